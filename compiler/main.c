@@ -25,14 +25,18 @@ static const char usage[] =
     "       burstc explore MODEL.burst [CLUSTER.topo] -o PAGE.html [--schedule FILE]\n"
     "       burstc fit CLUSTER.topo MODEL.burst [-o TABLE] [--schedule FILE]\n"
     "       burstc probe [cpus | gpus] [NODES [DEVICES]] [-o CLUSTER.topo]\n"
-    "       burstc bench MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [--peers] [-o TABLE]\n"
+    "       burstc bench MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [--peers] "
+    "[-o TABLE]\n"
     "\n"
     "Writes a verified training program for the cluster and the model.\n"
-    "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written through\n"
+    "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written "
+    "through\n"
     "  -o FILE.cu           the program as CUDA\n"
     "  -o FILE              the same, as the cluster's devices are, compiled ($CC or cc, $NVCC or nvcc)\n"
-    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, trace, c or cuda,\n"
-    "                       or standard output; mask, partition, schedule, cost and memory to FILE.svg: as a picture\n"
+    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, "
+    "trace, c or cuda,\n"
+    "                       or standard output; mask, partition, schedule, cost and memory to FILE.svg: as a "
+    "picture\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
     "  --explain            prints every candidate layout and what it loses by\n"
     "  --print-build        prints the command that compiles the program\n"
@@ -40,13 +44,18 @@ static const char usage[] =
 #define X(id, name, what) "    " name ": " what "\n"
     WARNINGS(X)
 #undef X
-    "  --help, --version\n"
-    "explore draws the model's masks, what each rank owns, and the layouts that suit the cluster, as one page for a browser.\n"
-    "fit finds the longest sequence that fits the cluster's memory with each way to save some, and what a step of it takes.\n"
-    "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes them as a cluster.\n"
-    "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), on this machine;\n"
-    "with --peers also by PyTorch's kernels.\n"
-    "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of burstc.\n";
+        "  --help, --version\n"
+        "explore draws the model's masks, what each rank owns, and the layouts that suit the cluster, as one "
+        "page for a browser.\n"
+        "fit finds the longest sequence that fits the cluster's memory with each way to save some, and what "
+        "a step of it takes.\n"
+        "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes "
+        "them as a cluster.\n"
+        "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), "
+        "on this machine;\n"
+        "with --peers also by PyTorch's kernels.\n"
+        "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of "
+        "burstc.\n";
 
 /* ---- options ---- */
 
@@ -90,8 +99,8 @@ static const char *command_text(Arena *a, int argc, char **argv)
     return command;
 }
 
-/* The value of `name value` or `name=value`; moves past it. NULL: another option. A value that looks like an option is one
- * whose value was forgotten; a file of such a name has another one, ./-name. */
+/* The value of `name value` or `name=value`; moves past it. NULL: another option. A value that looks like
+ * an option is one whose value was forgotten; a file of such a name has another one, ./-name. */
 static const char *option_value(const char *name, int argc, char **argv, int *i)
 {
     size_t n = strlen(name);
@@ -116,7 +125,8 @@ static int unknown_option(int argc, char **argv, int i)
             continue;
         fprintf(stderr, "burstc: error: '%s' needs a value", argv[i]);
         if (i + 1 < argc && argv[i + 1][0])
-            fprintf(stderr, ", and '%s' looks like an option; write './%s' for a file of that name", argv[i + 1], argv[i + 1]);
+            fprintf(stderr, ", and '%s' looks like an option; write './%s' for a file of that name",
+                    argv[i + 1], argv[i + 1]);
         return see_help();
     }
     return usage_error("unknown option '%s'", argv[i]);
@@ -152,11 +162,13 @@ static int run_fit(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
 /* What burstc does besides writing programs: `burstc NAME ...`. */
 typedef struct Action {
     const char *name, *writes; /* what it writes, which has no forms */
-    bool any_order;            /* of the operands: the cluster is the one that ends in .topo, and may be left out */
+    /* of the operands: the cluster is the one that ends in .topo, and may be left out */
+    bool any_order;
     int (*check)(const Options *o);
     int (*run)(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
 } Action;
-static const Action actions[] = {{"explore", "a page", true, check_explore, explore}, {"fit", "a table", false, check_fit, run_fit}};
+static const Action actions[] = {{"explore", "a page", true, check_explore, explore},
+                                 {"fit", "a table", false, check_fit, run_fit}};
 
 static const Action *find_action(const char *name)
 {
@@ -172,7 +184,8 @@ static int check_action(const Options *o)
     if (!o->model && o->action->any_order)
         return usage_error("%s needs a model (.burst)", o->action->name);
     if (no) {
-        fprintf(stderr, "burstc: error: %s writes %s, which has no %s", o->action->name, o->action->writes, no);
+        fprintf(stderr, "burstc: error: %s writes %s, which has no %s", o->action->name, o->action->writes,
+                no);
         return see_help();
     }
     return o->action->check(o);
@@ -209,8 +222,11 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
         else if (!o->model)
             o->model = argv[i];
         else
-            return usage_error(o->action && o->action->any_order ? "expected one model and one cluster (a file that ends in .topo); unexpected '%s'"
-                                          : "expected one cluster and one model; unexpected '%s'", argv[i]);
+            return usage_error(
+                o->action && o->action->any_order
+                    ? "expected one model and one cluster (a file that ends in .topo); unexpected '%s'"
+                    : "expected one cluster and one model; unexpected '%s'",
+                argv[i]);
         if (wrong || twice)
             return wrong ? usage_error("%s", wrong) : given_twice(twice);
     }
@@ -225,8 +241,9 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
 
 /* ---- building the program ---- */
 
-/* What -o names: text with the ending of its language, or a binary beside its source. Standard output, devices, FIFOs and
- * other names of a form get the text; the command that builds it then speaks of train_plan.c. */
+/* What -o names: text with the ending of its language, or a binary beside its source. Standard output,
+ * devices, FIFOs and other names of a form get the text; the command that builds it then speaks of
+ * train_plan.c. */
 typedef struct Destination { const char *source, *program, *build; bool binary; } Destination;
 
 static Destination destination_of(Arena *a, const Options *o, const Program *p)
@@ -296,7 +313,8 @@ static int check_destination(const Options *o, const Destination *to, const Prog
     if (status == 0)
         status = check_imported(p, to->source);
     if (status == 0 && to->binary && same_file(to->source, to->program))
-        return cannot_write(to->program, "it is the same file as the program's text, which is written beside it");
+        return cannot_write(to->program,
+                            "it is the same file as the program's text, which is written beside it");
     return status;
 }
 
@@ -308,7 +326,8 @@ static int write_program(Arena *a, Diags *d, const Options *o, const Destination
     int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
     if (status == 0)
         emit_program(a, f, o->command, &t);
-    if (status == 0 && check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
+    if (status == 0 &&
+        check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
         status = EXIT_INTERNAL;
     if (status == 0 && diags_errors(d) > 0) /* a warning that is an error */
         status = EXIT_DIAGNOSED;
@@ -341,7 +360,9 @@ static int check_suffix(const Options *o)
     if (o->output && ends_with(o->output, ".html") && !o->action)
         return usage_error("'%s' is the name of a page, which `burstc explore` writes", o->output);
     if (is_picture(o->output) && (!form || !form->draw))
-        return usage_error("'%s' is the name of a picture, which --emit=mask, partition, schedule, cost or memory can write", o->output);
+        return usage_error(
+            "'%s' is the name of a picture, which --emit=mask, partition, schedule, cost or memory can write",
+            o->output);
     return 0;
 }
 
@@ -427,7 +448,12 @@ static int run_fit(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
 
 static int run_action(Arena *a, Diags *d, const Options *o)
 {
-    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, o->topo ? NULL : &targets[TARGET_C],
+    FrontEnd in = {o->topo,
+                   o->model,
+                   o->share,
+                   o->schedules,
+                   o->schedule_count,
+                   o->topo ? NULL : &targets[TARGET_C],
                    .every_mask = o->action->any_order};
     const Program *p = check_output(o, o->output) == 0 ? front_end(a, d, &in) : NULL;
     if (!p || check_imported(p, o->output) != 0)
@@ -450,7 +476,8 @@ static int check_probed(Arena *a, const char *path)
     if (!text)
         return 0;
     if (strncmp(text, first, sizeof first - 1) != 0)
-        return cannot_write(path, "the file exists and was not written by probe; remove it or give another name");
+        return cannot_write(path,
+                            "the file exists and was not written by probe; remove it or give another name");
     fprintf(stderr, "burstc: note: '%s', which probe wrote before, is overwritten\n", path);
     return 0;
 }
@@ -472,7 +499,9 @@ static int probe_options(int argc, char **argv, ProbeOptions *o, const char **ou
         else if (argv[i][0] == '-')
             return unknown_option(argc, argv, i);
         else
-            return usage_error("probe takes 'cpus' or 'gpus', the number of nodes and, of cpus, that of devices of a node, not '%s'", argv[i]);
+            return usage_error("probe takes 'cpus' or 'gpus', the number of nodes and, of cpus, that of "
+                               "devices of a node, not '%s'",
+                               argv[i]);
     }
     return 0;
 }
@@ -494,8 +523,11 @@ static int run_probe(Arena *a, Diags *d, int argc, char **argv)
 
 static int bench_options(int argc, char **argv, BenchOptions *o)
 {
-    const struct { const char *name; int64_t *at, most; } number[] = {
-        {"--tokens", &o->tokens, 1 << 24}, {"--heads", &o->heads, 1024}, {"--kv_heads", &o->kv_heads, 1024}, {"--head_dim", &o->head_dim, 1024}};
+    const struct { const char *name; int64_t *at, most;
+    } number[] = {{"--tokens", &o->tokens, 1 << 24},
+                  {"--heads", &o->heads, 1024},
+                  {"--kv_heads", &o->kv_heads, 1024},
+                  {"--head_dim", &o->head_dim, 1024}};
     for (int i = 1; i < argc; i++) {
         const char *value = option_value("-o", argc, argv, &i);
         bool taken = value != NULL;
@@ -511,7 +543,10 @@ static int bench_options(int argc, char **argv, BenchOptions *o)
             if (*number[k].at)
                 return given_twice(number[k].name);
             *number[k].at = strtoll(value, &end, 10);
-            *number[k].at *= strcmp(end, "Ki") == 0 ? 1 << 10 : strcmp(end, "Mi") == 0 ? 1 << 20 : *end ? 0 : 1;
+            *number[k].at *= strcmp(end, "Ki") == 0   ? 1 << 10
+                             : strcmp(end, "Mi") == 0 ? 1 << 20
+                             : *end                   ? 0
+                                                      : 1;
             if (*number[k].at < 1 || *number[k].at > number[k].most)
                 return usage_error("'%s' is not a whole number that bench accepts, such as 32Ki", value);
             taken = true;
@@ -540,7 +575,10 @@ static int run_bench(Arena *a, Diags *d, int argc, char **argv)
 }
 
 /* What burstc does without a cluster to read. */
-static const struct { const char *name; int (*run)(Arena *a, Diags *d, int argc, char **argv); } measures[] = {{"probe", run_probe}, {"bench", run_bench}};
+static const struct {
+    const char *name;
+    int (*run)(Arena *a, Diags *d, int argc, char **argv);
+} measures[] = {{"probe", run_probe}, {"bench", run_bench}};
 
 static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
 {
@@ -549,7 +587,9 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
     const int words = o.action ? 1 : 0;
     int status = parse_options(a, d, argc - words, argv + words, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, kernels, cost, memory, trace, c, cuda", o.emit);
+        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, kernels, "
+                             "cost, memory, trace, c, cuda",
+                             o.emit);
     if (status == 0)
         status = check_suffix(&o);
     if (status == 0)

@@ -186,13 +186,17 @@ static void print_node(const Ast *n, int indent, Text *out)
 {
     text_printf(out, "%*s", indent * 2, "");
     print_operator(n, out);
-    bool keyword =
-        n->kind == A_SETTING || n->kind == A_MASK || n->kind == A_SCHEDULE || n->kind == A_FOR || n->kind == A_COLLECTIVE || n->kind == A_USE || n->kind == A_LATER;
+    bool keyword = n->kind == A_SETTING || n->kind == A_MASK || n->kind == A_SCHEDULE || n->kind == A_FOR ||
+                   n->kind == A_COLLECTIVE || n->kind == A_USE || n->kind == A_LATER;
     if (keyword)
         text_printf(out, " %s", n->text);
     print_values(n->args, " ", out);
     if (n->more.n)
-        text_add(out, n->kind == A_MASK ? " =" : n->kind == A_SCHEDULE ? " pieces" : n->kind == A_COLLECTIVE ? " over" : n->kind == A_USE ? " with" : " ->");
+        text_add(out, n->kind == A_MASK         ? " ="
+                      : n->kind == A_SCHEDULE   ? " pieces"
+                      : n->kind == A_COLLECTIVE ? " over"
+                      : n->kind == A_USE        ? " with"
+                                                : " ->");
     print_values(n->more, " ", out);
     text_add(out, n->has_body ? " {\n" : "\n");
     for (const Ast *b = n->body.first; b; b = b->next)

@@ -1,7 +1,8 @@
-/* ast.h: what the parser makes and the checker reads: one node type for the three languages. Only dsl/ reads this.
+/* ast.h: what the parser makes and the checker reads: one node type for the three languages. Only dsl/
+ * reads this.
  *
- * Settings ("layers 32;", "nodes 2 { ... }") are kept generic, so that an unknown word is a message with the nearest
- * known one and not a syntax error. Masks and schedules have a grammar of their own.
+ * Settings ("layers 32;", "nodes 2 { ... }") are kept generic, so that an unknown word is a message with
+ * the nearest known one and not a syntax error. Masks and schedules have a grammar of their own.
  */
 #ifndef BURST_AST_H
 #define BURST_AST_H
@@ -23,17 +24,19 @@ typedef enum UnitKind {
 } UnitKind;
 /* In base units: bytes, bytes/s, FLOP/s, ns. whole is exact where is_whole; bad: already reported. */
 typedef struct Number { double value; int64_t whole; bool is_whole, bad; UnitKind unit; } Number;
-/* Reads text[0..n): digits with fraction and exponent, then a suffix (Ki, M) or a unit (GiB, Gb/s), blanks between.
- * Returns the bytes that belong to the number; known is false where the letters right behind the digits mean nothing.
- * Infinite values are left to the caller. */
+/* Reads text[0..n): digits with fraction and exponent, then a suffix (Ki, M) or a unit (GiB, Gb/s), blanks
+ * between. Returns the bytes that belong to the number; known is false where the letters right behind the
+ * digits mean nothing. Infinite values are left to the caller. */
 size_t number_read(const char *text, size_t n, Number *out, bool *known);
-bool number_is_huge(const Number *n, int64_t limit); /* a whole number without a unit, however large, that is above the limit */
+/* a whole number without a unit, however large, that is above the limit */
+bool number_is_huge(const Number *n, int64_t limit);
 extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_KIND_COUNT];
 
 /* ---- nodes ---- */
 #define AST_KINDS(X) /* id, name in --emit=ast */ \
     X(NUMBER, "number") X(STRING, "string") X(NAME, "name") X(PUNCT, "punct")                           \
-    X(CALL, "call") X(INDEX, "index") X(STAR, "*") X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") X(FILE, "file")   \
+    X(CALL, "call") X(INDEX, "index") X(STAR, "*") X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") \
+    X(FILE, "file") \
     X(SETTING, "setting") X(MASK, "mask") X(SCHEDULE, "schedule") X(COORD, "coordinate")                 \
     X(FORWARD, "forward") X(BACKWARD, "backward") X(FOR, "for") X(IF, "if") X(ATTEND, "attend")          \
     X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") X(REQUIRE, "require") \
@@ -82,11 +85,12 @@ typedef struct Parser {
     int semicolons;
     struct Held *held;
     bool again;       /* one more was found: the file is read again */
-    uint32_t token_end, last_end; /* ends of the last token and of the one before it: where a missing ';' belongs */
+    /* ends of the last token and of the one before it: where a missing ';' belongs */
+    uint32_t token_end, last_end;
     AstList items;
 } Parser;
-/* Parses a file into its items; syntax errors are reported and what could be read is returned. Adds to *mended the errors
- * that the rest did not suffer from: where there are no others, it can be checked. */
+/* Parses a file into its items; syntax errors are reported and what could be read is returned. Adds to
+ * *mended the errors that the rest did not suffer from: where there are no others, it can be checked. */
 AstList parse_source(Arena *a, Diags *d, const Source *s, int *mended);
 /* An error whose fix is sure, so that reading goes on with the fix in place. */
 void parser_mends(Parser *p, Span at, const char *fix, const char *fmt, ...) PRINTF_LIKE(4, 5);
@@ -98,7 +102,8 @@ enum { AST_MAX_DEPTH = 400 };
 Ast *ast_new(Parser *p, AstKind kind, Span at);
 Ast *ast_word(Parser *p, AstKind kind, Span at); /* its text is what stands at `at` */
 Ast *ast_op(Parser *p, AstKind kind, ExprOp op, Ast *a, Ast *b, Span at); /* b may be NULL */
-void ast_bound(Parser *p, Ast *n); /* sets n's depth from its operands; beyond AST_MAX_DEPTH: an error, and a leaf */
+/* sets n's depth from its operands; beyond AST_MAX_DEPTH: an error, and a leaf */
+void ast_bound(Parser *p, Ast *n);
 AstList ast_list(Ast *first);
 AstList ast_add(AstList list, Ast *more);
 AstList ast_concat(AstList a, AstList b);

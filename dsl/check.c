@@ -1,4 +1,5 @@
-/* check.c: the front end: files and imports, then the parts of the program in the order in which they need each other.
+/* check.c: the front end: files and imports, then the parts of the program in the order in which they need
+ * each other.
  */
 #include "check.h"
 
@@ -11,13 +12,16 @@
 static void read_stock(Checker *c);
 static void read_user_files(Checker *c);
 
-/* The one asked for, or that of the cluster's devices. Any machine has a processor; devices of its own must be there. */
+/* The one asked for, or that of the cluster's devices. Any machine has a processor; devices of its own
+ * must be there. */
 static const Target *find_target(Checker *c, const Target *asked)
 {
     const Cluster *k = &c->program->cluster;
     if (asked && asked != k->target && asked->device_memory && k->group_count > 0)
-        diag_error(c->diags, k->groups[0].span, "a %s program needs %ss, and '%s' is a %s; write %s with `-o FILE%s`", asked->language,
-                   asked->device, k->groups[0].device->name, k->target->device, k->target->language, k->target->suffix);
+        diag_error(c->diags, k->groups[0].span,
+                   "a %s program needs %ss, and '%s' is a %s; write %s with `-o FILE%s`", asked->language,
+                   asked->device, k->groups[0].device->name, k->target->device, k->target->language,
+                   k->target->suffix);
     return asked ? asked : k->target;
 }
 
@@ -28,8 +32,10 @@ static void check_head_dim(Checker *c)
     const Target *t = c->program->target;
     if (t && t->head_dim.step && m->head_dim > 0 &&
         (m->head_dim < t->head_dim.least || m->head_dim > t->head_dim.most || m->head_dim % t->head_dim.step))
-        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and %s attention needs a multiple of %d from %d to %d; heads times "
-                   "head_dim need not be hidden", m->head_dim, t->language, t->head_dim.step, t->head_dim.least, t->head_dim.most);
+        diag_error(c->diags, m->head_dim_span,
+                   "head_dim is %d, and %s attention needs a multiple of %d from %d to %d; heads times "
+                   "head_dim need not be hidden",
+                   m->head_dim, t->language, t->head_dim.step, t->head_dim.least, t->head_dim.most);
 }
 
 /* On CPUs every sum has its order in any case. */
@@ -37,8 +43,10 @@ static void check_deterministic(Checker *c)
 {
     const Program *p = c->program;
     if (p->train.deterministic && p->target && p->target->device_memory && !kernels_of(p).form)
-        diag_error(c->diags, p->train.deterministic_span, "`deterministic yes` needs the attention kernels of sm_90a: all devices of that "
-                   "architecture, head_dim 64 or 128, and no softcap at head_dim 64; others add up dQ in any order");
+        diag_error(
+            c->diags, p->train.deterministic_span,
+            "`deterministic yes` needs the attention kernels of sm_90a: all devices of that "
+            "architecture, head_dim 64 or 128, and no softcap at head_dim 64; others add up dQ in any order");
 }
 
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
@@ -181,7 +189,8 @@ void import_file(Checker *c, const Ast *setting, const char *extension, void (*d
         read_once(c, path, name->span, declare);
         return;
     }
-    diag_error(c->diags, name->span, "cannot find '%s', neither a stock file nor one beside this file", name->text);
+    diag_error(c->diags, name->span, "cannot find '%s', neither a stock file nor one beside this file",
+               name->text);
 }
 
 /* ---- schedules ---- */
@@ -232,7 +241,8 @@ static void read_stock_schedules(Checker *c)
     if (!dir && errno == ENOMEM)
         out_of_memory();
     if (!dir) {
-        diag_error(c->diags, (Span){0}, "cannot read the stock schedules in '%s': %s", folder, strerror(errno));
+        diag_error(c->diags, (Span){0}, "cannot read the stock schedules in '%s': %s", folder,
+                   strerror(errno));
         return;
     }
     for (const struct dirent *e; (e = readdir(dir));) {
@@ -276,7 +286,8 @@ static void read_user_files(Checker *c)
     int before = diags_errors(c->diags);
     LoadedFile *model = load_once(c, model_path, (Span){0});
     if (topo && model && is_model_file(topo->items) && is_cluster_file(model->items)) {
-        diag_error(c->diags, (Span){0}, "'%s' is a model and '%s' a cluster; the cluster comes first: burstc %s %s", topo_path,
+        diag_error(c->diags, (Span){0},
+                   "'%s' is a model and '%s' a cluster; the cluster comes first: burstc %s %s", topo_path,
                    model_path, model_path, topo_path);
         return;
     }

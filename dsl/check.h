@@ -15,10 +15,21 @@ typedef struct MaskDecl {
     bool broken; /* already reported: uses of it say nothing more */
     bool used;   /* by a layer */
 } MaskDecl;
-typedef struct TableDecl { Table table; bool stock; int number; /* in Program.tables, -1: not used yet */ } TableDecl;
-/* A model or cluster file that was read; open while its declarations are being followed: importing it again is a cycle.
+typedef struct TableDecl {
+    Table table;
+    bool stock;
+    int number; /* in Program.tables, -1: not used yet */
+} TableDecl;
+/* A model or cluster file that was read; open while its declarations are being followed: importing it
+ * again is a cycle.
  */
-typedef struct LoadedFile { uint64_t device, inode; const char *path; bool open; Span import; AstList items; } LoadedFile;
+typedef struct LoadedFile {
+    uint64_t device, inode;
+    const char *path;
+    bool open;
+    Span import;
+    AstList items;
+} LoadedFile;
 
 /* A file is one Pattern however many masks read it; NULL: reported already. */
 typedef struct LoadedPattern { const Pattern *pattern; } LoadedPattern;
@@ -27,10 +38,17 @@ typedef struct LoadedPattern { const Pattern *pattern; } LoadedPattern;
 typedef struct NamedValue { const char *name; void *value; } NamedValue;
 typedef struct NameMap { NamedValue *entry; int n, size; } NameMap; /* open addressing, a power of two */
 void *name_find(const NameMap *m, const char *name); /* NULL: not there */
-void name_add(Arena *a, NameMap *m, const char *name, void *value); /* the name is not there yet, the value not NULL */
+/* the name is not there yet, the value not NULL */
+void name_add(Arena *a, NameMap *m, const char *name, void *value);
 
 /* `near for window(4Ki)`: mask NULL: of the other layers. schedule NULL where travel is given, or auto. */
-typedef struct LayerEntry { bool is_travel; const char *schedule; Setting travel; const Ast *mask; Span span; } LayerEntry;
+typedef struct LayerEntry {
+    bool is_travel;
+    const char *schedule;
+    Setting travel;
+    const Ast *mask;
+    Span span;
+} LayerEntry;
 
 typedef struct Checker {
     Arena *arena;
@@ -38,7 +56,8 @@ typedef struct Checker {
     const FrontEnd *in;
     Program *program;
     bool stock; /* the file being read is a stock file */
-    const struct Field *fields; /* of the block whose settings are taken: what a word behind a forgotten ';' may be */
+    /* of the block whose settings are taken: what a word behind a forgotten ';' may be */
+    const struct Field *fields;
     int field_count;
     const Ast *cut; /* that word, in the setting just taken */
     int mended; /* errors of files that were read as if they were not there */
@@ -74,8 +93,10 @@ const Ast *cursor_string(Cursor *u, const char *what);
 bool cursor_word(Cursor *u, const char *word);         /* exactly this word, or an error */
 bool cursor_try(Cursor *u, const char *word);          /* takes the word or punctuation if it is there */
 int cursor_choice(Cursor *u, const char *const *names, int n); /* index, or -1 after an error */
-bool cursor_kind(Cursor *u, const char *const *kinds, int n); /* the first; the others are refused as not planned yet */
-const Ast *cursor_next(Cursor *u);                     /* the value there, whatever it is; there must be one */
+/* the first; the others are refused as not planned yet */
+bool cursor_kind(Cursor *u, const char *const *kinds, int n);
+/* the value there, whatever it is; there must be one */
+const Ast *cursor_next(Cursor *u);
 bool cursor_end(Cursor *u);                            /* false where anything failed or more follows */
 
 typedef struct Field Field;
@@ -89,10 +110,12 @@ struct Field {
     UnitKind unit;
     double lo, hi;
 };
-/* Hands every setting of the list to its field. what names the list in messages ("the model"); at is blamed for what is
- * missing. */
-void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what, Span at);
-TakeField take_int, take_int64, take_double, take_yes_no, take_once; /* int, int64_t, double, bool, const Ast * (set in one file) */
+/* Hands every setting of the list to its field. what names the list in messages ("the model"); at is
+ * blamed for what is missing. */
+void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what,
+                 Span at);
+/* int, int64_t, double, bool, const Ast * (set in one file) */
+TakeField take_int, take_int64, take_double, take_yes_no, take_once;
 const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; NULL after an error */
 /* Reports an unknown word with the nearest of names. */
 void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
@@ -100,9 +123,11 @@ void unknown_word(Checker *c, Span at, const char *word, const char *const *name
 void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
 /* The refusal of what a later version will plan. use: what to write instead. */
 void not_planned(Checker *c, Span at, const char *what, const char *use);
-bool has_value(const Checker *c, const char *name, int n); /* whether a layer of the model has this one of the values that can be saved */
+/* whether a layer of the model has this one of the values that can be saved */
+bool has_value(const Checker *c, const char *name, int n);
 const char *savable_names(Checker *c);                     /* these, but for x, as a list for messages */
-/* check_offload.c: `offload activations(x, o);`, and, with the whole layout, whether every layer saves what is named. */
+/* check_offload.c: `offload activations(x, o);`, and, with the whole layout, whether every layer saves
+ * what is named. */
 void take_offload(Checker *c, const Ast *s, const Field *f, void *to);
 void check_offload(Checker *c, const Layout *l);
 void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* "what is set twice" */
@@ -122,7 +147,8 @@ bool is_cluster_file(AstList items); /* by its settings */
 bool is_model_file(AstList items);
 bool has_setting(AstList items, const Field *fields, int n); /* one that only such a file has */
 /* The settings of a file, by their fields; masks and schedules go to `declare`. */
-void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n, const char *where);
+void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n,
+               const char *where);
 void check_topology(Checker *c, AstList items); /* declarations of one file */
 void finish_topology(Checker *c, Span file);    /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
@@ -132,13 +158,18 @@ TakeField take_placement;                       /* Layout */
 void check_placement(Checker *c, const Layout *l); /* against the schedules */
 TakeField take_schedule, take_travel;           /* Layout, for all layers or for those of some masks */
 void finish_layers(Checker *c);                 /* Layout.of_mask, once layers have their masks */
-bool find_schedule(Checker *c, const Layout *l, const char *name, Span at); /* false: reported; also where context has other sizes */
+/* false: reported; also where context has other sizes */
+bool find_schedule(Checker *c, const Layout *l, const char *name, Span at);
 TakeField take_shares;                          /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
-void choose_tensor(const Checker *c, Setting *tensor); /* `auto`: the number that the front end is asked for */
-void check_tensor(Checker *c, const Layout *l, int world); /* that ranks, heads and ffn can be split over so many */
-void settle_tensor(Checker *c);                  /* Program.tensor; the model's heads and ffn become one rank's */
-void check_within(Checker *c, Layout *l);        /* that the ranks that share the weights make groups; 0: those of a node */
+/* `auto`: the number that the front end is asked for */
+void choose_tensor(const Checker *c, Setting *tensor);
+/* that ranks, heads and ffn can be split over so many */
+void check_tensor(Checker *c, const Layout *l, int world);
+/* Program.tensor; the model's heads and ffn become one rank's */
+void settle_tensor(Checker *c);
+/* that the ranks that share the weights make groups; 0: those of a node */
+void check_within(Checker *c, Layout *l);
 void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */
 void finish_train(Checker *c);
 void declare_mask(Checker *c, const Ast *mask);
@@ -152,7 +183,8 @@ const Pattern *load_pattern(Checker *c, const Ast *a);
 int use_mask(Checker *c, const Ast *call);      /* its index in used_masks, -1 after an error */
 void finish_attention(Checker *c);              /* Program.masks, tables, layer_mask */
 const SchedText *check_schedule(Checker *c, const Source *s, AstList items); /* NULL after errors */
-/* Reads, checks and adds a schedule to the list, where it hides a stock one of its name; NULL after errors. */
+/* Reads, checks and adds a schedule to the list, where it hides a stock one of its name; NULL after
+ * errors. */
 const SchedText *load_schedule(Checker *c, const char *path, Span at);
 
 #endif

@@ -1,11 +1,18 @@
-/* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; softcap 50; }: the mask of each layer, and what
- * is done to scores.
+/* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; softcap 50; }: the
+ * mask of each layer, and what is done to scores.
  */
 #include "check.h"
 
 #include <string.h>
 
-typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; double softcap; bool sinks; } Assignment;
+typedef struct Assignment {
+    int *mask;
+    Span *by;
+    int layers, fallback;
+    Span fallback_span;
+    double softcap;
+    bool sinks;
+} Assignment;
 
 static const Ast *mask_value(Checker *c, Cursor *u)
 {
@@ -35,8 +42,8 @@ static void assign(Checker *c, const Ast *s, Assignment *a, int64_t layer, int m
 {
     if (layer >= a->layers) {
         if (a->layers)
-            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0", (long long)layer,
-                       a->layers);
+            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0",
+                       (long long)layer, a->layers);
     } else if (a->by[layer].src) {
         diag_error(c->diags, span, "layer %lld is set twice", (long long)layer);
         diag_note(c->diags, a->by[layer], "first here");
@@ -115,9 +122,11 @@ static void add_every_mask(Checker *c)
         const MaskDecl *m = c->masks.at[i];
         const int parameters = m->ast->args.n;
         Ast *name = NEW(c->arena, Ast);
-        *name = (Ast){.kind = A_NAME, .text = m->name, .span = m->ast->name_span, .name_span = m->ast->name_span};
+        *name =
+            (Ast){.kind = A_NAME, .text = m->name, .span = m->ast->name_span, .name_span = m->ast->name_span};
         if (!m->stock && parameters && !m->used)
-            p->open_masks = arena_printf(c->arena, p->open_masks ? "%s, %s" : "%s%s", p->open_masks ? p->open_masks : "", m->name);
+            p->open_masks = arena_printf(c->arena, p->open_masks ? "%s, %s" : "%s%s",
+                                         p->open_masks ? p->open_masks : "", m->name);
         else if (!m->stock && !parameters)
             use_mask(c, name);
     }
@@ -131,7 +140,9 @@ void finish_attention(Checker *c)
 {
     Program *p = c->program;
     int layers = p->model.layers;
-    Assignment a = {.mask = NEW_ARRAY(c->arena, int, layers), .by = NEW_ARRAY(c->arena, Span, layers), .layers = layers,
+    Assignment a = {.mask = NEW_ARRAY(c->arena, int, layers),
+                    .by = NEW_ARRAY(c->arena, Span, layers),
+                    .layers = layers,
                     .fallback = -1};
     if (c->attention) {
         Cursor u = cursor_of(c, c->attention);

@@ -1,4 +1,5 @@
-/* check_fields.c: settings ("name values;") against tables of fields: units, ranges, unknown, missing and double ones.
+/* check_fields.c: settings ("name values;") against tables of fields: units, ranges, unknown, missing and
+ * double ones.
  */
 #include "check.h"
 
@@ -8,7 +9,10 @@
 Cursor cursor_of(Checker *c, const Ast *setting)
 {
     Span name = setting->name_span;
-    return (Cursor){.c = c, .setting = setting, .at = setting->args.first, .behind = {name.src, name.end, name.end}};
+    return (Cursor){.c = c,
+                    .setting = setting,
+                    .at = setting->args.first,
+                    .behind = {name.src, name.end, name.end}};
 }
 
 const Ast *cursor_next(Cursor *u)
@@ -31,7 +35,8 @@ static bool fail(Cursor *u)
     return false;
 }
 
-/* The setting with the words that lead to a value, as there may be several numbers: `loss tile`, `pcie shared by`. */
+/* The setting with the words that lead to a value, as there may be several numbers: `loss tile`, `pcie
+ * shared by`. */
 static const char *leading_to(const Cursor *u, const Ast *value)
 {
     const char *text = u->setting->text;
@@ -50,8 +55,8 @@ static bool needs(Cursor *u, const char *what)
 
 bool cursor_try(Cursor *u, const char *word)
 {
-    bool there =
-        !u->failed && u->at && (u->at->kind == A_NAME || u->at->kind == A_PUNCT) && strcmp(u->at->text, word) == 0;
+    bool there = !u->failed && u->at && (u->at->kind == A_NAME || u->at->kind == A_PUNCT) &&
+                 strcmp(u->at->text, word) == 0;
     if (there)
         cursor_next(u);
     return there;
@@ -73,7 +78,8 @@ const Ast *cursor_name(Cursor *u, const char *what)
     return cursor_next(u);
 }
 
-/* Paths: kept as bytes, but without a newline (the lexer's strings end there) and without NUL (reported by it). */
+/* Paths: kept as bytes, but without a newline (the lexer's strings end there) and without NUL (reported by
+ * it). */
 const Ast *cursor_string(Cursor *u, const char *what)
 {
     if (u->failed || !u->at || u->at->kind != A_STRING) {
@@ -92,7 +98,8 @@ static bool wrong_unit(Cursor *u, const Ast *number, UnitKind unit)
 {
     Arena *a = u->c->arena;
     const Ast *next = number->next;
-    const char *name = leading_to(u, number), *wanted = arena_printf(a, "%s, such as %s", unit_what[unit], unit_examples[unit]);
+    const char *name = leading_to(u, number),
+               *wanted = arena_printf(a, "%s, such as %s", unit_what[unit], unit_examples[unit]);
     if (number->number.unit == UNIT_NONE && next && next->kind == A_NAME)
         diag_error(u->c->diags, next->span, "unknown unit '%s'; '%s' needs %s", next->text, name, wanted);
     else if (number->number.unit == UNIT_NONE)
@@ -152,7 +159,8 @@ bool cursor_number(Cursor *u, UnitKind unit, double lo, double hi, double *out)
         return false;
     double value = negative ? -n->number.value : n->number.value;
     if (!(value >= lo && value <= hi)) {
-        diag_error(u->c->diags, n->span, "'%s' must be from %g to %g%s", leading_to(u, n), lo, hi, base[unit]);
+        diag_error(u->c->diags, n->span, "'%s' must be from %g to %g%s", leading_to(u, n), lo, hi,
+                   base[unit]);
         return fail(u);
     }
     *out = value;
@@ -208,7 +216,8 @@ static bool names_field(const Checker *c, const char *word)
 static bool begins_setting(const Cursor *u)
 {
     const Source *s = u->at->span.src;
-    bool line = s == u->behind.src && memchr(s->text + u->behind.end, '\n', u->at->span.begin - u->behind.end) != NULL;
+    bool line = s == u->behind.src &&
+                memchr(s->text + u->behind.end, '\n', u->at->span.begin - u->behind.end) != NULL;
     return names_field(u->c, u->at->text) || (line && u->c->field_count > 0);
 }
 
@@ -219,7 +228,8 @@ static bool is_suffix(const Cursor *u)
     bool known;
     const char *text = arena_printf(u->c->arena, "1%s", u->at->text);
     bool number = u->behind.begin > 0 && strchr("0123456789", u->behind.src->text[u->behind.begin - 1]);
-    return number && u->at->kind == A_NAME && number_read(text, strlen(text), &n, &known) == strlen(text) && known;
+    return number && u->at->kind == A_NAME && number_read(text, strlen(text), &n, &known) == strlen(text) &&
+           known;
 }
 
 bool cursor_end(Cursor *u)
@@ -235,7 +245,8 @@ bool cursor_end(Cursor *u)
         u->c->cut = u->at;
         u->c->mended += diags_errors(u->c->diags) - before;
     } else if (is_suffix(u)) {
-        diag_error(u->c->diags, u->at->span, "'%s' must directly follow its number, without a space", u->at->text);
+        diag_error(u->c->diags, u->at->span, "'%s' must directly follow its number, without a space",
+                   u->at->text);
     } else {
         diag_error(u->c->diags, u->at->span, "'%s' takes no further value", u->setting->text);
     }
@@ -261,7 +272,8 @@ void unknown_of(Checker *c, Span at, const char *word, const char *const *names,
         diag_error(c->diags, at, "unknown %s '%s'; the only %s is '%s'", kind, word, kind, names[0]);
         diag_fixit(c->diags, at, names[0]);
     } else {
-        diag_error(c->diags, at, "unknown %s '%s'; the %ss are %s", kind, word, kind, joined(c->arena, names, n, " and "));
+        diag_error(c->diags, at, "unknown %s '%s'; the %ss are %s", kind, word, kind,
+                   joined(c->arena, names, n, " and "));
     }
 }
 
@@ -294,7 +306,8 @@ bool has_setting(AstList items, const Field *fields, int n)
 {
     for (const Ast *s = items.first; s; s = s->next)
         for (int i = 0; i < n; i++)
-            if (s->kind == A_SETTING && strcmp(s->text, fields[i].name) == 0 && strcmp(s->text, "import") != 0)
+            if (s->kind == A_SETTING && strcmp(s->text, fields[i].name) == 0 &&
+                strcmp(s->text, "import") != 0)
                 return true;
     return false;
 }
@@ -312,8 +325,8 @@ static bool block_as_field(Checker *c, const Ast *s, const Field *f)
 {
     if (s->has_body == ((f->flags & FIELD_BLOCK) != 0) || (s->has_body && is_anothers_block(c, s)))
         return true;
-    diag_error(c->diags, s->span, s->has_body ? "'%s' takes no block; end it with ';'" : "'%s' needs a block { ... }",
-               s->text);
+    diag_error(c->diags, s->span,
+               s->has_body ? "'%s' takes no block; end it with ';'" : "'%s' needs a block { ... }", s->text);
     return false;
 }
 
@@ -324,9 +337,15 @@ static const Ast *following(Checker *c, const Ast *s)
     if (!word)
         return s->next;
     Ast *rest = NEW(c->arena, Ast);
-    *rest = (Ast){.kind = A_SETTING, .span = span_join(word->span, s->args.last->span), .name_span = word->span, .text = word->text,
-                  .len = word->len, .args = {word->next, word->next ? s->args.last : NULL, 0}, .body = s->body,
-                  .has_body = s->has_body, .next = s->next};
+    *rest = (Ast){.kind = A_SETTING,
+                  .span = span_join(word->span, s->args.last->span),
+                  .name_span = word->span,
+                  .text = word->text,
+                  .len = word->len,
+                  .args = {word->next, word->next ? s->args.last : NULL, 0},
+                  .body = s->body,
+                  .has_body = s->has_body,
+                  .next = s->next};
     for (const Ast *a = word->next; a; a = a->next)
         rest->args.n++;
     return rest;
@@ -344,7 +363,8 @@ static void take_field(Checker *c, const Ast *s, const Field *f, Span *seen, voi
     f->take(c, s, f, (char *)to + f->offset);
 }
 
-void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what, Span at)
+void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what,
+                 Span at)
 {
     Span *first = NEW_ARRAY(c->arena, Span, n);
     const Field *outer = c->fields;
@@ -416,7 +436,8 @@ const char *block_name(Checker *c, const Ast *setting)
     return cursor_end(&u) ? name->text : NULL;
 }
 
-void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n, const char *where)
+void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n,
+               const char *where)
 {
     AstList settings = {0};
     for (Ast *s = items.first, *next; s; s = next) {

@@ -1,4 +1,5 @@
-/* check_layers.c: `schedule` and `travel` of the layout: one for all layers, or `schedule near for window(4Ki), ring;` by their masks. */
+/* check_layers.c: `schedule` and `travel` of the layout: one for all layers, or `schedule near for
+ * window(4Ki), ring;` by their masks. */
 #include "check.h"
 
 #include <string.h>
@@ -32,7 +33,10 @@ static bool take_one_travel(Cursor *u, Setting *travel)
     memcpy(names, travel_names, sizeof travel_names);
     names[TRAVELS] = "auto";
     const int word = cursor_choice(u, names, TRAVELS + 1);
-    *travel = (Setting){.value = word == TRAVELS ? 0 : word, .is_auto = word == TRAVELS, .given = true, .span = u->setting->span};
+    *travel = (Setting){.value = word == TRAVELS ? 0 : word,
+                        .is_auto = word == TRAVELS,
+                        .given = true,
+                        .span = u->setting->span};
     return word >= 0;
 }
 
@@ -42,7 +46,8 @@ static bool take_for(Checker *c, Cursor *u, LayerEntry *x)
     if (!cursor_try(u, "for"))
         return true;
     if (!u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL)) {
-        diag_error(c->diags, u->at ? u->at->span : u->setting->span, "'for' needs the mask of some layers, such as window(4Ki)");
+        diag_error(c->diags, u->at ? u->at->span : u->setting->span,
+                   "'for' needs the mask of some layers, such as window(4Ki)");
         return false;
     }
     x->mask = cursor_next(u);
@@ -99,7 +104,8 @@ static int mask_of_layers(Checker *c, const Ast *mask)
         return index;
     for (int m = 0; m < c->program->mask_count; m++)
         known = arena_printf(c->arena, "%s%s%s", known, m ? ", " : "", c->used_masks.at[m].text);
-    diag_error(c->diags, mask->span, "no layer has mask '%s'; layers have %s", c->used_masks.at[index].text, known);
+    diag_error(c->diags, mask->span, "no layer has mask '%s'; layers have %s", c->used_masks.at[index].text,
+               known);
     return -1;
 }
 
@@ -130,7 +136,8 @@ static void set_entries(Checker *c, LayerSetting *of, bool others)
         Span *before = mask < 0 ? NULL : &by[2 * mask + x->is_travel];
         if (before && before->src)
             diag_error(c->diags, x->span, "%s of %s is set twice", x->is_travel ? "travel" : "the schedule",
-                       others ? "the layers without 'for'" : arena_printf(c->arena, "layers with mask '%s'", c->used_masks.at[mask].text));
+                       others ? "the layers without 'for'"
+                              : arena_printf(c->arena, "layers with mask '%s'", c->used_masks.at[mask].text));
         else if (before)
             *before = x->span;
         for (int m = 0; m < masks && mask >= 0; m++)

@@ -26,7 +26,8 @@ static void take_context(Checker *c, const Ast *s, const Field *f, void *to)
         int64_t size = 0;
         if (cursor_try(&u, "auto"))
             l->context.is_auto = true;
-        else if (cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &size) && l->context.value <= (int64_t)f->hi)
+        else if (cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &size) &&
+                 l->context.value <= (int64_t)f->hi)
             l->context.value *= size;
         if (sizes->n < MAX_COORDS)
             sizes->at[sizes->n] = size;
@@ -36,7 +37,8 @@ static void take_context(Checker *c, const Ast *s, const Field *f, void *to)
     if (!wrong && many)
         diag_error(c->diags, s->span, "a schedule has at most %d coordinates", MAX_COORDS);
     else if (!wrong && large)
-        diag_error(c->diags, s->span, "'context' must be from %lld to %lld", (long long)f->lo, (long long)f->hi);
+        diag_error(c->diags, s->span, "'context' must be from %lld to %lld", (long long)f->lo,
+                   (long long)f->hi);
     l->context.is_auto |= wrong || many || large; /* one error is enough */
     sizes->n = sizes->n == 1 || many ? 0 : sizes->n;
     sizes->span = s->span;
@@ -148,15 +150,19 @@ static void take_saved(Checker *c, const Ast *name, Saving *v)
 {
     const Ast *bound = name->kind == A_CALL && name->args.n == 1 ? name->args.first : NULL;
     if (name->kind != A_NAME && !(name->kind == A_CALL && bound)) {
-        diag_error(c->diags, name->span, "expected a value, alone or with the first layer that saves it, such as gate_up(20)");
+        diag_error(c->diags, name->span,
+                   "expected a value, alone or with the first layer that saves it, such as gate_up(20)");
     } else if (!has_value(c, name->text, (int)strlen(name->text))) {
-        diag_error(c->diags, name->span, "a layer cannot save '%s'; it can save %s", name->text, savable_names(c));
+        diag_error(c->diags, name->span, "a layer cannot save '%s'; it can save %s", name->text,
+                   savable_names(c));
     } else if (saves(v->upper, name->text) && strcmp(name->text, "x") != 0) {
         diag_error(c->diags, name->span, "'%s' is saved twice", name->text);
-    } else if (bound && (bound->kind != A_NUMBER || !bound->number.is_whole || bound->number.whole < 1 || bound->number.whole > 1 << 20)) {
+    } else if (bound && (bound->kind != A_NUMBER || !bound->number.is_whole || bound->number.whole < 1 ||
+                         bound->number.whole > 1 << 20)) {
         diag_error(c->diags, bound->span, "expected the first layer that saves '%s', from 1 on", name->text);
     } else if (bound && v->from && bound->number.whole != v->from) {
-        diag_error(c->diags, bound->span, "all values of one `save` start at the same layer; this one starts at %lld, another at %d",
+        diag_error(c->diags, bound->span,
+                   "all values of one `save` start at the same layer; this one starts at %lld, another at %d",
                    (long long)bound->number.whole, v->from);
     } else {
         v->from = bound ? (int)bound->number.whole : v->from;
@@ -180,9 +186,13 @@ static void take_tail(Checker *c, const Ast *s, Layout *l)
 {
     const Ast *share = NULL;
     if (!call_value(c, s, "tail", &share))
-        diag_error(c->diags, s->span, "'tail' needs the fraction of a rank's tokens to keep, such as tail(0.5)");
-    else if (share && (share->number.unit != UNIT_NONE || !(share->number.value >= 0.01 && share->number.value <= 0.99)))
-        diag_error(c->diags, share->span, "expected the fraction of a rank's tokens whose attention output is kept, from 0.01 to 0.99");
+        diag_error(c->diags, s->span,
+                   "'tail' needs the fraction of a rank's tokens to keep, such as tail(0.5)");
+    else if (share && (share->number.unit != UNIT_NONE ||
+                       !(share->number.value >= 0.01 && share->number.value <= 0.99)))
+        diag_error(
+            c->diags, share->span,
+            "expected the fraction of a rank's tokens whose attention output is kept, from 0.01 to 0.99");
     l->saving = saving_by(RECOMPUTE_TAIL, share ? share->number.value : 0.5);
 }
 
@@ -238,9 +248,11 @@ static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Layout *l = to;
     const Ast *value = s->args.first;
-    const bool hybrid = value && strcmp(value->text, "hybrid") == 0, replicated = value && strcmp(value->text, "replicated") == 0;
+    const bool hybrid = value && strcmp(value->text, "hybrid") == 0,
+               replicated = value && strcmp(value->text, "replicated") == 0;
     if (hybrid || replicated) {
-        not_planned(c, value->span, arena_printf(c->arena, "weights %s", value->text), hybrid ? "weights zero3 within node" : "weights zero1 within 1");
+        not_planned(c, value->span, arena_printf(c->arena, "weights %s", value->text),
+                    hybrid ? "weights zero3 within node" : "weights zero1 within 1");
         return;
     }
     Cursor u = choose_named(c, s, &l->weights, sharding_names, SHARDINGS);
@@ -298,11 +310,16 @@ static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to
     l->chunk_keys = what && strcmp(what->text, "keys") == 0;
     l->chunk_queries = l->chunk_keys || (what && strcmp(what->text, "attention") == 0);
     if (what && !l->chunk_queries)
-        diag_error(c->diags, what->span, "unknown '%s': what goes through chunks of the tokens too is `attention`, or `keys` as well", what->text);
+        diag_error(
+            c->diags, what->span,
+            "unknown '%s': what goes through chunks of the tokens too is `attention`, or `keys` as well",
+            what->text);
     if (!cursor_end(&u) || !l->chunk_queries || l->token_chunks.is_auto)
         return;
     if (l->chunk_keys && l->token_chunks.value > MOST_KEY_CHUNKS)
-        diag_error(c->diags, s->span, "keys go through %d chunks of the tokens at most; use `token chunks %d, keys`", MOST_KEY_CHUNKS, MOST_KEY_CHUNKS);
+        diag_error(c->diags, s->span,
+                   "keys go through %d chunks of the tokens at most; use `token chunks %d, keys`",
+                   MOST_KEY_CHUNKS, MOST_KEY_CHUNKS);
 }
 
 #define AT(member) offsetof(Layout, member)
@@ -338,16 +355,19 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
     const Setting *context = &l->context, *heads = &l->heads;
     const Setting *one = !context->is_auto ? context : heads, *other = one == context ? heads : context;
     const char *name = one == context ? "context" : "heads";
-    const char *would_do = arena_printf(c->arena, "context %lld or heads %lld", (long long)group, (long long)group);
+    const char *would_do = arena_printf(c->arena, "context %lld or heads %lld", (long long)group,
+                                        (long long)group);
     if (one->is_auto)
         return;
     if (other->is_auto && group % one->value != 0)
-        diag_error(c->diags, one->span, "%s %lld does not divide the %lld rank%s that share%s a sequence; use %s", name,
+        diag_error(c->diags, one->span,
+                   "%s %lld does not divide the %lld rank%s that share%s a sequence; use %s", name,
                    (long long)one->value, (long long)group, plural(group), group == 1 ? "s" : "", would_do);
     else if (!other->is_auto && one->value * other->value != group)
         diag_error(c->diags, span_join(one->span, other->span),
                    "context %lld times heads %lld is not the %lld rank%s that share%s a sequence; use %s",
-                   (long long)context->value, (long long)heads->value, (long long)group, plural(group), group == 1 ? "s" : "", would_do);
+                   (long long)context->value, (long long)heads->value, (long long)group, plural(group),
+                   group == 1 ? "s" : "", would_do);
 }
 
 /* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
@@ -366,8 +386,10 @@ static void settle_data(Layout *l, int world)
 /* The factors of the world size: data, tensor, and the group that shares a sequence. */
 static void check_factors(Checker *c, Layout *l, int world)
 {
-    const char *of = l->tensor.value > 1 ? arena_printf(c->arena, "%d group%s of `tensor %lld`", world, plural(world), (long long)l->tensor.value) :
-                                           arena_printf(c->arena, "%d rank%s of the cluster", world, plural(world));
+    const char *of = l->tensor.value > 1
+                         ? arena_printf(c->arena, "%d group%s of `tensor %lld`", world, plural(world),
+                                        (long long)l->tensor.value)
+                         : arena_printf(c->arena, "%d rank%s of the cluster", world, plural(world));
     settle_data(l, world);
     if (world % l->data.value != 0)
         diag_error(c->diags, l->data.span, "data %lld does not divide the %s", (long long)l->data.value, of);
@@ -399,7 +421,8 @@ static void check_layout(Checker *c, Layout *l)
     check_factors(c, l, world);
     check_shares(c, l, world);
     if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
-        diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d head%s; use context for the rest",
+        diag_error(c->diags, l->heads.span,
+                   "heads %lld is more than the model's %d head%s; use context for the rest",
                    (long long)l->heads.value, p->model.heads, plural(p->model.heads));
     if (!l->data.is_auto)
         check_tokens(c, world / l->data.value * tensor);
@@ -415,8 +438,9 @@ static bool check_sizes(Checker *c, const Layout *l, const SchedText *t)
 {
     if (!l->sizes.n || l->sizes.n == t->rings)
         return true;
-    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s%s", l->sizes.n, t->name, t->rings,
-               plural(t->rings), t->rings < t->coords ? " beside the one of heads" : "");
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s%s",
+               l->sizes.n, t->name, t->rings, plural(t->rings),
+               t->rings < t->coords ? " beside the one of heads" : "");
     diag_note(c->diags, t->span, "its coordinates");
     return false;
 }
@@ -426,7 +450,8 @@ static void check_any_sizes(Checker *c, const Layout *l)
     for (int i = 0; i < c->schedules.n; i++)
         if (!l->sizes.n || c->schedules.at[i]->rings == l->sizes.n)
             return;
-    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has as many coordinates", l->sizes.n);
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has as many coordinates",
+               l->sizes.n);
 }
 
 bool find_schedule(Checker *c, const Layout *l, const char *name, Span at)
@@ -449,22 +474,37 @@ static void check_schedule_name(Checker *c, const Layout *l)
         check_any_sizes(c, l);
 }
 
-/* Chunks have whole key heads of a rank, with the queries that read them. Where ranks are more than key heads, each has one. */
+/* Chunks have whole key heads of a rank, with the queries that read them. Where ranks are more than key
+ * heads, each has one. */
 static void check_head_chunks(Checker *c, const Layout *l)
 {
     const int64_t all = c->program->model.kv_heads, tensor = l->tensor.value > 1 ? l->tensor.value : 1;
     const int64_t kv_heads = all > tensor ? all / tensor : all > 0;
     if (!l->head_chunks.is_auto && l->head_chunks.value > kv_heads && kv_heads > 0)
-        diag_error(c->diags, l->head_chunks.span, "%lld chunks of heads are more than the %s %lld kv_heads; use `head chunks %lld`",
-                   (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads, (long long)kv_heads);
+        diag_error(c->diags, l->head_chunks.span,
+                   "%lld chunks of heads are more than the %s %lld kv_heads; use `head chunks %lld`",
+                   (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads,
+                   (long long)kv_heads);
 }
 
 void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
-    Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .ranges = automatic, .overlap = automatic, .update = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .token_chunks = one,
-                .head_chunks = one, .offload = {.is_auto = c->in->offloads}};
+    Layout l = {.data = open,
+                .tensor = one,
+                .context = automatic,
+                .heads = automatic,
+                .partition = automatic,
+                .shares = automatic,
+                .travel = automatic,
+                .ranges = automatic,
+                .overlap = automatic,
+                .update = automatic,
+                .weights = {.value = SHARDING_ZERO3},
+                .ffn_chunks = automatic,
+                .token_chunks = one,
+                .head_chunks = one,
+                .offload = {.is_auto = c->in->offloads}};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
@@ -473,8 +513,10 @@ void finish_layout(Checker *c)
     }
     choose_tensor(c, &l.tensor);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
-        diag_error(c->diags, l.saving_span, "no layer saves it: `save` starts at layer %d and the model has %d layer%s, numbered from 0", l.saving.from, c->program->model.layers,
-                   plural(c->program->model.layers));
+        diag_error(
+            c->diags, l.saving_span,
+            "no layer saves it: `save` starts at layer %d and the model has %d layer%s, numbered from 0",
+            l.saving.from, c->program->model.layers, plural(c->program->model.layers));
     check_offload(c, &l);
     check_head_chunks(c, &l);
     check_schedule_name(c, &l);

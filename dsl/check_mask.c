@@ -1,18 +1,26 @@
-/* check_mask.c: masks. A mask that a layer uses is inlined into one expression over q and k: parameters and calls of
- * other masks disappear, constants are folded, and each sub-value is proved to stay within +-2^62 on the sequence.
- * Masks that no layer uses are checked as well, with their parameters left open. */
+/* check_mask.c: masks. A mask that a layer uses is inlined into one expression over q and k: parameters
+ * and calls of other masks disappear, constants are folded, and each sub-value is proved to stay within
+ * +-2^62 on the sequence. Masks that no layer uses are checked as well, with their parameters left open. */
 #include "check.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Calls multiply: what is written out is bounded, of one mask and of all, and so is the depth of its recursion. */
+/* Calls multiply: what is written out is bounded, of one mask and of all, and so is the depth of its
+ * recursion. */
 enum { MAX_NODES = 1 << 14, MAX_ALL_NODES = 1 << 21, MAX_DEPTH = 1000,
        MAX_NESTING = 200 /* brackets: clang refuses 256 in what is emitted */ };
 
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
-/* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as a tree. */
-typedef struct Typed { Type type; const Expr *e; int64_t lo, hi; bool open; int nodes, depth, nesting; } Typed;
+/* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as
+ * a tree. */
+typedef struct Typed {
+    Type type;
+    const Expr *e;
+    int64_t lo, hi;
+    bool open;
+    int nodes, depth, nesting;
+} Typed;
 
 /* One mask being inlined: its parameters' values, and where it is called. */
 typedef struct Frame {
@@ -61,7 +69,8 @@ static void wrong_parameters(Checker *c, const Frame *frame, Span at, const char
     while (call->caller && call->caller->told == frame->told)
         call = call->caller;
     if (!*frame->told) {
-        diag_error(c->diags, call->call, "mask '%s' does not work with these parameters: %s", call->decl->name, text);
+        diag_error(c->diags, call->call, "mask '%s' does not work with these parameters: %s",
+                   call->decl->name, text);
         diag_note(c->diags, at, "computed here");
         note_calls(c, call->caller);
     }
@@ -86,7 +95,8 @@ static Typed bound(Checker *c, const Frame *frame, Typed t, Range r)
     if (r.lo < -RANGE_BOUND || r.hi > RANGE_BOUND) {
         __int128 worst = r.hi > -r.lo ? r.hi : r.lo;
         return wrong(c, frame, t.e->span,
-                     arena_printf(c->arena, "this value can reach %.3g on a sequence of %lld tokens; the limit is 2^62",
+                     arena_printf(c->arena,
+                                  "this value can reach %.3g on a sequence of %lld tokens; the limit is 2^62",
                                   (double)worst, (long long)c->program->sequence));
     }
     t.lo = (int64_t)r.lo;
@@ -134,12 +144,16 @@ static bool absorbs(ExprOp op, Typed a, Typed b, Typed *out)
 static Typed too_large(Checker *c)
 {
     if (!c->mask_too_large && c->all_mask_work > MAX_ALL_NODES)
-        diag_error(c->diags, c->mask_at, "the masks up to this one are too large when the masks they call are written out: "
-                   "more than %d operations", MAX_ALL_NODES);
+        diag_error(c->diags, c->mask_at,
+                   "the masks up to this one are too large when the masks they call are written out: "
+                   "more than %d operations",
+                   MAX_ALL_NODES);
     else if (!c->mask_too_large)
         diag_error(c->diags, c->mask_at,
-                   "mask is too large when the masks it calls are written out: more than %d operations, %d levels or %d brackets "
-                   "inside each other", MAX_NODES, MAX_DEPTH, MAX_NESTING);
+                   "mask is too large when the masks it calls are written out: more than %d operations, %d "
+                   "levels or %d brackets "
+                   "inside each other",
+                   MAX_NODES, MAX_DEPTH, MAX_NESTING);
     c->mask_too_large = true;
     return broken;
 }
@@ -181,8 +195,9 @@ static Typed operand(Checker *c, const Ast *a, const Frame *frame, Type wanted, 
     Typed t = inline_expr(c, a, frame);
     if (t.type == BROKEN || t.type == wanted)
         return t;
-    return wrong(c, frame, a->span, arena_printf(c->arena, "%s needs %s, and this is %s", of, type_name[wanted],
-                                                 type_name[t.type]));
+    return wrong(c, frame, a->span,
+                 arena_printf(c->arena, "%s needs %s, and this is %s", of, type_name[wanted],
+                              type_name[t.type]));
 }
 
 static const char *operator_text(ExprOp op)
@@ -203,8 +218,9 @@ static bool good_divisor(Checker *c, const Frame *frame, Typed d, const Ast *at,
     if (!is_constant(d))
         wrong(c, frame, at->span, arena_printf(c->arena, "the divisor of '%s' must be a constant", name));
     else if (d.e->value <= 0)
-        wrong(c, frame, at->span, arena_printf(c->arena, "the divisor of '%s' is %lld; it must be positive", name,
-                                               (long long)d.e->value));
+        wrong(c, frame, at->span,
+              arena_printf(c->arena, "the divisor of '%s' is %lld; it must be positive", name,
+                           (long long)d.e->value));
     return is_constant(d) && d.e->value > 0;
 }
 
@@ -212,7 +228,8 @@ static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
 {
     Type wanted = a->op == E_AND || a->op == E_OR ? TRUTH : NUMBER;
     const char *of = arena_printf(c->arena, "'%s'", operator_text(a->op));
-    Typed x = operand(c, a->args.first, frame, wanted, of), y = operand(c, a->args.first->next, frame, wanted, of);
+    Typed x = operand(c, a->args.first, frame, wanted, of),
+          y = operand(c, a->args.first->next, frame, wanted, of);
     if (x.type == BROKEN || y.type == BROKEN)
         return broken;
     if (a->op == E_POW) {
@@ -245,7 +262,8 @@ static Typed inline_number(Checker *c, const Ast *a, const Frame *frame)
     if (number_is_huge(n, RANGE_BOUND))
         return wrong(c, frame, a->span, "number is too large; the limit is 2^62");
     if (n->unit != UNIT_NONE || !n->is_whole)
-        return wrong(c, frame, a->span, "masks count in whole tokens: a whole number without a unit is needed here");
+        return wrong(c, frame, a->span,
+                     "masks count in whole tokens: a whole number without a unit is needed here");
     return constant(c, n->whole, a->span);
 }
 
@@ -289,7 +307,8 @@ static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
         return inline_call(c, a, frame);
     if (find_table(c, a->text))
         return wrong(c, frame, a->span,
-                     arena_printf(c->arena, "'%s' is a table; write %s[q] or %s[k]", a->text, a->text, a->text));
+                     arena_printf(c->arena, "'%s' is a table; write %s[q] or %s[k]", a->text, a->text,
+                                  a->text));
     return unknown_name(c, a, frame);
 }
 
@@ -321,7 +340,8 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
          k = index->kind == A_NAME && strcmp(index->text, "k") == 0;
     if (index->next || (!q && !k))
         return wrong(c, frame, a->span,
-                     arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text, a->text));
+                     arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text,
+                                  a->text));
     int number = frame && frame->open ? 0 : use_table(c, t);
     return leaf(c, q ? E_TABLE_Q : E_TABLE_K, number, a->span, NUMBER, INT32_MIN, INT32_MAX);
 }
@@ -329,7 +349,8 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
 static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
 {
     if (a->args.n != 2)
-        return wrong(c, frame, a->span, "a pattern is read at a row and a column: file \"...\" at (q / 64, k / 64)");
+        return wrong(c, frame, a->span,
+                     "a pattern is read at a row and a column: file \"...\" at (q / 64, k / 64)");
     Typed row = operand(c, a->args.first, frame, NUMBER, "a row");
     Typed column = operand(c, a->args.first->next, frame, NUMBER, "a column");
     const Pattern *pattern = load_pattern(c, a);
@@ -377,7 +398,8 @@ static const char *open_call_name(Checker *c, const MaskDecl *decl, Typed *value
         if (values[i].open)
             text_add(&t, " open");
         else
-            text_printf(&t, " %" PRId64 "%s%" PRId64, values[i].lo, is_constant(values[i]) ? "=" : "..", values[i].hi);
+            text_printf(&t, " %" PRId64 "%s%" PRId64, values[i].lo, is_constant(values[i]) ? "=" : "..",
+                        values[i].hi);
     }
     return text_keep(c->arena, &t);
 }
@@ -414,12 +436,18 @@ static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *fr
     bool good = !decl->broken;
     int i = 0;
     for (const Ast *b = arguments.first; b; b = b->next, i++) {
-        values[i] = operand(c, b, frame, NUMBER, arena_printf(c->arena, "parameter %d of '%s'", i + 1, decl->name));
+        values[i] = operand(c, b, frame, NUMBER,
+                            arena_printf(c->arena, "parameter %d of '%s'", i + 1, decl->name));
         good = good && values[i].type != BROKEN;
     }
     bool told = false;
     bool *own = frame && frame->told ? frame->told : decl->stock ? &told : NULL;
-    Frame inner = {.decl = decl, .values = values, .call = a->span, .caller = frame, .open = frame && frame->open, .told = own};
+    Frame inner = {.decl = decl,
+                   .values = values,
+                   .call = a->span,
+                   .caller = frame,
+                   .open = frame && frame->open,
+                   .told = own};
     return !good ? broken : inner.open ? write_out_open(c, &inner, values) : write_out(c, &inner);
 }
 

@@ -1,4 +1,5 @@
-/* check_mask_names.c: the names that masks are made of: declarations of masks, of their parameters and of tables, and finding them. */
+/* check_mask_names.c: the names that masks are made of: declarations of masks, of their parameters and of
+ * tables, and finding them. */
 #include "check.h"
 
 #include <string.h>
@@ -57,7 +58,8 @@ void declare_table(Checker *c, const Ast *s)
         return;
     t.name = name->text;
     if (strcmp(t.name, "doc") != 0) {
-        not_planned(c, name->span, arena_printf(c->arena, "table %s", t.name), "table doc, the document of each token");
+        not_planned(c, name->span, arena_printf(c->arena, "table %s", t.name),
+                    "table doc, the document of each token");
         return;
     }
     for (int i = 0; i < c->tables.n; i++)
@@ -79,8 +81,8 @@ int parameter_index(const MaskDecl *decl, const char *name)
     return -1;
 }
 
-/* The user's own declaration hides a stock one, but not from other stock masks: window stays causal whatever the user
- * calls causal. */
+/* The user's own declaration hides a stock one, but not from other stock masks: window stays causal
+ * whatever the user calls causal. */
 MaskDecl *find_mask(const Checker *c, const char *name, bool from_stock)
 {
     MaskDecl *own = from_stock ? NULL : name_find(&c->mask_names[false], name);

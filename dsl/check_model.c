@@ -19,7 +19,8 @@ static void take_table(Checker *c, const Ast *s, const Field *f, void *to)
     declare_table(c, s);
 }
 
-/* Read where it stands: a block behind its values is another setting's. What is wrong with the number spoils nothing else. */
+/* Read where it stands: a block behind its values is another setting's. What is wrong with the number
+ * spoils nothing else. */
 static void take_sequence(Checker *c, const Ast *s, const Field *f, void *to)
 {
     take_once(c, s, f, to);
@@ -125,17 +126,20 @@ static void check_heads(Checker *c, ModelFields *f)
     if (!m->kv_heads)
         m->kv_heads = m->heads;
     if (m->heads % m->kv_heads != 0) {
-        diag_error(c->diags, m->kv_heads_span, "%d head%s cannot share kv_heads %d evenly", m->heads, plural(m->heads), m->kv_heads);
-        diag_note(c->diags, m->heads_span, "kv_heads must divide the %d head%s given here", m->heads, plural(m->heads));
+        diag_error(c->diags, m->kv_heads_span, "%d head%s cannot share kv_heads %d evenly", m->heads,
+                   plural(m->heads), m->kv_heads);
+        diag_note(c->diags, m->heads_span, "kv_heads must divide the %d head%s given here", m->heads,
+                  plural(m->heads));
     }
     if (!f->head_dim.src && m->hidden % m->heads != 0)
-        diag_error(c->diags, m->heads_span, "hidden %d is not a multiple of heads %d; give head_dim", m->hidden,
-                   m->heads);
+        diag_error(c->diags, m->heads_span, "hidden %d is not a multiple of heads %d; give head_dim",
+                   m->hidden, m->heads);
     if (!f->head_dim.src)
         m->head_dim = m->hidden / m->heads;
     m->head_dim_span = f->head_dim.src ? f->head_dim : m->heads_span;
     if (m->head_dim % 2 != 0)
-        diag_error(c->diags, m->head_dim_span, "head_dim %d is odd; rotary embedding rotates pairs, so it must be even", m->head_dim);
+        diag_error(c->diags, m->head_dim_span,
+                   "head_dim %d is odd; rotary embedding rotates pairs, so it must be even", m->head_dim);
     if ((int64_t)m->heads * m->head_dim > INT_MAX)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }
@@ -145,7 +149,8 @@ void finish_model(Checker *c, Span file)
     if (!c->sequence)
         diag_error(c->diags, file, "'%s' has no sequence, such as sequence 64Ki;", c->in->model_path);
     if (!c->model) {
-        diag_error(c->diags, file, "'%s' has no model, such as model small { layers 2; ... }", c->in->model_path);
+        diag_error(c->diags, file, "'%s' has no model, such as model small { layers 2; ... }",
+                   c->in->model_path);
         return;
     }
     ModelFields f = {.m = {.norm_eps = 1e-5, .rope_theta = 10000}};
@@ -153,6 +158,7 @@ void finish_model(Checker *c, Span file)
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
-        diag_error(c->diags, c->model->span, "a model cannot have both 'qkv_bias' and 'qk_norm'; remove one of them");
+        diag_error(c->diags, c->model->span,
+                   "a model cannot have both 'qkv_bias' and 'qk_norm'; remove one of them");
     c->program->model = f.m;
 }

@@ -11,7 +11,8 @@ static void take_staged(Checker *c, const Ast *value, Layout *l)
     for (const Ast *name = all ? NULL : value->args.first; name; name = name->next) {
         const char *set = l->offloaded ? l->offloaded : " ";
         if (name->kind != A_NAME || !has_value(c, name->text, (int)strlen(name->text)))
-            diag_error(c->diags, name->span, "expected the name of a value that a layer can save: x, %s", savable_names(c));
+            diag_error(c->diags, name->span, "expected the name of a value that a layer can save: x, %s",
+                       savable_names(c));
         else if (saves(set, name->text))
             diag_error(c->diags, name->span, "'%s' is staged twice", name->text);
         else
@@ -29,7 +30,8 @@ static bool is_later(Checker *c, const Ast *value)
     static const char *const later[] = {"chunks", "outputs"};
     for (int i = 0; i < countof(later); i++)
         if (is_word(value, A_NAME, later[i]) || is_word(value, A_CALL, later[i])) {
-            not_planned(c, value->span, arena_printf(c->arena, "offload %s", later[i]), "offload activations, optimizer, auto or none");
+            not_planned(c, value->span, arena_printf(c->arena, "offload %s", later[i]),
+                        "offload activations, optimizer, auto or none");
             return true;
         }
     return false;
@@ -38,7 +40,8 @@ static bool is_later(Checker *c, const Ast *value)
 /* activations, activations(x, o) or optimizer; false: none of them. */
 static bool take_item(Checker *c, const Ast *value, Layout *l)
 {
-    const bool activations = is_word(value, A_NAME, "activations") || is_word(value, A_CALL, "activations"), optimizer = is_word(value, A_NAME, "optimizer");
+    const bool activations = is_word(value, A_NAME, "activations") || is_word(value, A_CALL, "activations"),
+               optimizer = is_word(value, A_NAME, "optimizer");
     if ((activations && (l->offload.value || l->offloaded)) || (optimizer && l->host_optimizer))
         diag_error(c->diags, value->span, "'%s' stands twice", value->text);
     else if (activations)
@@ -60,7 +63,8 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
         if (!first && is_word(u.at, A_NAME, "layers")) {
             l->staged_layers = (Setting){.given = true, .span = u.at->span};
             u.at = u.at->next;
-            l->staged_layers.span = span_join(l->staged_layers.span, u.at ? u.at->span : l->staged_layers.span);
+            l->staged_layers.span = span_join(l->staged_layers.span,
+                                              u.at ? u.at->span : l->staged_layers.span);
             cursor_whole(&u, 1, 100000, &l->staged_layers.value);
             continue;
         }
@@ -75,7 +79,8 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
 /* What layers that stage save: those from `from` on save more. */
 static const char *saved_where_staged(const Layout *l)
 {
-    return l->staged_layers.given && l->saving.from >= l->staged_layers.value ? l->saving.lower : l->saving.upper;
+    return l->staged_layers.given && l->saving.from >= l->staged_layers.value ? l->saving.lower
+                                                                              : l->saving.upper;
 }
 
 void check_offload(Checker *c, const Layout *l)
@@ -84,7 +89,9 @@ void check_offload(Checker *c, const Layout *l)
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));
         if (!saves(saved, name))
-            diag_error(c->diags, l->offload.span, "'%s' cannot be staged: no layer that stages saves it; use a value that one saves:%.*s", name,
-                       (int)strlen(saved) - 1, saved);
+            diag_error(
+                c->diags, l->offload.span,
+                "'%s' cannot be staged: no layer that stages saves it; use a value that one saves:%.*s", name,
+                (int)strlen(saved) - 1, saved);
     }
 }

@@ -55,7 +55,9 @@ void check_placement(Checker *c, const Layout *l)
             known |= (!l->schedule || strcmp(l->schedule, t->name) == 0) && is_coordinate(t, name);
         }
         if (!known)
-            diag_error(c->diags, l->placement.span, "'placement' cannot place '%s'; it takes data, context, heads and the coordinates of %s%s",
-                       name, l->schedule ? "schedule " : "a schedule", l->schedule ? l->schedule : "");
+            diag_error(
+                c->diags, l->placement.span,
+                "'placement' cannot place '%s'; it takes data, context, heads and the coordinates of %s%s",
+                name, l->schedule ? "schedule " : "a schedule", l->schedule ? l->schedule : "");
     }
 }

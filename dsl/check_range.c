@@ -1,4 +1,5 @@
-/* check_range.c: interval arithmetic for the proof that no value of a mask or of a schedule's index overflows. */
+/* check_range.c: interval arithmetic for the proof that no value of a mask or of a schedule's index
+ * overflows. */
 #include "burst_hash.h"
 #include "check.h"
 

@@ -1,4 +1,5 @@
-/* check_shares.c: the layout's `shares`: of each rank that shares a sequence, or of each device of the cluster.
+/* check_shares.c: the layout's `shares`: of each rank that shares a sequence, or of each device of the
+ * cluster.
  */
 #include "check.h"
 
@@ -22,7 +23,10 @@ void take_shares(Checker *c, const Ast *s, const Field *f, void *to)
     const bool open = cursor_try(&u, "auto"), equal = !open && cursor_try(&u, "equal");
     const bool named = u.at && u.at->kind == A_NAME;
     Vec(GivenShare) given = {0};
-    l->shares = (Setting){.is_auto = open, .given = true, .span = s->span, .value = equal || open ? SHARES_EQUAL : SHARES_GIVEN};
+    l->shares = (Setting){.is_auto = open,
+                          .given = true,
+                          .span = s->span,
+                          .value = equal || open ? SHARES_EQUAL : SHARES_GIVEN};
     if (!equal && !open)
         do
             *vec_push(c->arena, &given) = take_share(&u, named);
@@ -68,7 +72,8 @@ static void check_device_shares(Checker *c, const Layout *l)
     }
     for (int i = 0; i < n; i++)
         if (!seen[i])
-            diag_error(c->diags, l->shares.span, "'shares' gives none to '%s'; each device of the cluster needs one", names[i]);
+            diag_error(c->diags, l->shares.span,
+                       "'shares' gives none to '%s'; each device of the cluster needs one", names[i]);
 }
 
 /* One share for each rank that shares a sequence. */
@@ -78,7 +83,9 @@ static void check_rank_shares(Checker *c, const Layout *l, int world)
     const int64_t ranks = l->data.is_auto ? n : world / l->data.value;
     const int64_t of = n == ranks ? world : ranks;
     if (n != ranks || world % n != 0)
-        diag_error(c->diags, l->shares.span, "'shares' has %d share%s, and %lld rank%s share%s a sequence; give each rank one, or each device of the cluster",
+        diag_error(c->diags, l->shares.span,
+                   "'shares' has %d share%s, and %lld rank%s share%s a sequence; give each rank one, or each "
+                   "device of the cluster",
                    n, plural(n), (long long)of, plural(of), of == 1 ? "s" : "");
 }
 

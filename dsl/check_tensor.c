@@ -1,10 +1,11 @@
-/* check_tensor.c: over how many ranks a layout splits each layer's weights (tensor parallelism with sequence parallelism, Megatron-LM,
- * arXiv 1909.08053 and 2205.05198). */
+/* check_tensor.c: over how many ranks a layout splits each layer's weights (tensor parallelism with
+ * sequence parallelism, Megatron-LM, arXiv 1909.08053 and 2205.05198). */
 #include "check.h"
 
 enum { GRANULE = 8 }; /* elements that a device's kernels read at once */
 
-/* Each rank has whole heads and key heads, and as many columns of the feed-forward network. More ranks than key heads are as many to each. */
+/* Each rank has whole heads and key heads, and as many columns of the feed-forward network. More ranks
+ * than key heads are as many to each. */
 typedef struct Factor { const char *name; int64_t value; bool shared; } Factor;
 
 static bool divides(int64_t ranks, Factor f)
@@ -17,7 +18,10 @@ enum { FACTORS = 4 };
 /* What a layer's split shares out, each divided by the ranks, as large as the model has it. */
 static void factors_of(const Model *m, int world, Factor f[FACTORS])
 {
-    const Factor all[FACTORS] = {{"ranks of the cluster", world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"columns of ffn", m->ffn}};
+    const Factor all[FACTORS] = {{"ranks of the cluster", world},
+                                 {"heads", m->heads},
+                                 {"kv_heads", m->kv_heads, true},
+                                 {"columns of ffn", m->ffn}};
     for (int i = 0; i < FACTORS; i++)
         f[i] = all[i];
 }
@@ -64,8 +68,9 @@ void check_tensor(Checker *c, const Layout *l, int world)
     const int64_t tensor = l->tensor.value;
     const int i = undivided(f, tensor);
     if (i < FACTORS)
-        diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s%s; use `tensor %lld`", (long long)tensor,
-                   i ? "model's " : "", (long long)f[i].value, f[i].name, f[i].shared ? ", nor do they divide it" : "",
+        diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s%s; use `tensor %lld`",
+                   (long long)tensor, i ? "model's " : "", (long long)f[i].value, f[i].name,
+                   f[i].shared ? ", nor do they divide it" : "",
                    (long long)largest_divisor(f, FACTORS, tensor));
 }
 
@@ -74,16 +79,25 @@ void settle_tensor(Checker *c)
     Program *p = c->program;
     const Setting *tensor = &p->layout.tensor;
     const Model *m = &p->model;
-    if (tensor->is_auto || tensor->value < 2 || !p->cluster.world || !m->kv_heads) /* of a wrong one, which is reported */
+    /* of a wrong one, which is reported */
+    if (tensor->is_auto || tensor->value < 2 || !p->cluster.world || !m->kv_heads)
         return;
-    if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 && m->ffn / tensor->value % GRANULE != 0)
-        diag_error(c->diags, tensor->span, "tensor %lld leaves each rank %lld columns of ffn, and kernels read them by eights; use `tensor %lld`",
+    if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 &&
+        m->ffn / tensor->value % GRANULE != 0)
+        diag_error(c->diags, tensor->span,
+                   "tensor %lld leaves each rank %lld columns of ffn, and kernels read them by eights; use "
+                   "`tensor %lld`",
                    (long long)tensor->value, (long long)(m->ffn / tensor->value),
-                   (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"eights of columns", m->ffn / GRANULE}}, 4,
-                                              tensor->value));
+                   (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world},
+                                                         {"heads", m->heads},
+                                                         {"kv_heads", m->kv_heads, true},
+                                                         {"eights of columns", m->ffn / GRANULE}},
+                                              4, tensor->value));
     if (p->layout.within.given && cluster_shards(&p->cluster, 1, p->layout.within.value) &&
         !cluster_shards(&p->cluster, (int)tensor->value, p->layout.within.value))
-        diag_error(c->diags, p->layout.within.span, "`within %lld` is not a multiple of `tensor %lld`, the ranks that split each layer; use `within %lld`",
+        diag_error(c->diags, p->layout.within.span,
+                   "`within %lld` is not a multiple of `tensor %lld`, the ranks that split each layer; use "
+                   "`within %lld`",
                    (long long)p->layout.within.value, (long long)tensor->value, (long long)tensor->value);
     p->tensor = (int)tensor->value;
     p->model.heads /= p->tensor;

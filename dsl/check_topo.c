@@ -18,10 +18,11 @@ static void take_arch(Checker *c, const Ast *s, const Field *f, void *to)
         return;
     const char *t = name->text;
     size_t digits = strncmp(t, "sm_", 3) == 0 ? strspn(t + 3, "0123456789") : 0;
-    bool sm =
-        digits >= 2 && digits <= 3 && (t[3 + digits] == 0 || (islower((unsigned char)t[3 + digits]) && !t[4 + digits]));
+    bool sm = digits >= 2 && digits <= 3 &&
+              (t[3 + digits] == 0 || (islower((unsigned char)t[3 + digits]) && !t[4 + digits]));
     if (!sm && strcmp(t, "cpu") != 0)
-        diag_error(c->diags, name->span, "'arch' is cpu or an architecture such as sm_80 or sm_90a, not '%s'", t);
+        diag_error(c->diags, name->span, "'arch' is cpu or an architecture such as sm_80 or sm_90a, not '%s'",
+                   t);
     d->arch = t;
     d->target = &targets[strcmp(t, "cpu") == 0 ? TARGET_C : TARGET_CUDA];
 }
@@ -114,8 +115,8 @@ static const Field device_fields[] = {
 };
 #undef AT
 
-/* What a device that says nothing reaches: the shares of the matrix rate that attention kernels reach today, memory
- * and links as common for its kind. */
+/* What a device that says nothing reaches: the shares of the matrix rate that attention kernels reach
+ * today, memory and links as common for its kind. */
 static void device_defaults(Checker *c, DeviceFields *f)
 {
     Device *d = &f->decl.device;
@@ -123,7 +124,8 @@ static void device_defaults(Checker *c, DeviceFields *f)
     if (!d->arch)
         return;
     if (f->matmul_type && strcmp(f->matmul_type, t->matmul_type) != 0)
-        diag_error(c->diags, f->matmul_span, "a %s device needs its matmul rate in %s", t->device, t->matmul_type);
+        diag_error(c->diags, f->matmul_span, "a %s device needs its matmul rate in %s", t->device,
+                   t->matmul_type);
     if (!d->attention_forward)
         d->attention_forward = d->matmul * t->attention_share[0];
     if (!d->attention_backward)
@@ -144,7 +146,8 @@ static void take_device(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
     (void)to;
-    DeviceFields d = {.decl.device = {.target = &targets[TARGET_CUDA], .span = s->span}, .decl.stock = c->stock};
+    DeviceFields d = {.decl.device = {.target = &targets[TARGET_CUDA], .span = s->span},
+                      .decl.stock = c->stock};
     d.decl.device.name = block_name(c, s);
     take_fields(c, s->body, device_fields, countof(device_fields), &d, "the device", s->span);
     device_defaults(c, &d);
@@ -207,7 +210,8 @@ bool is_cluster_file(AstList items)
 
 static void refuse_declaration(Checker *c, Ast *s)
 {
-    diag_error(c->diags, s->name_span, "a %s does not belong in a cluster file", s->kind == A_MASK ? "mask" : "schedule");
+    diag_error(c->diags, s->name_span, "a %s does not belong in a cluster file",
+               s->kind == A_MASK ? "mask" : "schedule");
 }
 
 void check_topology(Checker *c, AstList items)
@@ -404,8 +408,12 @@ static bool fits_inside(Checker *c, const Cluster *k, const Level *l)
     if (k->levels == MAX_LEVELS)
         diag_error(c->diags, l->span, "more than %d levels above the node are not supported", MAX_LEVELS);
     else if (inner && (l->nodes % inner->nodes || l->nodes == inner->nodes))
-        diag_error(c->diags, l->span, "a %s of %d node%s does not hold several whole levels '%s' of %d; levels are listed from the node outwards, "
-                   "and this one may have %d nodes", l->name, l->nodes, plural(l->nodes), inner->name, inner->nodes, (l->nodes / inner->nodes + 1) * inner->nodes);
+        diag_error(c->diags, l->span,
+                   "a %s of %d node%s does not hold several whole levels '%s' of %d; levels are listed from "
+                   "the node outwards, "
+                   "and this one may have %d nodes",
+                   l->name, l->nodes, plural(l->nodes), inner->name, inner->nodes,
+                   (l->nodes / inner->nodes + 1) * inner->nodes);
     else
         return true;
     return false;
@@ -443,7 +451,8 @@ static void total_up(Checker *c, ClusterFields *k)
         diag_error(c->diags, cluster->span, "the cluster has %lld ranks; more than %d are not supported",
                    (long long)world, 1 << 20);
     if (mixed)
-        diag_error(c->diags, cluster->span, "the cluster mixes cpu devices and GPUs; one program runs on one kind");
+        diag_error(c->diags, cluster->span,
+                   "the cluster mixes cpu devices and GPUs; one program runs on one kind");
     if (nodes > 1 && k->nics_missing)
         diag_error(c->diags, k->nodes_span, "a cluster of %lld nodes needs 'nics', such as nics 4 of hdr",
                    (long long)nodes);
@@ -469,9 +478,11 @@ void finish_topology(Checker *c, Span file)
                                    .pcie = 25 * GB,
                                    .host_cores = 64,
                                    .span = c->cluster->span}};
-    take_fields(c, c->cluster->body, cluster_fields, countof(cluster_fields), &k, "the cluster", c->cluster->span);
+    take_fields(c, c->cluster->body, cluster_fields, countof(cluster_fields), &k, "the cluster",
+                c->cluster->span);
     if (c->host)
-        take_fields(c, c->host->body, host_fields, countof(host_fields), &k.cluster, "the host", c->host->span);
+        take_fields(c, c->host->body, host_fields, countof(host_fields), &k.cluster, "the host",
+                    c->host->span);
     total_up(c, &k);
     c->program->cluster = k.cluster;
 }

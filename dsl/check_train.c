@@ -54,7 +54,8 @@ static void take_betas(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Train *t = &((TrainFields *)to)->t;
     Cursor u = cursor_of(c, s);
-    if (cursor_number(&u, f->unit, f->lo, f->hi, &t->beta1) && cursor_number(&u, f->unit, f->lo, f->hi, &t->beta2))
+    if (cursor_number(&u, f->unit, f->lo, f->hi, &t->beta1) &&
+        cursor_number(&u, f->unit, f->lo, f->hi, &t->beta2))
         cursor_end(&u);
 }
 
@@ -166,10 +167,11 @@ static void check_train(Checker *c, TrainFields *f)
     Train *t = &f->t;
     check_batch(c, f);
     if (t->warmup > t->steps)
-        diag_error(c->diags, f->warmup, "warmup %lld is longer than the %lld step%s of training", (long long)t->warmup,
-                   (long long)t->steps, plural(t->steps));
+        diag_error(c->diags, f->warmup, "warmup %lld is longer than the %lld step%s of training",
+                   (long long)t->warmup, (long long)t->steps, plural(t->steps));
     else if (t->cosine && t->steps <= (t->warmup > 1 ? t->warmup : 1))
-        diag_warn(c->diags, WARN_UNUSED_COSINE, f->cosine, "`cosine` has no effect: the learning rate reaches its peak at the last step, %lld",
+        diag_warn(c->diags, WARN_UNUSED_COSINE, f->cosine,
+                  "`cosine` has no effect: the learning rate reaches its peak at the last step, %lld",
                   (long long)t->steps);
     t->lr_end = t->cosine ? f->lr_end : t->lr;
     if (t->separator >= c->program->model.vocab && c->program->model.vocab)

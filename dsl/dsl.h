@@ -5,9 +5,11 @@
 #include "ir/ir.h"
 
 /* ---- SchedText: a checked .sched file ---- */
-/* dsl/: text to Program. Reads stock files from stock_dir (masks.burst, devices.topo, schedules). NULL after errors. */
+/* dsl/: text to Program. Reads stock files from stock_dir (masks.burst, devices.topo, schedules). NULL
+ * after errors. */
 typedef struct FrontEnd {
-    const char *topo_path, *model_path; /* topo_path NULL: no cluster, and nothing of the layout that needs one is checked */
+    /* topo_path NULL: no cluster, and nothing of the layout that needs one is checked */
+    const char *topo_path, *model_path;
     const char *stock_dir;           /* installed share folder: has masks.burst, devices.topo, schedules/ */
     const char *const *schedule_paths; /* --schedule, may be empty */
     int schedule_path_count;
@@ -18,8 +20,10 @@ typedef struct FrontEnd {
     bool offloads;    /* a layout without `offload` stands for `offload auto`; else for none */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
-bool tensor_divides(const Model *m, int world, int64_t ranks); /* whether `tensor` may split layers over so many; the model's as it is written */
+/* whether `tensor` may split layers over so many; the model's as it is written */
+bool tensor_divides(const Model *m, int world, int64_t ranks);
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
-const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const char *path); /* stock_dir NULL: it may use no other */
+/* stock_dir NULL: it may use no other */
+const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const char *path);
 
 #endif

@@ -103,7 +103,8 @@ static void apply(Number *out, const Measure *u)
     out->unit = u->kind;
     out->value = out->value * (double)u->factor / u->divisor;
     if (out->is_whole)
-        out->is_whole = !__builtin_mul_overflow(out->whole, u->factor, &out->whole) && out->whole % u->divisor == 0;
+        out->is_whole = !__builtin_mul_overflow(out->whole, u->factor, &out->whole) &&
+                        out->whole % u->divisor == 0;
     if (out->is_whole)
         out->whole /= u->divisor;
 }

@@ -1,9 +1,11 @@
-/* attention/attention.h: the statements of one direction as nodes with streams, slots and waits, and their trace.
+/* attention/attention.h: the statements of one direction as nodes with streams, slots and waits, and their
+ * trace.
  *
- * Relative coordinates. The checker admits only indices of the form `coordinate + expression of loop variables and
- * sizes`, and conditions that read no coordinate. So every rank runs the same operations in the same order, and what
- * rank c does to chunk c + x another rank d does to chunk d + x. A trace with chunks relative to the rank that acts is
- * therefore the trace of all ranks at once, and a proof about it is a proof about all of them, however many there are.
+ * Relative coordinates. The checker admits only indices of the form `coordinate + expression of loop
+ * variables and sizes`, and conditions that read no coordinate. So every rank runs the same operations in
+ * the same order, and what rank c does to chunk c + x another rank d does to chunk d + x. A trace with
+ * chunks relative to the rank that acts is therefore the trace of all ranks at once, and a proof about it
+ * is a proof about all of them, however many there are.
  *
  * Where a chunk of keys has pieces, piece p of relative chunk x is p * ranks + x: the same p at all ranks. */
 #ifndef BURST_ATTENTION_ATTENTION_H
@@ -18,8 +20,8 @@ typedef enum NodeKind {
     NODES(X)
 #undef X
 } NodeKind;
-/* What an operation waits for before it touches memory. Found by slots.c, checked by proof/proofs.c, printed by the emitters:
- * a receive or a stream wait each. */
+/* What an operation waits for before it touches memory. Found by slots.c, checked by proof/proofs.c,
+ * printed by the emitters: a receive or a stream wait each. */
 #define WAITS(X) /* id, name, what it guards */ \
     X(ARRIVED_Q, "arrived-q", "the Q chunk it reads has arrived") \
     X(ARRIVED_KV, "arrived-kv", "the KV chunk it reads has arrived") \
@@ -45,7 +47,8 @@ typedef struct Node {
     int pool;         /* PASS: where arrivals land */
     unsigned waits;
     bool alone;       /* all that its block holds */
-    bool stays;       /* PASS of an accumulator: some iterations pass a chunk that is at home, and are left out */
+    /* PASS of an accumulator: some iterations pass a chunk that is at home, and are left out */
+    bool stays;
     int returns;      /* RETURN: how many chunks each rank sends home, ... */
     int *return_offset; /* ... and which, relative to the sender */
 } Node;
@@ -55,7 +58,8 @@ typedef struct Pool {
     int slots;
     const char *name; /* identifier: "kv_lane", "dq_partial" */
 } Pool;
-/* One executed statement. Chunks and hops are relative to the acting rank, as indices: sums of coordinate * stride. */
+/* One executed statement. Chunks and hops are relative to the acting rank, as indices: sums of coordinate
+ * * stride. */
 typedef struct Instance {
     const Node *node;
     int chunk[2]; /* COMPUTE: Q, KV; PASS: the chunk sent; RETURN: the chunk sent home */
@@ -75,8 +79,8 @@ typedef struct Schedule {
     int partial_pool[TENSOR_COUNT]; /* pool of the tensor's partial sums, -1: none leaves home */
     Trace trace;
 } Schedule;
-/* Statements to nodes: one node a tensor, transfers moved before the computing they can overlap, channels numbered from
- * first_channel on, the trace unrolled. NULL after an error. */
+/* Statements to nodes: one node a tensor, transfers moved before the computing they can overlap, channels
+ * numbered from first_channel on, the trace unrolled. NULL after an error. */
 Schedule *schedule_make(Arena *a, Diags *d, const Choice *c, bool backward, int first_channel);
 /* Slots from liveness, waits, and what `return` sends: fills the schedule that schedule_make returned. */
 void schedule_slots(Arena *a, Schedule *s);
@@ -85,15 +89,21 @@ void print_schedule(const Schedule *s, Text *out);
 /* ---- attentions.c: the schedules of a choice, one for all layers or one for the layers of each mask ---- */
 /* Layers attend one after the other, so all use the same streams, and their slots the same memory. */
 typedef struct Attention { Choice *choice; const Schedule *way[2]; /* forward, backward */ } Attention;
-typedef struct Attentions { int n; /* 0: after errors */ const Attention *at; const int *of_mask; /* [mask_count] of at */ } Attentions;
+typedef struct Attentions {
+    int n; /* 0: after errors */
+    const Attention *at;
+    const int *of_mask; /* [mask_count] of at */
+} Attentions;
 Attentions attentions_make(Arena *a, Diags *d, const Program *p, const Choice *choice);
-void attentions_decide(const Attentions *t, const Program *p, const Choice *choice); /* what the choice has decided since */
+/* what the choice has decided since */
+void attentions_decide(const Attentions *t, const Program *p, const Choice *choice);
 const char *attention_name(Arena *a, const Choice *c); /* "near_queries" */
 const Schedule *attentions_schedule(const Attentions *t, int mask, bool backward);
 int attentions_channels(const Attentions *t);   /* streams of transfers */
 int attentions_operations(const Attentions *t); /* of the longest trace */
 bool pass_moves(const Node *pass, int coord); /* whether it may lead along that one */
-const char *instance_text(Arena *a, const Schedule *s, const Instance *i); /* "pass KV[r - 1] to r + 1, at s = 1" */
+/* "pass KV[r - 1] to r + 1, at s = 1" */
+const char *instance_text(Arena *a, const Schedule *s, const Instance *i);
 const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* "KV[r - 1]" */
 
 /* ---- prune.c: what a mask leaves of a trace, for every rank ---- */
@@ -104,12 +114,15 @@ typedef struct Live {
     BurstTileRanges *tiles; /* [ops][ranks] of what arrives at the rank; all where chunks travel whole */
 } Live;
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
-/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. tiles, by pair: which tiles
- * of its queries and keys a live one has work for; NULL: chunks travel whole. */
+/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the
+ * direction. tiles, by pair: which tiles of its queries and keys a live one has work for; NULL: chunks
+ * travel whole. */
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles);
-/* Of all live pairs of a mask, for prune; NULL where the choice lets whole chunks travel. Of a side that does not travel: all tiles. */
+/* Of all live pairs of a mask, for prune; NULL where the choice lets whole chunks travel. Of a side that
+ * does not travel: all tiles. */
 const BurstPairTiles *schedule_tiles(Arena *a, const Schedule *s, PairCounts *counts);
 int schedule_sides(const Schedule *s); /* whose chunks travel: bits 1 << BURST_OF_... */
-BurstPairTiles pair_tiles_of(PairCounts *counts, int q, int k, int sides); /* of a live pair; of other sides all tiles */
+/* of a live pair; of other sides all tiles */
+BurstPairTiles pair_tiles_of(PairCounts *counts, int q, int k, int sides);
 
 #endif

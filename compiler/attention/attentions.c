@@ -1,7 +1,9 @@
-/* attentions.c: the schedules of a choice: one for all layers, or one for the layers of each mask that has another.
+/* attentions.c: the schedules of a choice: one for all layers, or one for the layers of each mask that has
+ * another.
  *
- * What layers have in common are positions, pieces of keys, and who has which chunk. They attend one after the other, and each ends with
- * what travels for it: so all use the same streams, and their slots the same memory.
+ * What layers have in common are positions, pieces of keys, and who has which chunk. They attend one after
+ * the other, and each ends with what travels for it: so all use the same streams, and their slots the same
+ * memory.
  */
 #include "attention/attention.h"
 

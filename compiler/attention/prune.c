@@ -1,9 +1,10 @@
 /* prune.c: which operations of a trace a mask leaves, for every rank.
  *
- * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along its path computes
- * with it: found backwards in time. A partial sum travels only where something was added to it: found forwards. Every rank
- * runs the same rule on the same mask (the emitted program through runtime/timeline/trace.c), so both ends of a transfer agree
- * without talking. A mark is a few runs of the chunk's tiles: those that are read further along, or were added to.
+ * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along
+ * its path computes with it: found backwards in time. A partial sum travels only where something was added
+ * to it: found forwards. Every rank runs the same rule on the same mask (the emitted program through
+ * runtime/timeline/trace.c), so both ends of a transfer agree without talking. A mark is a few runs of the
+ * chunk's tiles: those that are read further along, or were added to.
  */
 #include "attention/attention.h"
 
@@ -52,11 +53,13 @@ static void widen(BurstTileRanges *mark, BurstTileRanges r)
 /* What the pair that rank r computes there reads of a side's chunk, or adds to. */
 static BurstTileRanges tiles_of(const Pruner *p, const Instance *i, int r, int side)
 {
-    const size_t q = (size_t)rel_add(p->s->choice, r, i->chunk[0]), k = (size_t)rel_add(p->s->choice, r, i->chunk[1]);
+    const size_t q = (size_t)rel_add(p->s->choice, r, i->chunk[0]),
+                 k = (size_t)rel_add(p->s->choice, r, i->chunk[1]);
     return p->tiles ? p->tiles[q * (size_t)p->chunks + k].side[side] : burst_all_tiles();
 }
 
-/* Moves the mark of a passed chunk from one end to the other for all ranks at once; from and to are relative chunks. */
+/* Moves the mark of a passed chunk from one end to the other for all ranks at once; from and to are
+ * relative chunks. */
 static void carry(Pruner *p, int at, TensorId t, int here, int there, int hop, bool backwards)
 {
     const Choice *c = p->s->choice;
@@ -146,7 +149,12 @@ const BurstPairTiles *schedule_tiles(Arena *a, const Schedule *s, PairCounts *co
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles)
 {
     int ranks = s->choice->ranks, chunks = choice_chunks(s->choice);
-    Pruner p = {.s = s, .pair = pair, .tiles = tiles, .ranks = ranks, .chunks = chunks, .live = {.ranks = ranks, .ops = s->trace.n}};
+    Pruner p = {.s = s,
+                .pair = pair,
+                .tiles = tiles,
+                .ranks = ranks,
+                .chunks = chunks,
+                .live = {.ranks = ranks, .ops = s->trace.n}};
     p.live.op = arena_alloc(a, (size_t)s->trace.n * (size_t)ranks);
     p.live.tiles = NEW_ARRAY(a, BurstTileRanges, s->trace.n * ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)

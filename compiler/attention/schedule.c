@@ -1,8 +1,9 @@
 /* schedule.c: the statements of one direction of a .sched file as nodes with streams, and their trace.
  *
- * Each tensor of a pass becomes a node with a channel (stream, communicator) of its own. Transfers of copies move before
- * the computing they can overlap: they read what is there and change nothing that computing reads. The trace unrolls
- * the nodes in relative coordinates (attention/attention.h), which makes it the trace of every rank.
+ * Each tensor of a pass becomes a node with a channel (stream, communicator) of its own. Transfers of
+ * copies move before the computing they can overlap: they read what is there and change nothing that
+ * computing reads. The trace unrolls the nodes in relative coordinates (attention/attention.h), which
+ * makes it the trace of every rank.
  */
 #include "attention/attention.h"
 
@@ -123,8 +124,8 @@ static Node *make_nodes(Maker *m, const Stmt *s)
 
 /* ---- trace ---- */
 
-/* A rank has as many pairs to compute as there are ranks: loops that make many times as many operations, or turn that often
- * for nothing, are a mistake, and would take all time and memory. */
+/* A rank has as many pairs to compute as there are ranks: loops that make many times as many operations,
+ * or turn that often for nothing, are a mistake, and would take all time and memory. */
 enum { MOST_TURNS = 1 << 24, OPERATIONS = 1 << 16, OPERATIONS_PER_PAIR = 64 };
 
 typedef struct Tracer {
@@ -142,7 +143,8 @@ static int place_index(const Tracer *t, const Expr *const index[MAX_COORDS])
     const Choice *c = t->choice;
     int at = 0;
     for (int i = 0; i < c->coords; i++) /* none: all ranks along it, which is the same at each of them */
-        at += !index[i] ? 0 : (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
+        at += !index[i] ? 0
+                        : (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
     return at;
 }
 
@@ -170,7 +172,8 @@ static void trace_leaf(Tracer *t, const Node *n)
         }
         return;
     }
-    if (n->kind == N_PASS && tensor_accumulates(n->ref[0].tensor) && chunk_is_home(t->choice, ref_index(t, &n->ref[0]))) {
+    if (n->kind == N_PASS && tensor_accumulates(n->ref[0].tensor) &&
+        chunk_is_home(t->choice, ref_index(t, &n->ref[0]))) {
         ((Node *)n)->stays = true; /* a sum at home is where it belongs: no hop */
         return;
     }
@@ -195,7 +198,8 @@ static void trace_loop(Tracer *t, const Node *n)
     for (int64_t i = first; i <= last && !t->endless; i++) {
         t->var[n->stmt->var] = i;
         trace_nodes(t, n->body);
-        bool much = ++t->turns > MOST_TURNS || t->out.n > OPERATIONS + OPERATIONS_PER_PAIR * (int64_t)choice_chunks(t->choice);
+        bool much = ++t->turns > MOST_TURNS ||
+                    t->out.n > OPERATIONS + OPERATIONS_PER_PAIR * (int64_t)choice_chunks(t->choice);
         if (much && !t->endless)
             t->endless = n;
     }
@@ -230,9 +234,11 @@ static bool set_trace(Maker *m)
     const Tracer t = trace_make(m->arena, m->schedule->choice, m->schedule->body);
     m->schedule->trace = (Trace){.n = t.out.n, .at = t.out.at};
     if (t.endless)
-        diag_error(m->diags, stmt_place(t.endless->stmt), "this loop, with those around it, has too many iterations: each of %d rank%s has %d pair%s to compute",
-                   m->schedule->choice->ranks, plural(m->schedule->choice->ranks), choice_chunks(m->schedule->choice),
-                   plural(choice_chunks(m->schedule->choice)));
+        diag_error(m->diags, stmt_place(t.endless->stmt),
+                   "this loop, with those around it, has too many iterations: each of %d rank%s has %d "
+                   "pair%s to compute",
+                   m->schedule->choice->ranks, plural(m->schedule->choice->ranks),
+                   choice_chunks(m->schedule->choice), plural(choice_chunks(m->schedule->choice)));
     return !t.endless;
 }
 
@@ -309,10 +315,11 @@ static bool hops_leave(Maker *m)
         const Instance *x = &s->trace.at[i];
         if (x->node->kind != N_PASS || x->hop != 0)
             continue;
-        diag_error(m->diags, stmt_place(x->node->stmt), "this pass sends a chunk to the rank that holds it: %s",
-                   instance_text(m->arena, s, x));
+        diag_error(m->diags, stmt_place(x->node->stmt),
+                   "this pass sends a chunk to the rank that holds it: %s", instance_text(m->arena, s, x));
         if (along_a_ring_of_one(s, x->node))
-            diag_note(m->diags, x->node->stmt->span, "guard it with `if`, so that a ring of one rank passes nothing");
+            diag_note(m->diags, x->node->stmt->span,
+                      "guard it with `if`, so that a ring of one rank passes nothing");
         return false;
     }
     return true;
@@ -332,9 +339,11 @@ static bool channels_fit(Maker *m, const SchedText *t)
 {
     if (m->schedule->channels <= PLAN_CHANNELS)
         return true;
-    Span at = stmt_place(node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt); /* forward's fitted, or this is forward */
-    diag_error(m->diags, at, "schedule '%s' needs %d streams for its transfers, and the runtime has %d; none is left here", t->name,
-               m->schedule->channels, PLAN_CHANNELS);
+    /* forward's fitted, or this is forward */
+    Span at = stmt_place(node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt);
+    diag_error(m->diags, at,
+               "schedule '%s' needs %d streams for its transfers, and the runtime has %d; none is left here",
+               t->name, m->schedule->channels, PLAN_CHANNELS);
     diag_note(m->diags, at, "each tensor of a statement takes one stream, however often a loop repeats it");
     return false;
 }
@@ -368,12 +377,14 @@ static void add_loops(const Schedule *s, const Instance *i, Text *out)
     }
 }
 
-/* "r", "r + 2" or "n - 1, l", "*, r - 1" of chunks by heads: an offset to the acting rank, written with the coordinates' names. */
+/* "r", "r + 2" or "n - 1, l", "*, r - 1" of chunks by heads: an offset to the acting rank, written with
+ * the coordinates' names. */
 static void add_offset(const Choice *c, int offset, bool heads, Text *out)
 {
     for (int i = 0; i < c->coords; i++) {
         int x = rel_hop(c, offset, i);
-        text_printf(out, "%s%s", i ? ", " : "", heads && i == c->schedule->exchanged ? "*" : c->schedule->coord_name[i]);
+        text_printf(out, "%s%s", i ? ", " : "",
+                    heads && i == c->schedule->exchanged ? "*" : c->schedule->coord_name[i]);
         if (x)
             text_printf(out, " %c %d", x < 0 ? '-' : '+', x < 0 ? -x : x);
     }

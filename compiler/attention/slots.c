@@ -1,13 +1,14 @@
 /* slots.c: buffers for travelling chunks, from liveness, and what each operation waits for.
  *
- * Every pass has a pool of slots where its arrivals land; every accumulator that leaves home has a pool of partial sums
- * that this rank computes. A pool is used in rotation (use k takes slot k mod slots), so that the emitted loops need one
- * counter a pool. The number of slots is the least for which no slot is reused while its content is live; double
- * buffering (two slots for a ring) and the three to four buffers of the topology-aware ring come out of this.
+ * Every pass has a pool of slots where its arrivals land; every accumulator that leaves home has a pool of
+ * partial sums that this rank computes. A pool is used in rotation (use k takes slot k mod slots), so that
+ * the emitted loops need one counter a pool. The number of slots is the least for which no slot is reused
+ * while its content is live; double buffering (two slots for a ring) and the three to four buffers of the
+ * topology-aware ring come out of this.
  *
- * A slot that was sent stays live until the same pass comes round again: there its send is waited for, a step later, so
- * that the transfer overlaps a whole step. Uses count whether or not the mask leaves their operation: the slots of an
- * emitted program do not depend on the mask.
+ * A slot that was sent stays live until the same pass comes round again: there its send is waited for, a
+ * step later, so that the transfer overlaps a whole step. Uses count whether or not the mask leaves their
+ * operation: the slots of an emitted program do not depend on the mask.
  */
 #include "attention/attention.h"
 
@@ -39,7 +40,8 @@ static const char *way_of(const Slots *z, const Node *pass)
         return "home";
     for (int i = 0; i < c->coords && c->coords > 1; i++)
         if (pass_moves(pass, i))
-            way = way ? arena_printf(z->arena, "%s_%s", way, c->schedule->way_name[i]) : c->schedule->way_name[i];
+            way = way ? arena_printf(z->arena, "%s_%s", way, c->schedule->way_name[i])
+                      : c->schedule->way_name[i];
     return way ? way : "ring";
 }
 
@@ -51,7 +53,8 @@ static bool name_taken(const Slots *z, const char *name)
     return false;
 }
 
-/* Unique in the program: kv_lane of forward, back_kv_lane of backward, back_kv_lane2 where a second pass goes that way. */
+/* Unique in the program: kv_lane of forward, back_kv_lane of backward, back_kv_lane2 where a second pass
+ * goes that way. */
 static const char *pool_name(Slots *z, const Node *pass, TensorId t)
 {
     static const char *const lower[TENSOR_COUNT] = {"q", "kv", "o", "dq", "dkv"};
@@ -178,7 +181,8 @@ static void replay_compute(Slots *z, int at)
     Node *n = (Node *)i->node;
     for (int side = 0; side < 2; side++) {
         Place from = z->place[copy[side]][i->chunk[side]];
-        if (from.here && (from.pool >= 0 || n->ref[side].heads)) /* by heads an exchange brings what is at home */
+        /* by heads an exchange brings what is at home */
+        if (from.here && (from.pool >= 0 || n->ref[side].heads))
             n->waits |= wait[side];
         live_until(z, from, at + 1);
         int sum = result_tensor(z->s->backward, side);
@@ -306,15 +310,17 @@ static void print_nodes(Arena *a, const Schedule *s, const Node *n, int depth, T
 void print_schedule(const Schedule *s, Text *out)
 {
     Arena *a = arena_new();
-    text_printf(out, "burst-schedule 1\n%s %s", s->choice->schedule->name, s->backward ? "backward" : "forward");
+    text_printf(out, "burst-schedule 1\n%s %s", s->choice->schedule->name,
+                s->backward ? "backward" : "forward");
     if (s->backward)
         text_printf(out, " %s", travel_names[s->choice->travel]);
     for (int i = 0; i < s->choice->coords; i++)
         text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
-    text_printf(out, " rank%s, %d operation%s a rank\n", plural(s->choice->ranks), s->trace.n, plural(s->trace.n));
+    text_printf(out, " rank%s, %d operation%s a rank\n", plural(s->choice->ranks), s->trace.n,
+                plural(s->trace.n));
     for (int p = 0; p < s->pools; p++)
-        text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor), s->pool[p].slots,
-                    plural(s->pool[p].slots));
+        text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor),
+                    s->pool[p].slots, plural(s->pool[p].slots));
     print_nodes(a, s, s->body, 0, out);
     arena_free(a);
 }

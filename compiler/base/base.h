@@ -1,7 +1,8 @@
 /* base/base.h: memory of a compile, growing text, diagnostics, commands for a shell.
  *
- * Units in all headers of the compiler: bytes, bytes/s, FLOP/s, nanoseconds, tokens. Ranges are half open unless a name ends
- * in _last. Each pass reads what the one before it made and makes a new value in the caller's arena; nothing is changed afterwards. */
+ * Units in all headers of the compiler: bytes, bytes/s, FLOP/s, nanoseconds, tokens. Ranges are half open
+ * unless a name ends in _last. Each pass reads what the one before it made and makes a new value in the
+ * caller's arena; nothing is changed afterwards. */
 #ifndef BURST_BASE_BASE_H
 #define BURST_BASE_BASE_H
 
@@ -21,7 +22,8 @@
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
-/* Zeroed, 16-byte aligned, never NULL: when memory is out, prints "burstc: error: out of memory" and exits with 3. */
+/* Zeroed, 16-byte aligned, never NULL: when memory is out, prints "burstc: error: out of memory" and exits
+ * with 3. */
 void *arena_alloc(Arena *a, size_t bytes);
 char *arena_copy(Arena *a, const char *text, size_t len); /* NUL-terminated copy */
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -40,7 +42,8 @@ void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size);
     ((v)->n < (v)->cap ? (void)0 : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), &(v)->at[(v)->n++])
 
 /* ---- text.c: growing text, written to files atomically ---- */
-typedef struct Text { char *at; size_t n, cap; } Text; /* NUL-terminated once written to; free with text_free */
+/* NUL-terminated once written to; free with text_free */
+typedef struct Text { char *at; size_t n, cap; } Text;
 void text_printf(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void text_vprintf(Text *t, const char *fmt, va_list ap);
 void text_add(Text *t, const char *s);
@@ -48,8 +51,8 @@ void text_add_n(Text *t, const char *s, size_t n);
 void text_free(Text *t);
 char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
 char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
-/* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno. "-" is standard
- * output. */
+/* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno.
+ * "-" is standard output. */
 int text_write_file(const Text *t, const char *path);
 /* Reads a whole file into the arena; NULL with errno. */
 char *read_file(Arena *a, const char *path, size_t *len);
@@ -69,7 +72,8 @@ typedef struct Span { /* bytes [begin, end) of src; src NULL: no place (command 
     uint32_t begin, end;
 } Span;
 enum { DIAG_MAX_ERRORS = 20 };
-/* What is legal and most likely not meant. By name each may be left out or be an error (-Wno-NAME, -Werror=NAME). */
+/* What is legal and most likely not meant. By name each may be left out or be an error (-Wno-NAME,
+ * -Werror=NAME). */
 #define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
     X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
@@ -89,10 +93,11 @@ Diags *diags_new(Arena *a);
 /* Messages are not capitalised and have no full stop. Arguments that quote input put it in '...'. */
 void diag_error(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_warn(Diags *d, Warning w, Span at, const char *fmt, ...) PRINTF_LIKE(4, 5);
-void diag_note(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4); /* belongs to the last error or warning */
+/* belongs to the last error or warning */
+void diag_note(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_fixit(Diags *d, Span at, const char *replacement);              /* printed below the carets */
-/* Takes an option: -Wno-NAME, -WNAME, -Werror, -Werror=NAME, -Wno-error, -Wno-error=NAME; the later of two wins. NULL, or
- * what is wrong with it. Warnings that are errors count as such. */
+/* Takes an option: -Wno-NAME, -WNAME, -Werror, -Werror=NAME, -Wno-error, -Wno-error=NAME; the later of two
+ * wins. NULL, or what is wrong with it. Warnings that are errors count as such. */
 const char *diags_option(Diags *d, const char *option);
 int diags_errors(const Diags *d);
 const char *diags_first(const Diags *d); /* text of the first error, "" without one */

@@ -1,7 +1,7 @@
 /* diag.c: diagnostics as clang's: file:line:col: error: text, the source line, carets, fix-its, notes.
  *
- * Messages are kept until diags_print, so that a pass can go on after an error and report several at once. Printed
- * text never contains a control byte of the input: those appear as <XX>.
+ * Messages are kept until diags_print, so that a pass can go on after an error and report several at once.
+ * Printed text never contains a control byte of the input: those appear as <XX>.
  */
 #include "base/base.h"
 #include "core/escape.h"
@@ -141,7 +141,8 @@ const char *diags_option(Diags *d, const char *option)
         return NULL;
     }
     const char *near = nearest_name(name, warning_names, WARNING_COUNT);
-    return near ? arena_printf(d->arena, "unknown warning '%s' in '%s'; did you mean '%s'?", name, option, near)
+    return near ? arena_printf(d->arena, "unknown warning '%s' in '%s'; did you mean '%s'?", name, option,
+                               near)
                 : arena_printf(d->arena, "unknown warning '%s' in '%s'", name, option);
 }
 
@@ -159,7 +160,8 @@ void diag_fixit(Diags *d, Span at, const char *replacement)
 {
     if (d->dropping || !d->messages.n)
         return;
-    d->messages.at[d->messages.n - 1].fixit = (Fixit){at, arena_copy(d->arena, replacement, strlen(replacement))};
+    d->messages.at[d->messages.n - 1].fixit = (Fixit){at,
+                                                      arena_copy(d->arena, replacement, strlen(replacement))};
 }
 
 static size_t line_begin(const Source *s, size_t at)
@@ -199,7 +201,8 @@ Span span_join(Span a, Span b)
     return (Span){a.src, a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
 
-/* What one character of input looks like on a terminal. C1 controls (c2 80 .. c2 9f) are shown as bytes too. */
+/* What one character of input looks like on a terminal. C1 controls (c2 80 .. c2 9f) are shown as bytes
+ * too. */
 typedef struct Cell { char text[16]; int width; size_t bytes; } Cell;
 
 static Cell cell_at(const char *s, size_t left, int column)
@@ -242,7 +245,8 @@ static void put_clean(FILE *out, const char *text)
     }
 }
 
-/* One source line and the part of it that is shown: all of a short line, WINDOW columns around the caret of a long one.
+/* One source line and the part of it that is shown: all of a short line, WINDOW columns around the caret
+ * of a long one.
  */
 typedef struct Excerpt { const Source *src; size_t begin, end; int from, to, width; } Excerpt;
 
@@ -306,7 +310,8 @@ static void print_message(const Message *m, FILE *out)
     Excerpt e = excerpt(m->at);
     print_line(&e, out);
     print_carets(&e, m->at, out);
-    if (m->fixit.text && m->fixit.at.src == e.src && m->fixit.at.begin >= e.begin && m->fixit.at.begin <= e.end) {
+    if (m->fixit.text && m->fixit.at.src == e.src && m->fixit.at.begin >= e.begin &&
+        m->fixit.at.begin <= e.end) {
         fprintf(out, "%*s", shown_column(&e, m->fixit.at.begin), "");
         put_clean(out, m->fixit.text);
         fputc('\n', out);

@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* One word of a shell's command line. Quoted where it must be, and never with a sign of C's comments in it, so that the
- * command can be copied from the emitted text. */
+/* One word of a shell's command line. Quoted where it must be, and never with a sign of C's comments in
+ * it, so that the command can be copied from the emitted text. */
 static void add_word(Text *t, const char *word)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";

@@ -1,9 +1,10 @@
 /* cost/attention.c: one direction of one layer's attention as tasks of the simulation.
  *
- * What waits for what follows from the trace, once for all ranks (Links), as in slots.c: computing for its chunks, a pass
- * for its chunk and, where it is a sum, for what adds to it, an arrival for its slot. Devices overlap transfers with
- * computing. A cpu rank does not: it copies when it waits, so there an arrival takes the rank's own time, just before the
- * first operation that reads it, and a chunk is on offer only once its sender's program has come to the pass.
+ * What waits for what follows from the trace, once for all ranks (Links), as in slots.c: computing for its
+ * chunks, a pass for its chunk and, where it is a sum, for what adds to it, an arrival for its slot.
+ * Devices overlap transfers with computing. A cpu rank does not: it copies when it waits, so there an
+ * arrival takes the rank's own time, just before the first operation that reads it, and a chunk is on
+ * offer only once its sender's program has come to the pass.
  */
 #include "cost/cost.h"
 
@@ -25,7 +26,8 @@ typedef struct Replay {
     Arena *arena;
     const Schedule *s;
     Links links;
-    int *held[TENSOR_COUNT];    /* [relative chunk] copies: the arrival, or at home the exchange, that brought it */
+    /* [relative chunk] copies: the arrival, or at home the exchange, that brought it */
+    int *held[TENSOR_COUNT];
     int *pending[TENSOR_COUNT]; /* sums: the last arrival not yet passed on; further ones by pending_next */
     int *pending_next;          /* [n] */
     int *last[2];               /* [relative chunk] last computing with it as Q, KV */
@@ -89,7 +91,8 @@ static void replay_transfer(Replay *r, int at)
     int chunk = i->chunk[0];
     if (tensor_accumulates(t)) {
         read_pending(r, t, chunk, at);
-        for (int home = 0; home < choice_chunks(r->s->choice) && i->node->waits & WAIT_HOME; home += r->s->choice->ranks)
+        for (int home = 0; home < choice_chunks(r->s->choice) && i->node->waits & WAIT_HOME;
+             home += r->s->choice->ranks)
             read_pending(r, t, home, at);
         r->links.computed[at] = r->last[t == T_DKV][chunk];
         if (r->open[t][chunk] >= 0)
@@ -184,8 +187,11 @@ typedef struct Build {
     int *task;   /* computing, the transfer that arrives, or the begin of the rank's part of an exchange */
     int *usable; /* arrival: the task after which it can be read; exchange: the end of the rank's part */
     int *posted; /* cpu: what the rank has done when its program comes to this instance */
-    int *join;   /* [trace.n][ranks] EXCHANGE: when each that shares heads with the rank has everything; of the first of them */
-    int *anchored, *anchored_next; /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
+    /* [trace.n][ranks] EXCHANGE: when each that shares heads with the rank has everything; of the first of
+     * them */
+    int *join;
+    /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
+    int *anchored, *anchored_next;
     int *tail;   /* [ranks] last task of the rank's own time */
 } Build;
 
@@ -194,7 +200,8 @@ static size_t cell(const Build *b, int at, int rank)
     return (size_t)at * (size_t)b->in->ranks + (size_t)rank;
 }
 
-/* A hop along one coordinate, of which fewer values may be simulated: one that would come back to where it began goes far. */
+/* A hop along one coordinate, of which fewer values may be simulated: one that would come back to where it
+ * began goes far. */
 static int grid_hop(const AttentionInput *in, int hop, int i)
 {
     const int real = rel_hop(in->schedule->choice, hop, i), simulated = (int)floor_mod(real, in->size[i]);
@@ -220,7 +227,8 @@ int grid_add(const AttentionInput *in, int rank, int hop)
 static double merge_seconds(const AttentionInput *in, int rank, double bytes)
 {
     const NodeGroup *g = links_group(in, rank);
-    return g->device->hbm > 0 ? 3 * bytes / (g->device->hbm * cost_rate_share(in->cluster, g)) : 0; /* two operands read, one written */
+    /* two operands read, one written */
+    return g->device->hbm > 0 ? 3 * bytes / (g->device->hbm * cost_rate_share(in->cluster, g)) : 0;
 }
 
 static void make_arrivals(Build *b, int at)
@@ -251,14 +259,17 @@ static size_t join_cell(const Build *b, int at, int rank)
     return cell(b, at, rank - rank / b->in->stride[x] % b->in->size[x] * b->in->stride[x]);
 }
 
-/* Each rank's part begins and ends with a task of no time, `task` and `usable`; the exchange is over with the last part. */
+/* Each rank's part begins and ends with a task of no time, `task` and `usable`; the exchange is over with
+ * the last part. */
 static void make_exchange(Build *b, int at)
 {
     for (int r = 0; r < b->in->ranks; r++) {
         int *join = &b->join[join_cell(b, at, r)];
         *join = *join < 0 ? sim_task(b->sim, (Task){.class = COST_LINK}) : *join;
-        int start = sim_task(b->sim, (Task){.class = COST_LINK}), end = sim_task(b->sim, (Task){.class = COST_LINK});
-        double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)], share[DISTANCES];
+        int start = sim_task(b->sim, (Task){.class = COST_LINK}),
+            end = sim_task(b->sim, (Task){.class = COST_LINK});
+        double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)],
+               share[DISTANCES];
         links_shares(b->in, r, share);
         for (int far = 0; far < 2 + b->in->cluster->levels; far++)
             links_exchange(b->sim, b->in, r, sent * share[far], received * share[far], far, start, end);
@@ -279,8 +290,8 @@ static void make_tasks(Build *b)
             make_arrivals(b, at);
         for (int r = 0; i->node->kind == N_COMPUTE && r < b->in->ranks; r++)
             if (b->in->seconds[cell(b, at, r)] > 0)
-                b->task[cell(b, at, r)] =
-                    sim_task(b->sim, (Task){.class = COST_COMPUTE, .seconds = b->in->seconds[cell(b, at, r)]});
+                b->task[cell(b, at, r)] = sim_task(b->sim, (Task){.class = COST_COMPUTE,
+                                                                  .seconds = b->in->seconds[cell(b, at, r)]});
     }
 }
 
@@ -293,8 +304,8 @@ static int reader_task(const Build *b, int reader, int rank)
     return b->task[cell(b, reader, transfers(i) ? grid_add(b->in, rank, i->hop) : rank)];
 }
 
-/* While a rank waits for the slot of a partial sum it copies whatever has come: where an arrival that nothing has read
- * yet is copied at the latest. */
+/* While a rank waits for the slot of a partial sum it copies whatever has come: where an arrival that
+ * nothing has read yet is copied at the latest. */
 static int next_wait(const Build *b, int at)
 {
     const Trace *t = &b->in->schedule->trace;
@@ -312,9 +323,12 @@ static void anchor_arrivals(Build *b, int rank)
             continue;
         int first = next_wait(b, at);
         const Instance *i = &b->in->schedule->trace.at[at];
-        bool home = chunk_is_home(b->in->schedule->choice, rel_sub(b->in->schedule->choice, i->chunk[0], i->hop)); /* added there, whether or not the next one leaves */
+        /* added there, whether or not the next one leaves */
+        bool home = chunk_is_home(b->in->schedule->choice,
+                                  rel_sub(b->in->schedule->choice, i->chunk[0], i->hop));
         for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
-            if (b->links.reads.at[e].reader < first && (home || reader_task(b, b->links.reads.at[e].reader, rank) >= 0))
+            if (b->links.reads.at[e].reader < first &&
+                (home || reader_task(b, b->links.reads.at[e].reader, rank) >= 0))
                 first = b->links.reads.at[e].reader;
         b->anchored_next[cell(b, at, rank)] = b->anchored[cell(b, first, rank)];
         b->anchored[cell(b, first, rank)] = at;
@@ -466,7 +480,11 @@ static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
 {
     t->sent[from] += task->bytes;
     t->received[to] += task->bytes;
-    links_count(t, task->class == COST_LINK ? 0 : task->class == COST_NIC ? 1 : task->class - COST_UPLINK + 2, task->bytes);
+    links_count(t,
+                task->class == COST_LINK  ? 0
+                : task->class == COST_NIC ? 1
+                                          : task->class - COST_UPLINK + 2,
+                task->bytes);
 }
 
 static void collect_exchange(Build *b, AttentionTime *t, int at, int rank)
@@ -487,8 +505,8 @@ static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
     if (task < 0)
         return;
     bool exchange = i->node->kind == N_EXCHANGE;
-    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, at, sim_at(b->sim, task)->begin,
-                 sim_at(b->sim, exchange ? other : task)->end);
+    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, at,
+                 sim_at(b->sim, task)->begin, sim_at(b->sim, exchange ? other : task)->end);
     if (transfers(i)) {
         count_bytes(t, sim_at(b->sim, task), grid_move(b->in, rank, i->hop, -1), rank);
         t->end[rank] = fmax(t->end[rank], sim_at(b->sim, other)->end); /* merged */
@@ -497,7 +515,8 @@ static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
     }
 }
 
-/* Walks back from the task that ends last: each began when its cause ended, so the pieces add up to the whole. */
+/* Walks back from the task that ends last: each began when its cause ended, so the pieces add up to the
+ * whole. */
 static void critical_path(const Build *b, int last, AttentionTime *t)
 {
     for (; last >= 0; last = sim_at(b->sim, last)->cause)

@@ -1,8 +1,9 @@
 /* attention_rate.c: how fast a device's kernels compute a pair of chunks, by its rates (docs/cost.md).
  *
- * A tile takes the same whether few or many of its pairs are masked, but a partial one more than a full one, and each row of
- * tiles takes something of its own: it is begun and ended. So with x = 1 / keys a query (backward: queries a key) the time of a
- * pair is a line in x; rates for several numbers of keys are points of it, the rate of long rows is that at x = 0.
+ * A tile takes the same whether few or many of its pairs are masked, but a partial one more than a full
+ * one, and each row of tiles takes something of its own: it is begun and ended. So with x = 1 / keys a
+ * query (backward: queries a key) the time of a pair is a line in x; rates for several numbers of keys are
+ * points of it, the rate of long rows is that at x = 0.
  */
 #include "cost/cost.h"
 
@@ -13,17 +14,21 @@ enum { TILE = 64 };
 static double tile_sides(const Program *p, bool backward)
 {
     const Kernels k = kernels_of(p);
-    const int sides = !p->cluster.target->device_memory ? 0 : backward ? k.tile.backward_q + k.tile.backward_k :
-                      k.tile.forward_q + k.tile.forward_k[BURST_KEYS_USUAL];
+    const int sides = !p->cluster.target->device_memory ? 0
+                      : backward                        ? k.tile.backward_q + k.tile.backward_k
+                                 : k.tile.forward_q + k.tile.forward_k[BURST_KEYS_USUAL];
     return sides ? sides : 2 * TILE;
 }
 
-/* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of 64 by 64; what theirs
- * have beyond the pairs lies along the edges of the mask, and is as much more in larger tiles as their sides are longer. */
+/* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of
+ * 64 by 64; what theirs have beyond the pairs lies along the edges of the mask, and is as much more in
+ * larger tiles as their sides are longer. */
 AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens)
 {
-    const double all = (double)q_tokens * (double)k_tokens, area = TILE * TILE, larger = tile_sides(p, backward) / (2 * TILE);
-    const double tiles = (double)(w.tiles_full + w.tiles_partial) * area, pairs = (double)w.pairs, excess = fmax(0, fmin(tiles, all) - pairs);
+    const double all = (double)q_tokens * (double)k_tokens, area = TILE * TILE,
+                 larger = tile_sides(p, backward) / (2 * TILE);
+    const double tiles = (double)(w.tiles_full + w.tiles_partial) * area, pairs = (double)w.pairs,
+                 excess = fmax(0, fmin(tiles, all) - pairs);
     AttentionWork x = {.pairs = fmin(all, pairs + excess * larger)};
     x.partial = fmin(x.pairs, (double)w.tiles_partial * area * larger);
     x.rows = fmin((double)(backward ? k_tokens : q_tokens), (double)(w.tiles_full + w.tiles_partial) * TILE);
@@ -39,8 +44,8 @@ static double row_of(const Device *d, bool backward, AttentionKind kind, int64_t
     return 0;
 }
 
-/* Seconds per operation at x = 1 / keys: on the line through the nearest points on both sides, beyond the last one through the
- * last two, where it does not fall. */
+/* Seconds per operation at x = 1 / keys: on the line through the nearest points on both sides, beyond the
+ * last one through the last two, where it does not fall. */
 static double at_keys(const Device *d, bool backward, double base, double x)
 {
     double x0 = 0, y0 = 1 / base, x1 = 0, y1 = y0; /* the point before, the point after: 0: none yet */
@@ -61,7 +66,8 @@ static double at_keys(const Device *d, bool backward, double base, double x)
 double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w)
 {
     const double base = backward ? d->attention_backward : d->attention_forward;
-    const double own = row_of(d, backward, ATTENTION_HEAD_DIM, head_dim), partial = row_of(d, backward, ATTENTION_PARTIAL, 0);
+    const double own = row_of(d, backward, ATTENTION_HEAD_DIM, head_dim),
+                 partial = row_of(d, backward, ATTENTION_PARTIAL, 0);
     if (!d->rates || w.pairs <= 0)
         return base;
     const double longer = partial > 0 ? fmax(0, 1 / partial - 1 / base) * w.partial / w.pairs : 0;

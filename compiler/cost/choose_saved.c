@@ -1,15 +1,20 @@
 /* cost/choose_saved.c: what layers save where not all fits: what spares most time a byte first.
  *
- * From `full` on, the outputs of one operation of forward after the other join what a layer saves: of those that `none` saves, the
- * ones whose recomputation takes most seconds a byte. So many bytes as there are for it go to whole stages in all layers, and what is
- * left to the next stage in the last layers: what these save is theirs from forward to the peak anyway, where their backward begins.
+ * From `full` on, the outputs of one operation of forward after the other join what a layer saves: of
+ * those that `none` saves, the ones whose recomputation takes most seconds a byte. So many bytes as there
+ * are for it go to whole stages in all layers, and what is left to the next stage in the last layers: what
+ * these save is theirs from forward to the peak anyway, where their backward begins.
  */
 #include "cost/cost.h"
 
 #include <string.h>
 
 typedef struct Stage { const char *set; double bytes; /* of one layer */ } Stage;
-typedef struct Stages { Step *step; const double *seconds; /* of forward's operations */ Vec(Stage) at; } Stages;
+typedef struct Stages {
+    Step *step;
+    const double *seconds; /* of forward's operations */
+    Vec(Stage) at;
+} Stages;
 
 /* Outputs that `none` saves and the set does not, each with a space behind; bytes: how many. */
 static const char *outputs(const Stages *t, const Op *o, const char *set, double *bytes)
@@ -69,8 +74,10 @@ static double *forward_seconds(const Step *s, double pairs)
     const RankKind rank = rank_kind_of(&s->program->cluster, 0, (double)s->all_tokens);
     double *seconds = NEW_ARRAY(s->arena, double, b->ops.n);
     for (int i = 0; i < b->ops.n; i++)
-        seconds[i] = b->ops.at[i].kind != OP_ATTENTION ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1, false)) :
-                     4 * pairs * m->heads * attention_columns(s->program, rank.device, false) / (rank.device->attention_forward * rank.share);
+        seconds[i] = b->ops.at[i].kind != OP_ATTENTION
+                         ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1, false))
+                         : 4 * pairs * m->heads * attention_columns(s->program, rank.device, false) /
+                               (rank.device->attention_forward * rank.share);
     return seconds;
 }
 

@@ -1,4 +1,5 @@
-/* cost.c: what one training step of a plan takes, from a simulated timeline. docs/cost.md says what is modelled how. */
+/* cost.c: what one training step of a plan takes, from a simulated timeline. docs/cost.md says what is
+ * modelled how. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -15,7 +16,8 @@ static const char *class_name(Arena *a, const Cluster *c, int class)
         COST_CLASSES(X)
 #undef X
     };
-    return class < COST_UPLINK ? name[class] : arena_printf(a, "uplinks of a %s", c->level[class - COST_UPLINK].name);
+    return class < COST_UPLINK ? name[class]
+                               : arena_printf(a, "uplinks of a %s", c->level[class - COST_UPLINK].name);
 }
 
 /* Where transfers hide, what little is waited for is no answer. */
@@ -27,7 +29,8 @@ const char *cost_waits_text(const Cost *c)
 /* What ranks wait for most: on the critical path, or, where others compute more, for those. */
 static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cluster, double exposed)
 {
-    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights, [COST_TENSOR] = p->tensor}; /* of the step */
+    /* of the step */
+    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights, [COST_TENSOR] = p->tensor};
     double idle = p->attention_busy - p->mean_attention_busy, waits = exposed + idle;
     for (int k = 0; k < p->kinds; k++)
         for (int b = 0; b < p->attends; b++)
@@ -42,36 +45,42 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
     }
     double others = waits - known; /* waiting while others compute */
     bool balance = others > path[most];
-    return arena_printf(a, "%s (%.0f %% of the step)", balance ? "ranks with more to compute" : class_name(a, cluster, most),
+    return arena_printf(a, "%s (%.0f %% of the step)",
+                        balance ? "ranks with more to compute" : class_name(a, cluster, most),
                         100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
-/* The busiest rank's attention takes the mean rank's tiles, times imbalance, times seconds a tile: which of the three grew most. */
+/* The busiest rank's attention takes the mean rank's tiles, times imbalance, times seconds a tile: which
+ * of the three grew most. */
 static const char *attention_grew(const Cost *x, const Cost *best)
 {
     const double balance = x->imbalance / best->imbalance, tiles = x->tile_flops / best->tile_flops / balance;
     const double slower = x->attention / x->tile_flops / (best->attention / best->tile_flops);
     if (balance >= tiles && balance >= slower)
         return "unbalanced attention";
-    return tiles >= slower ? "attention computes more tiles" : "attention's tiles are slower, with shorter rows or more of them partial";
+    return tiles >= slower ? "attention computes more tiles"
+                           : "attention's tiles are slower, with shorter rows or more of them partial";
 }
 
 /* What the step takes longer for than another's, by what grew most. */
 const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best)
 {
-    const double more = x->step - best->step, waits = x->exposed - best->exposed, attention = x->attention - best->attention;
+    const double more = x->step - best->step, waits = x->exposed - best->exposed,
+                 attention = x->attention - best->attention;
     const double again = x->again - best->again, update = x->update - best->update;
-    const struct { double seconds; const char *text; } grew[] = {
-        {attention, attention_grew(x, best)},
-        {again, "it recomputes more"},
-        {update, c->optimizer == OPTIMIZER_ON_HOST ? "the optimizer's update on the host" : "the optimizer's update"},
-        {x->compute - best->compute - attention - again - update, "other operations take longer"}};
+    const struct { double seconds; const char *text;
+    } grew[] = {{attention, attention_grew(x, best)},
+                {again, "it recomputes more"},
+                {update, c->optimizer == OPTIMIZER_ON_HOST ? "the optimizer's update on the host"
+                                                           : "the optimizer's update"},
+                {x->compute - best->compute - attention - again - update, "other operations take longer"}};
     int most = 0;
     for (int i = 1; i < countof(grew); i++)
         most = grew[i].seconds > grew[most].seconds ? i : most;
     if (waits >= grew[most].seconds)
         return x->critical;
-    return arena_printf(a, "%s: %.0f %% of the difference", grew[most].text, 100 * fmin(1, grew[most].seconds / more));
+    return arena_printf(a, "%s: %.0f %% of the difference", grew[most].text,
+                        100 * fmin(1, grew[most].seconds / more));
 }
 
 double cost_mfu(const Program *p, const Cost *c)
@@ -82,9 +91,13 @@ double cost_mfu(const Program *p, const Cost *c)
 /* Nothing but attention has another rate than matmul's. */
 const char *cost_mfu_text(Arena *a, double mfu)
 {
-    return mfu <= 1 || !isfinite(mfu) ? NULL
-           : arena_printf(a, "%.0f %% MFU is more than the devices can do: the topology's rates of attention are above that of matmul, "
-                          "which MFU is a share of", 100 * mfu);
+    return mfu <= 1 || !isfinite(mfu)
+               ? NULL
+               : arena_printf(a,
+                              "%.0f %% MFU is more than the devices can do: the topology's rates of "
+                              "attention are above that of matmul, "
+                              "which MFU is a share of",
+                              100 * mfu);
 }
 
 static void sum_layers(const StepParts *p, const Program *program, Cost *c)

@@ -1,5 +1,6 @@
-/* cost/forecast.c: the timeline of the simulated step, in the form that runtime/timeline/forecast.c lays out: the spans of each visit of a
- * unit's weights, once for all visits that are alike. So it does not grow with layers.
+/* cost/forecast.c: the timeline of the simulated step, in the form that runtime/timeline/forecast.c lays
+ * out: the spans of each visit of a unit's weights, once for all visits that are alike. So it does not
+ * grow with layers.
  */
 #include "cost/cost.h"
 
@@ -8,8 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-_Static_assert((int)T_Q == BURST_T_Q && (int)T_KV == BURST_T_KV && (int)T_O == BURST_T_O && (int)T_DQ == BURST_T_DQ &&
-               (int)T_DKV == BURST_T_DKV, "parts of transfers are numbered by the runtime's tensors");
+_Static_assert((int)T_Q == BURST_T_Q && (int)T_KV == BURST_T_KV && (int)T_O == BURST_T_O &&
+                   (int)T_DQ == BURST_T_DQ && (int)T_DKV == BURST_T_DKV,
+               "parts of transfers are numbered by the runtime's tensors");
 
 typedef struct Sequence { int times, visits; Vec(BurstVisitRun) runs; } Sequence;
 struct Recorder {
@@ -35,7 +37,8 @@ static bool near(double x, double y, double all)
 
 static bool spans_alike(const BurstSpan *x, const BurstSpan *y, double all)
 {
-    return x->part == y->part && x->lane == y->lane && x->a == y->a && x->b == y->b && near(x->begin, y->begin, all) && near(x->end, y->end, all);
+    return x->part == y->part && x->lane == y->lane && x->a == y->a && x->b == y->b &&
+           near(x->begin, y->begin, all) && near(x->end, y->end, all);
 }
 
 static int find_stretch(const Recorder *r, double seconds)
@@ -119,7 +122,8 @@ static bool prolong(Recorder *r, const BurstSpan *s)
         BurstSpan *last = &r->spans.at[i];
         if (last->lane != s->lane)
             continue;
-        if (last->part != s->part || last->a != s->a || last->b != s->b || fabs(last->end + r->begin - s->begin) > 1e-12)
+        if (last->part != s->part || last->a != s->a || last->b != s->b ||
+            fabs(last->end + r->begin - s->begin) > 1e-12)
             return false;
         last->end = s->end - r->begin;
         return true;
@@ -127,7 +131,8 @@ static bool prolong(Recorder *r, const BurstSpan *s)
     return false;
 }
 
-/* Where a picture is enough: one span for each part that is computed without a wait between, in the order of their first. */
+/* Where a picture is enough: one span for each part that is computed without a wait between, in the order
+ * of their first. */
 static bool gather_part(Recorder *r, const BurstSpan *s)
 {
     const double seconds = s->end - s->begin;
@@ -183,7 +188,9 @@ void record_attention(Recorder *r, const Schedule *s, const AttentionTime *t, do
     for (int i = 0; i < t->intervals; i++)
         n += t->interval[i].rank == r->parts->busiest;
     if (n > r->most_spans)
-        add_span(r, (BurstSpan){.begin = now, .end = now + t->seconds, .part = s->backward ? BURST_P_ATTENTION_BACK : BURST_P_ATTENTION});
+        add_span(r, (BurstSpan){.begin = now,
+                                .end = now + t->seconds,
+                                .part = s->backward ? BURST_P_ATTENTION_BACK : BURST_P_ATTENTION});
     for (int i = 0; i < t->intervals && n <= r->most_spans; i++) {
         if (t->interval[i].rank != r->parts->busiest)
             continue;
@@ -197,7 +204,8 @@ void record_attention(Recorder *r, const Schedule *s, const AttentionTime *t, do
 
 static bool sequences_alike(const Sequence *x, const Sequence *y)
 {
-    return x->runs.n == y->runs.n && memcmp(x->runs.at, y->runs.at, sizeof *x->runs.at * (size_t)x->runs.n) == 0;
+    return x->runs.n == y->runs.n &&
+           memcmp(x->runs.at, y->runs.at, sizeof *x->runs.at * (size_t)x->runs.n) == 0;
 }
 
 static void add_sequence(BurstForecast *f, BurstSequenceForecast *to, const Recorder *r, int i)
@@ -218,8 +226,13 @@ const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans)
         return NULL; /* the simulation came to no end */
     BurstSequenceForecast *sequence = arena_alloc(a, sizeof *sequence * (size_t)r.sequences.n);
     BurstForecast *f = NEW(a, BurstForecast);
-    *f = (BurstForecast){.rank = p.rank[p.busiest], .layers = d->program->model.layers, .visits = r.visits.n, .stretches = r.stretches.n,
-                         .sequence = sequence, .visit = r.visits.at, .stretch = r.stretches.at};
+    *f = (BurstForecast){.rank = p.rank[p.busiest],
+                         .layers = d->program->model.layers,
+                         .visits = r.visits.n,
+                         .stretches = r.stretches.n,
+                         .sequence = sequence,
+                         .visit = r.visits.at,
+                         .stretch = r.stretches.at};
     for (int i = 0; i < r.sequences.n; i++)
         add_sequence(f, sequence, &r, i);
     return f;

@@ -1,4 +1,5 @@
-/* cost/links.c: links and NICs as resources of the simulation, and what moves over them: hops, exchanges, ring collectives. */
+/* cost/links.c: links and NICs as resources of the simulation, and what moves over them: hops, exchanges,
+ * ring collectives. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -20,7 +21,8 @@ static int node_of(const AttentionInput *in, int rank)
     return cluster_node_of(in->cluster, links_rank(in, rank));
 }
 
-/* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs of each node. */
+/* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs
+ * of each node. */
 enum { LINK_OUT, LINK_IN, NIC_OUT, NIC_IN, RANK_RESOURCES };
 static const double unlimited = 1e30;
 
@@ -35,7 +37,8 @@ static int node_nics(const AttentionInput *in, int rank)
     return RANK_RESOURCES * in->ranks + 2 * node_of(in, rank);
 }
 
-/* Resource: the uplinks, outwards, of the first of the level; unit by unit, each with those inwards behind it. */
+/* Resource: the uplinks, outwards, of the first of the level; unit by unit, each with those inwards behind
+ * it. */
 static int first_uplink(const AttentionInput *in, int level)
 {
     const Cluster *c = in->cluster;
@@ -51,7 +54,8 @@ static int uplink(const AttentionInput *in, int level, int rank, int inwards)
     return first_uplink(in, level) + 2 * (node_of(in, rank) / in->cluster->level[level].nodes) + inwards;
 }
 
-/* Groups that do the same at the same time share their nodes' NICs and uplinks: a simulated one has its part of them. */
+/* Groups that do the same at the same time share their nodes' NICs and uplinks: a simulated one has its
+ * part of them. */
 static int alike(const AttentionInput *in)
 {
     return in->alike > 1 ? in->alike : 1;
@@ -64,8 +68,10 @@ Sim *links_sim(Arena *a, const AttentionInput *in)
     double *capacity = NEW_ARRAY(a, double, all);
     for (int r = 0; r < in->ranks; r++) {
         const NodeGroup *g = links_group(in, r);
-        double link = or_unlimited(c->link_bandwidth * cost_rate_share(c, g)), nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
-        double own = or_unlimited(fmax(nic, node / g->gpus)); /* one NIC, or several where there are more than ranks */
+        double link = or_unlimited(c->link_bandwidth * cost_rate_share(c, g)),
+               nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
+        /* one NIC, or several where there are more than ranks */
+        double own = or_unlimited(fmax(nic, node / g->gpus));
         double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[node_nics(in, r)];
         rank[LINK_OUT] = rank[LINK_IN] = link;
         rank[NIC_OUT] = rank[NIC_IN] = own;
@@ -73,7 +79,8 @@ Sim *links_sim(Arena *a, const AttentionInput *in)
     }
     for (int l = 0; l < c->levels; l++)
         for (int u = 0; u < cluster_units(c, l); u++)
-            capacity[first_uplink(in, l) + 2 * u] = capacity[first_uplink(in, l) + 2 * u + 1] = or_unlimited(cluster_uplink(c, l, u)) / alike(in);
+            capacity[first_uplink(in, l) + 2 * u] = capacity[first_uplink(in, l) + 2 * u + 1] =
+                or_unlimited(cluster_uplink(c, l, u)) / alike(in);
     return sim_new(a, all, capacity);
 }
 
@@ -147,10 +154,11 @@ static void add_flow(Sim *s, Task t, int start, int end)
     sim_after(s, end, flow);
 }
 
-/* What a rank sends to its peers inside or outside its node, and what comes from them, as one flow each. An exchange lasts until
- * every rank has everything, so what counts is how much each link and NIC carries, not for which pair of ranks; and the
- * number of flows does not grow with the square of the ranks. */
-void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance, int start, int end)
+/* What a rank sends to its peers inside or outside its node, and what comes from them, as one flow each.
+ * An exchange lasts until every rank has everything, so what counts is how much each link and NIC carries,
+ * not for which pair of ranks; and the number of flows does not grow with the square of the ranks. */
+void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance,
+                    int start, int end)
 {
     const int out = RANK_RESOURCES * rank, node = node_nics(in, rank);
     Task t = {.class = class_of(distance), .seconds = hop_latency(in, rank, distance)};
@@ -226,7 +234,8 @@ Collective collective_of(const Cluster *c, Ring r, double bytes)
         return (Collective){0};
     const Nic *nic = c->groups[0].nic;
     const int gpus = c->groups[0].gpus, nodes = ring_spans(c, r, gpus, c->nodes);
-    const int near = r.stride >= gpus ? 1 : r.ranks < gpus / r.stride ? r.ranks : gpus / r.stride; /* of a node, one after the other */
+    /* of a node, one after the other */
+    const int near = r.stride >= gpus ? 1 : r.ranks < gpus / r.stride ? r.ranks : gpus / r.stride;
     Collective x = {.bytes = r.rounds * (bytes * (r.ranks - 1) / r.ranks)};
     double latency = (nodes - 1) * (nic ? nic->latency : c->link_latency) + (near - 1) * c->link_latency;
     x.link = near > 1 ? x.bytes : 0;
@@ -267,8 +276,10 @@ static int next_node(const AttentionInput *in, const Place *p, int at)
     return next < in->ranks ? next : 0;
 }
 
-/* From each node to the next one flow, which stands for as many as the node has ranks, beside those of groups that are alike. */
-static void add_between_nodes(Sim *s, const AttentionInput *in, Task t, int rank, int next, int start, int end)
+/* From each node to the next one flow, which stands for as many as the node has ranks, beside those of
+ * groups that are alike. */
+static void add_between_nodes(Sim *s, const AttentionInput *in, Task t, int rank, int next, int start,
+                              int end)
 {
     t.weight = (double)links_group(in, rank)->gpus / alike(in);
     t.bytes /= alike(in);
@@ -281,9 +292,11 @@ static void add_between_nodes(Sim *s, const AttentionInput *in, Task t, int rank
 /* A flow over each link to the next rank of the node, and over the cards from each node to the next. */
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after)
 {
-    const double moving = collective_moving(in->cluster, c), share = c.seconds < moving ? c.seconds / moving : 1;
+    const double moving = collective_moving(in->cluster, c),
+                 share = c.seconds < moving ? c.seconds / moving : 1;
     const Task t = {.class = COST_WEIGHTS, .seconds = c.seconds - share * moving, .resources = 2};
-    const int start = sim_task(s, (Task){.class = COST_WEIGHTS}), end = sim_task(s, (Task){.class = COST_WEIGHTS});
+    const int start = sim_task(s, (Task){.class = COST_WEIGHTS}),
+              end = sim_task(s, (Task){.class = COST_WEIGHTS});
     Place *p = places(in);
     sim_after(s, start, after);
     sim_after(s, end, start);

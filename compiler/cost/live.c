@@ -1,8 +1,9 @@
 /* cost/live.c: which transfers of the simulated ranks carry something, where the mask leaves pairs empty.
  *
- * The rule is prune.c's: a copy travels on where somebody further along computes with it, a partial sum where something
- * was added to it. There it runs on all ranks of a group; here on the simulated ones, in relative chunks, so that the time
- * does not grow with the square of the ranks. Where all ranks are simulated both agree (tests/cost).
+ * The rule is prune.c's: a copy travels on where somebody further along computes with it, a partial sum
+ * where something was added to it. There it runs on all ranks of a group; here on the simulated ones, in
+ * relative chunks, so that the time does not grow with the square of the ranks. Where all ranks are
+ * simulated both agree (tests/cost).
  */
 #include "cost/cost.h"
 
@@ -30,10 +31,12 @@ static void mark_computed(Marks *m, int at, int side, int tensor)
     const size_t row = (size_t)at * (size_t)m->in->ranks;
     for (int r = 0; r < m->in->ranks && tensor >= 0; r++)
         if (m->in->seconds[row + (size_t)r] > 0)
-            widen(mark_of(m, (TensorId)tensor, r, chunk), m->in->tiles ? m->in->tiles[row + (size_t)r].side[side] : burst_all_tiles());
+            widen(mark_of(m, (TensorId)tensor, r, chunk),
+                  m->in->tiles ? m->in->tiles[row + (size_t)r].side[side] : burst_all_tiles());
 }
 
-/* Moves the mark of the chunk that is passed to its sender (need, backwards in time) or its receiver (content). */
+/* Moves the mark of the chunk that is passed to its sender (need, backwards in time) or its receiver
+ * (content). */
 static void carry(Marks *m, int at, bool to_sender)
 {
     const Schedule *s = m->in->schedule;
@@ -48,7 +51,8 @@ static void carry(Marks *m, int at, bool to_sender)
         *mark = (BurstTileRanges){0};
     }
     for (int r = 0; r < m->in->ranks; r++)
-        widen(to_sender ? mark_of(m, t, r, i->chunk[0]) : mark_of(m, t, grid_add(m->in, r, i->hop), there), m->moved[r]);
+        widen(to_sender ? mark_of(m, t, r, i->chunk[0]) : mark_of(m, t, grid_add(m->in, r, i->hop), there),
+              m->moved[r]);
 }
 
 static bool moves(const Instance *i, bool sums)

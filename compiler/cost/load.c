@@ -1,8 +1,8 @@
 /* cost/load.c: which ranks are simulated, how long each computes and how many bytes come to it.
  *
- * Groups of up to EXACT_RANKS are simulated whole. Of larger ones, whole nodes are, evenly spaced from the first to the
- * last, so many that the simulation has about CELLS operations. Each does all its own steps with its own loads; its
- * neighbours in the simulation stand for those it really has.
+ * Groups of up to EXACT_RANKS are simulated whole. Of larger ones, whole nodes are, evenly spaced from the
+ * first to the last, so many that the simulation has about CELLS operations. Each does all its own steps
+ * with its own loads; its neighbours in the simulation stand for those it really has.
  */
 #include "cost/cost.h"
 
@@ -14,13 +14,16 @@ enum { EXACT_RANKS = 64, CELLS = 40000 };
 /* What so many tokens of an exchange are. */
 static double exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
 {
-    const double output = (double)m->heads * m->head_dim * target->activation_bytes + 4.0 * m->heads; /* complete, with lse */
+    /* complete, with lse */
+    const double output = (double)m->heads * m->head_dim * target->activation_bytes + 4.0 * m->heads;
     return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, m->heads, m->kv_heads));
 }
 
 double cost_rate_share(const Cluster *c, const NodeGroup *g)
 {
-    return c->target->shares_cores && c->host_cores > 0 && g->gpus > c->host_cores ? (double)c->host_cores / g->gpus : 1;
+    return c->target->shares_cores && c->host_cores > 0 && g->gpus > c->host_cores
+               ? (double)c->host_cores / g->gpus
+               : 1;
 }
 
 /* ---- the simulated ranks ---- */
@@ -80,7 +83,9 @@ int cost_simulated_ranks(const Draft *d)
     int ranks = d->choice.ranks;
     const bool one_pair = choice_rows(&d->choice, false) == 1 && choice_rows(&d->choice, true) == 1;
     if (ranks <= EXACT_RANKS || one_pair || !layers_share_sizes(&d->choice))
-        return ranks; /* all-to-all alone costs little for any number of ranks; of different grids no part is that of the other */
+        /* all-to-all alone costs little for any number of ranks; of different grids no part is that of the
+         * other */
+        return ranks;
     return part_of_grid(d).ranks;
 }
 
@@ -88,7 +93,8 @@ static int real_rank(const Draft *d, const Choice *c, const Grid *g, int simulat
 {
     int rank = 0;
     for (int i = 0; i < c->coords; i++) {
-        int x = simulated / g->stride[i] % g->size[i], unit = unit_of(d, c, i), units = g->size[i] / unit, blocks = c->size[i] / unit;
+        int x = simulated / g->stride[i] % g->size[i], unit = unit_of(d, c, i), units = g->size[i] / unit,
+            blocks = c->size[i] / unit;
         if (g->size[i] < c->size[i])
             x = (int)((int64_t)(x / unit) * (blocks - 1) / (units - 1)) * unit + x % unit;
         rank += x * c->stride[i];
@@ -124,15 +130,16 @@ static int slowest_group(const Draft *d)
     return slowest;
 }
 
-/* Groups that lie side by side in their nodes share cards and uplinks; those that follow each other are seldom in one node and not
- * told apart. So do ranks that have a chunk together, each with its heads. */
+/* Groups that lie side by side in their nodes share cards and uplinks; those that follow each other are
+ * seldom in one node and not told apart. So do ranks that have a chunk together, each with its heads. */
 static int groups_alike(const Draft *d)
 {
     const Cluster *c = &d->program->cluster;
     const Choice *choice = &d->choice;
     int alike = 0;
     for (int g = 0; choice->placed && g < choice->data; g++)
-        alike += cluster_node_of(c, choice_rank(choice, g, 0)) == cluster_node_of(c, choice_rank(choice, 0, 0));
+        alike += cluster_node_of(c, choice_rank(choice, g, 0)) ==
+                 cluster_node_of(c, choice_rank(choice, 0, 0));
     return choice->tensor ? choice->tensor * (alike ? alike : 1) : alike;
 }
 
@@ -158,18 +165,22 @@ static double compute_seconds(const Loader *l, int rank, AttentionWork w, double
 {
     const Device *d = device_of(l, rank);
     const Program *p = l->draft->program;
-    double rate = attention_rate(d, l->backward, p->model.head_dim, w) * cost_rate_share(&p->cluster, links_group(l->in, rank));
+    double rate = attention_rate(d, l->backward, p->model.head_dim, w) *
+                  cost_rate_share(&p->cluster, links_group(l->in, rank));
     double flops = (l->backward ? 10 : 4) * w.pairs * attention_columns(p, d, l->backward) * heads;
     l->in->tile_flops[rank] += flops;
     return w.pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }
 
-/* ---- what a rank has of a chunk: all of its heads, or its share of them of the chunks of all that share ---- */
+/* ---- what a rank has of a chunk: all of its heads, or its share of them of the chunks of all that
+ * share ---- */
 
 /* Which of the ranks that share the heads it is. */
 static int place_of(const Loader *l, int rank)
 {
-    return l->shares == 1 ? 0 : rel_coord(l->in->schedule->choice, rank, l->in->schedule->choice->schedule->exchanged);
+    return l->shares == 1
+               ? 0
+               : rel_coord(l->in->schedule->choice, rank, l->in->schedule->choice->schedule->exchanged);
 }
 
 /* chunk: with its piece, where chunks of t have several. */
@@ -191,7 +202,8 @@ static double head_share(const Loader *l, TensorId t, int place)
 {
     const Model *m = &l->draft->program->model;
     const Share share = share_of(m, l->shares, place);
-    return t == T_Q || t == T_O || t == T_DQ ? (double)share.heads / m->heads : (double)share.kv_heads / m->kv_heads;
+    return t == T_Q || t == T_O || t == T_DQ ? (double)share.heads / m->heads
+                                             : (double)share.kv_heads / m->kv_heads;
 }
 
 static PairWork work_of(const Loader *l, int q, int k)
@@ -203,7 +215,8 @@ static PairWork work_of(const Loader *l, int q, int k)
     if (l->shares == c->ranks)
         return pair_whole(l->counts);
     for (int i = 0; i < l->shares * l->shares; i++) {
-        const PairWork w = pair_work(l->counts, choice_member(c, q, i / l->shares), choice_member(c, k, i % l->shares));
+        const PairWork w = pair_work(l->counts, choice_member(c, q, i / l->shares),
+                                     choice_member(c, k, i % l->shares));
         sum.cover = w.cover == COVER_EMPTY ? sum.cover : COVER_PARTIAL;
         sum.pairs += w.pairs;
         sum.tiles_full += w.tiles_full;
@@ -220,7 +233,8 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
         const PairWork w = work_of(l, q, k);
-        const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q), tokens_of(l, T_KV, k));
+        const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q),
+                                                   tokens_of(l, T_KV, k));
         double heads = share_of(m, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
         if (of_pair && seconds[r] > 0)
@@ -230,8 +244,8 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
     }
 }
 
-/* Of a rank's tokens the heads of another go to that one, or of its heads the tokens of another: what a rank sends of the
- * one, it gets of the other. */
+/* Of a rank's tokens the heads of another go to that one, or of its heads the tokens of another: what a
+ * rank sends of the one, it gets of the other. */
 static void load_exchange(Loader *l, const Instance *i, double *sent, double *received)
 {
     const Model *m = &l->draft->program->model;
@@ -243,7 +257,8 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
         shares += head_share(l, t, place);
     for (int r = 0; r < l->in->ranks; r++) {
         const int rank = l->in->rank[r];
-        double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens, all = (double)tokens_of(l, t, rank);
+        double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens,
+               all = (double)tokens_of(l, t, rank);
         bool to_heads = i->node->stmt->tokens_to_heads;
         double by_tokens = exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
         double by_heads = exchange_bytes(m, t, l->backward, target, (all - tokens) * mine);
@@ -260,7 +275,8 @@ static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *l
     int there = rel_sub(c, i->chunk[0], i->hop);
     for (int r = 0; r < l->in->ranks; r++) {
         const Share share = share_of(m, l->shares, place_of(l, l->in->rank[r]));
-        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads, share.kv_heads);
+        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads,
+                                           share.kv_heads);
         const int64_t tokens = tokens_of(l, t, rel_add(c, l->in->rank[r], there));
         bytes[r] = (double)(token * burst_ranges_tokens(live[r], tokens));
         l->in->whole += burst_has_tiles(live[r]) ? (double)(token * tokens) : 0;
@@ -284,15 +300,24 @@ static void load_transfers(Loader *l)
 
 static AttentionInput begin_load(const Draft *d, int ranks, int mask, bool backward)
 {
-    return (AttentionInput){.cluster = &d->program->cluster, .schedule = attentions_schedule(&d->attention, mask, backward), .group = slowest_group(d),
-                            .alike = groups_alike(d), .ranks = ranks};
+    return (AttentionInput){.cluster = &d->program->cluster,
+                            .schedule = attentions_schedule(&d->attention, mask, backward),
+                            .group = slowest_group(d),
+                            .alike = groups_alike(d),
+                            .ranks = ranks};
 }
 
 static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int mask, double *pairs)
 {
     const Schedule *s = in->schedule;
-    Loader l = {.arena = a, .draft = d, .in = in, .counts = d->counts[mask], .backward = s->backward, .shares = choice_shares(s->choice, s->backward),
-                .sides = schedule_sides(s), .pairs = pairs};
+    Loader l = {.arena = a,
+                .draft = d,
+                .in = in,
+                .counts = d->counts[mask],
+                .backward = s->backward,
+                .shares = choice_shares(s->choice, s->backward),
+                .sides = schedule_sides(s),
+                .pairs = pairs};
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);
     for (int at = 0; at < s->trace.n; at++) {

@@ -1,11 +1,13 @@
 /* ranges.c: what attention's transfers send where they carry ranges of tiles, in bytes.
  *
- * A transfer of queries or keys carries of a chunk a few runs of tiles that have all those which somebody further along its path reads, and
- * one of outputs or gradients those that have all that were added to (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
+ * A transfer of queries or keys carries of a chunk a few runs of tiles that have all those which somebody
+ * further along its path reads, and one of outputs or gradients those that have all that were added to
+ * (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
  */
 #include "cost/cost.h"
 
-/* Hosts copy what is not whole row by row, and every rank holds a table of ranges: below this share it is not worth it. */
+/* Hosts copy what is not whole row by row, and every rank holds a table of ranges: below this share it is
+ * not worth it. */
 static const double least_saved = 0.3;
 
 bool ranges_wanted(Arena *a, const Draft *d)
@@ -23,7 +25,8 @@ static int64_t chunk_tokens(const Draft *d, TensorId t, int chunk)
     return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
 }
 
-static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, const BurstTileRanges *arrives, Sent *sum)
+static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, const BurstTileRanges *arrives,
+                         Sent *sum)
 {
     const Choice *c = s->choice;
     const Model *m = &d->program->model;
@@ -53,9 +56,12 @@ void print_ranges(const Draft *d, Text *out)
     for (int m = 0; m < d->program->mask_count && d->choice.ranges && d->choice.ranks <= PRUNED_RANKS; m++)
         for (int backward = 0; backward < 2; backward++) {
             const Sent sent = ranges_sent(a, d, m, backward);
-            const int runs = choice_chunks_queries(&d->choice) ? chunk_count(d->partition->max_tokens, d->choice.token_chunks) : 1;
-            text_printf(out, "%s of a layer under mask `%s` sends %lld bytes, whole chunks would be %lld\n", backward ? "backward" : "forward",
-                        d->program->masks[m].text, runs * (long long)sent.bytes, runs * (long long)sent.whole);
+            const int runs = choice_chunks_queries(&d->choice)
+                                 ? chunk_count(d->partition->max_tokens, d->choice.token_chunks)
+                                 : 1;
+            text_printf(out, "%s of a layer under mask `%s` sends %lld bytes, whole chunks would be %lld\n",
+                        backward ? "backward" : "forward", d->program->masks[m].text,
+                        runs * (long long)sent.bytes, runs * (long long)sent.whole);
         }
     arena_free(a);
 }

@@ -1,8 +1,10 @@
-/* shares.c: how a sequence is shared out to ranks of different speed: each has tokens in proportion to its share.
+/* shares.c: how a sequence is shared out to ranks of different speed: each has tokens in proportion to its
+ * share.
  *
- * Ranks meet at every attention, so a step is the sum of what the slowest takes in attention and of what the slowest takes in all
- * else. Both are linear in a rank's tokens; the sum is least where one of the two is balanced, or with more than two kinds of devices
- * near the balance of both together. These three are what the search tries, beside equal shares.
+ * Ranks meet at every attention, so a step is the sum of what the slowest takes in attention and of what
+ * the slowest takes in all else. Both are linear in a rank's tokens; the sum is least where one of the two
+ * is balanced, or with more than two kinds of devices near the balance of both together. These three are
+ * what the search tries, beside equal shares.
  */
 #include "cost/cost.h"
 
@@ -10,7 +12,11 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct Speed { const Device *device; double seconds[2]; /* a token: attention, all else */ int share; } Speed;
+typedef struct Speed {
+    const Device *device;
+    double seconds[2]; /* a token: attention, all else */
+    int share;
+} Speed;
 struct Speeds { int n; Speed at[]; };
 
 static const char *const shares_names[SHARES_KINDS] = {
@@ -61,7 +67,8 @@ static int divisor(int x, int y)
     return y ? divisor(y, x % y) : x;
 }
 
-/* The fewest shares of the fastest, at most so many, with which the others' are right within a hundredth; else the nearest. */
+/* The fewest shares of the fastest, at most so many, with which the others' are right within a hundredth;
+ * else the nearest. */
 static void round_shares(Speeds *s, SharesKind kind, int limit)
 {
     double least = INFINITY, nearest = INFINITY;
@@ -126,7 +133,8 @@ static bool by_rank(const Program *p)
     return p->layout.given_shares.n && !p->layout.given_shares.at[0].device;
 }
 
-/* All groups share out their sequences alike: of the ranks with the same place in their groups the slowest decides. */
+/* All groups share out their sequences alike: of the ranks with the same place in their groups the slowest
+ * decides. */
 static void spread(Speeds *s, const Program *p, const Choice *c, int *share)
 {
     for (int r = 0; r < c->ranks; r++)
@@ -202,6 +210,8 @@ void shares_take(Arena *a, const Program *p, Speeds *s, Choice *c)
 const char *shares_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const int n = p->layout.given_shares.n;
-    return c->shares != SHARES_GIVEN || !by_rank(p) || n == c->ranks ? NULL
-           : arena_printf(a, "the layout has shares for %d rank%s, and %d share%s a sequence", n, plural(n), c->ranks, c->ranks == 1 ? "s" : "");
+    return c->shares != SHARES_GIVEN || !by_rank(p) || n == c->ranks
+               ? NULL
+               : arena_printf(a, "the layout has shares for %d rank%s, and %d share%s a sequence", n,
+                              plural(n), c->ranks, c->ranks == 1 ? "s" : "");
 }

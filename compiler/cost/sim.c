@@ -1,10 +1,10 @@
 /* cost/sim.c: an event simulation of tasks that wait for each other, and of transfers that share resources.
  *
- * A task begins when all it waits for has ended, and takes its own seconds; a transfer then moves its bytes. Transfers
- * share each resource equally while they use it, one that stands for several having as many shares: the rate of one is the
- * least of its shares over its resources.
- * Whatever a transfer that is slowed elsewhere leaves of its share is not given to others: a little pessimistic where
- * transfers over different paths meet, exact for rings, where all transfers of a step are alike.
+ * A task begins when all it waits for has ended, and takes its own seconds; a transfer then moves its
+ * bytes. Transfers share each resource equally while they use it, one that stands for several having as
+ * many shares: the rate of one is the least of its shares over its resources. Whatever a transfer that is
+ * slowed elsewhere leaves of its share is not given to others: a little pessimistic where transfers over
+ * different paths meet, exact for rings, where all transfers of a step are alike.
  */
 #include "cost/cost.h"
 

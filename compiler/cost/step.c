@@ -1,5 +1,5 @@
-/* cost/step.c: one training step in parts: attention of each mask as simulated alone, and the step's own list of operations with
- * what each takes, which cost/stream.c then runs.
+/* cost/step.c: one training step in parts: attention of each mask as simulated alone, and the step's own
+ * list of operations with what each takes, which cost/stream.c then runs.
  */
 #include "cost/cost.h"
 
@@ -18,14 +18,17 @@ static int unit_kind(const Step *s, int unit)
 const double *model_seconds(const StepModel *m, const StepOp *o)
 {
     const int op = (int)(o->op - m->step->block[o->block].ops.at);
-    return &m->seconds[o->block][((op * UNIT_KINDS + unit_kind(m->step, o->unit)) * CHUNK_KINDS + op_is_short(m->step, o)) * m->rank_kinds];
+    return &m->seconds[o->block][((op * UNIT_KINDS + unit_kind(m->step, o->unit)) * CHUNK_KINDS +
+                                  op_is_short(m->step, o)) *
+                                 m->rank_kinds];
 }
 
 static void rate_block(Arena *a, StepModel *m, int block)
 {
     const Block *b = &m->step->block[block];
     const int units[UNIT_KINDS] = {0, 1, step_units(m->step) - 1};
-    double *seconds = m->seconds[block] = NEW_ARRAY(a, double, b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
+    double *seconds = m->seconds[block] = NEW_ARRAY(a, double,
+                                                    b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
     for (int i = 0; i < b->ops.n; i++)
         for (int u = 0; u < UNIT_KINDS * CHUNK_KINDS; u++) {
             const Work w = op_work(m->step, &b->ops.at[i], block, units[u / CHUNK_KINDS], u % CHUNK_KINDS);
@@ -50,8 +53,8 @@ static bool mixed(const Cluster *c)
     return false;
 }
 
-/* A device with the mean rates of all ranks: with tokens spread evenly, none of any shares takes less, since the speed at one
- * operation, 1 / (flops / matmul + bytes / passes), is concave in all rates. */
+/* A device with the mean rates of all ranks: with tokens spread evenly, none of any shares takes less,
+ * since the speed at one operation, 1 / (flops / matmul + bytes / passes), is concave in all rates. */
 static const Device *mean_device(Arena *a, const Cluster *c)
 {
     Device *mean = NEW(a, Device);
@@ -73,19 +76,22 @@ static bool add_mean_kind(Arena *a, StepModel *m, const Partition *part, int ran
     if (part || !mixed(m->cluster))
         return false;
     m->rank_kind = NEW(a, RankKind);
-    *(RankKind *)m->rank_kind = (RankKind){mean_device(a, m->cluster), 1, (double)m->program->sequence / ranks};
+    *(RankKind *)m->rank_kind = (RankKind){mean_device(a, m->cluster), 1,
+                                           (double)m->program->sequence / ranks};
     m->rank_kinds = 1;
     return true;
 }
 
-/* partition NULL: tokens are spread evenly. own: the rank whose parts are stated, as group * ranks + chunk. */
+/* partition NULL: tokens are spread evenly. own: the rank whose parts are stated, as group * ranks +
+ * chunk. */
 static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partition *part, int own)
 {
     Vec(RankKind) kinds = {0};
     if (add_mean_kind(a, m, part, c->ranks))
         return;
     for (int r = 0; r < m->cluster->world / choice_tensor(c); r++) {
-        const double tokens = part ? (double)part->of[r % c->ranks].tokens : (double)m->program->sequence / c->ranks;
+        const double tokens = part ? (double)part->of[r % c->ranks].tokens
+                                   : (double)m->program->sequence / c->ranks;
         const RankKind k = rank_kind_of(m->cluster, choice_rank(c, r / c->ranks, r % c->ranks), tokens);
         const int known = find_kind(m, k);
         m->own = r == own ? known : m->own;
@@ -103,7 +109,8 @@ static int64_t sequences_of(const Program *p, int ranks)
     return (p->train.batch + groups - 1) / groups;
 }
 
-static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int own)
+static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
+                            const uint64_t *pairs, int own)
 {
     Program *simulated = NEW(a, Program);
     *simulated = *p;
@@ -128,7 +135,8 @@ static int counted_ranks(const StepModel *m, const Op *o, int block)
 /* Of all chunks of heads. */
 static double op_flops(const Step *s, const Op *o, int block)
 {
-    const int chunks = op_by_heads(o) ? s->head_chunks : 1, few = op_by_heads(o) ? s->program->short_chunks : 0;
+    const int chunks = op_by_heads(o) ? s->head_chunks : 1,
+              few = op_by_heads(o) ? s->program->short_chunks : 0;
     return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
 }
 
@@ -139,7 +147,9 @@ static double sequence_flops(const StepModel *m, const StepParts *p)
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < m->step->block[b].ops.n; i++) {
             const Op *o = &m->step->block[b].ops.at[i];
-            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_flops(m->step, o, b) * counted_ranks(m, o, b);
+            flops += o->again ? 0
+                              : p->block[b].times / (double)m->sequences * op_flops(m->step, o, b) *
+                                    counted_ranks(m, o, b);
         }
     return flops * (double)m->program->sequence;
 }
@@ -170,7 +180,8 @@ static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const Atten
     in.tile_flops = NEW_ARRAY(a, double, in.ranks);
     for (int r = 0; r < in.ranks; r++) {
         const int64_t tokens = d->partition->of[in.rank[r]].tokens;
-        const double share = pair_share_before(d->counts[mask], in.rank[r], tokens > kept ? tokens - kept : 1);
+        const double share = pair_share_before(d->counts[mask], in.rank[r],
+                                               tokens > kept ? tokens - kept : 1);
         in.tile_flops[r] = share * forward->tile_flops[r];
         for (int at = 0; at < n; at++)
             in.seconds[at * in.ranks + r] = share * forward->seconds[at * in.ranks + r];
@@ -185,13 +196,16 @@ static double row_share(const Draft *d, int mask, int rank, bool backward, int p
     const int shares = choice_shares(c, backward);
     double sum = 0;
     for (int i = 0; i < shares; i++)
-        sum += pair_shares(d->counts[mask], shares == 1 ? rank : choice_member(c, rank, i), parts)[part] / shares;
+        sum += pair_shares(d->counts[mask], shares == 1 ? rank : choice_member(c, rank, i), parts)[part] /
+               shares;
     return sum;
 }
 
-/* Chunks of queries of all ranks of a ring meet, since keys go round once for each: with each the slowest counts. How much longer that takes
- * than if they met once. Zigzag chunks of queries have few keys at one rank where they have many at another. */
-static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, int mask, bool backward, int chunks)
+/* Chunks of queries of all ranks of a ring meet, since keys go round once for each: with each the slowest
+ * counts. How much longer that takes than if they met once. Zigzag chunks of queries have few keys at one
+ * rank where they have many at another. */
+static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, int mask, bool backward,
+                          int chunks)
 {
     enum { MOST_PARTS = 8 };
     const int parts = chunks < MOST_PARTS ? chunks : MOST_PARTS, ops = in->schedule->trace.n;
@@ -214,7 +228,8 @@ static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, in
     return met > most ? met / most : 1;
 }
 
-/* How often attention's schedule runs in a layer: for each chunk of the queries, or for each that is attended with one of keys. */
+/* How often attention's schedule runs in a layer: for each chunk of the queries, or for each that is
+ * attended with one of keys. */
 static int attention_runs(const Draft *d, int mask, int chunks)
 {
     const uint64_t *pairs = choice_chunks_keys(&d->choice) ? pair_chunks(d->counts[mask], chunks) : NULL;
@@ -225,8 +240,9 @@ static int attention_runs(const Draft *d, int mask, int chunks)
     return pairs ? runs : chunks;
 }
 
-/* What one of so many runs moves of a transfer of all, as a share of it. Keys go round whole for each chunk of queries, or a chunk of them for
- * each pair; they are exchanged with the first chunk of queries and their gradients with the last, or with each pair; queries once for all. */
+/* What one of so many runs moves of a transfer of all, as a share of it. Keys go round whole for each
+ * chunk of queries, or a chunk of them for each pair; they are exchanged with the first chunk of queries
+ * and their gradients with the last, or with each pair; queries once for all. */
 static double moved_share(const Node *n, int chunks, int runs, bool pairs)
 {
     const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV;
@@ -236,12 +252,14 @@ static double moved_share(const Node *n, int chunks, int runs, bool pairs)
 /* Of one run, as long as others on average. */
 static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask, bool backward)
 {
-    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks), runs = attention_runs(d, mask, chunks);
+    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks),
+              runs = attention_runs(d, mask, chunks);
     const double longer = chunks_meet(a, in, d, mask, backward, chunks);
     for (int r = 0; r < in->ranks; r++)
         in->tile_flops[r] /= runs;
     for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
-        const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs, choice_chunks_keys(&d->choice));
+        const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs,
+                                         choice_chunks_keys(&d->choice));
         in->seconds[i] *= longer / runs;
         if (!in->bytes)
             continue;
@@ -250,7 +268,8 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     }
 }
 
-static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs, bool transfers)
+static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
+                                      double *pairs, bool transfers)
 {
     AttentionInput in = (transfers ? cost_load : cost_computing)(a, d, ranks, mask, backward, pairs);
     if (choice_chunks_queries(&d->choice))
@@ -270,10 +289,12 @@ static AttentionTime busy_attention(Arena *a, const AttentionInput *in)
     return t;
 }
 
-static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mask, LayerKind *l, double *pairs, bool transfers)
+static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mask, LayerKind *l,
+                           double *pairs, bool transfers)
 {
     for (int backward = 0; backward < 2; backward++)
-        l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs, transfers);
+        l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs,
+                                             transfers);
     if (p->attends == ATTENDS)
         l->input[ATTEND_REST] = rest_input(a, d, mask, &l->input[ATTEND_FORWARD]);
     for (int i = 0; i < p->attends; i++)
@@ -305,7 +326,8 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
     p->mean_pairs += l->layers * all / d->choice.ranks;
-    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * program_heads(d->program) * program_tensor(d->program);
+    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * program_heads(d->program) *
+                program_tensor(d->program);
 }
 
 /* Of all layers, each once forward and once backward, or as often as a step has them. */
@@ -385,7 +407,9 @@ double parts_compute(const StepParts *p)
 
 static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ranks)
 {
-    StepParts parts = {.ranks = ranks, .attends = choice_keeps_tail(c) ? ATTENDS : ATTEND_REST, .kinds = p->mask_count * (1 + (p->short_chunks > 0))};
+    StepParts parts = {.ranks = ranks,
+                       .attends = choice_keeps_tail(c) ? ATTENDS : ATTEND_REST,
+                       .kinds = p->mask_count * (1 + (p->short_chunks > 0))};
     parts.kind = NEW_ARRAY(a, LayerKind, parts.kinds);
     parts.pairs = NEW_ARRAY(a, double, ranks);
     parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
@@ -437,14 +461,17 @@ static StepParts attended_again(Arena *a, const Draft *d)
     for (int k = 0; k < p.kinds; k++)
         for (int i = 0; i < p.attends && p.kind[k].layers; i++) {
             p.kind[k].input[i].cluster = &d->program->cluster;
-            p.kind[k].input[i].schedule = attentions_schedule(&d->attention, k % d->program->mask_count, i == ATTEND_BACKWARD);
+            p.kind[k].input[i].schedule = attentions_schedule(&d->attention, k % d->program->mask_count,
+                                                              i == ATTEND_BACKWARD);
         }
     return p;
 }
 
 static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
 {
-    return model_make(a, d->program, &d->choice, d->partition, d->units, step_pairs(a, d->program, &d->choice, d->partition, d->counts), p->group * d->choice.ranks + p->rank[p->busiest]);
+    return model_make(a, d->program, &d->choice, d->partition, d->units,
+                      step_pairs(a, d->program, &d->choice, d->partition, d->counts),
+                      p->group * d->choice.ranks + p->rank[p->busiest]);
 }
 
 /* All but the stream's figures. */
@@ -482,7 +509,8 @@ static bool outdone(const StepModel *m, int kind)
     const RankKind *k = &m->rank_kind[kind];
     bool outdone = false;
     for (int i = 0; i < m->rank_kinds; i++)
-        outdone |= m->rank_kind[i].device == k->device && m->rank_kind[i].share == k->share && m->rank_kind[i].tokens > k->tokens;
+        outdone |= m->rank_kind[i].device == k->device && m->rank_kind[i].share == k->share &&
+                   m->rank_kind[i].tokens > k->tokens;
     return outdone;
 }
 
@@ -498,8 +526,8 @@ static StepModel model_of_kind(Arena *a, const StepModel *m, int kind)
     return one;
 }
 
-/* Other weights meet at other operations, and where ranks differ each meeting costs what the slower takes longer. Any weights: the ranks of
- * each kind alone, which wait for no others. */
+/* Other weights meet at other operations, and where ranks differ each meeting costs what the slower takes
+ * longer. Any weights: the ranks of each kind alone, which wait for no others. */
 static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
 {
     Bound all = bound_alone(a, p, m);
@@ -551,7 +579,8 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
         w.fixed = 0;
         seconds[1] += work_seconds(k, w);
         if (op_work_kind(o->op->kind) == WORK_ATTENTION)
-            seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence * attention_columns(p, k.device, backward) * p->model.heads /
+            seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence *
+                          attention_columns(p, k.device, backward) * p->model.heads /
                           ((backward ? k.device->attention_backward : k.device->attention_forward) * k.share);
     }
     arena_free(a);
@@ -584,7 +613,8 @@ static double least_weights(Arena *a, const Program *p, StepParts parts, const C
 /* Long rows of full tiles, whose rate that of a head_dim may exceed. */
 static double fastest_attention(const Device *d, bool backward, int head_dim)
 {
-    return fmax(backward ? d->attention_backward : d->attention_forward, attention_rate(d, backward, head_dim, (AttentionWork){.pairs = 1}));
+    return fmax(backward ? d->attention_backward : d->attention_forward,
+                attention_rate(d, backward, head_dim, (AttentionWork){.pairs = 1}));
 }
 
 double cost_least(const Program *p, const double *pairs, const Choice *each, int choices)
@@ -596,7 +626,8 @@ double cost_least(const Program *p, const double *pairs, const Choice *each, int
     for (int r = 0; r < p->cluster.world; r++) {
         const NodeGroup *g = cluster_group_of(&p->cluster, r);
         for (int backward = 0; backward < 2; backward++)
-            rate[backward] = fmax(rate[backward], fastest_attention(g->device, backward, p->model.head_dim) * cost_rate_share(&p->cluster, g));
+            rate[backward] = fmax(rate[backward], fastest_attention(g->device, backward, p->model.head_dim) *
+                                                      cost_rate_share(&p->cluster, g));
     }
     for (int k = 0; k < p->mask_count; k++)
         for (int backward = 0; backward < 2; backward++) {

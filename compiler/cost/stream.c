@@ -1,11 +1,12 @@
-/* cost/stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives of weights and
- * gradients one after the other beside it, copies to and from the host's memory and what tensor ranks do among them likewise, and
- * attention as its own simulation has it.
+/* cost/stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives
+ * of weights and gradients one after the other beside it, copies to and from the host's memory and what
+ * tensor ranks do among them likewise, and attention as its own simulation has it.
  *
- * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two meetings the slowest
- * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost/links.c); such an
- * attention is simulated once for each state of the wire that it begins with, so layers that are alike cost nothing more. Copies have
- * the bus to the host alone; those that go back on a stream of their own move beside the others, where both share the host's memory. On a
+ * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two
+ * meetings the slowest counts. Collectives that are on the wire while attention moves chunks share links
+ * and NICs with it (cost/links.c); such an attention is simulated once for each state of the wire that it
+ * begins with, so layers that are alike cost nothing more. Copies have the bus to the host alone; those
+ * that go back on a stream of their own move beside the others, where both share the host's memory. On a
  * target that copies when it waits, collectives and copies take the rank's own time.
  */
 #include "cost/cost.h"
@@ -13,7 +14,11 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct Queued { const StepOp *op; Collective left; double from; /* since when its time is not recorded */ } Queued;
+typedef struct Queued {
+    const StepOp *op;
+    Collective left;
+    double from; /* since when its time is not recorded */
+} Queued;
 typedef struct Copying { const StepOp *op; double left; /* seconds, alone */ } Copying;
 enum { COPY_STREAMS = 2 };
 typedef struct Streams {
@@ -22,7 +27,8 @@ typedef struct Streams {
     const StepModel *model;
     double (*behind)[2]; /* [rank kinds] computing since ranks met; and of it, what is made again */
     Vec(Queued) queue;   /* collectives not done; the first is on the wire */
-    Vec(Copying) copies[COPY_STREAMS]; /* not done, in their order; those of STREAM_DOWNLOADS are the second */
+    /* not done, in their order; those of STREAM_DOWNLOADS are the second */
+    Vec(Copying) copies[COPY_STREAMS];
     double both;         /* how many times as long copies of both streams take at once */
     Vec(const StepOp *) tensor; /* what tensor ranks do and computing has not waited for */
     double tensor_left;  /* seconds of it */
@@ -45,7 +51,12 @@ static void add_span(Streams *s, int lane, int part, int a, int b, double begin,
         return;
     s->parts->rows[row_of[part]] += s->times * (end - begin);
     if (s->record)
-        record_span(s->record, (BurstSpan){.begin = begin, .end = end, .a = a, .b = b, .part = (int16_t)part, .lane = (int16_t)lane});
+        record_span(s->record, (BurstSpan){.begin = begin,
+                                           .end = end,
+                                           .a = a,
+                                           .b = b,
+                                           .part = (int16_t)part,
+                                           .lane = (int16_t)lane});
 }
 
 /* ---- collectives ---- */
@@ -53,7 +64,8 @@ static void add_span(Streams *s, int lane, int part, int a, int b, double begin,
 static void add_collective(Streams *s, const Queued *q, double end)
 {
     const Op *o = q->op->op;
-    add_span(s, BURST_LANE_WEIGHTS, op_part(o), o->embedding, q->op->visit + (o->kind == OP_GATHER ? o->write[0].next : 0), q->from, end);
+    add_span(s, BURST_LANE_WEIGHTS, op_part(o), o->embedding,
+             q->op->visit + (o->kind == OP_GATHER ? o->write[0].next : 0), q->from, end);
 }
 
 static void drop_done(Streams *s)
@@ -142,7 +154,8 @@ static void meet(Streams *s)
     BlockTime *b = &s->parts->block[s->at->block];
     b->seconds += s->times * (all - again);
     b->again += s->times * again;
-    add_span(s, BURST_LANE_COMPUTE, BURST_P_WAIT_RANK, s->parts->rank ? s->parts->rank[s->parts->busiest] : 0, 0, s->now + own, s->now + all);
+    add_span(s, BURST_LANE_COMPUTE, BURST_P_WAIT_RANK, s->parts->rank ? s->parts->rank[s->parts->busiest] : 0,
+             0, s->now + own, s->now + all);
     memset(s->behind, 0, sizeof *s->behind * (size_t)m->rank_kinds);
     pass_time(s, all);
 }
@@ -151,7 +164,9 @@ static void meet(Streams *s)
 static double chunk_share(const Step *s, const StepOp *o)
 {
     const int64_t left = s->all_tokens - (o->op->keys ? o->key : o->chunk) * s->chunk;
-    return o->op->chunked && !op_by_heads(o->op) ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens : 1;
+    return o->op->chunked && !op_by_heads(o->op)
+               ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens
+               : 1;
 }
 
 static void compute(Streams *s, const double *seconds)
@@ -228,12 +243,14 @@ static void start_copy(Streams *s)
     const Step *step = s->model->step;
     const Op *o = s->at->op;
     const Operand all = o->kind == OP_STAGE ? o->write[0] : o->read[0];
-    const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[all.value], s->at->unit);
+    const double bytes = chunk_share(step, s->at) *
+                         (double)step_bytes(step, &step->values.at[all.value], s->at->unit);
     double seconds = bytes / cluster_pcie(s->model->cluster);
     for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
         seconds += s->queue.at[i].left.seconds;
     meet(s);
-    *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at, seconds};
+    *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at,
+                                                                                                seconds};
     if (s->model->cluster->target->copies_at_wait)
         wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
 }
@@ -298,10 +315,13 @@ static void start_collective(Streams *s)
     const bool gather = at->op->kind == OP_GATHER;
     const Operand full = gather ? at->op->write[0] : at->op->read[0];
     const int unit = at->op->embedding ? 0 : unit_of_visit(step, at->visit + full.next);
-    const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks, world = s->model->cluster->world;
-    const Ring ring = at->op->kind == OP_ALL_REDUCE ? (Ring){world / ranks, ranks, 2} :
-                      at->op->kind == OP_TENSOR_SUM ? (Ring){ranks / sharing, 1, 2} : (Ring){sharing, ranks / sharing, 1};
-    const Collective c = collective_of(s->model->cluster, ring, (double)step_bytes(step, &step->values.at[full.value], unit));
+    const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks,
+              world = s->model->cluster->world;
+    const Ring ring = at->op->kind == OP_ALL_REDUCE   ? (Ring){world / ranks, ranks, 2}
+                      : at->op->kind == OP_TENSOR_SUM ? (Ring){ranks / sharing, 1, 2}
+                                                      : (Ring){sharing, ranks / sharing, 1};
+    const Collective c = collective_of(s->model->cluster, ring,
+                                       (double)step_bytes(step, &step->values.at[full.value], unit));
     count_bytes(s, &c);
     meet(s);
     *vec_push(s->arena, &s->queue) = (Queued){at, c, s->now};
@@ -315,16 +335,19 @@ static bool alike(const Streams *s, const Contended *c, double seconds)
 {
     bool same = c->besides == s->queue.n;
     for (int i = 0; same && i < c->besides; i++)
-        same = c->beside[i].link == s->queue.at[i].left.link && c->beside[i].nic == s->queue.at[i].left.nic && fabs(c->beside[i].seconds - s->queue.at[i].left.seconds) <= 1e-6 * seconds;
+        same = c->beside[i].link == s->queue.at[i].left.link && c->beside[i].nic == s->queue.at[i].left.nic &&
+               fabs(c->beside[i].seconds - s->queue.at[i].left.seconds) <= 1e-6 * seconds;
     return same;
 }
 
-/* What is left on the wire slows attention by no more than it moves itself: half a per cent is not simulated. */
+/* What is left on the wire slows attention by no more than it moves itself: half a per cent is not
+ * simulated. */
 static bool shares_wire(const Streams *s, const AttentionTime *alone)
 {
     double moving = 0;
     for (int i = 0; i < s->queue.n; i++)
-        moving += fmin(s->queue.at[i].left.seconds, collective_moving(s->model->cluster, s->queue.at[i].left));
+        moving += fmin(s->queue.at[i].left.seconds,
+                       collective_moving(s->model->cluster, s->queue.at[i].left));
     return s->shared && moving > 5e-3 * alone->seconds && alone->link_bytes + alone->nic_bytes > 0;
 }
 
@@ -341,7 +364,10 @@ static const AttentionTime *contended(Streams *s, LayerKind *l, Attend which)
         beside[i] = s->queue.at[i].left;
     AttentionInput in = l->input[which];
     in.besides = s->queue.n, in.beside = beside;
-    *c = (Contended){.next = l->contended[which], .besides = s->queue.n, .beside = beside, .time = attention_simulate(s->arena, &in)};
+    *c = (Contended){.next = l->contended[which],
+                     .besides = s->queue.n,
+                     .beside = beside,
+                     .time = attention_simulate(s->arena, &in)};
     l->contended[which] = c;
     return &c->time;
 }
@@ -409,7 +435,10 @@ static void run(Streams *s)
     else if (k == WORK_COLLECTIVE)
         start_collective(s);
     else if (k == WORK_ATTENTION)
-        attend(s, &s->parts->kind[m->program->layer_mask[at->layer] + op_is_short(m->step, at) * m->program->mask_count], attend_of(at->op->kind));
+        attend(s,
+               &s->parts->kind[m->program->layer_mask[at->layer] +
+                               op_is_short(m->step, at) * m->program->mask_count],
+               attend_of(at->op->kind));
     else if (k == WORK_TENSOR)
         start_tensor(s);
     else
@@ -455,8 +484,13 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
 {
     const int64_t sequences = m->sequences;
     const int64_t first[] = {0, 1, sequences - 1}, times[] = {1, sequences - 2, 1};
-    Streams s = {.arena = a, .parts = p, .model = m, .behind = arena_alloc(a, sizeof *s.behind * (size_t)m->rank_kinds), .shared = shared,
-                 .record = record, .both = fmax(1, 2 * cluster_pcie(m->cluster) / cluster_host_rate(m->cluster))};
+    Streams s = {.arena = a,
+                 .parts = p,
+                 .model = m,
+                 .behind = arena_alloc(a, sizeof *s.behind * (size_t)m->rank_kinds),
+                 .shared = shared,
+                 .record = record,
+                 .both = fmax(1, 2 * cluster_pcie(m->cluster) / cluster_host_rate(m->cluster))};
     for (int i = 0; i < 3; i++) {
         if (times[i] <= 0 || (i == 2 && sequences == 1))
             continue;

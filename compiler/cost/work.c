@@ -1,10 +1,10 @@
-/* cost/work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks do it.
+/* cost/work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks
+ * do it.
  *
- * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows
- * CLEAR       bytes of what it writes
- * PRODUCT     2 operations a weight and token; what it adds to is memory
- * LOSS        three products, and the passes over a tile of logits
- * UPDATE      bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and cleared; on the host
+ * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding,
+ * rows CLEAR       bytes of what it writes PRODUCT     2 operations a weight and token; what it adds to is
+ * memory LOSS        three products, and the passes over a tile of logits UPDATE      bytes of a unit's
+ * shard: parameter and both moments read and written, the gradient read twice and cleared; on the host
  *             all ranks of a node share its memory, and nothing is cleared
  * TENSOR      bytes of all its tokens over the links of the tensor ranks
  * ATTENTION, COLLECTIVE, COPY   the simulation of their transfers knows
@@ -25,7 +25,8 @@ static bool of_unit(const Value *v)
 /* Of all heads, or of those of the largest chunk, the chunk's. */
 static double chunk_share(const Step *s, bool all, bool is_short)
 {
-    return (double)program_chunk_kv_heads(s->program, is_short) / (all ? program_kv_heads(s->program) : s->program->model.kv_heads);
+    return (double)program_chunk_kv_heads(s->program, is_short) /
+           (all ? program_kv_heads(s->program) : s->program->model.kv_heads);
 }
 
 /* A token; in a loop over heads, of one chunk. */
@@ -34,7 +35,9 @@ static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short
     const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
     if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
         return 0;
-    return (double)step_bytes(s, v, 0) * (op_by_heads(o) && is_of_heads(v) ? chunk_share(s, v->all_heads, is_short) : 1) / fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
+    return (double)step_bytes(s, v, 0) *
+           (op_by_heads(o) && is_of_heads(v) ? chunk_share(s, v->all_heads, is_short) : 1) /
+           fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
 }
 
 /* How often the i-th output is added to: of a sum over chunks of heads the first writes it. */
@@ -55,7 +58,9 @@ static bool moves_nothing(const Step *s, const Op *o)
 static double row_bytes(const Step *s, const Op *o)
 {
     const double d = s->program->model.hidden;
-    return o->kind == OP_EMBED ? s->program->target->activation_bytes * d : o->kind == OP_EMBED_BACK ? 2 * 4 * d : 0;
+    return o->kind == OP_EMBED        ? s->program->target->activation_bytes * d
+           : o->kind == OP_EMBED_BACK ? 2 * 4 * d
+                                      : 0;
 }
 
 static double memory_bytes(const Step *s, const Op *o, bool is_short)
@@ -85,8 +90,8 @@ static double product_flops(const Step *s, const Op *o, const Block *b, bool is_
     return 2 * weights * (op_by_heads(o) ? chunk_share(s, true, is_short) : 1);
 }
 
-/* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and written for each tile
- * (runtime/cuda/ops/loss.cu). */
+/* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and
+ * written for each tile (runtime/cuda/ops/loss.cu). */
 static double loss_bytes(const Step *s)
 {
     const Model *m = &s->program->model;
@@ -106,7 +111,8 @@ Collective tensor_collective(const Step *s, const Op *o)
 {
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
     const Value *all = &s->values.at[gathers ? o->write[0].value : o->read[0].value];
-    return collective_of(&s->program->cluster, (Ring){s->program->tensor, 1, 1}, (double)step_bytes(s, all, 0));
+    return collective_of(&s->program->cluster, (Ring){s->program->tensor, 1, 1},
+                         (double)step_bytes(s, all, 0));
 }
 
 static double unit_bytes(const Step *s, const Op *o, int unit)
@@ -117,20 +123,24 @@ static double unit_bytes(const Step *s, const Op *o, int unit)
     return bytes;
 }
 
-/* Parameters and moments are read and written; gradients read for their norm and for the update, and zeroed where no copy writes them. */
+/* Parameters and moments are read and written; gradients read for their norm and for the update, and
+ * zeroed where no copy writes them. */
 static Work update_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
     const bool host = s->optimizer == OPTIMIZER_ON_HOST;
-    const double rounded = o->write[0].value < 0 ? 0 : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
+    const double rounded = o->write[0].value < 0
+                               ? 0
+                               : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
     const double bytes = 6 * state + (3 - host) * grad + rounded;
     return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
 }
 
 static Work memory_work(const Op *o, double bytes)
 {
-    return op_part(o) == BURST_P_NORM || op_part(o) == BURST_P_ROPE ? (Work){.norms = bytes} : (Work){.bytes = bytes};
+    return op_part(o) == BURST_P_NORM || op_part(o) == BURST_P_ROPE ? (Work){.norms = bytes}
+                                                                    : (Work){.bytes = bytes};
 }
 
 Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
@@ -138,7 +148,9 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
     switch (op_work_kind(o->kind)) {
     case WORK_MEMORY: return memory_work(o, memory_bytes(s, o, is_short));
     case WORK_CLEAR: return (Work){.fixed = unit_bytes(s, o, unit)};
-    case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block], is_short), .bytes = added_bytes(s, o, is_short)};
+    case WORK_PRODUCT:
+        return (Work){.flops = product_flops(s, o, &s->block[block], is_short),
+                      .bytes = added_bytes(s, o, is_short)};
     case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block], false));
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
     case WORK_UPDATE: return update_work(s, o, unit);
@@ -162,6 +174,7 @@ bool rank_kinds_equal(RankKind x, RankKind y)
 double work_seconds(RankKind k, Work w)
 {
     const Device *d = k.device;
-    const double memory = (d->passes > 0 ? (k.tokens * w.bytes + w.fixed) / d->passes : 0) + (d->norms > 0 ? k.tokens * w.norms / d->norms : 0);
+    const double memory = (d->passes > 0 ? (k.tokens * w.bytes + w.fixed) / d->passes : 0) +
+                          (d->norms > 0 ? k.tokens * w.norms / d->norms : 0);
     return (k.tokens * w.flops / d->matmul + memory) / k.share + w.seconds;
 }

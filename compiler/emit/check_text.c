@@ -1,8 +1,8 @@
 /* check_text.c: the emitted text, read again as a C compiler reads it (libclang), before anybody gets it.
  *
- * Four rules: clang has nothing to say; no status is dropped; every buffer of PlanBuffers is taken once and used; nothing
- * is called but the runtime, the text itself and a short list. They hold for the headers that it includes of the same folder as
- * the runtime's, too.
+ * Four rules: clang has nothing to say; no status is dropped; every buffer of PlanBuffers is taken once
+ * and used; nothing is called but the runtime, the text itself and a short list. They hold for the headers
+ * that it includes of the same folder as the runtime's, too.
  */
 #include "emit/emit.h"
 
@@ -13,10 +13,16 @@
 #ifdef BURST_LIBCLANG
 #include <clang-c/Index.h>
 
-/* How each language is read. A row a pass over the text; the runtime's include path and, for CUDA, the toolkit's are added.
- * CUDA 13 is newer than clang 19 knows: the version is stated, and a header that it dropped is there and empty. */
+/* How each language is read. A row a pass over the text; the runtime's include path and, for CUDA, the
+ * toolkit's are added. CUDA 13 is newer than clang 19 knows: the version is stated, and a header that it
+ * dropped is there and empty. */
 enum { MAX_FLAGS = 24 };
-typedef struct Language { const Target *target; const char *name; bool toolkit; const char *flag[MAX_FLAGS]; } Language;
+typedef struct Language {
+    const Target *target;
+    const char *name;
+    bool toolkit;
+    const char *flag[MAX_FLAGS];
+} Language;
 #define CUDA_FLAGS                                                                                                       \
     "-x", "cuda", "--cuda-gpu-arch=sm_90a", "-nocudalib", "-Wno-unknown-cuda-version", "-Wno-unknown-attributes",        \
         "-Xclang", "-target-sdk-version=12.3", "-std=c++17", "-Wall", "-Wextra"
@@ -72,7 +78,9 @@ static const Source *source_of(Check *c, CXFile file)
     const char *name = copy_string(c, clang_getFileName(file));
     const size_t folder = strlen(c->headers);
     size_t n = 0;
-    const char *text = strncmp(name, c->headers, folder) == 0 && name[folder] == '/' ? clang_getFileContents(c->unit, file, &n) : NULL;
+    const char *text = strncmp(name, c->headers, folder) == 0 && name[folder] == '/'
+                           ? clang_getFileContents(c->unit, file, &n)
+                           : NULL;
     Source *source = text ? NEW(c->arena, Source) : NULL;
     if (source)
         *source = (Source){name, arena_copy(c->arena, text, n), n};
@@ -113,8 +121,9 @@ static void report_diagnostic(Check *c, CXDiagnostic diagnostic)
     if (clang_getDiagnosticSeverity(diagnostic) < CXDiagnostic_Warning)
         return;
     Span at = diagnostic_span(c, diagnostic);
-    problem(c, at, at.src ? copy_string(c, clang_getDiagnosticSpelling(diagnostic))
-                          : copy_string(c, clang_formatDiagnostic(diagnostic, CXDiagnostic_DisplaySourceLocation)));
+    problem(c, at,
+            at.src ? copy_string(c, clang_getDiagnosticSpelling(diagnostic))
+                   : copy_string(c, clang_formatDiagnostic(diagnostic, CXDiagnostic_DisplaySourceLocation)));
 }
 
 static void report_diagnostics(Check *c)
@@ -157,7 +166,8 @@ static const char *declaring_path(Check *c, CXCursor function)
     return file ? copy_string(c, clang_getFileName(file)) : "";
 }
 
-/* Declared by the CUDA toolkit (also where its headers are linked into another folder), or by clang's headers for it. */
+/* Declared by the CUDA toolkit (also where its headers are linked into another folder), or by clang's
+ * headers for it. */
 static bool of_toolkit(Check *c, CXCursor function)
 {
     if (!c->language->toolkit)
@@ -171,13 +181,15 @@ static bool of_toolkit(Check *c, CXCursor function)
 /* Declared in the text itself or in one of the runtime's headers. */
 static bool ours(Check *c, CXCursor function)
 {
-    const char *path = declaring_path(c, function), *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *path = declaring_path(c, function), *slash = strrchr(path, '/'),
+               *base = slash ? slash + 1 : path;
     size_t n = strlen(base);
-    return strcmp(path, c->source->name) == 0 || strncmp(base, "burst_", 6) == 0 || (n > 4 && strcmp(base + n - 4, ".cuh") == 0);
+    return strcmp(path, c->source->name) == 0 || strncmp(base, "burst_", 6) == 0 ||
+           (n > 4 && strcmp(base + n - 4, ".cuh") == 0);
 }
 
-/* Of a launch's configuration: grid, block, shared memory and stream, the last two of which C++ fills in where they are
- * not written. */
+/* Of a launch's configuration: grid, block, shared memory and stream, the last two of which C++ fills in
+ * where they are not written. */
 static bool has_stream(CXCursor configuration)
 {
     CXCursor stream = clang_Cursor_getArgument(configuration, 3);
@@ -195,8 +207,12 @@ static void check_call(Check *c, CXCursor call, bool dropped)
         problem(c, at, arena_printf(c->arena, "the status of '%s' is ignored", name));
     if (strcmp(name, "__cudaPushCallConfiguration") == 0 && !has_stream(call))
         problem(c, at, "this launch names no stream");
-    if (!of_toolkit(c, function) && !ours(c, function) && !in_list(name, allowed_calls, countof(allowed_calls)))
-        problem(c, at, arena_printf(c->arena, "'%s' is not a function of the runtime; the emitted text may not call it", name));
+    if (!of_toolkit(c, function) && !ours(c, function) &&
+        !in_list(name, allowed_calls, countof(allowed_calls)))
+        problem(c, at,
+                arena_printf(c->arena,
+                             "'%s' is not a function of the runtime; the emitted text may not call it",
+                             name));
 }
 
 /* ---- rule 3: buffers ---- */
@@ -215,8 +231,8 @@ static bool is_buffer(Check *c, CXType type)
     if (type.kind != CXType_Pointer)
         return false;
     CXType pointee = clang_getPointeeType(type);
-    return clang_getCanonicalType(pointee).kind != CXType_FunctionProto && !clang_isConstQualifiedType(pointee) &&
-           !is_plan_type(c, pointee);
+    return clang_getCanonicalType(pointee).kind != CXType_FunctionProto &&
+           !clang_isConstQualifiedType(pointee) && !is_plan_type(c, pointee);
 }
 
 static enum CXChildVisitResult add_field(CXCursor cursor, CXCursor parent, CXClientData data)
@@ -261,7 +277,8 @@ static void check_fields(Check *c)
     }
 }
 
-/* ---- the walk: top down, knowing whether the value of the cursor is dropped or is where something is stored ---- */
+/* ---- the walk: top down, knowing whether the value of the cursor is dropped or is where something
+ * is stored ---- */
 /* The two semicolons of a for's head separate init, condition and increment, which libclang does not name. */
 static int semicolons_before(Span loop, unsigned offset)
 {
@@ -279,7 +296,10 @@ static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, 
 {
     switch ((int)clang_getCursorKind(parent)) {
     case CXCursor_CompoundStmt: case CXCursor_LabelStmt: case CXCursor_DefaultStmt: return true;
-    case CXCursor_CaseStmt: case CXCursor_IfStmt: case CXCursor_WhileStmt: case CXCursor_SwitchStmt: return index > 0;
+    case CXCursor_CaseStmt:
+    case CXCursor_IfStmt:
+    case CXCursor_WhileStmt:
+    case CXCursor_SwitchStmt: return index > 0;
     case CXCursor_DoStmt: return index == 0;
     case CXCursor_ForStmt: {
         Span loop = span_of(c, clang_getCursorExtent(parent)), at = span_of(c, clang_getCursorExtent(child));
@@ -334,7 +354,9 @@ static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent
     Check *c = data;
     if (!span_of(c, clang_getCursorExtent(cursor)).src)
         return CXChildVisit_Continue; /* of another folder */
-    const char *name = clang_getCursorKind(cursor) == CXCursor_FunctionDecl ? copy_string(c, clang_getCursorSpelling(cursor)) : "";
+    const char *name = clang_getCursorKind(cursor) == CXCursor_FunctionDecl
+                           ? copy_string(c, clang_getCursorSpelling(cursor))
+                           : "";
     c->in_alloc = strcmp(name, "plan_alloc") == 0 || strcmp(name, "plan_scratch") == 0;
     walk(c, cursor, false, false);
     return CXChildVisit_Continue;
@@ -368,14 +390,15 @@ static bool parse(Check *c, CXIndex index, const Language *language)
     int flags = language_flags(c, language, flag);
     struct CXUnsavedFile files[2] = {{c->source->name, c->source->text, c->source->len},
                                      {arena_printf(c->arena, "%s/%s", c->headers, dropped_header), "", 0}};
-    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files, language->toolkit ? 2 : 1, 0,
-                                                        &c->unit);
+    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files,
+                                                        language->toolkit ? 2 : 1, 0, &c->unit);
     if (code == CXError_Success)
         *vec_push(c->arena, &c->sources) = (Header){clang_getFile(c->unit, c->source->name), c->source};
     return code == CXError_Success;
 }
 
-static int check_pass(Arena *a, Diags *d, const Source *source, const Language *language, const char *runtime_include)
+static int check_pass(Arena *a, Diags *d, const Source *source, const Language *language,
+                      const char *runtime_include)
 {
     Check c = {.arena = a, .diags = d, .source = source, .language = language, .headers = runtime_include};
     CXIndex index = clang_createIndex(0, 0);
@@ -401,8 +424,10 @@ int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, cons
                     const Target *target)
 {
     if (needs_toolkit(target) && !cuda_folder(a)) {
-        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
-                  "'%s' is not checked: no CUDA toolkit in /usr/local/cuda; CUDA_PATH may name another folder", name);
+        diag_warn(
+            d, WARN_UNCHECKED_TEXT, (Span){0},
+            "'%s' is not checked: no CUDA toolkit in /usr/local/cuda; CUDA_PATH may name another folder",
+            name);
         return 0;
     }
     Source *source = NEW(a, Source);
@@ -422,7 +447,8 @@ int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, cons
     (void)a, (void)text, (void)runtime_include, (void)target;
     static bool told;
     if (!told)
-        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0}, "'%s' is not checked: this burstc was built without libclang", name);
+        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
+                  "'%s' is not checked: this burstc was built without libclang", name);
     told = true;
     return 0;
 }

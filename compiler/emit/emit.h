@@ -8,13 +8,14 @@
 void print_trace(Arena *a, const Plan *p, Text *out); /* emit/tracing.c: the predicted step, for Perfetto */
 
 /* ---- emit/program.c: text of the program ---- */
-void emit_program(Arena *a, const Found *f, const char *command, Text *out); /* C or CUDA; command: as typed, for its first comment */
+/* C or CUDA; command: as typed, for its first comment */
+void emit_program(Arena *a, const Found *f, const char *command, Text *out);
 
 /* ---- check_text.c: the emitted text, read again by libclang ---- */
-/* Reports as errors, at their line of the text `name`: what clang diagnoses (-Wall -Wextra), dropped statuses of burst_ and
- * plan_ functions, buffers of PlanBuffers that plan_alloc does not take or nothing uses, calls outside the runtime and a
- * short list. runtime_include: the folder of burst_rt.h and of the other headers that it includes. 0, -1 after problems; without
- * libclang 0 after a warning. */
+/* Reports as errors, at their line of the text `name`: what clang diagnoses (-Wall -Wextra), dropped
+ * statuses of burst_ and plan_ functions, buffers of PlanBuffers that plan_alloc does not take or nothing
+ * uses, calls outside the runtime and a short list. runtime_include: the folder of burst_rt.h and of the
+ * other headers that it includes. 0, -1 after problems; without libclang 0 after a warning. */
 int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
                     const Target *target);
 

@@ -10,13 +10,16 @@ typedef struct Printer {
     const Flow *flow;
     const Step *step;
     const Block *block;
-    bool *known;       /* [values * 3]: the block's function has a variable for it, of this index, of the next, of the embedding */
+    /* [values * 3]: the block's function has a variable for it, of this index, of the next, of the
+     * embedding */
+    bool *known;
     bool *arrived;     /* [values]: the block has waited for it */
     int part;          /* that was said last; -1: none */
     bool said;         /* what the rank does */
     bool fetched;      /* the block has waited for what was fetched for its layer */
     bool chunk_fetched; /* the loop, for its chunk */
-    const Op *tensor_from; /* of the block's operations, those of tensor ranks from here on have not been waited for; NULL: all */
+    /* of the block's operations, those of tensor ranks from here on have not been waited for; NULL: all */
+    const Op *tensor_from;
     bool tensor_waits; /* there was such a wait */
 } Printer;
 
@@ -32,7 +35,8 @@ void emit_list(Emit *e, const char *begin, const char *const *item, int n, const
 /* ---- emit/heads.c: widths, and chunks of heads ---- */
 const char *all_text(const Printer *p); /* "n": how many tokens loops over chunks are of, and attention has */
 const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads);
-const char *heads_begin_text(const Printer *p, const Value *v); /* the loop's chunk, in a value of all heads */
+/* the loop's chunk, in a value of all heads */
+const char *heads_begin_text(const Printer *p, const Value *v);
 const char *heads_weight_text(const Printer *p, const UnitTensor *t); /* and in a tensor of weights */
 
 /* ---- emit/streams.c: operations of streams beside computing, waits for them, and of whole units ---- */

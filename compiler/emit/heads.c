@@ -1,4 +1,5 @@
-/* emit/heads.c: how wide operands are, all heads of them or those of a loop's chunk, and where the chunk begins: burst_head_chunks.h has them.
+/* emit/heads.c: how wide operands are, all heads of them or those of a loop's chunk, and where the chunk
+ * begins: burst_head_chunks.h has them.
  */
 #include "emit/emit_step.h"
 
@@ -41,23 +42,31 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
 /* Where the loop's chunk of heads begins in a value that has those of all chunks. */
 const char *heads_begin_text(const Printer *p, const Value *v)
 {
-    const bool keys = v->dim[1] == DIM_KEY || v->dim[1] == DIM_KEY_HEADS, wide = v->dim[1] == DIM_QUERY || v->dim[1] == DIM_KEY;
-    return arena_printf(p->emit->arena, "s->heads.first_%s * %s%s", keys ? "key" : "query", all_text(p), wide ? " * PLAN_HEAD_DIM" : "");
+    const bool keys = v->dim[1] == DIM_KEY || v->dim[1] == DIM_KEY_HEADS,
+               wide = v->dim[1] == DIM_QUERY || v->dim[1] == DIM_KEY;
+    return arena_printf(p->emit->arena, "s->heads.first_%s * %s%s", keys ? "key" : "query", all_text(p),
+                        wide ? " * PLAN_HEAD_DIM" : "");
 }
 
 /* Elements before the loop's chunk of heads: those of so many key heads. */
 const char *heads_weight_text(const Printer *p, const UnitTensor *t)
 {
     const int64_t elements = t->heads == SPLIT_ROWS ? t->rows * t->cols : t->cols;
-    return arena_printf(p->emit->arena, "s->heads.first_key * INT64_C(%" PRId64 ")", elements / program_kv_heads(p->step->program));
+    return arena_printf(p->emit->arena, "s->heads.first_key * INT64_C(%" PRId64 ")",
+                        elements / program_kv_heads(p->step->program));
 }
 
 void emit_head_chunks(Emit *e)
 {
     const Program *p = e->draft->program;
     if (p->head_chunks)
-        text_printf(e->out, "#define PLAN_HEAD_CHUNKS %d /* chunks of a layer's heads, computed in turn; PLAN_HEADS and PLAN_KV_HEADS are those of %s */\n",
+        text_printf(e->out,
+                    "#define PLAN_HEAD_CHUNKS %d /* chunks of a layer's heads, computed in turn; PLAN_HEADS "
+                    "and PLAN_KV_HEADS are those of %s */\n",
                     p->head_chunks, p->short_chunks ? "the largest" : "one");
     if (p->short_chunks)
-        text_printf(e->out, "#define PLAN_SHORT_CHUNKS %d /* the last so many of these have a key head less, with its queries */\n", p->short_chunks);
+        text_printf(e->out,
+                    "#define PLAN_SHORT_CHUNKS %d /* the last so many of these have a key head less, with "
+                    "its queries */\n",
+                    p->short_chunks);
 }

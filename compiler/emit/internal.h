@@ -18,22 +18,30 @@ typedef struct Emit {
 void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *base_name(const char *path);
 void emit_coordinates(Emit *e);                 /* their sizes */
-void emit_attentions(Emit *e);                  /* plan_forward and plan_backward; of each attention, where layers have several */
-void emit_traces(Emit *e);                      /* their operations, for runtime/timeline/trace.c; by chunks only */
+/* plan_forward and plan_backward; of each attention, where layers have several */
+void emit_attentions(Emit *e);
+/* their operations, for runtime/timeline/trace.c; by chunks only */
+void emit_traces(Emit *e);
 void emit_tensors(Emit *e);                     /* where tensors lie in their units */
 void emit_places(Emit *e);                      /* where the step's values lie in the arena */
 bool emit_scratch_moves(const Emit *e);         /* attention's scratch has a place for each layer */
 void emit_in_scratch(Emit *e, const Buffer *b); /* what says where in it the buffer or pool lies */
-void emit_scratch(Emit *e);                     /* where it moves, a function of the layer that says all of it */
-bool emit_stages(const Emit *e);                /* whether values beside parameters and moments lie in the host's memory */
-const char *constant_name(Arena *a, const char *text);    /* "D_X" of d_x: text in upper case, '_' for what a C name can't have */
-const char *weight_constant(Arena *a, const char *tensor); /* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight */
+/* where it moves, a function of the layer that says all of it */
+void emit_scratch(Emit *e);
+/* whether values beside parameters and moments lie in the host's memory */
+bool emit_stages(const Emit *e);
+/* "D_X" of d_x: text in upper case, '_' for what a C name can't have */
+const char *constant_name(Arena *a, const char *text);
+/* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight */
+const char *weight_constant(Arena *a, const char *tensor);
 void emit_step_blocks(Emit *e);                 /* a function each */
 void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
 const char *all_heads_text(bool keys); /* of all chunks of heads */
 void emit_shards(Emit *e);                      /* of plan_alloc: where gradients lie */
-void emit_key_chunks(Emit *e); /* pairs of chunks, and what their copies move; nothing where keys stay on the device */
-void emit_output_rows(Emit *e); /* constants of attention through chunks of queries, or of heads; none where it goes through none */
+/* pairs of chunks, and what their copies move; nothing where keys stay on the device */
+void emit_key_chunks(Emit *e);
+/* constants of attention through chunks of queries, or of heads; none where it goes through none */
+void emit_output_rows(Emit *e);
 void emit_head_chunks(Emit *e); /* of chunks of heads; none where there are none */
 extern const char *const part_constant[];       /* "BURST_P_NORM" */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */

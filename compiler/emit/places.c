@@ -1,5 +1,5 @@
-/* emit/places.c: constants of the emitted program that say where the step's values lie in a rank's arena (step_pack) and where
- * tensors lie in their units.
+/* emit/places.c: constants of the emitted program that say where the step's values lie in a rank's arena
+ * (step_pack) and where tensors lie in their units.
  */
 #include "emit/internal.h"
 
@@ -19,7 +19,8 @@ const char *constant_name(Arena *a, const char *text)
 const char *weight_constant(Arena *a, const char *tensor)
 {
     const char *suffix = strstr(tensor, ".weight");
-    return arena_printf(a, "PLAN_W_%s", constant_name(a, suffix ? arena_copy(a, tensor, (size_t)(suffix - tensor)) : tensor));
+    return arena_printf(a, "PLAN_W_%s",
+                        constant_name(a, suffix ? arena_copy(a, tensor, (size_t)(suffix - tensor)) : tensor));
 }
 
 static bool used_by_program(const Flow *f, int value)
@@ -61,13 +62,19 @@ static void emit_place(Emit *e, const Flow *f, int value, int n)
     const char *name = constant_name(e->arena, f->step->values.at[value].name);
     const int64_t first = offset_at(f, value, 0), stride = offset_at(f, value, n > 1) - first;
     if (a_stride_apart(f, value, n)) {
-        text_printf(e->out, "#define PLAN_AT_%s(i) (INT64_C(%" PRId64 ") + (i) * INT64_C(%" PRId64 "))\n", name, first, stride);
+        text_printf(e->out, "#define PLAN_AT_%s(i) (INT64_C(%" PRId64 ") + (i) * INT64_C(%" PRId64 "))\n",
+                    name, first, stride);
         return;
     }
     text_printf(e->out, "static const int64_t plan_at_%s[] = {", f->step->values.at[value].name);
     for (int i = 0; i < n; i++)
-        text_printf(e->out, "%s%" PRId64, i % 16 ? ", " : i ? ",\n    " : "\n    ", offset_at(f, value, i) / f->align);
-    text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name, f->step->values.at[value].name);
+        text_printf(e->out, "%s%" PRId64,
+                    i % 16 ? ", "
+                    : i    ? ",\n    "
+                           : "\n    ",
+                    offset_at(f, value, i) / f->align);
+    text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name,
+                f->step->values.at[value].name);
 }
 
 static bool has_places(const Flow *f, int value)
@@ -79,12 +86,16 @@ static bool has_places(const Flow *f, int value)
 /* The host's memory, and what a sequence copies to and fro. */
 static void emit_copied(Emit *e, const Flow *f)
 {
-    static const struct { const char *name; OpKind kind; Dim tokens; const char *what; } row[] = {
-        {"STAGED", OP_STAGE, DIM_TOKENS, "a sequence stages, for each token of the rank's own"},
-        {"FETCHED", OP_FETCH, DIM_TOKENS, "it fetches: what comes by chunks once for each loop that reads it"},
-        {"STAGED_ALL", OP_STAGE, DIM_ALL_TOKENS, "a sequence stages, for each token that tensor ranks have together"},
-        {"FETCHED_ALL", OP_FETCH, DIM_ALL_TOKENS, "it fetches so"}};
-    text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n", f->host - f->host_state);
+    static const struct { const char *name; OpKind kind; Dim tokens; const char *what;
+    } row[] = {{"STAGED", OP_STAGE, DIM_TOKENS, "a sequence stages, for each token of the rank's own"},
+               {"FETCHED", OP_FETCH, DIM_TOKENS,
+                "it fetches: what comes by chunks once for each loop that reads it"},
+               {"STAGED_ALL", OP_STAGE, DIM_ALL_TOKENS,
+                "a sequence stages, for each token that tensor ranks have together"},
+               {"FETCHED_ALL", OP_FETCH, DIM_ALL_TOKENS, "it fetches so"}};
+    text_printf(e->out,
+                "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n",
+                f->host - f->host_state);
     for (int i = 0; i < countof(row); i++)
         text_printf(e->out, "#define PLAN_%s INT64_C(%" PRId64 ") /* bytes that %s */\n", row[i].name,
                     step_copied_bytes(f->step, row[i].kind, row[i].tokens), row[i].what);
@@ -98,15 +109,21 @@ bool emit_stages(const Emit *e)
 void emit_places(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
-    text_printf(e->out, "\n/* Offsets of the step's values in a rank's arena, in bytes; i is a layer, a visit of a unit, or a unit. */\n"
-                        "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
+    text_printf(e->out,
+                "\n/* Offsets of the step's values in a rank's arena, in bytes; i is a layer, a visit of a "
+                "unit, or a unit. */\n"
+                "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n",
+                f->packed - f->state);
     if (emit_stages(e))
         emit_copied(e, f);
     if (f->step->chunk && !f->step->by_queries) /* one chunk too is a loop */
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
                     f->step->by_tokens ? "a layer" : "the feed-forward network");
     if (f->step->tail)
-        text_printf(e->out, "#define PLAN_TAIL %" PRId64 " /* last tokens of a rank, of which layers keep attention's output */\n", f->step->tail);
+        text_printf(e->out,
+                    "#define PLAN_TAIL %" PRId64
+                    " /* last tokens of a rank, of which layers keep attention's output */\n",
+                    f->step->tail);
     for (int v = 0; v < f->step->values.n; v++) {
         const Value *x = &f->step->values.at[v];
         if (x->kind == VALUE_INPUT || x->kind == VALUE_STATE || !used_by_program(f, v))
@@ -114,7 +131,8 @@ void emit_places(Emit *e)
         if (has_places(f, v))
             emit_place(e, f, v, value_indices(f->step, x));
         else
-            text_printf(e->out, "#define PLAN_AT_%s%s INT64_C(%" PRId64 ")\n", constant_name(e->arena, x->name), x->index == INDEX_NONE ? "" : "(i)",
+            text_printf(e->out, "#define PLAN_AT_%s%s INT64_C(%" PRId64 ")\n",
+                        constant_name(e->arena, x->name), x->index == INDEX_NONE ? "" : "(i)",
                         offset_at(f, v, 0));
     }
 }
@@ -138,12 +156,13 @@ static bool queries_alone(const Emit *e, const Pool *pool)
 
 void emit_in_scratch(Emit *e, const Buffer *b)
 {
-    const char *place = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_%s%s + %" PRId64 ")", b->keys ? "KEYS" : "SCRATCH",
-                                     emit_scratch_moves(e) ? "(layer)" : "", b->at);
+    const char *place = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_%s%s + %" PRId64 ")",
+                                     b->keys ? "KEYS" : "SCRATCH", emit_scratch_moves(e) ? "(layer)" : "",
+                                     b->at);
     if (b->pool)
         emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %s, %d, %s);", b->name,
-                  (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], queries_alone(e, b->pool) ? "1" : "PLAN_PARTS",
-                  b->pool->slots, place);
+                  (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor],
+                  queries_alone(e, b->pool) ? "1" : "PLAN_PARTS", b->pool->slots, place);
     else
         emit_line(e, "s->buffer.%s = (%s *)%s;", b->name, b->type, place);
 }
@@ -165,22 +184,28 @@ void emit_tensors(Emit *e)
     text_add(e->out, "\n/* Offsets of tensors in their unit of weights, in elements. */\n");
     for (int u = 0; u < e->draft->units.n; u++)
         for (int t = 0; t < e->draft->units.at[u].tensors; t++)
-            text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),
+            text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n",
+                        weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),
                         e->draft->units.at[u].tensor[t].offset);
 }
 
-/* Whether all rows of attention's output are there, and of its statistics, or those of one chunk of queries. */
+/* Whether all rows of attention's output are there, and of its statistics, or those of one chunk of
+ * queries. */
 void emit_output_rows(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
     const Value *o = &s->values.at[step_value(s, "o")], *lse = &s->values.at[step_value(s, "lse")];
     const bool heads = s->head_chunks > 1;
     if (s->by_queries || heads)
-        text_printf(e->out, "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of %s */\n#define PLAN_LSE_ROWS %d\n",
-                    heads ? o->all_heads : o->dim[0] != DIM_CHUNK, heads ? "heads" : "queries", heads ? lse->all_heads : lse->dim[1] != DIM_CHUNK);
+        text_printf(e->out,
+                    "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of %s "
+                    "*/\n#define PLAN_LSE_ROWS %d\n",
+                    heads ? o->all_heads : o->dim[0] != DIM_CHUNK, heads ? "heads" : "queries",
+                    heads ? lse->all_heads : lse->dim[1] != DIM_CHUNK);
 }
 
-/* A bit for each chunk of keys that a chunk of queries is attended with; bytes that this copies for each of their tokens. */
+/* A bit for each chunk of keys that a chunk of queries is attended with; bytes that this copies for each
+ * of their tokens. */
 void emit_key_chunks(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
@@ -191,33 +216,44 @@ void emit_key_chunks(Emit *e)
     for (int m = 0; m < masks; m++) {
         text_add(e->out, "    {");
         for (int q = 0; q < s->chunks; q++)
-            text_printf(e->out, "%s0x%" PRIx64, q % 8 ? ", " : q ? ",\n     " : "", s->pairs ? s->pairs[m * s->chunks + q] : UINT64_MAX >> (64 - s->chunks));
+            text_printf(e->out, "%s0x%" PRIx64,
+                        q % 8 ? ", "
+                        : q   ? ",\n     "
+                              : "",
+                        s->pairs ? s->pairs[m * s->chunks + q] : UINT64_MAX >> (64 - s->chunks));
         text_add(e->out, "},\n");
     }
-    text_add(e->out, "}; /* bit k: it is attended with chunk k of keys */\nstatic const int64_t plan_key_copies[PLAN_MASKS][3] = {");
+    text_add(e->out, "}; /* bit k: it is attended with chunk k of keys */\nstatic const int64_t "
+                     "plan_key_copies[PLAN_MASKS][3] = {");
     for (int m = 0; m < masks; m++) {
         const KeyCopies k = step_key_copies(s, m);
-        text_printf(e->out, "%s{%" PRId64 ", %" PRId64 ", %" PRId64 "}", m ? ", " : "", k.fetched, k.begun, k.staged);
+        text_printf(e->out, "%s{%" PRId64 ", %" PRId64 ", %" PRId64 "}", m ? ", " : "", k.fetched, k.begun,
+                    k.staged);
     }
-    text_add(e->out, "}; /* bytes a token of each pair: fetched, fetched where queries before have begun sums, staged */\n");
+    text_add(e->out, "}; /* bytes a token of each pair: fetched, fetched where queries before have begun "
+                     "sums, staged */\n");
 }
 
 /* Where the optimizer finds gradients and leaves rounded parameters. */
 void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION, bf16 = rounded && s->program->target->device_memory;
+    const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION,
+               bf16 = rounded && s->program->target->device_memory;
     const bool fetches = s->optimizer == OPTIMIZER_FETCHED;
     if (fetches)
         emit_line(e, "BURST_TRY(plan_take_fetched(c, s));");
     emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
     const char *fetched[] = {"param", "m", "v"}, *weights = fetches ? "fetched" : "weights";
     for (int i = 0; i < countof(fetched) && fetches; i++)
-        emit_line(e, "s->fetched.%s[unit] = plan_floats(s, PLAN_AT_%s_FETCHED(unit));", fetched[i], constant_name(e->arena, fetched[i]));
+        emit_line(e, "s->fetched.%s[unit] = plan_floats(s, PLAN_AT_%s_FETCHED(unit));", fetched[i],
+                  constant_name(e->arena, fetched[i]));
     if (s->optimizer == OPTIMIZER_ON_HOST)
-        emit_line(e, "s->weights.%s[unit] = (%s *)(void *)plan_staged(s, PLAN_AT_GRAD_HOST(unit));", bf16 ? "grad_bf16" : "grad", bf16 ? "uint16_t" : "float");
+        emit_line(e, "s->weights.%s[unit] = (%s *)(void *)plan_staged(s, PLAN_AT_GRAD_HOST(unit));",
+                  bf16 ? "grad_bf16" : "grad", bf16 ? "uint16_t" : "float");
     else
-        emit_line(e, "s->%s.%s[unit] = %s(s, PLAN_AT_GRAD_SHARD(unit));", weights, bf16 ? "grad_bf16" : "grad", rounded ? "plan_act" : "plan_floats");
+        emit_line(e, "s->%s.%s[unit] = %s(s, PLAN_AT_GRAD_SHARD(unit));", weights,
+                  bf16 ? "grad_bf16" : "grad", rounded ? "plan_act" : "plan_floats");
     if (step_value(s, "param_bf16") >= 0 && s->optimizer != OPTIMIZER_ON_HOST)
         emit_line(e, "s->%s.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));", weights);
     emit_line(e, "}");

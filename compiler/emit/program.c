@@ -49,10 +49,10 @@ typedef struct Language {
 static const Language languages[TARGETS] = {
     [TARGET_C] = {"burst_step_host.h", "burst_rings_host.h", "burst_layer_host.h", "", "    .%s = ", ",\n",
                   "const BurstPlan burst_plan = {\n", "};\n"},
-    [TARGET_CUDA] = {"burst_step_cuda.h", "burst_rings_cuda.cuh", "burst_layer_cuda.cuh", "plan_host::",
-                     "    p.%s = ", ";\n",
-                     "static BurstPlan plan_values(void)\n{\n    BurstPlan p;\n    memset(&p, 0, sizeof p);\n",
-                     "    return p;\n}\n\nconst BurstPlan burst_plan = plan_values();\n"},
+    [TARGET_CUDA] =
+        {"burst_step_cuda.h", "burst_rings_cuda.cuh", "burst_layer_cuda.cuh", "plan_host::", "    p.%s = ",
+         ";\n", "static BurstPlan plan_values(void)\n{\n    BurstPlan p;\n    memset(&p, 0, sizeof p);\n",
+         "    return p;\n}\n\nconst BurstPlan burst_plan = plan_values();\n"},
 };
 
 static const Language *language(const Emit *e)
@@ -124,23 +124,30 @@ static void emit_group(Emit *e)
     if (c->tensor)
         add_constant(e, "PLAN_TENSOR", c->tensor, "tensor-parallel ranks; heads and ffn are those of one");
     if (e->draft->program->key_copies)
-        add_constant(e, "PLAN_KEY_COPIES", e->draft->program->key_copies, "tensor ranks that have the same key heads");
+        add_constant(e, "PLAN_KEY_COPIES", e->draft->program->key_copies,
+                     "tensor ranks that have the same key heads");
     if (choice_pieces(c) > 1)
-        add_constant(e, "PLAN_PIECES", choice_pieces(c), "pieces of a rank's keys: piece p of rank r is chunk p * PLAN_GROUP + r");
+        add_constant(e, "PLAN_PIECES", choice_pieces(c),
+                     "pieces of a rank's keys: piece p of rank r is chunk p * PLAN_GROUP + r");
     if (choice_chunks_queries(c))
         add_constant(e, "PLAN_QUERY_CHUNKS", chunk_count(e->draft->partition->max_tokens, c->token_chunks),
                      "chunks of a rank's tokens; attention has the queries of one at a time");
     if (choice_chunks_keys(c))
         add_constant(e, "PLAN_KEY_CHUNKS", 1, "and the keys of one, which wait in the host's memory"),
-        add_constant(e, "PLAN_KEY_TOKENS", tokens_in_chunk(e->draft->partition->max_tokens, c->token_chunks), "most of a chunk");
+            add_constant(e, "PLAN_KEY_TOKENS",
+                         tokens_in_chunk(e->draft->partition->max_tokens, c->token_chunks),
+                         "most of a chunk");
     if (c->ranges)
         add_constant(e, "PLAN_RANGES", travelling_sides(e->draft),
-                     "transfers carry the tiles that somebody further along reads, or added to: 1 of queries, 2 of keys");
+                     "transfers carry the tiles that somebody further along reads, or added to: 1 of "
+                     "queries, 2 of keys");
     if (c->within)
-        add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
+        add_constant(e, "PLAN_SHARD_RANKS", c->within,
+                     "ranks that share the weights; other such groups have replicas");
     emit_coordinates(e);
     if (e->draft->attention.n > 1)
-        add_constant(e, "PLAN_ATTENTIONS", e->draft->attention.n, "schedules of attention; a layer's mask chooses");
+        add_constant(e, "PLAN_ATTENTIONS", e->draft->attention.n,
+                     "schedules of attention; a layer's mask chooses");
 }
 
 /* Of the ranks that share heads; the most that any of them has. */
@@ -178,18 +185,21 @@ static void emit_sizes(Emit *e)
         {"PLAN_HEAD_DIM", m->head_dim, NULL},
         {"PLAN_FFN", m->ffn, NULL},
         {"PLAN_VOCAB", m->vocab, NULL},
-        {"PLAN_LOSS_TILE", choice_loss_tile(e->draft->program, &e->draft->choice), "tokens whose logits are there at once"},
+        {"PLAN_LOSS_TILE", choice_loss_tile(e->draft->program, &e->draft->choice),
+         "tokens whose logits are there at once"},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
         {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of each value in an arena"},
     };
     add_constants(e, row, countof(row));
     emit_head_chunks(e);
-    text_printf(e->out, "#define PLAN_NORM_EPS %s\n#define PLAN_ROPE_THETA %s\n", real_text(e, m->norm_eps), real_text(e, m->rope_theta));
+    text_printf(e->out, "#define PLAN_NORM_EPS %s\n#define PLAN_ROPE_THETA %s\n", real_text(e, m->norm_eps),
+                real_text(e, m->rope_theta));
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
-        text_add(e->out, "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
+        text_add(e->out,
+                 "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
     if (e->draft->choice.optimizer)
         add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory");
     if (e->draft->choice.optimizer == OPTIMIZER_FETCHED)
@@ -203,7 +213,8 @@ static void emit_sizes(Emit *e)
         add_constant(e, "PLAN_PACK_KV", elements_of(e, "pack_kv"), "bytes");
     }
     if (device(e))
-        text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n", e->draft->memory.total);
+        text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n",
+                    e->draft->memory.total);
 }
 
 /* Not where a ring has one rank, and never passes any. */
@@ -211,7 +222,8 @@ static bool outputs_travel(const Draft *d)
 {
     for (int i = 0; i < d->attention.n; i++)
         for (int p = 0; p < d->attention.at[i].way[0]->pools; p++)
-            if (d->attention.at[i].way[0]->pool[p].tensor == T_O && d->attention.at[i].way[0]->pool[p].slots > 0)
+            if (d->attention.at[i].way[0]->pool[p].tensor == T_O &&
+                d->attention.at[i].way[0]->pool[p].slots > 0)
                 return true;
     return false;
 }
@@ -222,8 +234,9 @@ static int emit_pools(Emit *e, const Schedule *s)
     int most = 1;
     for (int p = 0; p < s->pools; p++) {
         const Pool *pool = &s->pool[p];
-        text_printf(e->out, "    PLAN_POOL_%s, /* %s %s, %d slot%s */\n", pool->name, s->backward ? "backward" : "forward", tensor_name(pool->tensor),
-                    pool->slots, plural(pool->slots));
+        text_printf(e->out, "    PLAN_POOL_%s, /* %s %s, %d slot%s */\n", pool->name,
+                    s->backward ? "backward" : "forward", tensor_name(pool->tensor), pool->slots,
+                    plural(pool->slots));
         most = pool->slots > most ? pool->slots : most;
     }
     return most;
@@ -233,15 +246,19 @@ static void emit_pool_names(Emit *e)
 {
     const int channels = attentions_channels(&e->draft->attention);
     int most = 1;
-    text_add(e->out, "\n/* Pools of slots for travelling chunks, by tensor and direction of travel; back_: backward's. */\nenum {\n");
+    text_add(e->out, "\n/* Pools of slots for travelling chunks, by tensor and direction of travel; back_: "
+                     "backward's. */\nenum {\n");
     for (int i = 0; i < 2 * e->draft->attention.n; i++) {
         const int slots = emit_pools(e, e->draft->attention.at[i / 2].way[i % 2]);
         most = slots > most ? slots : most;
     }
-    text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n", most,
-                channels ? channels : 1);
+    text_printf(
+        e->out,
+        "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n",
+        most, channels ? channels : 1);
     if (device(e))
-        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n", outputs_travel(e->draft));
+        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n",
+                    outputs_travel(e->draft));
     text_add(e->out, "};\n");
 }
 
@@ -265,7 +282,8 @@ static void emit_buffers(Emit *e)
     text_add(e->out, "} PlanBuffers;\n");
 }
 
-static void emit_take(Emit *e, const char *field, const char *index, const char *type, const char *call, const char *bytes)
+static void emit_take(Emit *e, const char *field, const char *index, const char *type, const char *call,
+                      const char *bytes)
 {
     emit_line(e, "if (!(s->buffer.%s%s = (%s *)%s, %s)))", field, index, type, call, bytes);
     emit_line(e, "    return BURST_E_MEMORY;");
@@ -289,7 +307,8 @@ static void emit_buffer(Emit *e, const Buffer *b)
         return;
     else if (b->array)
         for (int i = 0; i < b->copies; i++)
-            emit_take(e, b->name, arena_printf(e->arena, "[%d]", i), b->type, take_call(b->device), bytes_of(e, b));
+            emit_take(e, b->name, arena_printf(e->arena, "[%d]", i), b->type, take_call(b->device),
+                      bytes_of(e, b));
     else if (b->type)
         emit_take(e, b->name, "", b->type, take_call(b->device), bytes_of(e, b));
 }
@@ -301,7 +320,8 @@ static void emit_live(Emit *e)
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);
     if (e->draft->choice.ranges)
-        text_add(e->out, "    for (int i = 0; i < 2 * PLAN_MASKS; i++)\n        BURST_TRY(burst_live_make_ranges(c, &s->live[i / 2][i % 2]));\n");
+        text_add(e->out, "    for (int i = 0; i < 2 * PLAN_MASKS; i++)\n        "
+                         "BURST_TRY(burst_live_make_ranges(c, &s->live[i / 2][i % 2]));\n");
 }
 
 /* Memory of each buffer, and where the optimizer finds its shards. */
@@ -311,7 +331,8 @@ static void emit_alloc(Emit *e)
     emit_line(e, "{");
     emit_take(e, "arena", "", "char", take_call(device(e)), "PLAN_ARENA_BYTES");
     if (emit_stages(e))
-        emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c", "PLAN_HOST_ARENA_BYTES");
+        emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c",
+                  "PLAN_HOST_ARENA_BYTES");
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);
     if (emit_scratch_moves(e))
@@ -328,16 +349,20 @@ static void emit_alloc(Emit *e)
 static void emit_unit(Emit *e, const Unit *u, const char *name)
 {
     static const char *const first[] = {[FIRST_NORMAL] = "0.02f", [FIRST_ONES] = "0", [FIRST_ZEROS] = "-1"};
-    static const char *const split[2][3] = {{[SPLIT_NONE] = ", BURST_WHOLE", [SPLIT_ROWS] = ", BURST_BY_ROWS", [SPLIT_COLS] = ", BURST_BY_COLS"},
-                                            {[SPLIT_NONE] = ", BURST_WHOLE", [SPLIT_ROWS] = ", BURST_BY_KEY_ROWS", [SPLIT_COLS] = ", BURST_BY_KEY_COLS"}};
+    static const char *const split[2][3] = {
+        {[SPLIT_NONE] = ", BURST_WHOLE", [SPLIT_ROWS] = ", BURST_BY_ROWS", [SPLIT_COLS] = ", BURST_BY_COLS"},
+        {[SPLIT_NONE] = ", BURST_WHOLE",
+         [SPLIT_ROWS] = ", BURST_BY_KEY_ROWS",
+         [SPLIT_COLS] = ", BURST_BY_KEY_COLS"}};
     const int tensor = program_tensor(e->draft->program);
     int64_t at = 0; /* of the whole tensors, as files have them */
     text_printf(e->out, "static const BurstTensor plan_%s[] = {\n", name);
     for (int i = 0; i < u->tensors; i++) {
         const UnitTensor *t = &u->tensor[i];
-        const int64_t rows = t->rows * (t->split == SPLIT_ROWS ? t->parts : 1), cols = t->cols * (t->split == SPLIT_COLS ? t->parts : 1);
-        text_printf(e->out, "    {\"%s\", %" PRId64 ", %" PRId64 ", INT64_C(%" PRId64 "), %s%s},\n", t->name, rows, cols, at, first[t->first],
-                    split[t->parts < tensor][t->split]);
+        const int64_t rows = t->rows * (t->split == SPLIT_ROWS ? t->parts : 1),
+                      cols = t->cols * (t->split == SPLIT_COLS ? t->parts : 1);
+        text_printf(e->out, "    {\"%s\", %" PRId64 ", %" PRId64 ", INT64_C(%" PRId64 "), %s%s},\n", t->name,
+                    rows, cols, at, first[t->first], split[t->parts < tensor][t->split]);
         at += rows * cols;
     }
     text_add(e->out, "};\n");
@@ -360,8 +385,8 @@ static void emit_units(Emit *e)
     text_add(e->out, "static const BurstUnit plan_units[] = {\n");
     for (int i = 0; i < e->draft->units.n; i++) {
         const Unit *u = &e->draft->units.at[i];
-        text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n", name[i], whole_elements(u),
-                    u->shard, u->tensors, table[i], u->repeat);
+        text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n",
+                    name[i], whole_elements(u), u->shard, u->tensors, table[i], u->repeat);
     }
     text_add(e->out, "};\n");
     if (!e->draft->program->table_count)
@@ -401,19 +426,29 @@ static void add_plan_values(Emit *e)
         add_field(e, "tables", "plan_tables");
         add_field(e, "table_count", "%d", p->table_count);
     }
-    const struct { const char *name; const char *value; } path[] = {
-        {"train.data", t->data}, {"train.checkpoint", t->checkpoint}, {"train.weights", t->weights}, {"train.export_dir", t->export_dir}};
+    const struct { const char *name; const char *value;
+    } path[] = {{"train.data", t->data},
+                {"train.checkpoint", t->checkpoint},
+                {"train.weights", t->weights},
+                {"train.export_dir", t->export_dir}};
     for (int i = 0; i < countof(path); i++)
         add_field(e, path[i].name, "%s", quoted(e, path[i].value));
-    const struct { const char *name; int64_t value; } whole[] = {
-        {"train.separator", t->separator}, {"train.steps", t->steps}, {"train.batch", t->batch}, {"train.seed", t->seed},
-        {"train.checkpoint_every", t->checkpoint_every}, {"train.warmup", t->warmup}, {"train.cosine", t->cosine},
-        {"train.export_dtype", t->export_f32 ? BURST_F32 : BURST_BF16}, {"tied", p->model.tied}};
+    const struct { const char *name; int64_t value;
+    } whole[] = {{"train.separator", t->separator},
+                 {"train.steps", t->steps},
+                 {"train.batch", t->batch},
+                 {"train.seed", t->seed},
+                 {"train.checkpoint_every", t->checkpoint_every},
+                 {"train.warmup", t->warmup},
+                 {"train.cosine", t->cosine},
+                 {"train.export_dtype", t->export_f32 ? BURST_F32 : BURST_BF16},
+                 {"tied", p->model.tied}};
     for (int i = 0; i < countof(whole); i++)
         add_field(e, whole[i].name, "%" PRId64, whole[i].value);
-    const struct { const char *name; double value; } real[] = {
-        {"train.lr", t->lr}, {"train.lr_end", t->lr_end}, {"train.beta1", t->beta1}, {"train.beta2", t->beta2},
-        {"train.eps", t->adam_eps}, {"train.decay", t->decay}, {"train.clip", t->clip}};
+    const struct { const char *name; double value;
+    } real[] = {{"train.lr", t->lr},       {"train.lr_end", t->lr_end}, {"train.beta1", t->beta1},
+                {"train.beta2", t->beta2}, {"train.eps", t->adam_eps},  {"train.decay", t->decay},
+                {"train.clip", t->clip}};
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%s", real_text(e, real[i].value));
     const bool timed = cost_is_of_program(p);
@@ -423,10 +458,13 @@ static void add_plan_values(Emit *e)
         add_field(e, "train.predict", "%" PRId64, t->predict);
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
-    add_field(e, "predicted_seconds", "%.6g", timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
+    /* 0: none */
+    add_field(e, "predicted_seconds", "%.6g",
+              timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0);
     add_field(e, "flops", "%.10g", e->found->cost.flops);
     add_field(e, "peak_flops", "%.6g", timed ? e->found->cost.peak : 0.0); /* 0: unknown */
-    add_field(e, "predicted_memory", "%zu", device(e) ? e->draft->memory.total + e->draft->memory.beside : e->draft->memory.host);
+    add_field(e, "predicted_memory", "%zu",
+              device(e) ? e->draft->memory.total + e->draft->memory.beside : e->draft->memory.host);
     if (timed)
         add_field(e, "predicted_rows", "plan_predicted_rows");
     if (e->forecast)
@@ -443,17 +481,41 @@ static void add_plan_values(Emit *e)
 
 static void add_plan_constants(Emit *e)
 {
-    static const struct { const char *name, *value; bool split, heads, keys; } row[] = {
-        {"abi", "BURST_RT_ABI"}, {"world", "PLAN_WORLD"}, {"data", "PLAN_DATA"}, {"group", "PLAN_GROUP"}, {"nodes", "PLAN_NODES"},
-        {"sequence", "PLAN_SEQUENCE"}, {"max_tokens", "PLAN_TOKENS"}, {"layers", "PLAN_LAYERS"}, {"hidden", "PLAN_HIDDEN"},
-        {"heads", "PLAN_HEADS", true, true}, {"kv_heads", "PLAN_KV_HEADS", true, true, true}, {"head_dim", "PLAN_HEAD_DIM"}, {"ffn", "PLAN_FFN", true},
-        {"vocab", "PLAN_VOCAB"}, {"norm_eps", "PLAN_NORM_EPS"}, {"rope_theta", "PLAN_ROPE_THETA"}, {"masks", "plan_masks"},
-        {"layer_mask", "plan_layer_mask"}, {"units", "plan_units"}, {"unit_rows", "3"}, {"tokens_of", "plan_tokens"},
-        {"position", "plan_position"}, {"chunk_of", "plan_chunk_of"}, {"state_bytes", "sizeof(PlanState)"}, {"start", "plan_start"}, {"step", "plan_step"},
-        {"save", "plan_save"}, {"sequence_step", "plan_sequence_step"}, {"attention_forward", "plan_attention_forward"},
-        {"attention_backward", "plan_attention_backward"}};
+    static const struct { const char *name, *value; bool split, heads, keys;
+    } row[] = {{"abi", "BURST_RT_ABI"},
+               {"world", "PLAN_WORLD"},
+               {"data", "PLAN_DATA"},
+               {"group", "PLAN_GROUP"},
+               {"nodes", "PLAN_NODES"},
+               {"sequence", "PLAN_SEQUENCE"},
+               {"max_tokens", "PLAN_TOKENS"},
+               {"layers", "PLAN_LAYERS"},
+               {"hidden", "PLAN_HIDDEN"},
+               {"heads", "PLAN_HEADS", true, true},
+               {"kv_heads", "PLAN_KV_HEADS", true, true, true},
+               {"head_dim", "PLAN_HEAD_DIM"},
+               {"ffn", "PLAN_FFN", true},
+               {"vocab", "PLAN_VOCAB"},
+               {"norm_eps", "PLAN_NORM_EPS"},
+               {"rope_theta", "PLAN_ROPE_THETA"},
+               {"masks", "plan_masks"},
+               {"layer_mask", "plan_layer_mask"},
+               {"units", "plan_units"},
+               {"unit_rows", "3"},
+               {"tokens_of", "plan_tokens"},
+               {"position", "plan_position"},
+               {"chunk_of", "plan_chunk_of"},
+               {"state_bytes", "sizeof(PlanState)"},
+               {"start", "plan_start"},
+               {"step", "plan_step"},
+               {"save", "plan_save"},
+               {"sequence_step", "plan_sequence_step"},
+               {"attention_forward", "plan_attention_forward"},
+               {"attention_backward", "plan_attention_backward"}};
     for (int i = 0; i < countof(row); i++)
-        add_field(e, row[i].name, "%s%s%s", row[i].heads && e->draft->program->head_chunks ? all_heads_text(row[i].keys) : row[i].value, row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
+        add_field(e, row[i].name, "%s%s%s",
+                  row[i].heads && e->draft->program->head_chunks ? all_heads_text(row[i].keys) : row[i].value,
+                  row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
                   row[i].keys && e->draft->program->key_copies ? " / PLAN_KEY_COPIES" : "");
     if (e->draft->choice.within)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
@@ -461,7 +523,8 @@ static void add_plan_constants(Emit *e)
         add_field(e, "tensor", "PLAN_TENSOR");
 }
 
-/* FNV-1a of all before, but the header with its paths: ranks whose programs were compiled in different folders have the same plan. */
+/* FNV-1a of all before, but the header with its paths: ranks whose programs were compiled in different
+ * folders have the same plan. */
 static uint64_t hash_emitted(const Emit *e)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -479,8 +542,10 @@ static void emit_plan(Emit *e)
     add_field(e, "text_hash", "UINT64_C(0x%016" PRIx64 ")", hash_emitted(e));
     add_field(e, "source", "%s", quoted(e, arena_printf(e->arena, "%s %s", p->topo_path, p->model_path)));
     text_add(e->out, language(e)->values_end);
-    text_add(e->out, "\n#ifndef PLAN_NO_MAIN /* tests link this file as a library */\n"
-                     "int main(int argc, char **argv)\n{\n    return burst_main(&burst_plan, argc, argv);\n}\n#endif\n");
+    text_add(
+        e->out,
+        "\n#ifndef PLAN_NO_MAIN /* tests link this file as a library */\n"
+        "int main(int argc, char **argv)\n{\n    return burst_main(&burst_plan, argc, argv);\n}\n#endif\n");
 }
 
 /* ---- masks ---- */
@@ -505,8 +570,10 @@ static void emit_host_masks(Emit *e)
 {
     const Program *p = e->draft->program;
     if (device(e))
-        text_add(e->out, "/* The masks on the host, which decides which pairs and transfers are left; the kernels have their own. */\n"
-                         "#pragma push_macro(\"BURST_MASK_DATA\")\n#undef BURST_MASK_DATA\n#define BURST_MASK_DATA static const\n"
+        text_add(e->out, "/* The masks on the host, which decides which pairs and transfers are left; the "
+                         "kernels have their own. */\n"
+                         "#pragma push_macro(\"BURST_MASK_DATA\")\n#undef BURST_MASK_DATA\n#define "
+                         "BURST_MASK_DATA static const\n"
                          "namespace plan_host {\n");
     for (int m = 0; m < p->mask_count; m++)
         mask_emit_c(p, m, e->out);
@@ -528,30 +595,38 @@ static void emit_kernels(Emit *e)
     text_add(e->out, "#define PLAN_KERNEL_MASKS ");
     for (int m = 0; m < p->mask_count; m++)
         text_printf(e->out, "%sPlanMask%d", m ? ", " : "", m);
-    text_printf(e->out, "\n#include \"%s\"\n#include \"%s\"\n#include \"burst_pairs_cuda.cuh\"\n\n", k.forward, k.backward);
+    text_printf(e->out, "\n#include \"%s\"\n#include \"%s\"\n#include \"burst_pairs_cuda.cuh\"\n\n",
+                k.forward, k.backward);
 }
 
 /* ---- the program ---- */
 
 static void emit_header(Emit *e, const char *command)
 {
-    text_add(e->out, "/* Written by burstc " BURSTC_VERSION ": a training program. Do not edit it: change what it comes from and run the command again.\n * command: ");
+    text_add(e->out,
+             "/* Written by burstc " BURSTC_VERSION ": a training program. Do not edit it: change what it "
+                                                    "comes from and run the command again.\n * command: ");
     mask_comment(command, e->out);
     text_add(e->out, "\n");
     text_printf(e->out, " * %s\n", choice_text(e->arena, &e->draft->choice));
     emit_predicted(e);
-    text_add(e->out, " * The same command with --print-build prints how to compile it. What all plans share is in the headers.\n */\n");
+    text_add(e->out, " * The same command with --print-build prints how to compile it. What all plans share "
+                     "is in the headers.\n */\n");
     if (device(e))
-        text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n", kernels_of(e->draft->program).form);
+        text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n",
+                    kernels_of(e->draft->program).form);
     text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);
-    text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
+    text_printf(e->out,
+                "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it "
+                "with burstc\n#endif\n\n",
                 BURST_RT_ABI);
 }
 
 /* The plan: attention of a layer, the layers, one sequence. */
 static void emit_plan_of_step(Emit *e)
 {
-    text_printf(e->out, "#include \"%s\"\n\n/* ---- attention of one layer ---- */\n\n", language(e)->attention);
+    text_printf(e->out, "#include \"%s\"\n\n/* ---- attention of one layer ---- */\n\n",
+                language(e)->attention);
     emit_attentions(e);
     text_add(e->out, "/* ---- a step ---- */\n");
     emit_tensors(e);

@@ -1,7 +1,8 @@
-/* emit/schedule.c: one direction of a schedule as C. Loops stay loops; ranks are arithmetic on the rank's coordinates.
+/* emit/schedule.c: one direction of a schedule as C. Loops stay loops; ranks are arithmetic on the rank's
+ * coordinates.
  *
- * The same walk prints two functions: what the rank does, and the trace by which every rank finds out what the mask
- * leaves (runtime/timeline/trace.c). Both name one operation a leaf, in the same order.
+ * The same walk prints two functions: what the rank does, and the trace by which every rank finds out what
+ * the mask leaves (runtime/timeline/trace.c). Both name one operation a leaf, in the same order.
  */
 #include "emit/internal.h"
 
@@ -10,7 +11,8 @@
 
 typedef struct Walk { Emit *emit; const Schedule *s; bool trace; } Walk;
 
-/* "plan_forward", and where layers attend in several ways "plan_forward_as_near_keys": no function of the headers has such a name. */
+/* "plan_forward", and where layers attend in several ways "plan_forward_as_near_keys": no function of the
+ * headers has such a name. */
 static const char *named(Emit *e, const char *what, const Schedule *s)
 {
     return s->name ? arena_printf(e->arena, "%s_as_%s", what, s->name) : what;
@@ -105,7 +107,8 @@ static void add_expr(const Writer *w, const Expr *e, bool nested)
         add_expr(w, e->a, true);
     } else {
         text_add(w->out, nested ? "(" : "");
-        text_add(w->out, e->op == E_MUL && e->a->op != E_MUL && is_int(e) ? "INT64_C(1) * " : ""); /* may be too large for an int */
+        /* may be too large for an int */
+        text_add(w->out, e->op == E_MUL && e->a->op != E_MUL && is_int(e) ? "INT64_C(1) * " : "");
         add_expr(w, e->a, e->a->op != e->op || e->op == E_SUB);
         text_printf(w->out, " %s ", operator_text(e->op));
         add_expr(w, e->b, true);
@@ -162,7 +165,8 @@ static void emit_coords(const Walk *k, const char *me)
     for (int i = 0; i < c->coords; i++) {
         Arena *a = k->emit->arena;
         const char *inner = inner_sizes(k->emit, k->s, i), *name = c->schedule->coord_name[i];
-        const char *value = !inner ? me : arena_printf(a, strchr(inner, '*') ? "%s / (%s)" : "%s / %s", me, inner);
+        const char *value = !inner ? me
+                                   : arena_printf(a, strchr(inner, '*') ? "%s / (%s)" : "%s / %s", me, inner);
         if (i != coord_inside(c, -1))
             value = arena_printf(a, "%s %% %s", value, size_name(k->emit, k->s, i));
         emit_line(k->emit, "BURST_MAYBE_UNUSED const int64_t my_%s = %s;", name, value);
@@ -174,7 +178,8 @@ void emit_coordinates(Emit *e)
     for (int k = 0; k < e->draft->attention.n; k++) {
         const Schedule *s = e->draft->attention.at[k].way[0];
         for (int i = 0; i < s->choice->coords; i++)
-            text_printf(e->out, "#define %s %d /* coordinate %s */\n", size_name(e, s, i), s->choice->size[i], s->choice->schedule->coord_name[i]);
+            text_printf(e->out, "#define %s %d /* coordinate %s */\n", size_name(e, s, i), s->choice->size[i],
+                        s->choice->schedule->coord_name[i]);
     }
 }
 
@@ -187,16 +192,19 @@ static void emit_chunk(Emit *e, const Schedule *s)
     emit_line(e, "static int %s(%s)", named(e, "plan_chunk", s), parameters);
     emit_line(e, "{");
     for (int i = 0; i < c->coords; i++)
-        emit_line(e, "c%d = (c%d %% %s + %s) %% %s;", i, i, size_name(e, s, i), size_name(e, s, i), size_name(e, s, i));
+        emit_line(e, "c%d = (c%d %% %s + %s) %% %s;", i, i, size_name(e, s, i), size_name(e, s, i),
+                  size_name(e, s, i));
     for (int i = coord_inside(c, -1); i >= 0; i = coord_inside(c, i))
-        sum = sum ? arena_printf(e->arena, strchr(sum, '+') ? "(%s) * %s + c%d" : "%s * %s + c%d", sum, size_name(e, s, i), i)
+        sum = sum ? arena_printf(e->arena, strchr(sum, '+') ? "(%s) * %s + c%d" : "%s * %s + c%d", sum,
+                                 size_name(e, s, i), i)
                   : arena_printf(e->arena, "c%d", i);
     emit_line(e, c->coords > 1 ? "return (int)(%s);" : "return (int)%s;", sum);
     emit_line(e, "}");
 }
 
 /* "plan_chunk(my_n - i_o, my_l)"; with to: less the hop. */
-static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS], const Expr *const to[MAX_COORDS])
+static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS],
+                              const Expr *const to[MAX_COORDS])
 {
     Text t = {0};
     Writer w = {k->s, k->s->choice->schedule, &t};
@@ -229,7 +237,9 @@ static const char *piece_text(const Walk *k, const Expr *piece)
         return "";
     if (piece->op == E_CONST && piece->value == 1)
         return " + PLAN_GROUP";
-    return arena_printf(k->emit->arena, piece->op == E_CONST ? " + %s * PLAN_GROUP" : " + (int)(%s) * PLAN_GROUP", expr_text(k, piece));
+    return arena_printf(k->emit->arena,
+                        piece->op == E_CONST ? " + %s * PLAN_GROUP" : " + (int)(%s) * PLAN_GROUP",
+                        expr_text(k, piece));
 }
 
 /* A chunk with its piece; with to: less the hop. */
@@ -261,7 +271,8 @@ static void comment(Emit *e, const char *text)
 static const char *first_chunk(const Walk *k, TensorId t, int chunk)
 {
     const Choice *c = k->s->choice;
-    const char *piece = tensor_pieces(c, t) > 1 ? arena_printf(k->emit->arena, ".%d", chunk_piece(c, chunk)) : "";
+    const char *piece = tensor_pieces(c, t) > 1 ? arena_printf(k->emit->arena, ".%d", chunk_piece(c, chunk))
+                                                : "";
     return arena_printf(k->emit->arena, "%s[%d]%s", tensor_name(t), chunk % c->ranks, piece);
 }
 
@@ -270,7 +281,8 @@ static void add_line(Span at, Text *out)
     int line, column;
     span_line(at, &line, &column);
     if (at.src)
-        text_printf(out, "%s%s:%d: %.*s", out->n ? " " : "", base_name(at.src->name), line, (int)(at.end - at.begin), at.src->text + at.begin);
+        text_printf(out, "%s%s:%d: %.*s", out->n ? " " : "", base_name(at.src->name), line,
+                    (int)(at.end - at.begin), at.src->text + at.begin);
 }
 
 /* The statement with its place, and what it is for rank 0 the first time. */
@@ -284,7 +296,8 @@ static void comment_statement(const Walk *k, const Node *n)
     if (i && n->kind == N_COMPUTE)
         text_printf(&t, "  (rank 0 first: Q[%d], %s)", i->chunk[0], first_chunk(k, T_KV, i->chunk[1]));
     else if (i && n->kind == N_PASS)
-        text_printf(&t, "  (rank 0 first: %s to rank %d)", first_chunk(k, n->ref[0].tensor, i->chunk[0]), i->hop);
+        text_printf(&t, "  (rank 0 first: %s to rank %d)", first_chunk(k, n->ref[0].tensor, i->chunk[0]),
+                    i->hop);
     comment(k->emit, t.at);
     text_free(&t);
 }
@@ -295,11 +308,13 @@ static void trace_leaf(const Walk *k, const Node *n)
 {
     Emit *e = k->emit;
     if (n->kind == N_COMPUTE) {
-        emit_line(e, "burst_trace_compute(t, %s, %s);", ref_text(k, &n->ref[0], NULL), ref_text(k, &n->ref[1], NULL));
+        emit_line(e, "burst_trace_compute(t, %s, %s);", ref_text(k, &n->ref[0], NULL),
+                  ref_text(k, &n->ref[1], NULL));
     } else if (n->kind == N_PASS) {
         if (n->stays)
             emit_line(e, "if (%s != me)", chunk_text(k, n->ref[0].index, NULL));
-        emit_line(e, "%sburst_trace_pass(t, %s, %s, %s);", n->stays ? "    " : "", tensor_constant[n->ref[0].tensor], ref_text(k, &n->ref[0], NULL),
+        emit_line(e, "%sburst_trace_pass(t, %s, %s, %s);", n->stays ? "    " : "",
+                  tensor_constant[n->ref[0].tensor], ref_text(k, &n->ref[0], NULL),
                   chunk_text(k, n->stmt->to, NULL));
     }
 }
@@ -307,7 +322,8 @@ static void trace_leaf(const Walk *k, const Node *n)
 static void emit_waits(const Walk *k, const Node *n, TensorId t, const char *chunk, unsigned wait)
 {
     if (n->waits & wait)
-        emit_line(k->emit, "BURST_TRY(plan_wait_arrived(c, s, PLAN_COMPUTE, %s, %s));", tensor_constant[t], chunk);
+        emit_line(k->emit, "BURST_TRY(plan_wait_arrived(c, s, PLAN_COMPUTE, %s, %s));", tensor_constant[t],
+                  chunk);
 }
 
 /* tensor -1: none. */
@@ -339,7 +355,8 @@ static void emit_merge_home(const Walk *k, TensorId t)
 {
     for (int p = 0; p < tensor_pieces(k->s->choice, t); p++) {
         const Expr piece = {.op = E_CONST, .value = p};
-        emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me%s));", tensor_constant[t], piece_text(k, &piece));
+        emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me%s));", tensor_constant[t],
+                  piece_text(k, &piece));
     }
 }
 
@@ -351,7 +368,8 @@ static void emit_transfer(const Walk *k, const Node *n)
     bool sum = tensor_accumulates(t);
     if (!sum && n->waits & WAIT_ARRIVED) {
         emit_line(e, "if (live->send[op])");
-        emit_line(e, "    BURST_TRY(plan_wait_arrived(c, s, hop.channel, %s, hop.chunk));", tensor_constant[t]);
+        emit_line(e, "    BURST_TRY(plan_wait_arrived(c, s, hop.channel, %s, hop.chunk));",
+                  tensor_constant[t]);
     }
     if (n->waits & WAIT_HOME)
         emit_merge_home(k, t);
@@ -366,11 +384,12 @@ static void emit_transfer(const Walk *k, const Node *n)
     emit_line(e, "BURST_TRY(%s(c, s, live, op++, hop));", sum ? "plan_pass_sum" : "plan_pass");
 }
 
-static void emit_hop(const Walk *k, const Node *n, const char *chunk, const char *to, const char *from, const char *next)
+static void emit_hop(const Walk *k, const Node *n, const char *chunk, const char *to, const char *from,
+                     const char *next)
 {
     Emit *e = k->emit;
-    emit_line(e, "const PlanHop hop = {%s, /* stream */ %d, PLAN_POOL_%s,", tensor_constant[n->ref[0].tensor], n->channel,
-              k->s->pool[n->pool].name);
+    emit_line(e, "const PlanHop hop = {%s, /* stream */ %d, PLAN_POOL_%s,", tensor_constant[n->ref[0].tensor],
+              n->channel, k->s->pool[n->pool].name);
     emit_line(e, "                     /* chunk */ %s, /* to */ %s,", chunk, to);
     emit_line(e, "                     /* from */ %s, /* next */ %s};", from, next);
 }
@@ -384,7 +403,8 @@ static void emit_pass(const Walk *k, const Node *n)
         emit_line(e, "if (%s != s->me) {", chunk_text(k, n->ref[0].index, NULL));
     else if (block)
         emit_line(e, "{");
-    emit_hop(k, n, ref_text(k, &n->ref[0], NULL), chunk_text(k, p->to, NULL), chunk_text(k, NULL, p->to), ref_text(k, &n->ref[0], p->to));
+    emit_hop(k, n, ref_text(k, &n->ref[0], NULL), chunk_text(k, p->to, NULL), chunk_text(k, NULL, p->to),
+             ref_text(k, &n->ref[0], p->to));
     emit_transfer(k, n);
     if (block)
         emit_line(e, "}");
@@ -408,11 +428,13 @@ static const char *offset_text(const Walk *k, int offset, int sign)
 static void emit_return(const Walk *k, const Node *n)
 {
     for (int j = 0; j < n->returns; j++) {
-        const char *home = offset_text(k, n->return_offset[j], 1), *from = offset_text(k, n->return_offset[j], -1);
+        const char *home = offset_text(k, n->return_offset[j], 1),
+                   *from = offset_text(k, n->return_offset[j], -1);
         const Expr which = {.op = E_CONST, .value = chunk_piece(k->s->choice, n->return_offset[j])};
         const char *piece = piece_text(k, &which), *chunk = arena_printf(k->emit->arena, "%s%s", home, piece);
         if (k->trace) {
-            emit_line(k->emit, "burst_trace_pass(t, %s, %s, %s);", tensor_constant[n->ref[0].tensor], chunk, home);
+            emit_line(k->emit, "burst_trace_pass(t, %s, %s, %s);", tensor_constant[n->ref[0].tensor], chunk,
+                      home);
             continue;
         }
         emit_line(k->emit, "{");
@@ -427,7 +449,8 @@ static void emit_exchange(const Walk *k, const Node *n)
     const char *tensor = tensor_constant[n->ref[0].tensor];
     if (n->waits & WAIT_MERGED)
         emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me));", tensor);
-    emit_line(k->emit, "BURST_TRY(%s(c, s, %d, %s));", n->stmt->tokens_to_heads ? "plan_to_heads" : "plan_to_tokens", n->channel, tensor);
+    emit_line(k->emit, "BURST_TRY(%s(c, s, %d, %s));",
+              n->stmt->tokens_to_heads ? "plan_to_heads" : "plan_to_tokens", n->channel, tensor);
 }
 
 static void emit_leaf(const Walk *k, const Node *n)
@@ -471,13 +494,15 @@ static int64_t bounded_variable(const Expr *e)
     return is_comparison(e) && e->a->op == E_CONST && e->b->op == E_VAR ? e->b->value : -1;
 }
 
-/* A comparison of a thing with itself, or two of one variable with constants: the same throughout, perhaps. */
+/* A comparison of a thing with itself, or two of one variable with constants: the same throughout,
+ * perhaps. */
 static bool is_odd(const Expr *e)
 {
     if (is_comparison(e))
         return same_expr(e->a, e->b);
     if (e->op == E_AND || e->op == E_OR)
-        return is_odd(e->a) || is_odd(e->b) || (bounded_variable(e->a) >= 0 && bounded_variable(e->a) == bounded_variable(e->b));
+        return is_odd(e->a) || is_odd(e->b) ||
+               (bounded_variable(e->a) >= 0 && bounded_variable(e->a) == bounded_variable(e->b));
     return e->op == E_NOT && is_odd(e->a);
 }
 
@@ -511,8 +536,14 @@ static void emit_nodes(const Walk *k, const Node *n)
     }
 }
 
-static const char *way_name(Emit *e, const Schedule *s) { return named(e, s->backward ? "plan_backward" : "plan_forward", s); }
-static const char *trace_name(Emit *e, const Schedule *s) { return named(e, s->backward ? "plan_trace_backward" : "plan_trace_forward", s); }
+static const char *way_name(Emit *e, const Schedule *s)
+{
+    return named(e, s->backward ? "plan_backward" : "plan_forward", s);
+}
+static const char *trace_name(Emit *e, const Schedule *s)
+{
+    return named(e, s->backward ? "plan_trace_backward" : "plan_trace_forward", s);
+}
 
 static void emit_trace(Emit *e, const Schedule *s)
 {
@@ -530,7 +561,8 @@ static void emit_trace(Emit *e, const Schedule *s)
 static void emit_end(const Walk *k)
 {
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (k->s->partial_pool[t] >= 0 && !choice_by_heads(k->s->choice, k->s->backward)) /* else before its exchange */
+        /* else before its exchange */
+        if (k->s->partial_pool[t] >= 0 && !choice_by_heads(k->s->choice, k->s->backward))
             emit_merge_home(k, (TensorId)t);
     emit_line(k->emit, "return plan_settle(c, s);");
 }
@@ -540,11 +572,15 @@ static void emit_schedule(Emit *e, const Schedule *s)
     bool exchanges = choice_by_heads(s->choice, s->backward);
     Walk k = {e, s, false};
     if (has_odd_conditions(s->body))
-        emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the schedule has them */");
+        emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the "
+                     "schedule has them */");
     const bool travels = s->backward && s->pools;
-    const char *travel = travels ? arena_printf(e->arena, ", %s travel", travel_names[s->choice->travel]) : "";
-    comment(e, arena_printf(e->arena, "%s, %s%s. Comments quote the lines of %s; live: what the mask leaves of them.", s->choice->schedule->name,
-                            s->backward ? "backward" : "forward", travel, base_name(s->choice->schedule->source->name)));
+    const char *travel = travels ? arena_printf(e->arena, ", %s travel", travel_names[s->choice->travel])
+                                 : "";
+    comment(e, arena_printf(e->arena,
+                            "%s, %s%s. Comments quote the lines of %s; live: what the mask leaves of them.",
+                            s->choice->schedule->name, s->backward ? "backward" : "forward", travel,
+                            base_name(s->choice->schedule->source->name)));
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", way_name(e, s));
     emit_line(e, "{");
     emit_coords(&k, "s->me");
@@ -560,18 +596,25 @@ static void emit_schedule(Emit *e, const Schedule *s)
     emit_line(e, "%s", "");
 }
 
-/* How the layers of each mask attend: what they do, and the trace by which they know what the mask leaves of it. */
+/* How the layers of each mask attend: what they do, and the trace by which they know what the mask leaves
+ * of it. */
 static void emit_table(Emit *e)
 {
     const Draft *d = e->draft;
     for (int i = 0; i < 2 * d->attention.n; i++)
-        text_printf(e->out, "static void %s(BurstTrace *t, int me);\n", trace_name(e, d->attention.at[i / 2].way[i % 2]));
-    text_add(e->out, "/* How the layers of each mask attend. */\nstatic const PlanAttention plan_attention_of[PLAN_MASKS] = {\n");
+        text_printf(e->out, "static void %s(BurstTrace *t, int me);\n",
+                    trace_name(e, d->attention.at[i / 2].way[i % 2]));
+    text_add(e->out, "/* How the layers of each mask attend. */\nstatic const PlanAttention "
+                     "plan_attention_of[PLAN_MASKS] = {\n");
     for (int m = 0; m < d->program->mask_count; m++) {
-        const Schedule *f = attentions_schedule(&d->attention, m, false), *b = attentions_schedule(&d->attention, m, true);
-        text_printf(e->out, "    {{%s, %s},\n     {%s, %s}},\n", way_name(e, f), way_name(e, b), trace_name(e, f), trace_name(e, b));
+        const Schedule *f = attentions_schedule(&d->attention, m, false),
+                       *b = attentions_schedule(&d->attention, m, true);
+        text_printf(e->out, "    {{%s, %s},\n     {%s, %s}},\n", way_name(e, f), way_name(e, b),
+                    trace_name(e, f), trace_name(e, b));
     }
-    text_add(e->out, "};\nstatic const PlanAttention *plan_attends(int mask) { return &plan_attention_of[mask]; }\n\n");
+    text_add(
+        e->out,
+        "};\nstatic const PlanAttention *plan_attends(int mask) { return &plan_attention_of[mask]; }\n\n");
 }
 
 void emit_attentions(Emit *e)

@@ -1,5 +1,6 @@
-/* emit/step.c: the step's operations as the emitted program: each block a function, each operation a call of the runtime's names
- * for both targets (burst_step_host.h, burst_step_cuda.h), each operand the place that step_pack gave it.
+/* emit/step.c: the step's operations as the emitted program: each block a function, each operation a call
+ * of the runtime's names for both targets (burst_step_host.h, burst_step_cuda.h), each operand the place
+ * that step_pack gave it.
  */
 #include "emit/emit_step.h"
 
@@ -7,8 +8,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
- * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added to, or NULL; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
+/* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of
+ * what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands
+ * read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their own in x0,
+ * tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added
+ * to, or NULL; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's;
+ * w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
@@ -45,8 +50,10 @@ static const Call calls[] = {
     {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
     {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 y0"},
     {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
-    {OP_ATTENTION_BACK, "plan_attention_back_rows(c, s, plan_layer_mask[layer]", "=chunk x0 x1 x2 x3 x4 x5 y0 y1 y2"},
-    {OP_ATTENTION_BACK, "plan_attention_back_keys(c, s, plan_layer_mask[layer]", "=chunk =key x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_ATTENTION_BACK, "plan_attention_back_rows(c, s, plan_layer_mask[layer]",
+     "=chunk x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_ATTENTION_BACK, "plan_attention_back_keys(c, s, plan_layer_mask[layer]",
+     "=chunk =key x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
     {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
@@ -69,7 +76,8 @@ static const char *block_function(Arena *a, const Block *b)
 
 const char *type_of(const Value *v)
 {
-    static const char *const type[] = {[EL_ACTIVATION] = "BurstAct", [EL_FLOAT] = "float", [EL_BYTE] = "char"};
+    static const char *const type[] = {
+        [EL_ACTIVATION] = "BurstAct", [EL_FLOAT] = "float", [EL_BYTE] = "char"};
     return type[v->element];
 }
 
@@ -81,7 +89,8 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
     case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : x.next ? "layer + 1" : "layer";
     case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
     case INDEX_CHUNK: return o->ahead ? "next" : "chunk";
-    case INDEX_SLOT: return o->keys ? (o->ahead ? "at % 2" : "turn % 2") : o->ahead ? "next % 2" : "chunk % 2";
+    case INDEX_SLOT:
+        return o->keys ? (o->ahead ? "at % 2" : "turn % 2") : o->ahead ? "next % 2" : "chunk % 2";
     case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
     default: return "";
     }
@@ -90,13 +99,15 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
 /* "plan_act(s, PLAN_AT_X(layer))" */
 const char *place_text(const Printer *p, const Op *o, Operand x)
 {
-    static const char *const at[] = {[EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_BYTE] = "plan_bytes"};
+    static const char *const at[] = {
+        [EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_BYTE] = "plan_bytes"};
     const Value *v = &p->step->values.at[x.value];
     Arena *a = p->emit->arena;
     if (v->kind == VALUE_STATE)
         return arena_printf(a, "s->weights.%s[%s]", v->name, index_text(p, o, x));
     const char *index = v->index != INDEX_NONE ? arena_printf(a, "(%s)", index_text(p, o, x)) : "";
-    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", v->host ? "plan_staged" : at[v->element], constant_name(a, v->name), index);
+    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", v->host ? "plan_staged" : at[v->element],
+                        constant_name(a, v->name), index);
 }
 
 /* Of this index, of the next, or of the embedding's unit where that is not the block's. */
@@ -116,7 +127,8 @@ const char *variable(const Printer *p, const Op *o, Operand x)
 
 static bool has_all_tokens(const Printer *p, Operand x)
 {
-    return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
+    return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS ||
+                            p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
 }
 
 /* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
@@ -156,7 +168,8 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
         return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), heads_begin_text(p, v));
     if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
         return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
-    return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false));
+    return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x),
+                        v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false));
 }
 
 /* ---- lines ---- */
@@ -218,7 +231,9 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
     const char *tensor = variable(p, o, *x);
     if (t->offset)
         tensor = arena_printf(p->emit->arena, "%s + %s", tensor, weight_constant(p->emit->arena, t->name));
-    return op_by_heads(o) && t->heads != SPLIT_NONE ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t)) : tensor;
+    return op_by_heads(o) && t->heads != SPLIT_NONE
+               ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t))
+               : tensor;
 }
 
 /* Of a value with a number for each row of a norm. */
@@ -226,14 +241,18 @@ static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool
 {
     if (v->dim[1] == DIM_ONE)
         return rows ? count_text(p, o) : "PLAN_HIDDEN";
-    return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(p, o, v, true)) : "PLAN_HEAD_DIM";
+    return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(p, o, v, true))
+                : "PLAN_HEAD_DIM";
 }
 
 /* What a product is added to; of a sum over chunks of heads, after the first, the sum. */
 static const char *residual_text(const Printer *p, const Op *o)
 {
-    const char *text = o->read[1].value < 0 || is_weight(p, o->read[1]) ? "NULL" : operand_text(p, o, o->read[1]);
-    return op_takes_whole(p->step, o, o->write[0].value) ? arena_printf(p->emit->arena, "chunk ? %s : %s", variable(p, o, o->write[0]), text) : text;
+    const char *text = o->read[1].value < 0 || is_weight(p, o->read[1]) ? "NULL"
+                                                                        : operand_text(p, o, o->read[1]);
+    return op_takes_whole(p->step, o, o->write[0].value)
+               ? arena_printf(p->emit->arena, "chunk ? %s : %s", variable(p, o, o->write[0]), text)
+               : text;
 }
 
 static const char *word_text(const Printer *p, const Op *o, const char *word)
@@ -255,7 +274,8 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     case 'w': return tensor_at(p, o, find_weight(p, o));
     case 'g': return tensor_at(p, o, find_write(p, o, false));
     case 's': return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
-    case 'a': return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
+    case 'a':
+        return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
     case 'r': return residual_text(p, o);
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
     case 'N': return rows_text(p, o);
@@ -275,8 +295,11 @@ static const Call *call_of(const Printer *p, const Op *o)
     const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
     const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
     const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
-    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
-    const bool rows = o->chunked && !o->by_heads && (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK || op_work_kind(o->kind) == WORK_ATTENTION);
+    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads
+                               : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
+    const bool rows = o->chunked && !o->by_heads &&
+                      (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK ||
+                       op_work_kind(o->kind) == WORK_ATTENTION);
     return &calls[i + second + rows * (layout ? 2 : 1) + o->keys];
 }
 
@@ -305,14 +328,16 @@ static bool emit_when(Printer *p, const Op *o)
 {
     if (o->when == WHEN_ALWAYS || p->block >= &p->step->block[BLOCK_OPTIMIZER])
         return false;
-    emit_line(p->emit, o->when == WHEN_FIRST ? "if (s->sequence == 0)" : "if (s->sequence == PLAN_SEQUENCES - 1)");
+    emit_line(p->emit,
+              o->when == WHEN_FIRST ? "if (s->sequence == 0)" : "if (s->sequence == PLAN_SEQUENCES - 1)");
     return true;
 }
 
 static void emit_names(Printer *p, const Op *o)
 {
-    static const char *const doing[STEP_BLOCKS] = {"embedding", "layer forward", "head and loss", "layer backward", "layer backward",
-                                                    "embedding backward", "optimizer"};
+    static const char *const doing[STEP_BLOCKS] = {"embedding",      "layer forward",  "head and loss",
+                                                   "layer backward", "layer backward", "embedding backward",
+                                                   "optimizer"};
     const int part = op_part(o);
     if (!p->said)
         emit_line(p->emit, "burst_doing(c, \"%s\");", doing[p->block - p->step->block]);
@@ -325,7 +350,8 @@ static void emit_names(Printer *p, const Op *o)
 /* A change of layout where both ends are one place. */
 static bool is_nothing(const Printer *p, const Op *o)
 {
-    return (o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK) && p->flow->same[o->read[0].value] == p->flow->same[o->write[0].value];
+    return (o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK) &&
+           p->flow->same[o->read[0].value] == p->flow->same[o->write[0].value];
 }
 
 static void emit_op(Printer *p, const Op *o)
@@ -359,7 +385,10 @@ static void note_variable(Printer *p, const Op *o, Operand x, const char **item,
 {
     const Value *v = &p->step->values.at[x.value];
     bool *known = &p->known[3 * x.value + which(p, o, x)];
-    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK && o->kind != OP_EMBED_BACK))
+    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT ||
+        (int)v->element != type || *known ||
+        (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK &&
+         o->kind != OP_EMBED_BACK))
         return;
     *known = true;
     item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));
@@ -372,8 +401,8 @@ static void emit_variables(Printer *p, int type)
     for (int i = 0; i < p->block->ops.n; i++) {
         const Op *o = &p->block->ops.at[i];
         const bool stream = o->kind == OP_REDUCE;
-        const bool none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM ||
-                   o->kind == OP_OPTIMIZER || op_copies(o->kind);
+        const bool none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE ||
+                          o->kind == OP_TENSOR_SUM || o->kind == OP_OPTIMIZER || op_copies(o->kind);
         for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
             note_variable(p, o, o->read[j], item, &n, type);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)
@@ -396,24 +425,31 @@ static void begin_chunks(Printer *p, const Op *o)
     }
     if (p->step->by_queries) { /* as many on all ranks, whose transfers meet */
         emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++) {");
-        emit_line(p->emit, "const int64_t first = n * chunk / PLAN_QUERY_CHUNKS, rows = n * (chunk + 1) / PLAN_QUERY_CHUNKS - first;");
+        emit_line(p->emit, "const int64_t first = n * chunk / PLAN_QUERY_CHUNKS, rows = n * (chunk + 1) / "
+                           "PLAN_QUERY_CHUNKS - first;");
         return;
     }
     emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", n);
     emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", n, n);
 }
 
-/* Copies of the first two chunks of keys are in a loop of their own; in that over all of them is the one after each, beside its computing.
- * Sums where there are any. */
+/* Copies of the first two chunks of keys are in a loop of their own; in that over all of them is the one
+ * after each, beside its computing. Sums where there are any. */
 static void begin_keys(Printer *p, const Op *o)
 {
     if (!op_same_keys(o, o - 1)) {
         p->part = -1;
         const char *each[] = {"key", "turn"}, *first[] = {"next", "at"}, **name = o->early ? first : each;
-        emit_line(p->emit, "for (int %s = plan_key_from(plan_layer_mask[layer], chunk, 0), %s = 0; %s < PLAN_QUERY_CHUNKS%s;", name[0], name[1], name[0], o->early ? " && at < 2" : "");
-        emit_line(p->emit, "     %s = plan_key_from(plan_layer_mask[layer], chunk, %s + 1), %s++) {", name[0], name[0], name[1]);
+        emit_line(p->emit,
+                  "for (int %s = plan_key_from(plan_layer_mask[layer], chunk, 0), %s = 0; %s < "
+                  "PLAN_QUERY_CHUNKS%s;",
+                  name[0], name[1], name[0], o->early ? " && at < 2" : "");
+        emit_line(p->emit, "     %s = plan_key_from(plan_layer_mask[layer], chunk, %s + 1), %s++) {", name[0],
+                  name[0], name[1]);
         if (!o->early) {
-            emit_line(p->emit, "const int next = plan_key_from(plan_layer_mask[layer], chunk, key + 1), at = turn + 1;");
+            emit_line(
+                p->emit,
+                "const int next = plan_key_from(plan_layer_mask[layer], chunk, key + 1), at = turn + 1;");
             emit_line(p->emit, "if (turn > 0 && next < PLAN_QUERY_CHUNKS) {");
         }
     }
@@ -440,13 +476,15 @@ const char *copying_layers(const Printer *p, const Op *o)
 {
     const Range r = copied_layers(p->step, o);
     const bool to_last = r.last >= p->step->program->model.layers - 2;
-    return arena_printf(p->emit->arena, "layer > %d%s", r.first, to_last ? "" : arena_printf(p->emit->arena, " && layer <= %d", r.last + 1));
+    return arena_printf(p->emit->arena, "layer > %d%s", r.first,
+                        to_last ? "" : arena_printf(p->emit->arena, " && layer <= %d", r.last + 1));
 }
 
 /* NULL: no such copy. */
 static const char *copies_if(const Printer *p, const Op *o)
 {
-    return !o->chunked && (o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead)) ? copying_layers(p, o) : NULL;
+    return !o->chunked && (o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead)) ? copying_layers(p, o)
+                                                                                      : NULL;
 }
 
 /* Units that a loop reads arrive before it: a rank may have no token of which there is a chunk. */
@@ -487,7 +525,8 @@ static bool mentions(const Text *t, const char *name)
 {
     const size_t n = strlen(name);
     for (const char *at = t->at; (at = strstr(at, name)); at += n)
-        if (!isalnum((unsigned char)at[-1]) && !strchr("_\"", at[-1]) && !isalnum((unsigned char)at[n]) && at[n] != '_')
+        if (!isalnum((unsigned char)at[-1]) && !strchr("_\"", at[-1]) && !isalnum((unsigned char)at[n]) &&
+            at[n] != '_')
             return true;
     return false;
 }
@@ -495,13 +534,16 @@ static bool mentions(const Text *t, const char *name)
 static void emit_block(Emit *e, const Flow *f, const Block *b)
 {
     const int values = f->step->values.n;
-    Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * values), NEW_ARRAY(e->arena, bool, values), .part = -1};
+    Printer p = {
+        e,         f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * values), NEW_ARRAY(e->arena, bool, values),
+        .part = -1};
     Text body = {0}, *const out = e->out;
     e->out = &body;
     e->indent = 1;
     emit_line(e, "BurstExec *e = s->exec;");
     if (b < &f->step->block[BLOCK_OPTIMIZER])
-        emit_line(e, p.step->program->tensor ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;", b->unit == 1 ? ", all = s->n" : "");
+        emit_line(e, p.step->program->tensor ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;",
+                  b->unit == 1 ? ", all = s->n" : "");
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
     emit_variables(&p, EL_BYTE);
@@ -511,8 +553,8 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     e->indent = 0;
     const bool layer = mentions(&body, "layer"), visit = mentions(&body, "visit");
     e->takes[b - f->step->block] = layer | visit << 1;
-    text_printf(out, "static int %s(BurstCtx *c, PlanState *s%s%s)\n{\n", block_function(e->arena, b), layer ? ", int layer" : "",
-                visit ? ", int visit" : "");
+    text_printf(out, "static int %s(BurstCtx *c, PlanState *s%s%s)\n{\n", block_function(e->arena, b),
+                layer ? ", int layer" : "", visit ? ", int visit" : "");
     text_add_n(out, body.at, body.n);
     text_add(out, "}\n\n");
     text_free(&body);
@@ -550,9 +592,13 @@ static void emit_visits(Emit *e, const Step *s, const Block *b)
         emit_line(e, "for (int layer = %s; layer < %s; layer++)", first, end);
     else if (b->repeat == REPEAT_DOWN)
         emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
-    emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", once ? "" : "    ", block_function(e->arena, b), e->takes[at] & 1 ? ", " : "",
-              e->takes[at] & 1 ? (!once ? "layer" : at == BLOCK_HEAD ? "PLAN_LAYERS" : "0") : "", e->takes[at] & 2 ? ", " : "",
-              e->takes[at] & 2 ? visit_text(b, at) : "");
+    emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", once ? "" : "    ", block_function(e->arena, b),
+              e->takes[at] & 1 ? ", " : "",
+              e->takes[at] & 1 ? (!once              ? "layer"
+                                  : at == BLOCK_HEAD ? "PLAN_LAYERS"
+                                                     : "0")
+                               : "",
+              e->takes[at] & 2 ? ", " : "", e->takes[at] & 2 ? visit_text(b, at) : "");
 }
 
 /* Blocks in their order, once or for their layers. */

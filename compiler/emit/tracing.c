@@ -1,4 +1,5 @@
-/* emit/tracing.c: what --trace of an emitted program shows beside what it measures: names of streams, the predicted step. */
+/* emit/tracing.c: what --trace of an emitted program shows beside what it measures: names of streams, the
+ * predicted step. */
 #include "emit/internal.h"
 
 #include "burst_rt.h"
@@ -36,8 +37,8 @@ static void emit_spans(Emit *e, const BurstStretch *t, int number)
     text_printf(e->out, "static const BurstSpan plan_spans_%d[] = {\n", number);
     for (int i = 0; i < t->spans; i++) {
         const BurstSpan *s = &t->span[i];
-        text_printf(e->out, "%s{%.5g, %.5g, 0, %d, %d, %s, %d},%s", i % 2 ? " " : "    ", s->begin, s->end, s->a, s->b, part_constant[s->part],
-                    s->lane, i % 2 || i + 1 == t->spans ? "\n" : "");
+        text_printf(e->out, "%s{%.5g, %.5g, 0, %d, %d, %s, %d},%s", i % 2 ? " " : "    ", s->begin, s->end,
+                    s->a, s->b, part_constant[s->part], s->lane, i % 2 || i + 1 == t->spans ? "\n" : "");
     }
     text_add(e->out, t->spans ? "};\n" : "    {0, 0, 0, 0, 0, BURST_P_IDLE, 0},\n};\n");
 }
@@ -64,22 +65,27 @@ static void emit_sequence(Emit *e, const BurstSequenceForecast *s, int number)
 
 static void emit_forecast(Emit *e, const BurstForecast *f)
 {
-    text_add(e->out, "/* The predicted step of the rank that computes most: stretches (seconds, numbers of the part, stream), each once for all that\n"
-                     " * are alike; visits of a unit's weights, made of stretches; how many visits of a kind follow each other in a sequence. */\n");
+    text_add(e->out, "/* The predicted step of the rank that computes most: stretches (seconds, numbers of "
+                     "the part, stream), each once for all that\n"
+                     " * are alike; visits of a unit's weights, made of stretches; how many visits of a kind "
+                     "follow each other in a sequence. */\n");
     for (int k = 0; k < f->stretches; k++)
         emit_spans(e, &f->stretch[k], k);
     text_add(e->out, "static const BurstStretch plan_stretches[] = {\n");
     for (int k = 0; k < f->stretches; k++)
-        text_printf(e->out, "%s{%.5g, %d, plan_spans_%d},%s", k % 3 ? " " : "    ", f->stretch[k].seconds, f->stretch[k].spans, k,
-                    k % 3 == 2 || k + 1 == f->stretches ? "\n" : "");
+        text_printf(e->out, "%s{%.5g, %d, plan_spans_%d},%s", k % 3 ? " " : "    ", f->stretch[k].seconds,
+                    f->stretch[k].spans, k, k % 3 == 2 || k + 1 == f->stretches ? "\n" : "");
     text_add(e->out, "};\n");
     emit_visits(e, f);
     for (int i = 0; i < f->sequences; i++)
         emit_sequence(e, &f->sequence[i], i);
     text_add(e->out, "static const BurstSequenceForecast plan_sequences[] = {");
     for (int i = 0; i < f->sequences; i++)
-        text_printf(e->out, "%s{%d, %d, plan_runs_%d}", i ? ", " : "", f->sequence[i].times, f->sequence[i].runs, i);
-    text_printf(e->out, "};\nstatic const BurstForecast plan_forecast = {%d, PLAN_LAYERS, %d, %d, %d, plan_sequences, plan_visits, plan_stretches};\n",
+        text_printf(e->out, "%s{%d, %d, plan_runs_%d}", i ? ", " : "", f->sequence[i].times,
+                    f->sequence[i].runs, i);
+    text_printf(e->out,
+                "};\nstatic const BurstForecast plan_forecast = {%d, PLAN_LAYERS, %d, %d, %d, "
+                "plan_sequences, plan_visits, plan_stretches};\n",
                 f->rank, f->sequences, f->visits, f->stretches);
 }
 
@@ -115,7 +121,8 @@ void print_trace(Arena *a, const Plan *p, Text *out)
 {
     const Draft *d = plan_draft(p);
     BurstPlan plan = {.source = arena_printf(a, "%s %s", d->program->topo_path, d->program->model_path),
-                      .channels = attentions_channels(&d->attention), .forecast = cost_forecast(a, d, ALL_SPANS)};
+                      .channels = attentions_channels(&d->attention),
+                      .forecast = cost_forecast(a, d, ALL_SPANS)};
     const char **names = NEW_ARRAY(a, const char *, plan.channels + 1);
     char *text = NULL;
     size_t size = 0;
@@ -146,12 +153,14 @@ void emit_predicted(Emit *e)
     if (!cost_is_of_program(e->draft->program))
         text_add(e->out, "no time, as the cluster's rates are those of GPUs and this is C for CPUs");
     else if (isfinite(c->step))
-        text_printf(e->out, "%.3f s a step, %.1f %% of it waiting for transfers", c->step, c->step > 0 ? 100 * c->exposed / c->step : 0);
+        text_printf(e->out, "%.3f s a step, %.1f %% of it waiting for transfers", c->step,
+                    c->step > 0 ? 100 * c->exposed / c->step : 0);
     else
         text_add(e->out, "no time, as the simulation did not finish");
     text_printf(e->out, "; %.3f GiB a rank", (double)c->memory / (1 << 30));
     if (e->draft->memory.beside)
-        text_printf(e->out, ", %.3f of it CUDA's context, NCCL and workspace", (double)e->draft->memory.beside / (1 << 30));
+        text_printf(e->out, ", %.3f of it CUDA's context, NCCL and workspace",
+                    (double)e->draft->memory.beside / (1 << 30));
     text_add(e->out, "\n");
     if (memory_uncounted(e->draft->program))
         text_printf(e->out, " * %s\n", memory_uncounted(e->draft->program));

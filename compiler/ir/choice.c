@@ -1,6 +1,7 @@
 /* ir/choice.c: what a choice says of its ranks, chunks and directions.
  *
- * Chunks and hops are relative to the rank that acts: sums of coordinate * stride, which wrap in each coordinate.
+ * Chunks and hops are relative to the rank that acts: sums of coordinate * stride, which wrap in each
+ * coordinate.
  */
 #include "ir/ir.h"
 
@@ -52,7 +53,8 @@ int coord_inside(const Choice *c, int before)
 {
     int next = -1;
     for (int i = 0; i < c->coords; i++) {
-        bool inside = before < 0 || c->stride[i] < c->stride[before] || (c->stride[i] == c->stride[before] && i > before);
+        bool inside = before < 0 || c->stride[i] < c->stride[before] ||
+                      (c->stride[i] == c->stride[before] && i > before);
         next = inside && (next < 0 || c->stride[i] > c->stride[next]) ? i : next;
     }
     return next;
@@ -121,7 +123,8 @@ const Phase *phase_of(const Choice *c, bool backward)
 bool choice_by_heads(const Choice *c, bool backward)
 {
     const Phase *phase = phase_of(c, backward);
-    return phase && phase->exchanges && (!c->coords || c->size[c->schedule->exchanged] > 1); /* no coordinates: there are no sizes */
+    /* no coordinates: there are no sizes */
+    return phase && phase->exchanges && (!c->coords || c->size[c->schedule->exchanged] > 1);
 }
 
 bool choice_exchanges(const Choice *c) { return choice_by_heads(c, false) || choice_by_heads(c, true); }
@@ -161,8 +164,9 @@ const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint
     for (int q = 0; q < c->ranks; q++)
         for (int k = 0; k < c->ranks; k++)
             if (rel_coord(c, q, x) == rel_coord(c, k, x))
-                rows[q * c->ranks + k] = rel_coord(c, q, x) ? rows[choice_member(c, q, 0) * c->ranks + choice_member(c, k, 0)]
-                                                            : rows_meet(c, q, k, pair);
+                rows[q * c->ranks + k] =
+                    rel_coord(c, q, x) ? rows[choice_member(c, q, 0) * c->ranks + choice_member(c, k, 0)]
+                                       : rows_meet(c, q, k, pair);
     return rows;
 }
 

@@ -1,4 +1,5 @@
-/* expr.c: the value of an expression at one point; the definition that every other reading of a mask is tested against. */
+/* expr.c: the value of an expression at one point; the definition that every other reading of a mask is
+ * tested against. */
 #include "ir/ir.h"
 
 #include "burst_mask.h"

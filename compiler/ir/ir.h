@@ -1,4 +1,5 @@
-/* ir/ir.h: checked input (expressions, cluster, model, layout, schedules) and a point of the search (Choice). */
+/* ir/ir.h: checked input (expressions, cluster, model, layout, schedules) and a point of the search
+ * (Choice). */
 #ifndef BURST_IR_IR_H
 #define BURST_IR_IR_H
 
@@ -24,10 +25,12 @@ typedef struct Pattern {
     const char *path;
     int64_t rows, cols;
     const uint8_t *bits;  /* rows * cols bytes 0/1 */
-    const uint32_t *sums; /* (rows + 1) * (cols + 1): the ones before row and before col, modulo 2^32; NULL: not summed */
+    /* (rows + 1) * (cols + 1): the ones before row and before col, modulo 2^32; NULL: not summed */
+    const uint32_t *sums;
 } Pattern;
-/* Arithmetic is on int64; '/' and mod are floored, with a positive constant divisor (checked). Masks: Q, K, TABLE_*
- * and no VAR; every sub-value is proved to stay within +-2^62 on the sequence (checked). Schedules: VAR only, and POW, whose left side is 2. */
+/* Arithmetic is on int64; '/' and mod are floored, with a positive constant divisor (checked). Masks: Q,
+ * K, TABLE_* and no VAR; every sub-value is proved to stay within +-2^62 on the sequence (checked).
+ * Schedules: VAR only, and POW, whose left side is 2. */
 typedef struct Expr {
     ExprOp op;
     int64_t value; /* CONST: the number; VAR: the variable; TABLE_*: the table; others 0 */
@@ -35,12 +38,14 @@ typedef struct Expr {
     const Pattern *pattern; /* PATTERN: at (a, b) */
     Span span;
 } Expr;
-/* Evaluates on scalars; var may be NULL for masks. table[t][position] gives table values (NULL where there are none). */
+/* Evaluates on scalars; var may be NULL for masks. table[t][position] gives table values (NULL where there
+ * are none). */
 int64_t expr_eval(const Expr *e, int64_t q, int64_t k, const int64_t *var, const int32_t *const *table);
 int64_t floor_div(int64_t a, int64_t b);
 int64_t floor_mod(int64_t a, int64_t b);
 
-/* ---- target.c: what a program is written for, and what runs it. Passes read a row; none asks which row it is ---- */
+/* ---- target.c: what a program is written for, and what runs it. Passes read a row; none asks which
+ * row it is ---- */
 typedef struct Target {
     const char *name;             /* of --emit, "cuda" */
     const char *language, *device; /* for messages: "CUDA", "GPU" */
@@ -48,9 +53,11 @@ typedef struct Target {
     struct {
         const char *variable, *compiler; /* the environment's name for the compiler, and the usual one */
         const char *flags;               /* '@' stands for the devices' architecture, "90a" */
-        const char *link_file, *link;    /* flags that link the runtime: the file that has them, and where there is none */
+        /* flags that link the runtime: the file that has them, and where there is none */
+        const char *link_file, *link;
     } build;
-    struct { int least, most, step; } head_dim; /* that attention kernels are made for: multiples of step; 0: any */
+    /* that attention kernels are made for: multiples of step; 0: any */
+    struct { int least, most, step; } head_dim;
     int activation_bytes;         /* of an element of activations and gathered weights; all else is fp32 */
     int align;                    /* of what is taken from the arena of a rank */
     bool device_memory;           /* a rank's buffers are on its device, beside an arena on the host */
@@ -69,8 +76,8 @@ const Target *target_named(const char *name);      /* NULL: none */
 const Target *target_of_suffix(const char *path);  /* NULL: none */
 
 /* ---- Program: checked input, base units, names resolved, defaults filled in ---- */
-/* A rate of attention beside those of long rows of full tiles: at another head_dim, with so many keys a query (backward: queries a
- * key), in partial tiles. */
+/* A rate of attention beside those of long rows of full tiles: at another head_dim, with so many keys a
+ * query (backward: queries a key), in partial tiles. */
 #define ATTENTION_KINDS(X) X(HEAD_DIM, "head_dim") X(KEYS, "keys") X(PARTIAL, "partial")
 typedef enum AttentionKind {
 #define X(id, name) ATTENTION_##id,
@@ -78,23 +85,37 @@ typedef enum AttentionKind {
 #undef X
     ATTENTION_KIND_COUNT
 } AttentionKind;
-typedef struct AttentionRate { AttentionKind kind; bool backward; int64_t value; double rate; Span span; } AttentionRate;
+typedef struct AttentionRate {
+    AttentionKind kind;
+    bool backward;
+    int64_t value;
+    double rate;
+    Span span;
+} AttentionRate;
 typedef struct Device {
     const char *name, *arch;
     const Target *target; /* what runs on it */
-    double memory, hbm, passes, norms; /* bytes, bytes/s; passes over activations, and those of norms and rotation */
-    double matmul, attention_forward, attention_backward; /* FLOP/s; attention over the pairs of tiles that are not empty */
+    /* bytes, bytes/s; passes over activations, and those of norms and rotation */
+    double memory, hbm, passes, norms;
+    /* FLOP/s; attention over the pairs of tiles that are not empty */
+    double matmul, attention_forward, attention_backward;
     const AttentionRate *rate; /* [rates] by falling value */
     int rates;
     Span span;
 } Device;
 typedef struct Nic { const char *name; double bandwidth, latency; Span span; } Nic; /* bytes/s, ns */
-typedef struct NodeGroup { int nodes, gpus, nics; const Device *device; const Nic *nic; Span span; } NodeGroup;
+typedef struct NodeGroup {
+    int nodes, gpus, nics;
+    const Device *device;
+    const Nic *nic;
+    Span span;
+} NodeGroup;
 /* Nodes under switches of their own, as a rack: what leaves it shares its uplinks. */
 typedef struct Level {
     const char *name;
     int nodes;               /* that one holds, a multiple of those of the level inside it */
-    double uplink;           /* bytes/s out of one and into it; 0: what the cards of its nodes carry together */
+    /* bytes/s out of one and into it; 0: what the cards of its nodes carry together */
+    double uplink;
     double oversubscription; /* divides the uplink */
     double latency;          /* ns, of a message that leaves one */
     Span span;
@@ -117,30 +138,40 @@ typedef struct Cluster {
     Span span;
 } Cluster;
 int cluster_most_ranks(const Cluster *c); /* of a node */
-/* Bytes/s of a rank's share of its host's memory. Where the cluster does not say: 5 GB/s a core, at most 200 GB/s. */
+/* Bytes/s of a rank's share of its host's memory. Where the cluster does not say: 5 GB/s a core, at most
+ * 200 GB/s. */
 double cluster_host_rate(const Cluster *c);
 double cluster_pcie(const Cluster *c); /* of a device while all of its node copy: bytes/s */
 int cluster_node_of(const Cluster *c, int rank); /* global node index */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
-int cluster_crossed(const Cluster *c, int node, int other); /* levels that a message between two nodes leaves, the innermost first */
-int cluster_units(const Cluster *c, int level);             /* how many racks, say, of which the last may hold fewer nodes */
-double cluster_uplink(const Cluster *c, int level, int unit); /* bytes/s of one, each direction; 0: not known */
+/* levels that a message between two nodes leaves, the innermost first */
+int cluster_crossed(const Cluster *c, int node, int other);
+/* how many racks, say, of which the last may hold fewer nodes */
+int cluster_units(const Cluster *c, int level);
+/* bytes/s of one, each direction; 0: not known */
+double cluster_uplink(const Cluster *c, int level, int unit);
 const Device *cluster_least_memory(const Cluster *c); /* the device with the least */
-double cluster_slowest_nic(const Cluster *c); /* bytes/s of a card; 0: the cluster has none, or does not say */
+/* bytes/s of a card; 0: the cluster has none, or does not say */
+double cluster_slowest_nic(const Cluster *c);
 int cluster_node_ranks(const Cluster *c); /* of each node; 0: they have different numbers */
-/* Whether groups of so many consecutive ranks can share the weights of layers that `tensor` ranks split: whole nodes or parts of one, since
- * only then are a ring's links known. */
+/* Whether groups of so many consecutive ranks can share the weights of layers that `tensor` ranks split:
+ * whole nodes or parts of one, since only then are a ring's links known. */
 bool cluster_shards(const Cluster *c, int tensor, int64_t ranks);
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, rope_theta;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
-    bool sinks; /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
+    /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
+    bool sinks;
     bool tied, qkv_bias, qk_norm;
     Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
 } Model;
-typedef struct Table { const char *name; int64_t len_min, len_max; /* 0: planned for the worst case */ Span span; } Table;
+typedef struct Table {
+    const char *name;
+    int64_t len_min, len_max; /* 0: planned for the worst case */
+    Span span;
+} Table;
 typedef struct Mask {
     const char *text; /* as written with arguments, e.g. "mine(32768, 4)": for comments and tables */
     const Expr *expr; /* boolean over q, k */
@@ -148,10 +179,17 @@ typedef struct Mask {
 } Mask;
 /* A value of the layout: chosen by the user or left to the search. */
 typedef struct Setting { int64_t value; bool is_auto, given; Span span; } Setting;
-typedef enum PartitionKind { PART_CONTIGUOUS, PART_ZIGZAG, PART_STRIPED, PART_BLOCKS, PART_KINDS } PartitionKind;
+typedef enum PartitionKind {
+    PART_CONTIGUOUS,
+    PART_ZIGZAG,
+    PART_STRIPED,
+    PART_BLOCKS,
+    PART_KINDS
+} PartitionKind;
 typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
-/* What a layer saves from forward to backward, as names of the step's values between spaces: less and less. Cheap beside its
- * memory, and therefore in no row: a norm's output, the product of the activated gate and up. */
+/* What a layer saves from forward to backward, as names of the step's values between spaces: less and
+ * less. Cheap beside its memory, and therefore in no row: a norm's output, the product of the activated
+ * gate and up. */
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
     X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up ") \
     X(FFN, "ffn", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 ") \
@@ -164,9 +202,10 @@ typedef enum Recompute {
 #undef X
     RECOMPUTES
 } Recompute;
-/* What every rank holds whole; parameters and moments are sharded in each (arXiv 1910.02054), over all ranks or over those of a
- * group, which then has a replica of them all (hybrid: AMSP, arXiv 2311.00257). */
-#define SHARDING_ROWS(X) /* id, name, a unit's weights are gathered once a step, its gradients are reduced once a step */ \
+/* What every rank holds whole; parameters and moments are sharded in each (arXiv 1910.02054), over all
+ * ranks or over those of a group, which then has a replica of them all (hybrid: AMSP, arXiv 2311.00257). */
+/* id, name, a unit's weights are gathered once a step, its gradients are reduced once a step */
+#define SHARDING_ROWS(X) \
     X(ZERO3, "zero3", false, false) X(ZERO2, "zero2", true, false) X(ZERO1, "zero1", true, true) \
     X(NO_SYNC, "zero3_no_sync", false, true) /* as no_sync of PyTorch's FSDP */
 typedef enum Sharding {
@@ -177,13 +216,15 @@ typedef enum Sharding {
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
-extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2], *const update_names[2]; /* ir/program.c: of `ranges` and `overlap`, `gradients`, `fetch`, `update` */
-extern const char *const recompute_names[RECOMPUTES]; /* layout/recompute.c, and what follows up to saving_text */
+/* ir/program.c: of `ranges` and `overlap`, `gradients`, `fetch`, `update` */
+extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2], *const update_names[2];
+/* layout/recompute.c, and what follows up to saving_text */
+extern const char *const recompute_names[RECOMPUTES];
 const char *saved_most(void);  /* by `none` */
 const char *saved_least(void); /* by `full` */
 bool saves(const char *set, const char *name); /* whether a set of names has this one */
-/* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. tail: of a rank's tokens, the last of
- * them, the share that o_tail and lse_tail have. */
+/* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. tail: of
+ * a rank's tokens, the last of them, the share that o_tail and lse_tail have. */
 typedef struct Saving { const char *lower, *upper; int from; double tail; } Saving;
 Saving saving_by(Recompute rule, double tail); /* in all layers */
 Recompute saving_rule(Saving v); /* RECOMPUTES: none says just that */
@@ -194,7 +235,8 @@ enum { MAX_COORDS = 8 };
 typedef struct Sizes { int n; int64_t at[MAX_COORDS]; /* 0: open */ Span span; } Sizes;
 /* How the tokens of a sequence are shared out to ranks of different speed. */
 #define SHARES_ROWS(X) /* id, what a rank's tokens are in proportion to: its speed at */ \
-    X(EQUAL, "equal") X(STEP, "the step") X(ATTENTION, "attention") X(REST, "all but attention") X(GIVEN, "given")
+    X(EQUAL, "equal") X(STEP, "the step") X(ATTENTION, "attention") X(REST, "all but attention") \
+    X(GIVEN, "given")
 typedef enum SharesKind {
 #define X(id, name) SHARES_##id,
     SHARES_ROWS(X)
@@ -203,9 +245,14 @@ typedef enum SharesKind {
 } SharesKind;
 enum { MOST_SHARE = 1000 };
 enum { MOST_KEY_CHUNKS = 64 }; /* `token chunks N, keys` */
-/* `schedule near for window(4Ki), ring;`: what the layout has for the layers of a mask. schedule NULL: auto. */
+/* `schedule near for window(4Ki), ring;`: what the layout has for the layers of a mask. schedule NULL:
+ * auto. */
 typedef struct LayerSetting { const char *schedule; Span schedule_span; Setting travel; } LayerSetting;
-typedef struct GivenShare { const char *device; /* NULL: of the next rank */ int share; Span span; } GivenShare;
+typedef struct GivenShare {
+    const char *device; /* NULL: of the next rank */
+    int share;
+    Span span;
+} GivenShare;
 typedef struct GivenShares { int n; const GivenShare *at; } GivenShares; /* by rank, or by device */
 typedef struct Layout {
     Setting data, context, heads, tensor;
@@ -222,12 +269,15 @@ typedef struct Layout {
     Setting overlap;       /* of what tensor ranks do among them with products */
     Setting fetch;         /* of what was staged, index of fetch_names */
     Setting gradients;     /* of weights, index of gradient_names */
-    Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
+    /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
+    Setting within;
     Saving saving; /* upper NULL: auto */
     Span saving_span;
-    Setting offload; /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
+    /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
+    Setting offload;
     const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
-    Setting staged_layers; /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
+    /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
+    Setting staged_layers;
     bool host_optimizer;   /* `offload optimizer` */
     Setting update;        /* where it updates what lies there, index of update_names */
     Setting placement;    /* is_auto: all orders of the axes are tried */
@@ -235,7 +285,8 @@ typedef struct Layout {
     const char *placement_name[MAX_COORDS + 1];
     const char *schedule; /* NULL: auto */
     Span schedule_span;
-    const LayerSetting *of_mask; /* [mask_count] schedule and travel of layers, where the layout tells them apart; the first is above */
+    /* [mask_count] schedule and travel of layers, where the layout tells them apart; the first is above */
+    const LayerSetting *of_mask;
     Span span;
 } Layout;
 typedef struct Train {
@@ -260,9 +311,14 @@ typedef struct Program {
     const Target *target; /* what the program is written for, whatever the cluster's devices */
     Cluster cluster;
     Model model;
-    int tensor; /* ranks that split each layer's weights; the model's heads, kv_heads and ffn are then one rank's. 0: none do */
-    int key_copies; /* tensor ranks, neighbours, that have the same key head: more than kv_heads split layers. 0: one */
-    int head_chunks; /* of each layer's heads, one after the other; the model's heads and kv_heads are then those of the largest. 0: none */
+    /* ranks that split each layer's weights; the model's heads, kv_heads and ffn are then one rank's. 0:
+     * none do */
+    int tensor;
+    /* tensor ranks, neighbours, that have the same key head: more than kv_heads split layers. 0: one */
+    int key_copies;
+    /* of each layer's heads, one after the other; the model's heads and kv_heads are then those of the
+     * largest. 0: none */
+    int head_chunks;
     int short_chunks; /* the last so many of these have a key head less, with the queries that read it */
     int64_t sequence; /* tokens */
     Span sequence_span;
@@ -271,7 +327,8 @@ typedef struct Program {
     const Mask *masks; /* the distinct masks that layers use */
     int mask_count;
     int all_masks, all_tables; /* with those that every_mask adds behind them */
-    const char *open_masks;    /* that it could not add, since they take parameters: "mine, other"; NULL: none */
+    /* that it could not add, since they take parameters: "mine, other"; NULL: none */
+    const char *open_masks;
     const int *layer_mask; /* [layers] index into masks */
     Layout layout;
     Train train;
@@ -290,9 +347,14 @@ typedef enum TensorId {
 } TensorId;
 /* In backward, Q stands for the bundle Q, dO, D, lse; KV for K and V; dKV for dK and dV. */
 enum { FIRST_LOOP = 2 * MAX_COORDS, MAX_LOOPS = 12, MAX_SCHED_VARS = FIRST_LOOP + MAX_LOOPS };
-/* heads: of the chunks of all ranks along the exchanged coordinate, the rank's share of the heads; its index there is NULL.
- * all: no index. piece: which one of the chunk; NULL: it has one, or all are meant. */
-typedef struct ChunkRef { TensorId tensor; const Expr *index[MAX_COORDS], *piece; bool heads, all; Span span; } ChunkRef;
+/* heads: of the chunks of all ranks along the exchanged coordinate, the rank's share of the heads; its
+ * index there is NULL. all: no index. piece: which one of the chunk; NULL: it has one, or all are meant. */
+typedef struct ChunkRef {
+    TensorId tensor;
+    const Expr *index[MAX_COORDS], *piece;
+    bool heads, all;
+    Span span;
+} ChunkRef;
 #define STATEMENTS(X) X(FOR) X(IF) X(ATTEND) X(GRAD) X(PASS) X(RETURN) X(EXCHANGE)
 typedef enum StmtKind {
 #define X(id) S_##id,
@@ -315,37 +377,44 @@ typedef struct Stmt {
     bool tokens_to_heads;    /* EXCHANGE */
 } Stmt;
 Span stmt_place(const Stmt *s); /* in the schedule's own text */
-/* One direction. exchanges: it has an EXCHANGE, and so all its chunks are by heads. of: the direction that this one mirrors, src NULL: none. */
+/* One direction. exchanges: it has an EXCHANGE, and so all its chunks are by heads. of: the direction that
+ * this one mirrors, src NULL: none. */
 typedef struct Phase { Span span, of; const Stmt *body; bool exchanges; } Phase;
 typedef struct Require { const Expr *cond; Span span; struct Require *next; } Require; /* of the sizes */
-/* Variables of its expressions: coordinate i is i, its size is MAX_COORDS + i, loop variables from FIRST_LOOP on. */
+/* Variables of its expressions: coordinate i is i, its size is MAX_COORDS + i, loop variables from
+ * FIRST_LOOP on. */
 typedef struct SchedText {
     const char *name;
     const Source *source;
     int coords;
     const char *coord_name[MAX_COORDS], *size_name[MAX_COORDS]; /* "l" of "W" */
-    const char *way_name[MAX_COORDS]; /* what moves along it: "lane", or where no word says so the coordinate's name */
+    /* what moves along it: "lane", or where no word says so the coordinate's name */
+    const char *way_name[MAX_COORDS];
     bool lanes;               /* the last coordinate is `lane`: left open, it is the ranks of a node */
     int vars;
     const char *var_name[MAX_SCHED_VARS]; /* all variables, for printing */
     const Require *requires;
     int pieces;               /* of a rank's chunk of KV and dKV: as many contiguous shares of its tokens */
     int exchanged;            /* the coordinate that its exchanges are over; -1: it has none */
-    int rings;                /* coordinates that `context` has the sizes of: of several all but the exchanged one, which `heads` has */
+    /* coordinates that `context` has the sizes of: of several all but the exchanged one, which `heads` has */
+    int rings;
     const Phase *forward;
-    const Phase *backward[TRAVELS]; /* NULL where the file has none; "backward { }" without a word sets both */
+    /* NULL where the file has none; "backward { }" without a word sets both */
+    const Phase *backward[TRAVELS];
     Span span;
 } SchedText;
 
 /* ---- PosSet, Partition ---- */
 /* Positions start + j*stride + t for j < count, t < run, in that order (j outer). run <= stride. */
 typedef struct Piece { int64_t start, run, stride, count; } Piece;
-typedef struct PosSet { int64_t tokens; int npieces; const Piece *pieces; } PosSet; /* local order: pieces in turn */
+/* local order: pieces in turn */
+typedef struct PosSet { int64_t tokens; int npieces; const Piece *pieces; } PosSet;
 PosSet pos_first(Arena *a, const PosSet *s, int64_t tokens); /* its first so many */
 PosSet pos_run(Piece *p, int64_t begin, int64_t end); /* one run; p is its piece */
 int64_t pos_cut(int64_t tokens, int i, int shares);   /* where the i-th of so many contiguous shares begins */
 PosSet pos_share(Arena *a, const PosSet *s, int i, int shares); /* of the local order */
-/* Appends a piece, or a run; leaves out an empty one and joins a run to the one before where they touch. pieces: s's, with room. */
+/* Appends a piece, or a run; leaves out an empty one and joins a run to the one before where they touch.
+ * pieces: s's, with room. */
 void pos_add_piece(PosSet *s, Piece *pieces, Piece p);
 void pos_add_run(PosSet *s, Piece *pieces, int64_t begin, int64_t end);
 int64_t pos_piece_tokens(const Piece *p);
@@ -356,7 +425,8 @@ bool program_reads(const Program *p, const char *path); /* whether the path lead
 
 /* ---- one point of the search: every setting decided ---- */
 enum { SAVING_LEVELS = 256, TAIL_LEVELS = 32 };
-/* Where parameters and moments lie, and what updates them: the device; the host, its cores; the host, but the device, a unit at a time. */
+/* Where parameters and moments lie, and what updates them: the device; the host, its cores; the host, but
+ * the device, a unit at a time. */
 typedef enum OptimizerPlace { OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED } OptimizerPlace;
 /* How the layers of one mask attend, where they do not all attend alike. mask: its text. */
 typedef struct MaskChoice {
@@ -369,8 +439,11 @@ typedef struct Choice {
     int data;  /* data-parallel groups */
     int tensor; /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */
     int ranks; /* G: chunks of a sequence */
-    int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* the ranks as a product of rings: the sum of coordinate * stride */
-    bool placed; /* ranks of the world are the sum of coordinate * place and group * data_stride; else groups follow each other */
+    /* the ranks as a product of rings: the sum of coordinate * stride */
+    int coords, size[MAX_COORDS], stride[MAX_COORDS];
+    /* ranks of the world are the sum of coordinate * place and group * data_stride; else groups follow
+     * each other */
+    bool placed;
     int place[MAX_COORDS], data_stride;
     PartitionKind partition;
     int64_t block;
@@ -380,21 +453,30 @@ typedef struct Choice {
     const SchedText *schedule;
     Travel travel;
     int masks; /* of of_mask */
-    const MaskChoice *of_mask; /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers */
+    /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers */
+    const MaskChoice *of_mask;
     Sharding sharding;
-    int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
+    /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
+    int within;
     int ffn_chunks; /* of the tokens; below 2: none */
-    int token_chunks; /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own for ffn */
+    /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own
+     * for ffn */
+    int token_chunks;
     bool chunk_queries; /* with chunks of tokens: attention too has a chunk of queries at a time */
-    bool chunk_keys; /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */
+    /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */
+    bool chunk_keys;
     int head_chunks; /* of each layer's heads; below 2: none */
-    int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
+    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
+    int spared;
     Saving saving; /* upper NULL: all that `none` saves */
-    int64_t loss_tile; /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */
-    int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
+    /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */
+    int64_t loss_tile;
+    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
+    int staged;
     const char *offload; /* ... or these; NULL: none */
     int staged_layers; /* of the first so many; 0: of all but the last */
-    bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
+    /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
+    bool fetch_chunks;
     OptimizerPlace optimizer;
     bool overlap;  /* what tensor ranks do among them is beside products: step/passes/overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
@@ -404,38 +486,46 @@ typedef struct Choice {
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 
 /* ---- ir/choice.c ---- */
-bool choice_moves_queries(const Choice *c, bool backward); /* or outputs, or their gradients, to another rank */
+/* or outputs, or their gradients, to another rank */
+bool choice_moves_queries(const Choice *c, bool backward);
 bool choice_chunks_queries(const Choice *c);
 bool choice_chunks_keys(const Choice *c);
 int64_t tokens_in_chunk(int64_t tokens, int chunks); /* of so many chunks, all but the last */
 int chunk_count(int64_t tokens, int chunks); /* chunks that there are then: there may be fewer */
 bool choice_keeps_tail(const Choice *c); /* layers keep attention's output of a rank's last tokens alone */
 int64_t choice_loss_tile(const Program *p, const Choice *c); /* tokens, never 0 */
-int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
+/* so many of them, of the rank that has most: at least one, and not all */
+int64_t tail_tokens(double share, int64_t tokens);
 int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
 int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
 int program_head_chunks(const Program *p); /* of each layer's heads, at least 1 */
 int program_heads(const Program *p), program_kv_heads(const Program *p); /* of all these chunks */
 int program_chunk_kv_heads(const Program *p, bool is_short); /* of a chunk; the last ones may be short */
-/* The same, whose model has the heads of one of so many chunks, of the largest; 1: all. Chunks differ by a key head at most. */
+/* The same, whose model has the heads of one of so many chunks, of the largest; 1: all. Chunks differ by a
+ * key head at most. */
 const Program *program_chunked(Arena *a, const Program *p, int chunks);
 Model program_chunk_model(const Program *p, bool is_short);
 int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
-void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
-/* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its share of them for the chunks
- * of all of these ranks together. Chunk c + x is then those of rank c + x and its peers along the coordinate, and x is 0 there. */
+/* the last coordinate innermost: its ranks are neighbours */
+void choice_shape(Choice *c, int coords, const int *size);
+/* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its
+ * share of them for the chunks of all of these ranks together. Chunk c + x is then those of rank c + x and
+ * its peers along the coordinate, and x is 0 there. */
 bool choice_by_heads(const Choice *c, bool backward); /* several ranks share the heads in this direction */
 bool choice_exchanges(const Choice *c);              /* in either direction */
 int choice_shares(const Choice *c, bool backward);   /* ranks that share the heads; 1: it does not exchange */
-int choice_member(const Choice *c, int rank, int i); /* the i-th of the ranks that share the heads with that one */
+/* the i-th of the ranks that share the heads with that one */
+int choice_member(const Choice *c, int rank, int i);
 int choice_rows(const Choice *c, bool backward);     /* ranks / shares */
-int choice_pieces(const Choice *c);                  /* of a rank's chunk of KV and dKV; 1 before the schedule is decided */
+/* of a rank's chunk of KV and dKV; 1 before the schedule is decided */
+int choice_pieces(const Choice *c);
 int choice_chunks(const Choice *c);                  /* of KV and dKV: ranks * pieces */
 bool chunk_is_home(const Choice *c, int chunk);      /* a relative one */
 int chunk_piece(const Choice *c, int chunk);
 int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for KV and dKV */
-/* What a direction's trace looks up: pair[q * choice_chunks + k] for its chunks, where any of their ranks' own has a pair; of chunks at
- * different places of the exchanged coordinate 0. The same table where it does not exchange. */
+/* What a direction's trace looks up: pair[q * choice_chunks + k] for its chunks, where any of their ranks'
+ * own has a pair; of chunks at different places of the exchanged coordinate 0. The same table where it
+ * does not exchange. */
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout/layers.c: what differs between layers ---- */
@@ -450,10 +540,13 @@ Choice choice_of_mask(const Choice *c, int mask); /* as all layers of that mask 
 /* Relative indices: sums wrap in each coordinate; the piece stays. */
 const char *tensor_name(TensorId t);
 bool tensor_accumulates(TensorId t);
-int result_tensor(bool backward, int side); /* what a pair adds to for its queries (side 0) or keys (1); -1: nothing */
-int coord_inside(const Choice *c, int before); /* the outermost coordinate inside that one, -1: of all; -1 where there is none */
+/* what a pair adds to for its queries (side 0) or keys (1); -1: nothing */
+int result_tensor(bool backward, int side);
+/* the outermost coordinate inside that one, -1: of all; -1 where there is none */
+int coord_inside(const Choice *c, int before);
 int rel_coord(const Choice *c, int index, int i);
-int rel_hop(const Choice *c, int index, int i); /* the same the shorter way round: from -(size - 1) / 2 to size / 2 */
+/* the same the shorter way round: from -(size - 1) / 2 to size / 2 */
+int rel_hop(const Choice *c, int index, int i);
 int rel_add(const Choice *c, int x, int y);
 int rel_sub(const Choice *c, int x, int y);
 
@@ -462,15 +555,23 @@ typedef struct Kernels {
     int form;                      /* their architecture: 80, 90. 0: there are none */
     const char *forward, *backward; /* headers */
     BurstTileSizes tile;
-    const char *missed, *unfit; /* the architecture of all devices, whose own kernels `unfit`; NULL: those run */
+    /* the architecture of all devices, whose own kernels `unfit`; NULL: those run */
+    const char *missed, *unfit;
     double share[2];    /* of the rates that such devices state, what these reach forward and backward */
 } Kernels;
 Kernels kernels_of(const Program *p);
-/* All forms, the best first; unfit: why the program cannot have it, after "kernels for <arch>"; NULL: it can. */
+/* All forms, the best first; unfit: why the program cannot have it, after "kernels for <arch>"; NULL: it
+ * can. */
 enum { KERNEL_FORMS = 2 };
-typedef struct KernelForm { int form; const char *arch; BurstTileSizes tile; const char *unfit, *header[2]; } KernelForm;
+typedef struct KernelForm {
+    int form;
+    const char *arch;
+    BurstTileSizes tile;
+    const char *unfit, *header[2];
+} KernelForm;
 int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
-/* Columns of a head that attention's products take at the rates that the devices state: head_dim as kernels pad it, over `share`. */
+/* Columns of a head that attention's products take at the rates that the devices state: head_dim as
+ * kernels pad it, over `share`. */
 double kernels_columns(const Program *p, bool backward);
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */

@@ -1,14 +1,16 @@
-/* kernels.c: the registry of CUDA attention kernels: which form runs on a cluster's devices, its headers and its tiles.
+/* kernels.c: the registry of CUDA attention kernels: which form runs on a cluster's devices, its headers
+ * and its tiles.
  *
- * Tiles are those of runtime/include/burst_kernels.h, which the kernels read too. A program is compiled for one architecture, so a
- * cluster of several takes the form that runs on all of them.
+ * Tiles are those of runtime/include/burst_kernels.h, which the kernels read too. A program is compiled
+ * for one architecture, so a cluster of several takes the form that runs on all of them.
  */
 #include "ir/ir.h"
 
 #include <string.h>
 
-/* From the best form on; arch: the only one that runs it, NULL: every one. share: of the rates of a better form's devices, measured at
- * head_dim 128 on an H200 (benchmarks/log) and taken for all; of that, backward with tiles of 64 keys reached `narrow`. */
+/* From the best form on; arch: the only one that runs it, NULL: every one. share: of the rates of a better
+ * form's devices, measured at head_dim 128 on an H200 (benchmarks/log) and taken for all; of that,
+ * backward with tiles of 64 keys reached `narrow`. */
 static const double narrow = 0.73;
 static const struct Form { int form; const char *arch, *header[2]; double share[2]; } forms[] = {
     {90, "sm_90a", {"cuda_hopper_forward.cuh", "cuda_hopper_backward.cuh"}, {1, 1}},
@@ -23,9 +25,10 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
     return true;
 }
 
-/* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to head_dim 64 all registers are in use:
- * with capped scores products would wait for one another. Of 256 all shared memory is: there is no room for the values of a second table. In
- * the sm_80 form threads add to dQ from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
+/* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to
+ * head_dim 64 all registers are in use: with capped scores products would wait for one another. Of 256 all
+ * shared memory is: there is no room for the values of a second table. In the sm_80 form threads add to dQ
+ * from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
 static const char *unfit(const struct Form *f, const Program *p)
 {
     const Model *m = &p->model;
@@ -49,7 +52,10 @@ int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS])
 {
     for (int i = 0; i < countof(forms); i++) {
         const struct Form *f = &forms[i];
-        out[i] = (KernelForm){f->form, f->arch ? f->arch : "sm_80", burst_tile_sizes(f->form, p->model.head_dim), unfit(f, p),
+        out[i] = (KernelForm){f->form,
+                              f->arch ? f->arch : "sm_80",
+                              burst_tile_sizes(f->form, p->model.head_dim),
+                              unfit(f, p),
                               {f->header[0], f->header[1]}};
     }
     return countof(forms);
@@ -67,15 +73,18 @@ Kernels kernels_of(const Program *p)
         of++;
     if (of == n)
         return k;
-    k.form = form[of].form, k.tile = form[of].tile, k.forward = form[of].header[0], k.backward = form[of].header[1];
+    k.form = form[of].form, k.tile = form[of].tile, k.forward = form[of].header[0],
+    k.backward = form[of].header[1];
     if (of != best)
-        k.missed = form[best].arch, k.unfit = form[best].unfit, k.share[0] = forms[of].share[0], k.share[1] = forms[of].share[1];
+        k.missed = form[best].arch, k.unfit = form[best].unfit, k.share[0] = forms[of].share[0],
+        k.share[1] = forms[of].share[1];
     if (k.form == 80 && k.tile.backward_k == 64)
         k.share[1] *= narrow;
     return k;
 }
 
-/* Of the sm_80 form's five products backward two make columns of dK and dV, one those of dQ in groups of 32, two read head_dim as it is. */
+/* Of the sm_80 form's five products backward two make columns of dK and dV, one those of dQ in groups of
+ * 32, two read head_dim as it is. */
 double kernels_columns(const Program *p, bool backward)
 {
     const int d = p->model.head_dim;
@@ -84,5 +93,6 @@ double kernels_columns(const Program *p, bool backward)
         return d;
     if (!backward || k.form != 80)
         return d / k.share[backward];
-    return (2 * d + 2 * burst_80_columns(d, k.tile.backward_k) + (d + 31) / 32 * 32) / 5.0 / k.share[backward];
+    return (2 * d + 2 * burst_80_columns(d, k.tile.backward_k) + (d + 31) / 32 * 32) / 5.0 /
+           k.share[backward];
 }

@@ -1,5 +1,5 @@
-/* ir/choice.c: whether queries leave their rank, or what is summed for them, given the sizes of the coordinates: a mesh of 4 x 1
- * passes keys alone, and one rank passes nothing.
+/* ir/choice.c: whether queries leave their rank, or what is summed for them, given the sizes of the
+ * coordinates: a mesh of 4 x 1 passes keys alone, and one rank passes nothing.
  */
 #include "ir/ir.h"
 

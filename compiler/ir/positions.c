@@ -18,7 +18,8 @@ static int64_t piece_at(const Piece *p, int64_t i)
     return p->count == 1 ? p->start + i : p->start + i / p->run * p->stride + i % p->run;
 }
 
-/* Leaves out empty pieces; writes contiguous ones as one run, and joins them to the one before where they touch. */
+/* Leaves out empty pieces; writes contiguous ones as one run, and joins them to the one before where they
+ * touch. */
 void pos_add_piece(PosSet *s, Piece *pieces, Piece p)
 {
     if (p.run <= 0 || p.count <= 0)
@@ -43,8 +44,10 @@ PosSet pos_first(Arena *a, const PosSet *s, int64_t tokens)
     PosSet first = {0};
     Piece *pieces = NEW_ARRAY(a, Piece, s->npieces + 1);
     for (const Piece *p = s->pieces; p < s->pieces + s->npieces && first.tokens < tokens; p++) {
-        const int64_t left = tokens - first.tokens, n = left < pos_piece_tokens(p) ? left : pos_piece_tokens(p), runs = n / p->run;
-        pos_add_piece(&first, pieces, (Piece){.start = p->start, .run = p->run, .stride = p->stride, .count = runs});
+        const int64_t left = tokens - first.tokens,
+                      n = left < pos_piece_tokens(p) ? left : pos_piece_tokens(p), runs = n / p->run;
+        pos_add_piece(&first, pieces,
+                      (Piece){.start = p->start, .run = p->run, .stride = p->stride, .count = runs});
         pos_add_run(&first, pieces, p->start + runs * p->stride, p->start + runs * p->stride + n % p->run);
     }
     first.pieces = pieces;
@@ -74,14 +77,20 @@ int64_t pos_cut(int64_t tokens, int i, int shares)
     return tokens * i / shares;
 }
 
-/* Tokens begin .. end of a piece, counted in it: what is left of the run that it begins in, whole runs, what is left. */
+/* Tokens begin .. end of a piece, counted in it: what is left of the run that it begins in, whole runs,
+ * what is left. */
 static void add_share(PosSet *s, Piece *pieces, const Piece *p, int64_t begin, int64_t end)
 {
     while (begin < end) {
         const int64_t inside = p->count == 1 ? begin : begin % p->run, left = end - begin;
-        const int64_t run = inside || left < p->run ? (left < p->run - inside ? left : p->run - inside) : p->run;
+        const int64_t run = inside || left < p->run ? (left < p->run - inside ? left : p->run - inside)
+                                                    : p->run;
         const int64_t count = run == p->run && p->count > 1 ? left / p->run : 1;
-        pos_add_piece(s, pieces, (Piece){.start = piece_at(p, begin), .run = run, .stride = count > 1 ? p->stride : run, .count = count});
+        pos_add_piece(s, pieces,
+                      (Piece){.start = piece_at(p, begin),
+                              .run = run,
+                              .stride = count > 1 ? p->stride : run,
+                              .count = count});
         begin += run * count;
     }
 }
@@ -93,7 +102,8 @@ PosSet pos_share(Arena *a, const PosSet *s, int i, int shares)
     PosSet part = {.pieces = pieces};
     int64_t at = 0;
     for (const Piece *p = s->pieces; p < s->pieces + s->npieces; at += pos_piece_tokens(p), p++) {
-        const int64_t n = pos_piece_tokens(p), from = begin > at ? begin - at : 0, to = end - at < n ? end - at : n;
+        const int64_t n = pos_piece_tokens(p), from = begin > at ? begin - at : 0,
+                      to = end - at < n ? end - at : n;
         add_share(&part, pieces, p, from, to);
     }
     return part;

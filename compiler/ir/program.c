@@ -2,8 +2,8 @@
 #include "ir/ir.h"
 #include "burst_sizes.h"
 
-const char *const yes_no[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"}, *const fetch_names[2] = {"layers", "chunks"},
-                  *const update_names[2] = {"host", "device"};
+const char *const yes_no[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"},
+                  *const fetch_names[2] = {"layers", "chunks"}, *const update_names[2] = {"host", "device"};
 const char *const sharding_names[SHARDINGS] = {
 #define X(id, name, weights, gradients) name,
     SHARDING_ROWS(X)
@@ -13,7 +13,9 @@ const char *const sharding_names[SHARDINGS] = {
 int64_t choice_loss_tile(const Program *p, const Choice *c)
 {
     const int vocab = p->model.vocab;
-    return c->loss_tile ? c->loss_tile : p->target->device_memory ? burst_gpu_loss_tile(vocab) : burst_loss_tile(vocab);
+    return c->loss_tile               ? c->loss_tile
+           : p->target->device_memory ? burst_gpu_loss_tile(vocab)
+                                      : burst_loss_tile(vocab);
 }
 
 int program_tensor(const Program *p)

@@ -6,25 +6,54 @@
 #include <string.h>
 
 const Target targets[TARGETS] = {
-    [TARGET_C] = {
-        .name = "c", .language = "C", .device = "cpu", .suffix = ".c",
-        .build = {.variable = "CC", .compiler = "cc", .flags = "-std=gnu17 -O2 -march=" BURST_MARCH " -Wall -Wextra -Werror",
-                  .link_file = "link.txt", .link = "-lburst_rt -lopenblas -ljansson -lz -lm -lpthread"},
-        .activation_bytes = 4, .align = 64,
-        .copies_at_wait = true, .shares_cores = true, .least_kernel = 1e-7,
-        .matmul_type = "fp32", .attention_share = {0.5, 0.4}, .memory_rate = 20e9, .link_rate = 10e9, .passes_share = 1,
-    },
-    [TARGET_CUDA] = {
-        .name = "cuda", .language = "CUDA", .device = "GPU", .suffix = ".cu",
-        .build = {.variable = "NVCC", .compiler = "nvcc",
-                  .flags = "-std=c++17 -O3 -gencode arch=compute_@,code=sm_@ -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror",
-                  .link_file = "link_cuda.txt",
-                  .link = "-lburst_rt_cuda -lburst_rt -lopenblas -ljansson -lz -lm -lpthread -lnccl -lcublasLt"},
-        .head_dim = {BURST_HEAD_DIM_LEAST, BURST_HEAD_DIM_MOST, BURST_HEAD_DIM_STEP},
-        .activation_bytes = 2, .align = 256, .device_memory = true, .one_layout = true,
-        .least_kernel = 5e-6,
-        .matmul_type = "bf16", .attention_share = {0.75, 0.65}, .memory_rate = 2000e9, .link_rate = 300e9, .passes_share = 0.7,
-    },
+    [TARGET_C] =
+        {
+            .name = "c",
+            .language = "C",
+            .device = "cpu",
+            .suffix = ".c",
+            .build = {.variable = "CC",
+                      .compiler = "cc",
+                      .flags = "-std=gnu17 -O2 -march=" BURST_MARCH " -Wall -Wextra -Werror",
+                      .link_file = "link.txt",
+                      .link = "-lburst_rt -lopenblas -ljansson -lz -lm -lpthread"},
+            .activation_bytes = 4,
+            .align = 64,
+            .copies_at_wait = true,
+            .shares_cores = true,
+            .least_kernel = 1e-7,
+            .matmul_type = "fp32",
+            .attention_share = {0.5, 0.4},
+            .memory_rate = 20e9,
+            .link_rate = 10e9,
+            .passes_share = 1,
+        },
+    [TARGET_CUDA] =
+        {
+            .name = "cuda",
+            .language = "CUDA",
+            .device = "GPU",
+            .suffix = ".cu",
+            .build =
+                {.variable = "NVCC",
+                 .compiler = "nvcc",
+                 .flags = "-std=c++17 -O3 -gencode arch=compute_@,code=sm_@ -Werror all-warnings -Xcompiler "
+                          "-Wall,-Wextra,-Werror",
+                 .link_file = "link_cuda.txt",
+                 .link =
+                     "-lburst_rt_cuda -lburst_rt -lopenblas -ljansson -lz -lm -lpthread -lnccl -lcublasLt"},
+            .head_dim = {BURST_HEAD_DIM_LEAST, BURST_HEAD_DIM_MOST, BURST_HEAD_DIM_STEP},
+            .activation_bytes = 2,
+            .align = 256,
+            .device_memory = true,
+            .one_layout = true,
+            .least_kernel = 5e-6,
+            .matmul_type = "bf16",
+            .attention_share = {0.75, 0.65},
+            .memory_rate = 2000e9,
+            .link_rate = 300e9,
+            .passes_share = 0.7,
+        },
 };
 
 const Target *target_named(const char *name)

@@ -1,14 +1,22 @@
-/* layout/chunks.c: the rows `ffn chunks` and `token chunks` of layout/table.c: 1, 2, 4, ... of at least so many tokens. Chunks of the tokens
- * cut the feed-forward network too, which then has none of its own. The row `loss tile`: tokens whose logits are there at once.
+/* layout/chunks.c: the rows `ffn chunks` and `token chunks` of layout/table.c: 1, 2, 4, ... of at least so
+ * many tokens. Chunks of the tokens cut the feed-forward network too, which then has none of its own. The
+ * row `loss tile`: tokens whose logits are there at once.
  */
 #include "layout/layout.h"
 
-enum { LEAST_CHUNK = 1024, MOST_FFN_CHUNKS = 8, MOST_TOKEN_CHUNKS = 64, OTHER_TOKEN_CHUNKS = 4, LOSS_HALVINGS = 3 };
+enum {
+    LEAST_CHUNK = 1024,
+    MOST_FFN_CHUNKS = 8,
+    MOST_TOKEN_CHUNKS = 64,
+    OTHER_TOKEN_CHUNKS = 4,
+    LOSS_HALVINGS = 3
+};
 
 /* How many of 1, 2, 4, ... most. */
 static int doublings(const Program *p, int most)
 {
-    const int64_t tokens = p->sequence / (p->cluster.world / program_tensor(p)); /* of the rank that has least */
+    /* of the rank that has least */
+    const int64_t tokens = p->sequence / (p->cluster.world / program_tensor(p));
     int n = 1;
     while (1 << n <= most && tokens >> n >= LEAST_CHUNK)
         n++;
@@ -27,7 +35,9 @@ int ffn_chunks_count(const Program *p)
 
 bool ffn_chunks_take(const Program *p, Choice *c, int n)
 {
-    c->ffn_chunks = ffn_chunks_open(p) ? 1 << n : p->layout.ffn_chunks.is_auto ? 1 : (int)p->layout.ffn_chunks.value;
+    c->ffn_chunks = ffn_chunks_open(p)             ? 1 << n
+                    : p->layout.ffn_chunks.is_auto ? 1
+                                                   : (int)p->layout.ffn_chunks.value;
     return true;
 }
 
@@ -57,26 +67,38 @@ int token_chunks_other_way(const Program *p)
 int token_chunks_count(const Program *p)
 {
     const int chunked = doublings(p, MOST_TOKEN_CHUNKS) - 1;
-    return !token_chunks_open(p) ? 1 : token_chunks_other_way(p) ? token_chunks_other_way(p) + chunked + (chunked > 0) : chunked > 1 ? chunked : 1;
+    return !token_chunks_open(p)       ? 1
+           : token_chunks_other_way(p) ? token_chunks_other_way(p) + chunked + (chunked > 0)
+           : chunked > 1               ? chunked
+                                       : 1;
 }
 
-static bool moves_queries(const Choice *c) { return choice_moves_queries(c, false) || choice_moves_queries(c, true); }
+static bool moves_queries(const Choice *c)
+{
+    return choice_moves_queries(c, false) || choice_moves_queries(c, true);
+}
 
 static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys" : "attention"; }
 
-/* Why attention can't go through chunks of queries, with chunked_word where %1$s stands: a schedule runs once for each, so queries and what is
- * summed for them stay at home. */
+/* Why attention can't go through chunks of queries, with chunked_word where %1$s stands: a schedule runs
+ * once for each, so queries and what is summed for them stay at home. */
 static const char *queries_why_not(const Program *p, const Choice *c)
 {
-    return choice_by_heads(c, false) != choice_by_heads(c, true) ? "`token chunks` with `%1$s` is not planned where one direction "
-           "alone exchanges heads; let both, as usp does, or leave `%1$s` out" :
-           moves_queries(c) ? "`token chunks` with `%1$s` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
-           "and a schedule that passes KV alone, such as ring, or leave `%1$s` out" :
-           p->tensor ? "`token chunks` with `%1$s` is not planned yet where ranks split layers; use `tensor 1`, or leave `%1$s` out" :
-           c->chunk_keys && choice_pieces(c) > 1 ? "`token chunks` with `keys` has a chunk of keys at a time, and this schedule pieces of all of them; use a "
-           "schedule without `pieces`, such as ring, or `token chunks` with `attention`" :
-           c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, or `token chunks` without `%1$s`" :
-           saving_why_no_chunks(c, false);
+    return choice_by_heads(c, false) != choice_by_heads(c, true)
+               ? "`token chunks` with `%1$s` is not planned where one direction "
+                 "alone exchanges heads; let both, as usp does, or leave `%1$s` out"
+           : moves_queries(c) ? "`token chunks` with `%1$s` runs the schedule for one chunk of queries after "
+                                "the other, which stay at home; use `travel keys` "
+                                "and a schedule that passes KV alone, such as ring, or leave `%1$s` out"
+           : p->tensor        ? "`token chunks` with `%1$s` is not planned yet where ranks split layers; use "
+                                "`tensor 1`, or leave `%1$s` out"
+           : c->chunk_keys && choice_pieces(c) > 1
+               ? "`token chunks` with `keys` has a chunk of keys at a time, and this schedule pieces of all "
+                 "of them; use a "
+                 "schedule without `pieces`, such as ring, or `token chunks` with `attention`"
+           : c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, "
+                                  "or `token chunks` without `%1$s`"
+                                : saving_why_no_chunks(c, false);
 }
 
 const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c)
@@ -85,8 +107,8 @@ const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c)
     return why ? arena_printf(a, why, chunked_word(c)) : NULL;
 }
 
-/* None; then from as many as the feed-forward network alone was cut into, so that each needs less than those before: with attention, and last
- * of all the most of them with keys in the host's memory. */
+/* None; then from as many as the feed-forward network alone was cut into, so that each needs less than
+ * those before: with attention, and last of all the most of them with keys in the host's memory. */
 bool token_chunks_take(const Program *p, Choice *c, int n)
 {
     const int other = token_chunks_other_way(p);
@@ -94,7 +116,9 @@ bool token_chunks_take(const Program *p, Choice *c, int n)
     n -= keys; /* as many as the last without */
     const int doubled = p->layout.chunk_queries || n >= other ? n - other + 1 : n;
     const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = doubled ? first << (doubled - 1) : 1;
-    c->token_chunks = !token_chunks_open(p) ? (int)p->layout.token_chunks.value : chunks < MOST_TOKEN_CHUNKS ? chunks : MOST_TOKEN_CHUNKS;
+    c->token_chunks = !token_chunks_open(p)        ? (int)p->layout.token_chunks.value
+                      : chunks < MOST_TOKEN_CHUNKS ? chunks
+                                                   : MOST_TOKEN_CHUNKS;
     c->chunk_queries = p->layout.chunk_queries || (other && n >= other);
     c->chunk_keys = p->layout.chunk_keys || keys;
     c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
@@ -114,7 +138,10 @@ bool token_chunks_other(const Program *p, Choice *c, int n)
 
 const char *token_chunks_text(Arena *a, const Choice *c)
 {
-    return c->token_chunks > 1 ? arena_printf(a, "%d%s", c->token_chunks, c->chunk_queries ? arena_printf(a, ", %s", chunked_word(c)) : "") : NULL;
+    return c->token_chunks > 1
+               ? arena_printf(a, "%d%s", c->token_chunks,
+                              c->chunk_queries ? arena_printf(a, ", %s", chunked_word(c)) : "")
+               : NULL;
 }
 
 /* ---- fetch: how much of what layers staged comes back at a time ---- */
@@ -152,9 +179,11 @@ bool fetch_other(const Program *p, Choice *c, int n)
 const char *fetch_why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)p;
-    return !c->fetch_chunks || can_fetch_chunks(c) ? NULL :
-           c->staged_layers ? "`fetch chunks` is of all layers: loops of backward read what was fetched; leave `layers` out of `offload`, or use `fetch layers`" :
-           "`fetch chunks` brings back the chunk that a loop over chunks of queries reads; use `token chunks auto, attention`, or `fetch layers`";
+    return !c->fetch_chunks || can_fetch_chunks(c) ? NULL
+           : c->staged_layers ? "`fetch chunks` is of all layers: loops of backward read what was fetched; "
+                                "leave `layers` out of `offload`, or use `fetch layers`"
+                              : "`fetch chunks` brings back the chunk that a loop over chunks of queries "
+                                "reads; use `token chunks auto, attention`, or `fetch layers`";
 }
 
 const char *fetch_text(Arena *a, const Choice *c)

@@ -1,4 +1,5 @@
-/* layout/heads.c: the row `head chunks` of layout/table.c: 1, 2, ... of whole key heads and their queries, of which some may have one less. */
+/* layout/heads.c: the row `head chunks` of layout/table.c: 1, 2, ... of whole key heads and their queries,
+ * of which some may have one less. */
 #include "layout/layout.h"
 
 bool head_chunks_open(const Program *p)
@@ -6,8 +7,8 @@ bool head_chunks_open(const Program *p)
     return p->layout.head_chunks.is_auto;
 }
 
-/* The n-th number of chunks whose largest is smaller than with fewer chunks, which need no more memory: of several numbers with the same
- * largest one that divides kv_heads is the least. 0: there are not so many. */
+/* The n-th number of chunks whose largest is smaller than with fewer chunks, which need no more memory: of
+ * several numbers with the same largest one that divides kv_heads is the least. 0: there are not so many. */
 static int head_chunks_at(const Program *p, int n)
 {
     const int kv_heads = p->model.kv_heads;
@@ -30,7 +31,9 @@ int head_chunks_count(const Program *p)
 
 bool head_chunks_take(const Program *p, Choice *c, int n)
 {
-    c->head_chunks = head_chunks_open(p) ? head_chunks_at(p, n) : p->layout.head_chunks.is_auto ? 1 : (int)p->layout.head_chunks.value;
+    c->head_chunks = head_chunks_open(p)             ? head_chunks_at(p, n)
+                     : p->layout.head_chunks.is_auto ? 1
+                                                     : (int)p->layout.head_chunks.value;
     return true;
 }
 
@@ -46,11 +49,15 @@ const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c)
         return NULL;
     if (saving_why_no_chunks(c, true))
         return saving_why_no_chunks(c, true);
-    const int ranks = choice_heads(c), queries = p->model.heads / p->model.kv_heads, least = p->model.kv_heads / c->head_chunks * queries;
+    const int ranks = choice_heads(c), queries = p->model.heads / p->model.kv_heads,
+              least = p->model.kv_heads / c->head_chunks * queries;
     const int most = p->model.kv_heads / ((ranks + queries - 1) / queries);
-    return ranks <= least ? NULL
-           : arena_printf(a, "%d ranks share the %d head%s of %s of %d chunks; use at most %d chunk%s of heads", ranks, least, plural(least),
-                          p->model.kv_heads % c->head_chunks ? "the least" : "each", c->head_chunks, most, plural(most));
+    return ranks <= least
+               ? NULL
+               : arena_printf(
+                     a, "%d ranks share the %d head%s of %s of %d chunks; use at most %d chunk%s of heads",
+                     ranks, least, plural(least), p->model.kv_heads % c->head_chunks ? "the least" : "each",
+                     c->head_chunks, most, plural(most));
 }
 
 const char *head_chunks_text(Arena *a, const Choice *c)

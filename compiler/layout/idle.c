@@ -1,14 +1,17 @@
-/* layout/idle.c: settings that the layout gives and that have nothing to act on in the chosen plan: a warning for each.
+/* layout/idle.c: settings that the layout gives and that have nothing to act on in the chosen plan: a
+ * warning for each.
  *
- * An idle setting is never an error and never silent; an error is what cannot be done. Values that say what holds anyway (`overlap no`,
- * `head chunks 1`) are not idle, and neither is what the search chose itself.
+ * An idle setting is never an error and never silent; an error is what cannot be done. Values that say
+ * what holds anyway (`overlap no`, `head chunks 1`) are not idle, and neither is what the search chose
+ * itself.
  */
 #include "layout/layout.h"
 
 #include <stddef.h>
 #include <string.h>
 
-/* Whether the setting, whose value asks for something, has nothing to act on: why, with what to do; NULL: it acts. */
+/* Whether the setting, whose value asks for something, has nothing to act on: why, with what to do; NULL:
+ * it acts. */
 typedef const char *IdleRule(Arena *a, const Program *p, const Choice *c);
 
 static const char one_rank[] = "a sequence is on one rank; remove it";
@@ -16,19 +19,23 @@ static const char one_rank[] = "a sequence is on one rank; remove it";
 static const char *idle_overlap(Arena *a, const Program *p, const Choice *c)
 {
     (void)a;
-    return p->layout.overlap.value && !c->tensor ? "no rank splits layers; set `tensor 2` or remove it" : NULL;
+    return p->layout.overlap.value && !c->tensor ? "no rank splits layers; set `tensor 2` or remove it"
+                                                 : NULL;
 }
 
 static const char *idle_update(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)p;
-    return c->optimizer == OPTIMIZER_ON_DEVICE ? "parameters and moments are in device memory; set `offload optimizer` or remove it" : NULL;
+    return c->optimizer == OPTIMIZER_ON_DEVICE
+               ? "parameters and moments are in device memory; set `offload optimizer` or remove it"
+               : NULL;
 }
 
 static const char *idle_fetch(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)p;
-    return c->staged || c->offload ? NULL : "no activations are offloaded; set `offload activations` or remove it";
+    return c->staged || c->offload ? NULL
+                                   : "no activations are offloaded; set `offload activations` or remove it";
 }
 
 static bool asks_to_stage(const Layout *l)
@@ -48,8 +55,10 @@ static const char *idle_staged_layers(Arena *a, const Program *p, const Choice *
     (void)c;
     if (!asks_to_stage(&p->layout))
         return "no activations are offloaded; set `offload activations` or remove it";
-    return p->model.layers == 1 || p->layout.staged_layers.value < p->model.layers ? NULL :
-           arena_printf(a, "all layers but the last of %d offload their activations; remove it", p->model.layers);
+    return p->model.layers == 1 || p->layout.staged_layers.value < p->model.layers
+               ? NULL
+               : arena_printf(a, "all layers but the last of %d offload their activations; remove it",
+                              p->model.layers);
 }
 
 static const char *idle_travel(Arena *a, const Program *p, const Choice *c)
@@ -101,22 +110,29 @@ static const char *idle_weights(Arena *a, const Program *p, const Choice *c)
 
 static const char *idle_ffn_chunks(Arena *a, const Program *p, const Choice *c)
 {
-    return p->layout.ffn_chunks.value > 1 && c->token_chunks > 1 ?
-           arena_printf(a, "`token chunks %d` already splits the feed-forward network; remove it", c->token_chunks) : NULL;
+    return p->layout.ffn_chunks.value > 1 && c->token_chunks > 1
+               ? arena_printf(a, "`token chunks %d` already splits the feed-forward network; remove it",
+                              c->token_chunks)
+               : NULL;
 }
 
 static const char *idle_token_chunks(Arena *a, const Program *p, const Choice *c)
 {
-    return p->layout.chunk_queries && c->token_chunks == 1 ?
-           arena_printf(a, "one chunk has all tokens; use `token chunks 2, %s` or remove it", p->layout.chunk_keys ? "keys" : "attention") : NULL;
+    return p->layout.chunk_queries && c->token_chunks == 1
+               ? arena_printf(a, "one chunk has all tokens; use `token chunks 2, %s` or remove it",
+                              p->layout.chunk_keys ? "keys" : "attention")
+               : NULL;
 }
 
-static const struct { size_t setting; IdleRule *rule; } rules[] = {
-    {offsetof(Layout, placement), idle_placement}, {offsetof(Layout, partition), idle_partition}, {offsetof(Layout, shares), idle_shares},
-    {offsetof(Layout, travel), idle_travel}, {offsetof(Layout, ranges), idle_ranges}, {offsetof(Layout, weights), idle_weights},
+static const struct { size_t setting; IdleRule *rule;
+} rules[] = {
+    {offsetof(Layout, placement), idle_placement},   {offsetof(Layout, partition), idle_partition},
+    {offsetof(Layout, shares), idle_shares},         {offsetof(Layout, travel), idle_travel},
+    {offsetof(Layout, ranges), idle_ranges},         {offsetof(Layout, weights), idle_weights},
     {offsetof(Layout, ffn_chunks), idle_ffn_chunks}, {offsetof(Layout, token_chunks), idle_token_chunks},
-    {offsetof(Layout, offload), idle_offload}, {offsetof(Layout, staged_layers), idle_staged_layers}, {offsetof(Layout, update), idle_update},
-    {offsetof(Layout, fetch), idle_fetch}, {offsetof(Layout, overlap), idle_overlap},
+    {offsetof(Layout, offload), idle_offload},       {offsetof(Layout, staged_layers), idle_staged_layers},
+    {offsetof(Layout, update), idle_update},         {offsetof(Layout, fetch), idle_fetch},
+    {offsetof(Layout, overlap), idle_overlap},
 };
 
 /* As it was written, without its semicolon. */
@@ -136,7 +152,8 @@ void layout_warn_idle(Diags *d, const Program *p, const Choice *c)
         const Setting *s = (const Setting *)((const char *)&p->layout + rules[i].setting);
         const char *why = s->given && !s->is_auto && s->span.src ? rules[i].rule(a, p, c) : NULL;
         if (why)
-            diag_warn(d, WARN_UNUSED_SETTING, s->span, "`%s` has no effect: %s", written_text(a, s->span), why);
+            diag_warn(d, WARN_UNUSED_SETTING, s->span, "`%s` has no effect: %s", written_text(a, s->span),
+                      why);
     }
     arena_free(a);
 }

@@ -1,5 +1,5 @@
-/* layout/layers.c: the row `travel` of layout/table.c; and of choices whose layers do not all attend alike the texts of rows, and what can't
- * stand beside each other.
+/* layout/layers.c: the row `travel` of layout/table.c; and of choices whose layers do not all attend alike
+ * the texts of rows, and what can't stand beside each other.
  */
 #include "layout/layout.h"
 
@@ -47,7 +47,8 @@ bool travel_take(const Program *p, Choice *c, int n)
     const bool same = c->schedule->backward[TRAVEL_KEYS] && (c->ranks == 1 || travel_is_idle(c));
     const Setting *given = &p->layout.travel;
     c->travel = (Travel)n;
-    if (!given->is_auto && c->ranks == 1 && !c->schedule->backward[n]) /* nothing travels: its other backward will do */
+    /* nothing travels: its other backward will do */
+    if (!given->is_auto && c->ranks == 1 && !c->schedule->backward[n])
         c->travel = (Travel)!n;
     return given->is_auto ? c->schedule->backward[n] && !(same && n) : given->value == n;
 }
@@ -62,8 +63,10 @@ bool travel_other(const Program *p, Choice *c, int n)
 const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)p;
-    return c->of_mask || c->schedule->backward[c->travel] ? NULL : arena_printf(a, "it has no `backward %s`; use `travel %s`", travel_names[c->travel],
-                                                                                    travel_names[!c->travel]);
+    return c->of_mask || c->schedule->backward[c->travel]
+               ? NULL
+               : arena_printf(a, "it has no `backward %s`; use `travel %s`", travel_names[c->travel],
+                              travel_names[!c->travel]);
 }
 
 static const char *travel_name(Arena *a, const Choice *c)
@@ -88,24 +91,33 @@ const char *travel_text(Arena *a, const Choice *c)
 
 static const char *beside(Arena *a, const Choice *c, int mask, const char *what)
 {
-    return arena_printf(a, "schedule '%s' for %s and '%s' for %s %s", c->of_mask[0].schedule->name, c->of_mask[0].mask,
-                        c->of_mask[mask].schedule->name, c->of_mask[mask].mask, what);
+    return arena_printf(a, "schedule '%s' for %s and '%s' for %s %s", c->of_mask[0].schedule->name,
+                        c->of_mask[0].mask, c->of_mask[mask].schedule->name, c->of_mask[mask].mask, what);
 }
 
 const char *mask_why_not(Arena *a, const Program *p, const Choice *c, int mask)
 {
     const Choice x = choice_of_mask(c, mask);
     if (!phase_of(&x, true))
-        return arena_printf(a, "schedule '%s' has no `backward %s`", x.schedule->name, travel_names[x.travel]);
+        return arena_printf(a, "schedule '%s' has no `backward %s`", x.schedule->name,
+                            travel_names[x.travel]);
     if (choice_exchanges(&x))
-        return arena_printf(a, "schedule '%s' exchanges heads, and only rings differ from layer to layer; use it for all layers, or a schedule "
-                            "without `exchange` for %s", x.schedule->name, c->of_mask[mask].mask);
+        return arena_printf(a,
+                            "schedule '%s' exchanges heads, and only rings differ from layer to layer; use "
+                            "it for all layers, or a schedule "
+                            "without `exchange` for %s",
+                            x.schedule->name, c->of_mask[mask].mask);
     if (choice_pieces(&x) != choice_pieces(c))
         return beside(a, c, mask, "have different pieces of keys; use schedules with the same `pieces`");
     if (c->placed && !sizes_equal(&x, c))
-        return beside(a, c, mask, "have different coordinates, which `placement` orders; leave it out, or use schedules over the same");
-    if (x.coords == c->coords ? !sizes_equal(&x, c) : x.coords - x.schedule->lanes > 1 || c->coords - c->schedule->lanes > 1)
-        return beside(a, c, mask, "have different coordinates; use schedules over the same, over one, or over nodes and their lanes");
+        return beside(a, c, mask,
+                      "have different coordinates, which `placement` orders; leave it out, or use schedules "
+                      "over the same");
+    if (x.coords == c->coords ? !sizes_equal(&x, c)
+                              : x.coords - x.schedule->lanes > 1 || c->coords - c->schedule->lanes > 1)
+        return beside(a, c, mask,
+                      "have different coordinates; use schedules over the same, over one, or over nodes and "
+                      "their lanes");
     return choice_why_not(a, p, &x);
 }
 

@@ -14,20 +14,24 @@ typedef struct Dimension {
     bool if_several;   /* a column only where several values are tried */
     bool by_need;      /* of its values the first that fits into memory, else all are tried */
     bool takes_host;   /* what its values spare the device, the host holds */
-    bool need_first;   /* and what fits with it alone, before the other rows of that kind, is another candidate */
-    /* Of a row by need: the number of the first value of another way to need less, whose first that fits is another candidate; values before
-     * it are one way, those from it on the other. 0, or NULL: there is one way. */
+    /* and what fits with it alone, before the other rows of that kind, is another candidate */
+    bool need_first;
+    /* Of a row by need: the number of the first value of another way to need less, whose first that fits
+     * is another candidate; values before it are one way, those from it on the other. 0, or NULL: there is
+     * one way. */
     int (*other_way)(const Program *p);
-    bool other_needs_less; /* its last needs less than the last of the first way, and is tried where that does not fit */
+    /* its last needs less than the last of the first way, and is tried where that does not fit */
+    bool other_needs_less;
     int (*count)(const Program *p); /* of values; NULL: it follows from others */
-    /* Decides for the n-th value, given those of the rows before; false: it is not to be tried, as the layout has another, or
-     * could make no difference. */
+    /* Decides for the n-th value, given those of the rows before; false: it is not to be tried, as the
+     * layout has another, or could make no difference. */
     bool (*take)(const Program *p, Choice *c, int n);
-    /* The n-th value that could stand here, whatever the layout has; false: there are not so many that could make a
-     * difference. NULL: other rows follow from this one. */
+    /* The n-th value that could stand here, whatever the layout has; false: there are not so many that
+     * could make a difference. NULL: other rows follow from this one. */
     bool (*other)(const Program *p, Choice *c, int n);
     bool (*fits_each)(const Program *p); /* whether `burstc fit` has a row for each of these; NULL: none */
-    const char *(*why_not)(Arena *a, const Program *p, const Choice *c); /* once all are decided; NULL: it works */
+    /* once all are decided; NULL: it works */
+    const char *(*why_not)(Arena *a, const Program *p, const Choice *c);
     const char *(*text)(Arena *a, const Choice *c); /* as the layout has it; NULL: it means nothing here */
 } Dimension;
 extern const Dimension dimensions[DIMENSIONS]; /* data first */
@@ -37,7 +41,8 @@ Choice choice_on(const Program *p, const Choice *c); /* the same for a sequence 
 int sharding_count(const Program *p);
 bool sharding_take(const Program *p, Choice *c, int n);
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
-const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
+/* "layout { data 1; context 4; ... }", as a model may have it */
+const char *choice_text(Arena *a, const Choice *c);
 
 /* ---- layout/layers.c: what differs between layers ---- */
 int travel_count(const Program *p); /* the row `travel`, its functions as in Dimension */
@@ -45,13 +50,16 @@ bool travel_take(const Program *p, Choice *c, int n);
 bool travel_other(const Program *p, Choice *c, int n);
 const char *travel_why_not(Arena *a, const Program *p, const Choice *c);
 const char *travel_text(Arena *a, const Choice *c);
-const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a, const Choice *c)); /* "near for window(4096), ring" */
-/* Why the layers of a mask can't have what they have, beside those of the first; of any mask. NULL: they can. */
+/* "near for window(4096), ring" */
+const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a, const Choice *c));
+/* Why the layers of a mask can't have what they have, beside those of the first; of any mask. NULL: they
+ * can. */
 const char *mask_why_not(Arena *a, const Program *p, const Choice *c, int mask);
 const char *layers_why_not(Arena *a, const Program *p, const Choice *c);
 
 /* ---- layout/recompute.c: the row of what layers save, its functions as in Dimension ---- */
-const char *saving_why_no_chunks(const Choice *c, bool heads); /* why attention can't go through chunks of queries, or of heads; NULL: it can */
+/* why attention can't go through chunks of queries, or of heads; NULL: it can */
+const char *saving_why_no_chunks(const Choice *c, bool heads);
 const char *saving_fewer(void);                                /* advice: "save fewer values with ..." */
 int saving_other_way(const Program *p);
 int saving_count(const Program *p);
@@ -60,7 +68,8 @@ bool saving_other(const Program *p, Choice *c, int n);
 const char *saving_why_not(Arena *a, const Program *p, const Choice *c);
 const char *saving_choice_text(Arena *a, const Choice *c);
 
-/* ---- layout/chunks.c: the rows `ffn chunks`, `token chunks`, `fetch` and `loss tile`, their functions as in Dimension ---- */
+/* ---- layout/chunks.c: the rows `ffn chunks`, `token chunks`, `fetch` and `loss tile`, their
+ * functions as in Dimension ---- */
 bool ffn_chunks_open(const Program *p);
 int ffn_chunks_count(const Program *p);
 bool ffn_chunks_take(const Program *p, Choice *c, int n);
@@ -94,7 +103,8 @@ const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c);
 const char *head_chunks_text(Arena *a, const Choice *c);
 
 /* ---- search/tensor.c ---- */
-void layout_warn_idle(Diags *d, const Program *p, const Choice *c); /* layout/idle.c: of settings that have nothing to act on */
+/* layout/idle.c: of settings that have nothing to act on */
+void layout_warn_idle(Diags *d, const Program *p, const Choice *c);
 bool travel_is_idle(const Choice *c); /* one backward serves both */
 
 /* ---- search/alternatives.c: other choices than the search's, compiled ---- */

@@ -1,6 +1,7 @@
 /* layout/recompute.c: what layers save from forward for backward, and the row `recompute` of layout/table.c.
  *
- * A rule of recomputation is a set of values by their names. What a layout says, and what the search decides, are sets too.
+ * A rule of recomputation is a set of values by their names. What a layout says, and what the search
+ * decides, are sets too.
  */
 #include "layout/layout.h"
 
@@ -11,7 +12,8 @@
 
 /* ---- the row `recompute` ---- */
 
-/* Left open, by need: what `none` saves, then less and less of it; or the rules in their order, of tail first those that keep most. */
+/* Left open, by need: what `none` saves, then less and less of it; or the rules in their order, of tail
+ * first those that keep most. */
 int saving_other_way(const Program *p)
 {
     return p->layout.saving.upper ? 0 : SAVING_LEVELS + 1;
@@ -22,18 +24,23 @@ int saving_count(const Program *p)
     return p->layout.saving.upper ? 1 : saving_other_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
 }
 
-/* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
+/* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home
+ * throughout. */
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
     if (choice_exchanges(c))
-        return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
+        return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of "
+               "several ranks; "
                "use a ring, or `recompute selective`";
     if (choice_moves_queries(c, false))
-        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use a schedule "
+        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes "
+               "queries or outputs on; use a schedule "
                "that passes KV alone, such as ring, or `recompute selective`";
-    return p->sequence > c->ranks ? NULL : /* the rank with most has two then, however tokens are shared out */
-           "`recompute tail` needs a rank with two tokens, one to keep and one to attend again, and the sequence has no more tokens than ranks "
-           "share it; use `recompute selective`";
+    /* the rank with most has two then, however tokens are shared out */
+    return p->sequence > c->ranks ? NULL
+                                  : "`recompute tail` needs a rank with two tokens, one to keep and one to "
+                                    "attend again, and the sequence has no more tokens than ranks "
+                                    "share it; use `recompute selective`";
 }
 
 bool saving_take(const Program *p, Choice *c, int n)
@@ -44,16 +51,19 @@ bool saving_take(const Program *p, Choice *c, int n)
     c->saving = p->layout.saving;
     if (given || rule < 1)
         return true;
-    c->saving = tail < 0 ? saving_by((Recompute)rule, 0) : saving_by(RECOMPUTE_TAIL, 1 - (1.0 + tail) / TAIL_LEVELS);
+    c->saving = tail < 0 ? saving_by((Recompute)rule, 0)
+                         : saving_by(RECOMPUTE_TAIL, 1 - (1.0 + tail) / TAIL_LEVELS);
     return tail < 0 || !tail_why_not(p, c);
 }
 
 const char *saving_why_no_chunks(const Choice *c, bool heads)
 {
-    return !choice_keeps_tail(c) ? NULL :
-           heads ? "`recompute tail` is not planned yet with chunks of heads; use `recompute selective`, or `head chunks 1`" :
-           "`recompute tail` attends a rank's first queries again, and `token chunks` with `attention` some at a time; use `recompute selective`, "
-           "or leave `attention` out";
+    return !choice_keeps_tail(c) ? NULL
+           : heads ? "`recompute tail` is not planned yet with chunks of heads; use `recompute selective`, "
+                     "or `head chunks 1`"
+                   : "`recompute tail` attends a rank's first queries again, and `token chunks` with "
+                     "`attention` some at a time; use `recompute selective`, "
+                     "or leave `attention` out";
 }
 
 const char *saving_fewer(void)

@@ -1,7 +1,8 @@
-/* mask/cell.c: the share of a cell that a picture shows: 0 only where the mask keeps nothing of it, 1 only where it keeps all.
+/* mask/cell.c: the share of a cell that a picture shows: 0 only where the mask keeps nothing of it, 1 only
+ * where it keeps all.
  *
- * Counts of a large cell may be estimates, which miss a few pairs among many. There one pair that is kept, and one that is not,
- * is searched for; where that takes too long, the share is not sure.
+ * Counts of a large cell may be estimates, which miss a few pairs among many. There one pair that is kept,
+ * and one that is not, is searched for; where that takes too long, the share is not sure.
  */
 #include "mask/internal.h"
 

@@ -1,8 +1,9 @@
 /* mask/count.c: how many tiles (or, with tiles of one token, pairs) of two PosSets a mask keeps.
  *
- * Boxes that the mask decides are counted at once, others are halved. What stays open in a box is named by a key
- * (mask/walk.c), and boxes with equal keys and shapes are counted once: a causal diagonal costs O(log N). Masks that
- * depend on the place (hash, pattern files, drawn documents) are enumerated cell by cell. What would take too long is sampled (mask/sample.c).
+ * Boxes that the mask decides are counted at once, others are halved. What stays open in a box is named by
+ * a key (mask/walk.c), and boxes with equal keys and shapes are counted once: a causal diagonal costs
+ * O(log N). Masks that depend on the place (hash, pattern files, drawn documents) are enumerated cell by
+ * cell. What would take too long is sampled (mask/sample.c).
  */
 #include "mask/internal.h"
 
@@ -27,8 +28,13 @@ static MaskCount count_box(MaskCounter *c, MaskRange q, MaskRange k);
 MaskCounter *mask_counter_new(Arena *a, const MaskNode *mask, MaskEffort *effort)
 {
     MaskCounter *c = NEW(a, MaskCounter);
-    *c = (MaskCounter){.arena = a, .mask = mask, .walk = {.arena = a}, .boxes = {.arena = a}, .pairs = {.arena = a},
-                       .effort = effort, .trust = 1};
+    *c = (MaskCounter){.arena = a,
+                       .mask = mask,
+                       .walk = {.arena = a},
+                       .boxes = {.arena = a},
+                       .pairs = {.arena = a},
+                       .effort = effort,
+                       .trust = 1};
     return c;
 }
 
@@ -48,7 +54,8 @@ MaskCount mask_counter_count(MaskCounter *c, MaskRange q, MaskRange k, double sh
     const bool tried = allowed >= WALK_COST * c->mask->work;
     c->left = allowed;
     MaskCount n = tried ? count_box(c, q, k) : (MaskCount){0};
-    const bool long_work = mask_effort_spend(c->effort, &c->trust, allowed, c->left), given_up = !tried || c->left < 0;
+    const bool long_work = mask_effort_spend(c->effort, &c->trust, allowed, c->left),
+               given_up = !tried || c->left < 0;
     if (given_up)
         n = mask_sample(c->arena, &c->ring, c->mask, q, k, c->effort, share);
     if (long_work || given_up)
@@ -81,7 +88,8 @@ static MaskCount count_cell(MaskCounter *c, const MaskNode *mask, const MaskRang
 }
 
 /* All of the box q, k. */
-static MaskCount count_cells(MaskCounter *c, const MaskRange *q, const MaskRange *k, const MaskRange *cell_q, int nq, const MaskRange *cell_k, int nk)
+static MaskCount count_cells(MaskCounter *c, const MaskRange *q, const MaskRange *k, const MaskRange *cell_q,
+                             int nq, const MaskRange *cell_k, int nk)
 {
     const BurstSide a = {.lo = q->lo, .hi = q->hi}, b = {.lo = k->lo, .hi = k->hi};
     const MaskNode *mask = c->mask;
@@ -98,7 +106,8 @@ static MaskCount count_cells(MaskCounter *c, const MaskRange *q, const MaskRange
     return total;
 }
 
-static MaskCount count_halves(MaskCounter *c, const MaskUnits *units_q, const MaskUnits *units_k, MaskRange q, MaskRange k)
+static MaskCount count_halves(MaskCounter *c, const MaskUnits *units_q, const MaskUnits *units_k, MaskRange q,
+                              MaskRange k)
 {
     MaskRange left, right;
     if (mask_range_first(&q, &k)) {
@@ -155,7 +164,9 @@ static MaskCount count_named(MaskCounter *c, int begin, MaskRange q, MaskRange k
     c->left -= NAME_COST; /* looking it up costs more than the walk of a small mask */
     const MaskCount *known = mask_memory_find(&c->boxes, c->walk.key.at + begin, words);
     if (known) { /* a mask that repeats is worth going on with, as far as it saves something */
-        const int64_t saved = burst_min(mask_range_tiles(&q) * mask_range_tiles(&k) / HIT_TILES, HIT_REWARD * WALK_COST) * c->mask->work;
+        const int64_t saved = burst_min(mask_range_tiles(&q) * mask_range_tiles(&k) / HIT_TILES,
+                                        HIT_REWARD * WALK_COST) *
+                              c->mask->work;
         const double reward = fmin((double)saved, c->effort->reward);
         c->effort->reward -= reward;
         c->left += (int64_t)reward;

@@ -1,8 +1,9 @@
 /* mask/effort.c: how long to look at a mask before its counts become estimates.
  *
- * All that asks for counts of one mask, whatever the number of partitions that are tried, draws on one amount of work, and takes
- * no more than a part of what is left: so it never ends, and the time of a compile is bounded. Counting that is given up is lost
- * work, so whoever gives up is trusted with less next time.
+ * All that asks for counts of one mask, whatever the number of partitions that are tried, draws on one
+ * amount of work, and takes no more than a part of what is left: so it never ends, and the time of a
+ * compile is bounded. Counting that is given up is lost work, so whoever gives up is trusted with less
+ * next time.
  */
 #include "mask/internal.h"
 
@@ -15,7 +16,10 @@ enum { FREE_WORK = 1 << 11, LEAST_DRAWS = 32, LEAST_WORK = 1 << 15, MOST_DRAWS =
 MaskEffort mask_effort(int64_t sequence, double part)
 {
     const double scale = part * fmin(fmax((double)sequence / SMALL_TOKENS, 1), MOST_SCALE);
-    MaskEffort e = {.later = WORK * scale, .reward = WORK * scale / 2, .sampling_later = SAMPLING * scale, .draws = 0x1p21 * scale};
+    MaskEffort e = {.later = WORK * scale,
+                    .reward = WORK * scale / 2,
+                    .sampling_later = SAMPLING * scale,
+                    .draws = 0x1p21 * scale};
     mask_effort_begin(&e);
     return e;
 }

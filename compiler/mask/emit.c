@@ -1,5 +1,6 @@
-/* mask/emit.c: a mask as C: plan_mask<i>_tile judges a tile by its sides, plan_mask<i>_row evaluates one query against
- * keys exactly. Both number the comparisons c0, c1, ... alike and combine them in one last line.
+/* mask/emit.c: a mask as C: plan_mask<i>_tile judges a tile by its sides, plan_mask<i>_row evaluates one
+ * query against keys exactly. Both number the comparisons c0, c1, ... alike and combine them in one last
+ * line.
  */
 #include "mask/internal.h"
 
@@ -29,7 +30,9 @@ static const MaskSpelling row_spelling = {.key = "k[j]", .table_q = "(int64_t)t-
 void mask_emit_c(const Program *p, int mask, Text *out)
 {
     mask_emit_tile(p, mask, "static", out);
-    text_printf(out, "static void plan_mask%d_row(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep)\n{\n",
+    text_printf(out,
+                "static void plan_mask%d_row(int64_t q, const int64_t *k, int n, const BurstTables *t, "
+                "uint8_t *keep)\n{\n",
                 mask);
     mask_emit_exact(p, mask, &row_spelling, out);
     text_printf(out, "static BURST_MAYBE_UNUSED const BurstMask plan_mask%d = {\n    .text = ", mask);
@@ -52,7 +55,8 @@ void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *ou
     text_add(out, " */\n");
     for (int i = 0; i < m.patterns.n; i++)
         put_pattern_cells(&m, i);
-    text_printf(out, "%s int plan_mask%d_tile(const BurstSide *q, const BurstSide *k)\n{\n", qualifiers, mask);
+    text_printf(out, "%s int plan_mask%d_tile(const BurstSide *q, const BurstSide *k)\n{\n", qualifiers,
+                mask);
     put_function(&m, k->expr);
     arena_free(m.scratch);
 }
@@ -93,8 +97,8 @@ static void put_pattern_cells(Emit *m, int at)
     const Pattern *p = m->patterns.at[at];
     text_add(m->out, "/* ");
     mask_comment(p->path, m->out);
-    text_printf(m->out, " */\nBURST_MASK_DATA uint8_t plan_mask%d_pattern%d[%" PRId64 " * %" PRId64 " + 1] =", m->mask, at,
-                p->rows, p->cols);
+    text_printf(m->out, " */\nBURST_MASK_DATA uint8_t plan_mask%d_pattern%d[%" PRId64 " * %" PRId64 " + 1] =",
+                m->mask, at, p->rows, p->cols);
     for (int64_t r = 0; r < p->rows; r++) {
         text_add(m->out, "\n    \"");
         for (int64_t c = 0; c < p->cols; c++)
@@ -272,7 +276,8 @@ static void put_tile_leaf(Emit *m, const Expr *e)
 /* Compilers warn of x == x, so equal texts are decided here. */
 static void put_row_comparison(Emit *m, const Expr *e)
 {
-    static const char *const sign[] = {[E_LT] = "<", [E_LE] = "<=", [E_GT] = ">", [E_GE] = ">=", [E_EQ] = "==", [E_NE] = "!="};
+    static const char *const sign[] = {
+        [E_LT] = "<", [E_LE] = "<=", [E_GT] = ">", [E_GE] = ">=", [E_EQ] = "==", [E_NE] = "!="};
     Text left = {0}, right = {0}, *out = m->out;
     m->out = &left;
     put_value(m, e->a);
@@ -311,7 +316,8 @@ static void put_leaves(Emit *m, const Expr *e)
         if (e->b)
             put_leaves(m, e->b);
     } else if (e->op == E_PATTERN || mask_is_comparison(e->op)) {
-        text_printf(m->out, "%sconst int c%d = ", m->tile || m->spelling->one ? "    " : "        ", m->leaves++);
+        text_printf(m->out, "%sconst int c%d = ", m->tile || m->spelling->one ? "    " : "        ",
+                    m->leaves++);
         (m->tile ? put_tile_leaf : put_row_leaf)(m, e);
         text_add(m->out, "; /* ");
         Text written = {0};
@@ -336,7 +342,8 @@ static int chain_operands(const Expr *e, ExprOp op, const Expr **at)
     return n + chain_operands(e->b, op, at ? at + n : NULL);
 }
 
-/* Joined by halves: brackets as deep as the logarithm of the chain's length, since compilers refuse deep ones. */
+/* Joined by halves: brackets as deep as the logarithm of the chain's length, since compilers refuse deep
+ * ones. */
 static void put_chain(Emit *m, ExprOp op, const Expr *const *x, int n)
 {
     const bool all = op == E_AND;

@@ -1,5 +1,6 @@
-/* mask/emit_cuda.c: a mask as CUDA: plan_mask<i>_tile, plan_mask<i>_keep for one pair, and PlanMask<i>, by which the
- * attention kernels take them. Where every value on the sequence fits in 32 bits, the predicate computes in 32 bits.
+/* mask/emit_cuda.c: a mask as CUDA: plan_mask<i>_tile, plan_mask<i>_keep for one pair, and PlanMask<i>, by
+ * which the attention kernels take them. Where every value on the sequence fits in 32 bits, the predicate
+ * computes in 32 bits.
  */
 #include "mask/internal.h"
 
@@ -74,19 +75,28 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
     const Expr *e = p->masks[mask].expr;
     const bool narrow = is_narrow(e, p->sequence - 1);
     const char *integer = narrow ? "int32_t" : "int64_t";
-    const MaskSpelling spelling = {.key = "k", .table_q = narrow ? "tq[%d]" : "(int64_t)tq[%d]",
-                                   .table_k = narrow ? "tk[%d]" : "(int64_t)tk[%d]", .suffix = narrow ? "32" : "", .one = true};
+    const MaskSpelling spelling = {.key = "k",
+                                   .table_q = narrow ? "tq[%d]" : "(int64_t)tq[%d]",
+                                   .table_k = narrow ? "tk[%d]" : "(int64_t)tk[%d]",
+                                   .suffix = narrow ? "32" : "",
+                                   .one = true};
     mask_emit_tile(p, mask, "static __device__ BURST_MAYBE_UNUSED", out);
     text_printf(out,
                 "/* tq[t], tk[t]: the value of table t at q, at k. */\n"
-                "static __device__ BURST_MAYBE_UNUSED int plan_mask%d_keep(%s q, %s k, const int32_t *tq, const int32_t *tk)\n"
+                "static __device__ BURST_MAYBE_UNUSED int plan_mask%d_keep(%s q, %s k, const int32_t *tq, "
+                "const int32_t *tk)\n"
                 "{\n    (void)tq, (void)tk;\n",
                 mask, integer, integer);
     mask_emit_exact(p, mask, &spelling, out);
-    text_printf(out, "struct PlanMask%d {\n"
-                     "    enum { TABLES = 0x%x, ALL = %d, KEYS = %d }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */\n",
+    text_printf(out,
+                "struct PlanMask%d {\n"
+                "    enum { TABLES = 0x%x, ALL = %d, KEYS = %d }; /* bit t: table t is read; ALL: no pair is "
+                "masked; KEYS: forward's key tiles */\n",
                 mask, mask_tables(e), e->op == E_TRUE, narrow ? mask_keys(p, mask) : BURST_KEYS_USUAL);
-    text_printf(out, "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask%d_tile(q, k); }\n"
-                     "    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)\n"
-                     "    {\n        return plan_mask%d_keep(q, k, tq, tk);\n    }\n};\n\n", mask, mask);
+    text_printf(out,
+                "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return "
+                "plan_mask%d_tile(q, k); }\n"
+                "    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)\n"
+                "    {\n        return plan_mask%d_keep(q, k, tq, tk);\n    }\n};\n\n",
+                mask, mask);
 }

@@ -1,7 +1,8 @@
-/* mask/keys.c: which of a form's key tiles forward takes for a mask (BURST_KEYS_* in runtime/include/burst_kernels.h).
+/* mask/keys.c: which of a form's key tiles forward takes for a mask (BURST_KEYS_* in
+ * runtime/include/burst_kernels.h).
  *
- * Long tiles save what each tile costs beside its products, short ones the products of what a tile has masked. A tile that lies in one
- * block of a mask of blocks is full or empty, and takes no predicate.
+ * Long tiles save what each tile costs beside its products, short ones the products of what a tile has
+ * masked. A tile that lies in one block of a mask of blocks is full or empty, and takes no predicate.
  */
 #include "mask/internal.h"
 
@@ -24,7 +25,8 @@ int64_t mask_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* What an argument of a hash divides positions by: 0 where it is the same at all of them, 1 where it may differ between neighbours. */
+/* What an argument of a hash divides positions by: 0 where it is the same at all of them, 1 where it may
+ * differ between neighbours. */
 static int64_t divisor_of(const Expr *e)
 {
     if (e->op == E_CONST)
@@ -37,7 +39,8 @@ static int64_t drawn_blocks(const Expr *e)
 {
     if (!e)
         return 0;
-    return e->op == E_HASH ? mask_divisor(divisor_of(e->a), divisor_of(e->b)) : mask_divisor(drawn_blocks(e->a), drawn_blocks(e->b));
+    return e->op == E_HASH ? mask_divisor(divisor_of(e->a), divisor_of(e->b))
+                           : mask_divisor(drawn_blocks(e->a), drawn_blocks(e->b));
 }
 
 bool mask_in_blocks(const Program *p, int mask)
@@ -50,8 +53,9 @@ static bool draws(const Expr *e)
     return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
 }
 
-/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs. Not where tables decide, whose
- * values are not known here, nor where a hash does: most tiles are partial, and fewer keys leave more of them empty. */
+/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs.
+ * Not where tables decide, whose values are not known here, nor where a hash does: most tiles are partial,
+ * and fewer keys leave more of them empty. */
 static bool is_long(const Expr *e, int64_t sequence)
 {
     enum { SIDE = 128 };
@@ -60,13 +64,16 @@ static bool is_long(const Expr *e, int64_t sequence)
         return false;
     for (int64_t i = 0; i < SIDE; i++)
         for (int64_t j = 0; j < SIDE; j++)
-            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE), sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
+            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE),
+                              sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
     return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
 }
 
 int mask_keys(const Program *p, int mask)
 {
-    return mask_in_blocks(p, mask) ? BURST_KEYS_BLOCKS : is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG : BURST_KEYS_USUAL;
+    return mask_in_blocks(p, mask)                     ? BURST_KEYS_BLOCKS
+           : is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG
+                                                       : BURST_KEYS_USUAL;
 }
 
 /* ---- lists of live tiles of one launch ---- */
@@ -102,10 +109,13 @@ KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int
     const Kernels k = kernels_of(p);
     const BurstTileSizes *t = &k.tile;
     const int keys = shortest_keys(p);
-    const int64_t parts[2] = {burst_tile_parts(k.form, keys, t->forward_q), burst_tile_parts(k.form, keys, t->backward_k)};
+    const int64_t parts[2] = {burst_tile_parts(k.form, keys, t->forward_q),
+                              burst_tile_parts(k.form, keys, t->backward_k)};
     const int64_t q[2] = {tiles(queries, t->forward_q), tiles(queries, t->backward_q)};
-    const int64_t kv[2] = {key_tiles(tokens, pieces, t->forward_k[keys]), key_tiles(tokens, pieces, t->backward_k)};
-    const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
+    const int64_t kv[2] = {key_tiles(tokens, pieces, t->forward_k[keys]),
+                           key_tiles(tokens, pieces, t->backward_k)};
+    const int64_t forward = ints(q[0], kv[0]),
+                  backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
     const int64_t sides[2] = {q[0] * parts[0] + kv[0], q[1] + kv[1] * parts[1]};
     return (KernelLists){.ints = forward > backward ? forward : backward,
                          .sides = sides[0] > sides[1] ? sides[0] : sides[1]};

@@ -1,7 +1,8 @@
 /* mask/line.c: tiles on either side of a straight line, without recursion: what most boxes come down to. */
 #include "mask/internal.h"
 
-/* The range's tiles as first positions 0, step, 2 step, ... (from the range's first position), each `width` wide. */
+/* The range's tiles as first positions 0, step, 2 step, ... (from the range's first position), each
+ * `width` wide. */
 static bool progression(const MaskRange *r, int64_t *step, int64_t *width)
 {
     int64_t shape[SHAPE_WORDS];
@@ -62,7 +63,10 @@ bool mask_count_line(const int64_t *key, int words, const MaskRange *q, const Ma
     if (!is_line(key, words) || !progression(q, &step_q, &width_q) ||
         !progression(k, &step_k, &width_k))
         return false;
-    const Line l = {.a = key[1] * step_q, .n = mask_range_tiles(q), .b = key[2] * step_k, .m = mask_range_tiles(k)};
+    const Line l = {.a = key[1] * step_q,
+                    .n = mask_range_tiles(q),
+                    .b = key[2] * step_k,
+                    .m = mask_range_tiles(k)};
     const int64_t most = key[3] + burst_max(key[1], 0) * width_q + burst_max(key[2], 0) * width_k;
     const int64_t least = key[3] + burst_min(key[1], 0) * width_q + burst_min(key[2], 0) * width_k;
     const int joined = words == 5 ? key[4] & 0xff : 0;

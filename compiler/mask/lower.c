@@ -1,11 +1,12 @@
-/* mask/lower.c: masks with affine parts folded into single nodes and comparisons turned into `x < 0` and `x == 0`, for
- * the many evaluations that counting needs. Verdicts are those of emitted programs.
+/* mask/lower.c: masks with affine parts folded into single nodes and comparisons turned into `x < 0` and
+ * `x == 0`, for the many evaluations that counting needs. Verdicts are those of emitted programs.
  */
 #include "mask/internal.h"
 
 #include <string.h>
 
-_Static_assert((int)COVER_EMPTY == BURST_EMPTY && (int)COVER_PARTIAL == BURST_PARTIAL && (int)COVER_FULL == BURST_FULL,
+_Static_assert((int)COVER_EMPTY == BURST_EMPTY && (int)COVER_PARTIAL == BURST_PARTIAL &&
+                   (int)COVER_FULL == BURST_FULL,
                "one numbering of verdicts");
 
 BurstSide mask_side(int64_t lo, int64_t last)
@@ -23,7 +24,8 @@ bool mask_is_comparison(ExprOp op)
 
 typedef struct Lowering { Arena *arena; const MaskDocuments *const *documents; } Lowering;
 
-/* In plain operations: divisions are slow, hashes look at several cells, and those of patterns are far from each other. */
+/* In plain operations: divisions are slow, hashes look at several cells, and those of patterns are far
+ * from each other. */
 static int64_t own_work(MaskNodeOp op)
 {
     return op == MN_DIV || op == MN_MOD ? 3 : op == MN_HASH ? 8 : op == MN_PATTERN ? 16 : 1;
@@ -32,7 +34,11 @@ static int64_t own_work(MaskNodeOp op)
 static MaskNode *node(Lowering *l, MaskNodeOp op, int64_t value, const MaskNode *x, const MaskNode *y)
 {
     MaskNode *n = NEW(l->arena, MaskNode);
-    *n = (MaskNode){.op = op, .value = value, .x = x, .y = y, .work = own_work(op) + (x ? x->work : 0) + (y ? y->work : 0),
+    *n = (MaskNode){.op = op,
+                    .value = value,
+                    .x = x,
+                    .y = y,
+                    .work = own_work(op) + (x ? x->work : 0) + (y ? y->work : 0),
                     .open = (x && x->open) || (y && y->open)};
     return n;
 }
@@ -56,7 +62,8 @@ static const MaskNode *value_node(Lowering *l, const Expr *e);
 
 static const MaskNode *max_node(Lowering *l, const Expr *e)
 {
-    const MaskNode *x = node(l, MN_SCALE, -1, value_node(l, e->a), NULL), *y = node(l, MN_SCALE, -1, value_node(l, e->b), NULL);
+    const MaskNode *x = node(l, MN_SCALE, -1, value_node(l, e->a), NULL),
+                   *y = node(l, MN_SCALE, -1, value_node(l, e->b), NULL);
     return node(l, MN_SCALE, -1, node(l, MN_MIN, 0, x, y), NULL);
 }
 
@@ -116,7 +123,8 @@ static const MaskNode *comparison(Lowering *l, const Expr *e)
     const MaskNode *d = difference(l, swap ? e->b : e->a, swap ? e->a : e->b, shift);
     if (e->op == E_EQ)
         return node(l, MN_ZERO, 0, d, NULL);
-    return e->op == E_NE ? node(l, MN_NOT, 0, node(l, MN_ZERO, 0, d, NULL), NULL) : node(l, MN_NEGATIVE, 0, d, NULL);
+    return e->op == E_NE ? node(l, MN_NOT, 0, node(l, MN_ZERO, 0, d, NULL), NULL)
+                         : node(l, MN_NEGATIVE, 0, d, NULL);
 }
 
 static const MaskNode *pattern_node(Lowering *l, const Expr *e)
@@ -130,7 +138,8 @@ static const MaskNode *pattern_node(Lowering *l, const Expr *e)
 static const MaskNode *lower(Lowering *l, const Expr *e)
 {
     switch (e->op) {
-    case E_TRUE: case E_FALSE: return node(l, MN_CONSTANT, e->op == E_TRUE ? BURST_FULL : BURST_EMPTY, NULL, NULL);
+    case E_TRUE:
+    case E_FALSE: return node(l, MN_CONSTANT, e->op == E_TRUE ? BURST_FULL : BURST_EMPTY, NULL, NULL);
     case E_NOT: return node(l, MN_NOT, 0, lower(l, e->a), NULL);
     case E_AND: case E_OR: {
         const MaskNode *x = lower(l, e->a), *y = lower(l, e->b);
@@ -152,7 +161,8 @@ BurstForm mask_node_table(const MaskNode *n, const BurstSide *side)
 {
     if (!n->documents)
         return burst_interval(INT32_MIN, INT32_MAX);
-    return burst_interval(mask_documents_at(n->documents, side->lo), mask_documents_at(n->documents, side->hi));
+    return burst_interval(mask_documents_at(n->documents, side->lo),
+                          mask_documents_at(n->documents, side->hi));
 }
 
 static void node_form(const MaskNode *n, const BurstSide *q, const BurstSide *k, BurstForm *out);
@@ -169,7 +179,8 @@ static const BurstForm *operand(const MaskNode *n, const BurstSide *q, const Bur
 static void node_form(const MaskNode *n, const BurstSide *q, const BurstSide *k, BurstForm *out)
 {
     BurstForm own_x, own_y;
-    const BurstForm *x = n->x ? operand(n->x, q, k, &own_x) : NULL, *y = n->y ? operand(n->y, q, k, &own_y) : NULL;
+    const BurstForm *x = n->x ? operand(n->x, q, k, &own_x) : NULL,
+                    *y = n->y ? operand(n->y, q, k, &own_y) : NULL;
     switch (n->op) {
     case MN_AFFINE: *out = n->affine; break;
     case MN_TABLE_Q: *out = mask_node_table(n, q); break;
@@ -255,7 +266,8 @@ int mask_node_within(MaskSpare *spare, const MaskNode **n, const BurstSide *q, c
     if (whole->op != MN_AND && whole->op != MN_OR)
         return mask_node_cover(whole, q, k);
     const bool both = whole->op == MN_AND;
-    const int neutral = both ? BURST_FULL : BURST_EMPTY, a = mask_node_within(spare, &x, q, k), b = mask_node_within(spare, &y, q, k);
+    const int neutral = both ? BURST_FULL : BURST_EMPTY, a = mask_node_within(spare, &x, q, k),
+              b = mask_node_within(spare, &y, q, k);
     *n = a == neutral ? y : b == neutral ? x : with(spare, whole, x, y);
     return both ? burst_and(a, b) : burst_or(a, b);
 }

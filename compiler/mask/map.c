@@ -8,9 +8,11 @@ static const double CELLS_WORK = 0x1p30; /* seconds, for pictures alone */
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
 {
     MaskMap *m = NEW(a, MaskMap);
-    *m = (MaskMap){.tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence, .covers = {.arena = a}, .trust = 1};
+    *m = (MaskMap){
+        .tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence, .covers = {.arena = a}, .trust = 1};
     const Expr *e = p->masks[mask].expr;
-    const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64); /* many masks take at most twice the time of one */
+    /* many masks take at most twice the time of one */
+    const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64);
     m->effort = mask_effort(p->sequence, part);
     m->looks = mask_effort(p->sequence, part / 4);
     m->edges = mask_effort(p->sequence, part / 4);
@@ -18,7 +20,8 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     m->cover = mask_lower(a, e, NULL);
     const MaskDocuments **documents = NEW_ARRAY(a, const MaskDocuments *, p->table_count);
     for (int t = 0; t < p->table_count && m->cover->open; t++) {
-        documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], t, p->sequence) : NULL;
+        documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], t, p->sequence)
+                                                : NULL;
         m->sampled_tables |= documents[t] != NULL;
     }
     m->sampled = mask_lower(a, e, documents);
@@ -58,7 +61,9 @@ PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
     const MaskRange tq = whole(q, m->tile_q), tk = whole(k, m->tile_k);
     const MaskCount tiles = mask_counter_count(m->count_tiles, tq, tk, share);
     /* A pair that stays open is kept by some tables, as far as intervals tell. */
-    PairWork w = {.pairs = pairs.full + pairs.partial, .tiles_full = tiles.full, .tiles_partial = tiles.partial};
+    PairWork w = {.pairs = pairs.full + pairs.partial,
+                  .tiles_full = tiles.full,
+                  .tiles_partial = tiles.partial};
     w.tiles_estimated = tiles.estimated;
     if (pairs.estimated)
         w.pairs_error = pairs.error / (double)burst_max(w.pairs, 1);
@@ -88,8 +93,8 @@ static int look_halves(MaskMap *m, const MaskRange *q, const MaskRange *k, int s
     return look(m, *q, right, look(m, *q, left, seen));
 }
 
-/* Of two tiles. Whether there is work is asked of the parts of those whose tokens lie far apart, as ranks do before they compute or send;
- * a cover is that of their hulls, as tiles are counted. */
+/* Of two tiles. Whether there is work is asked of the parts of those whose tokens lie far apart, as ranks
+ * do before they compute or send; a cover is that of their hulls, as tiles are counted. */
 static int tile_cover(MaskMap *m, const MaskRange *q, const MaskRange *k)
 {
     MaskRange a[2], b[2];
@@ -156,7 +161,8 @@ int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
 {
     if (!q->tokens || !k->tokens)
         return 0;
-    const int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->looks, share_of_sequence(m, q, k), 1));
+    const int64_t allowed = m->left = burst_min(limit * m->cover->work,
+                                                mask_effort_for(&m->looks, share_of_sequence(m, q, k), 1));
     m->enough = SEEN_LIVE;
     const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
     m->looks.left -= fmin((double)(allowed - m->left), m->looks.left);
@@ -183,10 +189,12 @@ static int32_t tiles_of(const SideLook *l)
 static bool any_live(const void *of, int32_t first, int32_t tiles)
 {
     const SideLook *l = of;
-    const int64_t begin = burst_tile_begin(first, l->set->tokens), end = burst_tile_begin(first + tiles, l->set->tokens);
+    const int64_t begin = burst_tile_begin(first, l->set->tokens),
+                  end = burst_tile_begin(first + tiles, l->set->tokens);
     const MaskRange part = mask_range_make(l->set, l->tile, begin, end - begin);
     l->m->enough = SEEN_LIVE;
-    return (l->side == BURST_OF_QUERIES ? look(l->m, part, l->other, 0) : look(l->m, l->other, part, 0)) & SEEN_LIVE;
+    return (l->side == BURST_OF_QUERIES ? look(l->m, part, l->other, 0) : look(l->m, l->other, part, 0)) &
+           SEEN_LIVE;
 }
 
 /* Gaps have looks of their own: where these run out, the hull is what it was without. */

@@ -1,5 +1,5 @@
-/* mask/memory.c: counts by name. Bounded: a mask whose boxes never repeat fills it again and again, and a full memory
- * starts over; what repeats is soon there again.
+/* mask/memory.c: counts by name. Bounded: a mask whose boxes never repeat fills it again and again, and a
+ * full memory starts over; what repeats is soon there again.
  */
 #include "mask/internal.h"
 
@@ -24,7 +24,8 @@ static MaskEntry *find(const MaskMemory *m, uint64_t hash, const int64_t *key, i
         MaskEntry *e = &m->entry[i & (uint64_t)(m->size - 1)];
         if (!e->words)
             return e;
-        if (e->hash == hash && e->words == words && !memcmp(m->keys.at + e->key, key, sizeof(int64_t) * (size_t)words))
+        if (e->hash == hash && e->words == words &&
+            !memcmp(m->keys.at + e->key, key, sizeof(int64_t) * (size_t)words))
             return e;
     }
 }

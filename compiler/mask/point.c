@@ -1,5 +1,6 @@
-/* mask/point.c: a mask at one query and one key, by plain arithmetic. It gives the verdict that intervals give for a box of one pair,
- * in a tenth of the time; what is drawn and what is counted pair by pair comes here.
+/* mask/point.c: a mask at one query and one key, by plain arithmetic. It gives the verdict that intervals
+ * give for a box of one pair, in a tenth of the time; what is drawn and what is counted pair by pair comes
+ * here.
  */
 #include "mask/internal.h"
 
@@ -29,7 +30,8 @@ bool mask_node_at(const MaskNode *n, int64_t q, int64_t k)
     case MN_CONSTANT: return n->value == BURST_FULL;
     case MN_NEGATIVE: return AT(n->x) < 0;
     case MN_ZERO: return AT(n->x) == 0;
-    case MN_PATTERN: return burst_pattern(n->pattern->bits, n->pattern->rows, n->pattern->cols, AT(n->x), AT(n->y));
+    case MN_PATTERN:
+        return burst_pattern(n->pattern->bits, n->pattern->rows, n->pattern->cols, AT(n->x), AT(n->y));
     case MN_AND: return mask_node_at(n->x, q, k) && mask_node_at(n->y, q, k);
     case MN_OR: return mask_node_at(n->x, q, k) || mask_node_at(n->y, q, k);
     default: return !mask_node_at(n->x, q, k);

@@ -21,13 +21,16 @@ static void print_picture(MaskMap *m, Text *out)
 {
     const int64_t n = m->sequence, cells = burst_min(PICTURE, n);
     int64_t unsure = 0;
-    text_printf(out, "picture %" PRId64 " x %" PRId64 " (queries down, keys right; ' ' none, '.' under half, '+' more, '#' all)\n",
+    text_printf(out,
+                "picture %" PRId64 " x %" PRId64
+                " (queries down, keys right; ' ' none, '.' under half, '+' more, '#' all)\n",
                 cells, cells);
     for (int64_t i = 0; i < cells; i++) {
         text_add(out, "|");
         for (int64_t j = 0; j < cells; j++) {
             Piece a, b;
-            const PosSet q = pos_run(&a, i * n / cells, (i + 1) * n / cells), k = pos_run(&b, j * n / cells, (j + 1) * n / cells);
+            const PosSet q = pos_run(&a, i * n / cells, (i + 1) * n / cells),
+                         k = pos_run(&b, j * n / cells, (j + 1) * n / cells);
             const MaskShare share = mask_share(m, &q, &k, 1);
             const char c = shade(share);
             unsure += !share.sure;
@@ -36,7 +39,10 @@ static void print_picture(MaskMap *m, Text *out)
         text_add(out, "|\n");
     }
     if (unsure)
-        text_printf(out, "'?': whether a cell keeps none or all of its pairs takes too long to find out (%" PRId64 ")\n", unsure);
+        text_printf(out,
+                    "'?': whether a cell keeps none or all of its pairs takes too long to find out (%" PRId64
+                    ")\n",
+                    unsure);
 }
 
 MaskSum mask_sum(MaskMap *m)

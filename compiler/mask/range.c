@@ -1,14 +1,18 @@
-/* mask/range.c: ranges of tiles of a PosSet: hull, shape, and where to cut them so that the halves look like others. */
+/* mask/range.c: ranges of tiles of a PosSet: hull, shape, and where to cut them so that the halves look
+ * like others. */
 #include "mask/internal.h"
 
 MaskRange mask_range_make(const PosSet *set, int64_t tile, int64_t first, int64_t tokens)
 {
-    MaskRange r = {.set = set, .tile = tile, .first = first, .tokens = tokens, .lo = INT64_MAX, .hi = INT64_MIN};
+    MaskRange r = {
+        .set = set, .tile = tile, .first = first, .tokens = tokens, .lo = INT64_MAX, .hi = INT64_MIN};
     int64_t begin = 0;
     for (const Piece *p = set->pieces; p < set->pieces + set->npieces && begin < first + tokens; p++) {
-        const int64_t n = p->run * p->count, from = burst_max(first - begin, 0), to = burst_min(first + tokens - begin, n) - 1;
+        const int64_t n = p->run * p->count, from = burst_max(first - begin, 0),
+                      to = burst_min(first + tokens - begin, n) - 1;
         if (from <= to) {
-            const int64_t least = p->start + (p->count == 1 ? from : from / p->run * p->stride + from % p->run);
+            const int64_t least = p->start +
+                                  (p->count == 1 ? from : from / p->run * p->stride + from % p->run);
             const int64_t most = p->start + (p->count == 1 ? to : to / p->run * p->stride + to % p->run);
             r.lo = burst_min(r.lo, least), r.hi = burst_max(r.hi, most);
             r.piece = to - from + 1 == tokens ? p : NULL;
@@ -48,12 +52,15 @@ int mask_range_apart(const MaskRange *r, MaskRange part[2])
 {
     Gap widest = {0, r->tile};
     int64_t begin = 0, last = INT64_MAX; /* position before the piece */
-    for (const Piece *p = r->set->pieces; p < r->set->pieces + r->set->npieces && begin < r->first + r->tokens; p++) {
-        const int64_t from = burst_max(r->first - begin, 0), to = burst_min(r->first + r->tokens - begin, p->run * p->count) - 1;
+    for (const Piece *p = r->set->pieces;
+         p < r->set->pieces + r->set->npieces && begin < r->first + r->tokens; p++) {
+        const int64_t from = burst_max(r->first - begin, 0),
+                      to = burst_min(r->first + r->tokens - begin, p->run * p->count) - 1;
         if (from <= to) {
             const int64_t turn = from / p->run, next = (turn + 1) * p->run;
             widest = begin > r->first ? wider(widest, (Gap){begin - r->first, p->start - last}) : widest;
-            widest = next <= to ? wider(widest, (Gap){begin + next - r->first, p->stride - p->run + 1}) : widest;
+            widest = next <= to ? wider(widest, (Gap){begin + next - r->first, p->stride - p->run + 1})
+                                : widest;
         }
         begin += p->run * p->count;
         last = p->start + (p->count - 1) * p->stride + p->run - 1;
@@ -74,7 +81,8 @@ int mask_box_cover(const MaskNode *n, const MaskRange *q, const MaskRange *k)
     return mask_node_cover(n, &a, &b);
 }
 
-/* Positions of a tile differ, so they span its tokens at least; inside one piece also the gaps between runs. */
+/* Positions of a tile differ, so they span its tokens at least; inside one piece also the gaps between
+ * runs. */
 int64_t mask_range_width(const MaskRange *r)
 {
     const int64_t rest = r->tokens % r->tile, steps = (rest ? rest : r->tile) - 1;

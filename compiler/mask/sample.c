@@ -1,8 +1,8 @@
 /* mask/sample.c: an estimate of the tiles that a mask keeps of a box, where counting them takes too long.
  *
- * The box is cut into smaller ones for a while, largest first; those that the mask decides are counted. Of what stays open,
- * tiles are drawn evenly: one from each of n parts of equal size, so that the error is at most that of n independent draws,
- * whatever the mask.
+ * The box is cut into smaller ones for a while, largest first; those that the mask decides are counted. Of
+ * what stays open, tiles are drawn evenly: one from each of n parts of equal size, so that the error is at
+ * most that of n independent draws, whatever the mask.
  */
 #include "mask/internal.h"
 
@@ -110,8 +110,8 @@ static void count_all(Sampler *s, const MaskBox *b)
     }
 }
 
-/* How far the share of n draws may be from p, so that it holds 19 times in 20 also where p is near 0 or 1: two standard
- * deviations of a share that would give p (Wilson). */
+/* How far the share of n draws may be from p, so that it holds 19 times in 20 also where p is near 0 or 1:
+ * two standard deviations of a share that would give p (Wilson). */
 static double share_error(double p, int n)
 {
     return 2 * sqrt(p * (1 - p) / n + 1.0 / n / n) + 2 * fabs(1 - 2 * p) / n;
@@ -137,7 +137,8 @@ static MaskCount draw_all(Sampler *s, double open, int n)
     return s->sum;
 }
 
-MaskCount mask_sample(Arena *a, MaskBox **ring, const MaskNode *mask, MaskRange q, MaskRange k, MaskEffort *e, double share)
+MaskCount mask_sample(Arena *a, MaskBox **ring, const MaskNode *mask, MaskRange q, MaskRange k, MaskEffort *e,
+                      double share)
 {
     const bool pairs = q.tile == 1 && k.tile == 1 && !mask->open;
     const int64_t work = mask->work * (pairs ? 1 : BOX_COST) + DRAW_COST;

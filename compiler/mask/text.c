@@ -1,7 +1,8 @@
 /* mask/text.c: expressions printed as .burst text, and texts made safe for C. */
 #include "mask/internal.h"
 
-/* Binding strength, weakest first, as in the language: or, and, not, comparisons, sums, products, the rest. */
+/* Binding strength, weakest first, as in the language: or, and, not, comparisons, sums, products, the
+ * rest. */
 static int strength(ExprOp op)
 {
     if (mask_is_comparison(op))
@@ -53,7 +54,8 @@ static void put_pattern(const Expr *e, const Table *tables, Text *out)
     text_add(out, ")");
 }
 
-/* Equal strength on the right needs parentheses, except where the operator is associative; comparisons on both sides. */
+/* Equal strength on the right needs parentheses, except where the operator is associative; comparisons on
+ * both sides. */
 static void put_binary(const Expr *e, const Table *tables, Text *out)
 {
     const int own = strength(e->op);
@@ -108,8 +110,8 @@ void mask_text(const Expr *e, const Table *tables, Text *out)
     put(e, 0, tables, out);
 }
 
-/* No line feed: with a backslash before it, what was parted would be joined again. No general punctuation of Unicode
- * (E2 80 .., E2 81 ..): it may turn the direction of what a reader sees. */
+/* No line feed: with a backslash before it, what was parted would be joined again. No general punctuation
+ * of Unicode (E2 80 .., E2 81 ..): it may turn the direction of what a reader sees. */
 void mask_comment(const char *text, Text *out)
 {
     for (const char *s = text; *s; s++) {

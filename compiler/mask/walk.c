@@ -1,8 +1,9 @@
 /* mask/walk.c: interval evaluation that also names what it leaves open.
  *
- * The key is the residual mask in postfix order, relative to the corner of the box: decided comparisons and choices are
- * gone, affine parts are rebased to the corner, constants under / and mod are reduced. So every box on the diagonal of
- * a causal mask has one key, as have all boxes that a periodic mask cuts alike, and each is counted once.
+ * The key is the residual mask in postfix order, relative to the corner of the box: decided comparisons
+ * and choices are gone, affine parts are rebased to the corner, constants under / and mod are reduced. So
+ * every box on the diagonal of a causal mask has one key, as have all boxes that a periodic mask cuts
+ * alike, and each is counted once.
  */
 #include "mask/internal.h"
 
@@ -52,7 +53,8 @@ static Value decided(MaskWalk *w, int begin, int64_t value)
 
 static Value atom(BurstForm f, int64_t c, int begin, bool same, int depends)
 {
-    return (Value){.f = f, .c = c, .begin = begin, .atoms = true, .same = same, .depends = same ? 0 : depends};
+    return (
+        Value){.f = f, .c = c, .begin = begin, .atoms = true, .same = same, .depends = same ? 0 : depends};
 }
 
 static void put_tag(MaskWalk *w, int op, bool x_atoms, bool y_atoms)
@@ -153,8 +155,8 @@ static Value walk_product(MaskWalk *w, const MaskNode *n)
     if (u.lo == u.hi)
         return negated(w, keep_second(w, x, y), u.lo);
     put_pair(w, MN_MUL, &x, &y, rebased(w, &x), rebased(w, &y));
-    return atom(burst_form_mul(x.f, y.f, &w->q, &w->k), 0, x.begin, same_everywhere(&x) && same_everywhere(&y),
-                depends_of(&x) | depends_of(&y));
+    return atom(burst_form_mul(x.f, y.f, &w->q, &w->k), 0, x.begin,
+                same_everywhere(&x) && same_everywhere(&y), depends_of(&x) | depends_of(&y));
 }
 
 static void note_period(MaskWalk *w, const Value *x, int64_t period)
@@ -191,7 +193,8 @@ static Value walk_remainder(MaskWalk *w, const MaskNode *n)
         x.f = f;
         return x;
     }
-    const int64_t width = burst_plus(burst_times(burst_abs(x.f.a), w->width_q), burst_times(burst_abs(x.f.b), w->width_k));
+    const int64_t width = burst_plus(burst_times(burst_abs(x.f.a), w->width_q),
+                                     burst_times(burst_abs(x.f.b), w->width_k));
     if (width >= d || same_everywhere(&x)) { /* on every tile more than one period: anything in [0, d) */
         w->key.n = x.begin;
         put(w, MN_MOD);
@@ -215,8 +218,8 @@ static Value walk_least(MaskWalk *w, const MaskNode *n)
         return keep_second(w, x, y);
     const int64_t c = rebased(w, &y);
     put_pair(w, MN_MIN, &x, &y, burst_minus(rebased(w, &x), c), 0);
-    return atom(burst_form_min(x.f, y.f, &w->q, &w->k), c, x.begin, same_everywhere(&x) && same_everywhere(&y),
-                depends_of(&x) | depends_of(&y));
+    return atom(burst_form_min(x.f, y.f, &w->q, &w->k), c, x.begin,
+                same_everywhere(&x) && same_everywhere(&y), depends_of(&x) | depends_of(&y));
 }
 
 static Value walk_absolute(MaskWalk *w, const MaskNode *n)
@@ -279,12 +282,15 @@ static void put_negative(MaskWalk *w, const Value *x)
     }
 }
 
-/* Whether every tile leaves it open: where the atoms' interval reaches past zero to both sides, whatever q and k add. */
+/* Whether every tile leaves it open: where the atoms' interval reaches past zero to both sides, whatever q
+ * and k add. */
 static bool open_on_every_tile(const MaskWalk *w, const MaskNode *n, const Value *x)
 {
     const BurstForm u = burst_range(x->f, &w->q, &w->k);
-    const int64_t most_low = burst_plus(burst_minus(u.hi, x->f.hi), x->f.lo), least_high = burst_plus(burst_minus(u.lo, x->f.lo), x->f.hi);
-    return x->same && x->f.lo < x->f.hi && least_high >= 0 && (n->op == MN_ZERO ? most_low <= 0 : most_low < 0);
+    const int64_t most_low = burst_plus(burst_minus(u.hi, x->f.hi), x->f.lo),
+                  least_high = burst_plus(burst_minus(u.lo, x->f.lo), x->f.hi);
+    return x->same && x->f.lo < x->f.hi && least_high >= 0 &&
+           (n->op == MN_ZERO ? most_low <= 0 : most_low < 0);
 }
 
 static MaskOpen walk_comparison(MaskWalk *w, const MaskNode *n)

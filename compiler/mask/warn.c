@@ -56,7 +56,8 @@ static bool is_empty(Rows *r, int64_t q, int64_t q_last, int64_t k, int64_t k_la
     if (cover != BURST_PARTIAL || k == k_last)
         return cover == BURST_EMPTY;
     const int64_t middle = k + (k_last - k) / 2;
-    return is_empty(r, q, q_last, k, middle, verdicts) && is_empty(r, q, q_last, middle + 1, k_last, verdicts);
+    return is_empty(r, q, q_last, k, middle, verdicts) &&
+           is_empty(r, q, q_last, middle + 1, k_last, verdicts);
 }
 
 /* Each of the queries keeps its own key, or all of them keep one and the same. */
@@ -108,7 +109,8 @@ static void warn_of(Arena *a, Diags *d, const Program *p, const Mask *mask)
     }
     const int64_t row = find_row(&r, 0, r.sequence - 1);
     if (row >= 0)
-        diag_warn(d, WARN_EMPTY_ROWS, mask->span, "mask '%s' leaves query %lld without a key; its output is zero", mask->text,
+        diag_warn(d, WARN_EMPTY_ROWS, mask->span,
+                  "mask '%s' leaves query %lld without a key; its output is zero", mask->text,
                   (long long)row);
 }
 

@@ -16,7 +16,8 @@ bool device_fits(const Draft *draft); /* ... but for the hosts */
 bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask);
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles,
+                   const char *mask);
 const Draft *plan_draft(const Plan *p);
 void print_plan(const Plan *p, Text *out);
 

@@ -1,7 +1,8 @@
 /* proof/proofs.c: proves a draft correct; the only maker of a Plan.
  *
- * Proofs 1 to 4 are about one direction's trace (verify_replay.c). What a mask leaves is replayed for every rank of up to
- * PRUNED_RANKS (verify_pruned.c); beyond, the rule is the same. Here is what needs the cluster.
+ * Proofs 1 to 4 are about one direction's trace (verify_replay.c). What a mask leaves is replayed for
+ * every rank of up to PRUNED_RANKS (verify_pruned.c); beyond, the rule is the same. Here is what needs the
+ * cluster.
  */
 #include "proof/internal.h"
 
@@ -21,7 +22,8 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
 {
     const Cluster *c = &t->program->cluster;
     for (int r = 0; r < t->choice.data * t->choice.ranks; r++) {
-        const int data = r / t->choice.ranks, chunk = r % t->choice.ranks, rank = choice_rank(s->choice, data, chunk);
+        const int data = r / t->choice.ranks, chunk = r % t->choice.ranks,
+                  rank = choice_rank(s->choice, data, chunk);
         const int peer = choice_rank(s->choice, data, rel_add(s->choice, chunk, hop));
         if (cluster_node_of(c, rank) == cluster_node_of(c, peer))
             continue;
@@ -29,7 +31,8 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
         for (int g = 0; g < 2; g++) {
             if (group[g]->nics > 0 && group[g]->nic)
                 continue;
-            diag_error(d, stmt_place(i->node->stmt), "proof %d (%s) fails: rank %d sends to rank %d on another node, and %s has no nics",
+            diag_error(d, stmt_place(i->node->stmt),
+                       "proof %d (%s) fails: rank %d sends to rank %d on another node, and %s has no nics",
                        PROOF_LINKS, proof_names[PROOF_LINKS], rank, peer, g ? "that node" : "its node");
             diag_note(d, group[g]->span, "add `nics 1 of hdr;` to this node");
             (void)a;
@@ -78,19 +81,29 @@ static bool check_groups(Diags *d, const Draft *t)
     if (whole && (!c->within || cluster_shards(k, tensor, c->within)))
         return true;
     if (!whole)
-        diag_error(d, t->program->layout.span, "proof %d (%s) fails: %d group%s of %d rank%s, each of which is %d that split layers, do not make the "
-                   "cluster's %d rank%s", PROOF_LINKS, proof_names[PROOF_LINKS], c->data, plural(c->data), c->ranks, plural(c->ranks), tensor,
-                   k->world, plural(k->world));
+        diag_error(d, t->program->layout.span,
+                   "proof %d (%s) fails: %d group%s of %d rank%s, each of which is %d that split layers, do "
+                   "not make the "
+                   "cluster's %d rank%s",
+                   PROOF_LINKS, proof_names[PROOF_LINKS], c->data, plural(c->data), c->ranks,
+                   plural(c->ranks), tensor, k->world, plural(k->world));
     else
-        diag_error(d, t->program->layout.span, "proof %d (%s) fails: groups of %d rank%s that share the weights are neither whole nodes nor parts of "
-                   "one in this cluster of %d rank%s, or do not hold whole groups of the %d rank%s that split layers", PROOF_LINKS,
-                   proof_names[PROOF_LINKS], c->within, plural(c->within), k->world, plural(k->world), tensor, plural(tensor));
+        diag_error(d, t->program->layout.span,
+                   "proof %d (%s) fails: groups of %d rank%s that share the weights are neither whole nodes "
+                   "nor parts of "
+                   "one in this cluster of %d rank%s, or do not hold whole groups of the %d rank%s that "
+                   "split layers",
+                   PROOF_LINKS, proof_names[PROOF_LINKS], c->within, plural(c->within), k->world,
+                   plural(k->world), tensor, plural(tensor));
     return false;
 }
 
 /* ---- proof 6 ---- */
 
-static double host_bytes(const Draft *t) { return (double)t->memory.staged + (t->program->target->device_memory ? (double)t->memory.host : 0); }
+static double host_bytes(const Draft *t)
+{
+    return (double)t->memory.staged + (t->program->target->device_memory ? (double)t->memory.host : 0);
+}
 
 /* The node with most ranks; NULL: the hosts have enough, or the step has nothing there. */
 static const NodeGroup *too_little_host(const Draft *t)
@@ -120,11 +133,12 @@ static void report_memory(Arena *a, Diags *d, Span at, double needs, bool or_mor
         need = bytes_text(a, needs, digits);
         has = bytes_text(a, least->memory, digits);
     } while (strcmp(need, has) == 0 && digits++ < 9);
-    diag_error(d, at, "proof %d (%s) fails: a rank needs %s%s and a %s has %s", PROOF_MEMORY, proof_names[PROOF_MEMORY], need,
-               or_more ? " or more" : "", least->name, has);
+    diag_error(d, at, "proof %d (%s) fails: a rank needs %s%s and a %s has %s", PROOF_MEMORY,
+               proof_names[PROOF_MEMORY], need, or_more ? " or more" : "", least->name, has);
 }
 
-/* What takes more than a twentieth: the step's values at their peak, the largest first, then what lies outside of the arena. */
+/* What takes more than a twentieth: the step's values at their peak, the largest first, then what lies
+ * outside of the arena. */
 static void note_alive(Arena *a, Diags *d, const Draft *t)
 {
     const double least = 0.05 * (double)t->memory.total;
@@ -137,14 +151,16 @@ static void note_alive(Arena *a, Diags *d, const Draft *t)
                       bytes_text(a, (double)alive[i].bytes, 2));
     for (int i = 0; i < t->memory.n; i++)
         if (t->memory.at[i].at < 0 && (double)t->memory.at[i].bytes > least)
-            diag_note(d, (Span){0}, "alive at the peak: %s %s, %s", t->memory.at[i].name, t->memory.at[i].shape,
-                      bytes_text(a, (double)t->memory.at[i].bytes, 2));
+            diag_note(d, (Span){0}, "alive at the peak: %s %s, %s", t->memory.at[i].name,
+                      t->memory.at[i].shape, bytes_text(a, (double)t->memory.at[i].bytes, 2));
 }
 
-/* Where the optimizer is there, with parameters and moments, which a device's program has there beside the staged values. */
+/* Where the optimizer is there, with parameters and moments, which a device's program has there beside the
+ * staged values. */
 static double offloaded_bytes(const Draft *t)
 {
-    return (double)t->memory.staged + (t->program->target->device_memory ? (double)t->memory.flow->host_state : 0);
+    return (double)t->memory.staged +
+           (t->program->target->device_memory ? (double)t->memory.flow->host_state : 0);
 }
 
 /* What is offloaded, and how much of it would fit. */
@@ -152,17 +168,24 @@ static bool check_host(Arena *a, Diags *d, const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
     const NodeGroup *g = too_little_host(t);
-    const Span at = t->program->layout.offload.given ? t->program->layout.offload.span : t->program->sequence_span;
+    const Span at = t->program->layout.offload.given ? t->program->layout.offload.span
+                                                     : t->program->sequence_span;
     if (!g)
         return true;
     const double rest = host_bytes(t) - offloaded_bytes(t), room = c->host_memory / g->gpus - rest;
-    diag_error(d, at, "proof %d (%s) fails: %d rank%s of a node need %s of the host's memory, %s of it for what is offloaded, and a host has %s",
-               PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, plural(g->gpus), bytes_text(a, host_bytes(t) * g->gpus, 2),
-               bytes_text(a, offloaded_bytes(t) * g->gpus, 2), bytes_text(a, c->host_memory, 2));
+    diag_error(d, at,
+               "proof %d (%s) fails: %d rank%s of a node need %s of the host's memory, %s of it for what is "
+               "offloaded, and a host has %s",
+               PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, plural(g->gpus),
+               bytes_text(a, host_bytes(t) * g->gpus, 2), bytes_text(a, offloaded_bytes(t) * g->gpus, 2),
+               bytes_text(a, c->host_memory, 2));
     diag_note(d, c->span, "the memory of a host");
     if (t->program->layout.offload.is_auto)
-        diag_note(d, (Span){0}, "with nothing offloaded a rank needs more than a %s has", cluster_least_memory(c)->name);
-    diag_note(d, (Span){0}, "%s a rank would fit; offload less (`layers N` stages those of the first N layers), or %s", bytes_text(a, room > 0 ? room : 0, 2), saving_fewer());
+        diag_note(d, (Span){0}, "with nothing offloaded a rank needs more than a %s has",
+                  cluster_least_memory(c)->name);
+    diag_note(d, (Span){0},
+              "%s a rank would fit; offload less (`layers N` stages those of the first N layers), or %s",
+              bytes_text(a, room > 0 ? room : 0, 2), saving_fewer());
     return false;
 }
 
@@ -182,19 +205,21 @@ static bool check_memory(Arena *a, Diags *d, const Draft *t)
     return false;
 }
 
-/* Layers of each mask have both directions of what their choice says: what a direction leaves in slots and streams is the other's. */
+/* Layers of each mask have both directions of what their choice says: what a direction leaves in slots and
+ * streams is the other's. */
 static bool check_attentions(Arena *a, Diags *d, const Draft *t)
 {
     for (int m = 0; m < t->program->mask_count; m++) {
         const Choice wanted = choice_of_mask(&t->choice, m);
         for (int backward = 0; backward < 2; backward++) {
             const Schedule *s = attentions_schedule(&t->attention, m, backward);
-            if (s->choice->schedule == wanted.schedule && s->choice->travel == wanted.travel && s->backward == backward &&
-                sizes_equal(s->choice, &wanted))
+            if (s->choice->schedule == wanted.schedule && s->choice->travel == wanted.travel &&
+                s->backward == backward && sizes_equal(s->choice, &wanted))
                 continue;
-            diag_error(d, s->choice->schedule->span, "proof %d (%s) fails: %s of layers with mask `%s` is that of %s, and they have %s",
-                       PROOF_PAIRS, proof_names[PROOF_PAIRS], backward ? "backward" : "forward", t->program->masks[m].text,
-                       attention_name(a, s->choice), attention_name(a, &wanted));
+            diag_error(d, s->choice->schedule->span,
+                       "proof %d (%s) fails: %s of layers with mask `%s` is that of %s, and they have %s",
+                       PROOF_PAIRS, proof_names[PROOF_PAIRS], backward ? "backward" : "forward",
+                       t->program->masks[m].text, attention_name(a, s->choice), attention_name(a, &wanted));
             return false;
         }
     }
@@ -234,9 +259,11 @@ void print_plan(const Plan *p, Text *out)
     PROOFS(X)
 #undef X
     print_ranges(t, out);
-    text_printf(out, "memory of a rank: %zu bytes\n  %-16s %-34s %14lld\n", t->memory.total, "arena", "the step's values, --emit=step",
-                (long long)t->memory.flow->packed);
+    text_printf(out, "memory of a rank: %zu bytes\n  %-16s %-34s %14lld\n", t->memory.total, "arena",
+                "the step's values, --emit=step", (long long)t->memory.flow->packed);
     for (int i = 0; i < t->memory.n; i++)
-        text_printf(out, t->memory.at[i].at < 0 ? "  %-16s %-34s %14zu\n" : "    %-14s %-34s %14zu in attention's scratch\n",
+        text_printf(out,
+                    t->memory.at[i].at < 0 ? "  %-16s %-34s %14zu\n"
+                                           : "    %-14s %-34s %14zu in attention's scratch\n",
                     t->memory.at[i].name, t->memory.at[i].shape, t->memory.at[i].bytes);
 }

@@ -1,10 +1,12 @@
-/* verify_pruned.c: what a mask leaves of a schedule (prune.c) is complete: replayed with every rank, in absolute chunks.
+/* verify_pruned.c: what a mask leaves of a schedule (prune.c) is complete: replayed with every rank, in
+ * absolute chunks.
  *
- * Every live computing finds its chunks, every live transfer has something to move and is expected at the other end, no
- * copy travels for nothing, and at the end each owner has the gradients of all its live pairs. Partial sums are counted in
- * pairs here: that none is added twice is shown on the whole trace (proof/proofs.c). Where transfers carry ranges of tiles, of each chunk that
- * is here the tiles are known that came: a pair's own are among them, and what was added to leaves whole. That a pair has no work for others
- * is asked of the mask anew: nothing is left of it outside of them.
+ * Every live computing finds its chunks, every live transfer has something to move and is expected at the
+ * other end, no copy travels for nothing, and at the end each owner has the gradients of all its live
+ * pairs. Partial sums are counted in pairs here: that none is added twice is shown on the whole trace
+ * (proof/proofs.c). Where transfers carry ranges of tiles, of each chunk that is here the tiles are known
+ * that came: a pair's own are among them, and what was added to leaves whole. That a pair has no work for
+ * others is asked of the mask anew: nothing is left of it outside of them.
  */
 #include "proof/internal.h"
 
@@ -19,7 +21,8 @@ typedef struct Replay {
     int ranks, chunks; /* chunks: of keys, absolute, as attention.h numbers them */
     const uint8_t *pair; /* [query chunk][chunk] */
     const BurstPairTiles *of_pair; /* likewise; NULL: whole chunks */
-    BurstTileRanges *tiles[TENSOR_COUNT]; /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
+    /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
+    BurstTileRanges *tiles[TENSOR_COUNT];
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
     uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
 } Replay;
@@ -60,7 +63,8 @@ static bool contains(BurstTileRanges all, BurstTileRanges part)
 static bool carries(Replay *z, TensorId t, int rank, int chunk, BurstTileRanges moved)
 {
     BurstTileRanges *here = &z->tiles[t][cell(z, rank, chunk)];
-    const bool sum = tensor_accumulates(t), right = burst_has_tiles(moved) && (sum ? contains(moved, *here) : contains(*here, moved));
+    const bool sum = tensor_accumulates(t),
+               right = burst_has_tiles(moved) && (sum ? contains(moved, *here) : contains(*here, moved));
     if (sum)
         *here = (BurstTileRanges){0};
     return right;
@@ -103,7 +107,8 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
         size_t at = cell(z, to, rel_add(c, r, i->chunk[0]));
         if (!moving[r])
             continue;
-        z->tiles[t][at] = tensor_accumulates(t) ? burst_join(z->tiles[t][at], *arriving_tiles(z, i, to)) : *arriving_tiles(z, i, to);
+        z->tiles[t][at] = tensor_accumulates(t) ? burst_join(z->tiles[t][at], *arriving_tiles(z, i, to))
+                                                : *arriving_tiles(z, i, to);
         if (tensor_accumulates(t))
             z->sum[t][at] += moving[r];
         else
@@ -115,7 +120,9 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
 /* A live pair at a rank reads a side's chunk, and adds to its sum; keys have none in forward. */
 static bool replay_side(Replay *z, int rank, int q, int k, int side)
 {
-    const TensorId copy = side == BURST_OF_QUERIES ? T_Q : T_KV, sum = side == BURST_OF_KEYS ? T_DKV : z->s->backward ? T_DQ : T_O;
+    const TensorId copy = side == BURST_OF_QUERIES ? T_Q : T_KV, sum = side == BURST_OF_KEYS ? T_DKV
+                                                                       : z->s->backward      ? T_DQ
+                                                                                             : T_O;
     const size_t at = cell(z, rank, side == BURST_OF_QUERIES ? q : k);
     const BurstTileRanges tiles = tiles_of(z, q, k, side);
     z->sum[sum][at]++;
@@ -142,7 +149,8 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
 static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
 {
     if (i->node->kind == N_EXCHANGE)
-        return true; /* at all ranks, whatever the mask leaves: what a rank has of its own after it stands in its place */
+        /* at all ranks, whatever the mask leaves: what a rank has of its own after it stands in its place */
+        return true;
     return i->node->kind == N_COMPUTE ? replay_compute(z, i, bits) : replay_transfer(z, i, bits);
 }
 
@@ -167,7 +175,8 @@ static bool sums_are_home(const Replay *z)
     return true;
 }
 
-/* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under it. */
+/* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under
+ * it. */
 static bool copies_were_used(const Replay *z)
 {
     size_t square = (size_t)z->ranks * (size_t)z->chunks;
@@ -187,16 +196,24 @@ static const Instance *replay_pruned(Replay *z)
     return sums_are_home(z) && copies_were_used(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask)
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles,
+                   const char *mask)
 {
     pair = choice_pairs(a, s->choice, s->backward, pair);
     return verify_live(a, d, s, prune(a, s, pair, tiles), pair, tiles, mask);
 }
 
 /* pair as choice_pairs has it. */
-bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask)
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair,
+                 const BurstPairTiles *tiles, const char *mask)
 {
-    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair, .of_pair = tiles};
+    Replay z = {.arena = a,
+                .s = s,
+                .live = live,
+                .ranks = s->choice->ranks,
+                .chunks = choice_chunks(s->choice),
+                .pair = pair,
+                .of_pair = tiles};
     size_t square = (size_t)z.ranks * (size_t)z.chunks;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         z.sum[t] = NEW_ARRAY(a, int, square);
@@ -209,7 +226,8 @@ bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t
     }
     const Instance *bad = replay_pruned(&z);
     if (bad)
-        diag_error(d, stmt_place(bad->node->stmt), "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
+        diag_error(d, stmt_place(bad->node->stmt),
+                   "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
                    PROOF_MESSAGES, proof_names[PROOF_MESSAGES], mask);
     return !bad;
 }
@@ -224,18 +242,23 @@ static const char *tiles_text(Arena *a, BurstTileRanges r)
 }
 
 /* No pair of the mask is outside of the tiles that are taken for those of its queries, or of its keys. */
-static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask, const BurstPairTiles *tiles)
+static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask,
+                         const BurstPairTiles *tiles)
 {
     const int chunks = choice_chunks(&t->choice);
     for (int i = 0; tiles && i < t->choice.ranks * chunks * BURST_SIDES; i++) {
         const int pair = i / BURST_SIDES, side = i % BURST_SIDES, q = pair / chunks, k = pair % chunks;
         const BurstTileRanges taken = tiles[pair].side[side];
-        if (!burst_has_tiles(taken) || burst_is_whole(taken) || pair_tiles_suffice(t->counts[mask], q, k, side, taken))
+        if (!burst_has_tiles(taken) || burst_is_whole(taken) ||
+            pair_tiles_suffice(t->counts[mask], q, k, side, taken))
             continue;
-        diag_error(d, phase_of(s->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` needs more of %s for %s than tiles %s, which come "
-                   "there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
+        diag_error(d, phase_of(s->choice, s->backward)->span,
+                   "proof %d (%s) fails: mask `%s` needs more of %s for %s than tiles %s, which come "
+                   "there",
+                   PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
                    side == BURST_OF_QUERIES ? chunk_name(a, s, T_Q, q) : chunk_name(a, s, T_KV, k),
-                   side == BURST_OF_QUERIES ? chunk_name(a, s, T_KV, k) : chunk_name(a, s, T_Q, q), tiles_text(a, taken));
+                   side == BURST_OF_QUERIES ? chunk_name(a, s, T_KV, k) : chunk_name(a, s, T_Q, q),
+                   tiles_text(a, taken));
         return false;
     }
     return true;
@@ -252,7 +275,8 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
             continue;
         const BurstPairTiles *tiles = schedule_tiles(a, s, t->counts[m]);
         memcpy(pair, pair_live(t->counts[m]), square);
-        if (!verify_tiles(a, d, t, s, m, tiles) || !verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
+        if (!verify_tiles(a, d, t, s, m, tiles) ||
+            !verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
             return false;
         for (int k = 0; k < TABLE_SAMPLES && t->program->table_count; k++) {
             for (size_t i = 0; i < square; i++) {

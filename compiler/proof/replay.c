@@ -1,15 +1,16 @@
 /* verify_replay.c: proofs 1 to 4 of one direction, and that its transfers share no stream.
  *
- * The trace is replayed on an abstract rank in relative coordinates (attention/attention.h), which stands for every rank: slots hold
- * named chunks, a read of a slot demands that its arrival was waited for and that nothing was put there since, a fill
- * demands that readers and sends were waited for, and partial sums are sets of the pairs that were added. A direction that
- * exchanges has chunks by heads alone: Q and KV after their exchange, sums up to theirs. Its ranks are then those of the ring
- * that the rank is in, and its pairs those of their chunks, each with the rank's share of the heads.
+ * The trace is replayed on an abstract rank in relative coordinates (attention/attention.h), which stands
+ * for every rank: slots hold named chunks, a read of a slot demands that its arrival was waited for and
+ * that nothing was put there since, a fill demands that readers and sends were waited for, and partial
+ * sums are sets of the pairs that were added. A direction that exchanges has chunks by heads alone: Q and
+ * KV after their exchange, sums up to theirs. Its ranks are then those of the ring that the rank is in,
+ * and its pairs those of their chunks, each with the rank's share of the heads.
  *
- * Why no wait can be part of a cycle, also when a send blocks until its receive is posted: all ranks run the same
- * operations in the same order, operation i of one rank meets operation i of another, and every wait is for an operation
- * before it. Take the rank that is furthest behind: what it waits for lies before its own place, and the peers are
- * at least as far, so they have posted their side; it can go on.
+ * Why no wait can be part of a cycle, also when a send blocks until its receive is posted: all ranks run
+ * the same operations in the same order, operation i of one rank meets operation i of another, and every
+ * wait is for an operation before it. Take the rank that is furthest behind: what it waits for lies before
+ * its own place, and the peers are at least as far, so they have posted their side; it can go on.
  */
 #include "proof/internal.h"
 
@@ -50,7 +51,8 @@ static void note_mirrored(Diags *d, const Phase *phase, Span at)
 {
     const bool self = at.begin == phase->span.begin && at.src == phase->span.src;
     if (phase->of.src)
-        diag_note(d, self ? phase->of : phase->span, self ? "it has the statements of this direction" : "in the direction that mirrors it");
+        diag_note(d, self ? phase->of : phase->span,
+                  self ? "it has the statements of this direction" : "in the direction that mirrors it");
 }
 
 static void fail(Machine *m, Span at, Proof proof, const char *fmt, va_list ap)
@@ -76,7 +78,8 @@ static void __attribute__((format(printf, 3, 4))) reject(Machine *m, Proof proof
 }
 
 /* At a statement as such. */
-static void __attribute__((format(printf, 4, 5))) reject_node(Machine *m, const Node *n, Proof proof, const char *fmt, ...)
+static void __attribute__((format(printf, 4, 5))) reject_node(Machine *m, const Node *n, Proof proof,
+                                                              const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -149,13 +152,15 @@ static void note_later(Machine *m, TensorId t, int chunk)
     for (const Instance *i = m->now + 1; i < trace->at + trace->n; i++) {
         if (!brings(m, i, t, chunk))
             continue;
-        note(m, i, "", tensor_accumulates(t) ? " adds to it, but later"
-                                             : " brings it, but later: statements run in the order of the text, except that "
-                                               "a pass of Q or KV goes before the computing of its own block");
+        note(m, i, "",
+             tensor_accumulates(t)
+                 ? " adds to it, but later"
+                 : " brings it, but later: statements run in the order of the text, except that "
+                   "a pass of Q or KV goes before the computing of its own block");
         return;
     }
-    diag_note(m->diags, m->now->node->stmt->span, "no statement %s %s here", tensor_accumulates(t) ? "adds to" : "brings",
-              name_of(m, t, chunk));
+    diag_note(m->diags, m->now->node->stmt->span, "no statement %s %s here",
+              tensor_accumulates(t) ? "adds to" : "brings", name_of(m, t, chunk));
 }
 
 static void reject_absent(Machine *m, Proof proof, TensorId t, int chunk)
@@ -173,16 +178,19 @@ static void reject_absent(Machine *m, Proof proof, TensorId t, int chunk)
     text_free(&here);
 }
 
-/* A direction that exchanges has chunks by heads alone: of Q and KV after their exchange, of sums before theirs. */
+/* A direction that exchanges has chunks by heads alone: of Q and KV after their exchange, of sums before
+ * theirs. */
 static bool has_chunks(Machine *m, bool heads, TensorId t, Proof proof)
 {
     const bool sum = tensor_accumulates(t);
     if (heads != m->by_heads)
-        reject(m, proof, "it takes %s by %s where chunks are laid out by %s", tensor_name(t), heads ? "heads" : "tokens", heads ? "tokens" : "heads");
+        reject(m, proof, "it takes %s by %s where chunks are laid out by %s", tensor_name(t),
+               heads ? "heads" : "tokens", heads ? "tokens" : "heads");
     else if (m->by_heads && sum && m->exchanged[t])
         reject(m, proof, "%s is laid out by tokens already", tensor_name(t));
     else if (m->by_heads && !sum && !m->exchanged[t])
-        reject(m, proof, "%s is laid out by tokens: `exchange %s tokens -> heads;` is missing before it", tensor_name(t), tensor_name(t));
+        reject(m, proof, "%s is laid out by tokens: `exchange %s tokens -> heads;` is missing before it",
+               tensor_name(t), tensor_name(t));
     else
         return true;
     note(m, m->exchanged[t], "since ", "");
@@ -205,12 +213,13 @@ static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof m
         return;
     }
     if (h->from && wait && !(m->now->node->waits & wait))
-        reject(m, PROOF_SLOTS, "it reads %s%s without waiting for its arrival", name_of(m, t, chunk), slot_text(m, h));
+        reject(m, PROOF_SLOTS, "it reads %s%s without waiting for its arrival", name_of(m, t, chunk),
+               slot_text(m, h));
     if (h->from)
         m->read[h->from - m->s->trace.at] = true;
     if (h->pool >= 0 && m->slot[h->pool][h->slot].content != h->content)
-        reject(m, PROOF_SLOTS, "it reads %s from slot %s[%d], which a later chunk has overwritten", name_of(m, t, chunk),
-               m->s->pool[h->pool].name, h->slot);
+        reject(m, PROOF_SLOTS, "it reads %s from slot %s[%d], which a later chunk has overwritten",
+               name_of(m, t, chunk), m->s->pool[h->pool].name, h->slot);
 }
 
 /* The next slot of the pool gets new content; whoever read or sent the old one must have been waited for. */
@@ -223,11 +232,12 @@ static Held fill_slot(Machine *m, TensorId t, int pool)
     }
     int k = m->uses[pool]++ % p->slots;
     if (p->tensor != t)
-        reject(m, PROOF_SLOTS, "it fills slot %s[%d], which has the size of %s, with %s", p->name, k, tensor_name(p->tensor),
-               tensor_name(t));
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d], which has the size of %s, with %s", p->name, k,
+               tensor_name(p->tensor), tensor_name(t));
     Slot *slot = &m->slot[pool][k];
     if (slot->used && !(m->now->node->waits & WAIT_FREE))
-        reject(m, PROOF_SLOTS, "it fills slot %s[%d] without waiting until its last content is read and sent", p->name, k);
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d] without waiting until its last content is read and sent",
+               p->name, k);
     else if (slot->pending)
         reject(m, PROOF_SLOTS, "it fills slot %s[%d] before the sum that arrived there is added", p->name, k);
     *slot = (Slot){.content = ++m->fills, .used = true};
@@ -238,7 +248,8 @@ static Held fill_slot(Machine *m, TensorId t, int pool)
 static void check_apart(Machine *m, Held sent, Held filled)
 {
     if (!m->failed && sent.here && sent.pool == filled.pool && sent.slot == filled.slot)
-        reject(m, PROOF_SLOTS, "it fills slot %s[%d] while it sends what is there", m->s->pool[sent.pool].name, sent.slot);
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d] while it sends what is there",
+               m->s->pool[sent.pool].name, sent.slot);
 }
 
 /* ---- passes ---- */
@@ -260,7 +271,8 @@ static void run_copy(Machine *m)
     check_apart(m, sent, *h);
 }
 
-/* Own partial sum and what arrived for the chunk, together; both are then empty. The operation that runs must wait for these. */
+/* Own partial sum and what arrived for the chunk, together; both are then empty. The operation that runs
+ * must wait for these. */
 static Pairs take_sum(Machine *m, TensorId t, int chunk, unsigned wait)
 {
     Pairs sum = {0};
@@ -269,7 +281,8 @@ static Pairs take_sum(Machine *m, TensorId t, int chunk, unsigned wait)
         const Arrived *a = &m->arrived[t][chunk].at[j];
         m->slot[a->pool][a->slot].pending = false;
         if (m->now && !(m->now->node->waits & wait))
-            reject(m, PROOF_SLOTS, "it sends %s without waiting for the partial sum that arrives for it", tensor_name(t));
+            reject(m, PROOF_SLOTS, "it sends %s without waiting for the partial sum that arrives for it",
+                   tensor_name(t));
         add_sum(m, t, &sum, a->sum);
     }
     m->arrived[t][chunk].n = 0;
@@ -293,7 +306,8 @@ static void run_sum(Machine *m)
     int chunk = i->chunk[0], there = rel_sub(m->choice, chunk, i->hop);
     if (!has_chunks(m, i->node->kind == N_RETURN ? m->by_heads : i->node->ref[0].heads, t, PROOF_MESSAGES))
         return;
-    for (int home = 0; home < choice_chunks(m->choice) && i->node->waits & WAIT_HOME; home += m->choice->ranks)
+    for (int home = 0; home < choice_chunks(m->choice) && i->node->waits & WAIT_HOME;
+         home += m->choice->ranks)
         m->own[t][home] = take_sum(m, t, home, WAIT_HOME);
     if (m->arrived[t][chunk].n)
         touch_sum(m, t, chunk); /* what arrived is added to a sum of its own */
@@ -301,7 +315,8 @@ static void run_sum(Machine *m)
     if (sent.here && !chunk_is_home(m->choice, chunk)) {
         check_read(m, t, chunk, 0, PROOF_MESSAGES);
         if (!m->failed && !(i->node->waits & WAIT_COMPUTED))
-            reject(m, PROOF_SLOTS, "it sends %s without waiting for the computing that adds to it", tensor_name(t));
+            reject(m, PROOF_SLOTS, "it sends %s without waiting for the computing that adds to it",
+                   tensor_name(t));
         m->held[t][chunk].here = false;
     }
     if (m->failed)
@@ -327,7 +342,8 @@ static void enter_pair(Machine *m, int pair)
 {
     const Instance *before = m->computed[pair];
     if (before) {
-        reject(m, PROOF_PAIRS, "the pair of %s and %s is computed a second time", name_of(m, T_Q, 0), name_of(m, T_KV, pair));
+        reject(m, PROOF_PAIRS, "the pair of %s and %s is computed a second time", name_of(m, T_Q, 0),
+               name_of(m, T_KV, pair));
         note(m, before, "first here, in ", "");
     }
     m->computed[pair] = m->now;
@@ -358,14 +374,16 @@ static void run_pair(Machine *m)
         add_result(m, results[m->s->backward][j], i->chunk[j], pair);
 }
 
-/* Q and KV go in before anything reads them, sums come out complete; once each. What arrived for the sum at home is added before. */
+/* Q and KV go in before anything reads them, sums come out complete; once each. What arrived for the sum
+ * at home is added before. */
 static void run_exchange(Machine *m)
 {
     const Node *n = m->now->node;
     TensorId t = n->ref[0].tensor;
     const bool sum = tensor_accumulates(t);
     if (!m->by_heads) {
-        reject(m, PROOF_MESSAGES, "it exchanges %s in a direction whose chunks are laid out by tokens", tensor_name(t));
+        reject(m, PROOF_MESSAGES, "it exchanges %s in a direction whose chunks are laid out by tokens",
+               tensor_name(t));
     } else if (m->exchanged[t]) {
         reject(m, PROOF_MESSAGES, "%s is laid out by %s already", tensor_name(t), sum ? "tokens" : "heads");
         note(m, m->exchanged[t], "since ", "");
@@ -410,7 +428,8 @@ static const char *missing_statement(Machine *m, int pair)
     bool queries = false;
     for (int d = 0; d < choice_chunks(m->choice); d++)
         queries |= m->computed[d] && m->computed[d]->chunk[0] != 0;
-    return arena_printf(m->arena, "%s %s with %s;", verb, name_of(m, T_Q, queries ? rel_sub(m->choice, 0, pair % m->choice->ranks) : 0),
+    return arena_printf(m->arena, "%s %s with %s;", verb,
+                        name_of(m, T_Q, queries ? rel_sub(m->choice, 0, pair % m->choice->ranks) : 0),
                         name_of(m, T_KV, queries ? pair - pair % m->choice->ranks : pair));
 }
 
@@ -429,7 +448,8 @@ static void check_pairs(Machine *m)
             first = d;
         }
     if (missing)
-        reject(m, PROOF_PAIRS, "%d of %d pairs %s never computed: `%s` is missing", missing, choice_rows(m->choice, m->s->backward) * choice_pieces(m->choice), missing == 1 ? "is" : "are",
+        reject(m, PROOF_PAIRS, "%d of %d pairs %s never computed: `%s` is missing", missing,
+               choice_rows(m->choice, m->s->backward) * choice_pieces(m->choice), missing == 1 ? "is" : "are",
                missing_statement(m, first));
 }
 
@@ -438,7 +458,8 @@ static const char *missing_return(Machine *m, TensorId t)
 {
     static const TensorId mirrored[TENSOR_COUNT] = {[T_O] = T_DQ, [T_DQ] = T_DKV, [T_DKV] = T_DQ};
     if (phase_of(m->choice, m->s->backward)->of.src)
-        return arena_printf(m->arena, ": `return %s;` is missing in the direction that it mirrors", tensor_name(mirrored[t]));
+        return arena_printf(m->arena, ": `return %s;` is missing in the direction that it mirrors",
+                            tensor_name(mirrored[t]));
     return arena_printf(m->arena, ": `return %s;` is missing", tensor_name(t));
 }
 
@@ -446,7 +467,8 @@ static void reject_away(Machine *m, TensorId t, int chunk)
 {
     const Trace *trace = &m->s->trace;
     bool returned = find_node(m->s->body, N_RETURN, t);
-    reject(m, PROOF_SUMS, "a part of %s stays at a rank that does not own it%s", name_of(m, t, chunk), returned ? "" : missing_return(m, t));
+    reject(m, PROOF_SUMS, "a part of %s stays at a rank that does not own it%s", name_of(m, t, chunk),
+           returned ? "" : missing_return(m, t));
     for (const Instance *i = trace->at + trace->n - 1; i >= trace->at; i--)
         if (brings(m, i, t, chunk)) {
             note(m, i, "", " adds to it");
@@ -457,7 +479,8 @@ static void reject_away(Machine *m, TensorId t, int chunk)
 static void check_home(Machine *m, TensorId t)
 {
     if (m->by_heads && !m->exchanged[t]) {
-        reject(m, PROOF_SUMS, "%s stays laid out by heads: `exchange %s heads -> tokens;` is missing", tensor_name(t), tensor_name(t));
+        reject(m, PROOF_SUMS, "%s stays laid out by heads: `exchange %s heads -> tokens;` is missing",
+               tensor_name(t), tensor_name(t));
         return;
     }
     Pairs home = {0};
@@ -484,19 +507,22 @@ static void check_copies_used(Machine *m)
         if (x->node->kind == N_EXCHANGE)
             reject(m, PROOF_MESSAGES, "nothing reads %s as it lays it out", tensor_name(t));
         else
-            reject(m, PROOF_MESSAGES, "nothing reads %s, which it brings", name_of(m, t, rel_sub(m->choice, x->chunk[0], x->hop)));
+            reject(m, PROOF_MESSAGES, "nothing reads %s, which it brings",
+                   name_of(m, t, rel_sub(m->choice, x->chunk[0], x->hop)));
     }
 }
 
-/* Passes and returns of sums that are all at home do nothing, and so leave no trace; a ring of one has no other place for them. */
+/* Passes and returns of sums that are all at home do nothing, and so leave no trace; a ring of one has no
+ * other place for them. */
 static void check_sums_used(Machine *m, const Node *n, const Node **returned)
 {
     for (; n && !m->failed; n = n->next) {
         TensorId t = n->ref[0].tensor;
-        bool idle = n->kind == N_RETURN ? !m->strayed[t] || returned[t] : n->kind == N_PASS && n->stays && !m->strayed[t];
+        bool idle = n->kind == N_RETURN ? !m->strayed[t] || returned[t]
+                                        : n->kind == N_PASS && n->stays && !m->strayed[t];
         if (idle && choice_rows(m->choice, m->s->backward) > 1) {
-            reject_node(m, n, PROOF_MESSAGES, "it has nothing to send: every part of %s is at home%s", tensor_name(t),
-                        returned[t] ? " already" : "");
+            reject_node(m, n, PROOF_MESSAGES, "it has nothing to send: every part of %s is at home%s",
+                        tensor_name(t), returned[t] ? " already" : "");
             if (returned[t])
                 diag_note(m->diags, returned[t]->stmt->span, "since this");
         }
@@ -547,7 +573,8 @@ static bool streams_apart(Machine *m, const Node *n, const Node **owner)
 {
     for (; n && !m->failed; n = n->next) {
         if (n->channel >= 0 && owner[n->channel]) {
-            reject_node(m, n, PROOF_LINKS, "it shares stream %d with another transfer that may be under way", n->channel);
+            reject_node(m, n, PROOF_LINKS, "it shares stream %d with another transfer that may be under way",
+                        n->channel);
             diag_note(m->diags, owner[n->channel]->stmt->span, "the other one");
         } else if (n->channel >= 0) {
             owner[n->channel] = n;

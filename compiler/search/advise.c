@@ -1,12 +1,13 @@
-/* search/advise.c: where nothing fits, which settings that the layout gives would make it fit if they were left to the search. Each is
- * tried alone, with the candidate that came nearest: a few candidates for each. */
+/* search/advise.c: where nothing fits, which settings that the layout gives would make it fit if they were
+ * left to the search. Each is tried alone, with the candidate that came nearest: a few candidates for
+ * each. */
 #include "search/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A setting, left to the search; false: it is already. Rows that are decided by need go on from their first value by themselves; of others
- * each value is tried. */
+/* A setting, left to the search; false: it is already. Rows that are decided by need go on from their
+ * first value by themselves; of others each value is tried. */
 typedef struct Opening { const char *row; bool (*open)(Layout *l); } Opening;
 
 static bool open_setting(Setting *s)
@@ -56,7 +57,12 @@ static bool would_fit(Searcher *s, const Candidate *near, const Opening *o)
     *p = *s->program;
     if (!o->open(&p->layout))
         return false;
-    Searcher t = {.arena = s->arena, .diags = diags_new(s->arena), .program = p, .effort = SEARCH_WHOLE, .other = INFINITY, .maps = s->maps};
+    Searcher t = {.arena = s->arena,
+                  .diags = diags_new(s->arena),
+                  .program = p,
+                  .effort = SEARCH_WHOLE,
+                  .other = INFINITY,
+                  .maps = s->maps};
     bool fits = false;
     const int row = dimension_row(o->row), values = dimensions[row].by_need ? 1 : search_values(&t, row);
     for (int n = 0; n < values; n++) {

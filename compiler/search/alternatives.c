@@ -1,4 +1,5 @@
-/* search/alternatives.c: what another choice than the search's needs and takes. It goes through the same passes; nothing is estimated. */
+/* search/alternatives.c: what another choice than the search's needs and takes. It goes through the same
+ * passes; nothing is estimated. */
 #include "search/search.h"
 
 #include <math.h>
@@ -15,7 +16,8 @@ int dimension_row(const char *name)
 const char *setting_text(Arena *a, int row, const Choice *c)
 {
     const char *text = dimensions[row].text(a, c);
-    return text ? arena_printf(a, "%s %s", dimensions[row].name, text) : arena_printf(a, "no %s", dimensions[row].name);
+    return text ? arena_printf(a, "%s %s", dimensions[row].name, text)
+                : arena_printf(a, "no %s", dimensions[row].name);
 }
 
 Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts)

@@ -14,7 +14,8 @@ typedef struct Candidate {
     bool fits_device;      /* perhaps not the host */
     bool less_tried;       /* and one was tried */
     bool too_slow;         /* it is too large, and would not win if it were not */
-    int order, twin;       /* its place among the open ones; that of the first that differs in weights alone */
+    /* its place among the open ones; that of the first that differs in weights alone */
+    int order, twin;
     double least;          /* of that first one: seconds that no other value of weights falls below */
     size_t needs; /* bytes of a rank, where it was tried */
 } Candidate;
@@ -25,19 +26,28 @@ typedef struct Ranged { Choice choice; bool ranges; } Ranged;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
 enum { ATTENDED = 2 }; /* the last ones: candidates that attend alike follow each other */
-/* Where candidates that need memory alike are by rows that are decided by need, with activations alone: none of them falls below all of these. */
+/* Where candidates that need memory alike are by rows that are decided by need, with activations alone:
+ * none of them falls below all of these. */
 typedef struct Points { Candidate of; Candidates tried; } Points;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
-/* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of Flow. */
-typedef struct Room { Choice choice; int64_t tokens, scratch, keys, packed, host, state, host_state; PackRoom fits; bool unpacked; } Room;
+/* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of
+ * Flow. */
+typedef struct Room {
+    Choice choice;
+    int64_t tokens, scratch, keys, packed, host, state, host_state;
+    PackRoom fits;
+    bool unpacked;
+} Room;
 
 typedef struct Searcher {
     Arena *arena;
     Diags *diags;
     const Program *program;
     SearchEffort effort;
-    double other; /* seconds that a step of another program takes, which this one's is to undercut; INFINITY: there is none */
+    /* seconds that a step of another program takes, which this one's is to undercut; INFINITY: there is
+     * none */
+    double other;
     MaskMap **maps;
     Vec(Parted) parted;
     Vec(Room) rooms;
@@ -53,7 +63,8 @@ typedef struct Searcher {
     bool cuts;      /* what cannot win, or cannot fit, is not tried */
     bool might_fit; /* what was tried last, with another schedule or had it not been too slow */
     bool hopeless;  /* no candidate with as many groups fits */
-    int unfit, cut; /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
+    /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
+    int unfit, cut;
     Vec(Points) points;
     bool lean;   /* candidates are judged by search_judge_lean */
     bool single; /* the layout leaves nothing open but what is decided by need */
@@ -64,22 +75,26 @@ void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* As search_judge, of what it takes the figures alone stay, but of a single candidate all. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);
-bool search_take(const Searcher *s, Candidate *x, int row, int value); /* false: the row has no such value here */
+/* false: the row has no such value here */
+bool search_take(const Searcher *s, Candidate *x, int row, int value);
 int search_values(const Searcher *s, int row);
 double search_to_win(const Searcher *s); /* seconds that a step may take to win */
 /* ---- search/need.c ---- */
 /* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
 void search_by_need(Searcher *s, Candidate x);
-/* The same with the number of layers that stage by which a step takes least, where the layout leaves it open; itself, if that is all. */
+/* The same with the number of layers that stage by which a step takes least, where the layout leaves it
+ * open; itself, if that is all. */
 Candidate search_stage_fewer(Searcher *s, const Candidate *best);
-/* The fastest that fits with other values in the host's memory, where the layout leaves open what is there; itself, if none is faster. */
+/* The fastest that fits with other values in the host's memory, where the layout leaves open what is
+ * there; itself, if none is faster. */
 Candidate search_stage_otherwise(Searcher *s, const Candidate *from);
 void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* What the candidate, which has the first values of rows that are decided by need, takes at least with whatever it needs of these, and any
- * value of weights. */
+/* What the candidate, which has the first values of rows that are decided by need, takes at least with
+ * whatever it needs of these, and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
 /* ---- search/room.c ---- */
-/* What candidates are made of: schedules and what is saved; ranges, and attention that was simulated before; the memory that it takes. */
+/* What candidates are made of: schedules and what is saved; ranges, and attention that was simulated
+ * before; the memory that it takes. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice);
@@ -89,12 +104,14 @@ bool search_same_partition(const Choice *x, const Choice *y);
 const Parted *search_parted(Searcher *s, const Choice *c);
 /* As ranges_wanted, found once for all that attend alike. */
 bool search_ranges(Searcher *s, Arena *a, const Draft *t);
-/* As cost_attended, found once for all that attend alike; NULL: layers of different masks attend by schedules of their own. */
+/* As cost_attended, found once for all that attend alike; NULL: layers of different masks attend by
+ * schedules of their own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
 void search_forget(Searcher *s); /* what search_attended has found */
 /* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
-/* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */
+/* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for
+ * the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);
 /* ---- search/refuse.c: why no candidate works ---- */
 void search_refuse(Searcher *s);

@@ -1,7 +1,8 @@
-/* search/layers.c: which schedule and travel the layers of each mask have, beside a choice that is decided for the rest.
+/* search/layers.c: which schedule and travel the layers of each mask have, beside a choice that is decided
+ * for the rest.
  *
- * Layers attend one after the other, so what is best for those of one mask does not depend on the others: the least time of forward and
- * backward, simulated alone, with the positions of the choice.
+ * Layers attend one after the other, so what is best for those of one mask does not depend on the others:
+ * the least time of forward and backward, simulated alone, with the positions of the choice.
  */
 #include "search/search.h"
 #include "proof/internal.h"
@@ -9,7 +10,13 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct Layers { Arena *arena; const Program *program; const Partition *partition; PairCounts **counts; const char *why_not; } Layers;
+typedef struct Layers {
+    Arena *arena;
+    const Program *program;
+    const Partition *partition;
+    PairCounts **counts;
+    const char *why_not;
+} Layers;
 typedef struct Best { Choice choice; double seconds; int options; } Best;
 
 /* Of one layer; INFINITY: a proof fails, or it comes to no end. */
@@ -48,7 +55,10 @@ static Program program_of(const Program *p, int mask)
 
 static MaskChoice of_layers(const Program *p, const Choice *c, int mask)
 {
-    MaskChoice x = {.mask = p->masks[mask].text, .schedule = c->schedule, .travel = c->travel, .coords = c->coords};
+    MaskChoice x = {.mask = p->masks[mask].text,
+                    .schedule = c->schedule,
+                    .travel = c->travel,
+                    .coords = c->coords};
     memcpy(x.size, c->size, sizeof x.size);
     memcpy(x.stride, c->stride, sizeof x.stride);
     return x;
@@ -86,7 +96,8 @@ static void try_option(Layers *l, const Choice *base, const Choice *x, int mask,
 static Best best_option(Layers *l, const Choice *base, int mask)
 {
     const Program p = program_of(l->program, mask);
-    const Dimension *row[] = {&dimensions[dimension_row("schedule")], &dimensions[dimension_row("context")], &dimensions[dimension_row("travel")]};
+    const Dimension *row[] = {&dimensions[dimension_row("schedule")], &dimensions[dimension_row("context")],
+                              &dimensions[dimension_row("travel")]};
     Best best = {0};
     for (int own = 1; own >= 0; own--)
         for (int s = 0; s < row[0]->count(&p); s++)
@@ -95,7 +106,8 @@ static Best best_option(Layers *l, const Choice *base, int mask)
                     Choice x = *base;
                     if (!row[0]->take(&p, &x, s) || !row[1]->take(&p, &x, n) || !row[2]->take(&p, &x, travel))
                         continue;
-                    const bool is_own = x.schedule == base->schedule && x.travel == base->travel && sizes_equal(&x, base);
+                    const bool is_own = x.schedule == base->schedule && x.travel == base->travel &&
+                                        sizes_equal(&x, base);
                     if (is_own == own)
                         try_option(l, base, &x, mask, &best);
                 }
@@ -118,9 +130,13 @@ const char *layers_choose(Arena *a, const Program *p, const Partition *part, Pai
     MaskChoice *of = NEW_ARRAY(a, MaskChoice, p->mask_count);
     for (int m = 0; m < p->mask_count; m++) {
         const bool decided = m == 0 && p->layout.of_mask; /* its rows are the layout's */
-        const Best best = decided ? (Best){.choice = *c, .options = !(l.why_not = option_why_not(&l, c, c, m))} : best_option(&l, c, m);
+        const Best best = decided
+                              ? (Best){.choice = *c, .options = !(l.why_not = option_why_not(&l, c, c, m))}
+                              : best_option(&l, c, m);
         if (!best.options)
-            return l.why_not ? l.why_not : arena_printf(a, "no schedule of the layout works for the layers of %s", p->masks[m].text);
+            return l.why_not ? l.why_not
+                             : arena_printf(a, "no schedule of the layout works for the layers of %s",
+                                            p->masks[m].text);
         of[m] = of_layers(p, &best.choice, m);
     }
     Choice x = *c;

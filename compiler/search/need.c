@@ -1,5 +1,6 @@
-/* search/need.c: the rows of layout/table.c that are decided by need: where memory is too small, one row after the other goes on to values that
- * need less and take longer. And what that says of candidates before they are tried: what they take at least.
+/* search/need.c: the rows of layout/table.c that are decided by need: where memory is too small, one row
+ * after the other goes on to values that need less and take longer. And what that says of candidates
+ * before they are tried: what they take at least.
  */
 #include "search/internal.h"
 
@@ -89,8 +90,8 @@ static void try_less(Searcher *s, Candidate *x, int row)
         try_other_way(s, &from, row);
 }
 
-/* Rows that are decided by need go on from their first value where memory is too small, one row after the other; and again with one
- * that is worth to be the first. */
+/* Rows that are decided by need go on from their first value where memory is too small, one row after the
+ * other; and again with one that is worth to be the first. */
 void search_by_need(Searcher *s, Candidate x)
 {
     s->might_fit = x.why_not;
@@ -123,11 +124,13 @@ static int saving_row(void)
 /* Whether the layout leaves open what layers save, and how many of them stage it. */
 static bool may_stage_fewer(const Searcher *s, const Candidate *x)
 {
-    return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks && saving_other_way(s->program);
+    return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks &&
+           saving_other_way(s->program);
 }
 
-/* What the first layers alone stage leaves room on the host, and takes it on the device; where all is saved, fewer copies are better as
- * long as the device has room. Every number of layers is tried, each with the level by which layers save most that fits. */
+/* What the first layers alone stage leaves room on the host, and takes it on the device; where all is
+ * saved, fewer copies are better as long as the device has room. Every number of layers is tried, each
+ * with the level by which layers save most that fits. */
 Candidate search_stage_fewer(Searcher *s, const Candidate *best)
 {
     const int row = saving_row(), last = saving_other_way(s->program) - 1;
@@ -145,7 +148,8 @@ Candidate search_stage_fewer(Searcher *s, const Candidate *best)
 
 /* ---- what is staged, by time ---- */
 
-/* From a candidate that fits: the same with so many values staged, the optimizer there, and the first values of rows before. */
+/* From a candidate that fits: the same with so many values staged, the optimizer there, and the first
+ * values of rows before. */
 typedef struct Stagings { Searcher *s; const Candidate *from; Candidate best; } Stagings;
 
 static void try_staging(Stagings *t, Choice c)
@@ -189,13 +193,15 @@ static void try_optimizers(Stagings *t, Choice c)
     }
 }
 
-/* Rows are decided one after the other by what fits first, and more in the host's memory is not always less time: of a candidate that has
- * something there, every number of staged values with each place of the optimizer. */
+/* Rows are decided one after the other by what fits first, and more in the host's memory is not always
+ * less time: of a candidate that has something there, every number of staged values with each place of the
+ * optimizer. */
 Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
 {
     enum { MOST_SAVED = 8 }; /* values that a layer saves and may stage: more of them are all */
     Stagings t = {s, from, *from};
-    if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks || (!from->choice.staged && !from->choice.optimizer))
+    if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks ||
+        (!from->choice.staged && !from->choice.optimizer))
         return *from;
     for (int staged = 0; staged <= MOST_SAVED; staged++) {
         Choice c = from->choice;
@@ -210,8 +216,9 @@ Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
 
 /* ---- what a candidate takes at least ---- */
 
-/* Of candidates with the same schedule on as many ranks of each coordinate: activations and their gradients need as much memory, and
- * what they need beside it differs. Without that what fits is each a point that none of them falls below. */
+/* Of candidates with the same schedule on as many ranks of each coordinate: activations and their
+ * gradients need as much memory, and what they need beside it differs. Without that what fits is each a
+ * point that none of them falls below. */
 static bool needs_alike(const Candidate *x, const Candidate *y)
 {
     const Choice *c = &x->choice, *d = &y->choice;
@@ -226,8 +233,10 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->why_not = "activations alone are too large";
     if (!t.attention.n)
         return;
-    const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units, step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
-    t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false), .staged = (size_t)flow_active_peak(a, f, true)};
+    const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units,
+                                           step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
+    t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false),
+                        .staged = (size_t)flow_active_peak(a, f, true)};
     x->too_large = !memory_fits(&t);
     x->fits_device = device_fits(&t);
     x->why_not = x->too_large ? x->why_not : NULL;
@@ -249,11 +258,13 @@ static Points points_of(Searcher *s, const Candidate *x)
     return p;
 }
 
-/* The candidate where the point is, one value before it in each row: savings by levels are not quite the same bytes for each. */
+/* The candidate where the point is, one value before it in each row: savings by levels are not quite the
+ * same bytes for each. */
 static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 {
     for (int row = 0; row < DIMENSIONS; row++) {
-        const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0, n = point->value[row];
+        const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0,
+                  n = point->value[row];
         if (dimensions[row].by_need && n > 0 && !search_take(s, x, row, n == other ? n : n - 1))
             return false;
     }

@@ -1,5 +1,5 @@
-/* search/refuse.c: where no candidate works, why: what does not fit, the proofs' own errors, and other reasons with their schedules;
- * and what is said of a program's kernels, whatever is chosen. */
+/* search/refuse.c: where no candidate works, why: what does not fit, the proofs' own errors, and other
+ * reasons with their schedules; and what is said of a program's kernels, whatever is chosen. */
 #include "search/internal.h"
 
 #include "burst_rt.h"
@@ -30,11 +30,15 @@ static void note_too_large(Searcher *s)
         search_judge(s, s->arena, near, diags_new(s->arena));
     diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
     if (others > 0)
-        diag_note(s->diags, (Span){0}, "that is the least; %d other%s %s", others, others == 1 ? " needs" : "s need",
+        diag_note(s->diags, (Span){0}, "that is the least; %d other%s %s", others,
+                  others == 1 ? " needs" : "s need",
                   next == most ? bytes_text(s->arena, (double)most, 2)
-                               : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2), bytes_text(s->arena, (double)most, 2)));
+                               : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2),
+                                              bytes_text(s->arena, (double)most, 2)));
     if (s->unfit)
-        diag_note(s->diags, (Span){0}, "%d more were not tried: even without a schedule's buffers they need more than there is", s->unfit);
+        diag_note(s->diags, (Span){0},
+                  "%d more were not tried: even without a schedule's buffers they need more than there is",
+                  s->unfit);
     search_advise(s, near);
     diag_note(s->diags, (Span){0}, "more context ranks or a shorter sequence need less");
 }
@@ -62,7 +66,8 @@ static void note_reason(Searcher *s, int first)
     diag_note(s->diags, (Span){0}, "%s: %s", names, reason);
 }
 
-/* Where the layout names a schedule that a proof refuses, whatever else is open: the proof's own errors, at its lines. */
+/* Where the layout names a schedule that a proof refuses, whatever else is open: the proof's own errors,
+ * at its lines. */
 static bool report_schedule(Searcher *s)
 {
     Candidate *wrong = NULL;
@@ -82,10 +87,12 @@ void search_refuse(Searcher *s)
     const Layout *l = &s->program->layout;
     if (diags_errors(s->diags) > 0 || report_schedule(s))
         return; /* a single candidate's errors are the user's */
-    const int data = s->data.at[s->data.n - 1].choice.data; /* of other reasons, those of the largest groups */
+    /* of other reasons, those of the largest groups */
+    const int data = s->data.at[s->data.n - 1].choice.data;
     const Span at = l->schedule ? l->schedule_span : l->span.src ? l->span : s->program->sequence_span;
-    diag_error(s->diags, at, "no layout works for %d rank%s and %lld tokens", s->program->cluster.world / data,
-               plural(s->program->cluster.world / data), (long long)s->program->sequence);
+    diag_error(s->diags, at, "no layout works for %d rank%s and %lld tokens",
+               s->program->cluster.world / data, plural(s->program->cluster.world / data),
+               (long long)s->program->sequence);
     note_too_large(s);
     for (int i = 0; i < s->all.n; i++)
         if (s->all.at[i].choice.data == data)
@@ -98,6 +105,9 @@ void search_remark_kernels(const Program *p, Text *t)
     const Kernels k = kernels_of(p);
     if (!p->cluster.target->device_memory || !k.missed)
         return;
-    text_printf(t, "the attention kernels are those for sm_%d: those for %s %s; times take %.2f of the devices' attention rate forward "
-                "and %.2f backward, as measured on an H200\n", k.form, k.missed, k.unfit, k.share[0], k.share[1]);
+    text_printf(t,
+                "the attention kernels are those for sm_%d: those for %s %s; times take %.2f of the devices' "
+                "attention rate forward "
+                "and %.2f backward, as measured on an H200\n",
+                k.form, k.missed, k.unfit, k.share[0], k.share[1]);
 }

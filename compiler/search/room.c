@@ -1,5 +1,6 @@
-/* search/room.c: what candidates have in common: partitions with their counted pairs, and the places of values; of candidates that are judged and
- * freed again, what they take alone, found once for all that have the same step. */
+/* search/room.c: what candidates have in common: partitions with their counted pairs, and the places of
+ * values; of candidates that are judged and freed again, what they take alone, found once for all that
+ * have the same step. */
 #include "search/internal.h"
 
 
@@ -7,7 +8,8 @@
 
 bool search_same_partition(const Choice *x, const Choice *y)
 {
-    return choice_pieces(x) == choice_pieces(y) && x->partition == y->partition && x->ranks == y->ranks && !x->share == !y->share &&
+    return choice_pieces(x) == choice_pieces(y) && x->partition == y->partition && x->ranks == y->ranks &&
+           !x->share == !y->share &&
            (!x->share || memcmp(x->share, y->share, sizeof *x->share * (size_t)x->ranks) == 0);
 }
 
@@ -16,7 +18,8 @@ const Parted *search_parted(Searcher *s, const Choice *c)
     for (int i = 0; i < s->parted.n; i++)
         if (search_same_partition(&s->parted.at[i].choice, c))
             return &s->parted.at[i];
-    const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks, c->share);
+    const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks,
+                                          c->share);
     PairCounts **counts = NEW_ARRAY(s->arena, PairCounts *, s->program->mask_count);
     for (int m = 0; m < s->program->mask_count; m++)
         counts[m] = pair_counts(s->arena, s->maps[m], p, choice_pieces(c));
@@ -28,9 +31,12 @@ const Parted *search_parted(Searcher *s, const Choice *c)
 /* All of a choice that its attention depends on, where layers of all masks attend alike. */
 static bool attends_alike(const Choice *x, const Choice *y)
 {
-    return search_same_partition(x, y) && x->data == y->data && x->tensor == y->tensor && x->block == y->block && x->schedule == y->schedule &&
-           x->travel == y->travel && sizes_equal(x, y) && memcmp(x->stride, y->stride, sizeof x->stride) == 0 && x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
-           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks && x->chunk_queries == y->chunk_queries && x->chunk_keys == y->chunk_keys &&
+    return search_same_partition(x, y) && x->data == y->data && x->tensor == y->tensor &&
+           x->block == y->block && x->schedule == y->schedule && x->travel == y->travel &&
+           sizes_equal(x, y) && memcmp(x->stride, y->stride, sizeof x->stride) == 0 &&
+           x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
+           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks &&
+           x->chunk_queries == y->chunk_queries && x->chunk_keys == y->chunk_keys &&
            x->head_chunks == y->head_chunks;
 }
 
@@ -48,7 +54,8 @@ bool search_ranges(Searcher *s, Arena *a, const Draft *t)
 /* What the queries that are attended again take is theirs too. */
 static bool attended_alike(const Choice *x, const Choice *y)
 {
-    return attends_alike(x, y) && choice_keeps_tail(x) == choice_keeps_tail(y) && x->saving.tail == y->saving.tail;
+    return attends_alike(x, y) && choice_keeps_tail(x) == choice_keeps_tail(y) &&
+           x->saving.tail == y->saving.tail;
 }
 
 const struct StepParts *search_attended(Searcher *s, const Draft *t)
@@ -75,18 +82,22 @@ void search_forget(Searcher *s)
     s->attends = 0;
 }
 
-/* A packing that takes no more than it may need not be the best there is: it says as much where the same holds. */
+/* A packing that takes no more than it may need not be the best there is: it says as much where the same
+ * holds. */
 static bool says_as_much(const Room *r, PackRoom fits)
 {
-    return (r->packed <= r->fits.device) == (r->packed <= fits.device) && (r->host <= r->fits.host) == (r->host <= fits.host);
+    return (r->packed <= r->fits.device) == (r->packed <= fits.device) &&
+           (r->host <= r->fits.host) == (r->host <= fits.host);
 }
 
-/* Of the same step; one whose values were not placed serves what is as surely too large. NULL: none was found yet. */
+/* Of the same step; one whose values were not placed serves what is as surely too large. NULL: none was
+ * found yet. */
 static const Room *known_room(const Searcher *s, const Draft *t, PackRoom fits)
 {
     for (int i = 0; i < s->rooms.n; i++) {
         const Room *r = &s->rooms.at[i];
-        if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch && r->keys == t->memory.keys && step_same(&r->choice, &t->choice) &&
+        if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch &&
+            r->keys == t->memory.keys && step_same(&r->choice, &t->choice) &&
             (r->unpacked ? r->packed > fits.device : says_as_much(r, fits)))
             return r;
     }
@@ -99,22 +110,38 @@ static Flow *flow_of(Arena *a, const Room *r)
     Step *step = NEW(a, Step);
     Flow *f = NEW(a, Flow);
     step->optimizer = r->choice.optimizer;
-    *f = (Flow){.step = step, .unpacked = r->unpacked, .packed = r->packed, .host = r->host, .state = r->state, .host_state = r->host_state};
+    *f = (Flow){.step = step,
+                .unpacked = r->unpacked,
+                .packed = r->packed,
+                .host = r->host,
+                .state = r->state,
+                .host_state = r->host_state};
     return f;
 }
 
 Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
 {
     const bool stays = a == s->arena;
-    const bool compares = s->cuts && !stays; /* with others: what it takes at least, or that it fits, is enough */
+    /* with others: what it takes at least, or that it fits, is enough */
+    const bool compares = s->cuts && !stays;
     const PackRoom fits = compares ? memory_room(t) : (PackRoom){0};
     const Room *known = stays ? NULL : known_room(s, t, fits);
     if (known)
         return flow_of(a, known);
     Step *step = step_make(a, t->program, t->attention.at[0].choice, t->partition, t->units,
-                           step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch, t->memory.keys);
+                           step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch,
+                           t->memory.keys);
     Flow *f = step_place(a, step, t->program->target->align, fits, compares);
-    *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, t->memory.keys, f->packed, f->host, f->state, f->host_state, fits, f->unpacked};
+    *vec_push(s->arena, &s->rooms) = (Room){t->choice,
+                                            t->partition->max_tokens,
+                                            t->memory.scratch,
+                                            t->memory.keys,
+                                            f->packed,
+                                            f->host,
+                                            f->state,
+                                            f->host_state,
+                                            fits,
+                                            f->unpacked};
     return f;
 }
 
@@ -122,7 +149,8 @@ bool search_large_with_any(const Program *p, const Draft *t)
 {
     const Cluster *c = &p->cluster;
     const size_t least = t->memory.total + t->memory.beside - (size_t)(t->memory.scratch + t->memory.keys);
-    const bool large = (double)least > cluster_least_memory(c)->memory || (double)t->memory.staged * cluster_most_ranks(c) > c->host_memory;
+    const bool large = (double)least > cluster_least_memory(c)->memory ||
+                       (double)t->memory.staged * cluster_most_ranks(c) > c->host_memory;
     return large && t->partition->max_tokens == (p->sequence + t->choice.ranks - 1) / t->choice.ranks;
 }
 
@@ -149,9 +177,11 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     if (!t.attention.n)
         return t;
     if (c->spared)
-        c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);
+        c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t),
+                              1 - (double)c->spared / SAVING_LEVELS);
     if (c->staged)
-        c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged_layers, c->staged);
+        c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged_layers,
+                                c->staged);
     attentions_decide(&t.attention, t.program, &t.choice);
     return t;
 }

@@ -1,9 +1,11 @@
-/* search.c: decides what the layout leaves open. Every candidate goes through all passes; the fastest by simulation that
- * the verifier accepts wins. A layout that leaves nothing open has one candidate, whose errors are the user's.
+/* search.c: decides what the layout leaves open. Every candidate goes through all passes; the fastest by
+ * simulation that the verifier accepts wins. A layout that leaves nothing open has one candidate, whose
+ * errors are the user's.
  *
- * What a candidate takes is freed once it is judged, and the winner is made again; what candidates have in common
- * (partitions, counted pairs) stays. Numbers of data-parallel groups are tried from the most groups on, since small
- * groups are judged quickly, and left out where even perfect balance and overlap would be slower than the best so far.
+ * What a candidate takes is freed once it is judged, and the winner is made again; what candidates have in
+ * common (partitions, counted pairs) stays. Numbers of data-parallel groups are tried from the most groups
+ * on, since small groups are judged quickly, and left out where even perfect balance and overlap would be
+ * slower than the best so far.
  */
 #include "search/internal.h"
 
@@ -124,7 +126,8 @@ static double fastest_here(const Searcher *s)
     return least;
 }
 
-/* What a candidate is to undercut: another program's step too, but where few candidates are all tried for the table's sake. */
+/* What a candidate is to undercut: another program's step too, but where few candidates are all tried for
+ * the table's sake. */
 static double fastest(const Searcher *s)
 {
     return fmin(fastest_here(s), s->cuts ? s->other : INFINITY);
@@ -143,13 +146,16 @@ static double fastest_alike(const Searcher *s)
 /* Of a candidate that loses by more, how much more need not be known exactly. */
 static const double lost = 1.02;
 
-/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another behind it. */
+/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another
+ * behind it. */
 static bool ends(Diags *d, const Candidate *x)
 {
     if (isfinite(x->cost.step))
         return true;
-    diag_error(d, x->choice.schedule->span, "transfers of schedule '%s' deadlock where the masks leave pairs out; use another partition "
-               "or another schedule", x->choice.schedule->name);
+    diag_error(d, x->choice.schedule->span,
+               "transfers of schedule '%s' deadlock where the masks leave pairs out; use another partition "
+               "or another schedule",
+               x->choice.schedule->name);
     return false;
 }
 
@@ -161,7 +167,8 @@ static bool may_layers_differ(const Searcher *s)
     return s->program->mask_count > 1 && !s->program->layout.of_mask;
 }
 
-/* Seconds that a step may take to win: what is simpler wins within the tie. Sums of the same in another order differ by less. */
+/* Seconds that a step may take to win: what is simpler wins within the tie. Sums of the same in another
+ * order differ by less. */
 double search_to_win(const Searcher *s)
 {
     return may_layers_differ(s) ? INFINITY : fastest(s) / (1 - tie) * (1 + 1e-9);
@@ -173,7 +180,8 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     const double step = isfinite(fastest(s)) ? cost_bound(a, t).step : 0;
     x->too_slow = step > search_to_win(s);
     if (x->too_slow)
-        x->why_not = arena_printf(s->arena, "does not fit, and with memory enough it takes %.3f ms or more", step * 1e3);
+        x->why_not = arena_printf(s->arena, "does not fit, and with memory enough it takes %.3f ms or more",
+                                  step * 1e3);
 }
 
 void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
@@ -250,7 +258,9 @@ static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
     else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
         t.verdict = "as fast";
     else if (search_works(x))
-        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), cost_loses_text(s->arena, &x->choice, &x->cost, &best->cost));
+        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)",
+                                 100 * (x->cost.step / best->cost.step - 1),
+                                 cost_loses_text(s->arena, &x->choice, &x->cost, &best->cost));
     return t;
 }
 
@@ -260,7 +270,8 @@ static const Candidate *fastest_of(const Searcher *s, int data)
     const Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *x = &s->all.at[i];
-        if (x->choice.data == data && (!best || !search_works(best) || (search_works(x) && x->cost.step < best->cost.step)))
+        if (x->choice.data == data &&
+            (!best || !search_works(best) || (search_works(x) && x->cost.step < best->cost.step)))
             best = x;
     }
     return best;
@@ -271,7 +282,8 @@ static void keep_tried(Searcher *s, const Candidate *best, Found *f)
 {
     Vec(Tried) kept = {0};
     for (int i = 0; i < s->all.n; i++)
-        if (s->all.at[i].choice.data == best->choice.data || &s->all.at[i] == fastest_of(s, s->all.at[i].choice.data))
+        if (s->all.at[i].choice.data == best->choice.data ||
+            &s->all.at[i] == fastest_of(s, s->all.at[i].choice.data))
             *vec_push(s->arena, &kept) = tried_of(s, &s->all.at[i], best);
     f->tried = kept.at;
     f->tried_count = kept.n;
@@ -282,24 +294,35 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
     for (int i = 0; i < s->skipped.n; i++)
-        text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n", s->skipped.at[i].data,
-                    s->skipped.at[i].least * 1e3);
+        text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n",
+                    s->skipped.at[i].data, s->skipped.at[i].least * 1e3);
     if (s->unfit)
-        text_printf(&t, "%d more not tried: even without a schedule's buffers they need more memory than there is\n", s->unfit);
+        text_printf(
+            &t, "%d more not tried: even without a schedule's buffers they need more memory than there is\n",
+            s->unfit);
     if (s->cut)
-        text_printf(&t, "%d more not tried: they lose whatever their weights, even if gathers and reductions took no time\n", s->cut);
+        text_printf(&t,
+                    "%d more not tried: they lose whatever their weights, even if gathers and reductions "
+                    "took no time\n",
+                    s->cut);
     search_remark_kernels(s->program, &t);
     const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
     if (too_fast)
         text_printf(&t, "%s\n", too_fast);
     if (!cost_is_of_program(s->program))
-        text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
+        text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is "
+                     "predicted for C on CPUs\n");
     if (d->choice.of_mask && isfinite(fastest_alike(s)))
-        text_printf(&t, "layers of different masks attend by schedules of their own: %.1f %% faster than the best layout with one for all\n",
+        text_printf(&t,
+                    "layers of different masks attend by schedules of their own: %.1f %% faster than the "
+                    "best layout with one for all\n",
                     100 * (fastest_alike(s) / fastest_here(s) - 1));
     if (d->choice.ranges)
-        text_printf(&t, "attention's transfers carry the tiles that are read further along, or were added to: %.0f %% less than whole "
-                    "chunks\n", 100 * cost_ranges_save(s->arena, d));
+        text_printf(&t,
+                    "attention's transfers carry the tiles that are read further along, or were added to: "
+                    "%.0f %% less than whole "
+                    "chunks\n",
+                    100 * cost_ranges_save(s->arena, d));
     return text_keep(s->arena, &t);
 }
 
@@ -379,7 +402,10 @@ double data_least(const Program *p, const double *pairs, int data)
     Choice each[2 * SHARDINGS];
     int n = 0;
     for (int i = 0; i < sharding_count(p); i++) {
-        each[n] = (Choice){.data = data, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p) / data, .saving = p->layout.saving};
+        each[n] = (Choice){.data = data,
+                           .tensor = p->tensor,
+                           .ranks = p->cluster.world / program_tensor(p) / data,
+                           .saving = p->layout.saving};
         n += sharding_take(p, &each[n], i);
     }
     return cost_least(p, pairs, each, n);
@@ -404,14 +430,16 @@ static bool leads(const Searcher *s, int n)
     const Candidate *x = &s->all.at[n];
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
-        if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) && y->choice.data == x->choice.data &&
-            search_same_partition(&x->choice, &y->choice) && (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
+        if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
+            y->choice.data == x->choice.data && search_same_partition(&x->choice, &y->choice) &&
+            (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
     return search_works(x) && !choice_exchanges(&x->choice);
 }
 
-/* Of models with several masks: of each partition's best, with layers that attend each as is best for their mask. */
+/* Of models with several masks: of each partition's best, with layers that attend each as is best for
+ * their mask. */
 static void try_layers(Searcher *s)
 {
     const int tried = may_layers_differ(s) ? s->all.n : 0;
@@ -453,7 +481,8 @@ static Candidate *find_best(Searcher *s)
     else if (s->single && !best && last->tried) {
         search_judge(s, s->arena, last, s->diags);
         if (s->all.n > 1)
-            diag_note(s->diags, (Span){0}, "that is the least that was tried: %s", choice_text(s->arena, &last->choice));
+            diag_note(s->diags, (Span){0}, "that is the least that was tried: %s",
+                      choice_text(s->arena, &last->choice));
         if (last->too_large)
             search_advise(s, last);
     }
@@ -479,7 +508,8 @@ static bool any_too_slow(const Searcher *s)
 
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
 {
-    Searcher s = {.arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = make_maps(a, p)};
+    Searcher s = {
+        .arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = make_maps(a, p)};
     Candidate *best = find_best(&s);
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
@@ -491,7 +521,9 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
         return (Found){.too_large = any_too_large(&s)};
     }
     search_warn(d, p, &best->choice);
-    Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
+    Found f = {.plan = best->plan,
+               .cost = best->cost,
+               .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
     for (int i = 0; i < DIMENSIONS; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);

@@ -29,33 +29,44 @@ typedef struct Found {
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
-/* USUAL: what cannot win or cannot fit is left out where there are many; for tests: WHOLE: never; CUT: always. The choice is the same.
- * other: seconds of a step that another program takes, INFINITY: there is none; what is left out then need not take less. */
+/* USUAL: what cannot win or cannot fit is left out where there are many; for tests: WHOLE: never; CUT:
+ * always. The choice is the same. other: seconds of a step that another program takes, INFINITY: there is
+ * none; what is left out then need not take less. */
 typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 
 /* ---- search/tensor.c ---- */
-/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory: in is what p was made of. The
- * plan's program then says both. */
+/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory:
+ * in is what p was made of. The plan's program then says both. */
 Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
-void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
+/* of a choice that is bad for any layout's kernels */
+void search_warn(Diags *d, const Program *p, const Choice *c);
 
 /* ---- search/layers.c ---- */
-/* Has the layers of each mask attend as it takes least, of what the layout leaves open; c stays as it is where that is one way for all.
- * NULL, or what does not work. */
+/* Has the layers of each mask attend as it takes least, of what the layout leaves open; c stays as it is
+ * where that is one way for all. NULL, or what does not work. */
 const char *layers_choose(Arena *a, const Program *p, const Partition *part, PairCounts **counts, Choice *c);
 
 /* ---- search.c ---- */
-double data_least(const Program *p, const double *pairs, int data); /* as cost_least, of all values that `weights` may have */
+/* as cost_least, of all values that `weights` may have */
+double data_least(const Program *p, const double *pairs, int data);
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* attentions 0 after errors */
 
 /* ---- search/alternatives.c: other choices than the search's, compiled ---- */
 /* cost: also of what does not fit, but not where why_not says what else does not work. */
 typedef struct Judged { Draft draft; Cost cost; bool fits; const char *why_not; } Judged;
-Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts); /* counts: of its partition; NULL: none yet */
-typedef struct Other { const char *what; /* "weights zero2" */ size_t needs; double step; bool fits; const char *why_not; } Other;
-int others_of(Arena *a, const Draft *d, Other **out); /* with one row of layout/table.c decided otherwise, in their order; how many */
+/* counts: of its partition; NULL: none yet */
+Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts);
+typedef struct Other {
+    const char *what; /* "weights zero2" */
+    size_t needs;
+    double step;
+    bool fits;
+    const char *why_not;
+} Other;
+/* with one row of layout/table.c decided otherwise, in their order; how many */
+int others_of(Arena *a, const Draft *d, Other **out);
 const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
 
 #endif

@@ -1,9 +1,10 @@
-/* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table of all that was tried; and
- * whether anything lies in the host's memory, where the layout does not say it.
+/* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table
+ * of all that was tried; and whether anything lies in the host's memory, where the layout does not say it.
  *
- * How many ranks split a layer decides what a rank's model is: its heads, key heads and columns of ffn. So each number is a program of its
- * own, which the front end makes of the same texts, and what else the layout leaves open is searched in each. Those that split a layer
- * wait for each other several times in it: they are neighbours in one node.
+ * How many ranks split a layer decides what a rank's model is: its heads, key heads and columns of ffn. So
+ * each number is a program of its own, which the front end makes of the same texts, and what else the
+ * layout leaves open is searched in each. Those that split a layer wait for each other several times in
+ * it: they are neighbours in one node.
  */
 #include "search/search.h"
 
@@ -36,7 +37,8 @@ static void add_row(Arena *a, const Found *f, const Tried *x, const int *width, 
         text_printf(out, "- %s\n", x->why_not);
     else
         text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
-                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance, (double)x->cost.memory / (1 << 30), x->verdict);
+                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
+                    (double)x->cost.memory / (1 << 30), x->verdict);
 }
 
 const char *search_table(Arena *a, const Found *f)
@@ -71,7 +73,8 @@ static void note_equal(Diags *d, const Program *p, const Choice *c)
     const int world = p->cluster.world / program_tensor(p);
     while (world % ranks)
         ranks--;
-    diag_note(d, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
+    diag_note(d, (Span){0},
+              "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
               world / ranks, ranks, plural(ranks), (long long)BURST_TILE * c->ranks);
 }
 
@@ -80,7 +83,8 @@ static void note_shared(Diags *d, const Choice *c, int rank)
     int64_t all = 0;
     for (int r = 0; r < c->ranks; r++)
         all += c->share[r];
-    diag_note(d, (Span){0}, "its share is %d of %lld; give it more, or a sequence of %lld tokens or more", c->share[rank], (long long)all,
+    diag_note(d, (Span){0}, "its share is %d of %lld; give it more, or a sequence of %lld tokens or more",
+              c->share[rank], (long long)all,
               (long long)((BURST_TILE * all + c->share[rank] - 1) / c->share[rank]));
 }
 
@@ -93,11 +97,14 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
     const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
     const int rank = least_rank(part);
     const int64_t tokens = part->of[rank].tokens;
-    const Span equal = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
+    const Span equal = l->context.given ? l->context.span
+                       : l->heads.given ? l->heads.span
+                       : l->data.given  ? l->data.span
+                                        : p->sequence_span;
     if (c->ranks > 1 && tokens < BURST_TILE) {
         diag_warn(d, WARN_FEW_TOKENS, c->share && l->shares.given ? l->shares.span : equal,
-                  "a rank has %lld token%s of a sequence, and kernels compute whole tiles of %d", (long long)tokens,
-                  plural(tokens), BURST_TILE);
+                  "a rank has %lld token%s of a sequence, and kernels compute whole tiles of %d",
+                  (long long)tokens, plural(tokens), BURST_TILE);
         if (c->share)
             note_shared(d, c, rank);
         else
@@ -108,7 +115,12 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
 
 /* ---- each number of ranks ---- */
 
-typedef struct Try { int tensor; const Program *program; /* NULL: the front end refuses it */ Found found; const char *why_not; } Try;
+typedef struct Try {
+    int tensor;
+    const Program *program; /* NULL: the front end refuses it */
+    Found found;
+    const char *why_not;
+} Try;
 
 /* Of what the front end takes, on ranks of one node. */
 static bool may_split(const Program *p, int tensor)
@@ -143,7 +155,9 @@ static Try try_split(Arena *a, const FrontEnd *in, int tensor, const Try *best)
     with.tensor = tensor;
     Try s = {.tensor = tensor, .program = front_end(a, d, &with)};
     if (s.program)
-        s.found = search_with(a, d, s.program, SEARCH_USUAL, best ? split_seconds(best) * (1 - SEARCH_TIE) * (double)s.program->train.batch : INFINITY);
+        s.found = search_with(a, d, s.program, SEARCH_USUAL,
+                              best ? split_seconds(best) * (1 - SEARCH_TIE) * (double)s.program->train.batch
+                                   : INFINITY);
     s.why_not = s.found.plan ? NULL : diags_first(d);
     return s;
 }
@@ -164,7 +178,9 @@ static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best
 {
     Tried t = *x;
     t.chosen = false;
-    t.verdict = more < SEARCH_TIE ? "as fast" : arena_printf(a, "loses by %.1f %% (%s)", 100 * more, cost_loses_text(a, &x->choice, &x->cost, best));
+    t.verdict = more < SEARCH_TIE ? "as fast"
+                                  : arena_printf(a, "loses by %.1f %% (%s)", 100 * more,
+                                                 cost_loses_text(a, &x->choice, &x->cost, best));
     return t;
 }
 
@@ -178,7 +194,8 @@ static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
             if (&s[i] == best)
                 *vec_push(a, &all) = *x;
             else if (x->chosen)
-                *vec_push(a, &all) = other_split(a, x, split_seconds(&s[i]) / split_seconds(best) - 1, &best->found.cost);
+                *vec_push(a, &all) = other_split(a, x, split_seconds(&s[i]) / split_seconds(best) - 1,
+                                                 &best->found.cost);
         }
     for (int i = 0; i < n; i++)
         if (s[i].why_not)

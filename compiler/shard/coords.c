@@ -1,7 +1,8 @@
 /* coords.c: how the ranks of a group are a product of rings, one a coordinate of the schedule.
  *
- * The sizes are the layout's (`context 4 x 8 x 2`). Where it gives none, a last coordinate `lane` is the ranks of a node, and what
- * is still open is searched: every way to write the number of ranks as a product.
+ * The sizes are the layout's (`context 4 x 8 x 2`). Where it gives none, a last coordinate `lane` is the
+ * ranks of a node, and what is still open is searched: every way to write the number of ranks as a
+ * product.
  */
 #include "shard/shard.h"
 
@@ -40,7 +41,8 @@ bool coords_wanted(const Program *p, const SchedText *t)
     const Layout *l = &p->layout;
     if (l->sizes.n)
         return t->rings == l->sizes.n;
-    const bool both = t->exchanged >= 0 && !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1 && l->context.value > 1;
+    const bool both = t->exchanged >= 0 && !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1 &&
+                      l->context.value > 1;
     return t->coords - t->lanes < 2 || both || l->schedule;
 }
 
@@ -93,7 +95,9 @@ static const char *required(Arena *a, const Choice *c)
         var[MAX_COORDS + i] = c->size[i];
     for (const Require *r = c->schedule->requires; r; r = r->next)
         if (!expr_eval(r->cond, 0, 0, var, NULL))
-            return arena_printf(a, "%s requires `%.*s`", r->span.src == c->schedule->source ? "it" : "what it uses", (int)(r->span.end - r->span.begin), r->span.src->text + r->span.begin);
+            return arena_printf(a, "%s requires `%.*s`",
+                                r->span.src == c->schedule->source ? "it" : "what it uses",
+                                (int)(r->span.end - r->span.begin), r->span.src->text + r->span.begin);
     return NULL;
 }
 
@@ -101,6 +105,9 @@ const char *coords_why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->coords)
         return required(a, c);
-    return arena_printf(a, p->layout.sizes.n || c->schedule->exchanged >= 0 ? "the layout's sizes of context do not multiply to %d rank%s"
-                                                                            : "%d rank%s do not divide into nodes of equal size", c->ranks, plural(c->ranks));
+    return arena_printf(a,
+                        p->layout.sizes.n || c->schedule->exchanged >= 0
+                            ? "the layout's sizes of context do not multiply to %d rank%s"
+                            : "%d rank%s do not divide into nodes of equal size",
+                        c->ranks, plural(c->ranks));
 }

@@ -1,12 +1,18 @@
-/* pair_counts.c: what a mask leaves of each pair of chunks of a partition, counted once for all that ask: both directions, and
- * all candidates of the search that share the partition, and have as many pieces of a chunk of keys.
+/* pair_counts.c: what a mask leaves of each pair of chunks of a partition, counted once for all that ask:
+ * both directions, and all candidates of the search that share the partition, and have as many pieces of a
+ * chunk of keys.
  */
 #include "shard/shard.h"
 
 #include <stdlib.h>
 
 /* pair: q * chunks + k + 1; 0: free */
-typedef struct Entry { int64_t pair; bool has_work, has_tiles[BURST_SIDES]; PairWork work; BurstPairTiles tiles; } Entry;
+typedef struct Entry {
+    int64_t pair;
+    bool has_work, has_tiles[BURST_SIDES];
+    PairWork work;
+    BurstPairTiles tiles;
+} Entry;
 
 struct PairCounts {
     Arena *arena;
@@ -38,8 +44,13 @@ static const PosSet *key_chunks(Arena *a, const Partition *p, int pieces)
 PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces)
 {
     PairCounts *c = NEW(a, PairCounts);
-    *c = (PairCounts){.arena = a, .map = m, .partition = p, .chunks = p->ranks * pieces,
-                      .keys = pieces > 1 ? key_chunks(a, p, pieces) : p->of, .size = FIRST_SIZE, .entry = NEW_ARRAY(a, Entry, FIRST_SIZE)};
+    *c = (PairCounts){.arena = a,
+                      .map = m,
+                      .partition = p,
+                      .chunks = p->ranks * pieces,
+                      .keys = pieces > 1 ? key_chunks(a, p, pieces) : p->of,
+                      .size = FIRST_SIZE,
+                      .entry = NEW_ARRAY(a, Entry, FIRST_SIZE)};
     mask_map_begin(m);
     return c;
 }
@@ -176,7 +187,8 @@ static PosSet joined(Piece *run, int n)
     return all;
 }
 
-/* Where the i-th chunk of each rank lies, as runs: all that lies between a piece's first and its last position counts as its. */
+/* Where the i-th chunk of each rank lies, as runs: all that lies between a piece's first and its last
+ * position counts as its. */
 static PosSet chunk_of_all(const PairCounts *c, int i)
 {
     Vec(Piece) runs = {0};

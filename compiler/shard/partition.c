@@ -1,11 +1,12 @@
 /* partition.c: which token lives on which rank of the group that shares a sequence.
  *
- * Every partition is a few affine pieces a rank, whatever the sequence: contiguous and striped one, zigzag two, blocks
- * two (the last block may be short). The same closed forms are emitted as C for the program.
+ * Every partition is a few affine pieces a rank, whatever the sequence: contiguous and striped one, zigzag
+ * two, blocks two (the last block may be short). The same closed forms are emitted as C for the program.
  *
- * Ranks of different speed have different shares: whatever is cut in equal parts is cut in proportion to them, and striped deals
- * as many tokens to each rank in turn as its share is. A block is made up to tokens that all shares divide, so that each rank has
- * its share of every block; only what is left at the end of the sequence is cut with a remainder.
+ * Ranks of different speed have different shares: whatever is cut in equal parts is cut in proportion to
+ * them, and striped deals as many tokens to each rank in turn as its share is. A block is made up to
+ * tokens that all shares divide, so that each rank has its share of every block; only what is left at the
+ * end of the sequence is cut with a remainder.
  */
 #include "shard/shard.h"
 
@@ -23,16 +24,19 @@ static int64_t shares_before(const Partition *p, int rank)
     return p->before ? p->before[rank] : rank;
 }
 
-/* The least that is no shorter and that all shares divide. Striped by shares is blocks of as many tokens as there are shares. */
+/* The least that is no shorter and that all shares divide. Striped by shares is blocks of as many tokens
+ * as there are shares. */
 static int64_t block_of(const Partition *p)
 {
     const int64_t shares = shares_before(p, p->ranks);
     return p->kind == PART_BLOCKS ? (p->block + shares - 1) / shares * shares : shares;
 }
 
-static void add_blocks(PosSet *s, Piece *pieces, int64_t block, int64_t n, int64_t first, int64_t end, int64_t shares)
+static void add_blocks(PosSet *s, Piece *pieces, int64_t block, int64_t n, int64_t first, int64_t end,
+                       int64_t shares)
 {
-    const int64_t lo = cut(block, first, shares), hi = cut(block, end, shares), rest = n % block, tail = n - rest;
+    const int64_t lo = cut(block, first, shares), hi = cut(block, end, shares), rest = n % block,
+                  tail = n - rest;
     pos_add_piece(s, pieces, (Piece){.start = lo, .run = hi - lo, .stride = block, .count = n / block});
     pos_add_run(s, pieces, tail + cut(rest, first, shares), tail + cut(rest, end, shares));
 }
@@ -47,7 +51,11 @@ static PosSet rank_set(Arena *a, const Partition *p, int rank)
         pos_add_run(&s, pieces, cut(n, first, parts), cut(n, end, parts));
         pos_add_run(&s, pieces, cut(n, parts - end, parts), cut(n, parts - first, parts));
     } else if (p->kind == PART_STRIPED && !p->before) {
-        pos_add_piece(&s, pieces, (Piece){.start = rank, .run = 1, .stride = p->ranks, .count = (n - rank + p->ranks - 1) / p->ranks});
+        pos_add_piece(&s, pieces,
+                      (Piece){.start = rank,
+                              .run = 1,
+                              .stride = p->ranks,
+                              .count = (n - rank + p->ranks - 1) / p->ranks});
     } else if (p->kind == PART_STRIPED || p->kind == PART_BLOCKS) {
         add_blocks(&s, pieces, block_of(p), n, first, end, shares);
     } else {
@@ -65,10 +73,15 @@ static const int64_t *sum_shares(Arena *a, const int *share, int ranks)
     return before;
 }
 
-const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks, const int *share)
+const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks,
+                                  const int *share)
 {
     Partition *p = NEW(a, Partition);
-    *p = (Partition){.kind = kind, .block = block > 0 ? block : 1, .ranks = ranks, .sequence = sequence, .before = sum_shares(a, share, ranks)};
+    *p = (Partition){.kind = kind,
+                     .block = block > 0 ? block : 1,
+                     .ranks = ranks,
+                     .sequence = sequence,
+                     .before = sum_shares(a, share, ranks)};
     PosSet *of = NEW_ARRAY(a, PosSet, ranks);
     for (int r = 0; r < ranks; r++) {
         of[r] = rank_set(a, p, r);
@@ -105,7 +118,8 @@ void print_partition(const Partition *p, Text *out)
         text_printf(out, "(%" PRId64 ")", block_of(p)); /* as it is dealt out, not as it was given */
     if (p->before)
         text_printf(out, "\nshares %" PRId64, shares_before(p, p->ranks));
-    text_printf(out, "\nranks %d\nsequence %" PRId64 "\nmax_tokens %" PRId64 "\n", p->ranks, p->sequence, p->max_tokens);
+    text_printf(out, "\nranks %d\nsequence %" PRId64 "\nmax_tokens %" PRId64 "\n", p->ranks, p->sequence,
+                p->max_tokens);
     for (int r = 0; r < p->ranks; r++)
         print_rank(&p->of[r], r, out);
 }
@@ -120,8 +134,8 @@ static const char cut_text[] =
 #define TOKENS "static __attribute__((unused)) int64_t plan_tokens(int chunk)\n{\n"
 #define POSITION "static __attribute__((unused)) int64_t plan_position(int chunk, int64_t i)\n{\n"
 
-/* Marks of the texts, for equal chunks and for chunks with shares. Numbers: $N tokens, $G chunks, $P parts (chunks, or all
- * shares), $B block. */
+/* Marks of the texts, for equal chunks and for chunks with shares. Numbers: $N tokens, $G chunks, $P parts
+ * (chunks, or all shares), $B block. */
 static const struct Mark { char mark; const char *equal, *shared; } marks[] = {
     {'p', "chunks", "shares"},
     {'c', "chunk", "plan_shares(chunk)"},
@@ -132,56 +146,43 @@ static const struct Mark { char mark; const char *equal, *shared; } marks[] = {
 
 typedef struct KindText { const char *comment; bool cuts; const char *code; } KindText;
 static const KindText kind_text[PART_KINDS] = {
-    [PART_CONTIGUOUS] = {
-        "chunk c holds one run of consecutive tokens", true,
-        TOKENS
-        "    const int64_t tokens = $N, $p = $P;\n"
-        "    return plan_cut(tokens, $e, $p) - plan_cut(tokens, $c, $p);\n"
-        "}\n\n"
-        POSITION
-        "    const int64_t tokens = $N, $p = $P;\n"
-        "    return plan_cut(tokens, $c, $p) + i;\n"
-        "}\n\n"},
-    [PART_ZIGZAG] = {
-        "twice as many runs as chunks; chunk c holds run c, then the run as far from the end", true,
-        TOKENS
-        "    const int64_t tokens = $N, $p = $P;\n"
-        "    const int64_t parts = 2 * $p, mirror = $m;\n"
-        "    return plan_cut(tokens, $e, parts) - plan_cut(tokens, $c, parts) +\n"
-        "           plan_cut(tokens, $n, parts) - plan_cut(tokens, mirror, parts);\n"
-        "}\n\n"
-        POSITION
-        "    const int64_t tokens = $N, $p = $P;\n"
-        "    const int64_t parts = 2 * $p;\n"
-        "    const int64_t begin = plan_cut(tokens, $c, parts), first = plan_cut(tokens, $e, parts) - begin;\n"
-        "    return i < first ? begin + i : plan_cut(tokens, $m, parts) + i - first;\n"
-        "}\n\n"},
-    [PART_STRIPED] = {
-        "tokens are dealt one by one: chunk c holds c, c + $G and so on", false,
-        TOKENS
-        "    const int64_t tokens = $N, chunks = $G;\n"
-        "    return (tokens - chunk + chunks - 1) / chunks;\n"
-        "}\n\n"
-        POSITION
-        "    const int64_t chunks = $G;\n"
-        "    return chunk + i * chunks;\n"
-        "}\n\n"},
-    [PART_BLOCKS] = {
-        "of every $B consecutive tokens chunk c holds the c-th part; the last block may be short", true,
-        TOKENS
-        "    const int64_t tokens = $N, $p = $P, block = $B;\n"
-        "    const int64_t rest = tokens % block;\n"
-        "    const int64_t run = plan_cut(block, $e, $p) - plan_cut(block, $c, $p);\n"
-        "    return tokens / block * run + plan_cut(rest, $e, $p) - plan_cut(rest, $c, $p);\n"
-        "}\n\n"
-        POSITION
-        "    const int64_t tokens = $N, $p = $P, block = $B;\n"
-        "    const int64_t blocks = tokens / block, rest = tokens % block;\n"
-        "    const int64_t begin = plan_cut(block, $c, $p), run = plan_cut(block, $e, $p) - begin;\n"
-        "    if (i < blocks * run)\n"
-        "        return i / run * block + begin + i % run;\n"
-        "    return blocks * block + plan_cut(rest, $c, $p) + i - blocks * run;\n"
-        "}\n\n"},
+    [PART_CONTIGUOUS] = {"chunk c holds one run of consecutive tokens", true,
+                         TOKENS "    const int64_t tokens = $N, $p = $P;\n"
+                                "    return plan_cut(tokens, $e, $p) - plan_cut(tokens, $c, $p);\n"
+                                "}\n\n" POSITION "    const int64_t tokens = $N, $p = $P;\n"
+                                "    return plan_cut(tokens, $c, $p) + i;\n"
+                                "}\n\n"},
+    [PART_ZIGZAG] = {"twice as many runs as chunks; chunk c holds run c, then the run as far from the end",
+                     true,
+                     TOKENS "    const int64_t tokens = $N, $p = $P;\n"
+                            "    const int64_t parts = 2 * $p, mirror = $m;\n"
+                            "    return plan_cut(tokens, $e, parts) - plan_cut(tokens, $c, parts) +\n"
+                            "           plan_cut(tokens, $n, parts) - plan_cut(tokens, mirror, parts);\n"
+                            "}\n\n" POSITION "    const int64_t tokens = $N, $p = $P;\n"
+                            "    const int64_t parts = 2 * $p;\n"
+                            "    const int64_t begin = plan_cut(tokens, $c, parts), first = plan_cut(tokens, "
+                            "$e, parts) - begin;\n"
+                            "    return i < first ? begin + i : plan_cut(tokens, $m, parts) + i - first;\n"
+                            "}\n\n"},
+    [PART_STRIPED] = {"tokens are dealt one by one: chunk c holds c, c + $G and so on", false,
+                      TOKENS "    const int64_t tokens = $N, chunks = $G;\n"
+                             "    return (tokens - chunk + chunks - 1) / chunks;\n"
+                             "}\n\n" POSITION "    const int64_t chunks = $G;\n"
+                             "    return chunk + i * chunks;\n"
+                             "}\n\n"},
+    [PART_BLOCKS] =
+        {"of every $B consecutive tokens chunk c holds the c-th part; the last block may be short", true,
+         TOKENS "    const int64_t tokens = $N, $p = $P, block = $B;\n"
+                "    const int64_t rest = tokens % block;\n"
+                "    const int64_t run = plan_cut(block, $e, $p) - plan_cut(block, $c, $p);\n"
+                "    return tokens / block * run + plan_cut(rest, $e, $p) - plan_cut(rest, $c, $p);\n"
+                "}\n\n" POSITION "    const int64_t tokens = $N, $p = $P, block = $B;\n"
+                "    const int64_t blocks = tokens / block, rest = tokens % block;\n"
+                "    const int64_t begin = plan_cut(block, $c, $p), run = plan_cut(block, $e, $p) - begin;\n"
+                "    if (i < blocks * run)\n"
+                "        return i / run * block + begin + i % run;\n"
+                "    return blocks * block + plan_cut(rest, $c, $p) + i - blocks * run;\n"
+                "}\n\n"},
 };
 
 static int64_t marked_number(const Partition *p, char mark)
@@ -213,7 +214,8 @@ static void put_filled(const Partition *p, const char *text, bool comment, Text 
             text_add_n(out, s, 1);
 }
 
-/* Chunks that follow each other with equal shares are one run: the text is as long as there are kinds of ranks. */
+/* Chunks that follow each other with equal shares are one run: the text is as long as there are kinds of
+ * ranks. */
 static void emit_shares(const Partition *p, Text *out)
 {
     Text first = {0}, share = {0};
@@ -225,13 +227,19 @@ static void emit_shares(const Partition *p, Text *out)
         text_printf(&first, "%d, ", r);
         text_printf(&share, runs++ ? ", %" PRId64 : "%" PRId64, mine);
     }
-    text_printf(out, "/* Shares of the chunks before this one; chunk first[i] and those up to the next of them have share[i] each. */\n"
-                     "static int64_t plan_shares(int chunk)\n{\n"
-                     "    static const int first[] = {%s%d}, share[] = {%s};\n", first.at, p->ranks, share.at);
-    text_printf(out, "    int64_t before = 0;\n"
-                     "    for (int i = 0; i < %d && chunk > first[i]; i++)\n"
-                     "        before += (int64_t)share[i] * ((chunk < first[i + 1] ? chunk : first[i + 1]) - first[i]);\n"
-                     "    return before;\n}\n\n", runs);
+    text_printf(out,
+                "/* Shares of the chunks before this one; chunk first[i] and those up to the next of them "
+                "have share[i] each. */\n"
+                "static int64_t plan_shares(int chunk)\n{\n"
+                "    static const int first[] = {%s%d}, share[] = {%s};\n",
+                first.at, p->ranks, share.at);
+    text_printf(
+        out,
+        "    int64_t before = 0;\n"
+        "    for (int i = 0; i < %d && chunk > first[i]; i++)\n"
+        "        before += (int64_t)share[i] * ((chunk < first[i + 1] ? chunk : first[i + 1]) - first[i]);\n"
+        "    return before;\n}\n\n",
+        runs);
     text_free(&first);
     text_free(&share);
 }
@@ -239,8 +247,8 @@ static void emit_shares(const Partition *p, Text *out)
 void partition_emit_c(const Partition *p, Text *out)
 {
     const KindText *k = &kind_text[p->kind == PART_STRIPED && p->before ? PART_BLOCKS : p->kind];
-    text_printf(out, "/* partition %s of %" PRId64 " tokens over %d chunk%s: ", partition_names[p->kind], p->sequence, p->ranks,
-                plural(p->ranks));
+    text_printf(out, "/* partition %s of %" PRId64 " tokens over %d chunk%s: ", partition_names[p->kind],
+                p->sequence, p->ranks, plural(p->ranks));
     put_filled(p, k->comment, true, out);
     text_add(out, p->before ? ", in proportion to shares. */\n" : ". */\n");
     if (k->cuts)

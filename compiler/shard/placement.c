@@ -1,10 +1,11 @@
 /* placement.c: which rank of the cluster has which chunk of which group.
  *
- * Ranks of the world are a product of axes: data, and the coordinates by which a group shares its sequence. As a rule data is outermost
- * and the last coordinate innermost, so that the ranks of a group follow each other. `placement lane, data, node` names axes from
- * the innermost on: neighbours along the first are ranks of one node. What is not named lies outside in the usual order. Ranks that
- * split a layer's weights are always neighbours, inside all of these. Chunks keep
- * their numbers; schedules, partitions and proofs know nothing of this.
+ * Ranks of the world are a product of axes: data, and the coordinates by which a group shares its
+ * sequence. As a rule data is outermost and the last coordinate innermost, so that the ranks of a group
+ * follow each other. `placement lane, data, node` names axes from the innermost on: neighbours along the
+ * first are ranks of one node. What is not named lies outside in the usual order. Ranks that split a
+ * layer's weights are always neighbours, inside all of these. Chunks keep their numbers; schedules,
+ * partitions and proofs know nothing of this.
  */
 #include "shard/shard.h"
 
@@ -56,13 +57,17 @@ int choice_rank(const Choice *c, int group, int chunk)
 
 static const char *axis_name(const Choice *c, int axis)
 {
-    return axis == DATA ? "data" : c->coords > 1 ? c->schedule->way_name[axis] : c->schedule->exchanged >= 0 ? "heads" : "context";
+    return axis == DATA                  ? "data"
+           : c->coords > 1               ? c->schedule->way_name[axis]
+           : c->schedule->exchanged >= 0 ? "heads"
+                                         : "context";
 }
 
 static bool names_axis(const Choice *c, const char *name, int axis)
 {
     const bool all = axis != DATA && strcmp(name, c->schedule->exchanged >= 0 ? "heads" : "context") == 0;
-    return all || strcmp(name, axis_name(c, axis)) == 0 || (axis != DATA && strcmp(name, c->schedule->coord_name[axis]) == 0);
+    return all || strcmp(name, axis_name(c, axis)) == 0 ||
+           (axis != DATA && strcmp(name, c->schedule->coord_name[axis]) == 0);
 }
 
 static void move_axis(Axes *from, int i, Axes *to)
@@ -132,7 +137,8 @@ const char *placement_text(Arena *a, const Choice *c)
     for (int n = 0; c->placed && n < c->coords + 1; n++) {
         int next = DATA - 1, least = 0;
         for (int i = DATA; i < c->coords; i++) {
-            const int size = i == DATA ? c->data : c->size[i], stride = i == DATA ? c->data_stride : c->place[i];
+            const int size = i == DATA ? c->data : c->size[i],
+                      stride = i == DATA ? c->data_stride : c->place[i];
             if (size > 1 && stride > last && (!least || stride < least))
                 next = i, least = stride;
         }
@@ -150,13 +156,16 @@ static const char usual_text[] =
     "/* Where ranks are: the chunks of a group follow each other. */\n"
     "static BURST_MAYBE_UNUSED int plan_chunk_of(int rank) { return rank % PLAN_GROUP; }\n"
     "static BURST_MAYBE_UNUSED int plan_group_of(int rank) { return rank / PLAN_GROUP; }\n"
-    "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return group * PLAN_GROUP + chunk; }\n\n";
+    "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return group * PLAN_GROUP + chunk; "
+    "}\n\n";
 
 static const char tensor_text[] =
-    "/* Where ranks are: those that split a layer's weights, then the chunks of a group, follow each other. */\n"
+    "/* Where ranks are: those that split a layer's weights, then the chunks of a group, follow each other. "
+    "*/\n"
     "static BURST_MAYBE_UNUSED int plan_chunk_of(int rank) { return rank / PLAN_TENSOR % PLAN_GROUP; }\n"
     "static BURST_MAYBE_UNUSED int plan_group_of(int rank) { return rank / PLAN_TENSOR / PLAN_GROUP; }\n"
-    "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return (group * PLAN_GROUP + chunk) * PLAN_TENSOR; }\n\n";
+    "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return (group * PLAN_GROUP + chunk) "
+    "* PLAN_TENSOR; }\n\n";
 
 void placement_emit_c(Arena *a, const Choice *c, Text *out)
 {
@@ -167,14 +176,19 @@ void placement_emit_c(Arena *a, const Choice *c, Text *out)
     Text chunk = {0}, rank = {0};
     for (int i = 0; i < c->coords; i++)
         if (c->size[i] > 1) {
-            text_printf(&chunk, "%srank / %d %% %d * %d", chunk.n ? " + " : "", c->place[i], c->size[i], c->stride[i]);
+            text_printf(&chunk, "%srank / %d %% %d * %d", chunk.n ? " + " : "", c->place[i], c->size[i],
+                        c->stride[i]);
             text_printf(&rank, " + chunk / %d %% %d * %d", c->stride[i], c->size[i], c->place[i]);
         }
     const int data = c->data > 1 ? c->data_stride : 1;
     text_printf(out, "/* Where ranks are: placement %s, the innermost first. */\n", placement_text(a, c));
     text_printf(out, "static BURST_MAYBE_UNUSED int plan_chunk_of(int rank) { return %s; }\n", chunk.at);
-    text_printf(out, "static BURST_MAYBE_UNUSED int plan_group_of(int rank) { return rank / %d %% PLAN_DATA; }\n", data);
-    text_printf(out, "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return group * %d%s; }\n\n", data, rank.at);
+    text_printf(out,
+                "static BURST_MAYBE_UNUSED int plan_group_of(int rank) { return rank / %d %% PLAN_DATA; }\n",
+                data);
+    text_printf(
+        out, "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return group * %d%s; }\n\n",
+        data, rank.at);
     text_free(&chunk);
     text_free(&rank);
 }

@@ -14,12 +14,14 @@ typedef struct Partition {
     const int64_t *before; /* [ranks + 1]: the shares of the ranks before each; NULL: all are equal */
     const PosSet *of; /* [ranks] */
 } Partition;
-const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks); /* equal shares */
+/* equal shares */
+const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks);
 /* share: [ranks] a rank's tokens in proportion, from 1 to MOST_SHARE; NULL: equal. */
-const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks, const int *share);
+const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks,
+                                  const int *share);
 void print_partition(const Partition *p, Text *out);
-/* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int chunk)`, closed
- * forms whose length does not depend on ranks or tokens. */
+/* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int
+ * chunk)`, closed forms whose length does not depend on ranks or tokens. */
 void partition_emit_c(const Partition *p, Text *out);
 
 /* ---- pair_counts.c: the work of pairs of chunks, counted once for all that share a partition ---- */
@@ -27,14 +29,19 @@ typedef struct PairCounts PairCounts;
 PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces); /* of a chunk of keys */
 PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks; of keys k is piece * ranks + rank */
 PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
-double pair_share_before(const PairCounts *c, int q, int64_t tokens); /* of these, those of its first so many queries */
-const double *pair_shares(PairCounts *c, int q, int parts); /* and of each of so many runs of its queries; of the last number asked for remembered */
-/* [chunks] where all ranks cut their tokens into so many (at most 64): a bit for each chunk of keys that has anything for a chunk of
- * queries at any two ranks, whatever the tables; and for the chunk itself. Remembered of the last number asked for. */
+/* of these, those of its first so many queries */
+double pair_share_before(const PairCounts *c, int q, int64_t tokens);
+/* and of each of so many runs of its queries; of the last number asked for remembered */
+const double *pair_shares(PairCounts *c, int q, int parts);
+/* [chunks] where all ranks cut their tokens into so many (at most 64): a bit for each chunk of keys that
+ * has anything for a chunk of queries at any two ranks, whatever the tables; and for the chunk itself.
+ * Remembered of the last number asked for. */
 const uint64_t *pair_chunks(PairCounts *c, int chunks);
 PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
-const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
-BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side); /* of a live pair: for which tiles of its queries or keys there is work */
+/* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
+const uint8_t *pair_live(PairCounts *c);
+/* of a live pair: for which tiles of its queries or keys there is work */
+BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side);
 bool pair_tiles_suffice(PairCounts *c, int q, int k, int side, BurstTileRanges ranges); /* for no others */
 
 /* ---- placement.c: which rank of the world has a chunk ---- */
@@ -43,12 +50,16 @@ int placement_count(const Program *p);
 bool placement_take(const Program *p, Choice *c, int n);
 const char *placement_why_not(Arena *a, const Program *p, const Choice *c);
 const char *placement_text(Arena *a, const Choice *c); /* as the layout has it; NULL: the usual order */
-void placement_emit_c(Arena *a, const Choice *c, Text *out); /* plan_chunk_of(rank), plan_group_of(rank), plan_rank_of(group, chunk) */
+/* plan_chunk_of(rank), plan_group_of(rank), plan_rank_of(group, chunk) */
+void placement_emit_c(Arena *a, const Choice *c, Text *out);
 
 /* ---- coords.c: the ranks of a group as the schedule's coordinates ---- */
-bool coords_wanted(const Program *p, const SchedText *t); /* not: its sizes are open, and nobody asks for it */
+/* not: its sizes are open, and nobody asks for it */
+bool coords_wanted(const Program *p, const SchedText *t);
 int coords_most(const Program *p);                        /* ways there are at most to choose sizes */
-bool coords_take(const Program *p, Choice *c, int n);     /* the n-th one, as the layout has it; false: there are not so many */
-const char *coords_why_not(Arena *a, const Program *p, const Choice *c); /* there is none, or not as the schedule requires */
+/* the n-th one, as the layout has it; false: there are not so many */
+bool coords_take(const Program *p, Choice *c, int n);
+/* there is none, or not as the schedule requires */
+const char *coords_why_not(Arena *a, const Program *p, const Choice *c);
 
 #endif

@@ -49,7 +49,9 @@ bool op_runs(const Op *o, int64_t sequence, int64_t sequences)
 /* Products are projections but for those of the feed-forward. */
 int op_part(const Op *o)
 {
-    return ops[o->kind].part == BURST_P_PROJECT && o->weight && strncmp(o->weight, "mlp.", 4) == 0 ? BURST_P_FFN : ops[o->kind].part;
+    return ops[o->kind].part == BURST_P_PROJECT && o->weight && strncmp(o->weight, "mlp.", 4) == 0
+               ? BURST_P_FFN
+               : ops[o->kind].part;
 }
 
 int step_value(const Step *s, const char *name)
@@ -125,7 +127,9 @@ bool op_takes_rows(const Step *s, const Op *o, int value)
 {
     const Value *v = &s->values.at[value];
     const Dim d = v->dim[v->dim[0] == DIM_HEADS]; /* [heads][tokens] */
-    return op_by_heads(o) ? v->all_heads : o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS) && !op_takes_keys(s, o, value);
+    return op_by_heads(o)
+               ? v->all_heads
+               : o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS) && !op_takes_keys(s, o, value);
 }
 
 bool op_takes_keys(const Step *s, const Op *o, int value)
@@ -135,7 +139,8 @@ bool op_takes_keys(const Step *s, const Op *o, int value)
 
 bool op_takes_whole(const Step *s, const Op *o, int value)
 {
-    return op_by_heads(o) ? !is_of_heads(&s->values.at[value]) : o->chunked && !o->keys && op_takes_keys(s, o, value);
+    return op_by_heads(o) ? !is_of_heads(&s->values.at[value])
+                          : o->chunked && !o->keys && op_takes_keys(s, o, value);
 }
 
 bool step_attends(const Step *s, int layer, int chunk, int key)
@@ -152,8 +157,11 @@ bool op_adds(const Step *s, const StepOp *o, int i)
 {
     const int value = o->op->write[i].value;
     if (o->op->keys && op_work_kind(o->op->kind) == WORK_ATTENTION)
-        return s->values.at[value].dim[1] == DIM_KEY && s->values.at[value].kind == VALUE_GRADIENT ? o->begun : o->goes_on;
-    return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
+        return s->values.at[value].dim[1] == DIM_KEY && s->values.at[value].kind == VALUE_GRADIENT
+                   ? o->begun
+                   : o->goes_on;
+    return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) &&
+                              (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
 }
 
 bool op_is_short(const Step *s, const StepOp *o)
@@ -241,8 +249,11 @@ int64_t heads_dim(const Model *m, Dim d, int kv_heads)
 
 static int64_t dim_size(const Step *s, Dim d)
 {
-    return d == DIM_TOKENS ? s->tokens : d == DIM_ALL_TOKENS ? s->all_tokens : d == DIM_CHUNK ? s->chunk : d == DIM_TAIL ? s->tail :
-           model_dim(&s->program->model, d);
+    return d == DIM_TOKENS       ? s->tokens
+           : d == DIM_ALL_TOKENS ? s->all_tokens
+           : d == DIM_CHUNK      ? s->chunk
+           : d == DIM_TAIL       ? s->tail
+                                 : model_dim(&s->program->model, d);
 }
 
 int step_units(const Step *s)
@@ -288,7 +299,9 @@ bool op_follows_weights(OpKind k)
 
 int64_t step_bytes(const Step *s, const Value *v, int unit)
 {
-    const int64_t size = v->element == EL_BYTE ? 1 : v->element == EL_ACTIVATION ? s->program->target->activation_bytes : 4;
+    const int64_t size = v->element == EL_BYTE         ? 1
+                         : v->element == EL_ACTIVATION ? s->program->target->activation_bytes
+                                                       : 4;
     const Unit *u = step_unit(s, unit);
     if (v->bytes)
         return v->bytes;
@@ -315,13 +328,18 @@ static void print_operand(const Step *s, Operand x, bool adds, Text *out)
     static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]", "[slot]"};
     text_printf(out, "%s%s", adds ? "+" : "", v->name);
     const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
-    text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : v->kind == VALUE_STATE ? "[unit - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
+    text_add(out, x.next < 0 ? (layer                    ? "[layer - 1]"
+                                : v->kind == VALUE_STATE ? "[unit - 1]"
+                                                         : "[visit - 1]")
+                  : x.next   ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]")
+                             : index[v->index]);
 }
 
 static void print_op(const Step *s, const Op *o, Text *out)
 {
     const char *comma = "";
-    text_printf(out, "  %s%s%s%-15s", o->chunked ? "  " : "", o->keys ? "  " : "", o->again ? "again " : "      ", op_name(o->kind));
+    text_printf(out, "  %s%s%s%-15s", o->chunked ? "  " : "", o->keys ? "  " : "",
+                o->again ? "again " : "      ", op_name(o->kind));
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
         text_add(out, comma);
         print_operand(s, o->read[i], false, out);
@@ -333,24 +351,32 @@ static void print_op(const Step *s, const Op *o, Text *out)
         text_add(out, comma);
         print_operand(s, o->write[i], o->adds[i], out);
     }
-    text_add(out, o->early ? ", the first two" : o->keys && o->ahead ? ", a chunk ahead from the third on" : o->ahead ? ", a chunk ahead" : "");
+    text_add(out, o->early              ? ", the first two"
+                  : o->keys && o->ahead ? ", a chunk ahead from the third on"
+                  : o->ahead            ? ", a chunk ahead"
+                                        : "");
     text_add(out, o->sums ? ", where it is begun" : "");
-    text_add(out, o->when == WHEN_FIRST ? ", first sequence\n" : o->when == WHEN_LAST ? ", last sequence\n" : "\n");
+    text_add(out, o->when == WHEN_FIRST  ? ", first sequence\n"
+                  : o->when == WHEN_LAST ? ", last sequence\n"
+                                         : "\n");
 }
 
 const char *step_value_text(Arena *a, const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
     const char *second = v->dim[1] == DIM_ONE ? "" : arena_printf(a, "[%s]", dim_text[v->dim[1]]);
-    return arena_printf(a, "%s %s[%s]%s%s", v->name, v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], second, v->saved ? ", saved" : "");
+    return arena_printf(a, "%s %s[%s]%s%s", v->name, v->all_heads ? "[chunks of heads]" : "",
+                        dim_text[v->dim[0]], second, v->saved ? ", saved" : "");
 }
 
 static void print_value(const Value *v, Text *out)
 {
     static const char *const element[] = {"activation", "fp32", "int32", "bytes"};
-    static const char *const kind[] = {"input", "activation", "gradient", "weight", "sum", "shard", "rounded", "state", "scratch"};
+    static const char *const kind[] = {"input", "activation", "gradient", "weight", "sum",
+                                       "shard", "rounded",    "state",    "scratch"};
     const bool two = v->dim[1] != DIM_ONE;
-    text_printf(out, "  %-14s %-10s %-10s %s[%s]%s%s%s", v->name, kind[v->kind], element[v->element], v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], two ? "[" : "",
+    text_printf(out, "  %-14s %-10s %-10s %s[%s]%s%s%s", v->name, kind[v->kind], element[v->element],
+                v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], two ? "[" : "",
                 two ? dim_text[v->dim[1]] : "", two ? "]" : "");
     if (v->saved && v->saved_from)
         text_printf(out, ", saved from layer %d on\n", v->saved_from);
@@ -360,8 +386,10 @@ static void print_value(const Value *v, Text *out)
 
 static void print_heading(const Step *s, const Block *b, Text *out)
 {
-    static const char *const each[] = {"", ": for each layer", ": for each layer, from the last to the first", ": for each unit"};
-    const bool some = (b->repeat == REPEAT_UP || b->repeat == REPEAT_DOWN) && b->end - b->first < s->program->model.layers;
+    static const char *const each[] = {"", ": for each layer", ": for each layer, from the last to the first",
+                                       ": for each unit"};
+    const bool some = (b->repeat == REPEAT_UP || b->repeat == REPEAT_DOWN) &&
+                      b->end - b->first < s->program->model.layers;
     text_add(out, b->name);
     if (some)
         text_printf(out, ": for layers %d to %d", b->end - 1, b->first);
@@ -372,8 +400,11 @@ static void print_loop(const Step *s, const Op *o, Text *out)
 {
     const Model *m = &s->program->model, few = program_chunk_model(s->program, true);
     if (o->by_heads)
-        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads%s\n", s->head_chunks, m->heads, m->kv_heads,
-                    s->program->short_chunks ? arena_printf(s->arena, "; of the last %d, %d and %d", s->program->short_chunks, few.heads, few.kv_heads) : "");
+        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads%s\n", s->head_chunks,
+                    m->heads, m->kv_heads,
+                    s->program->short_chunks ? arena_printf(s->arena, "; of the last %d, %d and %d",
+                                                            s->program->short_chunks, few.heads, few.kv_heads)
+                                             : "");
     else
         text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
 }

@@ -1,10 +1,11 @@
-/* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
+/* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of
+ * operations.
  *
  *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks (-> step_keys) -> step_overlap -> step_space -> step_weights -> step_optimizer
  *
- * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
- * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
- * Analysis unrolls the blocks; printing keeps them as loops.
+ * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What
+ * an operation reads and writes are values; an operation of a layer block means the value of its own layer
+ * unless it says the next one's. Analysis unrolls the blocks; printing keeps them as loops.
  */
 #ifndef STEP_H
 #define STEP_H
@@ -12,24 +13,45 @@
 #include "attention/attention.h"
 #include "burst_parts.h"
 
-/* ---- step/passes/model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
-typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
+/* ---- step/passes/model.c: the units of parameters that are gathered and reduced together (ZeRO,
+ * arXiv 1910.02054) ---- */
+/* values: of matrices drawn; of vectors, norms and biases */
+typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First;
 /* What a tensor rank has of it: all; so many of its rows, or of its columns. */
 typedef enum Split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } Split;
-typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; Split split, heads; int parts; } UnitTensor; /* of one tensor rank; heads: which side heads are; parts: of the whole tensor */
-typedef struct Unit { const char *name; int repeat, ranks; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
-/* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank; ranks: all of them. */
+/* of one tensor rank; heads: which side heads are; parts: of the whole tensor */
+typedef struct UnitTensor {
+    const char *name;
+    int64_t rows, cols, offset;
+    First first;
+    Split split, heads;
+    int parts;
+} UnitTensor;
+typedef struct Unit {
+    const char *name;
+    int repeat, ranks;
+    int64_t elements, shard;
+    int tensors;
+    const UnitTensor *tensor;
+} Unit;
+/* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank;
+ * ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;
 Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */
-const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers, int values); /* as names; layers: that stage, as Choice has it */
+/* as names; layers: that stage, as Choice has it */
+const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers,
+                       int values);
 
 /* ---- values ---- */
 #define DIMS(X) /* id, text */ \
-    X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
-    X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
-    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") X(ALL_TOKENS, "all tokens") /* of the ranks that split a layer's weights */
+    X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") \
+    X(KEY, "kv_heads * head_dim") \
+    X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") \
+    X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+    /* of the ranks that split a layer's weights */ \
+    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") X(ALL_TOKENS, "all tokens")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -37,15 +59,25 @@ typedef enum Dim {
 } Dim;
 /* ACTIVATION is as wide as the target has it. */
 typedef enum Element { EL_ACTIVATION, EL_FLOAT, EL_INT, EL_BYTE } Element;
-typedef enum Index { INDEX_NONE, INDEX_LAYER, INDEX_BOUNDARY /* layers + 1 */, INDEX_VISIT, INDEX_UNIT, INDEX_CHUNK /* of the tokens */, INDEX_SLOT /* two, which chunks of keys take in turn */ } Index;
+typedef enum Index {
+    INDEX_NONE,
+    INDEX_LAYER,
+    INDEX_BOUNDARY /* layers + 1 */,
+    INDEX_VISIT,
+    INDEX_UNIT,
+    INDEX_CHUNK /* of the tokens */,
+    INDEX_SLOT /* two, which chunks of keys take in turn */
+} Index;
 typedef enum ValueKind {
     VALUE_INPUT,      /* of the batch: written before the step's first operation */
     VALUE_ACTIVATION, /* made by forward */
     VALUE_GRADIENT,   /* of an activation */
-    VALUE_WEIGHT,     /* a gathered unit: one for each visit; or for each unit, from its first use in the step to the last */
+    /* a gathered unit: one for each visit; or for each unit, from its first use in the step to the last */
+    VALUE_WEIGHT,
     VALUE_SUM,        /* gradients of a unit before their reduction: one for each visit; or for each unit */
     VALUE_SHARD,      /* a rank's part of a unit's gradients, from their reduction to the optimizer */
-    VALUE_ROUNDED,    /* parameters rounded for products: from the optimizer on, until their last use in the next step */
+    /* parameters rounded for products: from the optimizer on, until their last use in the next step */
+    VALUE_ROUNDED,
     VALUE_STATE,      /* a rank's part of parameters and moments: there from start to end */
     VALUE_SCRATCH     /* of one operation */
 } ValueKind;
@@ -58,8 +90,10 @@ typedef struct Value {
     bool by_heads; /* on the host [heads][tokens][head_dim]: what attention reads and writes */
     bool saved;    /* ACTIVATION: kept from forward to backward, one for each index from saved_from on */
     int saved_from;
-    bool all_heads; /* of all chunks of heads, one after the other; a value as wide as heads is else of one of them */
-    bool host;     /* in the host's memory, which copies and an optimizer that is there alone read and write */
+    /* of all chunks of heads, one after the other; a value as wide as heads is else of one of them */
+    bool all_heads;
+    /* in the host's memory, which copies and an optimizer that is there alone read and write */
+    bool host;
     bool of_last;  /* host: there is one of the last layer too */
     bool every;    /* host: layers that do not save it have one too, in one place for all of them */
     bool copy;     /* of `original`: forward's operations that read it mean that */
@@ -69,7 +103,8 @@ typedef struct Value {
 } Value;
 
 /* ---- operations ---- */
-#define STEP_OPS(X) /* id, printed name, part of --trace, stream, work (cost/work.c); those of forward first, up to the loss */ \
+/* id, printed name, part of --trace, stream, work (cost/work.c); those of forward first, up to the loss */
+#define STEP_OPS(X) \
     X(EMBED, "embed", EMBED, COMPUTE, MEMORY) \
     X(NORM, "rmsnorm", NORM, COMPUTE, MEMORY) \
     X(LINEAR, "linear", PROJECT, COMPUTE, PRODUCT) \
@@ -81,20 +116,23 @@ typedef struct Value {
     X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
     X(TENSOR_GATHER, "tensor_gather", TENSOR, TENSOR, TENSOR) /* tokens of all tensor ranks */ \
-    X(TENSOR_SCATTER, "tensor_scatter", TENSOR, TENSOR, TENSOR) /* partial sums of all tensor ranks, added up; own tokens */ \
+    /* partial sums of all tensor ranks, added up; own tokens */ \
+    X(TENSOR_SCATTER, "tensor_scatter", TENSOR, TENSOR, TENSOR) \
     X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
     X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
     X(NORM_BACK, "rmsnorm_back", NORM, COMPUTE, MEMORY) \
     X(LINEAR_DW, "linear_dw", PROJECT, COMPUTE, PRODUCT) \
     X(LINEAR_DX, "linear_dx", PROJECT, COMPUTE, PRODUCT) \
-    X(BIAS_BACK, "bias_back", PROJECT, COMPUTE, MEMORY) /* of its gradient alone: what it was added to has the sum's */ \
+    /* of its gradient alone: what it was added to has the sum's */ \
+    X(BIAS_BACK, "bias_back", PROJECT, COMPUTE, MEMORY) \
     X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \
     X(SINK_BACK, "sink_back", ROPE, COMPUTE, MEMORY) \
     X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
     X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
-    X(ATTENTION_REST, "attention_rest", IDLE, COMPUTE, ATTENTION) /* of the first tokens; the rows of the others were kept */ \
+    /* of the first tokens; the rows of the others were kept */ \
+    X(ATTENTION_REST, "attention_rest", IDLE, COMPUTE, ATTENTION) \
     X(TENSOR_GATHER_BACK, "gather_back", TENSOR, TENSOR, TENSOR) /* a scatter */ \
     X(TENSOR_SCATTER_BACK, "scatter_back", TENSOR, TENSOR, TENSOR) /* a gather */ \
     X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
@@ -102,11 +140,14 @@ typedef struct Value {
     X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \
     X(REDUCE, "reduce", REDUCE, WEIGHTS, COLLECTIVE) \
     X(ALL_REDUCE, "all_reduce", REDUCE, WEIGHTS, COLLECTIVE) \
-    X(TENSOR_SUM, "tensor_sum", REDUCE, WEIGHTS, COLLECTIVE) /* of the shard's tensors that no rank has a part of */ \
+    /* of the shard's tensors that no rank has a part of */ \
+    X(TENSOR_SUM, "tensor_sum", REDUCE, WEIGHTS, COLLECTIVE) \
     X(STAGE, "stage", IDLE, COPIES, COPY) /* to the host's memory */ \
     X(FETCH, "fetch", IDLE, COPIES, COPY) /* and back */ \
-    X(DOWNLOAD, "download", IDLE, COPIES, COPY) /* a unit's gradients, after what the weights' stream was given before */ \
-    X(UPLOAD, "upload", IDLE, COPIES, COPY) /* a unit's new parameters, as products read them, or parameters and moments, to be updated */ \
+    /* a unit's gradients, after what the weights' stream was given before */ \
+    X(DOWNLOAD, "download", IDLE, COPIES, COPY) \
+    /* a unit's new parameters, as products read them, or parameters and moments, to be updated */ \
+    X(UPLOAD, "upload", IDLE, COPIES, COPY) \
     X(WRITE_BACK, "write_back", IDLE, DOWNLOADS, COPY) /* and these, when they are */ \
     X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
 typedef enum OpKind {
@@ -115,31 +156,58 @@ typedef enum OpKind {
 #undef X
     OP_KINDS
 } OpKind;
-typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE,
-               WORK_TENSOR, WORK_COPY } WorkKind;
-typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAM_COPIES, STREAM_DOWNLOADS, STREAM_TENSOR, STREAMS } Stream;
-typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit or layer before */
+typedef enum WorkKind {
+    WORK_NONE,
+    WORK_MEMORY,
+    WORK_CLEAR,
+    WORK_PRODUCT,
+    WORK_LOSS,
+    WORK_UPDATE,
+    WORK_ATTENTION,
+    WORK_COLLECTIVE,
+    WORK_TENSOR,
+    WORK_COPY
+} WorkKind;
+typedef enum Stream {
+    STREAM_COMPUTE,
+    STREAM_WEIGHTS,
+    STREAM_COPIES,
+    STREAM_DOWNLOADS,
+    STREAM_TENSOR,
+    STREAMS
+} Stream;
+/* value -1: none; next 1: of the next index, -1: of the visit or layer before */
+typedef struct Operand { int value, next; } Operand;
 enum { OP_READS = 8, OP_WRITES = 6 };
-typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When; /* in every sequence of a step, in the first, in the last */
+/* in every sequence of a step, in the first, in the last */
+typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When;
 typedef struct Op {
     OpKind kind;
     When when;
     Operand read[OP_READS], write[OP_WRITES];
     bool adds[OP_WRITES];  /* to what is there, else from nothing */
-    const char *weight;    /* tensor of the block's unit that it reads, or whose gradient it adds to; NULL: none */
-    int tensors;           /* products of one input: how many tensors, of which `weight` is the first; they follow each other in the unit */
+    /* tensor of the block's unit that it reads, or whose gradient it adds to; NULL: none */
+    const char *weight;
+    /* products of one input: how many tensors, of which `weight` is the first; they follow each other in
+     * the unit */
+    int tensors;
     bool again;            /* an operation of forward, repeated in backward */
     bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
     bool by_heads;         /* chunked: of the heads instead */
-    bool ahead;            /* chunked: of the chunk that follows; before that, of the first as the loop begins */
-    bool keys;             /* chunked: of the loop over chunks of keys inside that over chunks of queries, with those beside it */
-    bool early;            /* keys: of the first two chunks alone, ahead of that loop; in it those of later ones alone are ahead */
-    bool sums;             /* keys: of sums that chunks of queries before this one have begun; left out where none has */
+    /* chunked: of the chunk that follows; before that, of the first as the loop begins */
+    bool ahead;
+    /* chunked: of the loop over chunks of keys inside that over chunks of queries, with those beside it */
+    bool keys;
+    /* keys: of the first two chunks alone, ahead of that loop; in it those of later ones alone are ahead */
+    bool early;
+    /* keys: of sums that chunks of queries before this one have begun; left out where none has */
+    bool sums;
     int loop;              /* chunked: which one of the block; loops over tokens may follow each other */
     bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */
 } Op;
 
-typedef enum Repeat { REPEAT_ONCE, REPEAT_UP, REPEAT_DOWN, REPEAT_UNITS } Repeat; /* layers first to last, or last to first */
+/* layers first to last, or last to first */
+typedef enum Repeat { REPEAT_ONCE, REPEAT_UP, REPEAT_DOWN, REPEAT_UNITS } Repeat;
 typedef struct Block {
     const char *name;
     Repeat repeat;
@@ -147,25 +215,46 @@ typedef struct Block {
     int unit;       /* of Units */
     Vec(Op) ops;
 } Block;
-/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. DONE: where the optimizer's state lies in the host's memory. */
-enum { BLOCK_EMBED, BLOCK_FORWARD, BLOCK_HEAD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER, BLOCK_EMBED_BACK, BLOCK_OPTIMIZER, BLOCK_DONE, STEP_BLOCKS };
+/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. DONE: where
+ * the optimizer's state lies in the host's memory. */
+enum {
+    BLOCK_EMBED,
+    BLOCK_FORWARD,
+    BLOCK_HEAD,
+    BLOCK_BACKWARD,
+    BLOCK_BACKWARD_LOWER,
+    BLOCK_EMBED_BACK,
+    BLOCK_OPTIMIZER,
+    BLOCK_DONE,
+    STEP_BLOCKS
+};
 typedef struct Step {
     Arena *arena;
     const Program *program;
     int64_t tokens, all_tokens; /* of the rank that has most; of the ranks that split its weights */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
-    bool by_tokens; /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
+    /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
+    bool by_tokens;
     bool by_queries; /* and of attention, which has a chunk of queries at a time and all keys */
-    bool by_keys;   /* and a chunk of keys at a time, which wait in the host's memory: step/passes/tile_kv.c */
-    const uint64_t *pairs; /* [masks][chunks] by_keys: with which chunks of keys a chunk of queries is attended, a bit each; NULL: with all */
+    /* and a chunk of keys at a time, which wait in the host's memory: step/passes/tile_kv.c */
+    bool by_keys;
+    /* [masks][chunks] by_keys: with which chunks of keys a chunk of queries is attended, a bit each; NULL:
+     * with all */
+    const uint64_t *pairs;
     bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
     int head_chunks; /* of a layer's heads, of which the program's model has the largest; 1: none */
     int64_t loss_tile; /* tokens whose logits are there at once */
-    int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
+    /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer
+     * does */
+    int64_t tail;
     int sequences;  /* of a step, one after the other */
-    bool by_layer;  /* what no layer saves, and attention's scratch, has a place for each layer; else one for all: step_place_by_layer */
-    int staged_layers; /* of which activations are staged: the first so many; at most all but the last, which fetches by chunks alone stage */
+    /* what no layer saves, and attention's scratch, has a place for each layer; else one for all:
+     * step_place_by_layer */
+    bool by_layer;
+    /* of which activations are staged: the first so many; at most all but the last, which fetches by
+     * chunks alone stage */
+    int staged_layers;
     OptimizerPlace optimizer;
     Units units;
     Saving saving;
@@ -178,47 +267,57 @@ typedef struct Step {
 Step *step_model(Arena *a, const Program *p, const Partition *part, Units units);
 /* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
-/* Where attention goes through chunks of queries: queries have a norm of their own and are made after keys. See step/passes/tile_queries.c. */
+/* Where attention goes through chunks of queries: queries have a norm of their own and are made after
+ * keys. See step/passes/tile_queries.c. */
 void step_queries(Step *s);
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);
-/* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of what is kept of the last
- * tokens alone, values and the operation that keeps it. */
+/* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of
+ * what is kept of the last tokens alone, values and the operation that keeps it. */
 void step_save(Step *s, Saving v);
 /* Backward of a layer, each operation after what it reads and `set` lacks, made again. */
 void make_again(Step *s, const Block *from, const char *set, Block *to);
 /* Attention and its projections over chunks of the heads, as many as the program says. */
 void step_heads(Step *s);
-/* Operations that touch what a loop is of become loops, as few as can be: what lies between two of them goes before the loop where it
- * reads nothing of it. */
+/* Operations that touch what a loop is of become loops, as few as can be: what lies between two of them
+ * goes before the loop where it reads nothing of it. */
 void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads);
-/* Operations that treat tokens by themselves over so many chunks of the tokens: those that `by_tokens` says. */
+/* Operations that treat tokens by themselves over so many chunks of the tokens: those that `by_tokens`
+ * says. */
 void step_chunks(Step *s, int chunks);
-/* Attention in the loops over chunks of queries becomes a loop over chunks of keys, between their copies to and from the host's memory. */
+/* Attention in the loops over chunks of queries becomes a loop over chunks of keys, between their copies
+ * to and from the host's memory. */
 void step_keys(Step *s);
-/* Of layers that ranks split, backward in an order in which what these ranks do among them is beside products: see step/passes/overlap.c. */
+/* Of layers that ranks split, backward in an order in which what these ranks do among them is beside
+ * products: see step/passes/overlap.c. */
 void step_overlap(Step *s);
-/* The values of `set` lie in the host's memory from forward to backward, of the layers that save them; NULL: none. */
+/* The values of `set` lie in the host's memory from forward to backward, of the layers that save them;
+ * NULL: none. */
 void step_space(Step *s, const char *set);
-/* Bytes a token of a chunk of keys, for each chunk of queries that it is attended with, in all layers of a mask: fetched, fetched where queries
- * before have begun its sums, staged. */
+/* Bytes a token of a chunk of keys, for each chunk of queries that it is attended with, in all layers of a
+ * mask: fetched, fetched where queries before have begun its sums, staged. */
 typedef struct KeyCopies { int64_t fetched, begun, staged; } KeyCopies;
 KeyCopies step_key_copies(const Step *s, int mask);
 /* A token, of values of DIM_TOKENS or DIM_ALL_TOKENS: what a sequence stages, or fetches, beside these. */
 int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
-/* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
- * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
- * sequence adds to the shard from the second on. bf16: the shard's gradients are rounded to bf16 where a reduction adds to them. */
+/* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as
+ * `sharding` says; where groups of ranks have replicas of the weights, shards summed over these in the
+ * last sequence; the optimizer. A reduction of every sequence adds to the shard from the second on. bf16:
+ * the shard's gradients are rounded to bf16 where a reduction adds to them. */
 void step_weights(Step *s, Sharding sharding, bool bf16);
-/* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and moments to the device and back. */
+/* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and
+ * moments to the device and back. */
 void step_optimizer(Step *s);
-/* Which chunks of keys a choice's chunks of queries are attended with, as Step has them; NULL: with all. counts: [masks]. */
-const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part, PairCounts *const *counts);
-/* All of them, and scratch of operations; pairs: of step_pairs; attention: bytes of attention's, one for both directions; keys: of it what
- * stays from one chunk of queries to the next. */
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int64_t attention, int64_t keys);
-/* Whether two choices' steps of one program differ in nothing but the tokens of a rank and attention's scratch: of all that step_make and
- * program_chunked read. */
+/* Which chunks of keys a choice's chunks of queries are attended with, as Step has them; NULL: with all.
+ * counts: [masks]. */
+const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part,
+                           PairCounts *const *counts);
+/* All of them, and scratch of operations; pairs: of step_pairs; attention: bytes of attention's, one for
+ * both directions; keys: of it what stays from one chunk of queries to the next. */
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
+                const uint64_t *pairs, int64_t attention, int64_t keys);
+/* Whether two choices' steps of one program differ in nothing but the tokens of a rank and attention's
+ * scratch: of all that step_make and program_chunked read. */
 bool step_same(const Choice *x, const Choice *y);
 
 /* ---- values and operations by name ---- */
@@ -232,34 +331,43 @@ bool op_by_heads(const Op *o);                         /* of a loop over chunks 
 bool op_same_loop(const Op *a, const Op *b);           /* neighbours of one loop */
 bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v)); /* reads or writes such a value */
 int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of none */
-bool op_in_place(const Step *s, OpKind k);             /* whether it may write where it reads: it works element by element */
+/* whether it may write where it reads: it works element by element */
+bool op_in_place(const Step *s, OpKind k);
 bool dim_of_heads(Dim d);
 bool is_of_heads(const Value *v);
 int loop_begin(const Block *b, int at);                /* the first operation of its loop, or itself */
 int loop_end(const Block *b, int at);                  /* behind the last */
-/* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or heads of all heads. */
+/* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or
+ * heads of all heads. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
-/* Whether an operation of a loop has all of the value with every chunk: of heads, what is not as wide; of tokens, attention's keys. */
+/* Whether an operation of a loop has all of the value with every chunk: of heads, what is not as wide; of
+ * tokens, attention's keys. */
 bool op_takes_whole(const Step *s, const Op *o, int value);
 bool op_takes_keys(const Step *s, const Op *o, int value); /* the latter, whatever loop the operation is in */
 bool op_same_keys(const Op *a, const Op *b);           /* neighbours of one loop over chunks of keys */
 Op op_make(OpKind k);                                  /* without operands */
-bool step_replicates(const Step *s); /* whether other ranks have the same shards, so that gradients are summed over them too */
+/* whether other ranks have the same shards, so that gradients are summed over them too */
+bool step_replicates(const Step *s);
 const Unit *step_unit(const Step *s, int unit); /* its row of Units */
-bool step_copies_params(const Step *s); /* whether products and gathers read copies: rounded to the type of activations, or of the host's */
+/* whether products and gathers read copies: rounded to the type of activations, or of the host's */
+bool step_copies_params(const Step *s);
 const char *step_param(const Step *s);  /* the value that they read */
-bool op_follows_weights(OpKind k);      /* of a stream beside compute, begun after what the weights' stream was given before it */
+/* of a stream beside compute, begun after what the weights' stream was given before it */
+bool op_follows_weights(OpKind k);
 int64_t model_dim(const Model *m, Dim d); /* elements; 1: of a dimension that is no model's */
-int64_t heads_dim(const Model *m, Dim d, int kv_heads); /* the same; of a dimension of heads, what so many key heads and their queries have */
+/* the same; of a dimension of heads, what so many key heads and their queries have */
+int64_t heads_dim(const Model *m, Dim d, int kv_heads);
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
-/* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers backwards, embedding. */
+/* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers
+ * backwards, embedding. */
 int step_units(const Step *s);
 int unit_of_visit(const Step *s, int visit);
 int64_t step_sequences(const Step *s); /* of a step, one after the other */
 bool op_runs(const Op *o, int64_t sequence, int64_t sequences); /* in this one of so many */
 const char *op_name(OpKind k);
 Stream op_stream(OpKind k);
-/* Whether computing waits for what the operation reads before it begins: it computes, or tensor ranks go on with what computing made. */
+/* Whether computing waits for what the operation reads before it begins: it computes, or tensor ranks go
+ * on with what computing made. */
 bool op_waits(OpKind k);
 bool op_copies(OpKind k); /* between the memories */
 WorkKind op_work_kind(OpKind k);
@@ -269,15 +377,22 @@ const char *step_value_text(Arena *a, const Step *s, int value); /* "gate_up [to
 void print_step(const Step *s, Text *out); /* --emit=step */
 
 /* ---- step/unroll.c: the step unrolled ---- */
-/* visit: of a unit, counted from 0. key: of the loop over chunks of keys, which one; slot: which of a value's two it has; goes_on: chunks of
- * keys came before it; begun: chunks of queries before this one have added to the chunk's sums. */
-typedef struct StepOp { const Op *op; int block, layer, visit, unit, chunk, key, slot; bool goes_on, begun; } StepOp;
+/* visit: of a unit, counted from 0. key: of the loop over chunks of keys, which one; slot: which of a
+ * value's two it has; goes_on: chunks of keys came before it; begun: chunks of queries before this one
+ * have added to the chunk's sums. */
+typedef struct StepOp {
+    const Op *op;
+    int block, layer, visit, unit, chunk, key, slot;
+    bool goes_on, begun;
+} StepOp;
 /* Whether a layer's chunk of queries is attended with the chunk of keys. */
 bool step_attends(const Step *s, int layer, int chunk, int key);
 /* Which chunk of the value's rows the operation has: of its keys or its queries. */
 int op_row(const Step *s, const StepOp *o, int value);
-bool op_is_short(const Step *s, const StepOp *o); /* of a chunk of heads that has a key head less than others */
-/* Whether its i-th output is added to: also a sum over chunks of heads, of keys or of queries, after the first. */
+/* of a chunk of heads that has a key head less than others */
+bool op_is_short(const Step *s, const StepOp *o);
+/* Whether its i-th output is added to: also a sum over chunks of heads, of keys or of queries, after the
+ * first. */
 bool op_adds(const Step *s, const StepOp *o, int i);
 typedef struct Range { int first, last; } Range; /* operations, both included */
 /* All operations of a sequence in their order, and those of the optimizer; how many. */
@@ -285,6 +400,7 @@ int step_unroll(Arena *a, const Step *s, const StepOp **out);
 int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */
 /* The layers whose value the operation copies, or waits for the copy of; of no copy, all. */
 Range copied_layers(const Step *s, const Op *o);
-bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit that does not come, copies of a layer that is none */
+/* false: gathers for a visit that does not come, copies of a layer that is none */
+bool op_follows(const Step *s, const StepOp *o);
 
 #endif

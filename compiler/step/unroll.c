@@ -1,4 +1,5 @@
-/* step/unroll.c: the operations of a sequence in their order: blocks layer after layer, loops chunk after chunk. */
+/* step/unroll.c: the operations of a sequence in their order: blocks layer after layer, loops chunk after
+ * chunk. */
 #include "step/step.h"
 
 typedef struct Unroll { Arena *arena; const Step *step; Vec(StepOp) ops; int visit; } Unroll;
@@ -20,8 +21,8 @@ static void push_keys(Unroll *u, StepOp at, int i, int key, const Op *first, con
             *vec_push(u->arena, &u->ops) = at;
 }
 
-/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the one that follows come first, those
- * of the first two before the loop. */
+/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the
+ * one that follows come first, those of the first two before the loop. */
 static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
 {
     const Step *s = u->step;
@@ -67,7 +68,9 @@ static void unroll_block(Unroll *u, int block, int layer, int unit)
         for (end = i + 1; end < b->ops.n && op_same_loop(first, &b->ops.at[end]); end++)
             ;
         for (int c = 0, chunks = op_chunks(u->step, first); c < chunks; c++)
-            unroll_chunk(u, (StepOp){.block = block, .layer = layer, .visit = u->visit, .unit = unit, .chunk = c}, chunks, first, &b->ops.at[end]);
+            unroll_chunk(
+                u, (StepOp){.block = block, .layer = layer, .visit = u->visit, .unit = unit, .chunk = c},
+                chunks, first, &b->ops.at[end]);
     }
     u->visit++;
 }
@@ -103,7 +106,11 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     case INDEX_VISIT: return o->visit + x.next;
     case INDEX_CHUNK: return o->chunk;
     case INDEX_SLOT: return o->slot;
-    case INDEX_UNIT: return o->op->embedding ? 0 : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next : x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
+    case INDEX_UNIT:
+        return o->op->embedding              ? 0
+               : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next
+               : x.next                      ? unit_of_visit(s, o->visit + x.next)
+                                             : o->unit;
     default: return 0;
     }
 }
@@ -111,7 +118,9 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
 Range copied_layers(const Step *s, const Op *o)
 {
     const Value *host = &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];
-    return host->host ? (Range){host->every ? 0 : host->saved_from, host->of_last ? s->program->model.layers - 1 : s->staged_layers - 1} : (Range){0, s->program->model.layers};
+    return host->host ? (Range){host->every ? 0 : host->saved_from,
+                                host->of_last ? s->program->model.layers - 1 : s->staged_layers - 1}
+                      : (Range){0, s->program->model.layers};
 }
 
 /* Of the layer before the first, or one of which nothing is copied. */

@@ -1,4 +1,5 @@
-/* bench.c: `burstc bench`: attention under the masks of a model, or under one, on this machine: on a GPU where there is one. */
+/* bench.c: `burstc bench`: attention under the masks of a model, or under one, on this machine: on a GPU
+ * where there is one. */
 #include "tools/measure.h"
 
 #include <string.h>
@@ -6,7 +7,8 @@
 enum { SECONDS = 6, DIRECTIONS = 2 };
 /* Where nothing else is said. */
 typedef struct Defaults { int64_t tokens, heads, kv_heads, head_dim; } Defaults;
-static const Defaults defaults[TARGETS] = {[TARGET_C] = {4 << 10, 4, 4, 128}, [TARGET_CUDA] = {32 << 10, 32, 8, 128}};
+static const Defaults defaults[TARGETS] = {
+    [TARGET_C] = {4 << 10, 4, 4, 128}, [TARGET_CUDA] = {32 << 10, 32, 8, 128}};
 
 static bool is_model(const char *what)
 {
@@ -25,15 +27,21 @@ static bool check_mask(Diags *d, const char *mask)
     return false;
 }
 
-static const Program *program_of(Arena *a, Diags *d, const char *share, const BenchOptions *o, const Defaults *f, const char *arch)
+static const Program *program_of(Arena *a, Diags *d, const char *share, const BenchOptions *o,
+                                 const Defaults *f, const char *arch)
 {
-    const MeasureModel m = {&o->what, 1, (int)f->heads, (int)f->kv_heads, (int)f->head_dim, 1, f->tokens, arch};
+    const MeasureModel m = {&o->what,         1, (int)f->heads, (int)f->kv_heads,
+                            (int)f->head_dim, 1, f->tokens,     arch};
     if (!is_model(o->what))
         return check_mask(d, o->what) ? measure_program(a, d, share, &m) : NULL;
     const char *full = "full";
-    const MeasureModel any = {&full, 1, (int)f->heads, (int)f->kv_heads, (int)f->head_dim, 1, f->tokens, arch};
+    const MeasureModel any = {&full, 1,         (int)f->heads, (int)f->kv_heads, (int)f->head_dim,
+                              1,     f->tokens, arch};
     const Program *machine = measure_program(a, d, share, &any);
-    const FrontEnd in = {.model_path = o->what, .stock_dir = share, .target = &targets[TARGET_C], .sequence = o->tokens};
+    const FrontEnd in = {.model_path = o->what,
+                         .stock_dir = share,
+                         .target = &targets[TARGET_C],
+                         .sequence = o->tokens};
     const Program *p = machine ? front_end(a, d, &in) : NULL;
     if (!p)
         return NULL;
@@ -48,17 +56,23 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
 {
     Model *m = &p->model;
     m->heads = o->heads ? (int)o->heads : m->heads;
-    m->kv_heads = o->kv_heads ? (int)o->kv_heads : o->heads && m->heads % m->kv_heads ? m->heads : m->kv_heads;
+    m->kv_heads = o->kv_heads                          ? (int)o->kv_heads
+                  : o->heads && m->heads % m->kv_heads ? m->heads
+                                                       : m->kv_heads;
     m->head_dim = o->head_dim ? (int)o->head_dim : m->head_dim;
     if (m->heads % m->kv_heads)
         diag_error(d, (Span){0}, "heads %d is not a multiple of kv_heads %d", m->heads, m->kv_heads);
     else if (p->target->device_memory && !kernels_of(p).form)
-        diag_error(d, (Span){0}, "the kernels for GPUs have head_dims that are multiples of %d from %d to %d, and not %d",
-                   p->target->head_dim.step, p->target->head_dim.least, p->target->head_dim.most, m->head_dim);
+        diag_error(d, (Span){0},
+                   "the kernels for GPUs have head_dims that are multiples of %d from %d to %d, and not %d",
+                   p->target->head_dim.step, p->target->head_dim.least, p->target->head_dim.most,
+                   m->head_dim);
     else if (p->mask_count > MEASURE_MOST)
-        diag_error(d, (Span){0}, "the model has %d masks; bench takes %d at once", p->mask_count, MEASURE_MOST);
+        diag_error(d, (Span){0}, "the model has %d masks; bench takes %d at once", p->mask_count,
+                   MEASURE_MOST);
     else if (p->sequence > 1 << 24)
-        diag_error(d, (Span){0}, "%lld tokens are more than bench takes; --tokens 64Ki has fewer", (long long)p->sequence);
+        diag_error(d, (Span){0}, "%lld tokens are more than bench takes; --tokens 64Ki has fewer",
+                   (long long)p->sequence);
     else
         return true;
     return false;
@@ -66,11 +80,13 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
 
 /* ---- PyTorch's kernels ---- */
 enum { PEERS_MOST = 4 };
-typedef struct Peer { char name[32], why[128]; double seconds[DIRECTIONS]; } Peer; /* why: it could not run; "": it did */
+/* why: it could not run; "": it did */
+typedef struct Peer { char name[32], why[128]; double seconds[DIRECTIONS]; } Peer;
 
 static bool check_peers(Diags *d, const Program *p)
 {
-    static const char look[] = "python3 -c 'import torch; raise SystemExit(not torch.cuda.is_available())' >/dev/null 2>&1";
+    static const char look[] =
+        "python3 -c 'import torch; raise SystemExit(not torch.cuda.is_available())' >/dev/null 2>&1";
     if (!p->target->device_memory)
         diag_error(d, (Span){0}, "--peers are kernels for GPUs, and nvidia-smi lists none here");
     else if (run_command(look) != 0)
@@ -88,12 +104,15 @@ static int run_peers(Arena *a, const MeasureJob *j, int i, Peer *peer)
     int n = 0;
     char line[256];
     mask_text(j->program->masks[c->mask].expr, j->program->tables, &mask);
-    FILE *f = popen(arena_printf(a, "timeout 240 python3 %s %d %d %d %d %s 2>/dev/null", shell_word(a, arena_printf(a, "%s/bench_peers.py", j->share)),
-                                 c->tokens, c->heads, c->kv_heads, c->head_dim, shell_word(a, mask.at)), "r");
+    FILE *f = popen(arena_printf(a, "timeout 240 python3 %s %d %d %d %d %s 2>/dev/null",
+                                 shell_word(a, arena_printf(a, "%s/bench_peers.py", j->share)), c->tokens,
+                                 c->heads, c->kv_heads, c->head_dim, shell_word(a, mask.at)),
+                    "r");
     while (f && n < PEERS_MOST && fgets(line, sizeof line, f)) {
         Peer *p = &peer[n];
         *p = (Peer){0};
-        if (sscanf(line, "peer %31[A-Za-z0-9-] %lf %lf", p->name, &p->seconds[0], &p->seconds[1]) == 3 && p->seconds[0] > 0 && p->seconds[1] > 0)
+        if (sscanf(line, "peer %31[A-Za-z0-9-] %lf %lf", p->name, &p->seconds[0], &p->seconds[1]) == 3 &&
+            p->seconds[0] > 0 && p->seconds[1] > 0)
             n++;
         else if (sscanf(line, "none %31[A-Za-z0-9-]: %127[^\n]", p->name, p->why) == 2)
             n++;
@@ -101,7 +120,8 @@ static int run_peers(Arena *a, const MeasureJob *j, int i, Peer *peer)
     const int status = f ? pclose(f) : -1;
     if (status != 0 && n < PEERS_MOST) {
         peer[n] = (Peer){.name = "PyTorch"};
-        snprintf(peer[n++].why, sizeof peer->why, "%s/bench_peers.py %s", j->share, status < 0 ? "did not start" : "ended early, or took over 240 s");
+        snprintf(peer[n++].why, sizeof peer->why, "%s/bench_peers.py %s", j->share,
+                 status < 0 ? "did not start" : "ended early, or took over 240 s");
     }
     text_free(&mask);
     return n;
@@ -114,7 +134,8 @@ static void print_line(const MeasureJob *j, const Measured *m, int i, int b, Tex
     const MeasuredAttention *x = &m->attention[i];
     const double unit = j->program->target->device_memory ? 1e-12 : 1e-9;
     const double flops = (b ? 10 : 4) * x->pairs * c->head_dim * c->heads, rate = flops / x->seconds[b];
-    text_printf(out, "%-9s %10.3f %9.1f %9.1f %% %10.0f", direction[b], 1e3 * x->seconds[b], rate * unit, 100 * rate / m->product, x->tiles[b]);
+    text_printf(out, "%-9s %10.3f %9.1f %9.1f %% %10.0f", direction[b], 1e3 * x->seconds[b], rate * unit,
+                100 * rate / m->product, x->tiles[b]);
     if (x->cycles[b] > 0)
         text_printf(out, " %9.0f", x->cycles[b]);
     text_printf(out, "\n");
@@ -126,9 +147,9 @@ static void print_peer(const MeasuredAttention *x, double flops, const Peer *p, 
         text_printf(out, "none %s: %s\n", p->name, p->why);
         return;
     }
-    text_printf(out, "%s: forward %.3f ms, %.1f TFLOP/s, %.2f times as long; backward %.3f ms, %.1f, %.2f\n", p->name, 1e3 * p->seconds[0],
-                1e-12 * flops / p->seconds[0], p->seconds[0] / x->seconds[0], 1e3 * p->seconds[1], 2.5e-12 * flops / p->seconds[1],
-                p->seconds[1] / x->seconds[1]);
+    text_printf(out, "%s: forward %.3f ms, %.1f TFLOP/s, %.2f times as long; backward %.3f ms, %.1f, %.2f\n",
+                p->name, 1e3 * p->seconds[0], 1e-12 * flops / p->seconds[0], p->seconds[0] / x->seconds[0],
+                1e3 * p->seconds[1], 2.5e-12 * flops / p->seconds[1], p->seconds[1] / x->seconds[1]);
 }
 
 static void print_table(Arena *a, const MeasureJob *j, const Measured *m, const BenchOptions *o, Text *out)
@@ -136,17 +157,23 @@ static void print_table(Arena *a, const MeasureJob *j, const Measured *m, const 
     const Program *p = j->program;
     const bool device = p->target->device_memory;
     const double all = (double)p->sequence * (double)p->sequence;
-    text_printf(out, "burst-bench 1\n%s: %lld token%s, %d head%s (%d of keys) of %d; a matrix product: %.1f %s\n", m->device, (long long)p->sequence,
-                plural(p->sequence), p->model.heads, plural(p->model.heads), p->model.kv_heads, p->model.head_dim, m->product * (device ? 1e-12 : 1e-9), device ? "TFLOP/s" : "GFLOP/s, one core");
+    text_printf(out,
+                "burst-bench 1\n%s: %lld token%s, %d head%s (%d of keys) of %d; a matrix product: %.1f %s\n",
+                m->device, (long long)p->sequence, plural(p->sequence), p->model.heads,
+                plural(p->model.heads), p->model.kv_heads, p->model.head_dim,
+                m->product * (device ? 1e-12 : 1e-9), device ? "TFLOP/s" : "GFLOP/s, one core");
     for (int i = 0; i < j->cases; i++) {
-        text_printf(out, "\n%s: %.0f pairs, %.2f %%\n", is_model(o->what) ? p->masks[i].text : o->what, m->attention[i].pairs, 100 * m->attention[i].pairs / all);
-        text_printf(out, "%-9s %10s %9s %11s %10s%s\n", "", "ms", device ? "TFLOP/s" : "GFLOP/s", "of product", "tiles", device ? "  cycles a tile" : "");
+        text_printf(out, "\n%s: %.0f pairs, %.2f %%\n", is_model(o->what) ? p->masks[i].text : o->what,
+                    m->attention[i].pairs, 100 * m->attention[i].pairs / all);
+        text_printf(out, "%-9s %10s %9s %11s %10s%s\n", "", "ms", device ? "TFLOP/s" : "GFLOP/s",
+                    "of product", "tiles", device ? "  cycles a tile" : "");
         for (int b = 0; b < DIRECTIONS; b++)
             print_line(j, m, i, b, out);
         Peer peer[PEERS_MOST];
         const int n = o->peers ? run_peers(a, j, i, peer) : 0;
         for (int k = 0; k < n; k++)
-            print_peer(&m->attention[i], 4 * m->attention[i].pairs * p->model.head_dim * p->model.heads, &peer[k], out);
+            print_peer(&m->attention[i], 4 * m->attention[i].pairs * p->model.head_dim * p->model.heads,
+                       &peer[k], out);
     }
 }
 
@@ -167,7 +194,8 @@ bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *o
         return false;
     MeasureCase *at = NEW_ARRAY(a, MeasureCase, sized->mask_count);
     for (int i = 0; i < sized->mask_count; i++)
-        at[i] = (MeasureCase){i, sized->model.head_dim, (int)sized->sequence, sized->model.heads, sized->model.kv_heads};
+        at[i] = (MeasureCase){i, sized->model.head_dim, (int)sized->sequence, sized->model.heads,
+                              sized->model.kv_heads};
     const MeasureJob j = {sized, share, false, SECONDS, sized->mask_count, at};
     if (!measure_run(a, d, &j, &m))
         return false;

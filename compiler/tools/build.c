@@ -3,14 +3,16 @@
 
 #include <string.h>
 
-/* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are relative. */
+/* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are
+ * relative. */
 static const char *link_flags(Arena *a, const char *share, const Target *t)
 {
     size_t n;
     char *text = read_file(a, arena_printf(a, "%s/%s", share, t->build.link_file), &n), *save = NULL;
     const char *flags = text ? "" : arena_printf(a, " %s", t->build.link);
     for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
-        flags = arena_printf(a, "%s %s", flags, shell_word(a, *line == '.' ? arena_printf(a, "%s/%s", share, line) : line));
+        flags = arena_printf(a, "%s %s", flags,
+                             shell_word(a, *line == '.' ? arena_printf(a, "%s/%s", share, line) : line));
     return flags;
 }
 
@@ -25,10 +27,12 @@ static const char *compile_flags(Arena *a, const Target *t, const char *arch)
 }
 
 /* $CC may be several words. */
-const char *build_command(Arena *a, const char *share, const Program *p, const char *source, const char *program)
+const char *build_command(Arena *a, const char *share, const Program *p, const char *source,
+                          const char *program)
 {
     const Target *t = p->target;
     return arena_printf(a, "%s %s %s %s -o %s%s", environment(t->build.variable, t->build.compiler),
-                        compile_flags(a, t, p->cluster.groups[0].device->arch), shell_word(a, arena_printf(a, "-I%s/include", share)),
-                        shell_word(a, source), shell_word(a, program), link_flags(a, share, t));
+                        compile_flags(a, t, p->cluster.groups[0].device->arch),
+                        shell_word(a, arena_printf(a, "-I%s/include", share)), shell_word(a, source),
+                        shell_word(a, program), link_flags(a, share, t));
 }

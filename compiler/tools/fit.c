@@ -1,9 +1,11 @@
-/* fit.c: `burstc fit`: the longest sequence that fits the devices with each way to save memory, and what its step takes.
+/* fit.c: `burstc fit`: the longest sequence that fits the devices with each way to save memory, and what
+ * its step takes.
  *
- * The layout is the search's for the sequence as written, or for the longest half of it that fits. With it, a row for each
- * combination of values of the rows of layout/table.c that say so. Memory grows almost linearly with the tokens: lengths are tried
- * where a line between one that fits and one that does not meets the devices' memory, until a single step lies between them.
- * Every length that is tried goes through the front end and all passes up to the packing.
+ * The layout is the search's for the sequence as written, or for the longest half of it that fits. With
+ * it, a row for each combination of values of the rows of layout/table.c that say so. Memory grows almost
+ * linearly with the tokens: lengths are tried where a line between one that fits and one that does not
+ * meets the devices' memory, until a single step lies between them. Every length that is tried goes
+ * through the front end and all passes up to the packing.
  */
 #include "tools/tools.h"
 
@@ -12,7 +14,12 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct Row { Choice choice; int64_t tokens; /* 0: none fits */ Judged judged; const char *largest; } Row;
+typedef struct Row {
+    Choice choice;
+    int64_t tokens; /* 0: none fits */
+    Judged judged;
+    const char *largest;
+} Row;
 typedef struct Fit {
     Arena *arena;
     FrontEnd in;
@@ -132,7 +139,8 @@ static const char *largest_text(Arena *a, const Flow *f)
     Alive *alive = NEW_ARRAY(a, Alive, f->items);
     step_alive(f, alive);
     const char *times = alive[0].count > 1 ? arena_printf(a, " (%d)", alive[0].count) : "";
-    return arena_printf(a, "%s%s %s", f->step->values.at[alive[0].value].name, times, bytes_text(a, (double)alive[0].bytes, 2));
+    return arena_printf(a, "%s%s %s", f->step->values.at[alive[0].value].name, times,
+                        bytes_text(a, (double)alive[0].bytes, 2));
 }
 
 /* How many rows of layout/table.c differ; *last: the last of them. */
@@ -145,7 +153,8 @@ static int rows_apart(Arena *a, const Choice *x, const Choice *y, int *last)
     return rows;
 }
 
-/* Lengths of rows that follow each other are near. A value may decide a row before it, so that a choice comes again. */
+/* Lengths of rows that follow each other are near. A value may decide a row before it, so that a choice
+ * comes again. */
 static void add_row(Fit *f, const Choice *c)
 {
     int last;
@@ -162,7 +171,8 @@ static bool gains_nothing(const Fit *f, int row)
 {
     for (int i = 0; i < row; i++) {
         int apart;
-        if (rows_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice, &apart) == 1 && dimensions[apart].by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
+        if (rows_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice, &apart) == 1 &&
+            dimensions[apart].by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
             return true;
     }
     return false;
@@ -229,7 +239,8 @@ static void print_figures(const Fit *f, const Row *r, Text *out)
 {
     const Judged *j = &r->judged;
     const Program *p = j->draft.program;
-    const char *bytes = p ? bytes_text(f->arena, (double)(j->draft.memory.total + j->draft.memory.beside), 2) : "";
+    const char *bytes = p ? bytes_text(f->arena, (double)(j->draft.memory.total + j->draft.memory.beside), 2)
+                          : "";
     if (r->tokens && !j->why_not) {
         const double tokens = (double)r->tokens * (double)p->train.batch;
         text_printf(out, "%9s %12lld %11s %11.3f s %12.1f %6.1f %%  %s\n", length_text(f->arena, r->tokens),
@@ -238,7 +249,8 @@ static void print_figures(const Fit *f, const Row *r, Text *out)
     } else if (j->why_not || !p) {
         text_printf(out, "%9s  %s\n", "-", j->why_not ? j->why_not : "refused");
     } else {
-        text_printf(out, "%9s  %s tokens need %s: %s\n", "-", length_text(f->arena, f->step), bytes, r->largest);
+        text_printf(out, "%9s  %s tokens need %s: %s\n", "-", length_text(f->arena, f->step), bytes,
+                    r->largest);
     }
 }
 
@@ -246,8 +258,10 @@ static void print_heading(const Fit *f, Text *out)
 {
     const Program *p = f->program;
     const Device *least = cluster_least_memory(&p->cluster);
-    text_printf(out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n", p->model.name, p->cluster.name,
-                p->cluster.world, plural(p->cluster.world), bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
+    text_printf(
+        out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n",
+        p->model.name, p->cluster.name, p->cluster.world, plural(p->cluster.world),
+        bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
     if (memory_uncounted(p))
         text_printf(out, "%s\n", memory_uncounted(p));
     text_add(out, "layout {");
@@ -260,7 +274,8 @@ static void print_heading(const Fit *f, Text *out)
     for (int i = 0; i < DIMENSIONS; i++)
         if (varies(f, i))
             text_printf(out, "%-*s ", width_of(f, i), dimensions[i].name);
-    text_printf(out, "%9s %12s %11s %13s %12s %8s  %s\n", "longest", "per rank", "memory", "step", "tokens/s", "MFU", "largest at the peak");
+    text_printf(out, "%9s %12s %11s %13s %12s %8s  %s\n", "longest", "per rank", "memory", "step", "tokens/s",
+                "MFU", "largest at the peak");
 }
 
 static double highest_mfu(const Fit *f)

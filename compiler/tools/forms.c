@@ -77,9 +77,15 @@ static void form_trace(Diags *d, const Found *f, Text *out)
 }
 
 static const Form forms[] = {
-    {"mask", form_mask, draw_masks}, {"partition", form_partition, draw_partition}, {"schedule", form_schedule, draw_schedule},
-    {"step", form_step, NULL},       {"plan", form_plan, NULL},                     {"kernels", form_kernels, NULL},
-    {"cost", form_cost, draw_cost},  {"memory", form_memory, draw_memory},      {"trace", form_trace, NULL},
+    {"mask", form_mask, draw_masks},
+    {"partition", form_partition, draw_partition},
+    {"schedule", form_schedule, draw_schedule},
+    {"step", form_step, NULL},
+    {"plan", form_plan, NULL},
+    {"kernels", form_kernels, NULL},
+    {"cost", form_cost, draw_cost},
+    {"memory", form_memory, draw_memory},
+    {"trace", form_trace, NULL},
 };
 
 const Form *find_form(const char *name)

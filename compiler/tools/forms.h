@@ -5,7 +5,11 @@
 #include "tools/pictures/pictures.h"
 
 /* draw: as a picture; NULL: as text alone. */
-typedef struct Form { const char *name; void (*print)(Diags *d, const Found *f, Text *out); DrawForm *draw; } Form;
+typedef struct Form {
+    const char *name;
+    void (*print)(Diags *d, const Found *f, Text *out);
+    DrawForm *draw;
+} Form;
 const Form *find_form(const char *name); /* NULL: none */
 
 #endif

@@ -14,7 +14,8 @@ static void emit_kernels(const Program *p, Text *out)
     const Kernels k = kernels_of(p);
     if (p->train.deterministic)
         text_add(out, "#define PLAN_DETERMINISTIC 1\n");
-    text_printf(out, "#define BURST_FORM %d\n#include \"burst_gpu.h\"\n#include \"cuda_attention.cuh\"\n\n", k.form);
+    text_printf(out, "#define BURST_FORM %d\n#include \"burst_gpu.h\"\n#include \"cuda_attention.cuh\"\n\n",
+                k.form);
     for (int m = 0; m < p->mask_count; m++)
         mask_emit_cuda(p, m, out);
     text_printf(out, "#include \"%s\"\n#include \"%s\"\n\n", k.forward, k.backward);
@@ -30,17 +31,20 @@ static void emit_host_masks(const Program *p, Text *out)
 void measure_emit(const MeasureJob *j, Text *out)
 {
     const bool device = j->program->target->device_memory;
-    text_add(out, "/* Written by burstc " BURSTC_VERSION ": measures attention and what else a step does. */\n");
+    text_add(out,
+             "/* Written by burstc " BURSTC_VERSION ": measures attention and what else a step does. */\n");
     if (j->program->model.softcap > 0)
         text_printf(out, "#define PLAN_SOFTCAP ((float)%.9g)\n", j->program->model.softcap);
     if (device)
         emit_kernels(j->program, out);
     else
         emit_host_masks(j->program, out);
-    text_printf(out, "#define MEASURE_MACHINE %d\n#define MEASURE_SECONDS %g\n#define MEASURE_CASES(X)", j->machine, j->seconds);
+    text_printf(out, "#define MEASURE_MACHINE %d\n#define MEASURE_SECONDS %g\n#define MEASURE_CASES(X)",
+                j->machine, j->seconds);
     for (int i = 0; i < j->cases; i++)
-        text_printf(out, " \\\n    X(%d, %s%d, %d, %d, %d)", j->at[i].head_dim, device ? "PlanMask" : "plan_mask", j->at[i].mask,
-                    j->at[i].tokens, j->at[i].heads, j->at[i].kv_heads);
+        text_printf(out, " \\\n    X(%d, %s%d, %d, %d, %d)", j->at[i].head_dim,
+                    device ? "PlanMask" : "plan_mask", j->at[i].mask, j->at[i].tokens, j->at[i].heads,
+                    j->at[i].kv_heads);
     text_printf(out, "\n#include \"%s\"\n", device ? "burst_measure_cuda.cuh" : "burst_measure_host.h");
 }
 
@@ -48,7 +52,8 @@ void measure_emit(const MeasureJob *j, Text *out)
 
 /* A line of the output: a name and positive numbers. */
 typedef struct Figure { const char *name; size_t at; int numbers; double lo, hi; unsigned of; } Figure;
-enum { MACHINE = 1, HOST = 2, DEVICE = 4, LINKED = 8 }; /* where it is printed: of the whole machine; of processors, of GPUs, of several */
+/* where it is printed: of the whole machine; of processors, of GPUs, of several */
+enum { MACHINE = 1, HOST = 2, DEVICE = 4, LINKED = 8 };
 #define AT(member) offsetof(Measured, member)
 static const Figure figures[] = {
     {"product", AT(product), 1, 1e6, 1e18, 0},
@@ -119,7 +124,8 @@ static bool read_attention(Reader *r, int i, MeasuredAttention *out)
 
 static bool read_figures(Reader *r, const MeasureJob *j, Measured *out, bool machine)
 {
-    const unsigned here = (j->machine ? MACHINE : 0) | (j->program->target->device_memory ? DEVICE : HOST) | (out->gpus > 1 ? LINKED : 0);
+    const unsigned here = (j->machine ? MACHINE : 0) | (j->program->target->device_memory ? DEVICE : HOST) |
+                          (out->gpus > 1 ? LINKED : 0);
     for (int i = 0; i < countof(figures); i++) {
         const Figure *f = &figures[i];
         if (!(f->of & MACHINE) == machine || f->of & ~here)
@@ -139,8 +145,9 @@ const char *measure_read(Arena *a, const char *text, const MeasureJob *j, Measur
     for (int i = 0; good && i < j->cases; i++)
         good = read_attention(&r, i, &out->attention[i]);
     good = good && read_figures(&r, j, out, true) && line_of(&r, "end") && !*r.at;
-    return good ? NULL : arena_printf(a, "line %d of what the measuring program printed is not as expected: '%.*s'", r.line,
-                                      (int)strcspn(r.at, "\n") < 200 ? (int)strcspn(r.at, "\n") : 200, r.at);
+    return good ? NULL
+                : arena_printf(a, "line %d of what the measuring program printed is not as expected: '%.*s'",
+                               r.line, (int)strcspn(r.at, "\n") < 200 ? (int)strcspn(r.at, "\n") : 200, r.at);
 }
 
 /* ---- a folder of its own ---- */
@@ -184,8 +191,11 @@ static bool find_compiler(Arena *a, Diags *d, const Target *t)
         return true;
     if (t->device_memory && !getenv(t->build.variable) && access(installed, X_OK) == 0)
         return setenv(t->build.variable, installed, 1) == 0;
-    diag_error(d, (Span){0}, "no '%s' here, which compiles the program that measures this machine: install %s, or set %s to the compiler's path",
-               compiler, t->device_memory ? "the CUDA toolkit (12 or later)" : "a C compiler", t->build.variable);
+    diag_error(d, (Span){0},
+               "no '%s' here, which compiles the program that measures this machine: install %s, or set %s "
+               "to the compiler's path",
+               compiler, t->device_memory ? "the CUDA toolkit (12 or later)" : "a C compiler",
+               t->build.variable);
     return false;
 }
 
@@ -196,13 +206,15 @@ static bool find_libraries(Arena *a, Diags *d, const MeasureJob *j)
     const char *file = j->program->target->build.link_file;
     char *text = read_file(a, arena_printf(a, "%s/%s", j->share, file), &n), *save = NULL;
     if (!text)
-        diag_error(d, (Span){0}, "'%s/%s' is missing: this burstc was built without the runtime for %ss%s", j->share, file, j->program->target->device,
+        diag_error(d, (Span){0}, "'%s/%s' is missing: this burstc was built without the runtime for %ss%s",
+                   j->share, file, j->program->target->device,
                    j->program->target->device_memory ? ", which needs nvcc and NCCL where CMake runs" : "");
     for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
         const char *path = *line == '.' ? arena_printf(a, "%s/%s", j->share, line) : line;
         if (*path != '/' || access(path, R_OK) == 0)
             continue;
-        diag_error(d, (Span){0}, "the library '%s' is missing: '%s/%s' names what programs are linked with", path, j->share, file);
+        diag_error(d, (Span){0}, "the library '%s' is missing: '%s/%s' names what programs are linked with",
+                   path, j->share, file);
         return false;
     }
     return text != NULL;
@@ -210,30 +222,34 @@ static bool find_libraries(Arena *a, Diags *d, const MeasureJob *j)
 
 static bool compile_and_run(Arena *a, Diags *d, const MeasureJob *j, const char *folder, const char **printed)
 {
-    const char *source = arena_printf(a, "%s/measure%s", folder, j->program->target->suffix), *program = arena_printf(a, "%s/measure", folder);
-    const char *output = arena_printf(a, "%s/output", folder), *build = build_command(a, j->share, j->program, source, program);
+    const char *source = arena_printf(a, "%s/measure%s", folder, j->program->target->suffix),
+               *program = arena_printf(a, "%s/measure", folder);
+    const char *output = arena_printf(a, "%s/output", folder),
+               *build = build_command(a, j->share, j->program, source, program);
     Text t = {0};
     size_t n;
     measure_emit(j, &t);
     if (!write_into(d, source, &t))
         return false;
     if (run_command(build) != 0) {
-        diag_error(d, (Span){0}, "the program that measures this machine does not compile or link: %s", build);
+        diag_error(d, (Span){0}, "the program that measures this machine does not compile or link: %s",
+                   build);
         return false;
     }
     const int code = run_command(arena_printf(a, "%s >%s", shell_word(a, program), shell_word(a, output)));
     *printed = read_file(a, output, &n);
     if (code == 0 && *printed)
         return true;
-    diag_error(d, (Span){0}, "the program that measures this machine ended with %d; it is kept: %s", code, program);
+    diag_error(d, (Span){0}, "the program that measures this machine ended with %d; it is kept: %s", code,
+               program);
     return false;
 }
 
 bool measure_run(Arena *a, Diags *d, const MeasureJob *j, Measured *out)
 {
     const char *folder, *printed, *wrong;
-    if (!find_compiler(a, d, j->program->target) || !find_libraries(a, d, j) || !(folder = make_folder(a, d)) ||
-        !compile_and_run(a, d, j, folder, &printed))
+    if (!find_compiler(a, d, j->program->target) || !find_libraries(a, d, j) ||
+        !(folder = make_folder(a, d)) || !compile_and_run(a, d, j, folder, &printed))
         return false;
     wrong = measure_read(a, printed, j, out);
     if (wrong)
@@ -249,8 +265,10 @@ static void print_model(const MeasureModel *m, Text *out)
 {
     for (int i = 0; i < m->n; i++)
         text_printf(out, "mask measured%d = %s;\n", i, m->masks[i]);
-    text_printf(out, "model measured { layers %d; hidden 64; heads %d; kv_heads %d; head_dim %d; ffn swiglu 64; vocab 64; }\n", m->n, m->heads,
-                m->kv_heads, m->head_dim);
+    text_printf(out,
+                "model measured { layers %d; hidden 64; heads %d; kv_heads %d; head_dim %d; ffn swiglu 64; "
+                "vocab 64; }\n",
+                m->n, m->heads, m->kv_heads, m->head_dim);
     text_add(out, "attention { default measured0;");
     for (int i = 1; i < m->n; i++)
         text_printf(out, " layers %d: measured%d;", i, i);
@@ -263,15 +281,20 @@ const Program *measure_program(Arena *a, Diags *d, const char *share, const Meas
     Text topo = {0}, model = {0};
     if (!folder)
         return NULL;
-    const FrontEnd in = {.topo_path = arena_printf(a, "%s/machine.topo", folder), .model_path = arena_printf(a, "%s/masks.burst", folder),
+    const FrontEnd in = {.topo_path = arena_printf(a, "%s/machine.topo", folder),
+                         .model_path = arena_printf(a, "%s/masks.burst", folder),
                          .stock_dir = share};
     if (strcmp(m->arch, targets[TARGET_C].device) == 0)
         text_add(&topo, "cluster machine { nodes 1 { cpus 1 of cpu; } }\n");
     else
-        text_printf(&topo, "device machine { arch %s; memory 1 GB; matmul bf16 1 TFLOP/s; }\ncluster machine { nodes 1 { gpus %d of machine; } }\n",
+        text_printf(&topo,
+                    "device machine { arch %s; memory 1 GB; matmul bf16 1 TFLOP/s; }\ncluster machine { "
+                    "nodes 1 { gpus %d of machine; } }\n",
                     m->arch, m->gpus);
     print_model(m, &model);
-    const Program *p = write_into(d, in.topo_path, &topo) && write_into(d, in.model_path, &model) ? front_end(a, d, &in) : NULL;
+    const Program *p = write_into(d, in.topo_path, &topo) && write_into(d, in.model_path, &model)
+                           ? front_end(a, d, &in)
+                           : NULL;
     remove_folder(a, folder);
     return p;
 }
@@ -288,7 +311,10 @@ int measure_gpus(Arena *a, Diags *d, const char **arch)
         if (sscanf(line, "%d.%d", &x, &y) != 2)
             continue;
         if (gpus++ && (x != major || y != minor)) {
-            diag_error(d, (Span){0}, "GPUs of compute capability %d.%d and %d.%d are in this machine; only one kind is measured", major, minor, x, y);
+            diag_error(
+                d, (Span){0},
+                "GPUs of compute capability %d.%d and %d.%d are in this machine; only one kind is measured",
+                major, minor, x, y);
             pclose(f);
             return -1;
         }
@@ -297,7 +323,9 @@ int measure_gpus(Arena *a, Diags *d, const char **arch)
     if (!f || pclose(f) != 0)
         return 0;
     if (gpus && (major < 8 || major > 99 || minor < 0 || minor > 9)) {
-        diag_error(d, (Span){0}, "the GPUs here have compute capability %d.%d; programs need 8.0 (sm_80) or later", major, minor);
+        diag_error(d, (Span){0},
+                   "the GPUs here have compute capability %d.%d; programs need 8.0 (sm_80) or later", major,
+                   minor);
         return -1;
     }
     *arch = arena_printf(a, "sm_%d%d%s", major, minor, major == 9 && minor == 0 ? "a" : "");

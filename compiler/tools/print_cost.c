@@ -53,10 +53,14 @@ static void print_block(const char *what, double times, double seconds, Text *ou
 static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost *c, Text *out)
 {
     const int masks = d->program->mask_count;
-    text_printf(out, "  %-34s %6s %12s %12s %12s\n", "milliseconds, each", "times", "takes", "compute", "exposed");
+    text_printf(out, "  %-34s %6s %12s %12s %12s\n", "milliseconds, each", "times", "takes", "compute",
+                "exposed");
     for (int k = 0; k < p->kinds; k++)
         if (p->kind[k].layers)
-            print_kind(a, p, k < masks ? d->program->masks[k].text : arena_printf(a, "short chunks, %s", d->program->masks[k - masks].text), &p->kind[k], out);
+            print_kind(a, p,
+                       k < masks ? d->program->masks[k].text
+                                 : arena_printf(a, "short chunks, %s", d->program->masks[k - masks].text),
+                       &p->kind[k], out);
     for (int b = 0; b < STEP_BLOCKS; b++) {
         const BlockTime *t = &p->block[b];
         print_block(arena_printf(a, "rest of %s", p->block_name[b]), t->times, t->seconds, out);
@@ -68,7 +72,9 @@ static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost
     if (d->memory.staged)
         print_row("copies that nothing hides", 1, p->copies, 0, out);
     print_row("step", 1, p->step, c->compute, out);
-    text_printf(out, "beside computing: attention's transfers %.3f ms, gathers of weights %.3f ms, reductions of gradients %.3f ms\n",
+    text_printf(out,
+                "beside computing: attention's transfers %.3f ms, gathers of weights %.3f ms, reductions of "
+                "gradients %.3f ms\n",
                 ms(p->rows[BURST_ROW_PASS]), ms(p->rows[BURST_ROW_GATHER]), ms(p->rows[BURST_ROW_REDUCE]));
 }
 
@@ -113,8 +119,8 @@ static void print_stream(const Schedule *s, const AttentionTime *t, int rank, in
 
 static void print_timeline(const Schedule *s, const StepParts *p, const AttentionTime *t, Text *out)
 {
-    text_printf(out, "timeline %s, first layer: %.3f ms, a column is %.4f ms\n", s->backward ? "backward" : "forward",
-                ms(t->seconds), ms(t->seconds) / TIMELINE_COLUMNS);
+    text_printf(out, "timeline %s, first layer: %.3f ms, a column is %.4f ms\n",
+                s->backward ? "backward" : "forward", ms(t->seconds), ms(t->seconds) / TIMELINE_COLUMNS);
     for (int r = 0; r < p->ranks && r < TIMELINE_RANKS; r++)
         for (int channel = -1; channel < s->channels; channel++)
             print_stream(s, t, r, channel, out);
@@ -126,9 +132,10 @@ static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
 {
     const Cluster *cluster = &p->cluster;
     const char *too_fast = cost_mfu_text(a, cost_mfu(p, c));
-    text_printf(out, "step %.3f ms: compute %.3f ms, exposed %.3f ms; most waited for: %s\n", ms(c->step), ms(c->compute),
-                ms(c->exposed), cost_waits_text(c));
-    text_printf(out, "sent by a rank: %s inside nodes, %s between nodes", size_text(a, c->bytes_link), size_text(a, c->bytes_nic));
+    text_printf(out, "step %.3f ms: compute %.3f ms, exposed %.3f ms; most waited for: %s\n", ms(c->step),
+                ms(c->compute), ms(c->exposed), cost_waits_text(c));
+    text_printf(out, "sent by a rank: %s inside nodes, %s between nodes", size_text(a, c->bytes_link),
+                size_text(a, c->bytes_nic));
     for (int l = 0; l < cluster->levels; l++)
         text_printf(out, ", %s out of a %s", size_text(a, c->bytes_uplink[l]), cluster->level[l].name);
     text_add(out, "\n");

@@ -1,5 +1,5 @@
-/* tools/print_kernels.c: --emit=kernels: the forms of the attention kernels, which of them the program has and why, and the rates that
- * the simulation takes for its masks. */
+/* tools/print_kernels.c: --emit=kernels: the forms of the attention kernels, which of them the program has
+ * and why, and the rates that the simulation takes for its masks. */
 #include "tools/tools.h"
 
 #include <inttypes.h>
@@ -9,9 +9,9 @@ static void print_tiles(const KernelForm *f, const char *state, Text *out)
     const BurstTileSizes *t = &f->tile;
     text_printf(out, "%-8s %-8s", f->arch, state);
     if (t->forward_rows)
-        text_printf(out, " %3d x %-3d (%d, %d)  %3d x %-3d (%d)", t->forward_q, t->forward_k[BURST_KEYS_USUAL],
-                    t->forward_k[BURST_KEYS_LONG], t->forward_k[BURST_KEYS_BLOCKS], t->backward_q, t->backward_k,
-                    t->backward_stages);
+        text_printf(out, " %3d x %-3d (%d, %d)  %3d x %-3d (%d)", t->forward_q,
+                    t->forward_k[BURST_KEYS_USUAL], t->forward_k[BURST_KEYS_LONG],
+                    t->forward_k[BURST_KEYS_BLOCKS], t->backward_q, t->backward_k, t->backward_stages);
     if (f->unfit)
         text_printf(out, "%s kernels for %s %s", t->forward_rows ? " " : "", f->arch, f->unfit);
     text_add(out, "\n");
@@ -21,7 +21,9 @@ static void print_forms(const Program *p, Text *out)
 {
     KernelForm form[KERNEL_FORMS];
     const int n = kernels_forms(p, form), chosen = kernels_of(p).form;
-    text_printf(out, "forms, tiles of queries x keys: forward (keys where rows have %d or more, and where hashes draw blocks of %d), backward (stages of queries)\n",
+    text_printf(out,
+                "forms, tiles of queries x keys: forward (keys where rows have %d or more, and where hashes "
+                "draw blocks of %d), backward (stages of queries)\n",
                 BURST_LONG_KEYS, BURST_90_PART);
     for (int i = 0; i < n; i++)
         print_tiles(&form[i], form[i].unfit ? "refused" : form[i].form == chosen ? "chosen" : "fits", out);
@@ -32,18 +34,21 @@ static double unmasked_rate(const Program *p, const Device *d, bool backward, Pa
 {
     const AttentionWork x = attention_work(p, backward, w, p->sequence, p->sequence);
     const double share = x.pairs > 0 ? (double)w.pairs / x.pairs : 0;
-    return attention_rate(d, backward, p->model.head_dim, x) * share * p->model.head_dim / attention_columns(p, d, backward) / 1e12;
+    return attention_rate(d, backward, p->model.head_dim, x) * share * p->model.head_dim /
+           attention_columns(p, d, backward) / 1e12;
 }
 
 static void print_rates(const Draft *t, const Device *d, Text *out)
 {
     const Program *p = t->program;
-    text_printf(out, "%s, TFLOP/s over unmasked pairs of a sequence of %" PRId64 ":\n  %-34s %14s %10s %10s\n", d->name, p->sequence, "mask",
-                "keys a query", "forward", "backward");
+    text_printf(out,
+                "%s, TFLOP/s over unmasked pairs of a sequence of %" PRId64 ":\n  %-34s %14s %10s %10s\n",
+                d->name, p->sequence, "mask", "keys a query", "forward", "backward");
     for (int m = 0; m < p->mask_count; m++) {
         const PairWork w = pair_whole(t->counts[m]);
-        text_printf(out, "  %-34.34s %14.0f %10.4g %10.4g\n", p->masks[m].text, (double)w.pairs / (double)p->sequence,
-                    unmasked_rate(p, d, false, w), unmasked_rate(p, d, true, w));
+        text_printf(out, "  %-34.34s %14.0f %10.4g %10.4g\n", p->masks[m].text,
+                    (double)w.pairs / (double)p->sequence, unmasked_rate(p, d, false, w),
+                    unmasked_rate(p, d, true, w));
     }
 }
 
@@ -59,7 +64,8 @@ void print_kernels(const Draft *d, Text *out)
 {
     const Program *p = d->program;
     const Model *m = &p->model;
-    text_printf(out, "burst-kernels 1\nattention of %d head%s (%d of keys), head_dim %d\n", m->heads, plural(m->heads), m->kv_heads, m->head_dim);
+    text_printf(out, "burst-kernels 1\nattention of %d head%s (%d of keys), head_dim %d\n", m->heads,
+                plural(m->heads), m->kv_heads, m->head_dim);
     if (p->target->device_memory)
         print_forms(p, out);
     else

@@ -1,5 +1,5 @@
-/* tools/print_memory.c: --emit=memory: each space of a rank, its live bytes over the step, what is alive where they are most, and what
- * other choices would take.
+/* tools/print_memory.c: --emit=memory: each space of a rank, its live bytes over the step, what is alive
+ * where they are most, and what other choices would take.
  */
 #include "tools/tools.h"
 
@@ -39,24 +39,35 @@ static void print_size(Arena *a, double bytes, const char *what, Text *out)
 static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
 {
     size_t rest = s->total;
-    text_printf(out, "%s: a rank needs %s, a %s has %s\n", s->name, size(a, (double)(s->total + s->beside)), s->of, size(a, s->capacity));
+    text_printf(out, "%s: a rank needs %s, a %s has %s\n", s->name, size(a, (double)(s->total + s->beside)),
+                s->of, size(a, s->capacity));
     if (s->flow)
-        print_size(a, (double)s->flow->packed, arena_printf(a, "arena of the step's values; live bytes peak at %s", size(a, (double)s->flow->live_peak)), out);
+        print_size(a, (double)s->flow->packed,
+                   arena_printf(a, "arena of the step's values; live bytes peak at %s",
+                                size(a, (double)s->flow->live_peak)),
+                   out);
     rest -= s->flow ? (size_t)s->flow->packed : 0;
     const bool optimizer = m->flow->step->optimizer;
     if (s->staged)
-        print_size(a, (double)s->staged, arena_printf(a, "arena of what %s; live bytes peak at %s", optimizer ? "is offloaded" : "layers stage",
-                                                      size(a, (double)(m->flow->host_peak - (s->rows ? m->flow->host_state : 0)))), out);
+        print_size(a, (double)s->staged,
+                   arena_printf(a, "arena of what %s; live bytes peak at %s",
+                                optimizer ? "is offloaded" : "layers stage",
+                                size(a, (double)(m->flow->host_peak - (s->rows ? m->flow->host_state : 0)))),
+                   out);
     rest -= s->staged;
     if (s->beside)
         print_size(a, (double)s->beside, "CUDA's context, NCCL, workspace", out);
     for (int i = 0; i < m->n && s->rows; i++)
         if (m->at[i].at < 0 && m->at[i].device == s->device) {
-            print_size(a, (double)m->at[i].bytes, arena_printf(a, "%s %s", m->at[i].name, m->at[i].shape), out);
+            print_size(a, (double)m->at[i].bytes, arena_printf(a, "%s %s", m->at[i].name, m->at[i].shape),
+                       out);
             rest -= m->at[i].bytes;
         }
     if (rest)
-        print_size(a, (double)rest, optimizer ? "parameters and moments" : "parameters, moments and gradients on their way to files", out);
+        print_size(a, (double)rest,
+                   optimizer ? "parameters and moments"
+                             : "parameters, moments and gradients on their way to files",
+                   out);
 }
 
 /* ---- over the step ---- */
@@ -65,7 +76,8 @@ static void print_uses(Arena *a, const Flow *f, const int64_t *uses, const Secti
 {
     text_printf(out, "  %-28s %*s", section_text(a, f, s), COLUMN, size(a, (double)uses_sum(uses, s->at)));
     for (int u = 0; u < USES; u++)
-        text_printf(out, " %*s", COLUMN, uses[s->at * USES + u] ? size(a, (double)uses[s->at * USES + u]) : "-");
+        text_printf(out, " %*s", COLUMN,
+                    uses[s->at * USES + u] ? size(a, (double)uses[s->at * USES + u]) : "-");
     text_add(out, "\n");
 }
 
@@ -90,8 +102,8 @@ static void print_peak(Arena *a, const Flow *f, Text *out)
     for (int i = 0; i < n; i++) {
         const Value *v = &f->step->values.at[alive[i].value];
         const char *each = alive[i].count > 1 ? arena_printf(a, " (%d)", alive[i].count) : "";
-        text_printf(out, "  %*s  %s%s: %s\n", COLUMN, size(a, (double)alive[i].bytes), step_value_text(a, f->step, alive[i].value),
-                    each, use_text[value_use(v)].what);
+        text_printf(out, "  %*s  %s%s: %s\n", COLUMN, size(a, (double)alive[i].bytes),
+                    step_value_text(a, f->step, alive[i].value), each, use_text[value_use(v)].what);
     }
 }
 
@@ -106,8 +118,8 @@ static void print_other(Arena *a, const Other *o, double now, double step, Text 
     }
     const double more = (double)o->needs - now, longer = 100 * (o->step / step - 1);
     const char *change = arena_printf(a, "%c%s", more < 0 ? '-' : '+', size(a, fabs(more)));
-    text_printf(out, "%*s %*s %12.3f ms %+7.1f %%%s\n", COLUMN, size(a, (double)o->needs), COLUMN + 1, change, o->step * 1e3,
-                fabs(longer) < 0.05 ? 0 : longer, o->fits ? "" : ", does not fit");
+    text_printf(out, "%*s %*s %12.3f ms %+7.1f %%%s\n", COLUMN, size(a, (double)o->needs), COLUMN + 1, change,
+                o->step * 1e3, fabs(longer) < 0.05 ? 0 : longer, o->fits ? "" : ", does not fit");
 }
 
 static void print_others(Arena *a, const Draft *d, const Cost *c, Text *out)
@@ -115,7 +127,8 @@ static void print_others(Arena *a, const Draft *d, const Cost *c, Text *out)
     Other *other;
     const int n = others_of(a, d, &other);
     text_printf(out, "with one choice made otherwise%17s%28s\n", "needs", "predicted step");
-    text_printf(out, "  %-34s %*s %*s %12.3f ms\n", "as it is", COLUMN, size(a, (double)c->memory), COLUMN + 1, "", c->step * 1e3);
+    text_printf(out, "  %-34s %*s %*s %12.3f ms\n", "as it is", COLUMN, size(a, (double)c->memory),
+                COLUMN + 1, "", c->step * 1e3);
     for (int i = 0; i < n; i++)
         print_other(a, &other[i], (double)c->memory, c->step, out);
 }

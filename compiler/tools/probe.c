@@ -1,8 +1,8 @@
 /* probe.c: `burstc probe`: this machine's processors as a cluster of cpu devices; its GPUs: probe_gpu.c.
  *
- * A program measures what one core reaches (measure.h, templates/burst_measure_host.h); attention's rates: probe_attention.c.
- * Links are what one rank copies from another's memory. All nodes of the cluster are this machine, so they divide its cores and
- * its memory.
+ * A program measures what one core reaches (measure.h, templates/burst_measure_host.h); attention's rates:
+ * probe_attention.c. Links are what one rank copies from another's memory. All nodes of the cluster are
+ * this machine, so they divide its cores and its memory.
  */
 #include "tools/measure.h"
 
@@ -20,8 +20,14 @@ static const ProbeCase cases[] = {
     {"causal", 64, ATTENTION_HEAD_DIM},
     {"causal", 32, ATTENTION_HEAD_DIM},
 };
-const ProbeCases probe_cpu_cases = {.n = countof(cases), .at = cases, .tokens = 1 << 10, .heads = 2, .kv_heads = 1, .seconds = 2,
-                                    .unit_name = "GFLOP/s", .unit = 1e9};
+const ProbeCases probe_cpu_cases = {.n = countof(cases),
+                                    .at = cases,
+                                    .tokens = 1 << 10,
+                                    .heads = 2,
+                                    .kv_heads = 1,
+                                    .seconds = 2,
+                                    .unit_name = "GFLOP/s",
+                                    .unit = 1e9};
 
 static int usable_cores(void)
 {
@@ -36,9 +42,11 @@ static void print_cluster(Text *out, int nodes, int devices, int cards, double l
     if (nodes > 1)
         text_printf(out, " nics %d of loop;", cards);
     text_add(out, " }\n");
-    text_printf(out, "  link memory { bandwidth %.1f GB/s; latency %g us; }\n}\n", link / 1e9, link_latency_us);
+    text_printf(out, "  link memory { bandwidth %.1f GB/s; latency %g us; }\n}\n", link / 1e9,
+                link_latency_us);
     if (nodes > 1)
-        text_printf(out, "nic loop { bandwidth %.1f Gb/s; latency %g us; } # the nodes are all on this machine\n",
+        text_printf(out,
+                    "nic loop { bandwidth %.1f Gb/s; latency %g us; } # the nodes are all on this machine\n",
                     link * 8 / 1e9, link_latency_us);
 }
 
@@ -47,22 +55,31 @@ bool probe_uncertain(const Measured *m)
     return m->spread > most_spread;
 }
 
-static const char uncertain[] = "the figures are uncertain: half of the repetitions of something took more than a fifth longer than the best, which counts; "
+static const char uncertain[] = "the figures are uncertain: half of the repetitions of something took more "
+                                "than a fifth longer than the best, which counts; "
                                 "run probe again on an idle machine";
 
-void probe_cpu_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, int devices, Text *out)
+void probe_cpu_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, int devices,
+                     Text *out)
 {
     const double mib = 1 << 20, copied = m->copy / 2;
     const int cores = h->cores / h->nodes > 0 ? h->cores / h->nodes : 1;
-    text_printf(out, "# Written by `burstc probe`: %s, %d core%s, one device a rank. Rates are the best of one core.\n", m->device, h->cores, plural(h->cores));
+    text_printf(
+        out,
+        "# Written by `burstc probe`: %s, %d core%s, one device a rank. Rates are the best of one core.\n",
+        m->device, h->cores, plural(h->cores));
     if (probe_uncertain(m))
         text_printf(out, "# %s\n", uncertain);
     probe_print_cases(&probe_cpu_cases, m, out);
     print_cluster(out, h->nodes, devices, devices < cores ? devices : cores, copied);
-    text_printf(out, "device core {\n  arch cpu; memory %.0f MiB; hbm %.1f GB/s; passes %.1f GB/s; norms %.1f GB/s;\n  matmul fp32 %.1f GFLOP/s;\n",
-                h->memory / mib / (h->nodes * devices), m->copy / 1e9, m->passes / 1e9, m->norms / 1e9, m->product / 1e9);
+    text_printf(out,
+                "device core {\n  arch cpu; memory %.0f MiB; hbm %.1f GB/s; passes %.1f GB/s; norms %.1f "
+                "GB/s;\n  matmul fp32 %.1f GFLOP/s;\n",
+                h->memory / mib / (h->nodes * devices), m->copy / 1e9, m->passes / 1e9, m->norms / 1e9,
+                m->product / 1e9);
     probe_print_rates(a, p, &probe_cpu_cases, m, out);
-    text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", h->memory / mib / h->nodes, copied / 1e9, cores);
+    text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", h->memory / mib / h->nodes,
+                copied / 1e9, cores);
 }
 
 static bool probe_cpus(Arena *a, Diags *d, const char *share, const ProbedHost *h, int devices, Text *out)
@@ -89,7 +106,8 @@ bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o,
     if (gpus > 0)
         return probe_gpus(a, d, share, gpus, arch, h, out);
     if (o->kind == PROBE_GPUS)
-        diag_error(d, (Span){0}, "nvidia-smi lists no GPU here; `burstc probe cpus` describes the processors");
+        diag_error(d, (Span){0},
+                   "nvidia-smi lists no GPU here; `burstc probe cpus` describes the processors");
     else if (h.memory <= 0 || h.cores <= 0)
         diag_error(d, (Span){0}, "this machine does not say how much memory and how many processors it has");
     else

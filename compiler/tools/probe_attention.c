@@ -1,7 +1,7 @@
 /* probe_attention.c: attention's rates of a device, of what a program measured (measure.h).
  *
- * burstc makes rates of it that the simulation turns back into the measured times: they are changed until it does, each by the case
- * that has most to say about it.
+ * burstc makes rates of it that the simulation turns back into the measured times: they are changed until
+ * it does, each by the case that has most to say about it.
  */
 #include "tools/measure.h"
 
@@ -39,14 +39,17 @@ static void start_fit(Arena *a, const Program *p, const Measured *m, Fit *f)
         const PairWork w = mask_work(mask_map(a, p, p->layer_mask[i], 64, 64), &all, &all);
         for (int b = 0; b < DIRECTIONS; b++) {
             const AttentionWork x = f->work[i][b] = attention_work(p, b, w, p->sequence, p->sequence);
-            f->measured[i][b] = (b ? 10 : 4) * x.pairs * c->head_dim * f->cases->heads / m->attention[i].seconds[b];
+            f->measured[i][b] = (b ? 10 : 4) * x.pairs * c->head_dim * f->cases->heads /
+                                m->attention[i].seconds[b];
             f->at[i][b] = c->kind == PROBE_LONG ? PROBE_LONG : f->device.rates++;
             *rate_at(f, i, b) = f->measured[i][b];
             if (f->at[i][b] == PROBE_LONG)
                 continue;
             AttentionRate *r = &f->row[f->at[i][b]];
             r->kind = (AttentionKind)c->kind, r->backward = b;
-            r->value = r->kind == ATTENTION_HEAD_DIM ? c->head_dim : r->kind == ATTENTION_KEYS ? llround(x.pairs / x.rows) : 0;
+            r->value = r->kind == ATTENTION_HEAD_DIM ? c->head_dim
+                       : r->kind == ATTENTION_KEYS   ? llround(x.pairs / x.rows)
+                                                     : 0;
         }
     }
     f->device.rate = f->row;
@@ -58,7 +61,8 @@ static void fit_rates(Fit *f)
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < f->cases->n; i++)
             for (int b = 0; b < DIRECTIONS; b++) {
-                double *rate = rate_at(f, i, b), most = b ? f->device.attention_backward : f->device.attention_forward;
+                double *rate = rate_at(f, i, b),
+                       most = b ? f->device.attention_backward : f->device.attention_forward;
                 *rate *= f->measured[i][b] / rate_now(f, i, b);
                 if (f->at[i][b] != PROBE_LONG && f->cases->at[i].kind != ATTENTION_HEAD_DIM)
                     *rate = fmin(*rate, most);
@@ -74,8 +78,8 @@ static void print_rates(const Fit *f, Text *out)
     };
     const double unit = f->cases->unit;
     const char *name = f->cases->unit_name;
-    text_printf(out, "  attention forward %.1f %s; attention backward %.1f %s;\n", f->device.attention_forward / unit, name,
-                f->device.attention_backward / unit, name);
+    text_printf(out, "  attention forward %.1f %s; attention backward %.1f %s;\n",
+                f->device.attention_forward / unit, name, f->device.attention_backward / unit, name);
     for (int i = 0; i < f->device.rates; i++) {
         const AttentionRate *r = &f->row[i];
         text_printf(out, "%sattention %s %s", i % 2 ? " " : "  ", direction[r->backward], kind[r->kind]);
@@ -95,18 +99,20 @@ void probe_print_rates(Arena *a, const Program *p, const ProbeCases *c, const Me
 
 void probe_print_cases(const ProbeCases *c, const Measured *m, Text *out)
 {
-    text_printf(out, "# attention, %d tokens, %d heads (%d of keys): %s of unmasked pairs\n", c->tokens, c->heads, c->kv_heads, c->unit_name);
+    text_printf(out, "# attention, %d tokens, %d heads (%d of keys): %s of unmasked pairs\n", c->tokens,
+                c->heads, c->kv_heads, c->unit_name);
     for (int i = 0; i < c->n; i++) {
         const MeasuredAttention *x = &m->attention[i];
         const double flops = 4 / c->unit * x->pairs * c->at[i].head_dim * c->heads;
-        text_printf(out, "#   %-32s head_dim %3d  forward %5.1f  backward %5.1f\n", c->at[i].mask, c->at[i].head_dim, flops / x->seconds[0],
-                    2.5 * flops / x->seconds[1]);
+        text_printf(out, "#   %-32s head_dim %3d  forward %5.1f  backward %5.1f\n", c->at[i].mask,
+                    c->at[i].head_dim, flops / x->seconds[0], 2.5 * flops / x->seconds[1]);
     }
 }
 
 /* ---- measuring ---- */
 
-const Program *probe_program(Arena *a, Diags *d, const char *share, const ProbeCases *c, const char *arch, int gpus)
+const Program *probe_program(Arena *a, Diags *d, const char *share, const ProbeCases *c, const char *arch,
+                             int gpus)
 {
     const char *masks[MEASURE_MOST];
     for (int i = 0; i < c->n; i++)

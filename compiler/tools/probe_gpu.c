@@ -1,4 +1,5 @@
-/* probe_gpu.c: `burstc probe` on a machine with GPUs: their rates, memory and links, and its cards, as a cluster file.
+/* probe_gpu.c: `burstc probe` on a machine with GPUs: their rates, memory and links, and its cards, as a
+ * cluster file.
  *
  * A program measures (measure.h); attention's rates: probe_attention.c.
  */
@@ -21,8 +22,14 @@ static const ProbeCase cases[] = {
     {"window(512)", 128, ATTENTION_KEYS},
     {"causal", 64, ATTENTION_HEAD_DIM},
 };
-const ProbeCases probe_gpu_cases = {.n = countof(cases), .at = cases, .tokens = 32 << 10, .heads = 32, .kv_heads = 8, .seconds = 16,
-                                    .unit_name = "TFLOP/s", .unit = 1e12};
+const ProbeCases probe_gpu_cases = {.n = countof(cases),
+                                    .at = cases,
+                                    .tokens = 32 << 10,
+                                    .heads = 32,
+                                    .kv_heads = 8,
+                                    .seconds = 16,
+                                    .unit_name = "TFLOP/s",
+                                    .unit = 1e12};
 
 /* ---- network cards, by what their drivers say ---- */
 
@@ -96,11 +103,12 @@ static void print_links(const Measured *m, Text *out)
 {
     static const char *const name[] = {"copy engines where GPUs are peers", "NCCL"};
     for (int i = 0; i < LINKS && m->gpus > 1; i++)
-        text_printf(out, "# hops of 256 MiB by %s: %.1f GB/s, %.1f beside computing; of 16 KiB: %.1f us\n", name[i], m->link[i].alone * 1e-9,
-                    m->link[i].beside * 1e-9, m->link[i].latency * 1e6);
+        text_printf(out, "# hops of 256 MiB by %s: %.1f GB/s, %.1f beside computing; of 16 KiB: %.1f us\n",
+                    name[i], m->link[i].alone * 1e-9, m->link[i].beside * 1e-9, m->link[i].latency * 1e6);
     if (m->gpus == 1)
         text_add(out, "# one GPU: no link between GPUs was measured\n");
-    text_printf(out, "# pinned memory to a GPU: %.1f GB/s, %.1f beside computing\n", m->pcie[0] * 1e-9, m->pcie[1] * 1e-9);
+    text_printf(out, "# pinned memory to a GPU: %.1f GB/s, %.1f beside computing\n", m->pcie[0] * 1e-9,
+                m->pcie[1] * 1e-9);
 }
 
 static void print_cluster(const Measured *m, const ProbedHost *h, const char *device, Text *out)
@@ -111,24 +119,32 @@ static void print_cluster(const Measured *m, const ProbedHost *h, const char *de
         text_printf(out, " nics %d of card;", h->cards.count);
     text_add(out, " }\n");
     if (m->gpus > 1)
-        text_printf(out, "  link gpus { bandwidth %.1f GB/s; latency %.1f us; }\n", l->beside * 1e-9, l->latency * 1e6);
+        text_printf(out, "  link gpus { bandwidth %.1f GB/s; latency %.1f us; }\n", l->beside * 1e-9,
+                    l->latency * 1e6);
     text_add(out, "}\n");
     if (h->cards.count)
-        text_printf(out, "nic card { bandwidth %g Gb/s; } # as its driver says; not measured\n", h->cards.gigabits);
+        text_printf(out, "nic card { bandwidth %g Gb/s; } # as its driver says; not measured\n",
+                    h->cards.gigabits);
 }
 
 void probe_gpu_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, Text *out)
 {
     const char *device = device_name(a, m->device), *arch = p->cluster.groups[0].device->arch;
-    text_printf(out, "# Written by `burstc probe`: %d %s (%s).\n# Rates are medians of rounds in which products, attention and passes follow each other, as in a step.\n",
+    text_printf(out,
+                "# Written by `burstc probe`: %d %s (%s).\n# Rates are medians of rounds in which products, "
+                "attention and passes follow each other, as in a step.\n",
                 m->gpus, m->device, arch);
     probe_print_cases(&probe_gpu_cases, m, out);
     print_links(m, out);
     print_cluster(m, h, device, out);
-    text_printf(out, "device %s {\n  arch %s; memory %.0f MiB; hbm %.1f GB/s; passes %.1f GB/s; norms %.1f GB/s;\n  matmul bf16 %.1f TFLOP/s;\n", device, arch,
-                floor(m->memory / (1 << 20)), m->copy * 1e-9, m->passes * 1e-9, m->norms * 1e-9, m->product * 1e-12);
+    text_printf(out,
+                "device %s {\n  arch %s; memory %.0f MiB; hbm %.1f GB/s; passes %.1f GB/s; norms %.1f "
+                "GB/s;\n  matmul bf16 %.1f TFLOP/s;\n",
+                device, arch, floor(m->memory / (1 << 20)), m->copy * 1e-9, m->passes * 1e-9, m->norms * 1e-9,
+                m->product * 1e-12);
     probe_print_rates(a, p, &probe_gpu_cases, m, out);
-    text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", floor(h->memory / (1 << 20)), m->pcie[1] * 1e-9, h->cores);
+    text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", floor(h->memory / (1 << 20)),
+                m->pcie[1] * 1e-9, h->cores);
 }
 
 /* ---- measuring ---- */
@@ -141,7 +157,9 @@ bool probe_gpus(Arena *a, Diags *d, const char *share, int gpus, const char *arc
         return false;
     h.cards = probe_cards(a, "/sys");
     if (h.nodes > 1 && !h.cards.count) {
-        diag_error(d, (Span){0}, "no network card is up here, which several nodes need; `burstc probe gpus` describes this node alone");
+        diag_error(d, (Span){0},
+                   "no network card is up here, which several nodes need; `burstc probe gpus` describes this "
+                   "node alone");
         return false;
     }
     const MeasureJob j = probe_job(a, p, share, &probe_gpu_cases);

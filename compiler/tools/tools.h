@@ -6,7 +6,8 @@
 
 /* ---- build.c ---- */
 /* How a program is compiled and linked with what is in the share folder. */
-const char *build_command(Arena *a, const char *share, const Program *p, const char *source, const char *program);
+const char *build_command(Arena *a, const char *share, const Program *p, const char *source,
+                          const char *program);
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
 void print_kernels(const struct Draft *d, Text *out); /* --emit=kernels */
@@ -25,12 +26,22 @@ void print_memory(const Plan *p, const Cost *c, Text *out);
 bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out);
 
 /* ---- probe.c: a cluster with the figures of this machine ---- */
-/* `burstc probe [cpus | gpus] [NODES [DEVICES]]`: of GPUs where nvidia-smi lists any and nothing else is said. 0, or an exit status. */
-typedef struct ProbeOptions { enum { PROBE_ANY, PROBE_CPUS, PROBE_GPUS } kind; int nodes, devices; /* 0: not given */ } ProbeOptions;
-bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o, Text *out); /* false: an error is in d */
+/* `burstc probe [cpus | gpus] [NODES [DEVICES]]`: of GPUs where nvidia-smi lists any and nothing else is
+ * said. 0, or an exit status. */
+typedef struct ProbeOptions {
+    enum { PROBE_ANY, PROBE_CPUS, PROBE_GPUS } kind;
+    int nodes, devices; /* 0: not given */
+} ProbeOptions;
+/* false: an error is in d */
+bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o, Text *out);
 
 /* ---- bench.c: `burstc bench`: attention of a model, or of one mask, on this machine ---- */
-typedef struct BenchOptions { const char *what, *output; int64_t tokens, heads, kv_heads, head_dim; /* 0: not given */ bool peers; } BenchOptions;
-bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *out); /* false: an error is in d */
+typedef struct BenchOptions {
+    const char *what, *output;
+    int64_t tokens, heads, kv_heads, head_dim; /* 0: not given */
+    bool peers;
+} BenchOptions;
+/* false: an error is in d */
+bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *out);
 
 #endif

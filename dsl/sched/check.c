@@ -1,5 +1,5 @@
-/* sched/check.c: schedules. Ranks run in lockstep: each runs the same statements, and what differs is only its place,
- * so every index is the rank's own coordinate plus something that all ranks agree on. */
+/* sched/check.c: schedules. Ranks run in lockstep: each runs the same statements, and what differs is only
+ * its place, so every index is the rank's own coordinate plus something that all ranks agree on. */
 #include "sched/check_sched.h"
 
 #include <string.h>
@@ -37,18 +37,27 @@ static int tensor_of(Scheduler *s, const Ast *a)
     return -1;
 }
 
-/* Where a direction exchanges over a coordinate, its chunks are those of all ranks along it together, and only there. */
+/* Where a direction exchanges over a coordinate, its chunks are those of all ranks along it together, and
+ * only there. */
 static void star(Scheduler *s, ChunkRef *ref, const Ast *a, int coord)
 {
     const bool wanted = coord == s->exchanged;
-    const char *tensor = tensor_names[ref->tensor], *name = coord < s->text->coords ? s->text->coord_name[coord] : "";
+    const char *tensor = tensor_names[ref->tensor],
+               *name = coord < s->text->coords ? s->text->coord_name[coord] : "";
     ref->heads |= a->kind == A_STAR;
     if (a->kind == A_STAR && !wanted)
-        fault(s, a->span, arena_printf(s->c->arena, "'*' stands for the coordinate that a direction exchanges over, and this one exchanges "
-                                       "nothing over %s", name));
+        fault(s, a->span,
+              arena_printf(
+                  s->c->arena,
+                  "'*' stands for the coordinate that a direction exchanges over, and this one exchanges "
+                  "nothing over %s",
+                  name));
     else if (a->kind != A_STAR && wanted)
-        fault(s, a->span, arena_printf(s->c->arena, "this direction exchanges over %s: a rank has %s of all ranks along it; write * here",
-                                       name, tensor));
+        fault(s, a->span,
+              arena_printf(
+                  s->c->arena,
+                  "this direction exchanges over %s: a rank has %s of all ranks along it; write * here", name,
+                  tensor));
 }
 
 /* `T[c].p`: pieces are of keys; the same one at all ranks, and there for any value of its variables. */
@@ -58,12 +67,15 @@ static const Expr *piece(Scheduler *s, TensorId t, const Ast *a)
     Range at = {0};
     const Expr *e = common_value(s, a, NUMBER, &at);
     if (t != T_KV && t != T_DKV)
-        fault(s, a->span, arena_printf(s->c->arena, "%s has no pieces: those of KV and dKV alone travel by themselves", tensor_names[t]));
+        fault(s, a->span,
+              arena_printf(s->c->arena, "%s has no pieces: those of KV and dKV alone travel by themselves",
+                           tensor_names[t]));
     else if (pieces == 1)
         fault(s, a->span, "this schedule has no pieces: write `pieces 2` behind its coordinates");
     else if (e && (at.lo < 0 || at.hi >= pieces))
-        fault(s, a->span, arena_printf(s->c->arena, "pieces are numbered from 0 to %d, and this can be %lld", pieces - 1,
-                                       (long long)(at.lo < 0 ? at.lo : at.hi)));
+        fault(s, a->span,
+              arena_printf(s->c->arena, "pieces are numbered from 0 to %d, and this can be %lld", pieces - 1,
+                           (long long)(at.lo < 0 ? at.lo : at.hi)));
     return e;
 }
 
@@ -98,7 +110,8 @@ void outputs_stay(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs && s->exchanged >= 0; i++)
         if (stmt->refs[i].tensor == T_O) {
-            not_planned(s->c, stmt->by.src ? stmt->by : stmt->refs[i].span, "an output that travels in a direction that exchanges", "keys that travel");
+            not_planned(s->c, stmt->by.src ? stmt->by : stmt->refs[i].span,
+                        "an output that travels in a direction that exchanges", "keys that travel");
             s->failed = true;
         }
 }
@@ -107,7 +120,8 @@ void once_each(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs; i++)
         for (int j = 0; j < i; j++)
-            if (stmt->refs[i].tensor == stmt->refs[j].tensor && !(stmt->refs[i].piece && stmt->refs[j].piece)) /* a stream each */
+            /* a stream each */
+            if (stmt->refs[i].tensor == stmt->refs[j].tensor && !(stmt->refs[i].piece && stmt->refs[j].piece))
                 fault(s, stmt->refs[i].span,
                       arena_printf(s->c->arena, "%s is named twice", tensor_names[stmt->refs[i].tensor]));
 }
@@ -115,8 +129,9 @@ void once_each(Scheduler *s, const Stmt *stmt)
 static void needs_index(Scheduler *s, const ChunkRef *ref)
 {
     if (ref->all)
-        fault(s, ref->span, arena_printf(s->c->arena, "which chunk of %s? Write %s[...]", tensor_names[ref->tensor],
-                                         tensor_names[ref->tensor]));
+        fault(s, ref->span,
+              arena_printf(s->c->arena, "which chunk of %s? Write %s[...]", tensor_names[ref->tensor],
+                           tensor_names[ref->tensor]));
 }
 
 /* ---- statements ---- */
@@ -130,7 +145,8 @@ int new_loop_variable(Scheduler *s, const Ast *a)
         if (!t->var_name[i] || strcmp(t->var_name[i], a->text) != 0)
             continue;
         if (i < FIRST_LOOP || s->in_scope[i]) {
-            fault(s, a->name_span, arena_printf(s->c->arena, "'%s' is taken; choose another loop variable", a->text));
+            fault(s, a->name_span,
+                  arena_printf(s->c->arena, "'%s' is taken; choose another loop variable", a->text));
             diag_note(s->c->diags, i < FIRST_LOOP ? t->span : s->loop_at[i], "it is declared here");
             return -1;
         }
@@ -199,8 +215,10 @@ static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
                           : "forward computes with 'attend', not 'grad'");
     check_pair(s, out);
     if (!s->failed && out->refs[0].all && s->exchanged < 0 && s->text->coords == 1)
-        fault(s, a->span, arena_printf(s->c->arena, "without an index it takes what an exchange brings, and this direction has none; "
-                                       "write Q[...] with KV[...]"));
+        fault(s, a->span,
+              arena_printf(s->c->arena,
+                           "without an index it takes what an exchange brings, and this direction has none; "
+                           "write Q[...] with KV[...]"));
     for (int i = 0; i < 2; i++) /* of one coordinate, Q is short for Q[*] */
         out->refs[i].heads |= out->refs[i].all;
 }
@@ -221,15 +239,20 @@ static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
         fault(s, a->span, "this passes to the rank itself");
     const Ast *along = s->exchanged < 0 ? NULL : ast_at(a->more, s->exchanged);
     if (along && (along->kind != A_NAME || strcmp(along->text, s->text->coord_name[s->exchanged]) != 0))
-        fault(s, along->span, arena_printf(s->c->arena, "what is exchanged over %s is passed on among ranks of the same %s: write %s here",
-                                           s->text->coord_name[s->exchanged], s->text->coord_name[s->exchanged],
-                                           s->text->coord_name[s->exchanged]));
+        fault(s, along->span,
+              arena_printf(s->c->arena,
+                           "what is exchanged over %s is passed on among ranks of the same %s: write %s here",
+                           s->text->coord_name[s->exchanged], s->text->coord_name[s->exchanged],
+                           s->text->coord_name[s->exchanged]));
 }
 
 static void returned_late(Scheduler *s, const ChunkRef *ref)
 {
     const char *name = tensor_names[ref->tensor];
-    fault(s, ref->span, arena_printf(s->c->arena, "%s is at home after its exchange; write `return %s;` before the exchange", name, name));
+    fault(s, ref->span,
+          arena_printf(s->c->arena,
+                       "%s is at home after its exchange; write `return %s;` before the exchange", name,
+                       name));
     diag_note(s->c->diags, s->home[ref->tensor], "the exchange");
 }
 
@@ -317,11 +340,19 @@ static void refuse(Scheduler *s, const Ast *a)
 
 static Stmt *statement(Scheduler *s, const Ast *a)
 {
-    static const struct { AstKind kind; StmtKind stmt; void (*check)(Scheduler *, const Ast *, Stmt *); } kinds[] = {
-        {A_FOR, S_FOR, for_statement},           {A_IF, S_IF, if_statement},
-        {A_ATTEND, S_ATTEND, compute_statement}, {A_GRAD, S_GRAD, compute_statement},
-        {A_PASS, S_PASS, pass_statement},        {A_RETURN, S_RETURN, return_statement},
-        {A_EXCHANGE, S_EXCHANGE, exchange_statement}, {A_COLLECTIVE, S_FOR, collective_statement},
+    static const struct {
+        AstKind kind;
+        StmtKind stmt;
+        void (*check)(Scheduler *, const Ast *, Stmt *);
+    } kinds[] = {
+        {A_FOR, S_FOR, for_statement},
+        {A_IF, S_IF, if_statement},
+        {A_ATTEND, S_ATTEND, compute_statement},
+        {A_GRAD, S_GRAD, compute_statement},
+        {A_PASS, S_PASS, pass_statement},
+        {A_RETURN, S_RETURN, return_statement},
+        {A_EXCHANGE, S_EXCHANGE, exchange_statement},
+        {A_COLLECTIVE, S_FOR, collective_statement},
     };
     if (a->kind == A_USE)
         return use_statement(s, a);
@@ -358,16 +389,25 @@ static int exchanged_over(Scheduler *s, const Ast *a)
     for (int i = 0; i < t->coords; i++) {
         if (over && strcmp(over->text, t->coord_name[i]) == 0)
             return i;
-        names = arena_printf(s->c->arena, "%s%s'%s'", names, !i ? "" : i == t->coords - 1 ? " and " : ", ", t->coord_name[i]);
+        names = arena_printf(s->c->arena, "%s%s'%s'", names,
+                             !i                   ? ""
+                             : i == t->coords - 1 ? " and "
+                                                  : ", ",
+                             t->coord_name[i]);
     }
     if (over)
-        fault(s, over->span, arena_printf(s->c->arena, "'%s' is not a coordinate of this schedule; it has %s", over->text, names));
+        fault(s, over->span,
+              arena_printf(s->c->arena, "'%s' is not a coordinate of this schedule; it has %s", over->text,
+                           names));
     else if (t->coords > 1)
-        fault(s, a->span, arena_printf(s->c->arena, "an exchange over which coordinate? Write over %s", t->coord_name[0]));
+        fault(s, a->span,
+              arena_printf(s->c->arena, "an exchange over which coordinate? Write over %s",
+                           t->coord_name[0]));
     return 0;
 }
 
-/* All exchanges of a schedule are over one coordinate. None stands in a loop, which exchange_statement says. */
+/* All exchanges of a schedule are over one coordinate. None stands in a loop, which exchange_statement
+ * says. */
 static int find_exchanged(Scheduler *s, const Ast *phase)
 {
     int exchanged = -1;
@@ -380,8 +420,11 @@ static int find_exchanged(Scheduler *s, const Ast *phase)
         }
         exchanged = exchanged_over(s, a);
         if (s->text->exchanged >= 0 && s->text->exchanged != exchanged)
-            fault(s, a->span, arena_printf(s->c->arena, "all exchanges of a schedule are over one coordinate, and another one is over '%s'",
-                                           s->text->coord_name[s->text->exchanged]));
+            fault(s, a->span,
+                  arena_printf(
+                      s->c->arena,
+                      "all exchanges of a schedule are over one coordinate, and another one is over '%s'",
+                      s->text->coord_name[s->text->exchanged]));
         s->text->exchanged = exchanged;
     }
     return exchanged;
@@ -416,7 +459,8 @@ static int travel_of(Scheduler *s, const Ast *word)
     for (int i = 0; i < TRAVELS; i++)
         if (strcmp(travel_names[i], word->text) == 0)
             return i;
-    fault(s, word->span, arena_printf(s->c->arena, "backward lets 'keys' or 'queries' travel, not '%s'", word->text));
+    fault(s, word->span,
+          arena_printf(s->c->arena, "backward lets 'keys' or 'queries' travel, not '%s'", word->text));
     return -1;
 }
 
@@ -427,7 +471,8 @@ static void require(Scheduler *s, const Ast *a)
         return;
     }
     Require *r = NEW(s->c->arena, Require);
-    *r = (Require){common_value(s, a->args.first, TRUTH, NULL), a->args.first->span, (Require *)s->text->requires};
+    *r = (Require){common_value(s, a->args.first, TRUTH, NULL), a->args.first->span,
+                   (Require *)s->text->requires};
     s->text->requires = r;
 }
 
@@ -452,22 +497,27 @@ static void mirrored(Scheduler *s, const Ast *phase)
     const bool backward = phase->kind == A_BACKWARD;
     const Ast *word = ast_at(phase->args, backward);
     if (phase->args.n != 2 + backward || strcmp(word->text, "mirrors") != 0) {
-        fault(s, phase->span, backward ? "a direction is its statements, `backward queries { ... }`, or `backward queries mirrors keys;`"
-                                       : "a direction is its statements, `forward { ... }`, or `forward mirrors keys;`");
+        fault(s, phase->span,
+              backward ? "a direction is its statements, `backward queries { ... }`, or `backward queries "
+                         "mirrors keys;`"
+                       : "a direction is its statements, `forward { ... }`, or `forward mirrors keys;`");
         return;
     }
     const int to = backward ? travel_of(s, phase->args.first) : TRAVELS, of = travel_of(s, word->next);
     const Phase *source = of < 0 ? NULL : s->text->backward[of];
     s->backward = backward;
     if (to >= 0 && of >= 0 && (!source || to == of))
-        fault(s, word->next->span, arena_printf(s->c->arena, "there is no `backward %s { ... }` here that this could mirror", travel_names[of]));
+        fault(s, word->next->span,
+              arena_printf(s->c->arena, "there is no `backward %s { ... }` here that this could mirror",
+                           travel_names[of]));
     else if (to >= 0 && of >= 0)
         set_phase(s, backward ? &s->text->backward[to] : &s->text->forward, mirror(s, source, phase->span));
 }
 
 static void check_phases(Scheduler *s, const Ast *a)
 {
-    static const AstKind mirrors[] = {A_BACKWARD, A_FORWARD}; /* a forward may mirror a backward that mirrors */
+    /* a forward may mirror a backward that mirrors */
+    static const AstKind mirrors[] = {A_BACKWARD, A_FORWARD};
     SchedText *t = s->text;
     for (const Ast *phase = a->body.first; phase; phase = phase->next) {
         if (phase->kind == A_REQUIRE)
@@ -492,7 +542,8 @@ const SchedText *check_schedule(Checker *c, const Source *source, AstList items)
     const Ast *a = items.first;
     if (!a || a->kind != A_SCHEDULE || a->next) {
         Span at = !a ? (Span){source, 0, 0} : a->kind != A_SCHEDULE ? a->name_span : a->next->name_span;
-        diag_error(c->diags, at, "a .sched file holds one schedule, such as schedule ring over (r of G) { ... }");
+        diag_error(c->diags, at,
+                   "a .sched file holds one schedule, such as schedule ring over (r of G) { ... }");
         return NULL;
     }
     SchedText *text = NEW(c->arena, SchedText);

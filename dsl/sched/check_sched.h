@@ -32,12 +32,13 @@ int new_loop_variable(Scheduler *s, const Ast *a); /* -1 after an error */
 void outputs_stay(Scheduler *s, const Stmt *stmt);
 
 /* ---- sched/derive.c ---- */
-/* A statement about a chunk of keys without a piece is about all of them: `for pieces in 0 .. P - 1` around it, named by the
- * word, which no user's variable can be. */
+/* A statement about a chunk of keys without a piece is about all of them: `for pieces in 0 .. P - 1`
+ * around it, named by the word, which no user's variable can be. */
 Stmt *each_piece(Scheduler *s, Stmt *stmt);
 void collective_statement(Scheduler *s, const Ast *a, Stmt *out);
 Stmt *use_statement(Scheduler *s, const Ast *a); /* the statements of the schedule that it names */
-/* The statements of `of` with queries for keys and keys for queries; in forward, with O for dQ, and none for dKV. */
+/* The statements of `of` with queries for keys and keys for queries; in forward, with O for dQ, and none
+ * for dKV. */
 const Phase *mirror(Scheduler *s, const Phase *of, Span by);
 
 /* ---- sched/head.c ---- */
@@ -45,9 +46,11 @@ bool schedule_head(Scheduler *s, const Ast *a); /* false after an error */
 
 /* ---- sched/expr.c ---- */
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
-/* A value that all ranks must agree on: bounds of loops, conditions. NULL after an error; range may be NULL. */
+/* A value that all ranks must agree on: bounds of loops, conditions. NULL after an error; range may be
+ * NULL. */
 const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *range);
-/* The components of an index or destination: one for each coordinate; NULL for `*`, which only an index may have. */
+/* The components of an index or destination: one for each coordinate; NULL for `*`, which only an index
+ * may have. */
 void places(Scheduler *s, AstList from, const Expr **to, Span at);
 
 #endif

@@ -1,8 +1,10 @@
-/* sched/derive.c: statements that stand for others. `gather`, `scatter` and chunks of several pieces are loops; `use` is the
- * statements of another schedule, and a direction that mirrors those of another one, copied.
+/* sched/derive.c: statements that stand for others. `gather`, `scatter` and chunks of several pieces are
+ * loops; `use` is the statements of another schedule, and a direction that mirrors those of another one,
+ * copied.
  *
- * `use` writes the coordinates, sizes and loop variables of this schedule for those of the other one; a direction that mirrors keeps them
- * and has other tensors: queries do what keys did. What is derived is a schedule like any other from here on. */
+ * `use` writes the coordinates, sizes and loop variables of this schedule for those of the other one; a
+ * direction that mirrors keeps them and has other tensors: queries do what keys did. What is derived is a
+ * schedule like any other from here on. */
 #include "sched/check_sched.h"
 
 #include <string.h>
@@ -34,11 +36,21 @@ Stmt *each_piece(Scheduler *s, Stmt *stmt)
     if (stmt->kind == S_RETURN || !all || s->failed)
         return stmt;
     if (all != stmt->nrefs - first)
-        fault(s, stmt_place(stmt), "this passes all pieces of one tensor, and one piece or the whole of another; use a statement for each");
+        fault(s, stmt_place(stmt),
+              "this passes all pieces of one tensor, and one piece or the whole of another; use a statement "
+              "for each");
     *zero = (Expr){.op = E_CONST, .span = stmt->span};
     *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
-    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .by = stmt->by, .mirrored = stmt->mirrored, .var = new_loop_variable(s, &word),
-                   .var_name = word.text, .each_piece = true, .lo = zero, .hi = last, .body = stmt};
+    *loop = (Stmt){.kind = S_FOR,
+                   .span = stmt->span,
+                   .by = stmt->by,
+                   .mirrored = stmt->mirrored,
+                   .var = new_loop_variable(s, &word),
+                   .var_name = word.text,
+                   .each_piece = true,
+                   .lo = zero,
+                   .hi = last,
+                   .body = stmt};
     for (int i = 0; i < stmt->nrefs && loop->var >= 0; i++)
         if (of_all_pieces(s, &stmt->refs[i]))
             stmt->refs[i].piece = variable_plus(s, NULL, loop->var, stmt->span);
@@ -62,7 +74,9 @@ static int coordinate_over(Scheduler *s, const Ast *a)
     if (a->more.first)
         return coordinate_named(s, a->more.first);
     if (t->coords > 1)
-        fault(s, a->span, arena_printf(s->c->arena, "over which coordinate? Write %s ... over %s;", a->text, t->coord_name[t->coords - 1]));
+        fault(s, a->span,
+              arena_printf(s->c->arena, "over which coordinate? Write %s ... over %s;", a->text,
+                           t->coord_name[t->coords - 1]));
     return 0;
 }
 
@@ -70,13 +84,16 @@ static void check_collected(Scheduler *s, const ChunkRef *ref, bool gathers)
 {
     const bool copy = ref->tensor == T_Q || ref->tensor == T_KV;
     if (copy != gathers)
-        fault(s, ref->span, arena_printf(s->c->arena, gathers ? "%s is a sum: `scatter %s;` brings the parts of a sum to its owners"
-                                                              : "%s is a copy: `gather %s;` brings copies to all ranks",
-                                         tensor_name(ref->tensor), tensor_name(ref->tensor)));
+        fault(s, ref->span,
+              arena_printf(s->c->arena,
+                           gathers ? "%s is a sum: `scatter %s;` brings the parts of a sum to its owners"
+                                   : "%s is a copy: `gather %s;` brings copies to all ranks",
+                           tensor_name(ref->tensor), tensor_name(ref->tensor)));
 }
 
-/* `gather KV over b;` is `for s in 1 .. B - 1 { pass KV[a, b] to (a, b + s); }`, and `scatter dKV over b;` is
- * `for s in 1 .. B - 1 { pass dKV[a, b + s] to (a, b + s); }`: straight to each of the ring, one after the other. */
+/* `gather KV over b;` is `for s in 1 .. B - 1 { pass KV[a, b] to (a, b + s); }`, and `scatter dKV over b;`
+ * is `for s in 1 .. B - 1 { pass dKV[a, b + s] to (a, b + s); }`: straight to each of the ring, one after
+ * the other. */
 void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
 {
     const bool gathers = strcmp(a->text, "gather") == 0;
@@ -87,20 +104,25 @@ void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
     chunks(s, pass, a->args.first, NULL);
     once_each(s, pass);
     if (over == s->exchanged)
-        fault(s, a->span, arena_printf(s->c->arena, "this direction exchanges over %s; %s over another coordinate", s->text->coord_name[over],
-                                       a->text));
+        fault(s, a->span,
+              arena_printf(s->c->arena, "this direction exchanges over %s; %s over another coordinate",
+                           s->text->coord_name[over], a->text));
     out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
     if (out->var < 0)
         return;
     s->in_scope[out->var] = true;
     s->loop_at[out->var] = a->span;
     *one = (Expr){.op = E_CONST, .value = 1, .span = a->span};
-    *last = (Expr){.op = E_SUB, .a = variable_plus(s, NULL, MAX_COORDS + over, a->span), .b = one, .span = a->span};
+    *last = (Expr){.op = E_SUB,
+                   .a = variable_plus(s, NULL, MAX_COORDS + over, a->span),
+                   .b = one,
+                   .span = a->span};
     out->var_name = a->text;
     out->lo = one;
     out->hi = last;
     for (int i = 0; i < s->text->coords; i++) {
-        const Expr *own = variable_plus(s, NULL, i, a->span), *away = variable_plus(s, own, out->var, a->span);
+        const Expr *own = variable_plus(s, NULL, i, a->span),
+                   *away = variable_plus(s, own, out->var, a->span);
         pass->to[i] = i == over ? away : own;
         for (int j = 0; j < pass->nrefs; j++) {
             const Expr *at = !pass->refs[j].all ? pass->refs[j].index[i] : i == s->exchanged ? NULL : own;
@@ -136,7 +158,9 @@ typedef struct Ranged { const Expr *e; Range r; } Ranged;
 
 static Range range_over(const Copier *c, const Expr *e, Range a, Range b)
 {
-    const Range r = e->op == E_CONST ? (Range){e->value, e->value} : e->op == E_VAR ? c->s->range[e->value] : range_of(e->op, a, b);
+    const Range r = e->op == E_CONST ? (Range){e->value, e->value}
+                    : e->op == E_VAR ? c->s->range[e->value]
+                                     : range_of(e->op, a, b);
     if (r.lo < -RANGE_BOUND || r.hi > RANGE_BOUND)
         fault(c->s, c->by, "what is used has values here that can overflow on a large cluster");
     return c->s->failed ? (Range){0, 0} : r;
@@ -159,7 +183,8 @@ static Ranged expression(const Copier *c, const Expr *e, const Expr *own)
     Expr *copy = NEW(c->s->c->arena, Expr);
     *copy = *e;
     if (e->op == E_VAR)
-        copy->value = e->value < FIRST_LOOP ? MAX_COORDS + c->coord[e->value - MAX_COORDS] : c->var[e->value - FIRST_LOOP];
+        copy->value = e->value < FIRST_LOOP ? MAX_COORDS + c->coord[e->value - MAX_COORDS]
+                                            : c->var[e->value - FIRST_LOOP];
     const Ranged a = expression(c, e->a, own), b = expression(c, e->b, own);
     copy->a = a.e;
     copy->b = b.e;
@@ -208,7 +233,8 @@ static void references(const Copier *c, const Stmt *of, Stmt *to)
 static bool is_name_taken(const Scheduler *s, const char *name)
 {
     for (int i = 0; i < s->text->vars; i++)
-        if (s->text->var_name[i] && (i < FIRST_LOOP || s->in_scope[i]) && strcmp(s->text->var_name[i], name) == 0)
+        if (s->text->var_name[i] && (i < FIRST_LOOP || s->in_scope[i]) &&
+            strcmp(s->text->var_name[i], name) == 0)
             return true;
     return false;
 }
@@ -273,7 +299,10 @@ static Stmt *copies(Copier *c, const Stmt *list)
     Stmt *first = NULL, **end = &first;
     for (; list && !c->s->failed; list = list->next) {
         if (++c->s->copied > MOST_COPIED) /* files that each use the one before twice double it every time */
-            fault(c->s, c->by, arena_printf(c->s->c->arena, "what is used here makes more than %d statements of this schedule", MOST_COPIED));
+            fault(c->s, c->by,
+                  arena_printf(c->s->c->arena,
+                               "what is used here makes more than %d statements of this schedule",
+                               MOST_COPIED));
         *end = copy(c, list);
         end = *end ? &(*end)->next : end;
     }
@@ -292,7 +321,8 @@ static const SchedText *used_schedule(Scheduler *s, const Ast *a)
             return c->schedules.at[i];
     }
     unknown_of(s->c, a->name_span, a->text, names, c->schedules.n, "schedule");
-    diag_note(c->diags, a->name_span, "that of a file is known to the files after it: --schedule inner.sched --schedule outer.sched");
+    diag_note(c->diags, a->name_span,
+              "that of a file is known to the files after it: --schedule inner.sched --schedule outer.sched");
     s->failed = true;
     return NULL;
 }
@@ -303,15 +333,27 @@ static const Phase *used_phase(Scheduler *s, const Ast *a, const SchedText *t)
     const Phase *keys = t->backward[TRAVEL_KEYS], *queries = t->backward[TRAVEL_QUERIES];
     const Phase *phase = !s->backward ? t->forward : s->travel == TRAVELS ? keys : t->backward[s->travel];
     if (s->backward && s->travel == TRAVELS && keys != queries)
-        fault(s, a->span, arena_printf(s->c->arena, "which backward of '%s'? Write `backward keys {` or `backward queries {`", t->name));
+        fault(s, a->span,
+              arena_printf(s->c->arena,
+                           "which backward of '%s'? Write `backward keys {` or `backward queries {`",
+                           t->name));
     else if (!phase)
-        fault(s, a->span, arena_printf(s->c->arena, "schedule '%s' has no `backward %s`", t->name, travel_names[s->travel]));
+        fault(s, a->span,
+              arena_printf(s->c->arena, "schedule '%s' has no `backward %s`", t->name,
+                           travel_names[s->travel]));
     else if (phase->exchanges)
-        fault(s, a->span, arena_printf(s->c->arena, "schedule '%s' exchanges, and cannot be used inside of another one; write `exchange` here, and "
-                                       "use a ring between", t->name));
+        fault(s, a->span,
+              arena_printf(s->c->arena,
+                           "schedule '%s' exchanges, and cannot be used inside of another one; write "
+                           "`exchange` here, and "
+                           "use a ring between",
+                           t->name));
     else if (t->pieces > 1 && t->pieces != s->text->pieces)
-        fault(s, a->span, arena_printf(s->c->arena, "schedule '%s' has pieces %d: write `pieces %d` behind the coordinates of this one", t->name,
-                                       t->pieces, t->pieces));
+        fault(
+            s, a->span,
+            arena_printf(s->c->arena,
+                         "schedule '%s' has pieces %d: write `pieces %d` behind the coordinates of this one",
+                         t->name, t->pieces, t->pieces));
     return s->failed ? NULL : phase;
 }
 
@@ -322,8 +364,10 @@ static void used_coordinates(Copier *c, const Ast *a)
     const SchedText *t = s->text;
     int i = 0, at;
     if (a->args.n != c->from->coords)
-        fault(s, a->span, arena_printf(s->c->arena, "schedule '%s' is over %d coordinate%s, and %d %s named here", c->from->name, c->from->coords,
-                                       c->from->coords == 1 ? "" : "s", a->args.n, a->args.n == 1 ? "is" : "are"));
+        fault(s, a->span,
+              arena_printf(s->c->arena, "schedule '%s' is over %d coordinate%s, and %d %s named here",
+                           c->from->name, c->from->coords, c->from->coords == 1 ? "" : "s", a->args.n,
+                           a->args.n == 1 ? "is" : "are"));
     for (const Ast *x = a->args.first; x && !s->failed; x = x->next, i++) {
         at = coordinate_named(s, x);
         if (s->failed)
@@ -332,9 +376,13 @@ static void used_coordinates(Copier *c, const Ast *a)
             if (c->coord[j] == at)
                 fault(s, x->span, arena_printf(s->c->arena, "'%s' is named twice", x->text));
         if (x->args.n && strcmp(x->args.first->text, t->size_name[at]) != 0)
-            fault(s, x->args.first->span, arena_printf(s->c->arena, "the size of %s is %s", x->text, t->size_name[at]));
+            fault(s, x->args.first->span,
+                  arena_printf(s->c->arena, "the size of %s is %s", x->text, t->size_name[at]));
         if (at == s->exchanged)
-            fault(s, x->span, arena_printf(s->c->arena, "this direction exchanges over %s; use '%s' over another coordinate", x->text, c->from->name));
+            fault(s, x->span,
+                  arena_printf(s->c->arena,
+                               "this direction exchanges over %s; use '%s' over another coordinate", x->text,
+                               c->from->name));
         c->coord[i] = at;
     }
 }
@@ -351,7 +399,8 @@ static void used_bases(Copier *c, const Ast *a)
         const ChunkRef ref = chunk(s, x);
         const int side = is_of_keys(ref.tensor);
         if ((ref.tensor != T_Q && ref.tensor != T_KV) || ref.all || ref.piece)
-            fault(s, x->span, "the chunks that a schedule is used with are Q[...] and KV[...]; their sums follow them");
+            fault(s, x->span,
+                  "the chunks that a schedule is used with are Q[...] and KV[...]; their sums follow them");
         else if (named[side])
             fault(s, x->span, "the chunk is named twice");
         c->base[side] = ref;
@@ -392,12 +441,15 @@ Stmt *use_statement(Scheduler *s, const Ast *a)
 
 const Phase *mirror(Scheduler *s, const Phase *of, Span by)
 {
-    static const int queries[TENSOR_COUNT] = {T_KV, T_Q, DROPPED, T_DKV, T_DQ}, outputs[TENSOR_COUNT] = {T_Q, T_KV, DROPPED, T_O, DROPPED};
+    static const int queries[TENSOR_COUNT] = {T_KV, T_Q, DROPPED, T_DKV, T_DQ},
+                     outputs[TENSOR_COUNT] = {T_Q, T_KV, DROPPED, T_O, DROPPED};
     Copier c = {.s = s, .by = by, .tensor = s->backward ? queries : outputs};
     Phase *out = NEW(s->c->arena, Phase);
     s->exchanged = of->exchanges ? s->text->exchanged : -1;
     if (s->backward && s->text->pieces > 1)
-        fault(s, by, "queries have no pieces, and the direction that this mirrors has pieces of keys; write the statements of this one");
+        fault(s, by,
+              "queries have no pieces, and the direction that this mirrors has pieces of keys; write the "
+              "statements of this one");
     *out = (Phase){.span = by, .of = of->span, .body = copies(&c, of->body), .exchanges = of->exchanges};
     return out;
 }

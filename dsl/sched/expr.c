@@ -107,7 +107,8 @@ static bool good_divisor(Scheduler *s, const Typed *d, Span at)
     return constant || size;
 }
 
-static const char reads[] = "this reads a coordinate, but ranks run in lockstep: use loop variables and sizes";
+static const char reads[] =
+    "this reads a coordinate, but ranks run in lockstep: use loop variables and sizes";
 
 /* 2 ^ k, for k from 0 to as many bits as ranks may have. */
 static bool good_power(Scheduler *s, const Typed *base, const Typed *by, const Ast *a)
@@ -119,7 +120,8 @@ static bool good_power(Scheduler *s, const Typed *base, const Typed *by, const A
         fault(s, a->args.first->next->span, reads);
     else if (by->r.lo < 0 || by->r.hi > MOST)
         fault(s, a->args.first->next->span,
-              arena_printf(s->c->arena, "the exponent must be from 0 to %d, and this can be from %lld to %lld", MOST,
+              arena_printf(s->c->arena,
+                           "the exponent must be from 0 to %d, and this can be from %lld to %lld", MOST,
                            (long long)by->r.lo, (long long)by->r.hi));
     else
         return true;
@@ -159,7 +161,8 @@ static Typed call_value(Scheduler *s, const Ast *a)
         if (strcmp(functions[i].name, a->text) != 0)
             continue;
         if (a->args.n != functions[i].n)
-            return broken(s, a->span, functions[i].n == 1 ? "one value is needed here" : "two values are needed here");
+            return broken(s, a->span,
+                          functions[i].n == 1 ? "one value is needed here" : "two values are needed here");
         Typed x = operand(s, a->args.first, NUMBER);
         Typed y = functions[i].n == 2 ? operand(s, a->args.first->next, NUMBER) : (Typed){.type = NUMBER};
         return x.type == BROKEN || y.type == BROKEN ? (Typed){0} : apply(s, functions[i].op, x, y, a->span);
@@ -176,7 +179,8 @@ static Typed value(Scheduler *s, const Ast *a)
     case A_NOT:
     case A_NEGATE: return unary_value(s, a);
     case A_CALL: return call_value(s, a);
-    default: return broken(s, a->span, "an expression over coordinates, sizes and loop variables is needed here");
+    default:
+        return broken(s, a->span, "an expression over coordinates, sizes and loop variables is needed here");
     }
 }
 
@@ -223,7 +227,8 @@ static void wrong_count(Scheduler *s, Span at, int n)
     if (s->counted)
         return;
     s->counted = true;
-    diag_error(s->c->diags, at, "%d coordinate%s needed here, not %d", t->coords, t->coords == 1 ? " is" : "s are", n);
+    diag_error(s->c->diags, at, "%d coordinate%s needed here, not %d", t->coords,
+               t->coords == 1 ? " is" : "s are", n);
     diag_note(s->c->diags, t->span, "the schedule's coordinates");
 }
 

@@ -1,9 +1,11 @@
-/* sched/head.c: the head of a schedule: its coordinates with their sizes, and how many pieces a chunk of keys has. */
+/* sched/head.c: the head of a schedule: its coordinates with their sizes, and how many pieces a chunk of
+ * keys has. */
 #include "sched/check_sched.h"
 
 #include <string.h>
 
-/* The word in front of a coordinate: the last of several may be the `lane` inside a node, the others a `node`. */
+/* The word in front of a coordinate: the last of several may be the `lane` inside a node, the others a
+ * `node`. */
 static void level(Scheduler *s, const Ast *word, int i)
 {
     SchedText *t = s->text;
@@ -11,7 +13,9 @@ static void level(Scheduler *s, const Ast *word, int i)
     t->way_name[i] = word->text;
     t->lanes |= last;
     if (t->coords == 1 || strcmp(word->text, last ? "lane" : "node") != 0)
-        fault(s, word->span, "the word in front of a coordinate is 'lane' for the last of several, and 'node' for those before");
+        fault(s, word->span,
+              "the word in front of a coordinate is 'lane' for the last of several, and 'node' for those "
+              "before");
 }
 
 /* `r of G`, or with the level's name in front: `node n of N`, `lane l of W`. */
@@ -39,7 +43,8 @@ static void distinct_names(Scheduler *s, Span at)
 {
     for (int i = 0; i < FIRST_LOOP; i++)
         for (int j = 0; j < i; j++)
-            if (s->text->var_name[i] && s->text->var_name[j] && strcmp(s->text->var_name[i], s->text->var_name[j]) == 0)
+            if (s->text->var_name[i] && s->text->var_name[j] &&
+                strcmp(s->text->var_name[i], s->text->var_name[j]) == 0)
                 fault(s, at,
                       arena_printf(s->c->arena, "'%s' is named twice among the coordinates and sizes",
                                    s->text->var_name[i]));
@@ -48,16 +53,21 @@ static void distinct_names(Scheduler *s, Span at)
 static void pieces(Scheduler *s, const Ast *a)
 {
     enum { MOST_PIECES = 16 };
-    const bool fine = a->kind == A_NUMBER && a->number.is_whole && a->number.unit == UNIT_NONE && a->number.whole >= 1 && a->number.whole <= MOST_PIECES;
+    const bool fine = a->kind == A_NUMBER && a->number.is_whole && a->number.unit == UNIT_NONE &&
+                      a->number.whole >= 1 && a->number.whole <= MOST_PIECES;
     s->text->pieces = fine ? (int)a->number.whole : 1;
     if (!fine)
-        fault(s, a->span, arena_printf(s->c->arena, "a chunk of keys has a number of pieces from 1 to %d, such as pieces 2", MOST_PIECES));
+        fault(s, a->span,
+              arena_printf(s->c->arena,
+                           "a chunk of keys has a number of pieces from 1 to %d, such as pieces 2",
+                           MOST_PIECES));
 }
 
 bool schedule_head(Scheduler *s, const Ast *a)
 {
     if (a->args.n > MAX_COORDS) {
-        fault(s, a->args.last->span, arena_printf(s->c->arena, "%d coordinates; a schedule has at most %d", a->args.n, MAX_COORDS));
+        fault(s, a->args.last->span,
+              arena_printf(s->c->arena, "%d coordinates; a schedule has at most %d", a->args.n, MAX_COORDS));
         return false;
     }
     if (a->more.n)

@@ -12,8 +12,9 @@
 
 static json_t *model_facts(const BurstPlan *p)
 {
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "layers", p->layers, "hidden", p->hidden, "heads", p->heads,
-                     "kv_heads", p->kv_heads, "head_dim", p->head_dim, "ffn", p->ffn, "vocab", p->vocab);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "layers", p->layers, "hidden", p->hidden, "heads",
+                     p->heads, "kv_heads", p->kv_heads, "head_dim", p->head_dim, "ffn", p->ffn, "vocab",
+                     p->vocab);
 }
 
 static json_t *unit_facts(const BurstPlan *p)
@@ -21,8 +22,8 @@ static json_t *unit_facts(const BurstPlan *p)
     json_t *units = json_array();
     for (int i = 0; units && i < p->unit_rows; i++) {
         const BurstUnit *u = &p->units[i];
-        json_array_append_new(units, json_pack("{s:s, s:I, s:i}", "name", u->name, "elements", (json_int_t)u->elements,
-                                               "repeat", u->repeat));
+        json_array_append_new(units, json_pack("{s:s, s:I, s:i}", "name", u->name, "elements",
+                                               (json_int_t)u->elements, "repeat", u->repeat));
     }
     return units;
 }
@@ -30,20 +31,23 @@ static json_t *unit_facts(const BurstPlan *p)
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
-    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
-                     (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed, "data",
-                     t->data ? json_text(t->data) : json_null(), "bytes", t->bytes, "separator", (json_int_t)t->separator, "predict",
+    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+                     "s:f, s:f, s:f, s:o}",
+                     "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed",
+                     (json_int_t)t->seed, "data", t->data ? json_text(t->data) : json_null(), "bytes",
+                     t->bytes, "separator", (json_int_t)t->separator, "predict",
                      (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
-                     (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2",
-                     t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",
-                     p->rope_theta, "softcap", p->softcap, "masks", masks_of(p));
+                     (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1",
+                     t->beta1, "beta2", t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip,
+                     "norm_eps", p->norm_eps, "rope_theta", p->rope_theta, "softcap", p->softcap, "masks",
+                     masks_of(p));
 }
 
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)
 {
     json_t *facts = train_facts(p, t);
-    json_t *more = json_pack("{s:o, s:o, s:I, s:o, s:i}", "model", model_facts(p), "units", unit_facts(p), "step",
-                             (json_int_t)done, "source", json_text(p->source), "world", p->world);
+    json_t *more = json_pack("{s:o, s:o, s:I, s:o, s:i}", "model", model_facts(p), "units", unit_facts(p),
+                             "step", (json_int_t)done, "source", json_text(p->source), "world", p->world);
     if (!facts || !more || json_object_update(facts, more) != 0) {
         json_decref(facts);
         facts = NULL;
@@ -85,7 +89,8 @@ int layout_at(BurstCtx *c, const BurstPlan *p, off_t data_at, Layout *l)
         return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's sections");
     l->section_at[0] = data_at;
     for (int s = 0; s < l->sections; s++)
-        l->section_at[s + 1] = l->section_at[s] + (off_t)(burst_unit(p, s / CHECKPOINT_KINDS)->elements * (int64_t)sizeof(float));
+        l->section_at[s + 1] = l->section_at[s] + (off_t)(burst_unit(p, s / CHECKPOINT_KINDS)->elements *
+                                                          (int64_t)sizeof(float));
     l->footer_at = l->section_at[l->sections];
     l->end = l->footer_at + 4 * (l->sections + 1) + 8;
     return BURST_OK;
@@ -120,7 +125,8 @@ void layout_free(Layout *l)
 
 int io_failed(BurstCtx *c, const char *what, const char *path)
 {
-    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path, errno ? strerror(errno) : "it ends early");
+    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path,
+                      errno ? strerror(errno) : "it ends early");
 }
 
 int close_written(BurstCtx *c, int fd, bool written, const char *path)

@@ -1,4 +1,5 @@
-/* checkpoint/folder.c: a run's folder: names, what earlier runs have left in it, and whether it can be written at all. */
+/* checkpoint/folder.c: a run's folder: names, what earlier runs have left in it, and whether it can be
+ * written at all. */
 #include "checkpoint/checkpoint.h"
 
 #include <dirent.h>
@@ -23,7 +24,8 @@ void checkpoint_path(char *path, size_t size, const char *directory, int64_t don
 
 int unfinished_path(BurstCtx *c, char *path, size_t size, const Folder *f, int64_t done)
 {
-    if (snprintf(path, size, "%s/.step-%08lld.%016llx.part", f->path, (long long)done, (unsigned long long)f->tag) < (int)size)
+    if (snprintf(path, size, "%s/.step-%08lld.%016llx.part", f->path, (long long)done,
+                 (unsigned long long)f->tag) < (int)size)
         return BURST_OK;
     return burst_fail(c, BURST_E_IO, "the name of %s is too long", f->path);
 }
@@ -121,7 +123,8 @@ int checkpoint_take(BurstCtx *c, const BurstPlan *p, Folder *f)
 
 static int draw_tag(BurstCtx *c, Folder *f)
 {
-    return getrandom(&f->tag, sizeof f->tag, 0) == sizeof f->tag ? BURST_OK : io_failed(c, "draw", "a random number");
+    return getrandom(&f->tag, sizeof f->tag, 0) == sizeof f->tag ? BURST_OK
+                                                                 : io_failed(c, "draw", "a random number");
 }
 
 static int start_folder(BurstCtx *c, const BurstPlan *p, Folder *f)
@@ -137,13 +140,16 @@ static int see_trial(BurstCtx *c, const char *path)
         return close(fd), BURST_OK;
     if (errno != ENOENT)
         return io_failed(c, "write", path);
-    return burst_fail(c, BURST_E_IO, "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts write "
-                      "checkpoints to a file system that they share", path, c->rank);
+    return burst_fail(c, BURST_E_IO,
+                      "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts write "
+                      "checkpoints to a file system that they share",
+                      path, c->rank);
 }
 
-/* How many files this run needs at once beyond those that are there: those of `keep` and the one that is being written, but one at
- * least, and no more than it writes. */
-static int files_needed(BurstCtx *c, const Folder *f, int64_t done, int64_t writes, int64_t keep, int64_t *needed)
+/* How many files this run needs at once beyond those that are there: those of `keep` and the one that is
+ * being written, but one at least, and no more than it writes. */
+static int files_needed(BurstCtx *c, const Folder *f, int64_t done, int64_t writes, int64_t keep,
+                        int64_t *needed)
 {
     Steps s;
     int64_t there = 0;
@@ -165,8 +171,11 @@ static int take_room(BurstCtx *c, const Layout *l, Folder *f, int64_t needed, in
         BURST_TRY(unfinished_path(c, path, sizeof path, f, f->tries));
         int status = checkpoint_create(c, l, path);
         if (status != BURST_OK && f->tries > 0)
-            return burst_fail(c, status, "%s has no room for %lld checkpoints (--keep %lld, and the one that is being written) of %.4g GiB: "
-                              "there is room for %lld", f->path, (long long)needed, (long long)keep,
+            return burst_fail(c, status,
+                              "%s has no room for %lld checkpoints (--keep %lld, and the one that is being "
+                              "written) of %.4g GiB: "
+                              "there is room for %lld",
+                              f->path, (long long)needed, (long long)keep,
                               (double)layout_room(l, c->world) / (1 << 30), (long long)f->tries);
         BURST_TRY(status);
     }
@@ -257,10 +266,16 @@ int checkpoint_begins(BurstCtx *c, const Folder *f, int64_t done)
     if (status != BURST_OK || newest <= done)
         return status;
     if (done)
-        return burst_fail(c, BURST_E_USAGE, "%s has checkpoints beyond step %lld, where this run begins, up to step %lld: --fresh "
-                          "moves them into a folder of their own there; or name another folder", f->path, (long long)done, newest);
-    return burst_fail(c, BURST_E_USAGE, "%s has checkpoints of an earlier run, up to step %lld: --resume goes on from there, --fresh "
-                      "moves them into a folder of their own there and starts over; or name another folder", f->path, newest);
+        return burst_fail(
+            c, BURST_E_USAGE,
+            "%s has checkpoints beyond step %lld, where this run begins, up to step %lld: --fresh "
+            "moves them into a folder of their own there; or name another folder",
+            f->path, (long long)done, newest);
+    return burst_fail(
+        c, BURST_E_USAGE,
+        "%s has checkpoints of an earlier run, up to step %lld: --resume goes on from there, --fresh "
+        "moves them into a folder of their own there and starts over; or name another folder",
+        f->path, newest);
 }
 
 static int make_aside(BurstCtx *c, const char *directory, char path[ASIDE])

@@ -1,5 +1,6 @@
-/* checkpoint/lock.c: one run a folder. Rank 0 locks the folder's .lock, which also says who holds it. The kernel (or the
- * server of a network file system) lets go when the process ends, however it ends; the file stays. */
+/* checkpoint/lock.c: one run a folder. Rank 0 locks the folder's .lock, which also says who holds it. The
+ * kernel (or the server of a network file system) lets go when the process ends, however it ends; the file
+ * stays. */
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -51,8 +52,8 @@ static bool name_holder(const BurstPlan *p, int fd)
     return ftruncate(fd, 0) == 0 && write_at(fd, text, (size_t)n, 0);
 }
 
-/* A whole line, with nothing in it that a terminal would obey; else empty. Opened anew each time: over a network, only that
- * shows what another host has written. */
+/* A whole line, with nothing in it that a terminal would obey; else empty. Opened anew each time: over a
+ * network, only that shows what another host has written. */
 static void read_holder(const char *path, char text[HOLDER])
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -73,7 +74,8 @@ static bool has_ended(const char *text)
     char there[HOST], here[HOST];
     int pid;
     host_name(here);
-    return sscanf(text, "process %d on %127s", &pid, there) == 2 && strcmp(there, here) == 0 && kill(pid, 0) != 0 && errno == ESRCH;
+    return sscanf(text, "process %d on %127s", &pid, there) == 2 && strcmp(there, here) == 0 &&
+           kill(pid, 0) != 0 && errno == ESRCH;
 }
 
 static int held_by_another(BurstCtx *c, const char *directory, const char *path)
@@ -85,7 +87,8 @@ static int held_by_another(BurstCtx *c, const char *directory, const char *path)
             break;
         usleep(LOOK_US);
     }
-    return burst_fail(c, BURST_E_IO, "another run has the folder %s: %s", directory, *text ? text : "it has not said which one it is");
+    return burst_fail(c, BURST_E_IO, "another run has the folder %s: %s", directory,
+                      *text ? text : "it has not said which one it is");
 }
 
 /* ---- taking it ---- */
@@ -110,7 +113,8 @@ bool lock_stands(const char *directory, int fd)
 {
     char path[PATH_MAX];
     struct stat held, there;
-    if (snprintf(path, sizeof path, "%s/.lock", directory) >= (int)sizeof path || fstat(fd, &held) != 0 || stat(path, &there) != 0)
+    if (snprintf(path, sizeof path, "%s/.lock", directory) >= (int)sizeof path || fstat(fd, &held) != 0 ||
+        stat(path, &there) != 0)
         return false;
     return held.st_dev == there.st_dev && held.st_ino == there.st_ino;
 }
@@ -127,15 +131,16 @@ int lock_take(BurstCtx *c, const BurstPlan *p, const char *directory, int *fd)
     close_to_readers(lock);
     if (!is_regular(lock))
         status = burst_fail(c, BURST_E_IO, "%s is not a regular file", path);
-    else if (lock_file(lock) && !lock_stands(directory, lock)) /* its holder took it away just before it ended */
+    /* its holder took it away just before it ended */
+    else if (lock_file(lock) && !lock_stands(directory, lock))
         return close(lock), lock_take(c, p, directory, fd);
     else if (lock_file(lock))
         return *fd = lock, name_holder(p, lock) ? BURST_OK : io_failed(c, "write", path);
     else if (errno == EAGAIN || errno == EACCES)
         status = held_by_another(c, directory, path);
     else
-        say_line("cannot lock %s: %s; whether another run writes into %s is not checked", path, strerror(errno),
-                directory);
+        say_line("cannot lock %s: %s; whether another run writes into %s is not checked", path,
+                 strerror(errno), directory);
     close(lock);
     return status;
 }

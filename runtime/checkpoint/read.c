@@ -1,4 +1,5 @@
-/* checkpoint/read.c: verifies checkpoints and reads this rank's slices, whatever the world size that wrote them. */
+/* checkpoint/read.c: verifies checkpoints and reads this rank's slices, whatever the world size that wrote
+ * them. */
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -98,7 +99,9 @@ static int check_header(Source *s, uint32_t *json_bytes, unsigned char *block)
     if (s->size < s->l.data_at + TRAILER || !read_at(s->fd, trailer, sizeof trailer, s->size - TRAILER) ||
         memcmp(trailer + 4, CHECKPOINT_END, 8) != 0)
         return damaged(s, SHORT);
-    return sum_of(s->fd, 0, s->l.data_at, block, &readable) == get32(trailer) && readable ? BURST_OK : damaged(s, HEADER_SUM);
+    return sum_of(s->fd, 0, s->l.data_at, block, &readable) == get32(trailer) && readable
+               ? BURST_OK
+               : damaged(s, HEADER_SUM);
 }
 
 static int read_facts(Source *s, uint32_t json_bytes)
@@ -127,8 +130,9 @@ static int other_model(BurstCtx *c, const char *path, json_t *there, json_t *her
     json_object_foreach(json_object_get(here, "model"), key, value) {
         json_t *other = json_object_get(json_object_get(there, "model"), key);
         if (!json_equal(other, value))
-            return burst_fail(c, BURST_E_USAGE, "%s is of another model: its %s is %lld, and the plan's %lld", path, key,
-                              (long long)json_integer_value(other), (long long)json_integer_value(value));
+            return burst_fail(c, BURST_E_USAGE, "%s is of another model: its %s is %lld, and the plan's %lld",
+                              path, key, (long long)json_integer_value(other),
+                              (long long)json_integer_value(value));
     }
     if (!json_equal(json_object_get(there, "units"), json_object_get(here, "units")))
         return burst_fail(c, BURST_E_USAGE, "%s is of another model: its weights have other sizes", path);
@@ -138,7 +142,8 @@ static int other_model(BurstCtx *c, const char *path, json_t *there, json_t *her
 /* What may be changed between two runs, but not without a word. A fact that an older file lacks is none. */
 static void add_differences(FILE *to, json_t *there, json_t *here)
 {
-    static const char *const free_to_change[] = {"model", "units", "step", "source", "world"}; /* the first two: an error */
+    /* the first two: an error */
+    static const char *const free_to_change[] = {"model", "units", "step", "source", "world"};
     const char *key;
     json_t *value;
     json_object_foreach(here, key, value) {
@@ -170,7 +175,8 @@ static void say_differences(const char *path, json_t *there, json_t *here)
 
 static int compare(BurstCtx *c, const Source *s, json_t *here)
 {
-    return here ? other_model(c, s->path, s->facts, here) : burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
+    return here ? other_model(c, s->path, s->facts, here)
+                : burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
 }
 
 /* The ranks share the work: each looks at every world-th section. */
@@ -189,7 +195,8 @@ static int verify(BurstCtx *c, Source *s, unsigned char *block)
     if (s->l.end != s->size)
         return damaged(s, LENGTH);
     unsigned char *footer = malloc((size_t)(s->l.end - s->l.footer_at));
-    int status = footer ? verify_sums(c, s, footer, block) : burst_fail(c, BURST_E_MEMORY, "no memory to verify a checkpoint");
+    int status = footer ? verify_sums(c, s, footer, block)
+                        : burst_fail(c, BURST_E_MEMORY, "no memory to verify a checkpoint");
     free(footer);
     return status;
 }
@@ -203,7 +210,8 @@ static bool read_slices(const BurstCtx *c, const BurstPlan *p, BurstWeights *w, 
         memset(slice, 0, (size_t)u->shard * sizeof *slice);
         for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
             for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
-                if (!read_at(fd, slice + r.at, (size_t)r.count * sizeof *slice, l->section_at[s] + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
+                if (!read_at(fd, slice + r.at, (size_t)r.count * sizeof *slice,
+                             l->section_at[s] + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
                     return false;
     }
     return true;
@@ -224,14 +232,16 @@ static int check_blocks(BurstCtx *c, const BurstPlan *p, Source *s, json_t *here
 static int check(BurstCtx *c, const BurstPlan *p, Source *s, json_t *here)
 {
     struct stat st;
-    s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* nobody may be writing into a FIFO */
+    /* nobody may be writing into a FIFO */
+    s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (s->fd < 0 || fstat(s->fd, &st) != 0)
         return damaged(s, UNREADABLE);
     if (!S_ISREG(st.st_mode))
         return damaged(s, IRREGULAR);
     s->size = st.st_size;
     unsigned char *block = malloc(BLOCK);
-    int status = block ? check_blocks(c, p, s, here, block) : burst_fail(c, BURST_E_MEMORY, "no memory to verify a checkpoint");
+    int status = block ? check_blocks(c, p, s, here, block)
+                       : burst_fail(c, BURST_E_MEMORY, "no memory to verify a checkpoint");
     free(block);
     return status;
 }
@@ -277,7 +287,8 @@ static int next_for_all(BurstCtx *c, const Steps *s, int i, int64_t *steps)
     return BURST_OK;
 }
 
-static int read_listed(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *directory, const Steps *listed, int64_t *done)
+static int read_listed(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *directory,
+                       const Steps *listed, int64_t *done)
 {
     char path[PATH_MAX];
     int64_t steps;
@@ -310,7 +321,8 @@ static int read_newest(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const c
     return status;
 }
 
-int checkpoint_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *directory, const char *file, int64_t *done)
+int checkpoint_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *directory, const char *file,
+                    int64_t *done)
 {
     burst_doing(c, "reading a checkpoint");
     *done = 0;
@@ -319,5 +331,6 @@ int checkpoint_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char
     Source s = {.path = file};
     int status = read_file(c, p, w, &s);
     *done = s.done;
-    return status == DAMAGED ? burst_fail(c, BURST_E_IO, "cannot resume from %s: %s", file, text_of(&s)) : status;
+    return status == DAMAGED ? burst_fail(c, BURST_E_IO, "cannot resume from %s: %s", file, text_of(&s))
+                             : status;
 }

@@ -23,15 +23,17 @@ int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
     if (fd < 0)
         return io_failed(c, "write", path);
     bool reserved = reserve(fd, bytes);
-    int reason = errno, status = close_written(c, fd, reserved && write_at(fd, l->header, (size_t)l->data_at, 0), path);
+    int reason = errno,
+        status = close_written(c, fd, reserved && write_at(fd, l->header, (size_t)l->data_at, 0), path);
     if (status != BURST_OK)
         unlink(path);
-    return reserved ? status : burst_fail(c, BURST_E_IO, "cannot write %s: a checkpoint takes %.4g GiB: %s", path,
-                                          (double)bytes / (1 << 30), strerror(reason));
+    return reserved ? status
+                    : burst_fail(c, BURST_E_IO, "cannot write %s: a checkpoint takes %.4g GiB: %s", path,
+                                 (double)bytes / (1 << 30), strerror(reason));
 }
 
-/* Elements of a section that the rank sums up: its shard, or none where a replica does; of one that tensor ranks have by columns, the
- * whole section or nothing. */
+/* Elements of a section that the rank sums up: its shard, or none where a replica does; of one that tensor
+ * ranks have by columns, the whole section or nothing. */
 static int64_t slice_of(const BurstPlan *p, int section, int rank)
 {
     const BurstUnit *u = burst_unit(p, section / CHECKPOINT_KINDS);
@@ -41,16 +43,19 @@ static int64_t slice_of(const BurstPlan *p, int section, int rank)
     return left < 0 || !plan_writes(p, rank, section) ? 0 : left < u->shard ? left : u->shard;
 }
 
-static bool write_runs(const BurstCtx *c, const BurstPlan *p, const BurstUnit *u, const float *slice, int fd, off_t section_at)
+static bool write_runs(const BurstCtx *c, const BurstPlan *p, const BurstUnit *u, const float *slice, int fd,
+                       off_t section_at)
 {
     for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
         for (BurstRun r = {0}; tensor_is_written(p, c->rank, u, t) && burst_next_run(p, c->rank, u, t, &r);)
-            if (!write_at(fd, slice + r.at, (size_t)r.count * sizeof *slice, section_at + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
+            if (!write_at(fd, slice + r.at, (size_t)r.count * sizeof *slice,
+                          section_at + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
                 return false;
     return true;
 }
 
-static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, int fd, uint32_t *sums)
+static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, int fd,
+                         uint32_t *sums)
 {
     float **const kind[CHECKPOINT_KINDS] = {w->param, w->m, w->v};
     for (int s = 0; s < l->sections; s++) {
@@ -59,7 +64,8 @@ static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w,
         if (plan_writes(p, c->rank, s) && !write_runs(c, p, u, slice, fd, l->section_at[s]))
             return false;
         if (!unit_is_split(p, u))
-            sums[s] = (uint32_t)crc32_z(0, (const Bytef *)slice, (size_t)slice_of(p, s, c->rank) * sizeof *slice);
+            sums[s] = (uint32_t)crc32_z(0, (const Bytef *)slice,
+                                        (size_t)slice_of(p, s, c->rank) * sizeof *slice);
     }
     return write_at(fd, sums, (size_t)l->sections * sizeof *sums, slice_sums_at(l, c->rank));
 }
@@ -92,7 +98,8 @@ static int sum_split(BurstCtx *c, const BurstPlan *p, const Layout *l, const cha
     return fd < 0 ? io_failed(c, "write", path) : close_written(c, fd, done, path);
 }
 
-static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, const char *path)
+static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l,
+                      const char *path)
 {
     uint32_t *sums = calloc((size_t)l->sections, sizeof *sums);
     if (!sums)
@@ -124,13 +131,15 @@ static bool combine(const BurstPlan *p, const Layout *l, int fd, uint32_t *foote
 
 static int finish(BurstCtx *c, const BurstPlan *p, const Layout *l, const char *path)
 {
-    uint32_t *footer = calloc((size_t)l->sections + 3, sizeof *footer), *sums = calloc((size_t)l->sections, sizeof *sums);
+    uint32_t *footer = calloc((size_t)l->sections + 3, sizeof *footer),
+             *sums = calloc((size_t)l->sections, sizeof *sums);
     int status = BURST_OK;
     if (!footer || !sums) {
         status = burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's checksums");
     } else {
         int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-        status = fd < 0 ? io_failed(c, "write", path) : close_written(c, fd, combine(p, l, fd, footer, sums), path);
+        status = fd < 0 ? io_failed(c, "write", path)
+                        : close_written(c, fd, combine(p, l, fd, footer, sums), path);
     }
     free(footer);
     free(sums);
@@ -172,8 +181,10 @@ static int hold(BurstCtx *c, const BurstPlan *p, Folder *f)
     return checkpoint_take(c, p, f);
 }
 
-/* Every rank learns whether all have written: then none waits for one that failed, and all can try another place. */
-static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, Folder *f, const char *path)
+/* Every rank learns whether all have written: then none waits for one that failed, and all can try another
+ * place. */
+static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, Folder *f,
+                     const char *path)
 {
     int status = c->rank == 0 ? hold(c, p, f) : BURST_OK;
     if (status == BURST_OK && c->rank == 0)
@@ -185,8 +196,8 @@ static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, con
     return c->rank == 0 ? finish(c, p, l, path) : BURST_OK;
 }
 
-static int write_laid_out(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, Folder *f, int64_t done,
-                          int64_t keep)
+static int write_laid_out(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, Folder *f,
+                          int64_t done, int64_t keep)
 {
     char path[PATH_MAX], final[PATH_MAX];
     BURST_TRY(unfinished_path(c, path, sizeof path, f, done));
@@ -200,11 +211,13 @@ static int write_laid_out(BurstCtx *c, const BurstPlan *p, const BurstWeights *w
         return unlink(path), all_agree(c, status);
     region_saved(c->region, final);
     if (atomic_load(&region_head(c->region)->state) != RUNNING)
-        return all_agree(c, BURST_OK); /* a failure that is being told may name the checkpoint before this one */
+        /* a failure that is being told may name the checkpoint before this one */
+        return all_agree(c, BURST_OK);
     return all_agree(c, prune(c, f->path, done, keep));
 }
 
-int checkpoint_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Folder *f, int64_t done, int64_t keep)
+int checkpoint_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Folder *f, int64_t done,
+                     int64_t keep)
 {
     Layout l;
     burst_doing(c, "writing a checkpoint");

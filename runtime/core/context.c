@@ -28,13 +28,21 @@ int host_threads(const BurstCtx *c)
 
 int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *local_of, const Remote *remote)
 {
-    *c = (BurstCtx){.plan = job->plan, .train = job->train, .rank = rank, .world = job->plan->world,
-                    .local = local_of[rank], .local_of = local_of, .region = r, .timeout = job->timeout, .remote = remote,
+    *c = (BurstCtx){.plan = job->plan,
+                    .train = job->train,
+                    .rank = rank,
+                    .world = job->plan->world,
+                    .local = local_of[rank],
+                    .local_of = local_of,
+                    .region = r,
+                    .timeout = job->timeout,
+                    .remote = remote,
                     .unwatched = remote != NULL,
                     .local_rank = job->place ? job->place->local : -1};
     c->slot = region_slot(r, c->local);
     c->arena = region_arena(r, c->local);
-    c->spins = r->locals <= cores() ? SPINS : 0; /* with fewer cores than ranks, spinning delays who is waited for */
+    /* with fewer cores than ranks, spinning delays who is waited for */
+    c->spins = r->locals <= cores() ? SPINS : 0;
     atomic_store(&c->slot->pid, getpid());
     burst_doing(c, "starting");
     return messages_open(c);
@@ -93,7 +101,8 @@ void *burst_take(BurstCtx *c, size_t bytes)
 {
     size_t rounded = (bytes + 63) / 64 * 64;
     if (rounded < bytes || rounded > c->plan->arena_bytes - c->used) {
-        burst_fail(c, BURST_E_MEMORY, "the plan counted %zu bytes of buffers, and %zu more are asked for after %zu",
+        burst_fail(c, BURST_E_MEMORY,
+                   "the plan counted %zu bytes of buffers, and %zu more are asked for after %zu",
                    c->plan->arena_bytes, bytes, c->used);
         return NULL;
     }
@@ -107,8 +116,8 @@ size_t burst_arena_used(const BurstCtx *c)
     return c->used;
 }
 
-/* Copied, not pointed at: under mpirun the text lies elsewhere in the reader's memory. A reader may see half of the
- * next text; it is only shown. */
+/* Copied, not pointed at: under mpirun the text lies elsewhere in the reader's memory. A reader may see
+ * half of the next text; it is only shown. */
 void burst_doing(BurstCtx *c, const char *operation)
 {
     size_t n = strnlen(operation, DOING_TEXT - 1);
@@ -139,7 +148,8 @@ void describe_rank(const Region *r, int rank, int local, char *text, size_t size
         return;
     }
     const Slot *s = region_slot(r, local);
-    snprintf(text, size, "rank %d, step %lld (%.*s)", rank, (long long)atomic_load(&s->step), DOING_TEXT - 1, s->doing);
+    snprintf(text, size, "rank %d, step %lld (%.*s)", rank, (long long)atomic_load(&s->step), DOING_TEXT - 1,
+             s->doing);
 }
 
 bool parse_seconds(const char *text, double *seconds)

@@ -16,7 +16,8 @@ int utf8_length(const unsigned char *s, size_t left);
 size_t shown_length(const char *text);
 /* Writes every byte of what is not shown as \xNN, in place; cuts what then is too long. */
 void escape_shown(char *text, size_t size);
-/* The formatted text with every byte of what is not shown as \xNN, however long; the caller frees. NULL: no memory. */
+/* The formatted text with every byte of what is not shown as \xNN, however long; the caller frees. NULL:
+ * no memory. */
 char *shown_text(const char *format, va_list ap);
 /* Prints it: all that goes to a terminal with a name in it does so through this, say_line or burst_fail. */
 __attribute__((format(printf, 2, 3))) void print_shown(FILE *to, const char *format, ...);

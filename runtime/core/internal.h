@@ -1,7 +1,8 @@
 /* internal.h: what the runtime's own files share. Emitted programs see burst_rt.h only.
  *
- * One region of shared memory a host: Head, a Slot a rank, the message rings of every (receiver, sender, channel), and
- * the arenas. Everything in it is found by offset, because under mpirun each rank maps it somewhere else.
+ * One region of shared memory a host: Head, a Slot a rank, the message rings of every (receiver, sender,
+ * channel), and the arenas. Everything in it is found by offset, because under mpirun each rank maps it
+ * somewhere else.
  */
 #ifndef BURST_INTERNAL_H
 #define BURST_INTERNAL_H
@@ -13,19 +14,28 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { DOING_TEXT = 120, ERROR_TEXT = 1024, SAVED_TEXT = 400, RING_SLOTS = 8, REDUCE_MAX = 64, GATHERS_MAX = 4 };
+enum {
+    DOING_TEXT = 120,
+    ERROR_TEXT = 1024,
+    SAVED_TEXT = 400,
+    RING_SLOTS = 8,
+    REDUCE_MAX = 64,
+    GATHERS_MAX = 4
+};
 /* Channels of the runtime's collectives. */
 enum { CHANNEL_GATHER = 12, CHANNEL_SCATTER = 13, CHANNEL_REDUCE = 14 };
 
 /* ---- shared region ---- */
 typedef struct Desc { uint64_t offset, bytes, sequence; } Desc;
-/* The sender fills desc[published % RING_SLOTS] and then counts up; the receiver copies out and counts consumed up. */
+/* The sender fills desc[published % RING_SLOTS] and then counts up; the receiver copies out and counts
+ * consumed up. */
 typedef struct Ring {
     _Alignas(64) _Atomic uint64_t published;
     _Alignas(64) _Atomic uint64_t consumed;
     Desc desc[RING_SLOTS];
 } Ring;
-/* What a rank shows to the others. bell is a futex: whoever changes something that the rank may wait for rings it. */
+/* What a rank shows to the others. bell is a futex: whoever changes something that the rank may wait for
+ * rings it. */
 typedef struct Slot {
     _Alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t asleep;
@@ -56,7 +66,8 @@ typedef struct Region {
 
 /* Makes the region in new anonymous shared memory; mapped here, open as r->fd. 0, or -1 with errno. */
 int region_make(Region *r, int locals, size_t arena_bytes);
-/* Maps a region that another process of this host made, from its file descriptor (which r then owns). 0 or -1. */
+/* Maps a region that another process of this host made, from its file descriptor (which r then owns). 0 or
+ * -1. */
 int region_join(Region *r, int fd, int locals, size_t arena_bytes);
 void region_free(Region *r);
 /* True where errno's reason is not the machine's memory; *free_bytes: what the machine can still give. */
@@ -71,7 +82,8 @@ static inline char *region_arena(const Region *r, int local)
 void slot_ring(Slot *s);
 /* Sleeps until the bell is no longer what it was, or for at most this long. */
 void slot_sleep(Slot *s, uint32_t bell, long microseconds);
-/* Records the first failure, with the newest checkpoint's name, and wakes all; false where another one was first. */
+/* Records the first failure, with the newest checkpoint's name, and wakes all; false where another one was
+ * first. */
 bool region_fail(Region *r, int code, const char *text);
 void region_saved(Region *r, const char *path); /* the newest checkpoint */
 void region_say(Region *r); /* prints the failure, if nobody has */
@@ -102,9 +114,11 @@ typedef struct Remote {
     int (*start)(BurstCtx *c, Op *op);
     int (*test)(BurstCtx *c, Op *op, bool *done);
     void (*release)(Op *op);
-    int (*look)(BurstCtx *c);              /* while waiting: moves on, and fails when a host or a rank of it was lost */
+    /* while waiting: moves on, and fails when a host or a rank of it was lost */
+    int (*look)(BurstCtx *c);
     bool (*ended)(const BurstCtx *c, int peer); /* a rank of another host has ended in order */
-    int (*finish)(BurstCtx *c);            /* the body returned and nothing is under way: parts from the others */
+    /* the body returned and nothing is under way: parts from the others */
+    int (*finish)(BurstCtx *c);
     void *state;
 } Remote;
 
@@ -151,13 +165,14 @@ typedef struct Job {
     double timeout;
     int (*body)(BurstCtx *c, const BurstPlan *p, void *arg);
     void *arg;
-    void (*identify)(struct Identity *id, const void *arg); /* what else must be equal on all ranks (identity.h); NULL: nothing */
+    /* what else must be equal on all ranks (identity.h); NULL: nothing */
+    void (*identify)(struct Identity *id, const void *arg);
     const struct Place *place; /* set by job_run */
 } Job;
 /* Runs the job on all ranks: the exit code. */
 int job_run(const Job *job);
-/* Runs the body as one rank of a region; returns a status. *first: this failure is the host's first, and its text
- * stands in the region's head. */
+/* Runs the body as one rank of a region; returns a status. *first: this failure is the host's first, and
+ * its text stands in the region's head. */
 int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Remote *remote, bool *first);
 /* 0, 1, 2 or 3 for a status. */
 int exit_code(int status);
@@ -166,8 +181,9 @@ static inline bool is_status(int64_t status) { return status <= BURST_OK && stat
 /* BURST_TIMEOUT or the default, in seconds. */
 double default_timeout(void);
 bool parse_seconds(const char *text, double *seconds);
-/* Seconds in which this thread could look: what limits of waiting count. Where a process was stopped (docker pause, Slurm's
- * preemption) at most a quarter of one between two looks; whoever waits looks at least that often. */
+/* Seconds in which this thread could look: what limits of waiting count. Where a process was stopped
+ * (docker pause, Slurm's preemption) at most a quarter of one between two looks; whoever waits looks at
+ * least that often. */
 double awake_seconds(void);
 int mpi_job_run(const Job *job);
 int rendezvous_job_run(const Job *job); /* started by torchrun or srun */
@@ -196,15 +212,16 @@ int messages_drain(BurstCtx *c);
 /* Called while waiting for a peer (-1: any): fails when a rank was lost or the watchdog's time is over. */
 typedef struct Watchdog { double begin, checked; bool peer_gone; int spins; } Watchdog;
 int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op);
-int watchdog_look(BurstCtx *c, Watchdog *v); /* the part that needs no message: lost ranks and failures; sets v->begin */
+/* the part that needs no message: lost ranks and failures; sets v->begin */
+int watchdog_look(BurstCtx *c, Watchdog *v);
 
 /* "burst: ..." on stderr, what a terminal would obey escaped. */
 __attribute__((format(printf, 1, 2))) void say_line(const char *format, ...);
 /* To read: a file descriptor, or -1 with the error set. What is no regular file (a FIFO, a device) is
  * refused, not waited for. */
 int open_regular(BurstCtx *c, const char *path, off_t *bytes);
-/* Whether all ranks have done something, of which each brings its status: its own failure, or that another one failed. The job goes on
- * until one of them returns from its body. */
+/* Whether all ranks have done something, of which each brings its status: its own failure, or that another
+ * one failed. The job goes on until one of them returns from its body. */
 int all_agree(BurstCtx *c, int status);
 
 int data_ready(BurstCtx *c, const BurstPlan *p); /* opens and checks the data, where no batch was read yet */
@@ -218,14 +235,19 @@ typedef struct Span { int64_t begin, end; } Span;
 Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
 int plan_tensor(const BurstPlan *p);
 bool unit_is_split(const BurstPlan *p, const BurstUnit *u); /* over tensor ranks */
-int tensor_copies(const BurstPlan *p, const BurstTensor *t); /* tensor ranks, neighbours, that have the same of it */
+/* tensor ranks, neighbours, that have the same of it */
+int tensor_copies(const BurstPlan *p, const BurstTensor *t);
 BurstGroup copies_group(const BurstCtx *c, const BurstTensor *t); /* these ranks */
 /* Whether it is this rank, of tensor ranks that have the same of the tensor, that writes it into files. */
 bool tensor_is_written(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
 /* How many ranks share the weights. */
 static inline int plan_shards(const BurstPlan *p) { return p->shard_ranks ? p->shard_ranks : p->world; }
-/* Whether it is this rank, of those that hold the same shards, that writes item `n` of a file: they take turns. */
-static inline bool plan_writes(const BurstPlan *p, int rank, int n) { return n % (p->world / plan_shards(p)) == rank / plan_shards(p); }
+/* Whether it is this rank, of those that hold the same shards, that writes item `n` of a file: they take
+ * turns. */
+static inline bool plan_writes(const BurstPlan *p, int rank, int n)
+{
+    return n % (p->world / plan_shards(p)) == rank / plan_shards(p);
+}
 
 /* Under mpirun, torchrun and srun, which end the ranks by SIGTERM when one of them was lost. */
 void catch_termination(void);

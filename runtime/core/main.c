@@ -25,7 +25,8 @@ static int check_finite(BurstCtx *c, const BurstStep *r, int64_t step)
 {
     if (isfinite(r->loss))
         return BURST_OK;
-    return burst_fail(c, BURST_E_NUMERIC, "the loss of step %lld is %s", (long long)step, isnan(r->loss) ? "not a number" : "infinite");
+    return burst_fail(c, BURST_E_NUMERIC, "the loss of step %lld is %s", (long long)step,
+                      isnan(r->loss) ? "not a number" : "infinite");
 }
 
 static bool checkpoint_due(const Options *o, int64_t done)
@@ -45,16 +46,19 @@ typedef struct Watch { Progress show; Timeline timeline; Folder folder; Export *
 /* ---- before the first step ---- */
 
 /* A run that trains nothing only reads; else the folder is this run's before anything is read from it. */
-static int open_folder(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights *w, Folder *f, int64_t *done)
+static int open_folder(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights *w, Folder *f,
+                       int64_t *done)
 {
     if (o->checkpoint && o->steps > 0)
         BURST_TRY(checkpoint_open(c, p, o->checkpoint, f));
     if (o->resume)
         BURST_TRY(checkpoint_read(c, p, w, o->checkpoint, o->resume_file, done));
     if (o->steps > 0 && *done > o->steps)
-        return burst_fail(c, BURST_E_USAGE, "this run goes on after step %lld, and --steps %lld ends before: give --steps %lld or more, an "
-                          "earlier checkpoint (--resume FILE), or --steps 0 to train nothing", (long long)*done, (long long)o->steps,
-                          (long long)*done);
+        return burst_fail(
+            c, BURST_E_USAGE,
+            "this run goes on after step %lld, and --steps %lld ends before: give --steps %lld or more, an "
+            "earlier checkpoint (--resume FILE), or --steps 0 to train nothing",
+            (long long)*done, (long long)o->steps, (long long)*done);
     return o->fresh || (o->resume && !o->resume_file) ? BURST_OK : checkpoint_begins(c, f, *done);
 }
 
@@ -79,7 +83,8 @@ static int try_outputs(BurstCtx *c, const BurstPlan *p, const Options *o, Watch 
 }
 
 /* Weights from the newest checkpoint, else from a folder, else from the seed. */
-static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights *w, Watch *watch, int64_t *done)
+static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights *w, Watch *watch,
+                 int64_t *done)
 {
     BURST_TRY(outputs_compare(c, o));
     BURST_TRY(weights_take(c, p, w));
@@ -97,7 +102,8 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
 }
 
 /* Files of runs before are as they were until every rank could begin. */
-static int start(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state, BurstWeights *w, int64_t done)
+static int start(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
+                 BurstWeights *w, int64_t done)
 {
     BURST_TRY(timeline_open(&watch->timeline, c, o, done));
     burst_doing(c, "making the buffers");
@@ -129,8 +135,8 @@ static int fail_again(BurstCtx *c, const Failure *f)
     return burst_fail(c, f->status, "%s", f->text);
 }
 
-/* The state, in a folder of its own where there is room for it: the reason why it is not where it should be is told with its name. Only a
- * failure to write, which all ranks know of, leaves them able to. */
+/* The state, in a folder of its own where there is room for it: the reason why it is not where it should
+ * be is told with its name. Only a failure to write, which all ranks know of, leaves them able to. */
 static int rescue(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t done, int status)
 {
     const char *temporary = getenv("TMPDIR"), *base[] = {".", temporary && *temporary ? temporary : "/tmp"};
@@ -139,7 +145,8 @@ static int rescue(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_
     const Failure first = failure_of(c, status);
     for (size_t i = 0; i < sizeof base / sizeof *base; i++) {
         int saved = checkpoint_elsewhere(c, base[i], path, sizeof path, &f);
-        if (saved == BURST_OK && (saved = checkpoint_write(c, p, w, &f, done, INT64_MAX)) != BURST_OK && c->rank == 0)
+        if (saved == BURST_OK && (saved = checkpoint_write(c, p, w, &f, done, INT64_MAX)) != BURST_OK &&
+            c->rank == 0)
             rmdir(path);
         if (saved != BURST_E_IO)
             break;
@@ -147,7 +154,8 @@ static int rescue(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_
     return fail_again(c, &first);
 }
 
-static int save(BurstCtx *c, const BurstPlan *p, const Options *o, Folder *f, void *state, BurstWeights *w, int64_t done)
+static int save(BurstCtx *c, const BurstPlan *p, const Options *o, Folder *f, void *state, BurstWeights *w,
+                int64_t done)
 {
     BURST_TRY(bring(c, p, state, w));
     int status = checkpoint_write(c, p, w, f, done, o->keep);
@@ -155,7 +163,8 @@ static int save(BurstCtx *c, const BurstPlan *p, const Options *o, Folder *f, vo
 }
 
 /* kept: the state has been saved, or is where it was read from. */
-static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Export *e, void *state, BurstWeights *w, bool kept)
+static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Export *e, void *state,
+                          BurstWeights *w, bool kept)
 {
     if (!e)
         return BURST_OK;
@@ -166,14 +175,17 @@ static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Exp
         return rescue(c, p, w, o->steps, BURST_E_IO);
     BURST_TRY(status);
     if (c->rank == 0 && !o->quiet)
-        print_shown(stdout, "wrote %s: weights as %s", o->export_dir, o->export_dtype == BURST_F32 ? "F32" : "BF16"), putchar('\n');
+        print_shown(stdout, "wrote %s: weights as %s", o->export_dir,
+                    o->export_dtype == BURST_F32 ? "F32" : "BF16"),
+            putchar('\n');
     return output_printed(c);
 }
 
 /* ---- training ---- */
 
 /* What is said of a step. The ranks do not wait for rank 0 to have written it. */
-static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, int64_t step, const BurstStep *result, double seconds)
+static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, int64_t step,
+                  const BurstStep *result, double seconds)
 {
     const int said = progress_step(&watch->show, c, p, o, step, result, seconds);
     if (said != BURST_OK && said != BURST_E_IO)
@@ -182,8 +194,10 @@ static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watc
     return said != BURST_OK ? said : traced;
 }
 
-/* *at: steps behind us. A line that cannot be written ends the run, but not before what is due then is saved. */
-static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state, BurstWeights *w, int64_t *at)
+/* *at: steps behind us. A line that cannot be written ends the run, but not before what is due then is
+ * saved. */
+static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
+                 BurstWeights *w, int64_t *at)
 {
     for (int64_t done = *at; done < o->steps; done++) {
         BurstStep result = {0};
@@ -206,7 +220,8 @@ static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
 }
 
 /* After the last step the weights are exported also where its line or its checkpoint could not be written. */
-static int train_and_export(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state, BurstWeights *w, int64_t began)
+static int train_and_export(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
+                            BurstWeights *w, int64_t began)
 {
     int64_t done = began;
     const int status = train(c, p, o, watch, state, w, &done);
@@ -241,7 +256,8 @@ static int run_rank(BurstCtx *c, const BurstPlan *p, void *arg)
     const Run *run = arg;
     void *state = calloc(1, p->state_bytes ? p->state_bytes : 1);
     if (!state)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the program's %zu bytes of state", p->state_bytes);
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the program's %zu bytes of state",
+                          p->state_bytes);
     int status = run_with(c, p, run->o, state);
     free(state);
     return status;
@@ -299,5 +315,6 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     }
     BurstTrain t = with_options(p, &o);
     Run run = {&o};
-    return job_run(&(Job){.plan = p, .train = &t, .timeout = o.timeout, .body = run_rank, .arg = &run, .identify = identify});
+    return job_run(&(Job){
+        .plan = p, .train = &t, .timeout = o.timeout, .body = run_rank, .arg = &run, .identify = identify});
 }

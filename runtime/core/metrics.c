@@ -35,7 +35,8 @@ int metrics_open(BurstCtx *c, const char *path, Metrics *m)
 
 /* ---- what a run before has left ---- */
 
-/* The bytes behind the last line's end, as many as a line has; the file's length in *end. -1: it cannot be read. */
+/* The bytes behind the last line's end, as many as a line has; the file's length in *end. -1: it cannot be
+ * read. */
 static ssize_t read_tail(const Metrics *m, char tail[LINE], off_t *end)
 {
     const int fd = open(m->path, O_RDONLY | O_CLOEXEC);

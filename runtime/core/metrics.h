@@ -14,7 +14,8 @@ typedef struct Metrics {
 int metrics_open(BurstCtx *c, const char *path, Metrics *m);
 /* Empties it, or, where a run goes on, mends what a killed run has left of its last line. */
 int metrics_begin(BurstCtx *c, Metrics *m, bool goes_on);
-__attribute__((format(printf, 3, 4))) int metrics_line(BurstCtx *c, const Metrics *m, const char *format, ...);
+__attribute__((format(printf, 3, 4))) int metrics_line(BurstCtx *c, const Metrics *m, const char *format,
+                                                       ...);
 /* Returns status, or the failure to write what was still under way. */
 int metrics_close(BurstCtx *c, Metrics *m, int status);
 #endif

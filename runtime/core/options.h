@@ -13,7 +13,8 @@ typedef struct Options {
     bool bytes, resume, fresh, plan_masks, share_gpus, quiet, help, version;
 } Options;
 
-/* Fills in the plan's values and then the command line's. BURST_OK, or BURST_E_USAGE with the reason in text. */
+/* Fills in the plan's values and then the command line's. BURST_OK, or BURST_E_USAGE with the reason in
+ * text. */
 int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size);
 /* Adds what must be equal on all ranks. */
 void options_identify(struct Identity *id, const Options *o);

@@ -21,5 +21,6 @@ int output_keep(BurstCtx *c, const char *path, OutputFile *o)
 int output_printed(BurstCtx *c)
 {
     int reason = output_flush(stdout);
-    return reason ? burst_fail(c, BURST_E_IO, "cannot write to standard output: %s", strerror(reason)) : BURST_OK;
+    return reason ? burst_fail(c, BURST_E_IO, "cannot write to standard output: %s", strerror(reason))
+                  : BURST_OK;
 }

@@ -6,7 +6,8 @@
 #include "core/output_file.h"
 
 int output_begin(BurstCtx *c, const char *path, OutputFile *o);
-int output_keep(BurstCtx *c, const char *path, OutputFile *o); /* closes it; it has its name now, or this fails */
+/* closes it; it has its name now, or this fails */
+int output_keep(BurstCtx *c, const char *path, OutputFile *o);
 /* Whether all that was printed on stdout is there. */
 int output_printed(BurstCtx *c);
 #endif

@@ -68,12 +68,13 @@ static int open_part(OutputFile *o, const struct stat *old)
     return fd;
 }
 
-/* An open file of this process by its name, as /dev/stdout leads to: its number; -1: another path. Opened anew it would be written
- * from another place on, over what is there. */
+/* An open file of this process by its name, as /dev/stdout leads to: its number; -1: another path. Opened
+ * anew it would be written from another place on, over what is there. */
 static int open_number(const char *path)
 {
     int n, end = 0;
-    if ((sscanf(path, "/proc/self/fd/%d%n", &n, &end) == 1 || sscanf(path, "/dev/fd/%d%n", &n, &end) == 1) && end && !path[end])
+    if ((sscanf(path, "/proc/self/fd/%d%n", &n, &end) == 1 || sscanf(path, "/dev/fd/%d%n", &n, &end) == 1) &&
+        end && !path[end])
         return n;
     return -1;
 }
@@ -140,8 +141,8 @@ int output_open(OutputFile *o, const char *path)
     return forget(o, reason);
 }
 
-/* A write that failed before now left ferror() set and its errno is gone: one more byte fails for the same reason. EIO where it
- * does not, since what failed is missing in the file. */
+/* A write that failed before now left ferror() set and its errno is gone: one more byte fails for the same
+ * reason. EIO where it does not, since what failed is missing in the file. */
 int output_flush(FILE *f)
 {
     if (fflush(f) != 0)

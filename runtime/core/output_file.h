@@ -1,4 +1,5 @@
-/* output_file.h: a file that is written whole or stays as it was. For the compiler and for programs: no BurstCtx. */
+/* output_file.h: a file that is written whole or stays as it was. For the compiler and for programs: no
+ * BurstCtx. */
 #ifndef BURST_OUTPUT_FILE_H
 #define BURST_OUTPUT_FILE_H
 
@@ -8,15 +9,17 @@
 /* part NULL: written through. */
 typedef struct OutputFile { FILE *file; char *part, *target; } OutputFile;
 
-/* Opens `path` for writing; 0, or -1 with errno. Where there is nothing or a regular file, the text goes to a temporary file
- * beside it, and a symbolic link is followed first; a file keeps its mode. Devices, FIFOs and open files by the names of /proc
- * (as /dev/stdout is one) are written through. */
+/* Opens `path` for writing; 0, or -1 with errno. Where there is nothing or a regular file, the text goes
+ * to a temporary file beside it, and a symbolic link is followed first; a file keeps its mode. Devices,
+ * FIFOs and open files by the names of /proc (as /dev/stdout is one) are written through. */
 int output_open(OutputFile *o, const char *path);
-/* Closes. keep: the temporary file takes its name, else it goes. 0, or -1 with errno: then the file is as it was. */
+/* Closes. keep: the temporary file takes its name, else it goes. 0, or -1 with errno: then the file is as
+ * it was. */
 int output_close(OutputFile *o, bool keep);
 /* Flushes. 0, or errno of what failed, in this or in an earlier write to `f`. */
 int output_flush(FILE *f);
-/* Opens `path` to append to it, making it where it is missing, and changes nothing in it: a file descriptor, or -1 with errno. */
+/* Opens `path` to append to it, making it where it is missing, and changes nothing in it: a file
+ * descriptor, or -1 with errno. */
 int output_append(const char *path);
 /* Whether the path is that of an open file of this process, as /dev/stdout is. */
 bool output_is_open(const char *path);

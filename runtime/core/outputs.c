@@ -1,4 +1,5 @@
-/* outputs.c: see outputs.h. Files are the same where device and inode are; one that is not there yet, where folder and name are. */
+/* outputs.c: see outputs.h. Files are the same where device and inode are; one that is not there yet,
+ * where folder and name are. */
 #include "core/outputs.h"
 
 #include "core/output_file.h"
@@ -47,7 +48,8 @@ static bool resolve(Named *n)
     free(path);
     if (!n->target)
         return true; /* links that go round: whoever opens it says so */
-    char *slash = strrchr(n->target, '/'), *folder = slash ? strndup(n->target, (size_t)(slash - n->target) + 1) : strdup(".");
+    char *slash = strrchr(n->target, '/'),
+         *folder = slash ? strndup(n->target, (size_t)(slash - n->target) + 1) : strdup(".");
     n->leaf = slash ? slash + 1 : n->target;
     n->there = stat(n->target, &n->st) == 0;
     n->parent_there = folder && stat(folder, &n->parent) == 0;
@@ -67,11 +69,14 @@ static bool add(Names *all, const char *option, const char *path, Role role)
 static bool add_all(Names *all, const Options *o)
 {
     *all = (Names){0};
-    bool added = add(all, "the program", "/proc/self/exe", IN_FILE) && add(all, "standard output", "/proc/self/fd/1", OUT_STREAM);
+    bool added = add(all, "the program", "/proc/self/exe", IN_FILE) &&
+                 add(all, "standard output", "/proc/self/fd/1", OUT_STREAM);
     added = added && add(all, "--data", o->data, IN_FILE) && add(all, "--resume", o->resume_file, IN_FILE);
-    added = added && add(all, "--weights", o->weights, IN_FOLDER) && add(all, "--metrics", o->metrics, OUT_FILE);
+    added = added && add(all, "--weights", o->weights, IN_FOLDER) &&
+            add(all, "--metrics", o->metrics, OUT_FILE);
     added = added && add(all, "--trace", o->trace, OUT_FILE);
-    return added && add(all, "--checkpoint", o->checkpoint, OUT_CHECKPOINTS) && add(all, "--export", o->export_dir, OUT_EXPORT);
+    return added && add(all, "--checkpoint", o->checkpoint, OUT_CHECKPOINTS) &&
+           add(all, "--export", o->export_dir, OUT_EXPORT);
 }
 
 static void drop(Names *all)
@@ -99,13 +104,16 @@ static bool same(const Named *a, const Named *b)
         return false;
     if (a->there)
         return same_inode(&a->st, &b->st);
-    return a->parent_there && b->parent_there && same_inode(&a->parent, &b->parent) && strcmp(a->leaf, b->leaf) == 0;
+    return a->parent_there && b->parent_there && same_inode(&a->parent, &b->parent) &&
+           strcmp(a->leaf, b->leaf) == 0;
 }
 
-/* /dev/stdout is meant to be standard output; checkpoints and weights have names of their own in one folder. */
+/* /dev/stdout is meant to be standard output; checkpoints and weights have names of their own in one
+ * folder. */
 static bool may_share(const Named *a, const Named *b)
 {
-    return (a->role == OUT_STREAM && output_is_open(b->target)) || (a->role == IN_FOLDER && b->role == OUT_CHECKPOINTS);
+    return (a->role == OUT_STREAM && output_is_open(b->target)) ||
+           (a->role == IN_FOLDER && b->role == OUT_CHECKPOINTS);
 }
 
 static int compare_pair(BurstCtx *c, const Named *a, const Named *b)
@@ -122,7 +130,8 @@ static int compare_pair(BurstCtx *c, const Named *a, const Named *b)
 /* At any depth. */
 static bool lies_in(const Named *n, const Named *folder)
 {
-    char path[PATH_MAX], *slash = strrchr(n->target, '/'), *parent = slash ? strndup(n->target, (size_t)(slash - n->target) + 1) : strdup(".");
+    char path[PATH_MAX], *slash = strrchr(n->target, '/'),
+                         *parent = slash ? strndup(n->target, (size_t)(slash - n->target) + 1) : strdup(".");
     bool found = false, known = parent && realpath(parent, path);
     struct stat st;
     free(parent);
@@ -157,7 +166,8 @@ static bool is_file_of(const Named *n, const Named *folder)
     bool found = n->parent_there && same_inode(&n->parent, &folder->st) && is_kept(folder, n->leaf);
     DIR *d = n->there && S_ISREG(n->st.st_mode) ? opendir(folder->path) : NULL;
     for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;)
-        found = is_kept(folder, e->d_name) && fstatat(dirfd(d), e->d_name, &st, 0) == 0 && same_inode(&st, &n->st);
+        found = is_kept(folder, e->d_name) && fstatat(dirfd(d), e->d_name, &st, 0) == 0 &&
+                same_inode(&st, &n->st);
     if (d)
         closedir(d);
     return found;
@@ -167,11 +177,16 @@ static int compare_with_folder(BurstCtx *c, const Named *n, const Named *folder)
 {
     if (!n->target || !folder->there || !S_ISDIR(folder->st.st_mode) || n == folder)
         return BURST_OK;
-    if (folder->role == OUT_EXPORT && (n->role == OUT_FILE || n->role == OUT_CHECKPOINTS) && lies_in(n, folder))
-        return burst_fail(c, BURST_E_USAGE, "%s %s lies in %s %s, which must be empty until the weights are there; name another", n->option,
-                          n->path, folder->option, folder->path);
-    if ((folder->role == IN_FOLDER || folder->role == OUT_CHECKPOINTS) && n->role == OUT_FILE && is_file_of(n, folder))
-        return burst_fail(c, BURST_E_USAGE, "%s %s is a file of %s %s; name another", n->option, n->path, folder->option, folder->path);
+    if (folder->role == OUT_EXPORT && (n->role == OUT_FILE || n->role == OUT_CHECKPOINTS) &&
+        lies_in(n, folder))
+        return burst_fail(
+            c, BURST_E_USAGE,
+            "%s %s lies in %s %s, which must be empty until the weights are there; name another", n->option,
+            n->path, folder->option, folder->path);
+    if ((folder->role == IN_FOLDER || folder->role == OUT_CHECKPOINTS) && n->role == OUT_FILE &&
+        is_file_of(n, folder))
+        return burst_fail(c, BURST_E_USAGE, "%s %s is a file of %s %s; name another", n->option, n->path,
+                          folder->option, folder->path);
     return BURST_OK;
 }
 
@@ -193,7 +208,8 @@ int outputs_compare(BurstCtx *c, const Options *o)
     Names all;
     if (c->rank != 0)
         return BURST_OK;
-    int status = add_all(&all, o) ? compare_all(c, &all) : burst_fail(c, BURST_E_MEMORY, "no memory for the names of outputs");
+    int status = add_all(&all, o) ? compare_all(c, &all)
+                                  : burst_fail(c, BURST_E_MEMORY, "no memory for the names of outputs");
     drop(&all);
     return status;
 }

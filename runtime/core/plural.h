@@ -1,4 +1,5 @@
-/* plural.h: the ending of a noun after its count, "%d rank%s"; in messages of the compiler and the runtime. */
+/* plural.h: the ending of a noun after its count, "%d rank%s"; in messages of the compiler and the
+ * runtime. */
 #ifndef BURST_PLURAL_H
 #define BURST_PLURAL_H
 

@@ -16,9 +16,12 @@ static double gib(double bytes)
 
 static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
 {
-    print_shown(stdout, "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, ",
-           p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers), (long long)p->sequence, (long long)p->train.batch,
-           c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
+    print_shown(stdout,
+                "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB a rank on "
+                "the host, ",
+                p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers),
+                (long long)p->sequence, (long long)p->train.batch,
+                c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
     if (p->predicted_seconds > 0)
         printf("%.4g s a step predicted\n", p->predicted_seconds);
     else
@@ -40,7 +43,8 @@ int progress_memory(BurstCtx *c)
     return output_printed(c);
 }
 
-/* A line about devices asks all ranks, and under mpirun only some of them may see a terminal: rank 0's word counts. */
+/* A line about devices asks all ranks, and under mpirun only some of them may see a terminal: rank 0's
+ * word counts. */
 static int agree(BurstCtx *c, int64_t *every)
 {
     double value = c->rank == 0 ? (double)*every : 0;
@@ -73,21 +77,25 @@ int progress_begin(Progress *s, BurstCtx *c, int64_t done)
     return metrics_begin(c, &s->metrics, done > 0);
 }
 
-/* Model flops over what the ranks' matrix products could do in that time; recomputation is not counted, nor are masked pairs. */
+/* Model flops over what the ranks' matrix products could do in that time; recomputation is not counted,
+ * nor are masked pairs. */
 static double utilisation(const BurstPlan *p, double seconds)
 {
     return p->peak_flops > 0 ? p->flops / seconds / (p->peak_flops * p->world) : 0;
 }
 
-/* Once: no device does more than its rate, so that the rate is wrong, and with it what was predicted and chosen. */
+/* Once: no device does more than its rate, so that the rate is wrong, and with it what was predicted and
+ * chosen. */
 static void say_share(Progress *s, const BurstPlan *p, double seconds)
 {
     const double share = utilisation(p, seconds);
     if (share <= 1 || s->share_said)
         return;
     s->share_said = true;
-    printf("%.0f %% MFU is more than the devices can do: the topology's rates are too low (matmul of the .topo), and the predicted "
-           "times and the chosen layout rest on them; `burstc probe` measures this machine\n", 100 * share);
+    printf("%.0f %% MFU is more than the devices can do: the topology's rates are too low (matmul of the "
+           ".topo), and the predicted "
+           "times and the chosen layout rest on them; `burstc probe` measures this machine\n",
+           100 * share);
 }
 
 /* The most that a rank has in use, after rounds of as many ranks as an allreduce takes. */
@@ -110,18 +118,21 @@ static int most_memory(BurstCtx *c, double *most)
     return BURST_OK;
 }
 
-static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r, double seconds)
+static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r,
+                         double seconds)
 {
-    return metrics_line(
-        c, &s->metrics,
-        "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, \"seconds\": %.6g, "
-        "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
-        (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm, burst_learning_rate(p, step),
-        p->predicted_seconds, utilisation(p, seconds), s->memory, p->predicted_memory);
+    return metrics_line(c, &s->metrics,
+                        "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, "
+                        "\"seconds\": %.6g, "
+                        "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"memory_bytes\": "
+                        "%.0f, \"predicted_memory_bytes\": %zu}\n",
+                        (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm,
+                        burst_learning_rate(p, step), p->predicted_seconds, utilisation(p, seconds),
+                        s->memory, p->predicted_memory);
 }
 
-static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
-                     double seconds)
+static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
+                    const BurstStep *r, double seconds)
 {
     printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  ",
            (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
@@ -131,14 +142,15 @@ static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options 
     printf("%.3f GiB/%s (predicted %.3f)  %.4f s", gib(s->memory), c->device.memory ? "GPU" : "rank",
            gib((double)p->predicted_memory), seconds);
     if (p->predicted_seconds > 0)
-        printf(" (predicted %.4f, %+.0f%%)", p->predicted_seconds, (seconds / p->predicted_seconds - 1) * 100);
+        printf(" (predicted %.4f, %+.0f%%)", p->predicted_seconds,
+               (seconds / p->predicted_seconds - 1) * 100);
     printf("\n");
     say_share(s, p, seconds);
     return output_printed(c);
 }
 
-int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
-                  double seconds)
+int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
+                  const BurstStep *r, double seconds)
 {
     bool due = step == s->first || step == s->last || (step + 1) % s->every == 0;
     if (due)

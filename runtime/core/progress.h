@@ -15,8 +15,8 @@ typedef struct Progress {
 /* done: steps that a checkpoint brought. Files of before are as they were until progress_begin. */
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done);
 int progress_begin(Progress *s, BurstCtx *c, int64_t done);
-int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
-                  double seconds);
+int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
+                  const BurstStep *r, double seconds);
 int progress_memory(BurstCtx *c); /* what a device's memory is used for, as a line */
 /* Returns status, or the failure to write the last lines. */
 int progress_close(Progress *s, BurstCtx *c, int status);

@@ -1,4 +1,5 @@
-/* threads.c: work of one rank on its share of the host's cores, by threads that stay: an optimizer step asks for them once a unit. */
+/* threads.c: work of one rank on its share of the host's cores, by threads that stay: an optimizer step
+ * asks for them once a unit. */
 #include "core/internal.h"
 
 #include <pthread.h>

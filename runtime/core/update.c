@@ -1,11 +1,14 @@
-/* update.c: the optimizer on the host's cores: norm of the gradients, AdamW unit by unit, rounded parameters for a device. */
+/* update.c: the optimizer on the host's cores: norm of the gradients, AdamW unit by unit, rounded
+ * parameters for a device. */
 #include "core/internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 1 << 14 }; /* elements that are updated and rounded while they are in a cache; bits do not depend on how many threads there are */
+/* elements that are updated and rounded while they are in a cache; bits do not depend on how many threads
+ * there are */
+enum { BLOCK = 1 << 14 };
 
 /* What a device keeps in bf16, as fp32: as many elements of it as the next loop takes. */
 static const float *widened(const uint16_t *bf16, int64_t count, float *to)
@@ -19,7 +22,8 @@ static const float *widened(const uint16_t *bf16, int64_t count, float *to)
 
 /* ---- the norm ---- */
 
-enum { SEGMENT = 1 << 22 }; /* elements of a sum of squares: their sums are added up in order, however many threads there are */
+/* elements of a sum of squares: their sums are added up in order, however many threads there are */
+enum { SEGMENT = 1 << 22 };
 typedef struct Squares { const BurstCtx *c; const BurstPlan *p; const BurstWeights *w; double *of; } Squares;
 
 static int64_t segments_of(const BurstPlan *p, const BurstUnit *u)
@@ -83,14 +87,21 @@ static int global_norm(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, d
     return BURST_OK;
 }
 
-int burst_update_begin(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o)
+int burst_update_begin(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step, double *norm,
+                       BurstAdamW *o)
 {
     const BurstTrain *t = &p->train;
     BURST_TRY(global_norm(c, p, w, norm));
     if (!isfinite(*norm))
-        return burst_fail(c, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);
-    *o = (BurstAdamW){.lr = burst_learning_rate(p, step), .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps,
-                      .decay = t->decay, .step = step + 1, .grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1};
+        return burst_fail(c, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld",
+                          (long long)step);
+    *o = (BurstAdamW){.lr = burst_learning_rate(p, step),
+                      .beta1 = t->beta1,
+                      .beta2 = t->beta2,
+                      .eps = t->eps,
+                      .decay = t->decay,
+                      .step = step + 1,
+                      .grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1};
     return BURST_OK;
 }
 
@@ -108,12 +119,14 @@ typedef struct Update {
 static void update_block(const Update *x, int64_t begin, int64_t end)
 {
     float block[BLOCK];
-    const float *grad = x->grad_bf16 && x->o ? widened(x->grad_bf16 + begin, end - begin, block) : x->grad + begin;
+    const float *grad = x->grad_bf16 && x->o ? widened(x->grad_bf16 + begin, end - begin, block)
+                                             : x->grad + begin;
     for (const BurstTensor *t = x->u->tensor; x->o && t < x->u->tensor + x->u->tensors; t++) {
         const Span s = tensor_part(x->p, x->c->rank, x->u, t);
         const int64_t from = s.begin > begin ? s.begin : begin, to = s.end < end ? s.end : end;
         if (from < to)
-            burst_adamw(x->o, to - from, t->init_std > 0, x->param + from, grad + (from - begin), x->m + from, x->v + from);
+            burst_adamw(x->o, to - from, t->init_std > 0, x->param + from, grad + (from - begin), x->m + from,
+                        x->v + from);
     }
     if (x->bf16)
         burst_round_bf16(end - begin, x->param + begin, x->bf16 + begin);
@@ -127,9 +140,12 @@ static void update_part(const void *what, int part, int parts)
         update_block(x, b * BLOCK, (b + 1) * BLOCK < x->u->shard ? (b + 1) * BLOCK : x->u->shard);
 }
 
-void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, uint16_t *bf16)
+void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o,
+                       uint16_t *bf16)
 {
-    in_parts(c, update_part, &(Update){c, p, burst_unit(p, unit), o, w->param[unit], w->grad[unit], w->m[unit], w->v[unit], w->grad_bf16[unit], bf16});
+    in_parts(c, update_part,
+             &(Update){c, p, burst_unit(p, unit), o, w->param[unit], w->grad[unit], w->m[unit], w->v[unit],
+                       w->grad_bf16[unit], bf16});
 }
 
 int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64_t step, double *norm)

@@ -11,7 +11,8 @@
 #include <cudaTypedefs.h>
 #include <nccl.h>
 
-/* Pinned memory between host and device: slots used in turn, each with an event that says when it is free again. */
+/* Pinned memory between host and device: slots used in turn, each with an event that says when it is free
+ * again. */
 enum { STAGING_SLOTS = 8 };
 static constexpr size_t STAGING_BYTES = 4u << 20; /* a slot; some 80 us of a PCIe link */
 typedef struct Staging {
@@ -22,10 +23,12 @@ typedef struct Staging {
 
 /* Blocks of a sum of squares: a constant, so that every device adds in the same order. */
 enum { SUM_BLOCKS = 512 };
-/* Behind device_bytes in the same allocation, so that one handle gives both to the peers: their flags; peer.cu. */
+/* Behind device_bytes in the same allocation, so that one handle gives both to the peers: their flags;
+ * peer.cu. */
 static constexpr size_t FLAG_BYTES = 64u << 10;
 /* Of the matrix products; behind it the sums. */
-static constexpr size_t WORKSPACE_BYTES = BURST_GPU_OWN_BYTES - FLAG_BYTES - (SUM_BLOCKS + 32) * sizeof(double);
+static constexpr size_t WORKSPACE_BYTES = BURST_GPU_OWN_BYTES - FLAG_BYTES -
+                                          (SUM_BLOCKS + 32) * sizeof(double);
 static_assert(WORKSPACE_BYTES % 256 == 0, "as cudaMalloc aligns");
 typedef struct Watch Watch;     /* watch.cu */
 typedef struct Product Product; /* a planned matrix product: product.cu */
@@ -37,18 +40,22 @@ static constexpr int LANE_COPIES = -1, LANE_TENSOR = -2, LANE_DOWNLOADS = -3;
 enum { TAKEN_CONTEXT, TAKEN_NCCL, TAKEN_PLAN, TAKEN_OWN, TAKEN_LINKS, GPU_TAKEN };
 
 /* ---- transfers over peer memory ---- */
-/* What one message between two ranks fills at the receiver: both sides compute it, and it must be the same. */
-typedef struct Landing { uint64_t bytes, offset, hash; } Landing; /* offset: of the first piece; hash: of all */
-/* Ranks of a host whose memory a rank maps, itself included: what a message of the host runtime holds of their landings. */
+/* What one message between two ranks fills at the receiver: both sides compute it, and it must be the
+ * same. */
+/* offset: of the first piece; hash: of all */
+typedef struct Landing { uint64_t bytes, offset, hash; } Landing;
+/* Ranks of a host whose memory a rank maps, itself included: what a message of the host runtime holds of
+ * their landings. */
 enum { PEERS_MOST = 16 };
 /* Another rank of this host whose memory this rank has mapped, and that has mapped this rank's. */
 typedef struct Peer {
     int rank, local;   /* in the world, on the host */
     char *memory;      /* its device_bytes and flags */
 } Peer;
-/* Ranks that gather and add up among them: those that share the weights; of these, those that share a unit that tensor ranks split;
- * those that hold the same shards; those that split layers; of these, those that have the same key heads, where they are some. Without a
- * split unit the second are the first, and nothing uses them. */
+/* Ranks that gather and add up among them: those that share the weights; of these, those that share a unit
+ * that tensor ranks split; those that hold the same shards; those that split layers; of these, those that
+ * have the same key heads, where they are some. Without a split unit the second are the first, and nothing
+ * uses them. */
 enum { GROUP_SHARDS, GROUP_SPLIT, GROUP_REPLICAS, GROUP_TENSOR, GROUP_COPIES, GPU_GROUPS };
 typedef struct Members {
     BurstGroup ranks;
@@ -63,7 +70,8 @@ typedef struct Greeting { BurstReq req; int peer; Landing mine, theirs; bool com
 struct BurstGpu {
     BurstCtx *ctx;
     int rank, world, channels, device;
-    bool may_share, twice; /* ranks may have the same device; another one of the same NCCL_HOSTID has this rank's */
+    /* ranks may have the same device; another one of the same NCCL_HOSTID has this rank's */
+    bool may_share, twice;
     uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
     cudaStream_t compute, weights, copies, downloads, tensor, *channel;
     void *staged;          /* pinned memory of the host that values are staged to */
@@ -85,7 +93,8 @@ struct BurstGpu {
     size_t bytes, used;
     char *workspace;   /* WORKSPACE_BYTES; compute stream only */
     double *sums;      /* [SUM_BLOCKS + 1] on the device, the last for the total */
-    uint32_t *beat;    /* pinned: written by kernels that come once or more a layer; shows the watchdog that they move */
+    /* pinned: written by kernels that come once or more a layer; shows the watchdog that they move */
+    uint32_t *beat;
     uint32_t beats;    /* of them queued so far */
     Staging staging;
     cublasLtHandle_t lt;
@@ -128,7 +137,8 @@ static inline int gpu_launched(BurstGpu *g, const char *kernel)
     cudaError_t e = cudaGetLastError();
     return e == cudaSuccess ? BURST_OK : gpu_cuda_failed(g, e, kernel);
 }
-/* Kernels move 16 bytes at a time: width (elements of a row) must be a multiple of 8, the addresses (or-ed) of 16 bytes. */
+/* Kernels move 16 bytes at a time: width (elements of a row) must be a multiple of 8, the addresses
+ * (or-ed) of 16 bytes. */
 int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addresses);
 static inline uintptr_t address(const void *p) { return (uintptr_t)p; }
 
@@ -160,26 +170,31 @@ static inline ncclComm_t gpu_communicator(const BurstGpu *g, int i)
 /* Where the flags lie in the allocation. */
 static inline size_t gpu_flags_at(const BurstGpu *g) { return (g->bytes + 255) / 256 * 256; }
 static inline size_t gpu_piece_bytes(const BurstPiece *p) { return p->width * p->rows; }
-int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch,
-                  const BurstPiece *p);
+int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to,
+                  size_t to_pitch, const BurstPiece *p);
 /* After gpu_make_memory: maps the memory of the ranks of this host, or says why not. peer.cu */
-/* device.cu. gpu_name_host: a NCCL_HOSTID of its own for a rank that shares its device, without which NCCL refuses it. */
+/* device.cu. gpu_name_host: a NCCL_HOSTID of its own for a rank that shares its device, without which NCCL
+ * refuses it. */
 int gpu_take_device(BurstGpu *g);
 int gpu_name_host(BurstGpu *g);
 int gpu_peers_open(BurstGpu *g);
 void gpu_peers_close(BurstGpu *g);
-/* Whether the rates to the next ranks are what the topology says; rank 0 reports what is not. link_check.cu */
+/* Whether the rates to the next ranks are what the topology says; rank 0 reports what is not.
+ * link_check.cu */
 int gpu_check_links(BurstGpu *g);
-/* What the peer's pieces (bytes 0: none) fill; sending: at the peer, by lands. BURST_E_PLAN where that is not device memory. */
+/* What the peer's pieces (bytes 0: none) fill; sending: at the peer, by lands. BURST_E_PLAN where that is
+ * not device memory. */
 int gpu_landing(BurstGpu *g, const BurstPiece *p, int count, int peer, bool sending, Landing *out);
-/* Pushes what goes to peers; then, after what may lie between the two, waits for what comes from peers. peer_move.cu */
-int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
-                   FlagOps *ops);
+/* Pushes what goes to peers; then, after what may lie between the two, waits for what comes from peers.
+ * peer_move.cu */
+int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive,
+                   int receives, FlagOps *ops);
 int gpu_peers_await(BurstGpu *g, int channel, const BurstPiece *receive, int receives, FlagOps *ops);
 int gpu_queue_flag_ops(BurstGpu *g, cudaStream_t stream, FlagOps *ops);
 
 /* ---- matrix products on the compute stream ---- */
-/* Column-major: D[m][n] = op(A)[m][k] op(B)[k][n] + beta C; A and B bf16. All members are 64 bits: compared bytewise. */
+/* Column-major: D[m][n] = op(A)[m][k] op(B)[k][n] + beta C; A and B bf16. All members are 64 bits:
+ * compared bytewise. */
 typedef struct Shape { int64_t transpose_a, transpose_b, m, n, k, lda, ldb, ldc, fp32_out, beta; } Shape;
 int gpu_product(BurstGpu *g, const Shape *s, const void *a, const void *b, const void *c, void *d);
 void gpu_products_free(BurstGpu *g);
@@ -190,5 +205,6 @@ int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, flo
 int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y);
 int gpu_widen(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, float *y);
 /* z = x + y, which may be one; 16 bytes at a time. */
-int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z);
+int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x,
+                        const BurstBf16 *y, BurstBf16 *z);
 #endif

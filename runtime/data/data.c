@@ -1,6 +1,6 @@
-/* data.c: token files, windows of the sequence's length in a seeded order, and this rank's tokens of one window.
- * Sequence (step, index) is a function of the seed and the file. The file is read and not mapped: one that is cut short
- * during the run is an error then, and no signal. */
+/* data.c: token files, windows of the sequence's length in a seeded order, and this rank's tokens of one
+ * window. Sequence (step, index) is a function of the seed and the file. The file is read and not mapped:
+ * one that is cut short during the run is an error then, and no signal. */
 #include "data/data_format.h"
 #include "core/internal.h"
 
@@ -76,7 +76,8 @@ static bool read_block(Data *d, off_t at, int bytes)
     ssize_t n;
     d->block_at = at / BLOCK * BLOCK;
     d->block_bytes = 0;
-    while ((n = pread(d->fd, d->block + d->block_bytes, (size_t)(BLOCK - d->block_bytes), d->block_at + d->block_bytes)) != 0) {
+    while ((n = pread(d->fd, d->block + d->block_bytes, (size_t)(BLOCK - d->block_bytes),
+                      d->block_at + d->block_bytes)) != 0) {
         if (n < 0 && errno != EINTR)
             return false;
         d->block_bytes += n > 0 ? n : 0;
@@ -85,7 +86,8 @@ static bool read_block(Data *d, off_t at, int bytes)
     return in_block(d, at, bytes);
 }
 
-/* Any file is tokens of one byte where the vocabulary has no others, or where the plan or the user says so. */
+/* Any file is tokens of one byte where the vocabulary has no others, or where the plan or the user says
+ * so. */
 static int take_bytes(BurstCtx *c, const BurstPlan *p, Data *d, const char *path, int bytes)
 {
     char head[HEAD_MOST + 1] = "";
@@ -95,10 +97,11 @@ static int take_bytes(BurstCtx *c, const BurstPlan *p, Data *d, const char *path
         return BURST_OK;
     memcpy(head, d->block, (size_t)bytes);
     const DataFormat f = data_format(path, head, (size_t)bytes, d->file_bytes);
-    return burst_fail(c, BURST_E_IO,
-                      "%s is not a token file; it looks like %s: %s. (`--bytes`, or `data \"FILE\" bytes;` in "
-                      "the train block, reads any file as one token a byte.)",
-                      path, f.name, f.advice);
+    return burst_fail(
+        c, BURST_E_IO,
+        "%s is not a token file; it looks like %s: %s. (`--bytes`, or `data \"FILE\" bytes;` in "
+        "the train block, reads any file as one token a byte.)",
+        path, f.name, f.advice);
 }
 
 static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
@@ -106,7 +109,8 @@ static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *pat
     const unsigned char *header = d->block;
     const int bytes = d->file_bytes < HEAD_MOST ? (int)d->file_bytes : HEAD_MOST;
     if (!read_block(d, 0, bytes))
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, errno ? strerror(errno) : "it is cut short");
+        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path,
+                          errno ? strerror(errno) : "it is cut short");
     if (bytes < 8 || memcmp(header, "BURSTTOK", 8) != 0)
         return take_bytes(c, p, d, path, bytes);
     if (c->train->bytes)
@@ -117,12 +121,14 @@ static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *pat
     uint64_t version = bytes >= HEADER ? little_endian(header + 8, 4) : 0;
     uint64_t width = bytes >= HEADER ? little_endian(header + 12, 4) : 0;
     if (version != VERSION || (width != 2 && width != 4))
-        return burst_fail(c, BURST_E_IO, "%s: a token file of version %llu with %llu bytes a token; known are version %d, 2 or 4 bytes",
-                          path, (unsigned long long)version, (unsigned long long)width, VERSION);
+        return burst_fail(
+            c, BURST_E_IO,
+            "%s: a token file of version %llu with %llu bytes a token; known are version %d, 2 or 4 bytes",
+            path, (unsigned long long)version, (unsigned long long)width, VERSION);
     uint64_t count = little_endian(header + 16, 8), room = (uint64_t)(d->file_bytes - HEADER) / width;
     if (count > room)
-        return burst_fail(c, BURST_E_IO, "%s is cut short: its header promises %llu tokens, and it has %llu", path,
-                          (unsigned long long)count, (unsigned long long)room);
+        return burst_fail(c, BURST_E_IO, "%s is cut short: its header promises %llu tokens, and it has %llu",
+                          path, (unsigned long long)count, (unsigned long long)room);
     d->tokens_at = HEADER;
     d->width = (int)width;
     d->count = (int64_t)count;
@@ -140,7 +146,8 @@ static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
     BURST_TRY(read_header(c, p, d, path));
     d->windows = d->count < ahead_of(c) ? 0 : (d->count - ahead_of(c)) / p->sequence;
     if (d->windows < 1)
-        return burst_fail(c, BURST_E_IO, "%s has %lld tokens; a sequence of %lld needs %lld more than its length", path,
+        return burst_fail(c, BURST_E_IO,
+                          "%s has %lld tokens; a sequence of %lld needs %lld more than its length", path,
                           (long long)d->count, (long long)p->sequence, (long long)ahead_of(c));
     return BURST_OK;
 }
@@ -156,16 +163,19 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     d->weight = calloc(n, sizeof *d->weight);
     d->document = p->table_count ? calloc((size_t)p->sequence, sizeof *d->document) : NULL;
     if (!d->position || !d->token || !d->label || !d->weight || (p->table_count && !d->document))
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a sequence of %lld tokens", (long long)p->sequence);
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a sequence of %lld tokens",
+                          (long long)p->sequence);
     for (int64_t i = 0; i < d->n; i++) {
         d->position[i] = p->position(chunk, own.first + i);
         if (d->position[i] < 0 || d->position[i] >= p->sequence)
-            return burst_fail(c, BURST_E_PLAN, "token %lld of chunk %d has position %lld in a sequence of %lld",
-                              (long long)i, chunk, (long long)d->position[i], (long long)p->sequence);
+            return burst_fail(c, BURST_E_PLAN,
+                              "token %lld of chunk %d has position %lld in a sequence of %lld", (long long)i,
+                              chunk, (long long)d->position[i], (long long)p->sequence);
     }
     for (int t = 0; t < p->table_count; t++)
         if (strcmp(p->tables[t], "doc") != 0)
-            return burst_fail(c, BURST_E_PLAN, "no loader fills the table '%s'; 'doc' is the one that is known", p->tables[t]);
+            return burst_fail(c, BURST_E_PLAN,
+                              "no loader fills the table '%s'; 'doc' is the one that is known", p->tables[t]);
     return BURST_OK;
 }
 
@@ -203,8 +213,8 @@ void data_close(BurstCtx *c)
 }
 
 /* ---- order ---- */
-/* A permutation of [0, count) that needs no memory: a Feistel network on the next even number of bits, applied until the
- * result is in range. */
+/* A permutation of [0, count) that needs no memory: a Feistel network on the next even number of bits,
+ * applied until the result is in range. */
 static uint64_t permuted(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t i)
 {
     int half = 1;
@@ -226,7 +236,8 @@ static uint64_t permuted(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t
 /* The number of the file's window that is the n-th to be read. */
 static int64_t window_of(const Data *d, int64_t seed, int64_t n)
 {
-    return (int64_t)permuted((uint64_t)seed, (uint64_t)(n / d->windows), (uint64_t)d->windows, (uint64_t)(n % d->windows));
+    return (int64_t)permuted((uint64_t)seed, (uint64_t)(n / d->windows), (uint64_t)d->windows,
+                             (uint64_t)(n % d->windows));
 }
 
 /* ---- one window ---- */
@@ -241,8 +252,8 @@ static int no_token(BurstCtx *c, const Window *w, int64_t position)
 {
     if (errno)
         return burst_fail(c, BURST_E_IO, "cannot read %s: %s", c->train->data, strerror(errno));
-    return burst_fail(c, BURST_E_IO, "%s was cut short during the run: token %lld of %lld is not there", c->train->data,
-                      (long long)(w->begin + position), (long long)w->d->count);
+    return burst_fail(c, BURST_E_IO, "%s was cut short during the run: token %lld of %lld is not there",
+                      c->train->data, (long long)(w->begin + position), (long long)w->d->count);
 }
 
 static inline int token_at(BurstCtx *c, const Window *w, int64_t position, uint32_t *token)

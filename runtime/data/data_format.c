@@ -103,7 +103,8 @@ static const struct Row {
     const char *advice;
 } rows[] = {
     {"a NumPy array (.npy)", X("\x93NUMPY"),
-     "write its ids by array.tofile(), and convert them: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
+     "write its ids by array.tofile(), and convert them: burst-tokens --raw 2 (or 4, the bytes of an id) IN "
+     "OUT"},
     {"a Parquet file", X("PAR1"), TOKENISE},
     {"an Arrow file", X("ARROW1"), TOKENISE},
     {"an Arrow stream", X("\xff\xff\xff\xff"), TOKENISE},

@@ -1,7 +1,8 @@
-/* burst_hash.h: the hash of mask expressions, one definition for the compiler and for what it emits (C and CUDA).
+/* burst_hash.h: the hash of mask expressions, one definition for the compiler and for what it emits (C and
+ * CUDA).
  *
- * hash(a, b) in a mask is burst_hash(a, b): it only has to look random and to be the same number everywhere. 32-bit
- * multiplications, so that compilers can vectorise it.
+ * hash(a, b) in a mask is burst_hash(a, b): it only has to look random and to be the same number
+ * everywhere. 32-bit multiplications, so that compilers can vectorise it.
  */
 #ifndef BURST_HASH_H
 #define BURST_HASH_H

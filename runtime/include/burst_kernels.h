@@ -1,7 +1,9 @@
-/* burst_kernels.h: the forms of the CUDA attention kernels and their tiles, for the compiler (compiler/mask/kernels.c) and for the
- * kernels themselves (templates/kernels/cuda_attention.cuh), where these functions give constants.
+/* burst_kernels.h: the forms of the CUDA attention kernels and their tiles, for the compiler
+ * (compiler/mask/kernels.c) and for the kernels themselves (templates/kernels/cuda_attention.cuh), where
+ * these functions give constants.
  *
- * A form is named by the oldest architecture that runs it: 80 (mma.sync), 90 (wgmma and TMA: sm_90a alone).
+ * A form is named by the oldest architecture that runs it: 80 (mma.sync), 90 (wgmma and TMA: sm_90a
+ * alone).
  */
 #ifndef BURST_KERNELS_H
 #define BURST_KERNELS_H
@@ -15,15 +17,18 @@
 /* head_dims that a form of the kernels can be made for: multiples of BURST_HEAD_DIM_STEP. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };
 
-/* Which of its form's key tiles forward takes, by the mask (mask_keys in compiler/mask/keys.c). LONG: lists of tiles are long; BLOCKS: the
- * mask decides by blocks of an odd number of 64 tokens, and tiles of 64 keys are in one of them. */
+/* Which of its form's key tiles forward takes, by the mask (mask_keys in compiler/mask/keys.c). LONG:
+ * lists of tiles are long; BLOCKS: the mask decides by blocks of an odd number of 64 tokens, and tiles of
+ * 64 keys are in one of them. */
 enum { BURST_KEYS_USUAL, BURST_KEYS_LONG, BURST_KEYS_BLOCKS, BURST_KEYS_KINDS };
 /* A list is long from so many keys a query on, on average over the sequence. */
 enum { BURST_LONG_KEYS = 12288 };
-/* Queries (backward: keys) of a consumer in the sm_90a form. With tiles of BLOCKS it leaves out what these see nothing of. */
+/* Queries (backward: keys) of a consumer in the sm_90a form. With tiles of BLOCKS it leaves out what these
+ * see nothing of. */
 enum { BURST_90_PART = 64 };
 
-/* What the kernels of a form are made with; queries and keys are tokens of a tile. forward_q 0: the form has none. */
+/* What the kernels of a form are made with; queries and keys are tokens of a tile. forward_q 0: the form
+ * has none. */
 typedef struct BurstTileSizes {
     int forward_q, forward_k[BURST_KEYS_KINDS];
     int forward_rows;                            /* queries of a warp */
@@ -35,20 +40,24 @@ BURST_KERNELS_FUNCTION int burst_row_bytes(int head_dim) { return (head_dim + 63
 
 /* ---- sm_80 form ---- */
 enum {
-    BURST_80_SUMS = 192,     /* registers of a thread for sums and scores; the rest of 255 are addresses and operands */
+    /* registers of a thread for sums and scores; the rest of 255 are addresses and operands */
+    BURST_80_SUMS = 192,
     BURST_80_TILES = 163840, /* bytes of shared memory for tiles, of a multiprocessor's 164 KB */
-    BURST_80_WARPS = 8,      /* of backward's block: groups of 32 keys, by parts that split queries and head_dim */
+    /* of backward's block: groups of 32 keys, by parts that split queries and head_dim */
+    BURST_80_WARPS = 8,
 };
 
-/* Parts of backward's queries and columns; head_dim padded with zeros, so that each part has whole blocks of 16 columns. */
+/* Parts of backward's queries and columns; head_dim padded with zeros, so that each part has whole blocks
+ * of 16 columns. */
 BURST_KERNELS_FUNCTION int burst_80_parts(int keys) { return BURST_80_WARPS * 32 / keys; }
 BURST_KERNELS_FUNCTION int burst_80_columns(int head_dim, int keys)
 {
-    return (head_dim + 16 * burst_80_parts(keys) - 1) / (16 * burst_80_parts(keys)) * 16 * burst_80_parts(keys);
+    return (head_dim + 16 * burst_80_parts(keys) - 1) / (16 * burst_80_parts(keys)) * 16 *
+           burst_80_parts(keys);
 }
 
-/* 128 queries in warps of `rows`: four have 32 each and two blocks a multiprocessor, eight have 16. A lane holds the warp's part of O
- * and of scores. */
+/* 128 queries in warps of `rows`: four have 32 each and two blocks a multiprocessor, eight have 16. A lane
+ * holds the warp's part of O and of scores. */
 BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int rows, int keys)
 {
     return rows * (head_dim + keys) / 32 <= BURST_80_SUMS &&
@@ -59,11 +68,12 @@ BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int rows, int key
 BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int queries, int keys, int stages)
 {
     return 2 * (burst_80_columns(head_dim, keys) + queries) / burst_80_parts(keys) <= BURST_80_SUMS &&
-           (2 * keys + 2 * stages * queries) * burst_row_bytes(head_dim) + 2 * keys * queries * 2 <= BURST_80_TILES;
+           (2 * keys + 2 * stages * queries) * burst_row_bytes(head_dim) + 2 * keys * queries * 2 <=
+               BURST_80_TILES;
 }
 
-/* The largest tiles that registers and shared memory hold, in the order of what they cost: fewer rows a warp double the loads of
- * operands, fewer keys the tiles, a single stage lays bare the loads of queries. */
+/* The largest tiles that registers and shared memory hold, in the order of what they cost: fewer rows a
+ * warp double the loads of operands, fewer keys the tiles, a single stage lays bare the loads of queries. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim)
 {
     BurstTileSizes t = {128, {0, 0, 0}, 0, 0, 0, 0};
@@ -85,19 +95,21 @@ enum {
     BURST_90_TILES = 229376, /* bytes of shared memory for tiles, of a block's 227 KB */
 };
 
-/* 128 queries, 64 a warpgroup, of a lane D / 2 sums and as many scores as keys / 2, again half as many as P; Q and two stages of
- * K and V in shared memory. */
+/* 128 queries, 64 a warpgroup, of a lane D / 2 sums and as many scores as keys / 2, again half as many as
+ * P; Q and two stages of K and V in shared memory. */
 BURST_KERNELS_FUNCTION int burst_90_forward_fits(int head_dim, int keys)
 {
-    return head_dim / 2 + keys / 2 + keys / 4 <= BURST_90_SUMS && (128 + 4 * keys) * burst_row_bytes(head_dim) <= BURST_90_TILES;
+    return head_dim / 2 + keys / 2 + keys / 4 <= BURST_90_SUMS &&
+           (128 + 4 * keys) * burst_row_bytes(head_dim) <= BURST_90_TILES;
 }
 
-/* Tiles found by measuring at 64 and 128, and 32 and 96 have those. Backward of larger ones has registers for dK or dV of 64 keys in a
- * warpgroup, not for both: each has one of them. */
+/* Tiles found by measuring at 64 and 128, and 32 and 96 have those. Backward of larger ones has registers
+ * for dK or dV of 64 keys in a warpgroup, not for both: each has one of them. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
 {
     const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
-    const BurstTileSizes d64 = {192, {128, 128, 64}, 16, 128, 128, 2}, d128 = {128, {128, 176, 64}, 16, 64, 128, 2};
+    const BurstTileSizes d64 = {192, {128, 128, 64}, 16, 128, 128, 2},
+                         d128 = {128, {128, 176, 64}, 16, 64, 128, 2};
     BurstTileSizes large = {128, {0, 0, 64}, 16, 64, 64, 2};
     for (int keys = 176; keys >= 64 && !large.forward_k[0]; keys -= 16)
         if (burst_90_forward_fits(head_dim, keys))
@@ -113,11 +125,13 @@ BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim)
 {
     const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
-    const int made = head_dim >= BURST_HEAD_DIM_LEAST && head_dim <= BURST_HEAD_DIM_MOST && head_dim % BURST_HEAD_DIM_STEP == 0;
+    const int made = head_dim >= BURST_HEAD_DIM_LEAST && head_dim <= BURST_HEAD_DIM_MOST &&
+                     head_dim % BURST_HEAD_DIM_STEP == 0;
     return !made ? none : form == 90 ? burst_tiles_90(head_dim) : burst_tiles_80(head_dim);
 }
 
-/* Parts of a tile of `tokens` that the kernels of a form judge by themselves, where a mask takes key tiles of that kind (BurstTileLists). */
+/* Parts of a tile of `tokens` that the kernels of a form judge by themselves, where a mask takes key tiles
+ * of that kind (BurstTileLists). */
 BURST_KERNELS_FUNCTION int burst_tile_parts(int form, int keys, int tokens)
 {
     return form == 90 && keys == BURST_KEYS_BLOCKS ? tokens / BURST_90_PART : 1;

@@ -1,13 +1,15 @@
-/* burst_mask.h: interval arithmetic of masks, used by the compiler's mask pass and by every emitted plan_mask<i>_tile.
+/* burst_mask.h: interval arithmetic of masks, used by the compiler's mask pass and by every emitted
+ * plan_mask<i>_tile.
  *
- * A tile is a box of positions, given by its two sides. The value of an arithmetic sub-expression on a box is a form
- * a*q + b*k + [lo, hi]: affine parts stay symbolic, so that `q - k < w` is decided exactly, and everything else is an
- * interval. A boolean is BURST_EMPTY (false everywhere), BURST_FULL (true everywhere) or BURST_PARTIAL (no claim).
- * Two properties that callers rely on: sound (EMPTY and FULL are proofs) and isotone (a box inside a decided box is
- * decided alike), so that a range of tiles may be judged by its hull.
+ * A tile is a box of positions, given by its two sides. The value of an arithmetic sub-expression on a box
+ * is a form a*q + b*k + [lo, hi]: affine parts stay symbolic, so that `q - k < w` is decided exactly, and
+ * everything else is an interval. A boolean is BURST_EMPTY (false everywhere), BURST_FULL (true
+ * everywhere) or BURST_PARTIAL (no claim). Two properties that callers rely on: sound (EMPTY and FULL are
+ * proofs) and isotone (a box inside a decided box is decided alike), so that a range of tiles may be
+ * judged by its hull.
  *
- * Sums wrap around instead of overflowing: partial results may leave int64 while the value itself cannot (masks are
- * checked to stay within +-2^62).
+ * Sums wrap around instead of overflowing: partial results may leave int64 while the value itself cannot
+ * (masks are checked to stay within +-2^62).
  */
 #ifndef BURST_MASK_H
 #define BURST_MASK_H
@@ -96,12 +98,14 @@ BURST_FN BurstForm burst_range(BurstForm x, const BurstSide *q, const BurstSide 
 
 BURST_FN BurstForm burst_form_add(BurstForm x, BurstForm y)
 {
-    return burst_form(burst_plus(x.a, y.a), burst_plus(x.b, y.b), burst_plus(x.lo, y.lo), burst_plus(x.hi, y.hi));
+    return burst_form(burst_plus(x.a, y.a), burst_plus(x.b, y.b), burst_plus(x.lo, y.lo),
+                      burst_plus(x.hi, y.hi));
 }
 
 BURST_FN BurstForm burst_form_sub(BurstForm x, BurstForm y)
 {
-    return burst_form(burst_minus(x.a, y.a), burst_minus(x.b, y.b), burst_minus(x.lo, y.hi), burst_minus(x.hi, y.lo));
+    return burst_form(burst_minus(x.a, y.a), burst_minus(x.b, y.b), burst_minus(x.lo, y.hi),
+                      burst_minus(x.hi, y.lo));
 }
 
 BURST_FN BurstForm burst_form_scale(BurstForm x, int64_t s)
@@ -119,7 +123,8 @@ BURST_FN BurstForm burst_form_mul(BurstForm x, BurstForm y, const BurstSide *q, 
         return burst_form_scale(y, u.lo);
     const int64_t ll = burst_times(u.lo, v.lo), lh = burst_times(u.lo, v.hi);
     const int64_t hl = burst_times(u.hi, v.lo), hh = burst_times(u.hi, v.hi);
-    return burst_interval(burst_min(burst_min(ll, lh), burst_min(hl, hh)), burst_max(burst_max(ll, lh), burst_max(hl, hh)));
+    return burst_interval(burst_min(burst_min(ll, lh), burst_min(hl, hh)),
+                          burst_max(burst_max(ll, lh), burst_max(hl, hh)));
 }
 
 BURST_FN BurstForm burst_form_div(BurstForm x, int64_t d, const BurstSide *q, const BurstSide *k)
@@ -140,7 +145,8 @@ BURST_FN BurstForm burst_form_mod(BurstForm x, int64_t d, const BurstSide *q, co
 
 BURST_FN BurstForm burst_form_min(BurstForm x, BurstForm y, const BurstSide *q, const BurstSide *k)
 {
-    const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k), d = burst_range(burst_form_sub(x, y), q, k);
+    const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k),
+                    d = burst_range(burst_form_sub(x, y), q, k);
     if (d.hi <= 0)
         return x;
     return d.lo >= 0 ? y : burst_interval(burst_min(u.lo, v.lo), burst_min(u.hi, v.hi));
@@ -162,11 +168,13 @@ BURST_FN BurstForm burst_form_abs(BurstForm x, const BurstSide *q, const BurstSi
 enum { BURST_HASH_CASES = 16 }; /* so many argument pairs are tried one by one */
 
 /* hash(x, y) mod n; n = 0: the hash itself. */
-BURST_FN BurstForm burst_form_hash(BurstForm x, BurstForm y, int64_t n, const BurstSide *q, const BurstSide *k)
+BURST_FN BurstForm burst_form_hash(BurstForm x, BurstForm y, int64_t n, const BurstSide *q,
+                                   const BurstSide *k)
 {
     const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k);
     const int64_t last = n ? burst_min(n - 1, BURST_HASH_LAST) : BURST_HASH_LAST;
-    const uint64_t rows = (uint64_t)u.hi - (uint64_t)u.lo, cols = (uint64_t)v.hi - (uint64_t)v.lo; /* less one */
+    /* less one */
+    const uint64_t rows = (uint64_t)u.hi - (uint64_t)u.lo, cols = (uint64_t)v.hi - (uint64_t)v.lo;
     if (rows >= BURST_HASH_CASES || cols >= BURST_HASH_CASES || (rows + 1) * (cols + 1) > BURST_HASH_CASES)
         return burst_interval(0, last);
     int64_t lo = last, hi = 0;
@@ -194,8 +202,8 @@ BURST_FN int burst_zero(BurstForm x, const BurstSide *q, const BurstSide *k) /* 
 }
 
 /* Pattern cells at (row, col): stops at the first cell that differs. */
-BURST_FN int burst_pattern_cover(const uint8_t *cell, int64_t rows, int64_t cols, BurstForm row, BurstForm col,
-                                 const BurstSide *q, const BurstSide *k)
+BURST_FN int burst_pattern_cover(const uint8_t *cell, int64_t rows, int64_t cols, BurstForm row,
+                                 BurstForm col, const BurstSide *q, const BurstSide *k)
 {
     const BurstForm u = burst_range(row, q, k), v = burst_range(col, q, k);
     const int64_t r0 = burst_max(u.lo, 0), r1 = burst_min(u.hi, rows - 1);

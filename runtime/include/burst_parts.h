@@ -1,11 +1,12 @@
-/* burst_parts.h: what a rank does in a step, by name: for --trace, for profilers, and for the prediction that stands beside. */
+/* burst_parts.h: what a rank does in a step, by name: for --trace, for profilers, and for the prediction
+ * that stands beside. */
 #ifndef BURST_PARTS_H
 #define BURST_PARTS_H
 
 #include <stdint.h>
 
-/* Rows of the table of parts. Those of computing and its waits, and what is left, add up to the step; the rest runs beside
- * computing on streams of its own. */
+/* Rows of the table of parts. Those of computing and its waits, and what is left, add up to the step; the
+ * rest runs beside computing on streams of its own. */
 #define BURST_ROWS(X) /* id, text, computing */ \
     X(NONE, "", 0) \
     X(ATTENTION_FORWARD, "attention forward", 1) \
@@ -35,7 +36,8 @@ enum {
     X(GRAD, ATTENTION_BACKWARD, "grad Q[%d] KV[%d]") \
     X(GRAD_BEGIN, ATTENTION_BACKWARD, "delta, zeroed gradients") \
     X(GRAD_END, ATTENTION_BACKWARD, "dQ in order") \
-    X(ATTENTION, ATTENTION_FORWARD, "attention forward") /* of other forms than pairs, and where predicted as a whole */ \
+    /* of other forms than pairs, and where predicted as a whole */ \
+    X(ATTENTION, ATTENTION_FORWARD, "attention forward") \
     X(ATTENTION_BACK, ATTENTION_BACKWARD, "attention backward") \
     X(PROJECT, PROJECTIONS, "projections") \
     X(FFN, FFN, "feed-forward") \
@@ -71,7 +73,8 @@ enum {
     BURST_P_COUNT
 };
 
-/* One stretch of a part. lane: BURST_LANE_*, channels from BURST_LANE_CHANNEL on. Spans of one lane do not overlap. */
+/* One stretch of a part. lane: BURST_LANE_*, channels from BURST_LANE_CHANNEL on. Spans of one lane do not
+ * overlap. */
 enum { BURST_LANE_COMPUTE, BURST_LANE_WEIGHTS, BURST_LANE_CHANNEL };
 typedef struct BurstSpan {
     double begin, end; /* seconds */
@@ -80,12 +83,14 @@ typedef struct BurstSpan {
     int16_t part, lane;
 } BurstSpan;
 
-/* The predicted step of one rank, for laying out (runtime/timeline/forecast.c): sequences of visits, each of a unit's weights (embedding,
- * layers, head, layers backwards, embedding; at last the optimizer), and a visit of stretches. Those that are alike are there once. */
+/* The predicted step of one rank, for laying out (runtime/timeline/forecast.c): sequences of visits, each
+ * of a unit's weights (embedding, layers, head, layers backwards, embedding; at last the optimizer), and a
+ * visit of stretches. Those that are alike are there once. */
 typedef struct BurstStretch {
     double seconds;
     int spans;
-    const BurstSpan *span; /* from its begin; of collectives, a: of the embedding whatever b, b: of the unit so many visits on */
+    /* from its begin; of collectives, a: of the embedding whatever b, b: of the unit so many visits on */
+    const BurstSpan *span;
 } BurstStretch;
 enum { BURST_VISIT_STRETCHES = 5 };
 typedef struct BurstVisit { int stretches, stretch[BURST_VISIT_STRETCHES]; } BurstVisit;

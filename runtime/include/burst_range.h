@@ -1,5 +1,5 @@
-/* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler (compiler/attention/prune.c) and by the runtime
- * (trace.c) by one rule.
+/* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler
+ * (compiler/attention/prune.c) and by the runtime (trace.c) by one rule.
  */
 #ifndef BURST_RANGE_H
 #define BURST_RANGE_H
@@ -9,9 +9,11 @@
 
 /* Tokens of a tile, by which masks are judged. */
 enum { BURST_TILE = 64, BURST_ALL_TILES = INT32_MAX };
-/* Runs of a chunk, at most; and in how many cells gaps between them are looked for: a gap within two cells is not worth a message. */
+/* Runs of a chunk, at most; and in how many cells gaps between them are looked for: a gap within two cells
+ * is not worth a message. */
 enum { BURST_RANGES = 4, BURST_CELLS = 32 };
-/* Tiles of a chunk in its local order, from lo up to hi; none where hi <= lo. hi BURST_ALL_TILES: to the chunk's end. */
+/* Tiles of a chunk in its local order, from lo up to hi; none where hi <= lo. hi BURST_ALL_TILES: to the
+ * chunk's end. */
 typedef struct BurstTileRange { int32_t lo, hi; } BurstTileRange;
 /* Ascending, with tiles between them that are in none; what is left of the array is empty. */
 typedef struct BurstTileRanges { BurstTileRange at[BURST_RANGES]; } BurstTileRanges;

@@ -1,11 +1,12 @@
 /* burst_rt.h: what an emitted training program calls. C17, no global state beyond a context.
  *
- * Conventions. Functions that can fail return 0 or a negative status and leave a text in the context (burst_error).
- * Arrays are row-major; a shape in brackets is [slowest ... fastest]. n: local tokens of this rank, N: tokens of the
- * whole sequence, D: hidden, H / Hk: query / key-value heads, d: head_dim. All floating point is fp32 on the host
- * backend; sums over tokens, norms and losses are accumulated in double.
- * Memory: every buffer comes from the rank's arena (burst_take), which the plan has sized; nothing is allocated after
- * start-up. The arena is shared memory, so peers on the same machine copy straight out of it.
+ * Conventions. Functions that can fail return 0 or a negative status and leave a text in the context
+ * (burst_error). Arrays are row-major; a shape in brackets is [slowest ... fastest]. n: local tokens of
+ * this rank, N: tokens of the whole sequence, D: hidden, H / Hk: query / key-value heads, d: head_dim. All
+ * floating point is fp32 on the host backend; sums over tokens, norms and losses are accumulated in
+ * double. Memory: every buffer comes from the rank's arena (burst_take), which the plan has sized; nothing
+ * is allocated after start-up. The arena is shared memory, so peers on the same machine copy straight out
+ * of it.
  */
 #ifndef BURST_RT_H
 #define BURST_RT_H
@@ -32,7 +33,8 @@ enum {
     BURST_E_PEER = -4,   /* a lost or stuck rank, a message of the wrong size */
     BURST_E_PLAN = -5,   /* the emitted program contradicts itself: a bug of burstc */
     BURST_E_NUMERIC = -6, /* loss is not finite */
-    BURST_E_DEVICE = -7  /* no device, too few, or of another kind than the program needs: the program ends with 3 */
+    /* no device, too few, or of another kind than the program needs: the program ends with 3 */
+    BURST_E_DEVICE = -7
 };
 #define BURST_TRY(call)                \
     do {                               \
@@ -48,14 +50,16 @@ int burst_world(const BurstCtx *c);
 const char *burst_error(const BurstCtx *c);
 /* Records the text and returns code, so that callers can write `return burst_fail(c, BURST_E_IO, "...")`. */
 int burst_fail(BurstCtx *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Takes 64-byte aligned zeroed memory from the arena; NULL (and an error text) where the plan counted too little. */
+/* Takes 64-byte aligned zeroed memory from the arena; NULL (and an error text) where the plan counted too
+ * little. */
 void *burst_take(BurstCtx *c, size_t bytes);
 size_t burst_arena_used(const BurstCtx *c);
-/* Says what this rank does now: shown by the watchdog and when a rank is lost. The text must outlive the call. */
+/* Says what this rank does now: shown by the watchdog and when a rank is lost. The text must outlive the
+ * call. */
 void burst_doing(BurstCtx *c, const char *operation);
 double burst_seconds(void); /* monotonic */
-/* From now on the rank computes this part (BURST_P_*; its name's numbers), until the next call: for --trace. Waits for
- * messages cut it. */
+/* From now on the rank computes this part (BURST_P_*; its name's numbers), until the next call: for
+ * --trace. Waits for messages cut it. */
 void burst_part(BurstCtx *c, int part, int a, int b);
 
 /* ---- messages: point to point, in order per (sender, receiver, channel) ---- */
@@ -64,42 +68,52 @@ typedef struct BurstReq {
     int kind; /* 0 idle, 1 send, 2 receive */
     void *impl; /* transport's own */
 } BurstReq;
-enum { BURST_CHANNELS = 16 }; /* the most channels one plan may use; 12.. belong to the runtime's collectives */
-/* Both return at once. The buffer (from the arena) must stay untouched until burst_wait. The receiver's bytes must be
- * the sender's: anything else is BURST_E_PEER naming both. peer is a world rank and not the caller's own. */
+/* the most channels one plan may use; 12.. belong to the runtime's collectives */
+enum { BURST_CHANNELS = 16 };
+/* Both return at once. The buffer (from the arena) must stay untouched until burst_wait. The receiver's
+ * bytes must be the sender's: anything else is BURST_E_PEER naming both. peer is a world rank and not the
+ * caller's own. */
 int burst_send(BurstCtx *c, int channel, int peer, const void *data, size_t bytes, BurstReq *req);
 int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, BurstReq *req);
-/* The same of strips, one after the other: so many rows of `bytes` each, `pitch` bytes apart, which need not be the other end's pitch; one
- * request for all. */
+/* The same of strips, one after the other: so many rows of `bytes` each, `pitch` bytes apart, which need
+ * not be the other end's pitch; one request for all. */
 typedef struct BurstStrip { void *data; size_t rows, bytes, pitch; } BurstStrip;
 int burst_send_rows(BurstCtx *c, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req);
 int burst_recv_rows(BurstCtx *c, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req);
 uint64_t burst_sent_bytes(const BurstCtx *c); /* so far, by the plan's channels */
 int burst_wait(BurstCtx *c, BurstReq *req); /* idle requests return at once; afterwards the request is idle */
 
-/* ---- collectives over a group of ranks: first, first + stride, ... (every member calls, in the same order) ---- */
+/* ---- collectives over a group of ranks: first, first + stride, ... (every member calls, in the same
+ * order) ---- */
 typedef struct BurstGroup { int first, stride, count; } BurstGroup;
 typedef struct BurstGather { BurstGroup group; int active; BurstReq *reqs; } BurstGather;
-/* full[i*shard_elements ...] = shard of the i-th member. Started here, finished by burst_gather_wait; computing may go on
- * between the two. At most 4 may be under way. The shard must not change until every member has waited. */
-int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full, BurstGather *op);
+/* full[i*shard_elements ...] = shard of the i-th member. Started here, finished by burst_gather_wait;
+ * computing may go on between the two. At most 4 may be under way. The shard must not change until every
+ * member has waited. */
+int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full,
+                       BurstGather *op);
 int burst_gather_wait(BurstCtx *c, BurstGather *op);
-/* shard[j] += sum over members m (in order: same bits on every run) of full_m[me*shard_elements + j]. Returns when every
- * member may change its full again. */
+/* shard[j] += sum over members m (in order: same bits on every run) of full_m[me*shard_elements + j].
+ * Returns when every member may change its full again. */
 int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_elements, float *shard);
 /* As burst_gather_start, from begin to end: returns when every member may change its shard again. */
 int burst_all_gather(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full);
 /* data[j] = sum over members of data[j], the same bits on every member and on every run. */
 int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements);
-int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count); /* sums in rank order; count <= 64 */
+/* sums in rank order; count <= 64 */
+int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count);
 int burst_barrier(BurstCtx *c, BurstGroup g);
 
 /* ---- masks: emitted for each mask of the plan ---- */
 enum { BURST_EMPTY = 0, BURST_PARTIAL = 1, BURST_FULL = 2 };
 enum { BURST_MAX_TABLES = 4 };
-typedef struct BurstTables { const int32_t *table[BURST_MAX_TABLES]; } BurstTables; /* [N] by global position */
+/* [N] by global position */
+typedef struct BurstTables { const int32_t *table[BURST_MAX_TABLES]; } BurstTables;
 /* One tile's side: least and greatest global position, and of each table's values on those tokens. */
-typedef struct BurstSide { int64_t lo, hi; int32_t table_lo[BURST_MAX_TABLES], table_hi[BURST_MAX_TABLES]; } BurstSide;
+typedef struct BurstSide {
+    int64_t lo, hi;
+    int32_t table_lo[BURST_MAX_TABLES], table_hi[BURST_MAX_TABLES];
+} BurstSide;
 typedef struct BurstMask {
     const char *text;
     /* Sound: EMPTY and FULL are proofs, PARTIAL is no claim. */
@@ -108,25 +122,37 @@ typedef struct BurstMask {
     void (*row)(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep);
 } BurstMask;
 /* Positions of one chunk, with the side of every BURST_TILE tokens (the last tile may be short). */
-typedef struct BurstChunk { int64_t tokens; const int64_t *position; const BurstSide *side; int tiles; } BurstChunk;
-/* Fills side[(tokens + BURST_TILE - 1) / BURST_TILE] from positions and, where tables is not NULL, table values. */
-void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count, BurstSide *side);
-/* What the mask leaves of two tiles. Tokens of one may lie far apart, as where two runs of a partition meet in it: the mask is then asked of
- * those at either side of the widest gap, so that what lies in between, with other ranks, does not count. */
+typedef struct BurstChunk {
+    int64_t tokens;
+    const int64_t *position;
+    const BurstSide *side;
+    int tiles;
+} BurstChunk;
+/* Fills side[(tokens + BURST_TILE - 1) / BURST_TILE] from positions and, where tables is not NULL, table
+ * values. */
+void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count,
+                 BurstSide *side);
+/* What the mask leaves of two tiles. Tokens of one may lie far apart, as where two runs of a partition
+ * meet in it: the mask is then asked of those at either side of the widest gap, so that what lies in
+ * between, with other ranks, does not count. */
 int burst_tile_cover(const BurstMask *m, const BurstChunk *q, int q_tile, const BurstChunk *k, int k_tile);
-/* Whether any tile of the pair is not EMPTY: the rule by which pairs and transfers are skipped, on every rank alike. */
+/* Whether any tile of the pair is not EMPTY: the rule by which pairs and transfers are skipped, on every
+ * rank alike. */
 bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
-/* A few runs of tiles of q or k (side: BURST_OF_...) outside of which all tiles of the pair are EMPTY: the least hull, without its greatest gaps. */
+/* A few runs of tiles of q or k (side: BURST_OF_...) outside of which all tiles of the pair are EMPTY: the
+ * least hull, without its greatest gaps. */
 BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const BurstChunk *k, int side);
 
-/* ---- attention on the host: one (query chunk, key chunk) pair (BurstAttention, section 3; FlashAttention-2) ---- */
+/* ---- attention on the host: one (query chunk, key chunk) pair (BurstAttention, section 3;
+ * FlashAttention-2) ---- */
 typedef struct BurstAttend {
     int head_dim;           /* d: any positive number; 32, 64 and 128 are specialised */
     int q_heads, kv_heads;  /* in these buffers */
     int q_head0, kv_head0;  /* their first global heads (head parallelism), else 0 */
     int group;              /* H / Hk of the model: query head h reads key head h / group (global numbers) */
     float scale;            /* 1 / sqrt(d) */
-    float softcap;          /* scores are softcap tanh(S / softcap) before the mask (Gemma 2, arXiv 2408.00118); 0: S */
+    /* scores are softcap tanh(S / softcap) before the mask (Gemma 2, arXiv 2408.00118); 0: S */
+    float softcap;
     const BurstMask *mask;
     const BurstTables *tables;
     const BurstChunk *qc, *kc;
@@ -144,21 +170,24 @@ int64_t burst_attend_scratch(int head_dim);
 /* Folds the pair into (o, lse, lse_rest). Start with o = 0, lse = -inf. Rows without a key stay so. */
 void burst_attend_start(const BurstAttend *a);
 void burst_attend_forward(const BurstAttend *a);
-/* Two outputs of the same queries for different keys become that of all keys: (o, lse, rest) takes in the other three, rows of d.
- * Each weighs exp(its lse); rows without a key weigh nothing (FlashAttention-2, section 3.1; Mesh-Attention's return of outputs). */
-void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse_in, const float *rest_in, float *o, float *lse, float *rest);
+/* Two outputs of the same queries for different keys become that of all keys: (o, lse, rest) takes in the
+ * other three, rows of d. Each weighs exp(its lse); rows without a key weigh nothing (FlashAttention-2,
+ * section 3.1; Mesh-Attention's return of outputs). */
+void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse_in, const float *rest_in,
+                        float *o, float *lse, float *rest);
 void burst_attend_backward(const BurstAttend *a);
 /* delta[h][i] = sum over d of d_o * o, for rows = heads * tokens. */
 void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta);
 
-/* ---- learned sinks on the host (GPT-OSS, arXiv 2508.10925) ----
- * A column of score sink[h] beside the keys of each row of head h, without a value: out = o * keep, where keep = 1 / (1 +
- * exp(sink - lse)) is the weight that the keys have; o, out [heads][n][d], lse [heads][n]. A row without a key stays 0. */
+/* ---- learned sinks on the host (GPT-OSS, arXiv 2508.10925) ---- A column of score sink[h] beside
+ * the keys of each row of head h, without a value: out = o * keep, where keep = 1 / (1 +
+ * exp(sink - lse)) is the weight that the keys have; o, out [heads][n][d], lse [heads][n]. A row
+ * without a key stays 0. ---- */
 void burst_sink(int64_t n, int heads, int d, const float *o, const float *lse, const float *sink, float *out);
-/* d_o = d_out * keep (they may be one); d_lse = keep (1 - keep) rowsum(d_out * o); d_sink[h] -= the sum of its d_lse. What attention's
- * backward takes for delta is then rowsum(d_o * o) - d_lse. */
-void burst_sink_back(int64_t n, int heads, int d, const float *d_out, const float *o, const float *lse, const float *sink, float *d_o,
-                     float *d_lse, float *d_sink);
+/* d_o = d_out * keep (they may be one); d_lse = keep (1 - keep) rowsum(d_out * o); d_sink[h] -= the sum of
+ * its d_lse. What attention's backward takes for delta is then rowsum(d_o * o) - d_lse. */
+void burst_sink_back(int64_t n, int heads, int d, const float *d_out, const float *o, const float *lse,
+                     const float *sink, float *d_o, float *d_lse, float *d_sink);
 
 /* ---- the rest of a Llama layer on the host ---- */
 /* y[n][out] = x[n][in] W^T, W [out][in] as Hugging Face stores it; add: y += . BLAS. */
@@ -167,8 +196,10 @@ void burst_linear(int64_t n, int in, int out, const float *x, const float *w, fl
 void burst_linear_dx(int64_t n, int in, int out, const float *dy, const float *w, float *dx, bool add);
 void burst_linear_dw(int64_t n, int in, int out, const float *dy, const float *x, float *dw);
 /* The same with `in` columns of a matrix whose rows have `row`. */
-void burst_linear_columns(int64_t n, int in, int out, int row, const float *x, const float *w, float *y, bool add);
-void burst_linear_dx_columns(int64_t n, int in, int out, int row, const float *dy, const float *w, float *dx, bool add);
+void burst_linear_columns(int64_t n, int in, int out, int row, const float *x, const float *w, float *y,
+                          bool add);
+void burst_linear_dx_columns(int64_t n, int in, int out, int row, const float *dy, const float *w, float *dx,
+                             bool add);
 void burst_linear_dw_columns(int64_t n, int in, int out, int row, const float *dy, const float *x, float *dw);
 /* y = x + b; db += the sum of dy's rows; x, y, dy [n][width]. */
 void burst_bias(int64_t n, int width, const float *x, const float *b, float *y);
@@ -176,13 +207,17 @@ void burst_bias_back(int64_t n, int width, const float *dy, float *db);
 /* y = x * rstd * w with rstd[n] = 1/sqrt(mean(x^2) + eps), kept for backward. */
 void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd);
 /* dx += ..., dw += ... */
-void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd, const float *dy,
-                        float *dx, float *dw);
-/* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the global positions (the two halves
- * of a head are the pair, as in Hugging Face's Llama); theta 0: no rotation (values). back: the transpose of both. */
-void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *x, float *y);
-void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx);
-void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y); /* [heads][all][d] to [n][heads*d] */
+void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
+                        const float *dy, float *dx, float *dw);
+/* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the
+ * global positions (the two halves of a head are the pair, as in Hugging Face's Llama); theta 0: no
+ * rotation (values). back: the transpose of both. */
+void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position,
+                         const float *x, float *y);
+void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position,
+                     const float *dy, float *dx);
+/* [heads][all][d] to [n][heads*d] */
+void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
 void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
 /* a = silu(g) * u, elementwise over count; back: dg, du from da. */
 void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
@@ -191,36 +226,50 @@ void burst_add(int64_t count, const float *x, float *y); /* y += x */
 void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x);
 /* dtable += dx's rows, those of each token added up in doubles; scratch: burst_embed_scratch(n) integers. */
 int64_t burst_embed_scratch(int64_t n);
-void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable, int32_t *scratch);
-/* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss, dlogits, dx and dw;
- * nothing of size n x vocab is stored. loss_sum += sum of weight * (lse - logit[label]); dx = and dw += gradients of
- * scale * that sum. Labels < 0 and weights 0 add nothing. tile: tokens; scratch: burst_loss_scratch floats,
- * of n or more. */
+void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable,
+                      int32_t *scratch);
+/* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss,
+ * dlogits, dx and dw; nothing of size n x vocab is stored. loss_sum += sum of weight * (lse -
+ * logit[label]); dx = and dw += gradients of scale * that sum. Labels < 0 and weights 0 add nothing. tile:
+ * tokens; scratch: burst_loss_scratch floats, of n or more. */
 int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab);
-void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w, const int32_t *label,
-                const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch);
-typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /* from 1 */ double grad_scale; } BurstAdamW;
+void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w,
+                const int32_t *label, const float *weight, double scale, double *loss_sum, float *dx,
+                float *dw, float *scratch);
+typedef struct BurstAdamW {
+    double lr, beta1, beta2, eps, decay;
+    int64_t step; /* from 1 */
+    double grad_scale;
+} BurstAdamW;
 /* param, m, v updated in place from grad * grad_scale; decoupled decay where decays. */
-void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m, float *v);
+void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m,
+                 float *v);
 double burst_sum_squares(int64_t count, const float *x);
-void burst_round_bf16(int64_t count, const float *x, uint16_t *y); /* to the nearest, of two to the even one */
+/* to the nearest, of two to the even one */
+void burst_round_bf16(int64_t count, const float *x, uint16_t *y);
 void burst_keep_bf16(int64_t count, float *x); /* the same, as floats in their place */
 
-/* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the consecutive ranks of a group
- * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks. Neighbouring ranks may split a layer's tensors by
- * rows or columns (Megatron-LM, arXiv 1909.08053): a unit of such tensors is sharded over the ranks that have the same of them. What is not
- * split all of them have besides, and neighbours may have the same part ---- */
-BurstGroup burst_shard_group(const BurstCtx *c);   /* that share all weights; in their order the parts of a unit that is not split */
-BurstGroup burst_unit_group(const BurstCtx *c, int unit); /* of these, those that share a tensor rank's part of a unit */
+/* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the
+ * consecutive ranks of a group where other groups have replicas (AMSP, arXiv 2311.00257): the
+ * plan's shard_ranks. Neighbouring ranks may split a layer's tensors by rows or columns
+ * (Megatron-LM, arXiv 1909.08053): a unit of such tensors is sharded over the ranks that have
+ * the same of them. What is not split all of them have besides, and neighbours may have the same
+ * part ---- */
+/* that share all weights; in their order the parts of a unit that is not split */
+BurstGroup burst_shard_group(const BurstCtx *c);
+/* of these, those that share a tensor rank's part of a unit */
+BurstGroup burst_unit_group(const BurstCtx *c, int unit);
 BurstGroup burst_tensor_group(const BurstCtx *c);  /* that split layers among them */
 BurstGroup burst_replica_group(const BurstCtx *c); /* that hold the same parts as this rank */
-enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS, BURST_BY_KEY_ROWS, BURST_BY_KEY_COLS }; /* of key heads, fewer than tensor ranks: neighbours have the same */
+/* of key heads, fewer than tensor ranks: neighbours have the same */
+enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS, BURST_BY_KEY_ROWS, BURST_BY_KEY_COLS };
 typedef struct BurstTensor {
     const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;
     int64_t offset;   /* elements from the unit's begin */
     float init_std;   /* 0: ones (norms); -1: zeros (biases); these are vectors and do not decay */
-    int split;        /* over tensor ranks: BURST_WHOLE, .... Rows, cols and offset are the whole's, as files have it */
+    /* over tensor ranks: BURST_WHOLE, .... Rows, cols and offset are the whole's, as files have it */
+    int split;
 } BurstTensor;
 typedef struct BurstUnit {
     const char *name;      /* "model.embed_tokens", "model.layers.%d", "head" */
@@ -233,34 +282,45 @@ typedef struct BurstUnit {
 typedef struct BurstWeights {
     int units;               /* with repeats */
     float **param, **grad, **m, **v; /* [units] -> [shard] in the arena */
-    uint16_t **grad_bf16;            /* [units] -> [shard]: gradients of a device, kept in bf16; NULL: they are `grad` */
+    /* [units] -> [shard]: gradients of a device, kept in bf16; NULL: they are `grad` */
+    uint16_t **grad_bf16;
 } BurstWeights;
-/* Of a chunk of n tokens the first, and how many, that are the rank's own outside of attention and feed-forward. */
-typedef struct BurstOwn { int64_t first, tokens, each; } BurstOwn; /* each: of the ranks before the last that have any */
+/* Of a chunk of n tokens the first, and how many, that are the rank's own outside of attention and
+ * feed-forward. */
+/* each: of the ranks before the last that have any */
+typedef struct BurstOwn { int64_t first, tokens, each; } BurstOwn;
 BurstOwn burst_own_tokens(const struct BurstPlan *p, int rank, int64_t n);
 int burst_unit_count(const struct BurstPlan *p);
 const BurstUnit *burst_unit(const struct BurstPlan *p, int unit); /* its row of the table */
-/* Takes the shards from the arena, kind after kind (gradients last, unless the program places them), and fills param from the
- * plan's seed: element i of unit u is the same number whatever the world size. */
+/* Takes the shards from the arena, kind after kind (gradients last, unless the program places them), and
+ * fills param from the plan's seed: element i of unit u is the same number whatever the world size. */
 int burst_weights_make(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w);
 size_t burst_weights_bytes(const struct BurstPlan *p); /* of the arena */
-/* Clips by the global norm, applies AdamW to every shard, zeroes the gradients; norm (before clipping) comes back. */
+/* Clips by the global norm, applies AdamW to every shard, zeroes the gradients; norm (before clipping)
+ * comes back. */
 int burst_weights_update(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w, int64_t step, double *norm);
-/* Its parts, on the rank's share of the host's cores: the norm, and what AdamW needs of this step; then each unit. There o NULL updates
- * nothing, and bf16, where it is not NULL, is [shard] of the parameters, rounded. Gradients stay. */
-int burst_update_begin(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o);
-void burst_update_unit(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, uint16_t *bf16);
-/* Elements of a tensor that follow each other both in the rank's shard of its unit and in the whole tensor: `count` from shard[at] and
- * from tensor element `from` on. The next run; begins with {0}; false: there are no more. */
+/* Its parts, on the rank's share of the host's cores: the norm, and what AdamW needs of this step; then
+ * each unit. There o NULL updates nothing, and bf16, where it is not NULL, is [shard] of the parameters,
+ * rounded. Gradients stay. */
+int burst_update_begin(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int64_t step,
+                       double *norm, BurstAdamW *o);
+void burst_update_unit(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int unit,
+                       const BurstAdamW *o, uint16_t *bf16);
+/* Elements of a tensor that follow each other both in the rank's shard of its unit and in the whole
+ * tensor: `count` from shard[at] and from tensor element `from` on. The next run; begins with {0}; false:
+ * there are no more. */
 typedef struct BurstRun { int64_t at, from, count; } BurstRun;
-bool burst_next_run(const struct BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r);
+bool burst_next_run(const struct BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t,
+                    BurstRun *r);
 /* shard, of what several tensor ranks have of the unit's tensors: its sum over these ranks. */
 int burst_sum_copies(BurstCtx *c, int unit, float *shard);
 double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
 /* ---- one sequence of the batch, as this rank sees it ---- */
 typedef struct BurstBatch {
-    const int32_t *token, *label; /* [n], at the chunk's positions; label: the token train.predict positions ahead, -1 where a document ends before */
+    /* [n], at the chunk's positions; label: the token train.predict positions ahead, -1 where a document
+     * ends before */
+    const int32_t *token, *label;
     const float *weight;          /* [n] */
     BurstTables tables;           /* [N] each; "doc": number of the document */
 } BurstBatch;
@@ -274,19 +334,25 @@ typedef struct BurstTrain {
     int64_t predict;   /* labels are the token so many positions ahead; 0: 1 */
     int64_t steps, batch, seed, checkpoint_every, warmup;
     const char *checkpoint;
-    const char *weights, *export_dir; /* Hugging Face folders to start from and to write after the last step; NULL: none */
+    /* Hugging Face folders to start from and to write after the last step; NULL: none */
+    const char *weights, *export_dir;
     int export_dtype;                 /* BURST_BF16, BURST_F32 */
     double lr, lr_end, beta1, beta2, eps, decay, clip;
     int cosine;
 } BurstTrain;
-typedef struct BurstStep { double loss; /* mean over counted tokens of the global batch */ double tokens; double norm; } BurstStep;
+typedef struct BurstStep {
+    double loss; /* mean over counted tokens of the global batch */
+    double tokens;
+    double norm;
+} BurstStep;
 typedef struct BurstPlan {
     int abi;
     const char *source;          /* "lab.topo model.burst" */
     int world, data, group;      /* data groups of `group` ranks each share one sequence */
     int shard_ranks;             /* consecutive ranks that share the weights; 0: all */
     int tensor;                  /* neighbouring ranks that have a chunk together, and split layers; 0: one */
-    int nodes;                   /* of the cluster; ranks are split evenly in order for the progress line only */
+    /* of the cluster; ranks are split evenly in order for the progress line only */
+    int nodes;
     int64_t sequence, max_tokens;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;
     double norm_eps, rope_theta;
@@ -295,19 +361,22 @@ typedef struct BurstPlan {
     const int *layer_mask;         /* [layers] -> masks */
     const BurstUnit *units;
     int unit_rows;
-    const char *const *tables; /* names of the per-token tables the masks use: "doc" is filled from separators */
+    /* names of the per-token tables the masks use: "doc" is filled from separators */
+    const char *const *tables;
     int table_count;
     BurstTrain train;
     double predicted_seconds;    /* of one step */
     double flops;                /* of one step on all ranks, backward counted twice forward */
-    double link_bandwidth, nic_bandwidth; /* a device's inside its node, and a network card's, each way, bytes/s; 0: not said */
+    /* a device's inside its node, and a network card's, each way, bytes/s; 0: not said */
+    double link_bandwidth, nic_bandwidth;
     bool on_gpu;                 /* of the CUDA backend */
     bool places_gradients;       /* start says where gradients lie: BurstWeights.grad */
     size_t arena_bytes;          /* a rank */
     double peak_flops;           /* of a rank's matrix products, flop/s: what MFU is a share of; 0: unknown */
     uint64_t text_hash;          /* of the emitted text: ranks compare it before they begin; 0: not told */
     size_t predicted_memory;     /* where the rank computes: arena_bytes, or a device's in all */
-    const double *predicted_rows;     /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */
+    /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */
+    const double *predicted_rows;
     const BurstForecast *forecast;    /* the predicted step laid out; NULL: none */
     const char *const *channel_names; /* [channels] what travels there: "kv_lane"; NULL: nothing */
     int channels;
@@ -319,47 +388,58 @@ typedef struct BurstPlan {
     int (*start)(BurstCtx *c, void *state, BurstWeights *w);
     /* One optimizer step over `train.batch` sequences: zero gradients to updated weights. */
     int (*step)(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result);
-    /* Where weights live elsewhere (on a device): brings w up to date, before a checkpoint is written. NULL: they are here. */
+    /* Where weights live elsewhere (on a device): brings w up to date, before a checkpoint is written.
+     * NULL: they are here. */
     int (*save)(BurstCtx *c, void *state, BurstWeights *w);
-    /* Forward and backward of one sequence, gradients added to the shards by all but the first of a step; scale = 1 / counted
-     * tokens. */
-    int (*sequence_step)(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum);
+    /* Forward and backward of one sequence, gradients added to the shards by all but the first of a step;
+     * scale = 1 / counted tokens. */
+    int (*sequence_step)(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale,
+                         double *loss_sum);
     /* Attention alone, for tests and benchmarks: mask m; q, o, d_o, dq [H][n][d]; k, v, dk, dv [Hk][n][d]. */
-    int (*attention_forward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                             const float *v, float *o, float *lse);
-    int (*attention_backward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                              const float *v, const float *o, const float *lse, const float *d_o, float *dq, float *dk,
-                              float *dv);
+    int (*attention_forward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q,
+                             const float *k, const float *v, float *o, float *lse);
+    int (*attention_backward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q,
+                              const float *k, const float *v, const float *o, const float *lse,
+                              const float *d_o, float *dq, float *dk, float *dv);
 } BurstPlan;
 
 /* ---- data ---- */
-/* Reads sequence `index` of step `step` for this rank (positions from the plan): window number
- * (step * batch + index) of the file, in an order drawn from the seed each epoch; resumable by construction. */
+/* Reads sequence `index` of step `step` for this rank (positions from the plan): window number (step *
+ * batch + index) of the file, in an order drawn from the seed each epoch; resumable by construction. */
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out);
 
 /* ---- running ---- */
-/* The main of an emitted program: options, launch (alone: one process a rank; under mpirun, torchrun, srun: takes its
- * place), data, steps, checkpoints, progress line, metrics. Returns the exit code: 0, 1 (failed), 2 (usage), 3 (no device). */
+/* The main of an emitted program: options, launch (alone: one process a rank; under mpirun, torchrun,
+ * srun: takes its place), data, steps, checkpoints, progress line, metrics. Returns the exit code: 0, 1
+ * (failed), 2 (usage), 3 (no device). */
 int burst_main(const BurstPlan *p, int argc, char **argv);
-/* Runs body on every rank of the plan as burst_main does, without the training loop: for tests and benchmarks. */
-int burst_launch(const BurstPlan *p, int argc, char **argv, int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg);
+/* Runs body on every rank of the plan as burst_main does, without the training loop: for tests and
+ * benchmarks. */
+int burst_launch(const BurstPlan *p, int argc, char **argv,
+                 int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg);
 
 /* ---- pruning: which operations of the schedule the mask leaves (one trace per mask and direction) ---- */
-/* The emitted trace function replays the schedule of one rank; the runtime replays all ranks, so that both sides of a
- * transfer decide alike without talking. */
+/* The emitted trace function replays the schedule of one rank; the runtime replays all ranks, so that both
+ * sides of a transfer decide alike without talking. */
 typedef struct BurstTrace BurstTrace;
 void burst_trace_compute(BurstTrace *t, int q_chunk, int kv_chunk); /* attend or grad */
 void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to); /* to: rank in the group */
 enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
 typedef void (*burst_trace_fn)(BurstTrace *t, int me);
-/* [ops] of this rank, in program order. sent, received: which tiles of the chunk; NULL: transfers carry whole chunks. */
-typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; BurstTileRanges *sent, *received; } BurstLive;
-/* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk * keys + kv_chunk]; pair_tiles
- * likewise, of live pairs as burst_pair_tiles has them, or NULL: whole chunks travel. out's arrays are made for at most max_ops. */
+/* [ops] of this rank, in program order. sent, received: which tiles of the chunk; NULL: transfers carry
+ * whole chunks. */
+typedef struct BurstLive {
+    int ops;
+    uint8_t *compute, *send, *recv;
+    BurstTileRanges *sent, *received;
+} BurstLive;
+/* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk *
+ * keys + kv_chunk]; pair_tiles likewise, of live pairs as burst_pair_tiles has them, or NULL: whole chunks
+ * travel. out's arrays are made for at most max_ops. */
 int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out);
 int burst_live_make_ranges(BurstCtx *c, BurstLive *out); /* after it, where transfers carry ranges */
-int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    const BurstPairTiles *pair_tiles, BurstLive *out);
+int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward,
+                    const uint8_t *pair_live, const BurstPairTiles *pair_tiles, BurstLive *out);
 
 #ifdef __cplusplus
 }

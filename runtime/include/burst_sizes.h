@@ -1,5 +1,5 @@
-/* burst_sizes.h: sizes of scratch memory that both the compiler (which sizes the arena) and the host kernels (which use
- * it) need to know. */
+/* burst_sizes.h: sizes of scratch memory that both the compiler (which sizes the arena) and the host
+ * kernels (which use it) need to know. */
 #ifndef BURST_SIZES_H
 #define BURST_SIZES_H
 
@@ -10,23 +10,24 @@ enum {
     BURST_ATTEND_HEADS = 4     /* heads that share one walk over the tiles */
 };
 
-/* Floats: per head three packed tiles and four rows of statistics; shared two tiles of key gradients, scores, a row of
- * factors, alignment. */
+/* Floats: per head three packed tiles and four rows of statistics; shared two tiles of key gradients,
+ * scores, a row of factors, alignment. */
 static inline int64_t burst_attend_floats(int head_dim)
 {
     const int64_t lanes = BURST_SIZES_TILE, packed = lanes * head_dim, head = 3 * packed + 4 * lanes;
     return BURST_ATTEND_HEADS * head + 2 * packed + 2 * lanes * lanes + lanes + 64 / (int64_t)sizeof(float);
 }
 
-/* Tokens of a tile of the fused loss, where the layout leaves it open: enough for an efficient product, few enough that
- * tile x vocab stays at some tens of megabytes. */
+/* Tokens of a tile of the fused loss, where the layout leaves it open: enough for an efficient product,
+ * few enough that tile x vocab stays at some tens of megabytes. */
 static inline int64_t burst_loss_tile(int vocab)
 {
     const int64_t least = 64, most = 256, tokens = (8 << 20) / vocab;
     return tokens < least ? least : tokens > most ? most : tokens;
 }
 
-/* Whether a sequence has so many tiles that the gradient of the head is summed beside it first: each addition to it rounds. */
+/* Whether a sequence has so many tiles that the gradient of the head is summed beside it first: each
+ * addition to it rounds. */
 static inline int burst_loss_beside(int64_t tokens, int64_t tile)
 {
     const int64_t most = 512;
@@ -39,14 +40,15 @@ static inline int64_t burst_loss_floats(int64_t tokens, int64_t tile, int hidden
     return (tile + (burst_loss_beside(tokens, tile) ? hidden : 0)) * vocab;
 }
 
-/* Of the embedding's gradients: places of the tokens in the order of their rows, and room to sort them; integers. On a device they lie in
- * the workspace of matrix products. */
+/* Of the embedding's gradients: places of the tokens in the order of their rows, and room to sort them;
+ * integers. On a device they lie in the workspace of matrix products. */
 static inline int64_t burst_embed_ints(int64_t tokens)
 {
     return 2 * tokens;
 }
 
-/* CUDA: partial sums of a norm's weight gradient, a row a block; doubles. Three blocks on each of 108 multiprocessors. */
+/* CUDA: partial sums of a norm's weight gradient, a row a block; doubles. Three blocks on each of 108
+ * multiprocessors. */
 enum { BURST_GPU_NORM_BLOCKS = 324 };
 static inline int64_t burst_gpu_norm_doubles(int hidden)
 {
@@ -59,8 +61,8 @@ static inline int64_t burst_gpu_loss_row(int vocab)
     return ((int64_t)vocab + 7) / 8 * 8;
 }
 
-/* CUDA: tokens of a tile of the fused loss, where the layout leaves it open: large enough that dw, read and written whole for
- * each tile, costs less than its product, in half a gigabyte. */
+/* CUDA: tokens of a tile of the fused loss, where the layout leaves it open: large enough that dw, read
+ * and written whole for each tile, costs less than its product, in half a gigabyte. */
 static inline int64_t burst_gpu_loss_tile(int vocab)
 {
     const int64_t least = 128, most = 4096, bytes = 512 << 20;
@@ -74,23 +76,27 @@ static inline int64_t burst_gpu_loss_bytes(int64_t tile, int vocab)
     return tile * (burst_gpu_loss_row(vocab) * 4 + 8);
 }
 
-/* CUDA: what a rank takes of its device beside the plan's buffers. The runtime's own is exact. The others are what drivers and
- * libraries took on H200s (benchmarks/log), connections of NCCL included; programs print what they measure. Inside a node
- * channels move by copy engines and have no communicator. */
+/* CUDA: what a rank takes of its device beside the plan's buffers. The runtime's own is exact. The others
+ * are what drivers and libraries took on H200s (benchmarks/log), connections of NCCL included; programs
+ * print what they measure. Inside a node channels move by copy engines and have no communicator. */
 enum {
     BURST_GPU_OWN_BYTES = 64 << 20,      /* workspace of matrix products, sums */
-    BURST_GPU_CONTEXT_BYTES = 540 << 20, /* the CUDA context, with the kernels of the program and of cublasLt */
+    /* the CUDA context, with the kernels of the program and of cublasLt */
+    BURST_GPU_CONTEXT_BYTES = 540 << 20,
     BURST_GPU_WEIGHTS_BYTES = 864 << 20, /* NCCL and the communicator of the weights */
     BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel, or of a second group of ranks */
 };
 /* communicators: of groups of ranks. */
 static inline int64_t burst_gpu_beside_bytes(int nodes, int communicators, int channels)
 {
-    return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES + (communicators > 0 ? BURST_GPU_WEIGHTS_BYTES : 0) +
-           ((communicators > 1 ? communicators - 1 : 0) + (nodes > 1 ? channels : 0)) * (int64_t)BURST_GPU_CHANNEL_BYTES;
+    return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES +
+           (communicators > 0 ? BURST_GPU_WEIGHTS_BYTES : 0) +
+           ((communicators > 1 ? communicators - 1 : 0) + (nodes > 1 ? channels : 0)) *
+               (int64_t)BURST_GPU_CHANNEL_BYTES;
 }
 
-/* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take none. */
+/* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take
+ * none. */
 static inline int64_t burst_gpu_packing(int64_t width, int64_t rows, int64_t pitch)
 {
     return rows <= 1 || pitch == width ? 0 : (width * rows + 255) / 256 * 256;

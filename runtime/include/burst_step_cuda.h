@@ -1,8 +1,10 @@
 /* burst_step_cuda.h: a step's operations on a device, by the names and parameters of burst_step_host.h.
  *
- * Computing runs on the compute stream in order. A gather or a reduction runs on the weights' stream, after all that computing was
- * given before it, and so do copies to and from the host's memory on theirs; computing waits where it needs what such a stream brought. Whose memory they may still use is the packing's matter.
- * Rotation and SwiGLU's backward work in place; what is by heads on the host is by tokens here, but for fp32 gradients.
+ * Computing runs on the compute stream in order. A gather or a reduction runs on the weights' stream,
+ * after all that computing was given before it, and so do copies to and from the host's memory on theirs;
+ * computing waits where it needs what such a stream brought. Whose memory they may still use is the
+ * packing's matter. Rotation and SwiGLU's backward work in place; what is by heads on the host is by
+ * tokens here, but for fp32 gradients.
  */
 #ifndef BURST_STEP_H
 #define BURST_STEP_H
@@ -12,79 +14,87 @@
 typedef BurstGpu BurstExec;
 typedef BurstBf16 BurstAct;
 typedef int32_t BurstPosition;
-typedef struct BurstOrder { BurstMark from, here; } BurstOrder; /* where computing was, and the end of what followed */
+/* where computing was, and the end of what followed */
+typedef struct BurstOrder { BurstMark from, here; } BurstOrder;
 typedef BurstOrder BurstArrival;
 typedef BurstGpuWeights BurstShards;
-/* Where the stream of copies is: with what it stages, with what it fetches for two layers, which alternate, and with units, down and up;
- * bytes of this sequence so far, and of units of this step. */
-typedef struct BurstCopies { BurstOrder staged, fetched[2], down, up, back; int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes; } BurstCopies;
+/* Where the stream of copies is: with what it stages, with what it fetches for two layers, which
+ * alternate, and with units, down and up; bytes of this sequence so far, and of units of this step. */
+typedef struct BurstCopies {
+    BurstOrder staged, fetched[2], down, up, back;
+    int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes;
+} BurstCopies;
 
 static inline int burst_op_part(BurstExec *e, int part)
 {
     return burst_gpu_part(e, burst_gpu_compute(e), part, 0, 0);
 }
 
-static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *table, BurstAct *x)
+static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token,
+                                 const BurstAct *table, BurstAct *x)
 {
     return burst_gpu_embed(e, n, hidden, token, table, x);
 }
 
-static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable,
-                                      void *scratch)
+static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token,
+                                      const BurstAct *dx, float *dtable, void *scratch)
 {
     (void)scratch;
     return burst_gpu_embed_back(e, n, hidden, token, dx, dtable);
 }
 
-static inline int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w, BurstAct *y,
-                                   float *rstd)
+static inline int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
+                                   const BurstAct *w, BurstAct *y, float *rstd)
 {
     return burst_gpu_rmsnorm(e, n, hidden, x, w, eps, y, rstd);
 }
 
-static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd, const BurstAct *dy,
-                                        const BurstAct *w, BurstAct *dx, bool add, float *dw, void *scratch)
+static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x,
+                                        const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                        BurstAct *dx, bool add, float *dw, void *scratch)
 {
     return burst_gpu_rmsnorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (double *)scratch);
 }
 
-static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x, const BurstAct *w,
-                                  const BurstAct *add, BurstAct *y)
+static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x,
+                                  const BurstAct *w, const BurstAct *add, BurstAct *y)
 {
     return burst_gpu_linear(e, n, in, out * tensors, x, w, add, y);
 }
 
-static inline int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *x,
-                                     float *dw)
+static inline int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors,
+                                     const BurstAct *dy, const BurstAct *x, float *dw)
 {
     return burst_gpu_linear_dw(e, n, in, out * tensors, dy, x, dw);
 }
 
-static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *w,
-                                     BurstAct *dx, bool add)
+static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors,
+                                     const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add)
 {
     return burst_gpu_linear_dx(e, n, in, out * tensors, dy, w, dx, add);
 }
 
-static inline int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *x, const BurstAct *w,
-                                          const BurstAct *add, BurstAct *y)
+static inline int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row,
+                                          const BurstAct *x, const BurstAct *w, const BurstAct *add,
+                                          BurstAct *y)
 {
     return burst_gpu_linear_columns(e, n, in, out, row, x, w, add, y);
 }
 
-static inline int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *x,
-                                             float *dw)
+static inline int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row,
+                                             const BurstAct *dy, const BurstAct *x, float *dw)
 {
     return burst_gpu_linear_dw_columns(e, n, in, out, row, dy, x, dw);
 }
 
-static inline int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *w,
-                                             BurstAct *dx, bool add)
+static inline int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row,
+                                             const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add)
 {
     return burst_gpu_linear_dx_columns(e, n, in, out, row, dy, w, dx, add);
 }
 
-static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y)
+static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b,
+                                BurstAct *y)
 {
     return burst_gpu_bias(e, n, width, x, b, y);
 }
@@ -95,32 +105,34 @@ static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const B
 }
 
 /* Only fp32 gradients are by heads. */
-static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta, const BurstPosition *position,
-                                     const BurstAct *x, BurstAct *y)
+static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta,
+                                     const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
     (void)all;
     return burst_gpu_rope(e, n, heads, d, theta, position, x, y);
 }
 
-static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
-                                const BurstAct *x, BurstAct *y)
+static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta,
+                                const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
     return burst_op_rope_rows(e, n, n, heads, d, theta, position, x, y);
 }
 
-static inline int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta,
-                                          const BurstPosition *position, const float *dy, BurstAct *dx)
+static inline int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
+                                          double theta, const BurstPosition *position, const float *dy,
+                                          BurstAct *dx)
 {
     return burst_gpu_rope_back(e, n, all, heads, d, theta, position, dy, dx);
 }
 
-static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
-                                     const float *dy, BurstAct *dx)
+static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta,
+                                     const BurstPosition *position, const float *dy, BurstAct *dx)
 {
     return burst_op_rope_back_rows(e, n, n, heads, d, theta, position, dy, dx);
 }
 
-static inline int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const float *x, BurstAct *y)
+static inline int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
+                                          const float *x, BurstAct *y)
 {
     return burst_gpu_rope_back(e, n, all, heads, d, 0, NULL, x, y);
 }
@@ -135,32 +147,34 @@ static inline int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstA
     return burst_gpu_swiglu(e, n, ffn, gate_up, y);
 }
 
-static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, const BurstAct *dy,
-                                       BurstAct *d_gate_up)
+static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up,
+                                       const BurstAct *dy, BurstAct *d_gate_up)
 {
     return burst_gpu_swiglu_back(e, n, ffn, gate_up, dy, d_gate_up);
 }
 
-static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o, float *delta)
+static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o,
+                                 const BurstAct *d_o, float *delta)
 {
     return burst_gpu_delta(e, n, heads, d, o, d_o, delta);
 }
 
-static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
-                                     const float *d_lse, float *delta)
+static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o,
+                                     const BurstAct *d_o, const float *d_lse, float *delta)
 {
     BURST_TRY(burst_gpu_delta(e, n, heads, d, o, d_o, delta));
     return burst_gpu_subtract(e, n * heads, d_lse, delta);
 }
 
-static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse, const BurstAct *sink,
-                                BurstAct *out)
+static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o,
+                                const float *lse, const BurstAct *sink, BurstAct *out)
 {
     return burst_gpu_sink(e, n, heads, d, o, lse, sink, out);
 }
 
-static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out, const BurstAct *o,
-                                     const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink)
+static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out,
+                                     const BurstAct *o, const float *lse, const BurstAct *sink, BurstAct *d_o,
+                                     float *d_lse, float *d_sink)
 {
     return burst_gpu_sink_back(e, n, heads, d, d_out, o, lse, sink, d_o, d_lse, d_sink);
 }
@@ -172,15 +186,16 @@ static inline int burst_op_tensor_begin(BurstExec *e, BurstOrder *o)
     return burst_gpu_after(e, burst_gpu_tensor(e), &o->from);
 }
 
-static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all, BurstOrder *o)
+static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own,
+                                         BurstAct *all, BurstOrder *o)
 {
     BURST_TRY(burst_op_tensor_begin(e, o));
     BURST_TRY(burst_gpu_tensor_gather(e, each * width, own, all));
     return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
 }
 
-static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own,
-                                          BurstOrder *o)
+static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts,
+                                          const BurstAct *add, BurstAct *own, BurstOrder *o)
 {
     BURST_TRY(burst_op_tensor_begin(e, o));
     BURST_TRY(burst_gpu_tensor_scatter(e, each * width, parts, add, own));
@@ -193,8 +208,9 @@ static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
     return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
 }
 
-static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x, const BurstAct *w,
-                                const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile,
+                                const BurstAct *x, const BurstAct *w, const int32_t *label,
+                                const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
 {
     return burst_gpu_loss(e, n, hidden, vocab, tile, x, w, label, weight, scale, loss, dx, dw, scratch);
@@ -219,7 +235,8 @@ static inline int burst_op_end(BurstExec *e, BurstOrder *o)
     return burst_gpu_mark(e, burst_gpu_weights(e), &o->here);
 }
 
-static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full, BurstArrival *a)
+static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements,
+                                  BurstAct *full, BurstArrival *a)
 {
     BURST_TRY(burst_op_begin(e, BURST_P_GATHER, unit, a));
     BURST_TRY(burst_gpu_gather(e, unit, shard, elements, full));
@@ -233,7 +250,8 @@ static inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
     return burst_gpu_after(e, burst_gpu_compute(e), &a->here);
 }
 
-static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard, bool add, BurstOrder *o)
+static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard,
+                                  bool add, BurstOrder *o)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
@@ -241,7 +259,8 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
     return burst_op_end(e, o);
 }
 
-static inline int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard, bool add, BurstOrder *o)
+static inline int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard,
+                                       bool add, BurstOrder *o)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
@@ -266,7 +285,8 @@ static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int6
     return burst_op_end(e, o);
 }
 
-static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements,
+                                           BurstOrder *o, float *room)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
@@ -274,7 +294,8 @@ static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *sha
     return burst_op_end(e, o);
 }
 
-static inline int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+static inline int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements,
+                                           BurstOrder *o, float *room)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
@@ -297,7 +318,8 @@ static inline int burst_op_copy(BurstExec *e, const void *from, void *to, size_t
 }
 
 /* Of a layer, to pinned memory of the host. */
-static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes,
+                                 BurstCopies *c)
 {
     (void)layer;
     c->staged_bytes += (int64_t)bytes;
@@ -311,7 +333,8 @@ static inline int burst_op_staged(BurstExec *e, BurstCopies *c)
     return burst_gpu_after(e, burst_gpu_compute(e), &c->staged.here);
 }
 
-static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes,
+                                 BurstCopies *c)
 {
     c->fetched_bytes += (int64_t)bytes;
     return burst_op_copy(e, from, to, bytes, &c->fetched[layer % 2]);
@@ -324,8 +347,10 @@ static inline int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c)
     return burst_gpu_after(e, burst_gpu_compute(e), &c->fetched[layer % 2].here);
 }
 
-/* A unit's gradients, to pinned memory of the host, after what the weights' stream was given, which reduces them. */
-static inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+/* A unit's gradients, to pinned memory of the host, after what the weights' stream was given, which
+ * reduces them. */
+static inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes,
+                                    BurstCopies *c)
 {
     (void)unit;
     c->down_bytes += (int64_t)bytes;
@@ -341,7 +366,8 @@ static inline int burst_op_downloaded(BurstExec *e, BurstCopies *c)
     return burst_gpu_after(e, burst_gpu_compute(e), &c->down.here);
 }
 
-static inline int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes,
+                                  BurstCopies *c)
 {
     (void)unit;
     c->up_bytes += (int64_t)bytes;
@@ -356,21 +382,24 @@ static inline int burst_op_uploaded(BurstExec *e, BurstCopies *c)
 }
 
 /* Waits until all gradients are on the host: their norm, and what AdamW needs of this step. */
-static inline int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o)
+static inline int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w,
+                                int64_t step, double *norm, BurstAdamW *o)
 {
     BURST_TRY(burst_gpu_sync(e));
     return burst_update_begin(c, p, w, step, norm, o);
 }
 
 /* A unit in the host's memory; o NULL: as it is. to: its parameters, rounded. */
-static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, void *to)
+static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit,
+                                 const BurstAdamW *o, void *to)
 {
     burst_update_unit(c, p, w, unit, o, (uint16_t *)to);
     return BURST_OK;
 }
 
 /* A unit's parameters or moments, back to pinned memory of the host, on the stream of downloads. */
-static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes,
+                                      BurstCopies *c)
 {
     (void)unit;
     c->down_bytes += (int64_t)bytes;
@@ -402,20 +431,24 @@ static inline int burst_op_unit_fetched(BurstExec *e, BurstCopies *c)
 }
 
 /* Gradients lie on the device: their norm, and what AdamW needs of this step. Waits for the norm. */
-static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step, double *norm, BurstAdamW *o)
+static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w,
+                                        int64_t step, double *norm, BurstAdamW *o)
 {
     (void)c;
     return burst_gpu_update_begin(e, p, w, step, norm, o);
 }
 
-/* A unit that was fetched, when it is there; o NULL: as it is. to: its parameters, rounded, which lie where w has them. */
-static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int unit, const BurstAdamW *o, void *to)
+/* A unit that was fetched, when it is there; o NULL: as it is. to: its parameters, rounded, which lie
+ * where w has them. */
+static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w,
+                                         int unit, const BurstAdamW *o, void *to)
 {
     (void)c, (void)to;
     return burst_gpu_update_unit(e, p, w, unit, o);
 }
 
-static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)
+static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step,
+                                  double *norm)
 {
     return burst_gpu_weights_update(e, p, w, step, norm);
 }

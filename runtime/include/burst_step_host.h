@@ -1,8 +1,9 @@
-/* burst_step_host.h: a step's operations on the host. burst_step_cuda.h has the same names with the same parameters, so that one
- * printed step serves both.
+/* burst_step_host.h: a step's operations on the host. burst_step_cuda.h has the same names with the same
+ * parameters, so that one printed step serves both.
  *
- * Shapes are of burst_rt.h's functions, which these call: [n][width] by tokens, [heads][n][head_dim] by heads. Products of one input
- * by several tensors that follow each other lie one after the other here, and side by side in a row on a device.
+ * Shapes are of burst_rt.h's functions, which these call: [n][width] by tokens, [heads][n][head_dim] by
+ * heads. Products of one input by several tensors that follow each other lie one after the other here, and
+ * side by side in a row on a device.
  */
 #ifndef BURST_STEP_H
 #define BURST_STEP_H
@@ -16,7 +17,8 @@ typedef float BurstAct;            /* of activations and gathered weights */
 typedef int64_t BurstPosition;
 typedef BurstGather BurstArrival;  /* of a gathered unit */
 typedef BurstWeights BurstShards;
-typedef struct BurstOrder { int unused; } BurstOrder; /* between computing and reductions: they run one after the other */
+/* between computing and reductions: they run one after the other */
+typedef struct BurstOrder { int unused; } BurstOrder;
 /* Bytes of this sequence so far; of units, of this step. */
 typedef struct BurstCopies { int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes; } BurstCopies;
 
@@ -26,31 +28,33 @@ static inline int burst_op_part(BurstExec *e, int part)
     return BURST_OK;
 }
 
-static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *table, BurstAct *x)
+static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token,
+                                 const BurstAct *table, BurstAct *x)
 {
     (void)e;
     burst_embed(n, hidden, token, table, x);
     return BURST_OK;
 }
 
-static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable,
-                                      void *scratch)
+static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token,
+                                      const BurstAct *dx, float *dtable, void *scratch)
 {
     (void)e;
     burst_embed_back(n, hidden, token, dx, dtable, scratch);
     return BURST_OK;
 }
 
-static inline int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w, BurstAct *y,
-                                   float *rstd)
+static inline int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
+                                   const BurstAct *w, BurstAct *y, float *rstd)
 {
     (void)e;
     burst_rmsnorm(n, hidden, x, w, eps, y, rstd);
     return BURST_OK;
 }
 
-static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd, const BurstAct *dy,
-                                        const BurstAct *w, BurstAct *dx, bool add, float *dw, void *scratch)
+static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x,
+                                        const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                        BurstAct *dx, bool add, float *dw, void *scratch)
 {
     (void)e, (void)scratch;
     if (!add)
@@ -60,8 +64,8 @@ static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, con
 }
 
 /* add: NULL, or what the product is added to. */
-static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x, const BurstAct *w,
-                                  const BurstAct *add, BurstAct *y)
+static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x,
+                                  const BurstAct *w, const BurstAct *add, BurstAct *y)
 {
     (void)e;
     if (add)
@@ -71,8 +75,8 @@ static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int 
     return BURST_OK;
 }
 
-static inline int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *x,
-                                     float *dw)
+static inline int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors,
+                                     const BurstAct *dy, const BurstAct *x, float *dw)
 {
     (void)e;
     for (int64_t t = 0; t < tensors; t++)
@@ -80,8 +84,8 @@ static inline int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, i
     return BURST_OK;
 }
 
-static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *w,
-                                     BurstAct *dx, bool add)
+static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors,
+                                     const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add)
 {
     (void)e;
     for (int64_t t = 0; t < tensors; t++)
@@ -90,8 +94,9 @@ static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, i
 }
 
 /* The same with `in` columns of a matrix whose rows have `row`; add: NULL, y, or of its shape. */
-static inline int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *x, const BurstAct *w,
-                                          const BurstAct *add, BurstAct *y)
+static inline int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row,
+                                          const BurstAct *x, const BurstAct *w, const BurstAct *add,
+                                          BurstAct *y)
 {
     (void)e;
     if (add && add != y)
@@ -100,23 +105,24 @@ static inline int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int o
     return BURST_OK;
 }
 
-static inline int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *x,
-                                             float *dw)
+static inline int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row,
+                                             const BurstAct *dy, const BurstAct *x, float *dw)
 {
     (void)e;
     burst_linear_dw_columns(n, in, out, row, dy, x, dw);
     return BURST_OK;
 }
 
-static inline int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *w,
-                                             BurstAct *dx, bool add)
+static inline int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row,
+                                             const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add)
 {
     (void)e;
     burst_linear_dx_columns(n, in, out, row, dy, w, dx, add);
     return BURST_OK;
 }
 
-static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y)
+static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b,
+                                BurstAct *y)
 {
     (void)e;
     burst_bias(n, width, x, b, y);
@@ -131,35 +137,37 @@ static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const B
 }
 
 /* rows: of the first n tokens of `all` that lie by heads. */
-static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta, const BurstPosition *position,
-                                     const BurstAct *x, BurstAct *y)
+static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta,
+                                     const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
     (void)e;
     burst_rope_to_heads(n, all, heads, d, theta, position, x, y);
     return BURST_OK;
 }
 
-static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
-                                const BurstAct *x, BurstAct *y)
+static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta,
+                                const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
     return burst_op_rope_rows(e, n, n, heads, d, theta, position, x, y);
 }
 
-static inline int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta,
-                                          const BurstPosition *position, const float *dy, BurstAct *dx)
+static inline int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
+                                          double theta, const BurstPosition *position, const float *dy,
+                                          BurstAct *dx)
 {
     (void)e;
     burst_rope_back(n, all, heads, d, theta, position, dy, dx);
     return BURST_OK;
 }
 
-static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
-                                     const float *dy, BurstAct *dx)
+static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta,
+                                     const BurstPosition *position, const float *dy, BurstAct *dx)
 {
     return burst_op_rope_back_rows(e, n, n, heads, d, theta, position, dy, dx);
 }
 
-static inline int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstAct *x, BurstAct *y)
+static inline int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
+                                         const BurstAct *x, BurstAct *y)
 {
     (void)e;
     burst_tokens_to_heads(n, all, heads, d, x, y);
@@ -171,7 +179,8 @@ static inline int burst_op_to_heads(BurstExec *e, int64_t n, int heads, int d, c
     return burst_op_to_heads_rows(e, n, n, heads, d, x, y);
 }
 
-static inline int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const float *x, BurstAct *y)
+static inline int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
+                                          const float *x, BurstAct *y)
 {
     (void)e;
     burst_heads_to_tokens(n, all, heads, d, x, y);
@@ -191,15 +200,16 @@ static inline int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstA
 }
 
 /* d_gate_up may be gate_up. */
-static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, const BurstAct *dy,
-                                       BurstAct *d_gate_up)
+static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up,
+                                       const BurstAct *dy, BurstAct *d_gate_up)
 {
     (void)e;
     burst_swiglu_back(n * ffn, gate_up, gate_up + n * ffn, dy, d_gate_up, d_gate_up + n * ffn);
     return BURST_OK;
 }
 
-static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o, float *delta)
+static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o,
+                                 const BurstAct *d_o, float *delta)
 {
     (void)e;
     burst_attend_delta(heads * n, d, o, d_o, delta);
@@ -207,8 +217,8 @@ static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, cons
 }
 
 /* d_lse: of a lse that is read beside o. */
-static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
-                                     const float *d_lse, float *delta)
+static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o,
+                                     const BurstAct *d_o, const float *d_lse, float *delta)
 {
     BURST_TRY(burst_op_delta(e, n, heads, d, o, d_o, delta));
     for (int64_t i = 0; i < heads * n; i++)
@@ -216,8 +226,8 @@ static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, 
     return BURST_OK;
 }
 
-static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse, const BurstAct *sink,
-                                BurstAct *out)
+static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o,
+                                const float *lse, const BurstAct *sink, BurstAct *out)
 {
     (void)e;
     burst_sink(n, heads, d, o, lse, sink, out);
@@ -225,16 +235,19 @@ static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const
 }
 
 /* d_o may be d_out. */
-static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out, const BurstAct *o,
-                                     const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink)
+static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out,
+                                     const BurstAct *o, const float *lse, const BurstAct *sink, BurstAct *d_o,
+                                     float *d_lse, float *d_sink)
 {
     (void)e;
     burst_sink_back(n, heads, d, d_out, o, lse, sink, d_o, d_lse, d_sink);
     return BURST_OK;
 }
 
-/* all [tensor ranks * each][width] of own [each][width], of which the last may have fewer: what lies behind them means nothing. */
-static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all, BurstOrder *o)
+/* all [tensor ranks * each][width] of own [each][width], of which the last may have fewer: what lies
+ * behind them means nothing. */
+static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own,
+                                         BurstAct *all, BurstOrder *o)
 {
     (void)o;
     burst_doing(e, "gather of tokens of tensor ranks");
@@ -242,8 +255,8 @@ static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t wid
 }
 
 /* own = add + the sum of the ranks' rows of parts; add: NULL, own, or of its shape. Parts are spent. */
-static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own,
-                                          BurstOrder *o)
+static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts,
+                                          const BurstAct *add, BurstAct *own, BurstOrder *o)
 {
     (void)o;
     burst_doing(e, "sum of parts of tensor ranks");
@@ -260,8 +273,9 @@ static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
     return BURST_OK;
 }
 
-static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x, const BurstAct *w,
-                                const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile,
+                                const BurstAct *x, const BurstAct *w, const int32_t *label,
+                                const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
 {
     (void)e;
@@ -277,7 +291,8 @@ static inline int burst_op_zero(BurstExec *e, float *x, int64_t count)
 }
 
 /* Starts; the unit is in full from burst_op_arrived on. */
-static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full, BurstArrival *a)
+static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements,
+                                  BurstAct *full, BurstArrival *a)
 {
     return burst_gather_start(e, burst_unit_group(e, unit), shard, elements, full, a);
 }
@@ -292,7 +307,8 @@ static inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
 }
 
 /* shard (+)= this rank's part of the sum of full over the ranks that share the weights; it is spent. */
-static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard, bool add, BurstOrder *o)
+static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard,
+                                  bool add, BurstOrder *o)
 {
     (void)o;
     burst_doing(e, "reduction of gradients");
@@ -305,7 +321,8 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
 }
 
 /* The same, with what a device keeps in bf16: a sum in fp32, rounded where it is kept. */
-static inline int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard, bool add, BurstOrder *o)
+static inline int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard,
+                                       bool add, BurstOrder *o)
 {
     BURST_TRY(burst_op_reduce(e, unit, full, elements, shard, add, o));
     burst_keep_bf16(elements, shard);
@@ -335,7 +352,8 @@ static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int6
 }
 
 /* The same two of what is kept rounded: sums in fp32, on a device in room [elements]. */
-static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements,
+                                           BurstOrder *o, float *room)
 {
     (void)room;
     BURST_TRY(burst_op_all_reduce(e, unit, shard, elements, o));
@@ -343,7 +361,8 @@ static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *sha
     return BURST_OK;
 }
 
-static inline int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+static inline int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements,
+                                           BurstOrder *o, float *room)
 {
     (void)room;
     BURST_TRY(burst_op_tensor_sum(e, unit, shard, elements, o));
@@ -369,7 +388,8 @@ static inline int burst_copy_now(BurstExec *e, const void *from, void *to, size_
 }
 
 /* Of a layer, to the arena that stands for the host's memory. */
-static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes,
+                                 BurstCopies *c)
 {
     (void)layer;
     return burst_copy_now(e, from, to, bytes, &c->staged_bytes);
@@ -382,7 +402,8 @@ static inline int burst_op_staged(BurstExec *e, BurstCopies *c)
     return BURST_OK;
 }
 
-static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes,
+                                 BurstCopies *c)
 {
     (void)layer;
     return burst_copy_now(e, from, to, bytes, &c->fetched_bytes);
@@ -396,7 +417,8 @@ static inline int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c)
 }
 
 /* A unit's gradients, to the arena that stands for the host's memory. */
-static inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes,
+                                    BurstCopies *c)
 {
     (void)unit;
     return burst_copy_now(e, from, to, bytes, &c->down_bytes);
@@ -409,7 +431,8 @@ static inline int burst_op_downloaded(BurstExec *e, BurstCopies *c)
     return BURST_OK;
 }
 
-static inline int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes,
+                                  BurstCopies *c)
 {
     (void)unit;
     return burst_copy_now(e, from, to, bytes, &c->up_bytes);
@@ -423,14 +446,16 @@ static inline int burst_op_uploaded(BurstExec *e, BurstCopies *c)
 }
 
 /* All gradients are on the host: their norm, and what AdamW needs of this step. */
-static inline int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o)
+static inline int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w,
+                                int64_t step, double *norm, BurstAdamW *o)
 {
     (void)e;
     return burst_update_begin(c, p, w, step, norm, o);
 }
 
 /* A unit in the host's memory; o NULL: as it is. to: its parameters as products read them. */
-static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, void *to)
+static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit,
+                                 const BurstAdamW *o, void *to)
 {
     burst_update_unit(c, p, w, unit, o, NULL);
     memcpy(to, w->param[unit], (size_t)burst_unit(p, unit)->shard * sizeof(float));
@@ -438,7 +463,8 @@ static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWei
 }
 
 /* A unit's parameters or moments, back to the arena that stands for the host's memory. */
-static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes,
+                                      BurstCopies *c)
 {
     (void)unit;
     return burst_copy_now(e, from, to, bytes, &c->down_bytes);
@@ -465,20 +491,23 @@ static inline int burst_op_unit_fetched(BurstExec *e, BurstCopies *c)
 }
 
 /* Gradients lie beside what is computed with: their norm, and what AdamW needs of this step. */
-static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step, double *norm, BurstAdamW *o)
+static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w,
+                                        int64_t step, double *norm, BurstAdamW *o)
 {
     (void)e;
     return burst_update_begin(c, p, w, step, norm, o);
 }
 
 /* A unit that was fetched; o NULL: as it is. to: its parameters as products read them. */
-static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int unit, const BurstAdamW *o, void *to)
+static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w,
+                                         int unit, const BurstAdamW *o, void *to)
 {
     (void)e;
     return burst_op_adamw(c, p, w, unit, o, to);
 }
 
-static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)
+static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step,
+                                  double *norm)
 {
     return burst_weights_update(e, p, w, step, norm);
 }

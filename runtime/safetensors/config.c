@@ -9,9 +9,9 @@
 
 enum { FIELDS = 15 };
 
-/* What a plan is to transformers, the first row that fits: a layer's tensor that only such a model has, NULL: any. What a
- * config.json without the field means, 0: key heads are heads, head_dim is hidden / heads. How many of attention_bias and mlp_bias
- * it reads. */
+/* What a plan is to transformers, the first row that fits: a layer's tensor that only such a model has,
+ * NULL: any. What a config.json without the field means, 0: key heads are heads, head_dim is hidden /
+ * heads. How many of attention_bias and mlp_bias it reads. */
 typedef struct Family { const char *type, *architecture, *tensor; int kv_heads, head_dim, biases; } Family;
 static const Family families[] = {
     {"qwen3", "Qwen3ForCausalLM", "self_attn.q_norm.weight", 32, 128, 1},
@@ -241,8 +241,9 @@ json_t *config_make(const BurstPlan *p, int dtype)
     const char *name = dtype == BURST_F32 ? "float32" : "bfloat16";
     Field field[FIELDS];
     json_t *end = p->train.separator < 0 ? json_null() : json_integer((json_int_t)p->train.separator);
-    json_t *config = json_pack("{s:[s], s:I, s:n, s:s, s:n, s:o}", "architectures", family_of(p)->architecture, "max_position_embeddings",
-                               (json_int_t)p->sequence, "rope_scaling", "torch_dtype", name, "bos_token_id", "eos_token_id", end);
+    json_t *config = json_pack("{s:[s], s:I, s:n, s:s, s:n, s:o}", "architectures",
+                               family_of(p)->architecture, "max_position_embeddings", (json_int_t)p->sequence,
+                               "rope_scaling", "torch_dtype", name, "bos_token_id", "eos_token_id", end);
     bool made = config != NULL;
     const int fields = fill_fields(p, field);
     for (int i = 0; made && i < fields; i++)

@@ -1,24 +1,83 @@
-/* safetensors/fields.c: the fields of config.json that no plan has a value for, in two tables. A field in neither is refused: what it
- * says of the computation is unknown. */
+/* safetensors/fields.c: the fields of config.json that no plan has a value for, in two tables. A field in
+ * neither is refused: what it says of the computation is unknown. */
 #include "safetensors/safetensors.h"
 
 #include <string.h>
 
-/* They change no numbers of training: names and versions, special tokens, labels and heads of other tasks, the dtype of files, initial
- * values, lengths without scaled positions, caches, generation, how a library computes the same. */
+/* They change no numbers of training: names and versions, special tokens, labels and heads of other tasks,
+ * the dtype of files, initial values, lengths without scaled positions, caches, generation, how a library
+ * computes the same. */
 static const char *const without_effect[] = {
-    "_name_or_path", "name_or_path", "_commit_hash", "_attn_implementation_autoset", "_attn_implementation", "attn_implementation",
-    "transformers_version", "unsloth_version", "unsloth_fixed", "finetuning_task", "tokenizer_class", "prefix",
-    "bos_token_id", "eos_token_id", "sep_token_id", "unk_token_id", "cls_token_id", "mask_token_id", "decoder_start_token_id",
-    "id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "classifier_dropout",
-    "torch_dtype", "dtype", "use_bfloat16", "torchscript", "initializer_range", "initializer_factor",
-    "max_position_embeddings", "max_sequence_length", "model_max_length", "pretraining_tp",
-    "use_cache", "cache_implementation", "gradient_checkpointing", "chunk_size_feed_forward",
-    "output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate", "use_return_dict",
-    "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
-    "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
-    "encoder_no_repeat_ngram_size", "bad_words_ids", "begin_suppress_tokens", "suppress_tokens", "exponential_decay_length_penalty",
-    "forced_bos_token_id", "forced_eos_token_id", "num_return_sequences", "remove_invalid_values", "is_decoder",
+    "_name_or_path",
+    "name_or_path",
+    "_commit_hash",
+    "_attn_implementation_autoset",
+    "_attn_implementation",
+    "attn_implementation",
+    "transformers_version",
+    "unsloth_version",
+    "unsloth_fixed",
+    "finetuning_task",
+    "tokenizer_class",
+    "prefix",
+    "bos_token_id",
+    "eos_token_id",
+    "sep_token_id",
+    "unk_token_id",
+    "cls_token_id",
+    "mask_token_id",
+    "decoder_start_token_id",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "problem_type",
+    "task_specific_params",
+    "classifier_dropout",
+    "torch_dtype",
+    "dtype",
+    "use_bfloat16",
+    "torchscript",
+    "initializer_range",
+    "initializer_factor",
+    "max_position_embeddings",
+    "max_sequence_length",
+    "model_max_length",
+    "pretraining_tp",
+    "use_cache",
+    "cache_implementation",
+    "gradient_checkpointing",
+    "chunk_size_feed_forward",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "return_dict",
+    "return_dict_in_generate",
+    "use_return_dict",
+    "max_length",
+    "min_length",
+    "max_new_tokens",
+    "do_sample",
+    "early_stopping",
+    "num_beams",
+    "num_beam_groups",
+    "diversity_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "repetition_penalty",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "suppress_tokens",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "num_return_sequences",
+    "remove_invalid_values",
+    "is_decoder",
 };
 
 /* They do, but for these values, a list as JSON. The first is what a message names. */
@@ -83,7 +142,8 @@ static void check_neutral(Misfits *m, const struct Neutral *n, const json_t *val
     json_decref(values);
 }
 
-void config_check_others(Misfits *m, const json_t *config, bool (*compared)(const void *what, const char *name), const void *what)
+void config_check_others(Misfits *m, const json_t *config,
+                         bool (*compared)(const void *what, const char *name), const void *what)
 {
     const char *name;
     json_t *value;
@@ -94,6 +154,8 @@ void config_check_others(Misfits *m, const json_t *config, bool (*compared)(cons
         if (n)
             check_neutral(m, n, value);
         else
-            misfit(m, "%s is unknown: remove it from config.json if it does not change what the model computes", name);
+            misfit(m,
+                   "%s is unknown: remove it from config.json if it does not change what the model computes",
+                   name);
     }
 }

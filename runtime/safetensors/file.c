@@ -1,4 +1,5 @@
-/* safetensors/file.c: opens safetensors files, checks every number of their headers, and reads elements as fp32. */
+/* safetensors/file.c: opens safetensors files, checks every number of their headers, and reads elements as
+ * fp32. */
 #include "safetensors/safetensors.h"
 
 #include "checkpoint/checkpoint.h"
@@ -43,13 +44,20 @@ uint16_t to_bf16(float x)
 }
 
 /* ---- dtypes ---- */
-/* All that the format names, since their sizes are checked; only those with a reader are read. NULL, size 4: fp32 as it is. */
-static const struct Dtype { const char *name; int bytes; bool read; float (*from16)(uint16_t bits); } dtypes[] = {
-    {"F32", 4, true, NULL},      {"BF16", 2, true, from_bf16}, {"F16", 2, true, from_half}, {"F64", 8, false, NULL},
-    {"I64", 8, false, NULL},     {"I32", 4, false, NULL},      {"I16", 2, false, NULL},     {"I8", 1, false, NULL},
-    {"U64", 8, false, NULL},     {"U32", 4, false, NULL},      {"U16", 2, false, NULL},     {"U8", 1, false, NULL},
-    {"BOOL", 1, false, NULL},    {"F8_E4M3", 1, false, NULL},  {"F8_E5M2", 1, false, NULL}, {"F8_E8M0", 1, false, NULL},
-    {"C64", 8, false, NULL},
+/* All that the format names, since their sizes are checked; only those with a reader are read. NULL, size
+ * 4: fp32 as it is. */
+static const struct Dtype {
+    const char *name;
+    int bytes;
+    bool read;
+    float (*from16)(uint16_t bits);
+} dtypes[] = {
+    {"F32", 4, true, NULL},      {"BF16", 2, true, from_bf16}, {"F16", 2, true, from_half},
+    {"F64", 8, false, NULL},     {"I64", 8, false, NULL},      {"I32", 4, false, NULL},
+    {"I16", 2, false, NULL},     {"I8", 1, false, NULL},       {"U64", 8, false, NULL},
+    {"U32", 4, false, NULL},     {"U16", 2, false, NULL},      {"U8", 1, false, NULL},
+    {"BOOL", 1, false, NULL},    {"F8_E4M3", 1, false, NULL},  {"F8_E5M2", 1, false, NULL},
+    {"F8_E8M0", 1, false, NULL}, {"C64", 8, false, NULL},
 };
 
 static const struct Dtype *find_dtype(const char *name)
@@ -83,15 +91,18 @@ static bool printable(const char *name)
 static int take_shape(BurstCtx *c, const StFile *f, StTensor *t, const json_t *shape)
 {
     if (!json_is_array(shape) || json_array_size(shape) > ST_DIMS)
-        return burst_fail(c, BURST_E_IO, "%s: %s has no shape of at most %d dimensions", f->path, t->name, ST_DIMS);
+        return burst_fail(c, BURST_E_IO, "%s: %s has no shape of at most %d dimensions", f->path, t->name,
+                          ST_DIMS);
     t->dims = (int)json_array_size(shape);
     t->elements = 1;
     for (int i = 0; i < t->dims; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
         t->shape[i] = json_integer_value(size);
-        if (!json_is_integer(size) || t->shape[i] < 0 || __builtin_mul_overflow(t->elements, t->shape[i], &t->elements))
-            return burst_fail(c, BURST_E_IO, "%s: the shape of %s is not one of whole numbers whose product is below 2^63", f->path,
-                              t->name);
+        if (!json_is_integer(size) || t->shape[i] < 0 ||
+            __builtin_mul_overflow(t->elements, t->shape[i], &t->elements))
+            return burst_fail(c, BURST_E_IO,
+                              "%s: the shape of %s is not one of whole numbers whose product is below 2^63",
+                              f->path, t->name);
     }
     return BURST_OK;
 }
@@ -101,11 +112,12 @@ static int take_offsets(BurstCtx *c, const StFile *f, StTensor *t, const json_t 
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     t->begin = json_integer_value(begin);
     t->end = json_integer_value(end);
-    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) || t->begin < 0 || t->end < t->begin)
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) || t->begin < 0 ||
+        t->end < t->begin)
         return burst_fail(c, BURST_E_IO, "%s: the data_offsets of %s are not [begin, end]", f->path, t->name);
     if (t->end > data_bytes)
-        return burst_fail(c, BURST_E_IO, "%s is cut short: %s ends at byte %lld of %lld", f->path, t->name, (long long)t->end,
-                          (long long)data_bytes);
+        return burst_fail(c, BURST_E_IO, "%s is cut short: %s ends at byte %lld of %lld", f->path, t->name,
+                          (long long)t->end, (long long)data_bytes);
     return BURST_OK;
 }
 
@@ -123,13 +135,15 @@ static int check_size(BurstCtx *c, const StFile *f, const StTensor *t)
                       (long long)(t->end - t->begin));
 }
 
-static int take_tensor(BurstCtx *c, const StFile *f, const char *name, const json_t *facts, int64_t data_bytes, StTensor *t)
+static int take_tensor(BurstCtx *c, const StFile *f, const char *name, const json_t *facts,
+                       int64_t data_bytes, StTensor *t)
 {
     if (!printable(name))
         return burst_fail(c, BURST_E_IO, "%s: a tensor's name has control characters", f->path);
     *t = (StTensor){.name = name, .dtype = json_string_value(json_object_get(facts, "dtype")), .file = f};
     if (!t->dtype || !printable(t->dtype) || json_object_size(facts) != 3)
-        return burst_fail(c, BURST_E_IO, "%s: %s needs dtype, shape, data_offsets, and nothing else", f->path, name);
+        return burst_fail(c, BURST_E_IO, "%s: %s needs dtype, shape, data_offsets, and nothing else", f->path,
+                          name);
     BURST_TRY(take_shape(c, f, t, json_object_get(facts, "shape")));
     BURST_TRY(take_offsets(c, f, t, json_object_get(facts, "data_offsets"), data_bytes));
     return check_size(c, f, t);
@@ -152,13 +166,15 @@ static int check_places(BurstCtx *c, StFile *f, int64_t data_bytes)
     for (int i = 0; i < f->tensors; at = f->tensor[i++].end) {
         const StTensor *t = &f->tensor[i];
         if (t->begin < at)
-            return burst_fail(c, BURST_E_IO, "%s: %s and %s overlap", f->path, f->tensor[i - 1].name, t->name);
-        if (t->begin > at)
-            return burst_fail(c, BURST_E_IO, "%s: the %lld bytes before %s belong to no tensor", f->path, (long long)(t->begin - at),
+            return burst_fail(c, BURST_E_IO, "%s: %s and %s overlap", f->path, f->tensor[i - 1].name,
                               t->name);
+        if (t->begin > at)
+            return burst_fail(c, BURST_E_IO, "%s: the %lld bytes before %s belong to no tensor", f->path,
+                              (long long)(t->begin - at), t->name);
     }
     if (at != data_bytes)
-        return burst_fail(c, BURST_E_IO, "%s: its last %lld bytes belong to no tensor", f->path, (long long)(data_bytes - at));
+        return burst_fail(c, BURST_E_IO, "%s: its last %lld bytes belong to no tensor", f->path,
+                          (long long)(data_bytes - at));
     return BURST_OK;
 }
 
@@ -183,7 +199,8 @@ static int parse_header(BurstCtx *c, StFile *f, const char *text, size_t bytes)
     json_error_t wrong;
     f->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (!f->header)
-        return burst_fail(c, BURST_E_IO, "the header of %s is no JSON: byte %d: %s", f->path, wrong.position, wrong.text);
+        return burst_fail(c, BURST_E_IO, "the header of %s is no JSON: byte %d: %s", f->path, wrong.position,
+                          wrong.text);
     if (!json_is_object(f->header))
         return burst_fail(c, BURST_E_IO, "the header of %s is no object of tensors", f->path);
     return BURST_OK;
@@ -199,13 +216,15 @@ static int read_header(BurstCtx *c, StFile *f, off_t size)
     for (int i = LENGTH_BYTES; i-- > 0;)
         bytes = bytes << 8 | length[i];
     if (bytes > ST_HEADER_MOST || (int64_t)bytes > size - LENGTH_BYTES)
-        return burst_fail(c, BURST_E_IO, "%s is cut short or no safetensors file: a header of %llu bytes in a file of %lld", f->path,
-                          (unsigned long long)bytes, (long long)size);
+        return burst_fail(c, BURST_E_IO,
+                          "%s is cut short or no safetensors file: a header of %llu bytes in a file of %lld",
+                          f->path, (unsigned long long)bytes, (long long)size);
     char *text = malloc(bytes + 1);
     if (!text)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the header of %s", f->path);
-    int status = read_at(f->fd, text, bytes, LENGTH_BYTES) ? parse_header(c, f, text, bytes)
-                                                           : burst_fail(c, BURST_E_IO, "cannot read %s: %s", f->path, strerror(errno));
+    int status = read_at(f->fd, text, bytes, LENGTH_BYTES)
+                     ? parse_header(c, f, text, bytes)
+                     : burst_fail(c, BURST_E_IO, "cannot read %s: %s", f->path, strerror(errno));
     free(text);
     f->data_at = LENGTH_BYTES + (int64_t)bytes;
     return status == BURST_OK ? take_header(c, f, size - f->data_at) : status;
@@ -242,7 +261,8 @@ static bool read_wide(const StTensor *t, off_t at, int64_t count, float *to, flo
     uint16_t piece[PIECE];
     for (int64_t done = 0; done < count; done += PIECE) {
         int64_t n = count - done < PIECE ? count - done : PIECE;
-        if (!read_at(t->file->fd, piece, (size_t)n * sizeof *piece, at + (off_t)(done * (int64_t)sizeof *piece)))
+        if (!read_at(t->file->fd, piece, (size_t)n * sizeof *piece,
+                     at + (off_t)(done * (int64_t)sizeof *piece)))
             return false;
         for (int64_t i = 0; i < n; i++)
             to[done + i] = convert(piece[i]);
@@ -260,12 +280,16 @@ int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t coun
 {
     const struct Dtype *d = find_dtype(t->dtype);
     if (!d || !d->read)
-        return burst_fail(c, BURST_E_IO, "%s: %s is %s; F32, BF16 and F16 are read", t->file->path, t->name, t->dtype);
+        return burst_fail(c, BURST_E_IO, "%s: %s is %s; F32, BF16 and F16 are read", t->file->path, t->name,
+                          t->dtype);
     if (first < 0 || count < 0 || first > t->elements || count > t->elements - first)
-        return burst_fail(c, BURST_E_PLAN, "%s has no elements %lld to %lld", t->name, (long long)first, (long long)(first + count));
+        return burst_fail(c, BURST_E_PLAN, "%s has no elements %lld to %lld", t->name, (long long)first,
+                          (long long)(first + count));
     off_t at = (off_t)(t->file->data_at + t->begin + first * d->bytes);
-    bool read = d->from16 ? read_wide(t, at, count, to, d->from16) : read_at(t->file->fd, to, (size_t)count * sizeof *to, at);
+    bool read = d->from16 ? read_wide(t, at, count, to, d->from16)
+                          : read_at(t->file->fd, to, (size_t)count * sizeof *to, at);
     if (!read)
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", t->file->path, errno ? strerror(errno) : "it ends too early");
+        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", t->file->path,
+                          errno ? strerror(errno) : "it ends too early");
     return BURST_OK;
 }

@@ -1,7 +1,8 @@
-/* safetensors/masks.c: which mask each layer has by a folder's config.json, beside the plan's. Where the folder says a
- * window, full attention or masks of burstc's, and the plan has others, that is an error: numbers would not be those that
- * the folder asks for. --plan-masks trains with the plan's all the same. A folder whose layers are all causal says nothing
- * that is not the default: the plan's masks are named and used. */
+/* safetensors/masks.c: which mask each layer has by a folder's config.json, beside the plan's. Where the
+ * folder says a window, full attention or masks of burstc's, and the plan has others, that is an error:
+ * numbers would not be those that the folder asks for. --plan-masks trains with the plan's all the same. A
+ * folder whose layers are all causal says nothing that is not the default: the plan's masks are named and
+ * used. */
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
@@ -153,7 +154,8 @@ static bool says_masks(const BurstPlan *p, const Masks *m)
 #define TRAINS "; --plan-masks trains with the plan's"
 
 /* Of a folder that burstc wrote. */
-static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t *there, const char *path, Misfits *m)
+static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t *there, const char *path,
+                            Misfits *m)
 {
     json_t *here = masks_of(p);
     const bool equal = json_equal(there, here);
@@ -182,7 +184,9 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
         return;
     layer_text(&masks, layer, there);
     if (says_masks(p, &masks) && !m->plan_masks)
-        misfit(m, "the mask of layer %d is %s, and the plan's is %s" TRAINS, layer, there, mask_text(p, layer));
+        misfit(m, "the mask of layer %d is %s, and the plan's is %s" TRAINS, layer, there,
+               mask_text(p, layer));
     else if (c->rank == 0 && !m->count)
-        say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", layer, there, path, mask_text(p, layer));
+        say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", layer, there, path,
+                 mask_text(p, layer));
 }

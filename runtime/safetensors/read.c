@@ -1,5 +1,5 @@
-/* safetensors/read.c: a Hugging Face folder's tensors into this rank's shards, whatever the world size: each rank reads
- * the bytes that it holds. */
+/* safetensors/read.c: a Hugging Face folder's tensors into this rank's shards, whatever the world size:
+ * each rank reads the bytes that it holds. */
 #include "safetensors/safetensors.h"
 
 #include <math.h>
@@ -35,7 +35,8 @@ void tensor_name_of(const BurstPlan *p, int unit, const BurstTensor *t, char nam
         unit -= row->repeat;
     const char *number = strstr(row->name, "%d");
     if (number)
-        snprintf(name, ST_NAME, "%.*s%d%s.%s", (int)(number - row->name), row->name, unit, number + 2, t->name);
+        snprintf(name, ST_NAME, "%.*s%d%s.%s", (int)(number - row->name), row->name, unit, number + 2,
+                 t->name);
     else
         snprintf(name, ST_NAME, "%s", t->name);
 }
@@ -69,7 +70,8 @@ static int by_text(const void *a, const void *b)
 static bool plain_name(const char *name)
 {
     size_t n = strlen(name), ending = strlen(".safetensors");
-    return n > ending && name[0] != '.' && !strchr(name, '/') && strcmp(name + n - ending, ".safetensors") == 0;
+    return n > ending && name[0] != '.' && !strchr(name, '/') &&
+           strcmp(name + n - ending, ".safetensors") == 0;
 }
 
 /* The files that the index names, each once. */
@@ -84,7 +86,9 @@ static int list_files(BurstCtx *c, Folder *f)
     json_object_foreach(f->map, tensor, file) {
         f->name[n] = json_string_value(file);
         if (!f->name[n] || !plain_name(f->name[n]))
-            return burst_fail(c, BURST_E_IO, "%s/" INDEX ": the file of %s is no name that ends in .safetensors", f->path, tensor);
+            return burst_fail(c, BURST_E_IO,
+                              "%s/" INDEX ": the file of %s is no name that ends in .safetensors", f->path,
+                              tensor);
         n++;
     }
     qsort(f->name, (size_t)n, sizeof *f->name, by_text);
@@ -169,8 +173,8 @@ static int list_tensors(BurstCtx *c, Folder *f)
     qsort(f->entry, (size_t)n, sizeof *f->entry, by_name);
     for (int i = 1; i < n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
-            return burst_fail(c, BURST_E_IO, "%s: %s is in %s and in %s", f->path, f->entry[i].tensor->name, f->entry[i - 1].file,
-                              f->entry[i].file);
+            return burst_fail(c, BURST_E_IO, "%s: %s is in %s and in %s", f->path, f->entry[i].tensor->name,
+                              f->entry[i - 1].file, f->entry[i].file);
     return BURST_OK;
 }
 
@@ -182,11 +186,13 @@ static int check_index(BurstCtx *c, const Folder *f)
     json_object_foreach(f->map, name, file) {
         const Entry *e = find_entry(f, name);
         if (!e || strcmp(e->file, json_string_value(file)) != 0)
-            return burst_fail(c, BURST_E_IO, "%s/" INDEX " has %s in %s, where it is not", f->path, name, json_string_value(file));
+            return burst_fail(c, BURST_E_IO, "%s/" INDEX " has %s in %s, where it is not", f->path, name,
+                              json_string_value(file));
     }
     for (int i = 0; f->map && i < f->entries; i++)
         if (!json_object_get(f->map, f->entry[i].tensor->name))
-            return burst_fail(c, BURST_E_IO, "%s: %s in %s is not in the index", f->path, f->entry[i].tensor->name, f->entry[i].file);
+            return burst_fail(c, BURST_E_IO, "%s: %s in %s is not in the index", f->path,
+                              f->entry[i].tensor->name, f->entry[i].file);
     return BURST_OK;
 }
 

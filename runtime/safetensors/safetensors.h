@@ -1,8 +1,9 @@
-/* safetensors.h: weights from and to Hugging Face folders of Llama models: config.json, and model.safetensors or
- * model.safetensors.index.json with its shards (docs/runtime.md says what is accepted and what is written).
+/* safetensors.h: weights from and to Hugging Face folders of Llama models: config.json, and
+ * model.safetensors or model.safetensors.index.json with its shards (docs/runtime.md says what is accepted
+ * and what is written).
  *
- * A safetensors file: the header's length (8 bytes, little-endian), the header (JSON: name -> dtype, shape, data_offsets),
- * then the data, which the tensors fill without holes.
+ * A safetensors file: the header's length (8 bytes, little-endian), the header (JSON: name -> dtype,
+ * shape, data_offsets), then the data, which the tensors fill without holes.
  */
 #ifndef BURST_SAFETENSORS_H
 #define BURST_SAFETENSORS_H
@@ -22,10 +23,15 @@ int load_json(BurstCtx *c, const char *path, json_t **json);
 /* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
 json_t *json_text(const char *text);
 
-/* What a folder says and the plan does not do: all of it is told in one message. plan_masks: masks that differ are said, and the
- * plan's are used. */
+/* What a folder says and the plan does not do: all of it is told in one message. plan_masks: masks that
+ * differ are said, and the plan's are used. */
 enum { MISFIT_TEXT = 240, MISFITS_TEXT = 860 };
-typedef struct Misfits { bool plan_masks; int count, left_out; size_t used; char text[MISFITS_TEXT]; } Misfits;
+typedef struct Misfits {
+    bool plan_masks;
+    int count, left_out;
+    size_t used;
+    char text[MISFITS_TEXT];
+} Misfits;
 __attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
 int misfits_end(BurstCtx *c, const Misfits *m, const char *folder); /* BURST_OK where there are none */
 
@@ -46,7 +52,8 @@ typedef struct StFile {
     StTensor *tensor; /* in the order of the data */
     json_t *header;
 } StFile;
-/* Opens the file and checks its whole header: lengths, offsets, shapes, holes, overlaps. On failure nothing is left open. */
+/* Opens the file and checks its whole header: lengths, offsets, shapes, holes, overlaps. On failure
+ * nothing is left open. */
 int safetensors_open(BurstCtx *c, const char *path, StFile *f);
 void safetensors_close(StFile *f);
 bool safetensors_readable(const StTensor *t); /* F32, BF16 and F16 are */
@@ -89,9 +96,11 @@ int tensor_shape_of(const BurstTensor *t, int64_t shape[2]);
 int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks);
 /* A folder in the making, which no other run may make meanwhile. */
 typedef struct Export Export;
-/* Before the training: nothing or an empty folder may be there, another may take its place, and all files have their room, in files of at
- * most shard_bytes of tensors (a larger tensor has its own). dtype: BURST_BF16 or BURST_F32. To be closed also where this fails. */
-int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export **e);
+/* Before the training: nothing or an empty folder may be there, another may take its place, and all files
+ * have their room, in files of at most shard_bytes of tensors (a larger tensor has its own). dtype:
+ * BURST_BF16 or BURST_F32. To be closed also where this fails. */
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
+                Export **e);
 /* Writes the folder, whole or not at all. Every rank learns whether all have written. */
 int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *e);
 /* After export_write: its .part is whole, also where it did not get its name. */

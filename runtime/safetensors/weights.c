@@ -1,6 +1,6 @@
-/* weights.c: the shards of all weights: first values, learning rate. Rank i of those that share a unit holds elements
- * [i * shard, (i + 1) * shard) of it; what lies beyond the last element is zero and stays so. Where tensor ranks split a unit, it is what
- * a tensor rank has of the tensors, one after the other. */
+/* weights.c: the shards of all weights: first values, learning rate. Rank i of those that share a unit
+ * holds elements [i * shard, (i + 1) * shard) of it; what lies beyond the last element is zero and stays
+ * so. Where tensor ranks split a unit, it is what a tensor rank has of the tensors, one after the other. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -114,13 +114,16 @@ Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTe
 bool burst_next_run(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r)
 {
     const Span s = tensor_part(p, rank, u, t);
-    const int64_t at = r->count ? r->at + r->count : s.begin, cols = t->cols / tensor_parts(p, t), turn = rank % plan_tensor(p) / tensor_copies(p, t);
-    const int64_t here = at + unit_shard_of(p, u, rank) * u->shard - tensor_at(p, u, t); /* in what the tensor rank has of it */
+    const int64_t at = r->count ? r->at + r->count : s.begin, cols = t->cols / tensor_parts(p, t),
+                  turn = rank % plan_tensor(p) / tensor_copies(p, t);
+    /* in what the tensor rank has of it */
+    const int64_t here = at + unit_shard_of(p, u, rank) * u->shard - tensor_at(p, u, t);
     if (at >= s.end)
         return false;
     if (t->split == BURST_BY_COLS || t->split == BURST_BY_KEY_COLS) {
         const int64_t left = cols - here % cols;
-        *r = (BurstRun){at, here / cols * t->cols + turn * cols + here % cols, s.end - at < left ? s.end - at : left};
+        *r = (BurstRun){at, here / cols * t->cols + turn * cols + here % cols,
+                        s.end - at < left ? s.end - at : left};
     } else {
         *r = (BurstRun){at, here + turn * tensor_elements(p, t), s.end - at};
     }
@@ -165,7 +168,8 @@ size_t burst_weights_bytes(const BurstPlan *p)
     return bytes;
 }
 
-/* Element i of unit u: two uniform numbers from a hash of (seed, u, i), one normal number from them (Box-Muller). */
+/* Element i of unit u: two uniform numbers from a hash of (seed, u, i), one normal number from them
+ * (Box-Muller). */
 static float normal_of(uint64_t seed, int unit, int64_t element)
 {
     uint64_t bits = hash3(seed, (uint64_t)unit, (uint64_t)element);
@@ -183,7 +187,9 @@ static void fill_unit(const Filler *f, int unit, int part, int parts)
             float *at = f->w->param[unit] + r.at;
             const int64_t first = t->offset + r.from;
             for (int64_t i = r.count * part / parts; i < r.count * (part + 1) / parts; i++)
-                at[i] = t->init_std <= 0 ? 1 + t->init_std : t->init_std * normal_of((uint64_t)f->c->train->seed, unit, first + i);
+                at[i] = t->init_std <= 0
+                            ? 1 + t->init_std
+                            : t->init_std * normal_of((uint64_t)f->c->train->seed, unit, first + i);
         }
 }
 
@@ -231,8 +237,8 @@ void weights_close(BurstCtx *c)
     c->weight_tables = NULL;
 }
 
-/* step counts from 0. Warm-up reaches lr in its last step, without one the first step has lr; from there the cosine falls to lr_end,
- * which the plan's last step has. */
+/* step counts from 0. Warm-up reaches lr in its last step, without one the first step has lr; from there
+ * the cosine falls to lr_end, which the plan's last step has. */
 double burst_learning_rate(const BurstPlan *p, int64_t step)
 {
     const BurstTrain *t = &p->train;

@@ -1,5 +1,5 @@
-/* safetensors/write.c: a Hugging Face folder from the shards: every rank writes its own bytes into files that rank 0 has
- * made, and the folder gets its name when all of them are whole. */
+/* safetensors/write.c: a Hugging Face folder from the shards: every rank writes its own bytes into files
+ * that rank 0 has made, and the folder gets its name when all of them are whole. */
 #include "safetensors/safetensors.h"
 
 #include "checkpoint/checkpoint.h"
@@ -18,9 +18,16 @@ enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
 
 /* ---- layout: the same on every rank ---- */
 
-typedef struct Entry { int unit, file; const BurstTensor *tensor; int64_t begin, bytes; } Entry; /* begin: in the file's data */
+/* begin: in the file's data */
+typedef struct Entry { int unit, file; const BurstTensor *tensor; int64_t begin, bytes; } Entry;
 static const char part_end[] = ".part", trial_name[] = ".trial";
-typedef struct OutFile { char name[FILE_NAME]; char *header; size_t header_bytes; int64_t bytes; int first, end; /* entries */ } OutFile;
+typedef struct OutFile {
+    char name[FILE_NAME];
+    char *header;
+    size_t header_bytes;
+    int64_t bytes;
+    int first, end; /* entries */
+} OutFile;
 struct Export {
     const char *folder;
     char part[PATH_MAX]; /* its name while it is written */
@@ -47,7 +54,8 @@ static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
         for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
             const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
             int64_t bytes = t->rows * t->cols * o->size;
-            if (o->files == 0 || (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + bytes > shard_bytes))
+            if (o->files == 0 ||
+                (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + bytes > shard_bytes))
                 o->file[o->files++].first = o->entries;
             OutFile *f = &o->file[o->files - 1];
             o->entry[o->entries++] = (Entry){unit, o->files - 1, t, f->bytes, bytes};
@@ -68,8 +76,8 @@ static json_t *facts_of(const Export *o, const Entry *e)
     int dims = tensor_shape_of(e->tensor, shape);
     for (int i = 0; sizes && i < dims; i++)
         json_array_append_new(sizes, json_integer((json_int_t)shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", o->dtype == BURST_F32 ? "F32" : "BF16", "shape", sizes, "data_offsets",
-                     (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", o->dtype == BURST_F32 ? "F32" : "BF16", "shape", sizes,
+                     "data_offsets", (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
 }
 
 /* Length and JSON, with blanks up to where the data may begin. */
@@ -122,7 +130,8 @@ static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
     return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the name of %s is too long", folder);
 }
 
-static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export *o)
+static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
+                   Export *o)
 {
     const size_t tensors = (size_t)count_tensors(p);
     *o = (Export){.folder = folder, .lock = -1, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
@@ -171,8 +180,9 @@ static bool ours(const char *name)
 {
     const char *end = strstr(name, ".safetensors");
     return (strncmp(name, "model", 5) == 0 && end && (!end[12] || strcmp(end + 12, ".index.json") == 0)) ||
-           strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0 || strcmp(name, trial_name) == 0 || strcmp(name, ".lock") == 0 ||
-           strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+           strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0 ||
+           strcmp(name, trial_name) == 0 || strcmp(name, ".lock") == 0 || strcmp(name, ".") == 0 ||
+           strcmp(name, "..") == 0;
 }
 
 /* A folder itself, not what a link leads to. *d NULL: nothing is there. */
@@ -182,7 +192,8 @@ static int open_folder(BurstCtx *c, const char *folder, const char *path, DIR **
     *d = fd < 0 ? NULL : fdopendir(fd);
     if (*d || errno == ENOENT)
         return BURST_OK;
-    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way: %s", folder, path, strerror(errno));
+    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way: %s", folder, path,
+                      strerror(errno));
 }
 
 static int part_free(BurstCtx *c, const char *folder, const char *part)
@@ -196,7 +207,9 @@ static int part_free(BurstCtx *c, const char *folder, const char *part)
         closedir(d);
     if (!foreign)
         return BURST_OK;
-    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way, with files that no export has left", folder, part);
+    return burst_fail(c, BURST_E_USAGE,
+                      "cannot export to %s: %s is in the way, with files that no export has left", folder,
+                      part);
 }
 
 static int names_free(BurstCtx *c, const char *folder)
@@ -210,7 +223,10 @@ static int names_free(BurstCtx *c, const char *folder)
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         found += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     closedir(d);
-    return found ? burst_fail(c, BURST_E_USAGE, "cannot export to %s: it is not empty; name another folder, or move this one away", folder)
+    return found ? burst_fail(
+                       c, BURST_E_USAGE,
+                       "cannot export to %s: it is not empty; name another folder, or move this one away",
+                       folder)
                  : BURST_OK;
 }
 
@@ -222,7 +238,8 @@ static int folder_free(BurstCtx *c, const char *folder)
     memcpy(parent, part, sizeof parent);
     parent_of(parent);
     if (access(parent, W_OK | X_OK) != 0)
-        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: cannot write in %s: %s", folder, parent, strerror(errno));
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: cannot write in %s: %s", folder, parent,
+                          strerror(errno));
     BURST_TRY(names_free(c, folder));
     return part_free(c, folder, part);
 }
@@ -267,7 +284,8 @@ static json_t *index_of(const BurstPlan *p, const Export *o)
 
 /* 15 digits keep every decimal number that a plan was given; 17 would write 1e-5 as 1.0000000000000001e-05 */
 static int with_json(BurstCtx *c, const Export *o, const char *name, json_t *value,
-                     int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes))
+                     int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text,
+                                size_t bytes))
 {
     char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     const size_t n = text ? strlen(text) : 0;
@@ -281,7 +299,8 @@ static int with_json(BurstCtx *c, const Export *o, const char *name, json_t *val
 }
 
 static int for_each_json(BurstCtx *c, const BurstPlan *p, const Export *o,
-                         int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes))
+                         int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text,
+                                    size_t bytes))
 {
     BURST_TRY(with_json(c, o, "config.json", config_make(p, o->dtype), use));
     return o->files > 1 ? with_json(c, o, "model.safetensors.index.json", index_of(p, o), use) : BURST_OK;
@@ -301,8 +320,8 @@ static int create_files(BurstCtx *c, const BurstPlan *p, const Export *o)
     return for_each_json(c, p, o, create_json);
 }
 
-/* Where the folder is there already, whether another may take its place: it may be where a file system is mounted, or `.`. A file system
- * that cannot exchange two names is believed. */
+/* Where the folder is there already, whether another may take its place: it may be where a file system is
+ * mounted, or `.`. A file system that cannot exchange two names is believed. */
 static int try_rename(BurstCtx *c, const Export *o)
 {
     char empty[PATH_MAX], folder[PATH_MAX];
@@ -320,8 +339,11 @@ static int try_rename(BurstCtx *c, const Export *o)
     rmdir(empty);
     if (renamed || !can)
         return BURST_OK;
-    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: another folder cannot take its place: %s; name a folder in it that is not "
-                      "there yet", o->folder, strerror(reason));
+    return burst_fail(
+        c, BURST_E_USAGE,
+        "cannot export to %s: another folder cannot take its place: %s; name a folder in it that is not "
+        "there yet",
+        o->folder, strerror(reason));
 }
 
 static int create(BurstCtx *c, const BurstPlan *p, Export *o)
@@ -363,12 +385,14 @@ static bool write_elements(int fd, int dtype, const float *from, int64_t count, 
     return true;
 }
 
-static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o, const Entry *e, int fd)
+static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o,
+                        const Entry *e, int fd)
 {
     const BurstUnit *u = burst_unit(p, e->unit);
     const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
     bool written = true;
-    for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) && burst_next_run(p, c->rank, u, e->tensor, &r);)
+    for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) &&
+                           burst_next_run(p, c->rank, u, e->tensor, &r);)
         written = write_elements(fd, o->dtype, w->param[e->unit] + r.at, r.count, begin + r.from * o->size);
     return written;
 }
@@ -381,11 +405,15 @@ static int open_part(BurstCtx *c, const Export *o, const char *name, int flags, 
         return BURST_OK;
     if (errno != ENOENT)
         return io_failed(c, "write", path);
-    return burst_fail(c, BURST_E_IO, "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts export to a file "
-                      "system that they share", path, c->rank);
+    return burst_fail(
+        c, BURST_E_IO,
+        "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts export to a file "
+        "system that they share",
+        path, c->rank);
 }
 
-static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o, const OutFile *f)
+static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o,
+                      const OutFile *f)
 {
     char path[PATH_MAX];
     bool written = true;
@@ -417,8 +445,11 @@ static int take_marks(BurstCtx *c, const Export *o)
         mark_name(rank, name);
         path_of(o, name, path);
         if (unlink(path) != 0)
-            return burst_fail(c, BURST_E_IO, "rank %d has not written into the %s of rank 0: ranks on several hosts export to a file "
-                              "system that they share", rank, o->part);
+            return burst_fail(
+                c, BURST_E_IO,
+                "rank %d has not written into the %s of rank 0: ranks on several hosts export to a file "
+                "system that they share",
+                rank, o->part);
     }
     return BURST_OK;
 }
@@ -467,8 +498,10 @@ static int publish(BurstCtx *c, Export *o)
     if (stat(path, &st) == 0)
         (void)!chmod(o->part, st.st_mode & 07777);
     if (rename(o->part, path) != 0)
-        return burst_fail(c, BURST_E_IO, "cannot rename a folder to %s: %s; the weights are in %s, whole", o->folder, strerror(errno), o->part);
-    /* Only now: without its lock, another export would take a whole .part for one that was interrupted, and clear it. */
+        return burst_fail(c, BURST_E_IO, "cannot rename a folder to %s: %s; the weights are in %s, whole",
+                          o->folder, strerror(errno), o->part);
+    /* Only now: without its lock, another export would take a whole .part for one that was interrupted,
+     * and clear it. */
     snprintf(path + strlen(path), sizeof path - strlen(path), "/.lock");
     unlink(path);
     return sync_parent(c, o);
@@ -484,7 +517,8 @@ static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
     return publish(c, o);
 }
 
-int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export **e)
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
+                Export **e)
 {
     burst_doing(c, "trying the export's folder");
     Export *o = *e = calloc(1, sizeof *o);

@@ -1,4 +1,5 @@
-/* forecast.c: lays the predicted step out in time: the compiler's stretches one after the other. Nothing is decided here. */
+/* forecast.c: lays the predicted step out in time: the compiler's stretches one after the other. Nothing
+ * is decided here. */
 #include "timeline/forecast.h"
 
 typedef struct Layout {

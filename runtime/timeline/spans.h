@@ -1,5 +1,5 @@
-/* spans.h: where the parts of a traced step are recorded. One lane a stream; time is seconds, or, until the device has come
- * to rest, numbers of its events. */
+/* spans.h: where the parts of a traced step are recorded. One lane a stream; time is seconds, or, until
+ * the device has come to rest, numbers of its events. */
 #ifndef BURST_SPANS_H
 #define BURST_SPANS_H
 

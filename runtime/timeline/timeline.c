@@ -1,7 +1,8 @@
 /* timeline.c: traced steps as a file and as a table.
  *
- * Time is the host's monotonic clock, counted from where all ranks had met before the first traced step. Ranks of rank 0's
- * host share that clock; another host's times are shifted so that its ranks left the meeting when rank 0 did.
+ * Time is the host's monotonic clock, counted from where all ranks had met before the first traced step.
+ * Ranks of rank 0's host share that clock; another host's times are shifted so that its ranks left the
+ * meeting when rank 0 did.
  */
 #include "timeline/timeline.h"
 
@@ -11,7 +12,8 @@
 
 #include <string.h>
 
-enum { PIECE = REDUCE_MAX * sizeof(double) / sizeof(BurstSpan) }; /* spans of a message: through the slot's shared memory */
+/* spans of a message: through the slot's shared memory */
+enum { PIECE = REDUCE_MAX * sizeof(double) / sizeof(BurstSpan) };
 
 static BurstGroup everyone(const BurstCtx *c)
 {
@@ -158,7 +160,8 @@ static void print_row(const char *text, double calls, double mean, double most, 
     char prediction[32] = "-";
     if (predicted >= 0)
         snprintf(prediction, sizeof prediction, "%.3f", predicted * 1e3);
-    printf("  %-28s %8.0f %12.3f %12.3f %12s %7.1f %%\n", text, calls, mean * 1e3, most * 1e3, prediction, 100 * mean / step);
+    printf("  %-28s %8.0f %12.3f %12.3f %12s %7.1f %%\n", text, calls, mean * 1e3, most * 1e3, prediction,
+           100 * mean / step);
 }
 
 static void print_table(const Timeline *t, const BurstPlan *p)
@@ -169,8 +172,10 @@ static void print_table(const Timeline *t, const BurstPlan *p)
 #undef X
     };
     double n = (double)(t->last - t->first + 1), step = t->seconds / n, left = step;
-    print_shown(stdout, "traced: %.0f step%s from step %lld on, to %s", n, n > 1 ? "s" : "", (long long)t->first + 1, t->path);
-    printf("\n  %-28s %8s %12s %12s %12s %9s\n", "a step, milliseconds", "spans", "mean", "most", "predicted", "share");
+    print_shown(stdout, "traced: %.0f step%s from step %lld on, to %s", n, n > 1 ? "s" : "",
+                (long long)t->first + 1, t->path);
+    printf("\n  %-28s %8s %12s %12s %12s %9s\n", "a step, milliseconds", "spans", "mean", "most", "predicted",
+           "share");
     for (int beside = 0; beside < 2; beside++) {
         for (int r = 1; r < BURST_ROW_COUNT; r++) {
             double predicted = p->predicted_rows ? p->predicted_rows[r] : -1;

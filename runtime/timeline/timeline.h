@@ -1,5 +1,5 @@
-/* timeline.h: --trace: which steps are traced, what comes of it: a file of trace events (Chrome's format, for Perfetto) and
- * a table of parts. Rank 0 writes both. */
+/* timeline.h: --trace: which steps are traced, what comes of it: a file of trace events (Chrome's format,
+ * for Perfetto) and a table of parts. Rank 0 writes both. */
 #ifndef BURST_TIMELINE_H
 #define BURST_TIMELINE_H
 
@@ -13,12 +13,15 @@ typedef struct Timeline {
     int64_t first, last; /* steps that are traced */
     double zero;      /* seconds: of the file's time */
     int64_t left_out;
-    double mean[BURST_ROW_COUNT], most[BURST_ROW_COUNT], calls[BURST_ROW_COUNT], seconds; /* of all traced steps */
+    /* of all traced steps */
+    double mean[BURST_ROW_COUNT], most[BURST_ROW_COUNT], calls[BURST_ROW_COUNT], seconds;
 } Timeline;
 
-/* done: steps behind us. The second step of the run is the first that is traced: the first one also sets things up. */
+/* done: steps behind us. The second step of the run is the first that is traced: the first one also sets
+ * things up. */
 int timeline_open(Timeline *t, BurstCtx *c, const Options *o, int64_t done);
-int timeline_begin(Timeline *t, BurstCtx *c, int64_t step); /* before and after each step: nothing where it is not traced */
+/* before and after each step: nothing where it is not traced */
+int timeline_begin(Timeline *t, BurstCtx *c, int64_t step);
 int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step);
 int timeline_close(Timeline *t, int status); /* status comes back; an unfinished file goes */
 #endif

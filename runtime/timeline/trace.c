@@ -1,8 +1,9 @@
-/* trace.c: which operations of a schedule a mask leaves, at run time (the rule of compiler/attention/prune.c, in absolute chunks).
+/* trace.c: which operations of a schedule a mask leaves, at run time (the rule of
+ * compiler/attention/prune.c, in absolute chunks).
  *
- * The emitted trace function names the operations of any rank; all ranks replay all ranks, so both ends of a transfer
- * decide alike without talking. Copies: needed further along their path, found backwards in time. Sums: something was
- * added, found forwards. A mark is a few runs of the chunk's tiles.
+ * The emitted trace function names the operations of any rank; all ranks replay all ranks, so both ends of
+ * a transfer decide alike without talking. Copies: needed further along their path, found backwards in
+ * time. Sums: something was added, found forwards. A mark is a few runs of the chunk's tiles.
  */
 #include "burst_rt.h"
 #include "core/plural.h"
@@ -10,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct TraceOp { int16_t tensor; /* -1: compute */ int32_t a, b; /* q and kv chunk; chunk and destination */ } TraceOp;
+typedef struct TraceOp {
+    int16_t tensor; /* -1: compute */
+    int32_t a, b; /* q and kv chunk; chunk and destination */
+} TraceOp;
 struct BurstTrace { TraceOp *op; int n, cap; bool out_of_memory; };
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
 
@@ -116,7 +120,8 @@ static void carry(Replay *z, int at, bool backwards)
 
 static void replay(Replay *z, bool backward)
 {
-    const int copies[] = {BURST_T_Q, BURST_T_KV}, sums[] = {backward ? BURST_T_DQ : BURST_T_O, backward ? BURST_T_DKV : -1};
+    const int copies[] = {BURST_T_Q, BURST_T_KV},
+              sums[] = {backward ? BURST_T_DQ : BURST_T_O, backward ? BURST_T_DKV : -1};
     for (int at = z->ops - 1; at >= 0; at--) {
         int tensor = z->op[at].tensor;
         if (tensor < 0)
@@ -138,7 +143,10 @@ int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out)
     uint8_t *bytes = burst_take(c, 3 * (size_t)(max_ops ? max_ops : 1));
     if (!bytes)
         return BURST_E_MEMORY;
-    *out = (BurstLive){.ops = max_ops, .compute = bytes, .send = bytes + max_ops, .recv = bytes + 2 * (size_t)max_ops};
+    *out = (BurstLive){.ops = max_ops,
+                       .compute = bytes,
+                       .send = bytes + max_ops,
+                       .recv = bytes + 2 * (size_t)max_ops};
     return BURST_OK;
 }
 
@@ -178,24 +186,36 @@ static int solve(BurstCtx *c, Replay z, bool backward)
     const bool done = z.live && marks;
     free(z.live);
     free(marks);
-    return done ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d rank%s is replayed", z.group, plural(z.group));
+    return done ? BURST_OK
+                : burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d rank%s is replayed",
+                             z.group, plural(z.group));
 }
 
-int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    const BurstPairTiles *pair_tiles, BurstLive *out)
+int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward,
+                    const uint8_t *pair_live, const BurstPairTiles *pair_tiles, BurstLive *out)
 {
     BurstTrace t = {0};
     for (int r = 0; r < group; r++)
         trace(&t, r);
     int status = BURST_OK;
     if (t.out_of_memory)
-        status = burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d rank%s is traced", group, plural(group));
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d rank%s is traced",
+                            group, plural(group));
     else if (t.n % group != 0 || t.n / group > out->ops)
-        status = burst_fail(c, BURST_E_PLAN, "the schedule's trace has %d operation%s for %d rank%s, the plan %d a rank", t.n,
+        status = burst_fail(c, BURST_E_PLAN,
+                            "the schedule's trace has %d operation%s for %d rank%s, the plan %d a rank", t.n,
                             plural(t.n), group, plural(group), out->ops);
     else
-        status = solve(c, (Replay){.group = group, .keys = keys, .ops = t.n / group, .me = me, .op = t.op, .pair = pair_live,
-                                   .pair_tiles = pair_tiles, .out = out}, backward);
+        status = solve(c,
+                       (Replay){.group = group,
+                                .keys = keys,
+                                .ops = t.n / group,
+                                .me = me,
+                                .op = t.op,
+                                .pair = pair_live,
+                                .pair_tiles = pair_tiles,
+                                .out = out},
+                       backward);
     free(t.op);
     return status;
 }

@@ -52,13 +52,16 @@ static void add_name(FILE *f, bool *any, int process, int thread, const char *na
 {
     const char *what = thread < 0 ? "process" : "thread";
     next_event(f, any);
-    fprintf(f, "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s_name\", \"args\": {\"name\": ", process,
+    fprintf(f,
+            "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s_name\", \"args\": {\"name\": ", process,
             thread < 0 ? 0 : thread, what);
     add_string(f, name);
     fputs("}}", f);
     next_event(f, any);
-    fprintf(f, "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s_sort_index\", \"args\": {\"sort_index\": %d}}", process,
-            thread < 0 ? 0 : thread, what, order);
+    fprintf(f,
+            "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s_sort_index\", \"args\": "
+            "{\"sort_index\": %d}}",
+            process, thread < 0 ? 0 : thread, what, order);
 }
 
 static void name_rows(FILE *f, bool *any, const BurstPlan *p, int process, const char *name, int order)
@@ -114,8 +117,8 @@ void trace_file_span(FILE *f, bool *any, int process, double offset, const Burst
     double seconds = s->end > s->begin ? s->end - s->begin : 0;
     span_name(s, name, sizeof name);
     next_event(f, any);
-    fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": ", process, s->lane,
-            (s->begin + offset) * 1e6, seconds * 1e6);
+    fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": ", process,
+            s->lane, (s->begin + offset) * 1e6, seconds * 1e6);
     add_string(f, name);
     if (s->bytes > 0)
         fprintf(f, ", \"args\": {\"bytes\": %lld, \"GB/s\": %.2f}", (long long)s->bytes,
@@ -126,13 +129,15 @@ void trace_file_span(FILE *f, bool *any, int process, double offset, const Burst
 void trace_file_step(FILE *f, bool *any, int64_t step, double begin, double seconds)
 {
     next_event(f, any);
-    fprintf(f, "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"step %lld\"}", STEP_ROW, begin * 1e6,
-            seconds * 1e6, (long long)step + 1);
+    fprintf(f,
+            "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"step %lld\"}",
+            STEP_ROW, begin * 1e6, seconds * 1e6, (long long)step + 1);
 }
 
 void trace_file_end(FILE *f, const BurstPlan *p, int64_t left_out)
 {
     fputs("\n], \"otherData\": {\"program\": ", f);
     add_string(f, p->source);
-    fprintf(f, ", \"predicted_seconds\": %.6g, \"left_out\": %lld}}\n", p->predicted_seconds, (long long)left_out);
+    fprintf(f, ", \"predicted_seconds\": %.6g, \"left_out\": %lld}}\n", p->predicted_seconds,
+            (long long)left_out);
 }

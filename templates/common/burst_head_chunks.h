@@ -1,5 +1,6 @@
-/* burst_head_chunks.h: which heads attention has at a time, on either target: all, or those of a chunk of a layer's heads (`head chunks`).
- * The last chunks may have a key head less than the first, with the query heads that read it.
+/* burst_head_chunks.h: which heads attention has at a time, on either target: all, or those of a chunk of
+ * a layer's heads (`head chunks`). The last chunks may have a key head less than the first, with the query
+ * heads that read it.
  */
 #ifndef BURST_HEAD_CHUNKS_H
 #define BURST_HEAD_CHUNKS_H
@@ -19,7 +20,8 @@ typedef struct PlanChunkHeads { int queries, keys, first_query, first_key; } Pla
 
 static inline PlanChunkHeads plan_chunk_heads(int chunk)
 {
-    const int whole = PLAN_HEAD_CHUNKS - PLAN_SHORT_CHUNKS, before = chunk > whole ? chunk - whole : 0; /* short ones before it */
+    /* short ones before it */
+    const int whole = PLAN_HEAD_CHUNKS - PLAN_SHORT_CHUNKS, before = chunk > whole ? chunk - whole : 0;
     const int keys = PLAN_KV_HEADS - (chunk >= whole), first = chunk * PLAN_KV_HEADS - before;
     const PlanChunkHeads heads = {keys * PLAN_KV_SHARE, keys, first * PLAN_KV_SHARE, first};
     return heads;

@@ -1,7 +1,8 @@
 /* burst_heads.h: head parallelism on either target: who shares the heads, and which of them a rank has.
  *
- * The PLAN_SHARES ranks along the exchanged coordinate share the query heads among them. Each attends its share of them for the
- * chunks of all: chunk c then stands for the chunks of rank c and of those that share heads with it.
+ * The PLAN_SHARES ranks along the exchanged coordinate share the query heads among them. Each attends its
+ * share of them for the chunks of all: chunk c then stands for the chunks of rank c and of those that
+ * share heads with it.
  */
 #ifndef BURST_HEADS_H
 #define BURST_HEADS_H
@@ -23,13 +24,15 @@ static inline int plan_member(int rank, int i)
     return rank + (i - plan_lane(rank)) * PLAN_SHARE_STRIDE;
 }
 
-/* Rank r attends for the query heads [plan_head0(s, lane), plan_head0(s, lane + 1)): one at least, as many as shares allow evenly. */
+/* Rank r attends for the query heads [plan_head0(s, lane), plan_head0(s, lane + 1)): one at least, as many
+ * as shares allow evenly. */
 static inline int plan_head0(const PlanState *s, int lane)
 {
     return (int)((int64_t)lane * s->heads.queries / PLAN_SHARES);
 }
 
-/* It reads the key heads [plan_kv0(s, lane), plan_kv_end(s, lane)) that those use. The first may be the last of the lane before. */
+/* It reads the key heads [plan_kv0(s, lane), plan_kv_end(s, lane)) that those use. The first may be the
+ * last of the lane before. */
 static inline int plan_kv0(const PlanState *s, int lane)
 {
     return plan_head0(s, lane) / PLAN_KV_SHARE;

@@ -1,5 +1,6 @@
-/* burst_pieces.h: pieces of a rank's keys on either target. Piece p of rank r's is chunk p * PLAN_GROUP + r: a contiguous share of the
- * tokens in their local order. Without pieces a rank's keys are one chunk, as its queries are.
+/* burst_pieces.h: pieces of a rank's keys on either target. Piece p of rank r's is chunk p * PLAN_GROUP +
+ * r: a contiguous share of the tokens in their local order. Without pieces a rank's keys are one chunk, as
+ * its queries are.
  */
 #ifndef BURST_PIECES_H
 #define BURST_PIECES_H
@@ -111,8 +112,10 @@ static inline void plan_find_pair(PlanState *s, int mask, int q, int k)
     s->buffer.pair_live[mask][pair] = burst_pair_live(plan_masks[mask], &s->chunk[q], &s->key[k]);
 #ifdef PLAN_RANGES
     for (int side = 0; side < BURST_SIDES && s->buffer.pair_live[mask][pair]; side++)
-        s->buffer.pair_tiles[mask][pair].side[side] =
-            PLAN_RANGES >> side & 1 ? burst_pair_tiles(plan_masks[mask], &s->chunk[q], &s->key[k], side) : burst_all_tiles();
+        s->buffer.pair_tiles[mask][pair].side[side] = PLAN_RANGES >> side & 1
+                                                          ? burst_pair_tiles(plan_masks[mask], &s->chunk[q],
+                                                                             &s->key[k], side)
+                                                          : burst_all_tiles();
 #endif
 }
 
@@ -120,7 +123,8 @@ static inline void plan_find_pair(PlanState *s, int mask, int q, int k)
 static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     for (int i = 0; i < PLAN_GROUP && tables; i++)
-        burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
+        burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES,
+                    (BurstSide *)s->chunk[i].side);
     for (int k = 0; k < PLAN_KEYS && tables && PLAN_PIECES > 1; k++)
         burst_sides(s->key[k].position, s->key[k].tokens, tables, PLAN_TABLES, (BurstSide *)s->key[k].side);
     for (int m = 0; m < PLAN_MASKS; m++) {

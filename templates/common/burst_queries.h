@@ -1,5 +1,6 @@
-/* burst_queries.h: attention of a chunk of this rank's queries with all keys, on either target (`token chunks` with `attention`), or with
- * one chunk of them after the other (with `keys`: FPDT, arXiv 2408.16978). What other functions know of its queries and keys is then the chunk.
+/* burst_queries.h: attention of a chunk of this rank's queries with all keys, on either target (`token
+ * chunks` with `attention`), or with one chunk of them after the other (with `keys`: FPDT, arXiv
+ * 2408.16978). What other functions know of its queries and keys is then the chunk.
  */
 #ifndef BURST_QUERIES_H
 #define BURST_QUERIES_H
@@ -13,8 +14,8 @@ static inline void plan_take_row(PlanState *s, int chunk, PlanQueries *all)
 }
 
 /* o and lse of the chunk's queries. */
-static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q, const BurstAct *k, const BurstAct *v,
-                                      BurstAct *o, float *lse)
+static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q,
+                                      const BurstAct *k, const BurstAct *v, BurstAct *o, float *lse)
 {
     PlanQueries all;
     plan_take_row(s, chunk, &all);
@@ -24,8 +25,9 @@ static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int c
 }
 
 /* Their dq, and what they add to dk and dv, which the first chunk begins. */
-static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q, const BurstAct *k,
-                                           const BurstAct *v, const float *lse, const BurstAct *d_o, const float *delta, float *dq, float *dk,
+static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q,
+                                           const BurstAct *k, const BurstAct *v, const float *lse,
+                                           const BurstAct *d_o, const float *delta, float *dq, float *dk,
                                            float *dv)
 {
     PlanQueries all;
@@ -36,7 +38,8 @@ static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, 
 }
 
 #ifdef PLAN_KEY_CHUNKS
-/* The first chunk of keys from this one on that the chunk of queries is attended with; PLAN_QUERY_CHUNKS: there is none. */
+/* The first chunk of keys from this one on that the chunk of queries is attended with; PLAN_QUERY_CHUNKS:
+ * there is none. */
 static inline int plan_key_from(int mask, int chunk, int key)
 {
     while (key < PLAN_QUERY_CHUNKS && !(plan_key_pairs[mask][chunk] >> key & 1))
@@ -54,7 +57,8 @@ static inline bool plan_key_begun(int mask, int chunk, int key)
 }
 
 /* Of the pairs of a chunk of queries this one is neither the first nor the last, or either. */
-static inline void plan_take_pair(PlanState *s, int mask, int chunk, int key, PlanQueries *queries, PlanKeys *keys)
+static inline void plan_take_pair(PlanState *s, int mask, int chunk, int key, PlanQueries *queries,
+                                  PlanKeys *keys)
 {
     plan_take_queries(s, chunk, queries);
     plan_take_keys(s, key, keys);
@@ -70,8 +74,9 @@ static inline void plan_put_pair(PlanState *s, const PlanQueries *queries, const
 }
 
 /* o and lse of the chunk's queries, of these keys beside those before them. k, v: of the chunk of keys. */
-static inline int plan_attention_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key, const BurstAct *q, const BurstAct *k,
-                                      const BurstAct *v, BurstAct *o, float *lse)
+static inline int plan_attention_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key,
+                                      const BurstAct *q, const BurstAct *k, const BurstAct *v, BurstAct *o,
+                                      float *lse)
 {
     PlanQueries queries;
     PlanKeys keys;
@@ -81,10 +86,12 @@ static inline int plan_attention_keys(BurstCtx *c, PlanState *s, int mask, int c
     return BURST_OK;
 }
 
-/* What these keys add to dq, and the queries to dk and dv of the chunk of keys, which the first that attends it begins. */
-static inline int plan_attention_back_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key, const BurstAct *q, const BurstAct *k,
-                                           const BurstAct *v, const float *lse, const BurstAct *d_o, const float *delta, float *dq,
-                                           float *dk, float *dv)
+/* What these keys add to dq, and the queries to dk and dv of the chunk of keys, which the first that
+ * attends it begins. */
+static inline int plan_attention_back_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key,
+                                           const BurstAct *q, const BurstAct *k, const BurstAct *v,
+                                           const float *lse, const BurstAct *d_o, const float *delta,
+                                           float *dq, float *dk, float *dv)
 {
     PlanQueries queries;
     PlanKeys keys;
@@ -101,7 +108,8 @@ static inline void plan_add_key_copies(const PlanState *s, int64_t *staged, int6
         for (int q = 0; q < PLAN_QUERY_CHUNKS; q++)
             for (int k = plan_key_from(m, q, 0); k < PLAN_QUERY_CHUNKS; k = plan_key_from(m, q, k + 1)) {
                 const int64_t rows = plan_key_rows(s->n, k);
-                *fetched += rows * (plan_key_copies[m][0] + (plan_key_begun(m, q, k) ? plan_key_copies[m][1] : 0));
+                *fetched += rows *
+                            (plan_key_copies[m][0] + (plan_key_begun(m, q, k) ? plan_key_copies[m][1] : 0));
                 *staged += rows * plan_key_copies[m][2];
             }
 }
@@ -109,15 +117,17 @@ static inline void plan_add_key_copies(const PlanState *s, int64_t *staged, int6
 
 /* ---- attention alone: there is none of one chunk after the other ---- */
 
-static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                         const float *v, float *o, float *lse)
+static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t,
+                                         const float *q, const float *k, const float *v, float *o, float *lse)
 {
     (void)state, (void)mask, (void)t, (void)q, (void)k, (void)v, (void)o, (void)lse;
-    return burst_fail(c, BURST_E_PLAN, "attention of this program goes through chunks of queries, with the rest of a layer");
+    return burst_fail(c, BURST_E_PLAN,
+                      "attention of this program goes through chunks of queries, with the rest of a layer");
 }
 
-static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                          const float *v, const float *o, const float *lse, const float *d_o, float *dq, float *dk, float *dv)
+static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t,
+                                          const float *q, const float *k, const float *v, const float *o,
+                                          const float *lse, const float *d_o, float *dq, float *dk, float *dv)
 {
     (void)o, (void)d_o, (void)lse, (void)dq;
     return plan_attention_forward(c, state, mask, t, q, k, v, dk, dv);

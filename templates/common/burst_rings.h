@@ -3,13 +3,18 @@
 #define BURST_RINGS_H
 
 /* The operations of rank `me`, forward and backward: the program has them at its end. */
-#ifdef PLAN_ATTENTIONS /* so many ways of layers to attend: what they do, and these operations, from one row of the program's table */
+/* so many ways of layers to attend: what they do, and these operations, from one row of the program's
+ * table */
+#ifdef PLAN_ATTENTIONS
 typedef struct PlanAttention {
     int (*run[2])(BurstCtx *c, PlanState *s);
     burst_trace_fn trace[2];
 } PlanAttention;
 static const PlanAttention *plan_attends(int mask); /* layers with that mask */
-static inline burst_trace_fn plan_trace(int mask, int backward) { return plan_attends(mask)->trace[backward]; }
+static inline burst_trace_fn plan_trace(int mask, int backward)
+{
+    return plan_attends(mask)->trace[backward];
+}
 static inline int plan_forward(BurstCtx *c, PlanState *s) { return plan_attends(s->mask)->run[0](c, s); }
 static inline int plan_backward(BurstCtx *c, PlanState *s) { return plan_attends(s->mask)->run[1](c, s); }
 #else
@@ -34,8 +39,10 @@ static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
     forward = PLAN_FORWARD_BY_HEADS ? rows : pair;
     backward = PLAN_BACKWARD_BY_HEADS ? rows : pair;
 #endif
-    BURST_TRY(burst_live_fill(c, plan_trace(mask, 0), PLAN_GROUP, PLAN_KEYS, s->me, false, forward, tiles, &s->live[mask][0]));
-    return burst_live_fill(c, plan_trace(mask, 1), PLAN_GROUP, PLAN_KEYS, s->me, true, backward, tiles, &s->live[mask][1]);
+    BURST_TRY(burst_live_fill(c, plan_trace(mask, 0), PLAN_GROUP, PLAN_KEYS, s->me, false, forward, tiles,
+                              &s->live[mask][0]));
+    return burst_live_fill(c, plan_trace(mask, 1), PLAN_GROUP, PLAN_KEYS, s->me, true, backward, tiles,
+                           &s->live[mask][1]);
 }
 
 /* What an operation moves of its chunk. */
@@ -55,8 +62,8 @@ static inline PlanSlot *plan_next(PlanPool *p)
     return &p->slot[p->uses++ % p->slots];
 }
 
-/* One hop, in the order of the schedule's text: `chunk` goes to rank `to`; what comes in return, from rank `from`, is chunk
- * `next`. Both ends know from the mask whether anybody further along needs it. */
+/* One hop, in the order of the schedule's text: `chunk` goes to rank `to`; what comes in return, from rank
+ * `from`, is chunk `next`. Both ends know from the mask whether anybody further along needs it. */
 typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop;
 
 enum { PLAN_COMPUTE = -1 }; /* where a wait names its stream: that of computing, else a channel */

@@ -1,4 +1,5 @@
-/* burst_steps.h: a step on either target: units of weights, places of values, and what is done around the plan of one sequence. */
+/* burst_steps.h: a step on either target: units of weights, places of values, and what is done around the
+ * plan of one sequence. */
 #ifndef BURST_STEPS_H
 #define BURST_STEPS_H
 
@@ -33,7 +34,8 @@ static inline char *plan_bytes(PlanState *s, int64_t at)
 }
 
 #ifdef PLAN_TAIL
-/* Tokens of this rank, its last, whose attention output layers keep: one at least is attended again, where there are any. */
+/* Tokens of this rank, its last, whose attention output layers keep: one at least is attended again, where
+ * there are any. */
 static inline int64_t plan_kept(const PlanState *s)
 {
     const int64_t most = s->n > 1 ? s->n - 1 : 0;
@@ -57,14 +59,16 @@ static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 {
 #ifdef PLAN_HOST_ARENA_BYTES
     const int64_t staged = s->copies.staged_bytes, fetched = s->copies.fetched_bytes;
-    int64_t down = PLAN_STAGED * s->own + PLAN_STAGED_ALL * s->n, up = PLAN_FETCHED * s->own + PLAN_FETCHED_ALL * s->n;
+    int64_t down = PLAN_STAGED * s->own + PLAN_STAGED_ALL * s->n,
+            up = PLAN_FETCHED * s->own + PLAN_FETCHED_ALL * s->n;
 #ifdef PLAN_KEY_CHUNKS
     plan_add_key_copies(s, &down, &up);
 #endif
     s->copies.staged_bytes = s->copies.fetched_bytes = 0;
     if (staged != down || fetched != up)
-        return burst_fail(c, BURST_E_MEMORY, "a sequence staged %lld bytes and fetched %lld; the plan has %lld and %lld", (long long)staged,
-                          (long long)fetched, (long long)down, (long long)up);
+        return burst_fail(c, BURST_E_MEMORY,
+                          "a sequence staged %lld bytes and fetched %lld; the plan has %lld and %lld",
+                          (long long)staged, (long long)fetched, (long long)down, (long long)up);
 #else
     (void)c, (void)s;
 #endif
@@ -73,7 +77,8 @@ static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 
 /* ---- one sequence ---- */
 
-static int plan_sequence(BurstCtx *c, PlanState *s); /* the program's: forward, loss and backward of all layers */
+/* the program's: forward, loss and backward of all layers */
+static int plan_sequence(BurstCtx *c, PlanState *s);
 static int plan_alloc(BurstCtx *c, PlanState *s);    /* the program's: its buffers */
 
 /* Of burst_layer_host.h or burst_layer_cuda.cuh. */
@@ -82,7 +87,8 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss);
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights);
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w);
 
-static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum)
+static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b,
+                                     double scale, double *loss_sum)
 {
     PlanState *s = (PlanState *)state;
     (void)w;
@@ -104,10 +110,12 @@ typedef BurstAct PlanGrad;
 #else
 typedef float PlanGrad;
 #endif
-static int plan_step_optimizer(BurstCtx *c, PlanState *s, int visit); /* the program's: a unit updated, and on its way */
+/* the program's: a unit updated, and on its way */
+static int plan_step_optimizer(BurstCtx *c, PlanState *s, int visit);
 static int plan_step_done(BurstCtx *c, PlanState *s);                 /* until all are there */
 
-/* Of each unit, gradients went down once since the last update, and parameters came up; or parameters and moments came up and went back. */
+/* Of each unit, gradients went down once since the last update, and parameters came up; or parameters and
+ * moments came up and went back. */
 static inline int plan_check_units(BurstCtx *c, PlanState *s)
 {
     const int64_t down = s->copies.down_bytes, up = s->copies.up_bytes;
@@ -117,12 +125,15 @@ static inline int plan_check_units(BurstCtx *c, PlanState *s)
 #ifdef PLAN_DEVICE_UPDATE
     const int64_t grads = 3 * shards * (int64_t)sizeof(float), params = grads;
 #else
-    const int64_t grads = s->adamw ? shards * (int64_t)sizeof(PlanGrad) : 0, params = shards * (int64_t)sizeof(BurstAct);
+    const int64_t grads = s->adamw ? shards * (int64_t)sizeof(PlanGrad) : 0,
+                  params = shards * (int64_t)sizeof(BurstAct);
 #endif
     s->copies.down_bytes = s->copies.up_bytes = 0;
     if (down != grads || up != params)
-        return burst_fail(c, BURST_E_MEMORY, "an update downloaded %lld bytes of units and uploaded %lld; the plan has %lld and %lld",
-                          (long long)down, (long long)up, (long long)grads, (long long)params);
+        return burst_fail(
+            c, BURST_E_MEMORY,
+            "an update downloaded %lld bytes of units and uploaded %lld; the plan has %lld and %lld",
+            (long long)down, (long long)up, (long long)grads, (long long)params);
     return BURST_OK;
 }
 

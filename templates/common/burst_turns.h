@@ -1,5 +1,6 @@
-/* burst_turns.h: ranks that have a chunk together and split its layers, on either target. Each takes its turn in their order: so many of
- * the chunk's tokens are its own outside of attention and feed-forward, and it exchanges with ranks of the same turn.
+/* burst_turns.h: ranks that have a chunk together and split its layers, on either target. Each takes its
+ * turn in their order: so many of the chunk's tokens are its own outside of attention and feed-forward,
+ * and it exchanges with ranks of the same turn.
  */
 #ifndef BURST_TURNS_H
 #define BURST_TURNS_H

@@ -58,7 +58,9 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
     const size_t keys = (size_t)(s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM) * sizeof(float);
     if (!s->goes_on)
-        BURST_TRY(burst_gpu_zero(s->exec, dq, (size_t)(s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
+        BURST_TRY(burst_gpu_zero(s->exec, dq,
+                                 (size_t)(s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM) *
+                                     sizeof(float)));
     if (s->adds)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, dk, keys));
@@ -70,7 +72,8 @@ static inline int plan_settle_own(PlanState *s, int tensor)
 {
     for (int p = 0; p < plan_pieces_of(tensor); p++)
         for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-            BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &plan_home_slot(s, tensor, p)->sent[channel]));
+            BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec),
+                                      &plan_home_slot(s, tensor, p)->sent[channel]));
     return BURST_OK;
 }
 

@@ -1,14 +1,15 @@
-/* burst_heads_cuda.cuh: what a rank has of a chunk: in a direction that exchanges, its share of the heads for all that share
- * them.
+/* burst_heads_cuda.cuh: what a rank has of a chunk: in a direction that exchanges, its share of the heads
+ * for all that share them.
  *
- * All-to-all as in DeepSpeed-Ulysses (arXiv 2309.14509), with rings between such groups as in LoongTrain's 2D attention (arXiv
- * 2406.18485). At home a rank has its chunk with all heads; of its share it has the chunks of all that share heads with it, one after
- * the other, with the heads of plan_head0 and plan_kv0. An exchange moves every (chunk, share) block from the one to the other.
- * Activations are [tokens][heads][head_dim], statistics and gradients [heads][tokens][...]: at one end a block's rows lie apart, so
- * pieces have a pitch.
- * A key head that several shares read: the gradient of the first of them arrives at its place, those of the others in xsum,
- * and are added in the order of ranks. Nothing here waits on the host; a channel's stream starts after what it sends was
- * computed, and computing after what it reads has arrived.
+ * All-to-all as in DeepSpeed-Ulysses (arXiv 2309.14509), with rings between such groups as in LoongTrain's
+ * 2D attention (arXiv 2406.18485). At home a rank has its chunk with all heads; of its share it has the
+ * chunks of all that share heads with it, one after the other, with the heads of plan_head0 and plan_kv0.
+ * An exchange moves every (chunk, share) block from the one to the other. Activations are
+ * [tokens][heads][head_dim], statistics and gradients [heads][tokens][...]: at one end a block's rows lie
+ * apart, so pieces have a pitch. A key head that several shares read: the gradient of the first of them
+ * arrives at its place, those of the others in xsum, and are added in the order of ranks. Nothing here
+ * waits on the host; a channel's stream starts after what it sends was computed, and computing after what
+ * it reads has arrived.
  */
 #ifndef BURST_HEADS_CUDA_CUH
 #define BURST_HEADS_CUDA_CUH
@@ -36,7 +37,8 @@ static inline int plan_agains(const PlanState *s, int lane)
     return count;
 }
 
-/* Heads that a part of an exchange has. FIRST and AGAIN: key heads whose gradients arrive at their place, and in xsum. */
+/* Heads that a part of an exchange has. FIRST and AGAIN: key heads whose gradients arrive at their place,
+ * and in xsum. */
 enum { PLAN_QUERY_HEADS, PLAN_KEY_HEADS, PLAN_FIRST_HEADS, PLAN_AGAIN_HEADS };
 typedef struct PlanHeads {
     int first, count; /* at home */
@@ -59,7 +61,8 @@ static inline PlanHeads plan_share_heads(const PlanState *s, int kind, int lane)
 static inline PlanHeads plan_heads(const PlanState *s, bool keys)
 {
     const PlanHeads all = {0, keys ? s->heads.keys : s->heads.queries, 0};
-    return s->by_heads ? plan_share_heads(s, keys ? PLAN_KEY_HEADS : PLAN_QUERY_HEADS, plan_lane(s->me)) : all;
+    return s->by_heads ? plan_share_heads(s, keys ? PLAN_KEY_HEADS : PLAN_QUERY_HEADS, plan_lane(s->me))
+                       : all;
 }
 
 /* Of a rank's keys, or of its queries that are attended. */
@@ -68,7 +71,8 @@ static inline int64_t plan_tokens_in(const PlanState *s, int rank, bool keys)
     return (keys ? s->key : s->chunk)[rank].tokens;
 }
 
-/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c stands for by heads. */
+/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c
+ * stands for by heads. */
 static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, bool keys)
 {
     int64_t tokens = 0;
@@ -101,17 +105,20 @@ static inline BurstTokens plan_tokens_of(const PlanState *s, int tensor, int chu
 static inline int64_t plan_part_bytes(const PlanState *s, int tensor, int part, int chunk)
 {
     const bool keys = plan_of_keys(tensor);
-    const int64_t tokens = s->by_heads ? plan_row_tokens(s, chunk, PLAN_SHARES, keys) : plan_tokens_in(s, chunk, keys);
+    const int64_t tokens = s->by_heads ? plan_row_tokens(s, chunk, PLAN_SHARES, keys)
+                                       : plan_tokens_in(s, chunk, keys);
     return plan_part_width[tensor][part] * plan_heads(s, keys).count * tokens;
 }
 
 /* Of the largest chunk of any rank. */
 static inline int64_t plan_slot_bytes(int pool, int tensor, int part)
 {
-    const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
+    const bool keys = plan_of_keys(tensor),
+               by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
     if (!by_heads)
         return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
-    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
+    return plan_part_width[tensor][part] *
+           (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
 }
 
 /* Where the rank's own chunk is. */
@@ -131,7 +138,8 @@ static inline float *plan_running_output(PlanState *s)
 #endif
 }
 
-/* Gradients at home are sums, from zero; those that an exchange brings need no zeros, as all of them arrive. */
+/* Gradients at home are sums, from zero; those that an exchange brings need no zeros, as all of them
+ * arrive. */
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
 #if PLAN_BACKWARD_BY_HEADS
@@ -153,14 +161,18 @@ typedef struct PlanPart {
     int heads;  /* PLAN_QUERY_HEADS, ... */
     int64_t width; /* bytes of a token and head */
     int64_t row;   /* bytes of a token at home, where it is [tokens][heads]; 0: it is [heads][tokens] */
-    int64_t before; /* bytes of each token of the chunks of queries before this one, or of heads, which lie before it at home; 0: none do */
+    /* bytes of each token of the chunks of queries before this one, or of heads, which lie before it at
+     * home; 0: none do */
+    int64_t before;
 } PlanPart;
 
-/* Where a chunk lies at its home, behind the place that it has at this rank's: others have as many tokens before it as are theirs. */
+/* Where a chunk lies at its home, behind the place that it has at this rank's: others have as many tokens
+ * before it as are theirs. */
 static inline int64_t plan_home_apart(const PlanState *s, const PlanPart *x, int chunk)
 {
 #ifdef PLAN_QUERY_CHUNKS
-    return x->before * (plan_query_begin(plan_tokens(chunk), s->query_chunk) - plan_query_begin(s->n, s->query_chunk));
+    return x->before *
+           (plan_query_begin(plan_tokens(chunk), s->query_chunk) - plan_query_begin(s->n, s->query_chunk));
 #else
     return x->before * (s->key[chunk].tokens - s->n);
 #endif
@@ -196,13 +208,16 @@ static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, 
     const int64_t n = plan_tokens_in(s, chunk, keys), all = plan_row_tokens(s, chunk, PLAN_SHARES, keys);
     const int64_t begin = plan_row_tokens(s, chunk, plan_lane(chunk), keys);
     if (x->row)
-        return PlanBlock{(char *)x->share + begin * h.count * x->width, h.count * x->width, n, h.count * x->width};
+        return PlanBlock{(char *)x->share + begin * h.count * x->width, h.count * x->width, n,
+                         h.count * x->width};
     return PlanBlock{(char *)x->share + (h.at * all + begin) * x->width, n * x->width, h.count,
                      all * x->width};
 }
 
-/* The piece that moves `block` from or to the peer; lands: where the receiver has it, NULL in receives. None if it is empty. */
-static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *block, const PlanBlock *lands, BurstPiece *piece)
+/* The piece that moves `block` from or to the peer; lands: where the receiver has it, NULL in receives.
+ * None if it is empty. */
+static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *block, const PlanBlock *lands,
+                                 BurstPiece *piece)
 {
     if (block->width * block->rows == 0)
         return 0;
@@ -217,9 +232,10 @@ static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *
     return 1;
 }
 
-/* To heads: sends each share of this rank's chunk, and receives this rank's share of each chunk; to tokens: the reverse. */
-static inline int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts, bool to_heads, void *packing,
-                         size_t packing_bytes)
+/* To heads: sends each share of this rank's chunk, and receives this rank's share of each chunk; to
+ * tokens: the reverse. */
+static inline int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts,
+                                bool to_heads, void *packing, size_t packing_bytes)
 {
     BurstPiece send[PLAN_PARTS * PLAN_SHARES], receive[PLAN_PARTS * PLAN_SHARES];
     const int lane = plan_lane(s->me);
@@ -227,13 +243,17 @@ static inline int plan_exchange(PlanState *s, int channel, int tensor, const Pla
     int sends = 0, receives = 0;
     for (int i = 0; i < parts; i++)
         for (int step = 0; step < PLAN_SHARES; step++) {
-            const int to_lane = (lane + step) % PLAN_SHARES, from_lane = (lane + PLAN_SHARES - step) % PLAN_SHARES;
+            const int to_lane = (lane + step) % PLAN_SHARES,
+                      from_lane = (lane + PLAN_SHARES - step) % PLAN_SHARES;
             const int to = plan_member(s->me, to_lane), from = plan_member(s->me, from_lane);
-            const PlanBlock home_to = plan_home_block(s, &part[i], to_heads ? s->me : to, to_heads ? to_lane : lane);
-            const PlanBlock share_to = plan_share_block(s, &part[i], to_heads ? s->me : to, to_heads ? to_lane : lane);
-            const PlanBlock got =
-                to_heads ? plan_share_block(s, &part[i], from, lane) : plan_home_block(s, &part[i], s->me, from_lane);
-            sends += plan_add_piece(s, to, to_heads ? &home_to : &share_to, to_heads ? &share_to : &home_to, &send[sends]);
+            const PlanBlock home_to = plan_home_block(s, &part[i], to_heads ? s->me : to,
+                                                      to_heads ? to_lane : lane);
+            const PlanBlock share_to = plan_share_block(s, &part[i], to_heads ? s->me : to,
+                                                        to_heads ? to_lane : lane);
+            const PlanBlock got = to_heads ? plan_share_block(s, &part[i], from, lane)
+                                           : plan_home_block(s, &part[i], s->me, from_lane);
+            sends += plan_add_piece(s, to, to_heads ? &home_to : &share_to, to_heads ? &share_to : &home_to,
+                                    &send[sends]);
             receives += plan_add_piece(s, from, &got, NULL, &receive[receives]);
         }
     BURST_TRY(burst_gpu_after(s->exec, stream, &s->home[tensor].used));
@@ -244,7 +264,8 @@ static inline int plan_exchange(PlanState *s, int channel, int tensor, const Pla
     return burst_gpu_mark(s->exec, stream, to_heads ? &s->share[tensor].arrived : &s->home[tensor].arrived);
 }
 
-/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for all chunks of queries. */
+/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for
+ * all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
@@ -265,24 +286,30 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
 
 static inline int plan_attend_end(BurstCtx *c, PlanState *s);
 
-/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to it. Packing memory serves both ways: no output leaves before all inputs have been attended. */
+/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to
+ * it. Packing memory serves both ways: no output leaves before all inputs have been attended. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM, gradient = 4 * PLAN_HEAD_DIM; /* bf16, fp32 */
     float *const sum_v = s->buffer.xsum + plan_agains(s, PLAN_SHARES) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
-    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, s->heads.queries * vector, PLAN_O_ROWS * plan_heads_before(s) * vector},
-                          {home[0], share[0], PLAN_QUERY_HEADS, 4, 0, PLAN_LSE_ROWS * plan_heads_before(s) * 4}};
+    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, s->heads.queries * vector,
+                           PLAN_O_ROWS * plan_heads_before(s) * vector},
+                          {home[0], share[0], PLAN_QUERY_HEADS, 4, 0,
+                           PLAN_LSE_ROWS * plan_heads_before(s) * 4}};
     const PlanPart dq = {home[0], share[0], PLAN_QUERY_HEADS, gradient, 0, 0};
-    const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0, 0}, {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0, 0},
-                            {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0, 0}, {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0, 0}};
+    const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0, 0},
+                            {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0, 0},
+                            {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0, 0},
+                            {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0, 0}};
     BURST_TRY(plan_launch(c, s));
     if (tensor == BURST_T_DKV ? s->more : s->follows)
         return BURST_OK;
     burst_doing(c, "all-to-all, heads to tokens");
     if (tensor == BURST_T_O)
         BURST_TRY(plan_attend_end(c, s));
-    BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->share[tensor].used)); /* all that adds to it comes before */
+    /* all that adds to it comes before */
+    BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->share[tensor].used));
     if (tensor == BURST_T_O)
         return plan_exchange(s, channel, tensor, o, 2, false, s->buffer.pack_q, PLAN_PACK_Q);
     if (tensor == BURST_T_DQ)
@@ -300,14 +327,17 @@ static inline int plan_add_again(PlanState *s)
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     for (int lane = 0; lane < PLAN_SHARES; lane++)
         for (int i = 0; i < 2 && plan_again(s, lane); i++) {
-            const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(s, lane) * count;
-            BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in, (float *)home->part[i] + plan_kv0(s, lane) * count));
+            const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM +
+                              plan_agains(s, lane) * count;
+            BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in,
+                                           (float *)home->part[i] + plan_kv0(s, lane) * count));
         }
     home->pending = false;
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }
 
-/* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it, and results are at home. */
+/* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it, and
+ * results are at home. */
 static inline int plan_settle_own(PlanState *s, int tensor)
 {
     for (int channel = 0; channel < PLAN_CHANNELS; channel++)

@@ -1,4 +1,5 @@
-/* burst_layer_cuda.cuh: what a step on GPUs does beside its operations: attention of a layer, begin and end of a sequence. */
+/* burst_layer_cuda.cuh: what a step on GPUs does beside its operations: attention of a layer, begin and
+ * end of a sequence. */
 #ifndef BURST_LAYER_CUDA_CUH
 #define BURST_LAYER_CUDA_CUH
 
@@ -9,8 +10,8 @@ static int plan_backward(BurstCtx *c, PlanState *s);
 
 /* ---- attention of one layer ---- */
 
-/* Channels follow computing up to here: until now, what is attention's scratch held other values of the step. So the first use of a
- * slot needs no wait of its own. */
+/* Channels follow computing up to here: until now, what is attention's scratch held other values of the
+ * step. So the first use of a slot needs no wait of its own. */
 static inline int plan_follow(PlanState *s)
 {
     for (int channel = 0; channel < PLAN_CHANNELS && PLAN_WORLD > 1; channel++)
@@ -19,8 +20,8 @@ static inline int plan_follow(PlanState *s)
 }
 
 /* o [n][heads * head_dim] and lse [heads][n] from q, k, v. */
-static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
-                                 BurstBf16 *o, float *lse)
+static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
+                                 const BurstBf16 *v, BurstBf16 *o, float *lse)
 {
     s->mask = mask;
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
@@ -33,45 +34,54 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
 }
 
 #ifdef PLAN_TAIL
-/* Rows of the last tokens: o_tail [PLAN_TAIL][heads * head_dim], lse_tail [heads][PLAN_TAIL]. `back`: from there to o and lse. */
-static inline int plan_move_tail(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail, float *lse_tail, bool back)
+/* Rows of the last tokens: o_tail [PLAN_TAIL][heads * head_dim], lse_tail [heads][PLAN_TAIL]. `back`: from
+ * there to o and lse. */
+static inline int plan_move_tail(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail,
+                                 float *lse_tail, bool back)
 {
-    const size_t row = (size_t)s->heads.queries * PLAN_HEAD_DIM, kept = (size_t)plan_kept(s), n = (size_t)s->n, size = sizeof(float);
+    const size_t row = (size_t)s->heads.queries * PLAN_HEAD_DIM, kept = (size_t)plan_kept(s),
+                 n = (size_t)s->n, size = sizeof(float);
     const cudaStream_t stream = burst_gpu_compute(s->exec);
     BurstBf16 *at = o + (n - kept) * row;
     float *lse_at = lse + (n - kept);
     if (kept == 0)
         return BURST_OK;
-    PLAN_CUDA(cudaMemcpyAsync(back ? at : o_tail, back ? o_tail : at, kept * row * sizeof *o, cudaMemcpyDeviceToDevice, stream));
-    PLAN_CUDA(cudaMemcpy2DAsync(back ? lse_at : lse_tail, size * (back ? n : PLAN_TAIL), back ? lse_tail : lse_at,
-                                size * (back ? PLAN_TAIL : n), size * kept, (size_t)s->heads.queries, cudaMemcpyDeviceToDevice, stream));
+    PLAN_CUDA(cudaMemcpyAsync(back ? at : o_tail, back ? o_tail : at, kept * row * sizeof *o,
+                              cudaMemcpyDeviceToDevice, stream));
+    PLAN_CUDA(cudaMemcpy2DAsync(back ? lse_at : lse_tail, size * (back ? n : PLAN_TAIL),
+                                back ? lse_tail : lse_at, size * (back ? PLAN_TAIL : n), size * kept,
+                                (size_t)s->heads.queries, cudaMemcpyDeviceToDevice, stream));
     return BURST_OK;
 }
 
-static inline int plan_keep(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail, float *lse_tail)
+static inline int plan_keep(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail,
+                            float *lse_tail)
 {
     return plan_move_tail(c, s, o, lse, o_tail, lse_tail, false);
 }
 
-/* plan_attention of the first tokens, beside the rows that were kept (BurstEngine, arXiv 2509.19836). Kernels leave lse without gaps
- * between heads. */
-static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
-                                      BurstBf16 *o_tail, float *lse_tail, BurstBf16 *o, float *lse)
+/* plan_attention of the first tokens, beside the rows that were kept (BurstEngine, arXiv 2509.19836).
+ * Kernels leave lse without gaps between heads. */
+static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
+                                      const BurstBf16 *k, const BurstBf16 *v, BurstBf16 *o_tail,
+                                      float *lse_tail, BurstBf16 *o, float *lse)
 {
     const size_t n = (size_t)s->n, first = n - (size_t)plan_kept(s), size = sizeof(float);
     s->again = (int64_t)first;
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, s->buffer.lse_rest));
     s->again = 0;
     if (first > 0)
-        PLAN_CUDA(cudaMemcpy2DAsync(lse, size * n, s->buffer.lse_rest, size * first, size * first, (size_t)s->heads.queries, cudaMemcpyDeviceToDevice,
+        PLAN_CUDA(cudaMemcpy2DAsync(lse, size * n, s->buffer.lse_rest, size * first, size * first,
+                                    (size_t)s->heads.queries, cudaMemcpyDeviceToDevice,
                                     burst_gpu_compute(s->exec)));
     return plan_move_tail(c, s, o, lse, o_tail, lse_tail, true);
 }
 #endif
 
-/* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and be added as they
- * are. Here, at home and complete, it gets its order; a warp 32 columns. Where a head has an odd number of 16 columns a group of 32
- * may lie in two warps, but then each of its halves keeps to its own (dq_place). */
+/* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and
+ * be added as they are. Here, at home and complete, it gets its order; a warp 32 columns. Where a head has
+ * an odd number of 16 columns a group of 32 may lie in two warps, but then each of its halves keeps to its
+ * own (dq_place). */
 static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float scale)
 {
     const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -89,7 +99,8 @@ static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
     const int64_t columns = s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM;
     if (columns == 0)
         return BURST_OK;
-    plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->exec)>>>(dq, columns, PLAN_SCALE);
+    plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->exec)>>>(
+        dq, columns, PLAN_SCALE);
     PLAN_CUDA(cudaGetLastError());
     return BURST_OK;
 }
@@ -102,18 +113,22 @@ static inline int plan_move_pieces(BurstCtx *c, PlanState *s, float *by_heads, f
     for (int p = 0; p < PLAN_PIECES; p++) {
         const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
         const size_t piece_head = (size_t)n * token, whole_head = (size_t)s->n * token;
-        float *head = by_heads + begin * PLAN_HEAD_DIM, *piece = by_pieces + begin * s->heads.keys * PLAN_HEAD_DIM;
+        float *head = by_heads + begin * PLAN_HEAD_DIM,
+              *piece = by_pieces + begin * s->heads.keys * PLAN_HEAD_DIM;
         if (n > 0)
-            PLAN_CUDA(cudaMemcpy2DAsync(split ? piece : head, split ? piece_head : whole_head, split ? head : piece, split ? whole_head : piece_head,
-                                        piece_head, (size_t)s->heads.keys, cudaMemcpyDeviceToDevice, burst_gpu_compute(s->exec)));
+            PLAN_CUDA(cudaMemcpy2DAsync(split ? piece : head, split ? piece_head : whole_head,
+                                        split ? head : piece, split ? whole_head : piece_head, piece_head,
+                                        (size_t)s->heads.keys, cudaMemcpyDeviceToDevice,
+                                        burst_gpu_compute(s->exec)));
     }
     return BURST_OK;
 }
 #endif
 
 /* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
-static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
-                                      const BurstBf16 *v, const float *lse, const BurstBf16 *d_o, const float *delta, float *dq, float *dk,
+static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
+                                      const BurstBf16 *k, const BurstBf16 *v, const float *lse,
+                                      const BurstBf16 *d_o, const float *delta, float *dq, float *dk,
                                       float *dv)
 {
 #if PLAN_PIECES > 1
@@ -163,7 +178,8 @@ static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double los
     (void)c, (void)loss;
     BURST_TRY(burst_gpu_upload(s->exec, b->token, (size_t)s->own * sizeof(int32_t), s->buffer.device_token));
     BURST_TRY(burst_gpu_upload(s->exec, b->label, (size_t)s->own * sizeof(int32_t), s->buffer.device_label));
-    BURST_TRY(burst_gpu_upload(s->exec, b->weight, (size_t)s->own * sizeof(float), s->buffer.device_label_weight));
+    BURST_TRY(
+        burst_gpu_upload(s->exec, b->weight, (size_t)s->own * sizeof(float), s->buffer.device_label_weight));
     return burst_gpu_zero(s->exec, s->loss, sizeof(double));
 }
 
@@ -232,7 +248,8 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 #ifdef PLAN_QUERY_CHUNKS
 #include "burst_queries.h"
 #else
-/* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16 on the device ---- */
+/* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16
+ * on the device ---- */
 
 /* [heads][n][head_dim] to [n][heads * head_dim] on the device, a token at a time. */
 static inline int plan_upload_heads(PlanState *s, int heads, const float *x, BurstBf16 *device)
@@ -241,7 +258,8 @@ static inline int plan_upload_heads(PlanState *s, int heads, const float *x, Bur
     const size_t count = (size_t)heads * PLAN_HEAD_DIM;
     for (int64_t i = 0; i < s->n; i++) {
         for (size_t j = 0; j < count; j++)
-            row[j] = __float2bfloat16(x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)]);
+            row[j] = __float2bfloat16(
+                x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)]);
         BURST_TRY(burst_gpu_upload(s->exec, row, count * sizeof *row, device + (size_t)i * count));
     }
     return BURST_OK;
@@ -254,7 +272,8 @@ static inline int plan_download_heads(PlanState *s, int heads, const BurstBf16 *
     for (int64_t i = 0; i < s->n; i++) {
         BURST_TRY(burst_gpu_download(s->exec, device + (size_t)i * count, count * sizeof *row, row));
         for (size_t j = 0; j < count; j++)
-            x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)] = __bfloat162float(row[j]);
+            x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)] =
+                __bfloat162float(row[j]);
     }
     return BURST_OK;
 }
@@ -266,8 +285,8 @@ static inline int plan_upload_qkv(PlanState *s, const float *q, const float *k, 
     return plan_upload_heads(s, s->heads.keys, v, plan_act(s, PLAN_AT_V(0)));
 }
 
-static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                         const float *v, float *o, float *lse)
+static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t,
+                                         const float *q, const float *k, const float *v, float *o, float *lse)
 {
     PlanState *s = (PlanState *)state;
     BurstBf16 *out = plan_act(s, PLAN_AT_O(0));
@@ -276,33 +295,36 @@ static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, con
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
     BURST_TRY(plan_upload_qkv(s, q, k, v));
-    BURST_TRY(plan_attention(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)), plan_act(s, PLAN_AT_V(0)), out,
-                             out_lse));
+    BURST_TRY(plan_attention(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)),
+                             plan_act(s, PLAN_AT_V(0)), out, out_lse));
     BURST_TRY(plan_download_heads(s, s->heads.queries, out, o));
     BURST_TRY(burst_gpu_download(s->exec, out_lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), lse));
     return burst_gpu_sync(s->exec);
 }
 
-/* Values are there when the step has them there: o until delta is made of it, and then q, k, v, which may lie where it was. */
-static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                          const float *v, const float *o, const float *lse, const float *d_o, float *dq,
-                                          float *dk, float *dv)
+/* Values are there when the step has them there: o until delta is made of it, and then q, k, v, which may
+ * lie where it was. */
+static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t,
+                                          const float *q, const float *k, const float *v, const float *o,
+                                          const float *lse, const float *d_o, float *dq, float *dk, float *dv)
 {
     PlanState *s = (PlanState *)state;
     const size_t head_bytes = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
     s->heads = plan_chunk_heads(0);
     BurstBf16 *to_o = plan_act(s, PLAN_AT_D_O(0));
-    float *delta = plan_floats(s, PLAN_AT_DELTA), *to_q = plan_floats(s, PLAN_AT_D_Q(0)), *to_k = plan_floats(s, PLAN_AT_D_K(0)),
-          *to_v = plan_floats(s, PLAN_AT_D_V(0)), *last_lse = plan_floats(s, PLAN_AT_LSE(0));
+    float *delta = plan_floats(s, PLAN_AT_DELTA), *to_q = plan_floats(s, PLAN_AT_D_Q(0)),
+          *to_k = plan_floats(s, PLAN_AT_D_K(0)), *to_v = plan_floats(s, PLAN_AT_D_V(0)),
+          *last_lse = plan_floats(s, PLAN_AT_LSE(0));
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
     BURST_TRY(plan_upload_heads(s, s->heads.queries, o, plan_act(s, PLAN_AT_O(0))));
     BURST_TRY(plan_upload_heads(s, s->heads.queries, d_o, to_o));
-    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_HEAD_DIM, plan_act(s, PLAN_AT_O(0)), to_o, delta));
+    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_HEAD_DIM, plan_act(s, PLAN_AT_O(0)), to_o,
+                             delta));
     BURST_TRY(plan_upload_qkv(s, q, k, v));
     BURST_TRY(burst_gpu_upload(s->exec, lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), last_lse));
-    BURST_TRY(plan_attention_back(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)), plan_act(s, PLAN_AT_V(0)),
-                                  last_lse, to_o, delta, to_q, to_k, to_v));
+    BURST_TRY(plan_attention_back(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)),
+                                  plan_act(s, PLAN_AT_V(0)), last_lse, to_o, delta, to_q, to_k, to_v));
     BURST_TRY(burst_gpu_download(s->exec, to_q, PLAN_HEADS * head_bytes, dq));
     BURST_TRY(burst_gpu_download(s->exec, to_k, PLAN_KV_HEADS * head_bytes, dk));
     BURST_TRY(burst_gpu_download(s->exec, to_v, PLAN_KV_HEADS * head_bytes, dv));

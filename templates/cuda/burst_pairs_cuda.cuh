@@ -1,6 +1,8 @@
-/* burst_pairs_cuda.cuh: launches of attention, for pairs of a chunk of queries and some of keys, or for the whole sequence.
+/* burst_pairs_cuda.cuh: launches of attention, for pairs of a chunk of queries and some of keys, or for
+ * the whole sequence.
  *
- * The program has included the kernels and defined PLAN_KERNEL_MASKS: the masks as kernels take them, by number.
+ * The program has included the kernels and defined PLAN_KERNEL_MASKS: the masks as kernels take them, by
+ * number.
  */
 
 /* Chunks of keys of a launch, which may be as many as its kernels take. */
@@ -17,35 +19,45 @@ template <class PAIR> static inline PlanLaunchKeys plan_launch_keys(const PAIR *
 }
 
 /* The lists of live tiles of the pairs, then the kernel; on the compute stream. */
-template <class MASK> static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
+template <class MASK>
+static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
-    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_Q, K = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_K;
+    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_Q,
+                  K = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_K;
     const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
     const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
     pair->lists = burst_lists_place(burst_tiles(q.n, Q), keys.tiles, false, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides, pair->lists, stream);
-    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
+    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides,
+                                                 pair->lists, stream);
+    return e != cudaSuccess ? e
+                            : burst_forward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
-template <class MASK> static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair, int pairs)
+template <class MASK>
+static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair, int pairs)
 {
-    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_Q, K = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_K;
+    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_Q,
+                  K = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_K;
     const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
     const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
     pair->lists = burst_lists_place(keys.tiles, burst_tiles(q.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides, pair->lists, stream);
-    return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
+    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides,
+                                                 pair->lists, stream);
+    return e != cudaSuccess ? e
+                            : burst_backward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
-template <class... MASK> static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int pairs)
+template <class... MASK>
+static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int pairs)
 {
     static cudaError_t (*const launch[])(PlanState *, BurstForward *, int) = {plan_forward_pairs<MASK>...};
     return launch[s->mask](s, pair, pairs);
 }
 
-template <class... MASK> static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, int pairs)
+template <class... MASK>
+static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, int pairs)
 {
     static cudaError_t (*const launch[])(PlanState *, BurstBackward *, int) = {plan_backward_pairs<MASK>...};
     return launch[s->mask](s, pair, pairs);

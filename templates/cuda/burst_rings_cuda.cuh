@@ -13,7 +13,8 @@
 /* ---- places ---- */
 
 /* What is at home for this attention, pieces one after the other: computed before, on the compute stream. */
-static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d, const void *e)
+static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d,
+                            const void *e)
 {
     const void *part[PLAN_PARTS] = {a, b, d, e};
     memset(s->held[tensor], 0, sizeof s->held[tensor]);
@@ -21,7 +22,10 @@ static inline int plan_home(PlanState *s, int tensor, const void *a, const void 
         PlanSlot *home = plan_home_slot(s, tensor, p);
         const int64_t begin = plan_piece_begin(s->n, p);
         for (int i = 0; i < PLAN_PARTS; i++)
-            home->part[i] = p && part[i] ? (char *)(uintptr_t)part[i] + begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i] : (char *)(uintptr_t)part[i]; /* copies are only read */
+            /* copies are only read */
+            home->part[i] = p && part[i] ? (char *)(uintptr_t)part[i] +
+                                               begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i]
+                                         : (char *)(uintptr_t)part[i];
         home->chunk = s->me + p * PLAN_GROUP;
         home->started = true;
         s->held[tensor][home->chunk] = home;
@@ -79,7 +83,8 @@ static inline int plan_find(BurstCtx *c, PlanState *s, int tensor, int chunk, Pl
     *slot = s->held[tensor][chunk];
     if (*slot)
         return BURST_OK;
-    return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor, burst_rank(c));
+    return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor,
+                      burst_rank(c));
 }
 
 static inline const PlanPool *plan_pool_of(const PlanState *s, const PlanSlot *slot)
@@ -91,8 +96,9 @@ static inline const PlanPool *plan_pool_of(const PlanState *s, const PlanSlot *s
     return NULL; /* at home */
 }
 
-/* Whether pairs that wait for their launch would have to wait for more: keys at home for no transfer at all, others for the next one
- * of the same kind. Halves of a chunk that come from two sides come at the same time. */
+/* Whether pairs that wait for their launch would have to wait for more: keys at home for no transfer at
+ * all, others for the next one of the same kind. Halves of a chunk that come from two sides come at the
+ * same time. */
 static inline bool plan_delays(const PlanState *s, const PlanSlot *slot)
 {
     const PlanPool *pool = plan_pool_of(s, slot);
@@ -123,7 +129,8 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
     return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->used);
 }
 
-/* lands: the slot that the receiver takes, which has the same number and so the same place as this rank's; or NULL. */
+/* lands: the slot that the receiver takes, which has the same number and so the same place as this rank's;
+ * or NULL. */
 static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstBuffer *out)
 {
     int count = 0;
@@ -145,17 +152,22 @@ static inline size_t plan_part_rows(const PlanState *s, int tensor, int part)
 }
 
 /* The same of some tiles: a piece for each run of them. */
-static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, const BurstTileRanges *tiles, int peer, BurstPiece *out)
+static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands,
+                              const BurstTileRanges *tiles, int peer, BurstPiece *out)
 {
     BurstPiece *piece = out;
     for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part]; part++) {
-        const size_t rows = burst_is_whole(*tiles) ? 1 : plan_part_rows(s, tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
-        const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens, token = tokens > 0 ? (int64_t)pitch / tokens : 0;
+        const size_t rows = burst_is_whole(*tiles) ? 1 : plan_part_rows(s, tensor, part),
+                     pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+        const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens,
+                      token = tokens > 0 ? (int64_t)pitch / tokens : 0;
         for (int i = 0; i < burst_ranges_count(tiles); i++, piece++) {
             const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens) * token;
             piece->peer = peer;
             piece->data = slot->part[part] + begin;
-            piece->width = burst_is_whole(*tiles) ? pitch : (size_t)(burst_range_tokens(tiles->at[i], tokens) * token);
+            piece->width = burst_is_whole(*tiles)
+                               ? pitch
+                               : (size_t)(burst_range_tokens(tiles->at[i], tokens) * token);
             piece->rows = rows;
             piece->pitch = piece->lands_pitch = pitch;
             piece->lands = lands ? lands->part[part] + begin : NULL;
@@ -164,7 +176,8 @@ static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot
     return (int)(piece - out);
 }
 
-/* Kernels' tiles reach over the ends of what arrives of a copy, and mask what is there: it must be numbers. */
+/* Kernels' tiles reach over the ends of what arrives of a copy, and mask what is there: it must be
+ * numbers. */
 static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlot *slot, cudaStream_t stream)
 {
     const int runs = burst_ranges_count(&slot->tiles);
@@ -172,10 +185,13 @@ static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlo
     for (int i = 0; i <= runs; i++) {
         const int64_t begin = i > 0 ? burst_tile_begin(slot->tiles.at[i - 1].hi, tokens) : 0;
         const int64_t end = i < runs ? burst_tile_begin(slot->tiles.at[i].lo, tokens) : tokens;
-        for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part] && begin < end; part++) {
-            const size_t rows = plan_part_rows(s, tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+        for (int part = 0;
+             part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part] && begin < end; part++) {
+            const size_t rows = plan_part_rows(s, tensor, part),
+                         pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
             const size_t token = pitch / (size_t)tokens;
-            PLAN_CUDA(cudaMemset2DAsync(slot->part[part] + (size_t)begin * token, pitch, 0, (size_t)(end - begin) * token, rows, stream));
+            PLAN_CUDA(cudaMemset2DAsync(slot->part[part] + (size_t)begin * token, pitch, 0,
+                                        (size_t)(end - begin) * token, rows, stream));
         }
     }
     return BURST_OK;
@@ -187,37 +203,46 @@ static inline bool plan_is_copy(int tensor)
 }
 
 /* A hop of ranges of a copy, or of a sum. */
-static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h,
+                                  PlanSlot *from, PlanSlot *to)
 {
     BurstPiece out[PLAN_STRIPS], in[PLAN_STRIPS];
     const BurstTileRanges leaves = plan_sent(live, op);
-    const int sends = live->send[op] ? plan_strips(s, h->tensor, from, to, &leaves, plan_peer(s, h->to), out) : 0;
-    const int receives = live->recv[op] ? plan_strips(s, h->tensor, to, NULL, &to->tiles, plan_peer(s, h->from), in) : 0;
+    const int sends = live->send[op] ? plan_strips(s, h->tensor, from, to, &leaves, plan_peer(s, h->to), out)
+                                     : 0;
+    const int receives = live->recv[op]
+                             ? plan_strips(s, h->tensor, to, NULL, &to->tiles, plan_peer(s, h->from), in)
+                             : 0;
     if (receives && plan_is_copy(h->tensor))
         BURST_TRY(plan_clear_rest(c, s, h->tensor, to, burst_gpu_channel(s->exec, h->channel)));
     return burst_gpu_exchange(s->exec, h->channel, out, sends, in, receives, (void *)NULL, 0);
 }
 
-static inline int plan_hop_chunks(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+static inline int plan_hop_chunks(PlanState *s, const BurstLive *live, int op, const PlanHop *h,
+                                  PlanSlot *from, PlanSlot *to)
 {
     BurstBuffer out[PLAN_PARTS], in[PLAN_PARTS];
     const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, to, out) : 0;
     const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, NULL, in) : 0;
-    return burst_gpu_hop(s->exec, h->channel, out, sends, plan_peer(s, h->to), in, receives, plan_peer(s, h->from));
+    return burst_gpu_hop(s->exec, h->channel, out, sends, plan_peer(s, h->to), in, receives,
+                         plan_peer(s, h->from));
 }
 
 /* The transfer of one hop, on the channel's stream. */
-static inline int plan_move(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+static inline int plan_move(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h,
+                            PlanSlot *from, PlanSlot *to)
 {
     const bool sends = live->send[op], receives = live->recv[op];
     cudaStream_t stream = burst_gpu_channel(s->exec, h->channel);
     if (sends && plan_is_own(s, h->tensor, from))
-        BURST_TRY(burst_gpu_after(s->exec, stream, &from->used)); /* made by computing before this attention */
+        /* made by computing before this attention */
+        BURST_TRY(burst_gpu_after(s->exec, stream, &from->used));
     if (sends || receives) {
         BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
                                  sends ? h->chunk : h->next, plan_peer(s, sends ? h->to : h->from)));
         to->tiles = plan_received(live, op);
-        BURST_TRY(live->sent ? plan_hop_ranges(c, s, live, op, h, from, to) : plan_hop_chunks(s, live, op, h, from, to));
+        BURST_TRY(live->sent ? plan_hop_ranges(c, s, live, op, h, from, to)
+                             : plan_hop_chunks(s, live, op, h, from, to));
         BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
     }
     if (sends)
@@ -269,8 +294,9 @@ static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
 /* Outputs of different keys are weighed by their lse. */
 static inline int plan_merge_output(PlanState *s, PlanSlot *in, PlanSlot *sum)
 {
-    BURST_TRY(burst_gpu_merge_output(s->exec, s->heads.queries, s->chunk[in->chunk].tokens, in->tiles, PLAN_HEAD_DIM, !sum->started,
-                                     plan_output(s, in), plan_output_lse(s, in), plan_output(s, sum), plan_output_lse(s, sum)));
+    BURST_TRY(burst_gpu_merge_output(s->exec, s->heads.queries, s->chunk[in->chunk].tokens, in->tiles,
+                                     PLAN_HEAD_DIM, !sum->started, plan_output(s, in), plan_output_lse(s, in),
+                                     plan_output(s, sum), plan_output_lse(s, sum)));
     sum->started = true;
     return BURST_OK;
 }
@@ -287,8 +313,10 @@ static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum
     BurstPiece arrived[PLAN_STRIPS];
     const int parts = tensor == BURST_T_O ? 0 : plan_strips(s, tensor, in, sum, &in->tiles, 0, arrived);
     for (int i = 0; i < parts; i++)
-        BURST_TRY(burst_gpu_add_rows(s->exec, compute, (int64_t)arrived[i].rows, (int64_t)(arrived[i].width / sizeof(float)),
-                                     (int64_t)(arrived[i].pitch / sizeof(float)), (const float *)arrived[i].data, (float *)arrived[i].lands));
+        BURST_TRY(burst_gpu_add_rows(s->exec, compute, (int64_t)arrived[i].rows,
+                                     (int64_t)(arrived[i].width / sizeof(float)),
+                                     (int64_t)(arrived[i].pitch / sizeof(float)),
+                                     (const float *)arrived[i].data, (float *)arrived[i].lands));
     in->pending = false;
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(burst_gpu_mark(s->exec, compute, &in->used));
@@ -342,7 +370,8 @@ static inline int plan_launch(BurstCtx *c, PlanState *s)
         return BURST_OK;
     BURST_TRY(plan_part(s, l->gradients ? BURST_P_GRAD : BURST_P_ATTEND, l->q, l->kv));
     burst_doing(c, l->gradients ? "attention backward" : "attention forward");
-    PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs) : plan_launch_forward(s, l->forward, pairs));
+    PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs)
+                           : plan_launch_forward(s, l->forward, pairs));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     for (int i = 0; i < pairs; i++)
         for (int k = 0; k < 4; k++)
@@ -351,9 +380,11 @@ static inline int plan_launch(BurstCtx *c, PlanState *s)
     return BURST_OK;
 }
 
-/* A place for one pair more, whose queries are those in slot q, beside pairs that wait: pieces of keys that follow each other with no
- * transfer between and delay none, no more than a chunk has. Others are launched first. */
-static inline int plan_place(BurstCtx *c, PlanState *s, bool gradients, const PlanSlot *q, int chunk, int kv, int *place)
+/* A place for one pair more, whose queries are those in slot q, beside pairs that wait: pieces of keys
+ * that follow each other with no transfer between and delay none, no more than a chunk has. Others are
+ * launched first. */
+static inline int plan_place(BurstCtx *c, PlanState *s, bool gradients, const PlanSlot *q, int chunk, int kv,
+                             int *place)
 {
     PlanLaunch *l = &s->launch;
     if (l->pairs && (l->gradients != gradients || l->queries != q))
@@ -364,7 +395,8 @@ static inline int plan_place(BurstCtx *c, PlanState *s, bool gradients, const Pl
     return BURST_OK;
 }
 
-static inline void plan_uses(PlanLaunch *l, int place, PlanSlot *q, PlanSlot *kv, PlanSlot *sum, PlanSlot *sums)
+static inline void plan_uses(PlanLaunch *l, int place, PlanSlot *q, PlanSlot *kv, PlanSlot *sum,
+                             PlanSlot *sums)
 {
     PlanSlot *const slot[] = {q, kv, sum, sums};
     memcpy(l->slot[place], slot, sizeof slot);
@@ -388,8 +420,8 @@ static inline void plan_count_pairs(PlanState *s)
     s->home[BURST_T_O].started = s->goes_on && s->begun;
 }
 
-/* Has the pair folded into the running output and lse that this rank has of the queries; the last pair writes the output in bf16,
- * unless parts of outputs travel. */
+/* Has the pair folded into the running output and lse that this rank has of the queries; the last pair
+ * writes the output in bf16, unless parts of outputs travel. */
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *o;
@@ -415,15 +447,17 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.kv_head0 = keys.first;
     p.group = PLAN_KV_SHARE;
     p.scale = PLAN_SCALE;
-    s->launch.forward[0].flags |= (o->started ? 0 : BURST_FIRST) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
+    s->launch.forward[0].flags |= (o->started ? 0 : BURST_FIRST) |
+                                  (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
     s->attended++;
     o->started = true;
-    plan_uses(&s->launch, place, qs == &s->home[BURST_T_Q] ? NULL : qs, ks, o == &s->home[BURST_T_O] ? NULL : o, NULL);
+    plan_uses(&s->launch, place, qs == &s->home[BURST_T_Q] ? NULL : qs, ks,
+              o == &s->home[BURST_T_O] ? NULL : o, NULL);
     return plan_is_full(&s->launch) ? plan_launch(c, s) : BURST_OK;
 }
 
-/* After a forward: where no query had a key, zeros and lse -inf; parts of outputs that came home are in the running output, which is
- * written in bf16. */
+/* After a forward: where no query had a key, zeros and lse -inf; parts of outputs that came home are in
+ * the running output, which is written in bf16. */
 static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
     s->begun = plan_own(s, BURST_T_O)->started;
@@ -431,13 +465,14 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
         return BURST_OK;
     if (!s->begun) {
         s->to_attend = 0;
-        BURST_TRY(plan_attend(c, s, s->me, s->me + (PLAN_PIECES - 1) * PLAN_GROUP)); /* the last piece is the largest */
+        /* the last piece is the largest */
+        BURST_TRY(plan_attend(c, s, s->me, s->me + (PLAN_PIECES - 1) * PLAN_GROUP));
         return plan_launch(c, s);
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
-    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, plan_running_output(s),
-                               (BurstBf16 *)s->home[BURST_T_O].part[1]);
+    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_HEAD_DIM, /* no rotation */ 0,
+                               NULL, plan_running_output(s), (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 
 /* Has the pair's gradients added to the sums that this rank holds of dQ[q] and dKV[kv]. */

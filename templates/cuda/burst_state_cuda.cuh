@@ -1,9 +1,9 @@
 /* burst_state_cuda.cuh: what a rank of a program on GPUs holds, and its set-up.
  *
- * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group owns at home. Q
- * stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV for both gradients; each part of a
- * chunk is a buffer of its own. Chunks that travel live in the slots of a pool, taken in rotation. Nothing here waits on
- * the host: order comes from the streams and from marks.
+ * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group
+ * owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV
+ * for both gradients; each part of a chunk is a buffer of its own. Chunks that travel live in the slots of
+ * a pool, taken in rotation. Nothing here waits on the host: order comes from the streams and from marks.
  */
 #ifndef BURST_STATE_CUDA_CUH
 #define BURST_STATE_CUDA_CUH
@@ -84,12 +84,16 @@ typedef struct PlanState {
 #ifdef PLAN_DEVICE_UPDATE
     BurstShards fetched;           /* of the weights, where units of them come to be updated */
 #endif
-    const BurstAdamW *adamw;       /* what an update of units needs of the step; NULL: parameters stay as they are */
+    /* what an update of units needs of the step; NULL: parameters stay as they are */
+    const BurstAdamW *adamw;
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of the chunk */
-    int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
-    int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
+    /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
+    int64_t own, each;
+    /* of them, the first that are attended again, outputs of the others having been kept; 0: all are
+     * attended */
+    int64_t again;
     bool adds;  /* sums of the keys' gradients are there: of queries before these */
     bool keys_there; /* and so are keys of all that share heads, with those sums */
     bool goes_on, follows; /* chunks of keys come before these, and after them: of the same queries */
@@ -99,7 +103,8 @@ typedef struct PlanState {
     int turn;   /* among these ranks */
     PlanChunkHeads heads; /* that attention has */
     int multiprocessors;
-    BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
+    /* of queries, of keys; on the host: which pairs the masks leave */
+    BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS];
     BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* on the device */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */
@@ -138,7 +143,8 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 static inline int plan_chunk_at(int at);
 
 #if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
-/* The first token of a chunk among those of the rank and of all that share heads with it, where they lie chunk by chunk. */
+/* The first token of a chunk among those of the rank and of all that share heads with it, where they lie
+ * chunk by chunk. */
 static inline int64_t plan_row_begin(int rank, int chunk)
 {
     int64_t begin = 0;
@@ -155,14 +161,17 @@ static inline int plan_row_positions(PlanState *s)
         for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++)
             for (int i = 0; i < PLAN_SHARES; i++) {
                 const BurstChunk *of = &s->key[plan_chunk_at(row + i)];
-                for (int64_t j = plan_query_begin(of->tokens, chunk); j < plan_query_begin(of->tokens, chunk + 1); j++)
+                for (int64_t j = plan_query_begin(of->tokens, chunk);
+                     j < plan_query_begin(of->tokens, chunk + 1); j++)
                     *position++ = (int32_t)of->position[j];
             }
-    return burst_gpu_upload(s->exec, s->buffer.positions32, PLAN_SEQUENCE * sizeof(int32_t), s->buffer.chunk_positions);
+    return burst_gpu_upload(s->exec, s->buffer.positions32, PLAN_SEQUENCE * sizeof(int32_t),
+                            s->buffer.chunk_positions);
 }
 
 /* The chunk's tokens, `before` of it left out; first: all tokens of the first that shares heads. */
-static inline BurstTokens plan_row_tokens_of(const PlanState *s, const BurstTokens *first, int rank, int chunk, int64_t before)
+static inline BurstTokens plan_row_tokens_of(const PlanState *s, const BurstTokens *first, int rank,
+                                             int chunk, int64_t before)
 {
     const int64_t at = first->position - s->buffer.device_positions + plan_row_begin(rank, chunk) + before;
     BurstTokens t = {};
@@ -219,7 +228,8 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         plan_key_tokens(s, i);
     }
     plan_own_tokens(c, s);
-    BURST_TRY(burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t), s->buffer.device_positions));
+    BURST_TRY(burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t),
+                               s->buffer.device_positions));
 #if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
     return plan_row_positions(s);
 #else
@@ -232,7 +242,9 @@ static inline int plan_gather_table(BurstCtx *c, PlanState *s, int n, const int3
 {
     if (n == 0)
         return BURST_OK;
-    burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->exec)>>>(n, position, s->buffer.device_table, to);
+    burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->exec)>>>(n, position,
+                                                                                       s->buffer.device_table,
+                                                                                       to);
     PLAN_CUDA(cudaGetLastError());
     return BURST_OK;
 }
@@ -241,11 +253,14 @@ static inline int plan_gather_table(BurstCtx *c, PlanState *s, int n, const int3
 static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     for (int t = 0; t < PLAN_TABLES; t++) {
-        BURST_TRY(burst_gpu_upload(s->exec, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->buffer.device_table));
+        BURST_TRY(burst_gpu_upload(s->exec, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t),
+                                   s->buffer.device_table));
         for (int i = 0; i < PLAN_GROUP; i++)
-            BURST_TRY(plan_gather_table(c, s, s->tokens[i].n, s->tokens[i].position, (int32_t *)s->tokens[i].table[t]));
+            BURST_TRY(plan_gather_table(c, s, s->tokens[i].n, s->tokens[i].position,
+                                        (int32_t *)s->tokens[i].table[t]));
 #if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
-        BURST_TRY(plan_gather_table(c, s, PLAN_SEQUENCE, s->buffer.chunk_positions, s->buffer.chunk_values + t * PLAN_SEQUENCE));
+        BURST_TRY(plan_gather_table(c, s, PLAN_SEQUENCE, s->buffer.chunk_positions,
+                                    s->buffer.chunk_values + t * PLAN_SEQUENCE));
 #endif
     }
     return BURST_OK;
@@ -268,7 +283,8 @@ static inline void plan_move_tokens(BurstTokens *tokens, int64_t first, int64_t 
         tokens->table[t] += first;
 }
 
-/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they were. */
+/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they
+ * were. */
 static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
     const int64_t first = plan_query_begin(s->n, chunk);

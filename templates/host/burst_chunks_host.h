@@ -24,12 +24,16 @@ static inline PlanSlot *plan_own(PlanState *s, int tensor)
 
 static inline BurstAttend plan_pair_heads(const PlanState *s)
 {
-    return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .kv_heads = s->heads.keys, .group = PLAN_KV_SHARE,
+    return (BurstAttend){.head_dim = PLAN_HEAD_DIM,
+                         .q_heads = s->heads.queries,
+                         .kv_heads = s->heads.keys,
+                         .group = PLAN_KV_SHARE,
                          .scale = PLAN_SCALE};
 }
 
 /* A pair in which the mask leaves something, of chunks q and kv. Whole tiles of queries are attended. */
-static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, void (*run)(const BurstAttend *a))
+static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv,
+                                 void (*run)(const BurstAttend *a))
 {
     BurstChunk queries = s->chunk[q];
     queries.tiles = s->again ? (int)((s->again + BURST_TILE - 1) / BURST_TILE) : queries.tiles;

@@ -1,8 +1,10 @@
-/* burst_heads_host.h: what a rank has of a chunk: in a direction that exchanges, its share of the heads for all that share them.
+/* burst_heads_host.h: what a rank has of a chunk: in a direction that exchanges, its share of the heads
+ * for all that share them.
  *
- * Tensors are [heads][tokens][head_dim], so a share of a chunk's heads is contiguous and travels without packing; of chunks by heads
- * the owners' own lie one after the other. Gradients of a key head that several shares read are summed in rank order at its owner
- * (DeepSpeed-Ulysses, arXiv 2309.14509; with rings between such groups 2D attention, LoongTrain, arXiv 2406.18485).
+ * Tensors are [heads][tokens][head_dim], so a share of a chunk's heads is contiguous and travels without
+ * packing; of chunks by heads the owners' own lie one after the other. Gradients of a key head that
+ * several shares read are summed in rank order at its owner (DeepSpeed-Ulysses, arXiv 2309.14509; with
+ * rings between such groups 2D attention, LoongTrain, arXiv 2406.18485).
  */
 #ifndef BURST_HEADS_HOST_H
 #define BURST_HEADS_HOST_H
@@ -27,7 +29,8 @@ static inline int64_t plan_tokens_in(const PlanState *s, int rank, bool keys)
     return (keys ? s->key : s->chunk)[rank].tokens;
 }
 
-/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c stands for by heads. */
+/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c
+ * stands for by heads. */
 static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, bool keys)
 {
     int64_t tokens = 0;
@@ -41,16 +44,19 @@ static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part,
     const bool keys = plan_of_keys(tensor);
     if (!s->by_heads)
         return plan_part_width[tensor][part] * plan_heads_of(s, tensor) * plan_tokens_in(s, chunk, keys);
-    return plan_part_width[tensor][part] * plan_share_heads(s, plan_lane(s->me), keys) * plan_row_tokens(s, chunk, PLAN_SHARES, keys);
+    return plan_part_width[tensor][part] * plan_share_heads(s, plan_lane(s->me), keys) *
+           plan_row_tokens(s, chunk, PLAN_SHARES, keys);
 }
 
 /* Of the largest chunk of any rank. */
 static inline int64_t plan_slot_floats(int pool, int tensor, int part)
 {
-    const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
+    const bool keys = plan_of_keys(tensor),
+               by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
     if (!by_heads)
         return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
-    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
+    return plan_part_width[tensor][part] *
+           (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
 }
 
 /* Where the rank's own chunk is. */
@@ -62,7 +68,10 @@ static inline PlanSlot *plan_own(PlanState *s, int tensor)
 static inline BurstAttend plan_pair_heads(const PlanState *s)
 {
     const int lane = plan_lane(s->me);
-    BurstAttend a = {.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .kv_heads = s->heads.keys, .group = PLAN_KV_SHARE,
+    BurstAttend a = {.head_dim = PLAN_HEAD_DIM,
+                     .q_heads = s->heads.queries,
+                     .kv_heads = s->heads.keys,
+                     .group = PLAN_KV_SHARE,
                      .scale = PLAN_SCALE};
     if (s->by_heads) {
         a.q_heads = plan_share_heads(s, lane, false);
@@ -74,7 +83,8 @@ static inline BurstAttend plan_pair_heads(const PlanState *s)
 }
 
 /* Of what lies at `at` chunk by chunk: the i-th chunk. */
-static inline float *plan_at_member(const PlanState *s, const float *at, int chunk, int i, bool keys, int64_t floats_a_token)
+static inline float *plan_at_member(const PlanState *s, const float *at, int chunk, int i, bool keys,
+                                    int64_t floats_a_token)
 {
     return at ? (float *)(uintptr_t)at + plan_row_tokens(s, chunk, i, keys) * floats_a_token : NULL;
 }
@@ -82,7 +92,8 @@ static inline float *plan_at_member(const PlanState *s, const float *at, int chu
 /* The pair of the i-th chunk that q stands for and the j-th that kv does. */
 static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all, int q, int i, int kv, int j)
 {
-    const int64_t rows = all->q_heads, wide = rows * PLAN_HEAD_DIM, narrow = (int64_t)all->kv_heads * PLAN_HEAD_DIM;
+    const int64_t rows = all->q_heads, wide = rows * PLAN_HEAD_DIM,
+                  narrow = (int64_t)all->kv_heads * PLAN_HEAD_DIM;
     BurstAttend a = *all;
     a.qc = &s->chunk[plan_member(q, i)];
     a.kc = &s->key[plan_member(kv, j)];
@@ -101,7 +112,8 @@ static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all,
 }
 
 /* The pairs in which the mask leaves something, of all chunks that q and kv stand for. */
-static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, void (*run)(const BurstAttend *a))
+static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv,
+                                 void (*run)(const BurstAttend *a))
 {
     a.qc = &s->chunk[q];
     a.kc = &s->key[kv];
@@ -117,13 +129,14 @@ static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, voi
 
 /* ---- exchanges ---- */
 
-/* One tensor of an exchange: by_tokens is this rank's chunk, all heads; by_heads is every chunk in turn, this rank's
- * share. width: floats a token of one head. */
+/* One tensor of an exchange: by_tokens is this rank's chunk, all heads; by_heads is every chunk in turn,
+ * this rank's share. width: floats a token of one head. */
 typedef struct PlanShare { float *by_tokens, *by_heads; int64_t width; bool keys; } PlanShare;
 
 static inline float *plan_chunk_share(const PlanState *s, const PlanShare *x, int lane)
 {
-    return x->by_heads + plan_row_tokens(s, s->me, lane, x->keys) * x->width * plan_share_heads(s, plan_lane(s->me), x->keys);
+    return x->by_heads + plan_row_tokens(s, s->me, lane, x->keys) * x->width *
+                             plan_share_heads(s, plan_lane(s->me), x->keys);
 }
 
 static inline float *plan_my_heads(const PlanState *s, const PlanShare *x, int lane)
@@ -134,7 +147,9 @@ static inline float *plan_my_heads(const PlanState *s, const PlanShare *x, int l
 /* Of the chunk of one lane, the heads of another. */
 static inline size_t plan_share_bytes(const PlanState *s, const PlanShare *x, int chunk, int heads)
 {
-    return (size_t)(plan_tokens_in(s, plan_member(s->me, chunk), x->keys) * x->width * plan_share_heads(s, heads, x->keys)) * sizeof(float);
+    return (size_t)(plan_tokens_in(s, plan_member(s->me, chunk), x->keys) * x->width *
+                    plan_share_heads(s, heads, x->keys)) *
+           sizeof(float);
 }
 
 static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const PlanShare *x, bool to_heads)
@@ -150,9 +165,12 @@ static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const Pl
         const float *sent = to_heads ? plan_my_heads(s, x, to) : plan_chunk_share(s, x, to);
         float *got = to_heads ? plan_chunk_share(s, x, from) : plan_my_heads(s, x, from);
         BURST_TRY(burst_send(c, channel, plan_peer(s, plan_member(s->me, to)), sent,
-                             to_heads ? plan_share_bytes(s, x, lane, to) : plan_share_bytes(s, x, to, lane), &out[to]));
-        BURST_TRY(burst_recv(c, channel, plan_peer(s, plan_member(s->me, from)), got,
-                             to_heads ? plan_share_bytes(s, x, from, lane) : plan_share_bytes(s, x, lane, from), &in[from]));
+                             to_heads ? plan_share_bytes(s, x, lane, to) : plan_share_bytes(s, x, to, lane),
+                             &out[to]));
+        BURST_TRY(
+            burst_recv(c, channel, plan_peer(s, plan_member(s->me, from)), got,
+                       to_heads ? plan_share_bytes(s, x, from, lane) : plan_share_bytes(s, x, lane, from),
+                       &in[from]));
     }
     float *mine = plan_my_heads(s, x, lane), *share = plan_chunk_share(s, x, lane);
     memcpy(to_heads ? share : mine, to_heads ? mine : share, plan_share_bytes(s, x, lane, lane));
@@ -181,7 +199,8 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
         const float *part = from == lane ? plan_chunk_share(s, x, from) : s->buffer.xsum;
         memset(&in, 0, sizeof in);
         if (from != lane) {
-            BURST_TRY(burst_recv(c, channel, plan_peer(s, plan_member(s->me, from)), s->buffer.xsum, bytes, &in));
+            BURST_TRY(
+                burst_recv(c, channel, plan_peer(s, plan_member(s->me, from)), s->buffer.xsum, bytes, &in));
             BURST_TRY(burst_wait(c, &in));
         }
         burst_add((int64_t)(bytes / sizeof(float)), part, plan_my_heads(s, x, from));
@@ -192,21 +211,28 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
     return BURST_OK;
 }
 
-/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for all chunks of queries. */
+/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for
+ * all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->keys_there : s->goes_on); i++) {
-        const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
+    for (int i = 0;
+         i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->keys_there : s->goes_on);
+         i++) {
+        const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i],
+                             plan_of_keys(tensor)};
         BURST_TRY(plan_exchange(c, s, channel, &x, true));
     }
     return BURST_OK;
 }
 
-/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to it. */
+/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to
+ * it. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->more : s->follows); i++) {
-        const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
+    for (int i = 0;
+         i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->more : s->follows); i++) {
+        const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i],
+                             plan_of_keys(tensor)};
         BURST_TRY(x.keys ? plan_exchange_sums(c, s, channel, &x) : plan_exchange(c, s, channel, &x, false));
     }
     return BURST_OK;
@@ -252,9 +278,12 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
-    memset(s->buffer.xdq, 0, s->goes_on ? 0 : (size_t)plan_part_floats(s, BURST_T_DQ, 0, s->me) * sizeof(float));
-    memset(s->buffer.xdk, 0, s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
-    memset(s->buffer.xdv, 0, s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
+    memset(s->buffer.xdq, 0,
+           s->goes_on ? 0 : (size_t)plan_part_floats(s, BURST_T_DQ, 0, s->me) * sizeof(float));
+    memset(s->buffer.xdk, 0,
+           s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
+    memset(s->buffer.xdv, 0,
+           s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
     return BURST_OK;
 }
 #endif

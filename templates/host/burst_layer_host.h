@@ -1,4 +1,5 @@
-/* burst_layer_host.h: what a step on the host does beside its operations: attention of a layer, begin and end of a sequence. */
+/* burst_layer_host.h: what a step on the host does beside its operations: attention of a layer, begin and
+ * end of a sequence. */
 #ifndef BURST_LAYER_HOST_H
 #define BURST_LAYER_HOST_H
 
@@ -16,7 +17,8 @@ static inline void plan_move_pieces(PlanState *s, float *by_heads, float *by_pie
     for (int p = 0; p < PLAN_PIECES; p++) {
         const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
         for (int h = 0; h < s->heads.keys && n; h++) {
-            float *head = by_heads + (h * s->n + begin) * PLAN_HEAD_DIM, *piece = by_pieces + (begin * s->heads.keys + h * n) * PLAN_HEAD_DIM;
+            float *head = by_heads + (h * s->n + begin) * PLAN_HEAD_DIM,
+                  *piece = by_pieces + (begin * s->heads.keys + h * n) * PLAN_HEAD_DIM;
             memcpy(split ? piece : head, split ? head : piece, (size_t)(n * PLAN_HEAD_DIM) * sizeof(float));
         }
     }
@@ -36,14 +38,15 @@ static inline void plan_home_keys(PlanState *s, const float *k, const float *v)
 }
 
 /* o [heads][n][head_dim] and lse [heads][n] from q, k, v by heads. */
-static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v, float *o,
-                                 float *lse)
+static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
+                                 const float *v, float *o, float *lse)
 {
     s->mask = mask;
     plan_home(s, BURST_T_Q, q, NULL, NULL, NULL);
     plan_home_keys(s, k, v);
     plan_home(s, BURST_T_O, o, lse, NULL, NULL);
-    BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = &s->chunk[s->me], .o = o, .lse = lse};
+    BurstAttend start = {
+        .head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = &s->chunk[s->me], .o = o, .lse = lse};
     if (!s->goes_on)
         burst_attend_start(&start);
     return plan_forward(c, s);
@@ -51,14 +54,17 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
 
 #ifdef PLAN_TAIL
 /* Rows of `width` from one matrix to another, `heads` of each: `rows` from row `from` on of `n`. */
-static inline void plan_move_rows(const PlanState *s, int64_t rows, int64_t width, const float *x, int64_t x_n, int64_t x_from, float *y, int64_t y_n, int64_t y_from)
+static inline void plan_move_rows(const PlanState *s, int64_t rows, int64_t width, const float *x,
+                                  int64_t x_n, int64_t x_from, float *y, int64_t y_n, int64_t y_from)
 {
     for (int h = 0; h < s->heads.queries; h++)
-        memcpy(y + (h * y_n + y_from) * width, x + (h * x_n + x_from) * width, (size_t)(rows * width) * sizeof *y);
+        memcpy(y + (h * y_n + y_from) * width, x + (h * x_n + x_from) * width,
+               (size_t)(rows * width) * sizeof *y);
 }
 
 /* Rows of the last tokens of o and lse; o_tail [heads][PLAN_TAIL][head_dim], lse_tail [heads][PLAN_TAIL]. */
-static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const float *lse, float *o_tail, float *lse_tail)
+static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const float *lse, float *o_tail,
+                            float *lse_tail)
 {
     const int64_t kept = plan_kept(s);
     (void)c;
@@ -68,8 +74,9 @@ static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const flo
 }
 
 /* plan_attention of the first tokens, beside the rows that were kept (BurstEngine, arXiv 2509.19836). */
-static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v,
-                                      const float *o_tail, const float *lse_tail, float *o, float *lse)
+static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
+                                      const float *v, const float *o_tail, const float *lse_tail, float *o,
+                                      float *lse)
 {
     const int64_t kept = plan_kept(s);
     s->again = s->n - kept;
@@ -82,8 +89,9 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 #endif
 
 /* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
-static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v,
-                                      const float *lse, const float *d_o, const float *delta, float *dq, float *dk, float *dv)
+static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
+                                      const float *v, const float *lse, const float *d_o, const float *delta,
+                                      float *dq, float *dk, float *dv)
 {
 #if PLAN_PIECES > 1
     float *to_k = s->buffer.piece_dk, *to_v = s->buffer.piece_dv;
@@ -92,7 +100,9 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #endif
     s->mask = mask;
     burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
-    memset(dq, 0, s->goes_on ? 0 : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
+    memset(dq, 0,
+           s->goes_on ? 0
+                      : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
     memset(to_k, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
     memset(to_v, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
 #if PLAN_PIECES > 1
@@ -121,8 +131,8 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #else
 /* ---- attention alone, for tests and benchmarks ---- */
 
-static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                         const float *v, float *o, float *lse)
+static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t,
+                                         const float *q, const float *k, const float *v, float *o, float *lse)
 {
     PlanState *s = state;
     s->tables = t;
@@ -132,9 +142,9 @@ static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, con
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
-static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                          const float *v, const float *o, const float *lse, const float *d_o, float *dq,
-                                          float *dk, float *dv)
+static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t,
+                                          const float *q, const float *k, const float *v, const float *o,
+                                          const float *lse, const float *d_o, float *dq, float *dk, float *dv)
 {
     PlanState *s = state;
     float *delta = plan_floats(s, PLAN_AT_DELTA);

@@ -13,7 +13,8 @@
 /* ---- places ---- */
 
 /* What is at home, pieces one after the other. */
-static inline void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d, const float *e)
+static inline void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d,
+                             const float *e)
 {
     const float *part[PLAN_PARTS] = {a, b, d, e};
     memset(s->held[tensor], 0, sizeof s->held[tensor]);
@@ -21,7 +22,10 @@ static inline void plan_home(PlanState *s, int tensor, const float *a, const flo
         PlanSlot *home = plan_home_slot(s, tensor, p);
         const int64_t begin = plan_piece_begin(s->n, p);
         for (int i = 0; i < PLAN_PARTS; i++)
-            home->part[i] = p && part[i] ? (float *)(uintptr_t)part[i] + begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i] : (float *)(uintptr_t)part[i]; /* copies are only read */
+            /* copies are only read */
+            home->part[i] = p && part[i] ? (float *)(uintptr_t)part[i] +
+                                               begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i]
+                                         : (float *)(uintptr_t)part[i];
         home->chunk = s->me + p * PLAN_GROUP;
         home->started = true;
         s->held[tensor][home->chunk] = home;
@@ -47,8 +51,9 @@ static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts,
     }
 }
 
-/* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every stream is this
- * process: computing ends before its call returns, and a transfer is waited for where it is needed. */
+/* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every
+ * stream is this process: computing ends before its call returns, and a transfer is waited for where it is
+ * needed. */
 /* The next slot of the pool may be filled: what it held has been read and sent. */
 static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
@@ -67,7 +72,8 @@ static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int t
     PlanSlot *slot = s->held[tensor][chunk];
     (void)stream;
     if (!slot)
-        return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor, burst_rank(c));
+        return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor,
+                          burst_rank(c));
     for (int i = 0; i < PLAN_PARTS; i++)
         BURST_TRY(burst_wait(c, &slot->arriving[i]));
     return BURST_OK;
@@ -78,13 +84,15 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
 {
     (void)stream;
     if (!s->held[tensor][chunk])
-        return burst_fail(c, BURST_E_PLAN, "rank %d has no sum of chunk %d of tensor %d", burst_rank(c), chunk, tensor);
+        return burst_fail(c, BURST_E_PLAN, "rank %d has no sum of chunk %d of tensor %d", burst_rank(c),
+                          chunk, tensor);
     return BURST_OK;
 }
 
-/* What a transfer carries of a part: all of it, or of each head the tokens of some tiles, at their place in the chunk. Returns how many
- * strips that are. */
-static inline int plan_strips(const PlanState *s, int tensor, int part, const PlanSlot *slot, const BurstTileRanges *tiles, BurstStrip *out)
+/* What a transfer carries of a part: all of it, or of each head the tokens of some tiles, at their place
+ * in the chunk. Returns how many strips that are. */
+static inline int plan_strips(const PlanState *s, int tensor, int part, const PlanSlot *slot,
+                              const BurstTileRanges *tiles, BurstStrip *out)
 {
     const size_t all = (size_t)plan_part_floats(s, tensor, part, slot->chunk) * sizeof(float);
     const size_t heads = (size_t)plan_heads_of(s, tensor), head = all / heads;
@@ -92,14 +100,17 @@ static inline int plan_strips(const PlanState *s, int tensor, int part, const Pl
     const int runs = burst_ranges_count(tiles);
     out[0] = (BurstStrip){slot->part[part], 1, all, all};
     for (int i = 0; i < runs && !burst_is_whole(*tiles); i++) {
-        const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens), count = burst_range_tokens(tiles->at[i], tokens);
+        const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens),
+                      count = burst_range_tokens(tiles->at[i], tokens);
         const size_t token = head / (size_t)tokens;
-        out[i] = (BurstStrip){slot->part[part] + (size_t)begin * token / sizeof(float), heads, (size_t)count * token, head};
+        out[i] = (BurstStrip){slot->part[part] + (size_t)begin * token / sizeof(float), heads,
+                              (size_t)count * token, head};
     }
     return runs;
 }
 
-static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to, BurstTileRanges tiles)
+static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to,
+                            BurstTileRanges tiles)
 {
     BurstStrip strip[BURST_RANGES];
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
@@ -126,7 +137,8 @@ static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, in
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
     if (live->send[op])
-        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to, plan_sent(live, op)));
+        BURST_TRY(
+            plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to, plan_sent(live, op)));
     slot->chunk = h.next;
     slot->tiles = plan_received(live, op);
     s->held[h.tensor][h.next] = slot;
@@ -135,12 +147,14 @@ static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, in
     return BURST_OK;
 }
 
-/* One hop of a partial sum: it moves, and meets the receiver's own sum of the same chunk before that moves on. */
+/* One hop of a partial sum: it moves, and meets the receiver's own sum of the same chunk before that moves
+ * on. */
 static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
     if (live->send[op])
-        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to, plan_sent(live, op)));
+        BURST_TRY(
+            plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to, plan_sent(live, op)));
     s->held[h.tensor][h.chunk] = NULL;
     slot->chunk = h.next;
     slot->tiles = plan_received(live, op);
@@ -152,8 +166,11 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 
 static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
-    const BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = plan_chunk_in(s, tensor, sum->chunk),
-                               .o = sum->part[0], .lse = sum->part[1]};
+    const BurstAttend start = {.head_dim = PLAN_HEAD_DIM,
+                               .q_heads = s->heads.queries,
+                               .qc = plan_chunk_in(s, tensor, sum->chunk),
+                               .o = sum->part[0],
+                               .lse = sum->part[1]};
     if (tensor == BURST_T_O && !sum->started)
         burst_attend_start(&start);
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started && tensor != BURST_T_O; i++)
@@ -173,9 +190,11 @@ static inline void plan_merge_output(PlanState *s, const PlanSlot *in, PlanSlot 
     const int64_t tokens = s->chunk[in->chunk].tokens;
     for (int i = 0; i < burst_ranges_count(&in->tiles); i++)
         for (int head = 0; head < s->heads.queries; head++) {
-            const int64_t row = head * tokens + burst_tile_begin(in->tiles.at[i].lo, tokens), o = row * PLAN_HEAD_DIM;
-            burst_attend_merge(burst_range_tokens(in->tiles.at[i], tokens), PLAN_HEAD_DIM, in->part[0] + o, in->part[1] + row,
-                               in->part[2] + row, sum->part[0] + o, sum->part[1] + row, plan_lse_rest(s, sum) + row);
+            const int64_t row = head * tokens + burst_tile_begin(in->tiles.at[i].lo, tokens),
+                          o = row * PLAN_HEAD_DIM;
+            burst_attend_merge(burst_range_tokens(in->tiles.at[i], tokens), PLAN_HEAD_DIM, in->part[0] + o,
+                               in->part[1] + row, in->part[2] + row, sum->part[0] + o, sum->part[1] + row,
+                               plan_lse_rest(s, sum) + row);
         }
 }
 
@@ -189,7 +208,8 @@ static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSl
         for (int j = 0; j < strips; j++)
             for (size_t row = 0; row < strip[j].rows; row++) {
                 const float *from = (const float *)((const char *)strip[j].data + row * strip[j].pitch);
-                burst_add((int64_t)(strip[j].bytes / sizeof *from), from, sum->part[i] + (from - in->part[i]));
+                burst_add((int64_t)(strip[j].bytes / sizeof *from), from,
+                          sum->part[i] + (from - in->part[i]));
             }
     }
 }
@@ -204,7 +224,8 @@ static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
             if (!in->pending || in->chunk != chunk)
                 continue;
             if (!sum)
-                return burst_fail(c, BURST_E_PLAN, "no slot for the sum of chunk %d at rank %d", chunk, burst_rank(c));
+                return burst_fail(c, BURST_E_PLAN, "no slot for the sum of chunk %d at rank %d", chunk,
+                                  burst_rank(c));
             burst_part(c, BURST_P_MERGE, 0, 0);
             plan_start_sum(s, tensor, sum);
             for (int i = 0; i < PLAN_PARTS; i++)
@@ -263,7 +284,8 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     BurstAttend a = plan_pair(s, q, kv);
     PlanSlot *o = s->held[BURST_T_O][q];
     if (!o)
-        return burst_fail(c, BURST_E_PLAN, "no slot for the output of pair %d, %d at rank %d", q, kv, burst_rank(c));
+        return burst_fail(c, BURST_E_PLAN, "no slot for the output of pair %d, %d at rank %d", q, kv,
+                          burst_rank(c));
     burst_doing(c, "attention forward");
     burst_part(c, BURST_P_ATTEND, q, kv);
     plan_start_sum(s, BURST_T_O, o);
@@ -281,7 +303,8 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     BurstAttend a = plan_pair(s, q, kv);
     PlanSlot *qs = s->held[BURST_T_Q][q], *dq = s->held[BURST_T_DQ][q], *dkv = s->held[BURST_T_DKV][kv];
     if (!dq || !dkv)
-        return burst_fail(c, BURST_E_PLAN, "no slot for the gradients of pair %d, %d at rank %d", q, kv, burst_rank(c));
+        return burst_fail(c, BURST_E_PLAN, "no slot for the gradients of pair %d, %d at rank %d", q, kv,
+                          burst_rank(c));
     burst_doing(c, "attention backward");
     burst_part(c, BURST_P_GRAD, q, kv);
     plan_start_sum(s, BURST_T_DQ, dq);

@@ -1,8 +1,9 @@
 /* burst_state_host.h: what a rank of a program on the host holds, and its set-up.
  *
- * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group owns at home. Q
- * stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV for both gradients; each part of a
- * chunk is a message of its own. Chunks that travel live in the slots of a pool, taken in rotation.
+ * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group
+ * owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV
+ * for both gradients; each part of a chunk is a message of its own. Chunks that travel live in the slots
+ * of a pool, taken in rotation.
  */
 #ifndef BURST_STATE_HOST_H
 #define BURST_STATE_HOST_H
@@ -70,13 +71,17 @@ typedef struct PlanState {
     BurstShards fetched;           /* of the weights, where units of them come to be updated */
     float *fetched_at[3][PLAN_LAYERS + 2]; /* its tables of parameters and moments */
 #endif
-    const BurstAdamW *adamw;       /* what an update of units needs of the step; NULL: parameters stay as they are */
+    /* what an update of units needs of the step; NULL: parameters stay as they are */
+    const BurstAdamW *adamw;
     double loss[1];                /* sum over counted tokens */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of the chunk */
-    int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
-    int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
+    /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
+    int64_t own, each;
+    /* of them, the first that are attended again, outputs of the others having been kept; 0: all are
+     * attended */
+    int64_t again;
     bool adds;  /* sums of the keys' gradients are there: of queries before these */
     bool keys_there; /* and so are keys of all that share heads, with those sums */
     bool goes_on, follows; /* chunks of keys come before these, and after them: of the same queries */
@@ -133,16 +138,21 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
 #ifdef PLAN_QUERY_CHUNKS
 typedef struct PlanQueries { BurstChunk chunk[PLAN_QUERY_RANKS]; } PlanQueries;
 
-/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they were. */
+/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they
+ * were. */
 static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
     BurstSide *side = s->buffer.query_sides;
     for (int i = 0; i < PLAN_QUERY_RANKS; i++) {
         BurstChunk *q = &s->chunk[plan_query_rank(s->me, i)];
-        const int64_t first = plan_query_begin(q->tokens, chunk), rows = plan_query_begin(q->tokens, chunk + 1) - first;
+        const int64_t first = plan_query_begin(q->tokens, chunk),
+                      rows = plan_query_begin(q->tokens, chunk + 1) - first;
         all->chunk[i] = *q;
         burst_sides(q->position + first, rows, PLAN_TABLES ? s->tables : NULL, PLAN_TABLES, side);
-        *q = (BurstChunk){.tokens = rows, .position = q->position + first, .side = side, .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
+        *q = (BurstChunk){.tokens = rows,
+                          .position = q->position + first,
+                          .side = side,
+                          .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
         side += q->tiles;
     }
 }
@@ -166,7 +176,10 @@ static inline void plan_take_keys(PlanState *s, int chunk, PlanKeys *all)
         const int64_t first = plan_query_begin(k->tokens, chunk), rows = plan_key_rows(k->tokens, chunk);
         all->key[i] = *k;
         burst_sides(k->position + first, rows, PLAN_TABLES ? s->tables : NULL, PLAN_TABLES, side);
-        *k = (BurstChunk){.tokens = rows, .position = k->position + first, .side = side, .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
+        *k = (BurstChunk){.tokens = rows,
+                          .position = k->position + first,
+                          .side = side,
+                          .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
         side += k->tiles;
     }
 }

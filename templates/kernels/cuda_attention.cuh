@@ -1,8 +1,10 @@
-/* cuda_attention.cuh: what the attention kernels share: tokens of a chunk, tile lists, and the instructions of sm_80.
+/* cuda_attention.cuh: what the attention kernels share: tokens of a chunk, tile lists, and the
+ * instructions of sm_80.
  *
- * Positions and table values are kept per token of a chunk, so that any partition (contiguous, zigzag, striped, blocks)
- * is the same to the kernels. A tile list names, for one tile of a side, the tiles of the other side that hold an
- * unmasked pair; it is made once per (mask, pair of chunks), for masks with per-token tables once per batch.
+ * Positions and table values are kept per token of a chunk, so that any partition (contiguous, zigzag,
+ * striped, blocks) is the same to the kernels. A tile list names, for one tile of a side, the tiles of the
+ * other side that hold an unmasked pair; it is made once per (mask, pair of chunks), for masks with
+ * per-token tables once per batch.
  */
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
@@ -15,12 +17,14 @@
 #include "burst_kernels.h"
 #include "burst_mask.h"
 
-/* Scores are PLAN_SOFTCAP tanh(S / PLAN_SOFTCAP) before the mask (Gemma 2, arXiv 2408.00118); 0: S, and no code for it. */
+/* Scores are PLAN_SOFTCAP tanh(S / PLAN_SOFTCAP) before the mask (Gemma 2, arXiv 2408.00118); 0: S, and no
+ * code for it. */
 #ifndef PLAN_SOFTCAP
 #define PLAN_SOFTCAP 0
 #endif
 
-/* Sums have the same order on every run (`deterministic yes`): backward's additions to dQ wait for their turn. 0: no code for it. */
+/* Sums have the same order on every run (`deterministic yes`): backward's additions to dQ wait for their
+ * turn. 0: no code for it. */
 #ifndef PLAN_DETERMINISTIC
 #define PLAN_DETERMINISTIC 0
 #endif
@@ -33,26 +37,31 @@ typedef struct BurstTokens {
     const int32_t *table[BURST_MAX_TABLES];
 } BurstTokens;
 
-/* bf16 rows of head_dim elements: row i of head h is at + h * head + i * row (elements; multiples of 8, at 16-byte
- * aligned). Token-major [n][H][d] has row H * d and head d; head-major [H][n][d] has row d and head n * d. */
+/* bf16 rows of head_dim elements: row i of head h is at + h * head + i * row (elements; multiples of 8, at
+ * 16-byte aligned). Token-major [n][H][d] has row H * d and head d; head-major [H][n][d] has row d and
+ * head n * d. */
 typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
 
-/* A tile and its list: count entries, the first of them again here (0 where there is none); live: how many tiles of this side have
- * entries, the first so many of the order. 16 bytes, read at once. */
+/* A tile and its list: count entries, the first of them again here (0 where there is none); live: how many
+ * tiles of this side have entries, the first so many of the order. 16 bytes, read at once. */
 typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
-/* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other side, of which some part of r
- * (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2 p) | not all of it << (27 + 2 p) | its chunk << 23 |
- * its place in the chunk << 1 | whether some part does not see all; the sm_80 form, whose lists are of one chunk and one part, has the last
- * two alone, as it has no register for a mask of bits. order: the tiles of this side, longest list first. rows = tiles of this side; stride =
- * tiles of the other; of either those of all its chunks, one chunk after the other. */
+/* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other
+ * side, of which some part of r (burst_tile_parts) sees something: whether part p sees some of it << (26 +
+ * 2 p) | not all of it << (27 + 2 p) | its chunk << 23 | its place in the chunk << 1 | whether some part
+ * does not see all; the sm_80 form, whose lists are of one chunk and one part, has the last two alone, as
+ * it has no register for a mask of bits. order: the tiles of this side, longest list first. rows = tiles
+ * of this side; stride = tiles of the other; of either those of all its chunks, one chunk after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
     BurstTileList *order; /* [rows] */
     int32_t *count, *list;
-    int32_t *taken; /* how many tiles the blocks of a persistent grid have asked for, 0 between launches; entries of all lists */
-    /* With PLAN_DETERMINISTIC and rows of keys: how many rows come before row r at query tile i, [r * stride + i] where i is in r's
-     * list; how many have added to query tile i of head h, [h * stride + i]. Else NULL. */
+    /* how many tiles the blocks of a persistent grid have asked for, 0 between launches; entries of all
+     * lists */
+    int32_t *taken;
+    /* With PLAN_DETERMINISTIC and rows of keys: how many rows come before row r at query tile i, [r *
+     * stride + i] where i is in r's list; how many have added to query tile i of head h, [h * stride + i].
+     * Else NULL. */
     int32_t *turn, *added;
 } BurstTileLists;
 
@@ -69,8 +78,10 @@ enum {
 
 template <int FORM, int D> struct BurstTileShape {
     static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D);
-    static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k[BURST_KEYS_USUAL], FORWARD_ROWS = SIZES.forward_rows;
-    static constexpr int BACKWARD_Q = SIZES.backward_q, BACKWARD_K = SIZES.backward_k, BACKWARD_STAGES = SIZES.backward_stages;
+    static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k[BURST_KEYS_USUAL],
+                         FORWARD_ROWS = SIZES.forward_rows;
+    static constexpr int BACKWARD_Q = SIZES.backward_q, BACKWARD_K = SIZES.backward_k,
+                         BACKWARD_STAGES = SIZES.backward_stages;
 };
 template <int D, class MASK> struct BurstTiles {
     using Shape = BurstTileShape<BURST_FORM, D>;
@@ -82,12 +93,15 @@ template <int D, class MASK> struct BurstTiles {
 /* ---- what the kernels take ---- */
 enum { BURST_FIRST = 1, BURST_LAST = 2 };
 
-/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. A launch takes every pair of some
- * chunks of queries (q, out, o, lse, q_tokens) with some of keys (k, v, k_tokens), all else of which is the first pair's. */
+/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only.
+ * A launch takes every pair of some chunks of queries (q, out, o, lse, q_tokens) with some of keys (k, v,
+ * k_tokens), all else of which is the first pair's. */
 typedef struct BurstForward {
     BurstRows q, k, v, out;
-    float *o;   /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
-    float *lse; /* [q_heads][q_tokens.n]: natural logarithm; -inf where no key was seen. Unread with BURST_FIRST */
+    /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
+    float *o;
+    /* [q_heads][q_tokens.n]: natural logarithm; -inf where no key was seen. Unread with BURST_FIRST */
+    float *lse;
     BurstTokens q_tokens, k_tokens;
     BurstTileLists lists; /* a row per query tile */
     int q_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
@@ -95,8 +109,9 @@ typedef struct BurstForward {
     float scale;
 } BurstForward;
 
-/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. A launch takes every pair of some
- * chunks of queries (q, d_o, lse, delta, dq, q_tokens) with some of keys (k, v, dk, dv, k_tokens), all else of which is the first pair's. */
+/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. A
+ * launch takes every pair of some chunks of queries (q, d_o, lse, delta, dq, q_tokens) with some of keys
+ * (k, v, dk, dv, k_tokens), all else of which is the first pair's. */
 typedef struct BurstBackward {
     BurstRows q, k, v, d_o;
     const float *lse, *delta; /* [q_heads][q_tokens.n] */
@@ -104,15 +119,21 @@ typedef struct BurstBackward {
     float *dk, *dv;           /* [kv_heads][k_tokens.n][D], added to; dk with its scale */
     BurstTokens q_tokens, k_tokens;
     BurstTileLists lists; /* a row per key tile */
-    int q_heads, kv_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
-    int splits, section; /* sm_90a: the least number of works that share a group; query heads whose rows the L2 cache holds */
+    /* query head h reads key head (q_head0 + h) / group - kv_head0 */
+    int q_heads, kv_heads, q_head0, kv_head0, group;
+    /* sm_90a: the least number of works that share a group; query heads whose rows the L2 cache holds */
+    int splits, section;
     float scale;
 } BurstBackward;
 
-/* ---- fragments: mma.sync.m16n8k16, a warp's lanes holding rows lane/4 (+8) and columns 2 * (lane%4) (+1) ---- */
+/* ---- fragments: mma.sync.m16n8k16, a warp's lanes holding rows lane/4 (+8) and columns 2 * (lane%4)
+ * (+1) ---- */
 namespace burst {
 
-static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+static __device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
 
 static __device__ __forceinline__ float exp2_fast(float x)
 {
@@ -136,14 +157,16 @@ static __device__ __forceinline__ uint32_t pack(float low, float high)
 
 static __device__ __forceinline__ void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* A 16 x 16 block as four 8 x 8 ones, in the order of the lanes' addresses: with lanes "down" r0, r1 are the upper and lower
- * rows of the left half, r2, r3 those of the right; with lanes "across" r0, r1 are the upper rows, left and right. HMMA
- * takes registers in consecutive pairs, so the order decides whether they need moving:
+/* A 16 x 16 block as four 8 x 8 ones, in the order of the lanes' addresses: with lanes "down" r0, r1 are
+ * the upper and lower rows of the left half, r2, r3 those of the right; with lanes "across" r0, r1 are the
+ * upper rows, left and right. HMMA takes registers in consecutive pairs, so the order decides whether they
+ * need moving:
  *   A of [m][k] storage: down             B of [n][k] storage: across, n-tiles (r0, r1) and (r2, r3)
  *   A of [k][m] storage: across, transposed   B of [k][n] storage: down, transposed, n-tiles (r0, r1) and (r2, r3) */
 static __device__ __forceinline__ void load_block(uint32_t r[4], uint32_t address)
@@ -160,11 +183,12 @@ static __device__ __forceinline__ void load_block_transposed(uint32_t r[4], uint
                  : "r"(address));
 }
 
-/* A tile in shared memory: panels of 64 columns, one after the other, each ROWS rows of 128 bytes, the 16-byte chunk c of
- * row r at c ^ (r % 8), so that the eight rows of an 8 x 8 block are in different banks. Tiles are aligned to 1024 bytes.
- * lanes_down and lanes_across are a lane's address for the block at row 0, column 0. block_at is that of the block at
- * (row, column), constant multiples of 16, of the tile that lies `tile` bytes on: four values of base ^ column serve all
- * blocks of all tiles, the rest is in the instruction. moved is for what is not constant. */
+/* A tile in shared memory: panels of 64 columns, one after the other, each ROWS rows of 128 bytes, the
+ * 16-byte chunk c of row r at c ^ (r % 8), so that the eight rows of an 8 x 8 block are in different
+ * banks. Tiles are aligned to 1024 bytes. lanes_down and lanes_across are a lane's address for the block
+ * at row 0, column 0. block_at is that of the block at (row, column), constant multiples of 16, of the
+ * tile that lies `tile` bytes on: four values of base ^ column serve all blocks of all tiles, the rest is
+ * in the instruction. moved is for what is not constant. */
 static __device__ __forceinline__ uint32_t lanes_down(int lane)
 {
     return (uint32_t)((lane & 15) * 128 + (((lane >> 4) ^ (lane & 7)) << 4));
@@ -175,9 +199,11 @@ static __device__ __forceinline__ uint32_t lanes_across(int lane)
     return (uint32_t)(((lane & 7) + (lane >> 4) * 8) * 128 + (((lane >> 3 & 1) ^ (lane & 7)) << 4));
 }
 
-template <int ROWS> static __device__ __forceinline__ uint32_t block_at(uint32_t lane_base, int tile, int row, int column)
+template <int ROWS>
+static __device__ __forceinline__ uint32_t block_at(uint32_t lane_base, int tile, int row, int column)
 {
-    return (lane_base ^ (uint32_t)(column % 64 * 2)) + (uint32_t)(tile + column / 64 * ROWS * 128 + row * 128);
+    return (lane_base ^ (uint32_t)(column % 64 * 2)) +
+           (uint32_t)(tile + column / 64 * ROWS * 128 + row * 128);
 }
 
 template <int ROWS> static __device__ __forceinline__ uint32_t moved(uint32_t lane_base, int row, int column)
@@ -208,7 +234,10 @@ static __device__ __forceinline__ int block_number()
 
 /* ---- softcap ---- */
 /* tanh x, absolute error about 2e-7; that of tanh.approx is 5e-4, and the cap multiplies it. */
-static __device__ __forceinline__ float tanh_fast(float x) { return 1 - __fdividef(2, 1 + exp2_fast(x * 2.88539008f)); }
+static __device__ __forceinline__ float tanh_fast(float x)
+{
+    return 1 - __fdividef(2, 1 + exp2_fast(x * 2.88539008f));
+}
 
 static constexpr bool CAPPED = PLAN_SOFTCAP > 0;
 static constexpr float CAP = CAPPED ? PLAN_SOFTCAP : 1;
@@ -228,7 +257,8 @@ template <int N> static __device__ __forceinline__ void cap_scores(float *s, flo
         }
 }
 
-/* x times the slope of the cap at a score, which P and lse (in log2) tell: S = ln P + lse. Where P is 0 it is 0. */
+/* x times the slope of the cap at a score, which P and lse (in log2) tell: S = ln P + lse. Where P is 0 it
+ * is 0. */
 static __device__ __forceinline__ float times_slope(float x, float p, float lse)
 {
     if constexpr (CAPPED) {
@@ -243,15 +273,20 @@ static __device__ __forceinline__ float times_slope(float x, float p, float lse)
 /* ---- cp.async ---- */
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
 }
 
 static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool there)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0)
+                 : "memory");
 }
 
-static __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+static __device__ __forceinline__ void copies_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
 template <int PENDING> static __device__ __forceinline__ void copies_wait()
 {
@@ -259,17 +294,24 @@ template <int PENDING> static __device__ __forceinline__ void copies_wait()
 }
 
 /* Threads that copy a row of so many columns: a power of two, of which the last may have nothing to do. */
-template <int COLUMNS> static constexpr int COPY_THREADS = COLUMNS <= 32 ? 4 : COLUMNS <= 64 ? 8 : COLUMNS <= 128 ? 16 : 32;
+template <int COLUMNS>
+static constexpr int COPY_THREADS = COLUMNS <= 32    ? 4
+                                    : COLUMNS <= 64  ? 8
+                                    : COLUMNS <= 128 ? 16
+                                                     : 32;
 
-/* Starts the copy of rows first .. first + ROWS - 1 of a head; rows from n on become zeros, and so do columns from D to WIDE. */
+/* Starts the copy of rows first .. first + ROWS - 1 of a head; rows from n on become zeros, and so do
+ * columns from D to WIDE. */
 template <int ROWS, int D, int THREADS, int WIDE = D>
-static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16 *head, int64_t row_stride, int first, int n)
+static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16 *head, int64_t row_stride,
+                                                 int first, int n)
 {
     constexpr int CHUNKS = COPY_THREADS<WIDE>, STEP = THREADS / CHUNKS;
     const int chunk = (int)threadIdx.x % CHUNKS, row = (int)threadIdx.x / CHUNKS;
     const bool column = D == CHUNKS * 8 || chunk * 8 < D;
     const __nv_bfloat16 *const from = head + (first + row) * row_stride + (column ? chunk * 8 : 0);
-    const uint32_t to = tile + (uint32_t)(chunk / 8 * ROWS * 128 + row * 128 + ((chunk % 8 ^ (row & 7)) << 4));
+    const uint32_t to = tile +
+                        (uint32_t)(chunk / 8 * ROWS * 128 + row * 128 + ((chunk % 8 ^ (row & 7)) << 4));
     static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "a thread's rows share their swizzle");
     if (WIDE < CHUNKS * 8 && chunk * 8 >= WIDE)
         return;
@@ -286,7 +328,8 @@ static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloa
     }
 }
 
-/* What partial tiles need of a side: ints[0 .. tile) positions, then the values of each table that the mask reads. */
+/* What partial tiles need of a side: ints[0 .. tile) positions, then the values of each table that the
+ * mask reads. */
 template <int TILE, int THREADS, class MASK>
 static __device__ __forceinline__ void copy_tokens(uint32_t ints, const BurstTokens &tokens, int first)
 {
@@ -304,7 +347,8 @@ static __device__ __forceinline__ void copy_tokens(uint32_t ints, const BurstTok
 }
 
 /* The table values of token i, in registers. */
-template <int TILE, class MASK> static __device__ __forceinline__ void token_values(const int32_t *ints, int i, int32_t *value)
+template <int TILE, class MASK>
+static __device__ __forceinline__ void token_values(const int32_t *ints, int i, int32_t *value)
 {
 #pragma unroll
     for (int t = 0; t < BURST_MAX_TABLES; t++)
@@ -314,7 +358,11 @@ template <int TILE, class MASK> static __device__ __forceinline__ void token_val
 /* Ints of shared memory that one side's tokens take. */
 template <class MASK> static constexpr int token_ints(int tile)
 {
-    return tile * (MASK::TABLES & 8 ? 5 : MASK::TABLES & 4 ? 4 : MASK::TABLES & 2 ? 3 : MASK::TABLES & 1 ? 2 : 1);
+    return tile * (MASK::TABLES & 8   ? 5
+                   : MASK::TABLES & 4 ? 4
+                   : MASK::TABLES & 2 ? 3
+                   : MASK::TABLES & 1 ? 2
+                                      : 1);
 }
 
 /* ---- sums ---- */
@@ -327,7 +375,8 @@ static __device__ __forceinline__ void add_one(float *at, float x)
 static __device__ __forceinline__ void add_four(float *at, float x, float y, float z, float w)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x), "f"(y), "f"(z), "f"(w)
+                 : "memory");
 #else
     add_one(at, x), add_one(at + 1, y), add_one(at + 2, z), add_one(at + 3, w);
 #endif
@@ -337,9 +386,11 @@ static __device__ __forceinline__ void add_four(float *at, float x, float y, flo
 static __device__ __forceinline__ void add_four_if(bool there, float *at, float x, float y, float z, float w)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p red.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(at), "f"(x), "f"(y), "f"(z),
-                 "f"(w), "r"((int)there)
-                 : "memory");
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p red.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
+            at),
+        "f"(x), "f"(y), "f"(z), "f"(w), "r"((int)there)
+        : "memory");
 #else
     if (there)
         add_four(at, x, y, z, w);
@@ -375,11 +426,13 @@ static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
             }
 }
 
-/* -inf where the mask drops a pair or there is no key: in the warp's rows of scores from row0 on, and columns from column0 on. TURNED: rows are
- * keys and columns queries, not the other way round. keys: how many there are from the tile's first on. */
+/* -inf where the mask drops a pair or there is no key: in the warp's rows of scores from row0 on, and
+ * columns from column0 on. TURNED: rows are keys and columns queries, not the other way round. keys: how
+ * many there are from the tile's first on. */
 template <int ROWS, int COLUMNS, class MASK, bool TURNED, int B, int N>
-static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const int32_t *row_ints, const int32_t *column_ints, int row0,
-                                                   int column0, int lane, int keys)
+static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const int32_t *row_ints,
+                                                   const int32_t *column_ints, int row0, int column0,
+                                                   int lane, int keys)
 {
     int32_t row_position[2 * B];
 #pragma unroll
@@ -415,7 +468,8 @@ static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const in
 typedef struct Place { int tile, head; } Place;
 static __device__ __forceinline__ Place place_of(int block, int rows, int heads, int section)
 {
-    const int first = block / (rows * section) * section, in = block - first * rows, width = min(section, heads - first);
+    const int first = block / (rows * section) * section, in = block - first * rows,
+              width = min(section, heads - first);
     return {in / width, first + in % width};
 }
 
@@ -428,8 +482,9 @@ static __device__ __forceinline__ Place place_late(int number, int rows, int hea
     return {rest / late, heads - late + rest % late};
 }
 
-/* So many heads that their lists take all blocks of the grid `factor` times as long as the longest list takes one: worked on longest first,
- * they end together. Else a long list of the last head would begin when nothing is left beside it. */
+/* So many heads that their lists take all blocks of the grid `factor` times as long as the longest list
+ * takes one: worked on longest first, they end together. Else a long list of the last head would begin
+ * when nothing is left beside it. */
 static __device__ __forceinline__ int late_heads(const BurstTileLists &lists, int heads, int factor)
 {
     const float longest = (float)lists.order[0].count, entries = (float)lists.taken[1];
@@ -445,38 +500,50 @@ static __device__ __forceinline__ BurstTileList list_of(const BurstTileLists &li
 }
 
 static __device__ __forceinline__ int entry_chunk(int entry) { return entry >> 23 & 7; }
-static __device__ __forceinline__ int entry_tile(int entry) { return BURST_FORM == 80 ? entry / 2 : (entry & 0x7fffff) >> 1; }
-static __device__ __forceinline__ bool entry_seen(int entry, int part) { return entry >> (26 + 2 * part) & 1; }
-static __device__ __forceinline__ bool entry_masked(int entry, int part) { return entry >> (27 + 2 * part) & 1; }
+static __device__ __forceinline__ int entry_tile(int entry)
+{
+    return BURST_FORM == 80 ? entry / 2 : (entry & 0x7fffff) >> 1;
+}
+static __device__ __forceinline__ bool entry_seen(int entry, int part)
+{
+    return entry >> (26 + 2 * part) & 1;
+}
+static __device__ __forceinline__ bool entry_masked(int entry, int part)
+{
+    return entry >> (27 + 2 * part) & 1;
+}
 
 static __device__ __forceinline__ int tile_again(const BurstTileLists &lists, int at)
 {
     return *(const volatile int32_t *)&lists.order[at].tile;
 }
 
-/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here; two tiles are 16 columns, STEP columns from
- * the two before, and those from `columns` on are left out. Of two n-tiles a lane of four holds two columns each; lanes exchange them
- * in pairs, so that each adds four columns of one of them. */
+/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here; two tiles are 16
+ * columns, STEP columns from the two before, and those from `columns` on are left out. Of two n-tiles a
+ * lane of four holds two columns each; lanes exchange them in pairs, so that each adds four columns of one
+ * of them. */
 template <int TILES, int STEP = 16>
-static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float scale, float *at, int lane, bool there,
-                                               int columns = TILES / 2 * STEP)
+static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float scale, float *at, int lane,
+                                               bool there, int columns = TILES / 2 * STEP)
 {
     const bool odd = lane & 1;
 #pragma unroll
     for (int j = 0; j < TILES; j += 2) {
         const float give0 = odd ? x[j][h] : x[j + 1][h], give1 = odd ? x[j][h + 1] : x[j + 1][h + 1];
         const float keep0 = odd ? x[j + 1][h] : x[j][h], keep1 = odd ? x[j + 1][h + 1] : x[j][h + 1];
-        const float got0 = __shfl_xor_sync(0xffffffffu, give0, 1), got1 = __shfl_xor_sync(0xffffffffu, give1, 1);
+        const float got0 = __shfl_xor_sync(0xffffffffu, give0, 1),
+                    got1 = __shfl_xor_sync(0xffffffffu, give1, 1);
         float *const to = at + j / 2 * STEP + odd * 8 + lane % 4 / 2 * 4;
         if (there && j / 2 * STEP < columns)
-            add_four(to, scale * (odd ? got0 : keep0), scale * (odd ? got1 : keep1), scale * (odd ? keep0 : got0),
-                     scale * (odd ? keep1 : got1));
+            add_four(to, scale * (odd ? got0 : keep0), scale * (odd ? got1 : keep1),
+                     scale * (odd ? keep0 : got0), scale * (odd ? keep1 : got1));
     }
 }
 
-/* Place in a group of 32 columns of dQ of what a lane holds: n-tile j, lane c of four, element e. In the sm_80 form those of the
- * first 16 columns are the first, so that a row may end with half a group. Additions of one
- * instruction lie together: sm_90 adds four floats a lane, sm_80 one; in the sm_90a form all eight of a lane do. */
+/* Place in a group of 32 columns of dQ of what a lane holds: n-tile j, lane c of four, element e. In the
+ * sm_80 form those of the first 16 columns are the first, so that a row may end with half a group.
+ * Additions of one instruction lie together: sm_90 adds four floats a lane, sm_80 one; in the sm_90a form
+ * all eight of a lane do. */
 template <int D> static constexpr bool LANES_APART = BURST_FORM == 90 && D <= 128;
 template <int D> static __device__ __forceinline__ int dq_place(int j, int c, int e)
 {
@@ -529,21 +596,28 @@ static __global__ void burst_finish_dq_kernel(const float *dq, int n, int heads,
         const float *const group = dq + row * D + x / 32 * 32;
         const int part = x % 32 / 8;
         if (LANES) {
-            const float4 low = *(const float4 *)(group + part * 8), high = *(const float4 *)(group + part * 8 + 4);
-            both[0] = burst::pack(low.x * scale, low.y * scale), both[1] = burst::pack(low.z * scale, low.w * scale);
-            both[2] = burst::pack(high.x * scale, high.y * scale), both[3] = burst::pack(high.z * scale, high.w * scale);
+            const float4 low = *(const float4 *)(group + part * 8),
+                         high = *(const float4 *)(group + part * 8 + 4);
+            both[0] = burst::pack(low.x * scale, low.y * scale),
+            both[1] = burst::pack(low.z * scale, low.w * scale);
+            both[2] = burst::pack(high.x * scale, high.y * scale),
+            both[3] = burst::pack(high.z * scale, high.w * scale);
         } else
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                both[c] = burst::pack(group[burst::dq_place<D>(part, c, 0)] * scale, group[burst::dq_place<D>(part, c, 1)] * scale);
+                both[c] = burst::pack(group[burst::dq_place<D>(part, c, 0)] * scale,
+                                      group[burst::dq_place<D>(part, c, 1)] * scale);
     }
     if (LANES) /* by whole warps: a row has a multiple of four threads */
         burst::quad_transpose(both, (int)threadIdx.x % 32);
     if (head < heads)
-        *(uint4 *)(out.at + head * out.head + i * out.row + x) = make_uint4(both[0], both[1], both[2], both[3]);
+        *(uint4 *)(out.at + head * out.head + i * out.row + x) = make_uint4(both[0], both[1], both[2],
+                                                                            both[3]);
 }
 
-template <int D> static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, float *delta, cudaStream_t stream)
+template <int D>
+static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, float *delta,
+                               cudaStream_t stream)
 {
     const int64_t threads = (int64_t)n * heads * burst::COPY_THREADS<D>;
     if (threads)
@@ -553,11 +627,13 @@ template <int D> static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int 
 
 /* After the last pair. */
 template <int D>
-static cudaError_t burst_finish_dq(const float *dq, int n, int heads, float scale, BurstRows out, cudaStream_t stream)
+static cudaError_t burst_finish_dq(const float *dq, int n, int heads, float scale, BurstRows out,
+                                   cudaStream_t stream)
 {
     const int64_t threads = (int64_t)n * heads * (D / 8);
     if (threads)
-        burst_finish_dq_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(dq, n, heads, scale, out);
+        burst_finish_dq_kernel<D>
+            <<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(dq, n, heads, scale, out);
     return cudaGetLastError();
 }
 

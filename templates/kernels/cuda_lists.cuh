@@ -1,19 +1,23 @@
-/* cuda_lists.cuh: makes the lists of tiles that the attention kernels walk (BurstTileLists), on the device: the hull of each tile's tokens,
- * which tiles of the other side hold an unmasked pair with it, and the order of work.
+/* cuda_lists.cuh: makes the lists of tiles that the attention kernels walk (BurstTileLists), on the
+ * device: the hull of each tile's tokens, which tiles of the other side hold an unmasked pair with it, and
+ * the order of work.
  */
 #ifndef CUDA_LISTS_CUH
 #define CUDA_LISTS_CUH
 
 #include "cuda_attention.cuh"
 
-/* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has begin[c] .. begin[c + 1] - 1. Each
- * tile has so many parts, of which the mask is asked one by one. */
+/* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has
+ * begin[c] .. begin[c + 1] - 1. Each tile has so many parts, of which the mask is asked one by one. */
 typedef struct BurstTiled {
     int chunks, tile, parts, begin[BURST_MOST_CHUNKS + 1];
     BurstTokens tokens[BURST_MOST_CHUNKS];
 } BurstTiled;
 
-static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ int burst_parts(const BurstTiled &side) { return side.begin[side.chunks] * side.parts; }
+static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ int burst_parts(const BurstTiled &side)
+{
+    return side.begin[side.chunks] * side.parts;
+}
 
 static __device__ __forceinline__ int burst_chunk_at(const BurstTiled &side, int at)
 {
@@ -29,16 +33,21 @@ static __device__ __forceinline__ bool burst_is_short(const BurstTiled &side, in
     return (at - side.begin[chunk] + 1) * side.tile > side.tokens[chunk].n;
 }
 
-/* side[i]: hull of the tokens of part i, of the tiles of q, then of those of k; one warp a part. A part without tokens has lo > hi. */
-static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q, const __grid_constant__ BurstTiled k, BurstSide *side)
+/* side[i]: hull of the tokens of part i, of the tiles of q, then of those of k; one warp a part. A part
+ * without tokens has lo > hi. */
+static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q,
+                                          const __grid_constant__ BurstTiled k, BurstSide *side)
 {
-    const int number = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32, queries = burst_parts(q);
+    const int number = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32,
+              queries = burst_parts(q);
     if (number >= queries + burst_parts(k))
         return;
     const BurstTiled &of = number < queries ? q : k;
-    const int part = number < queries ? number : number - queries, at = part / of.parts, chunk = burst_chunk_at(of, at);
+    const int part = number < queries ? number : number - queries, at = part / of.parts,
+              chunk = burst_chunk_at(of, at);
     const BurstTokens &tokens = of.tokens[chunk];
-    const int size = of.tile / of.parts, first = (at - of.begin[chunk]) * of.tile + part % of.parts * size, last = min(tokens.n, first + size);
+    const int size = of.tile / of.parts, first = (at - of.begin[chunk]) * of.tile + part % of.parts * size,
+              last = min(tokens.n, first + size);
     int32_t lo[1 + BURST_MAX_TABLES], hi[1 + BURST_MAX_TABLES];
     for (int v = 0; v <= BURST_MAX_TABLES; v++) {
         const int32_t *value = v ? tokens.table[v - 1] : tokens.position;
@@ -56,20 +65,25 @@ static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q, 
 
 /* What the parts of a tile see of a tile of the other side, two bits each as in an entry; 0: nothing. */
 template <class MASK>
-static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, int parts, const BurstSide *other, bool own_is_q, bool is_short)
+static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, int parts,
+                                                        const BurstSide *other, bool own_is_q, bool is_short)
 {
     unsigned covers = 0;
     for (int p = 0; p < parts; p++) {
-        const int cover = own[p].lo > own[p].hi ? BURST_EMPTY : MASK::tile(own_is_q ? &own[p] : other, own_is_q ? other : &own[p]);
+        const int cover = own[p].lo > own[p].hi
+                              ? BURST_EMPTY
+                              : MASK::tile(own_is_q ? &own[p] : other, own_is_q ? other : &own[p]);
         covers |= (cover == BURST_EMPTY ? 0u : cover == BURST_PARTIAL || is_short ? 3u : 1u) << 2 * p;
     }
     return covers;
 }
 
-/* One warp a list. own_is_q: rows are query tiles. A short tile of keys is partial: its last columns are no keys. */
+/* One warp a list. own_is_q: rows are query tiles. A short tile of keys is partial: its last columns are
+ * no keys. */
 template <class MASK>
-static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own, const __grid_constant__ BurstTiled other,
-                                          const BurstSide *own_side, const BurstSide *other_side, bool own_is_q, BurstTileLists lists)
+static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own,
+                                          const __grid_constant__ BurstTiled other, const BurstSide *own_side,
+                                          const BurstSide *other_side, bool own_is_q, BurstTileLists lists)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
     if (row >= lists.rows)
@@ -87,16 +101,19 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
             const unsigned found = __ballot_sync(0xffffffffu, covers != 0);
             if (covers)
                 lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] =
-                    (int)((BURST_FORM == 80 ? 0 : covers << 26 | (unsigned)chunk << 23) | (unsigned)(at - other.begin[chunk]) << 1 | (covers != all));
+                    (int)((BURST_FORM == 80 ? 0 : covers << 26 | (unsigned)chunk << 23) |
+                          (unsigned)(at - other.begin[chunk]) << 1 | (covers != all));
             count += __popc(found);
         }
     if (lane == 0)
         lists.count[row] = count;
 }
 
-/* Turns at a query tile: the last key tile is first. Where masks are causal it is also the first to get there. */
+/* Turns at a query tile: the last key tile is first. Where masks are causal it is also the first to get
+ * there. */
 template <class MASK>
-static __global__ void burst_turns_kernel(const BurstSide *keys, int parts, const BurstSide *queries, BurstTileLists lists)
+static __global__ void burst_turns_kernel(const BurstSide *keys, int parts, const BurstSide *queries,
+                                          BurstTileLists lists)
 {
     const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     int turn = 0;
@@ -105,8 +122,8 @@ static __global__ void burst_turns_kernel(const BurstSide *keys, int parts, cons
             lists.turn[(int64_t)row * lists.stride + at] = turn++;
 }
 
-/* order[i] = the i-th longest, equal ones in ascending order; where there are turns, the last tile first: who waits for another's
- * addition was started after it. */
+/* order[i] = the i-th longest, equal ones in ascending order; where there are turns, the last tile first:
+ * who waits for another's addition was started after it. */
 static __global__ void burst_order_kernel(BurstTileLists lists)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -122,11 +139,15 @@ static __global__ void burst_order_kernel(BurstTileLists lists)
     }
     if (row == 0)
         lists.taken[0] = 0, lists.taken[1] = entries < INT32_MAX ? (int32_t)entries : INT32_MAX;
-    lists.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine, mine ? lists.list[(int64_t)row * lists.stride] : 0, live};
+    lists.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine,
+                                                               mine ? lists.list[(int64_t)row * lists.stride]
+                                                                    : 0,
+                                                               live};
 }
 
 /* value[i] = table[position[i]] for the n tokens of a chunk: table values of a batch, in local order. */
-static __global__ void burst_gather_table_kernel(int n, const int32_t *position, const int32_t *table, int32_t *value)
+static __global__ void burst_gather_table_kernel(int n, const int32_t *position, const int32_t *table,
+                                                 int32_t *value)
 {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n)
@@ -135,7 +156,8 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* Ints that the lists of one launch take: order, count, list and taken; and with turns of so many heads, turn and added. */
+/* Ints that the lists of one launch take: order, count, list and taken; and with turns of so many heads,
+ * turn and added. */
 static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns)
 {
     const size_t own = (size_t)own_tiles, other = (size_t)other_tiles;
@@ -143,12 +165,15 @@ static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles
 }
 
 /* memory: aligned to 16 bytes. */
-static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, bool turns, int32_t *memory)
+static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, bool turns,
+                                                           int32_t *memory)
 {
-    int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4), *const list = count + own_tiles;
+    int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4), *const list = count +
+                                                                                                   own_tiles;
     const size_t pairs = (size_t)own_tiles * (size_t)other_tiles;
     int32_t *const taken = list + pairs, *const turn = turns ? taken + 2 : NULL;
-    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, list, taken, turn, turns ? turn + pairs : NULL};
+    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory,    count, list,
+                        taken,     turn,        turns ? turn + pairs : NULL};
     return l;
 }
 
@@ -164,28 +189,33 @@ static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, int 
     return side;
 }
 
-/* Sides that making lists takes, of a mask with so many keys (BURST_KEYS_*): of the parts of own tiles of `tile` tokens, and of tiles of the
- * other side. */
+/* Sides that making lists takes, of a mask with so many keys (BURST_KEYS_*): of the parts of own tiles of
+ * `tile` tokens, and of tiles of the other side. */
 static BURST_MAYBE_UNUSED int burst_lists_sides(int own_tiles, int keys, int tile, int other_tiles)
 {
     return own_tiles * burst_tile_parts(BURST_FORM, keys, tile) + other_tiles;
 }
 
-/* Makes the lists of so many chunks of queries with so many of keys. sides: room for burst_lists_sides; it may be reused when the stream
- * is done. */
+/* Makes the lists of so many chunks of queries with so many of keys. sides: room for burst_lists_sides; it
+ * may be reused when the stream is done. */
 template <class MASK>
-static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const BurstTokens *k, int keys, int tile_q, int tile_k,
-                                    bool rows_are_q, BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
+static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const BurstTokens *k, int keys,
+                                    int tile_q, int tile_k, bool rows_are_q, BurstSide *sides,
+                                    BurstTileLists lists, cudaStream_t stream)
 {
-    const BurstTiled side_q = burst_tiled(q, queries, tile_q, rows_are_q ? burst_tile_parts(BURST_FORM, MASK::KEYS, tile_q) : 1);
-    const BurstTiled side_k = burst_tiled(k, keys, tile_k, rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS, tile_k));
+    const BurstTiled side_q = burst_tiled(q, queries, tile_q,
+                                          rows_are_q ? burst_tile_parts(BURST_FORM, MASK::KEYS, tile_q) : 1);
+    const BurstTiled side_k = burst_tiled(k, keys, tile_k,
+                                          rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS, tile_k));
     const int tiles_q = side_q.begin[queries], parts = burst_parts(side_q) + burst_parts(side_k);
     BurstSide *const of_k = sides + burst_parts(side_q);
     if (!lists.rows)
         return cudaSuccess;
     burst_sides_kernel<<<(parts + 3) / 4, 128, 0, stream>>>(side_q, side_k, sides);
-    burst_lists_kernel<MASK><<<(lists.rows + 3) / 4, 128, 0, stream>>>(rows_are_q ? side_q : side_k, rows_are_q ? side_k : side_q,
-                                                                      rows_are_q ? sides : of_k, rows_are_q ? of_k : sides, rows_are_q, lists);
+    burst_lists_kernel<MASK>
+        <<<(lists.rows + 3) / 4, 128, 0, stream>>>(rows_are_q ? side_q : side_k, rows_are_q ? side_k : side_q,
+                                                   rows_are_q ? sides : of_k, rows_are_q ? of_k : sides,
+                                                   rows_are_q, lists);
     burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists);
     if (lists.turn && tiles_q)
         burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(of_k, side_k.parts, sides, lists);

@@ -4,10 +4,11 @@
  *   MEASURE_CASES(X)   X(head_dim, mask, tokens, heads, kv_heads): attention to be timed
  *   MEASURE_MACHINE    1: memory, passes, PCIe and links as well
  *   MEASURE_SECONDS    that the rounds take
- * All that computes is timed in turns, round by round, on random numbers: a chip that is held by its power gives each of them
- * less than alone, and a training step has all of them. Attention takes what a step's does: the lists of tiles, forward; delta,
- * zeroing, lists, backward, finishing dQ. Every rank computes; rank 0 prints medians, one figure a line, in seconds, bytes/s and
- * FLOP/s, which compiler/tools/measure.c reads.
+ * All that computes is timed in turns, round by round, on random numbers: a chip that is held by its power
+ * gives each of them less than alone, and a training step has all of them. Attention takes what a step's
+ * does: the lists of tiles, forward; delta, zeroing, lists, backward, finishing dQ. Every rank computes;
+ * rank 0 prints medians, one figure a line, in seconds, bytes/s and FLOP/s, which compiler/tools/measure.c
+ * reads.
  */
 #include "burst_gpu.h"
 
@@ -18,7 +19,13 @@
 #include <unistd.h>
 
 /* Products and passes: a Llama-3-8B layer's. */
-enum { MEASURE_N = 16384, MEASURE_HIDDEN = 4096, MEASURE_FFN = 14336, MEASURE_WIDE = 2 * MEASURE_FFN, MEASURE_HEAD_DIM = 128 };
+enum {
+    MEASURE_N = 16384,
+    MEASURE_HIDDEN = 4096,
+    MEASURE_FFN = 14336,
+    MEASURE_WIDE = 2 * MEASURE_FFN,
+    MEASURE_HEAD_DIM = 128
+};
 enum { MEASURE_ROUNDS = 48, MEASURE_LEAST_ROUNDS = 5, MEASURE_DOCUMENTS = 7 };
 static constexpr size_t MEASURE_MIB = 1 << 20, MEASURE_HOP = 256 * MEASURE_MIB, MEASURE_SMALL_HOP = 1 << 14;
 static constexpr double MEASURE_SHORT = 4e-3; /* seconds: what takes less is timed several times at once */
@@ -34,10 +41,12 @@ static bool measure_machine(void) { return MEASURE_MACHINE; }
 
 /* ---- attention ---- */
 typedef struct MeasureKernels {
-    int d, tokens, heads, kv_heads, tile[4], keys; /* queries and keys, forward and backward; keys: BURST_KEYS_* */
+    /* queries and keys, forward and backward; keys: BURST_KEYS_* */
+    int d, tokens, heads, kv_heads, tile[4], keys;
     unsigned tables;
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
-    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
+    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *,
+                         BurstTileLists, cudaStream_t);
     cudaError_t (*forward)(const BurstForward *, int, int, int, cudaStream_t);
     cudaError_t (*backward)(const BurstBackward *, int, int, int, cudaStream_t);
     cudaError_t (*delta)(BurstRows, BurstRows, int, int, float *, cudaStream_t);
@@ -115,13 +124,17 @@ static size_t measure_queries(const MeasureKernels *k) { return (size_t)k->token
 static size_t measure_keys(const MeasureKernels *k) { return (size_t)k->tokens * k->kv_heads * k->d; }
 static size_t measure_rows(const MeasureKernels *k) { return (size_t)k->tokens * k->heads; }
 /* At least those of the passes. */
-static size_t measure_tokens(const MeasureKernels *k) { return k->tokens > MEASURE_N ? (size_t)k->tokens : (size_t)MEASURE_N; }
+static size_t measure_tokens(const MeasureKernels *k)
+{
+    return k->tokens > MEASURE_N ? (size_t)k->tokens : (size_t)MEASURE_N;
+}
 
 static size_t measure_list(const MeasureKernels *k)
 {
     const int *t = k->tile, n = k->tokens;
     const size_t f = burst_lists_ints(burst_tiles(n, t[0]), burst_tiles(n, t[1]), 0);
-    const size_t b = burst_lists_ints(burst_tiles(n, t[3]), burst_tiles(n, t[2]), PLAN_DETERMINISTIC ? k->heads : 0);
+    const size_t b = burst_lists_ints(burst_tiles(n, t[3]), burst_tiles(n, t[2]),
+                                      PLAN_DETERMINISTIC ? k->heads : 0);
     return f > b ? f : b;
 }
 
@@ -139,9 +152,12 @@ template <class Take> static void measure_buffers(Measure *m, Take take)
 {
     const size_t wide = (size_t)MEASURE_N * MEASURE_WIDE * 2, weights = (size_t)MEASURE_WIDE * MEASURE_HIDDEN;
     const size_t longest = measure_most(measure_tokens);
-    const size_t q = measure_most(measure_queries), kv = measure_most(measure_keys), rows = measure_most(measure_rows);
-    take(&m->a, wide), take(&m->b, wide), take(&m->out, wide), take(&m->w, weights * 2), take(&m->dw, weights * 4);
-    take(&m->rstd, (size_t)MEASURE_N * 4), take(&m->scratch, (size_t)burst_gpu_rmsnorm_scratch(MEASURE_HIDDEN) * 8);
+    const size_t q = measure_most(measure_queries), kv = measure_most(measure_keys),
+                 rows = measure_most(measure_rows);
+    take(&m->a, wide), take(&m->b, wide), take(&m->out, wide), take(&m->w, weights * 2),
+        take(&m->dw, weights * 4);
+    take(&m->rstd, (size_t)MEASURE_N * 4),
+        take(&m->scratch, (size_t)burst_gpu_rmsnorm_scratch(MEASURE_HIDDEN) * 8);
     take(&m->position, longest * 4), take(&m->table, longest * 4);
     take(&m->q, q * 2), take(&m->d_o, q * 2), take(&m->o, q * 2), take(&m->dq, q * 4);
     take(&m->k, kv * 2), take(&m->v, kv * 2), take(&m->dk, kv * 4), take(&m->dv, kv * 4);
@@ -160,10 +176,12 @@ static size_t measure_bytes(void)
     return all;
 }
 
-/* Numbers of a normal distribution, about: the sum of four bytes of a hash. Zeros would draw less power than real data. */
+/* Numbers of a normal distribution, about: the sum of four bytes of a hash. Zeros would draw less power
+ * than real data. */
 static __global__ void measure_fill_kernel(int64_t count, uint32_t seed, float scale, BurstBf16 *x)
 {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * blockDim.x) {
         uint32_t h = (uint32_t)i * 0x9e3779b1u + seed + (uint32_t)(i >> 32);
         h = (h ^ (h >> 16)) * 0x85ebca6bu;
         h = (h ^ (h >> 13)) * 0xc2b2ae35u;
@@ -243,11 +261,13 @@ static BurstRows measure_view(BurstBf16 *at, const MeasureKernels *k, int heads)
 
 static int measure_lists(Measure *m, const MeasureKernels *k, int direction, BurstTileLists *out)
 {
-    const int *t = k->tile + 2 * direction, tiles_q = burst_tiles(k->tokens, t[0]), tiles_k = burst_tiles(k->tokens, t[1]);
+    const int *t = k->tile + 2 * direction, tiles_q = burst_tiles(k->tokens, t[0]),
+              tiles_k = burst_tiles(k->tokens, t[1]);
     const BurstTokens tokens = measure_side(m, k);
-    *out = burst_lists_place(direction ? tiles_k : tiles_q, direction ? tiles_q : tiles_k, PLAN_DETERMINISTIC && direction,
-                             m->lists[direction]);
-    MEASURE_CUDA(k->lists(&tokens, 1, &tokens, 1, t[0], t[1], !direction, m->sides, *out, burst_gpu_compute(m->g)));
+    *out = burst_lists_place(direction ? tiles_k : tiles_q, direction ? tiles_q : tiles_k,
+                             PLAN_DETERMINISTIC && direction, m->lists[direction]);
+    MEASURE_CUDA(
+        k->lists(&tokens, 1, &tokens, 1, t[0], t[1], !direction, m->sides, *out, burst_gpu_compute(m->g)));
     return BURST_OK;
 }
 
@@ -295,7 +315,11 @@ static int measure_attention(Measure *m, int i, int direction)
 }
 
 /* Each forward, to x and to the weight: 6 operations a weight and token. */
-static const struct { int in, out; } measure_shapes[] = {{MEASURE_HIDDEN, MEASURE_HIDDEN}, {MEASURE_HIDDEN, MEASURE_WIDE}, {MEASURE_FFN, MEASURE_HIDDEN}};
+static const struct {
+    int in, out;
+} measure_shapes[] = {{MEASURE_HIDDEN, MEASURE_HIDDEN},
+                      {MEASURE_HIDDEN, MEASURE_WIDE},
+                      {MEASURE_FFN, MEASURE_HIDDEN}};
 
 static double measure_product_flops(void)
 {
@@ -316,7 +340,8 @@ static int measure_products(Measure *m)
 }
 
 /* Rows of `hidden` elements read and written, and of `ffn`: as the step's operations count them. */
-static constexpr double MEASURE_NORM_BYTES = 2.0 * MEASURE_N * 11 * MEASURE_HIDDEN, MEASURE_PASS_BYTES = 2.0 * MEASURE_N * 8 * MEASURE_FFN;
+static constexpr double MEASURE_NORM_BYTES = 2.0 * MEASURE_N * 11 * MEASURE_HIDDEN,
+                        MEASURE_PASS_BYTES = 2.0 * MEASURE_N * 8 * MEASURE_FFN;
 
 static int measure_passes(Measure *m)
 {
@@ -335,12 +360,14 @@ static int measure_norms(Measure *m)
 
 static int measure_copy(Measure *m)
 {
-    MEASURE_CUDA(cudaMemcpyAsync(m->hop_in, m->hop_out, MEASURE_HOP, cudaMemcpyDeviceToDevice, burst_gpu_compute(m->g)));
+    MEASURE_CUDA(cudaMemcpyAsync(m->hop_in, m->hop_out, MEASURE_HOP, cudaMemcpyDeviceToDevice,
+                                 burst_gpu_compute(m->g)));
     return BURST_OK;
 }
 
 /* ---- rounds ---- */
-template <class Call> static int measure_time(Measure *m, cudaStream_t stream, int times, double *seconds, Call call)
+template <class Call>
+static int measure_time(Measure *m, cudaStream_t stream, int times, double *seconds, Call call)
 {
     float ms = 0;
     MEASURE_CUDA(cudaEventRecord(m->begin, stream));
@@ -371,7 +398,8 @@ static double measure_median(MeasureTimes *t)
     return n ? t->at[n / 2] : 0;
 }
 
-/* Queues it on the compute stream between two events: a round is not waited for before its end, or the chip would rest between. */
+/* Queues it on the compute stream between two events: a round is not waited for before its end, or the
+ * chip would rest between. */
 template <class Call> static int measure_queue(Measure *m, int times, MeasureTimes *to, Call call)
 {
     MeasureSpan *span = &m->span[m->spans++];
@@ -404,7 +432,8 @@ static int measure_first(Measure *m)
     for (int i = 0; i < MEASURE_CASE_COUNT; i++)
         for (int d = 0; d < MEASURE_DIRECTIONS; d++) {
             for (int warm = 0; warm < 2; warm++)
-                BURST_TRY(measure_time(m, burst_gpu_compute(m->g), 1, &seconds, [&] { return measure_attention(m, i, d); }));
+                BURST_TRY(measure_time(m, burst_gpu_compute(m->g), 1, &seconds,
+                                       [&] { return measure_attention(m, i, d); }));
             m->repeat[i][d] = seconds > MEASURE_SHORT ? 1 : (int)(MEASURE_SHORT / seconds) + 1;
         }
     return BURST_OK;
@@ -415,7 +444,8 @@ static int measure_round(Measure *m)
     for (int i = 0; i < MEASURE_CASE_COUNT; i++) {
         BURST_TRY(measure_queue(m, 1, &m->product, [&] { return measure_products(m); }));
         for (int d = 0; d < MEASURE_DIRECTIONS; d++)
-            BURST_TRY(measure_queue(m, m->repeat[i][d], &m->attention[i][d], [&] { return measure_attention(m, i, d); }));
+            BURST_TRY(measure_queue(m, m->repeat[i][d], &m->attention[i][d],
+                                    [&] { return measure_attention(m, i, d); }));
     }
     if (measure_machine()) {
         BURST_TRY(measure_queue(m, 2, &m->passes, [&] { return measure_passes(m); }));
@@ -429,13 +459,15 @@ static int measure_rounds(Measure *m)
 {
     const double begin = burst_seconds();
     BURST_TRY(measure_first(m));
-    for (int i = 0; i < MEASURE_ROUNDS && (i < MEASURE_LEAST_ROUNDS || burst_seconds() - begin < MEASURE_SECONDS); i++)
+    for (int i = 0;
+         i < MEASURE_ROUNDS && (i < MEASURE_LEAST_ROUNDS || burst_seconds() - begin < MEASURE_SECONDS); i++)
         BURST_TRY(measure_round(m));
     return BURST_OK;
 }
 
 /* ---- tiles, pairs and the clock ---- */
-/* The clock of a multiprocessor over so many nanoseconds, beside whatever else runs there: cycles and nanoseconds. */
+/* The clock of a multiprocessor over so many nanoseconds, beside whatever else runs there: cycles and
+ * nanoseconds. */
 static __global__ void measure_clock_kernel(double *out, int64_t length)
 {
     int64_t begin, now;
@@ -453,7 +485,8 @@ static int measure_clock(Measure *m, int i, int direction, double seconds, doubl
     enum { REPEAT = 4 };
     const int times = REPEAT * m->repeat[i][direction];
     double got[2] = {0, 1};
-    measure_clock_kernel<<<1, 1, 0, burst_gpu_channel(m->g, 0)>>>(m->result, (int64_t)(0.7e9 * seconds * times));
+    measure_clock_kernel<<<1, 1, 0, burst_gpu_channel(m->g, 0)>>>(m->result,
+                                                                  (int64_t)(0.7e9 * seconds * times));
     for (int at = 0; at < times; at++)
         BURST_TRY(measure_attention(m, i, direction));
     BURST_TRY(burst_gpu_sync(m->g));
@@ -496,7 +529,8 @@ static int measure_count(Measure *m, const MeasureKernels *k, double *pairs)
 static int measure_print_case(Measure *m, int i)
 {
     const MeasureKernels *k = &measure_cases[i];
-    double pairs = 0, seconds[MEASURE_DIRECTIONS] = {}, tiles[MEASURE_DIRECTIONS] = {}, cycles[MEASURE_DIRECTIONS] = {};
+    double pairs = 0, seconds[MEASURE_DIRECTIONS] = {}, tiles[MEASURE_DIRECTIONS] = {},
+           cycles[MEASURE_DIRECTIONS] = {};
     BURST_TRY(measure_count(m, k, &pairs));
     for (int d = 0; d < MEASURE_DIRECTIONS; d++) {
         double hertz = 0;
@@ -506,7 +540,8 @@ static int measure_print_case(Measure *m, int i)
         cycles[d] = tiles[d] > 0 ? seconds[d] * hertz * m->multiprocessors / (tiles[d] * k->heads) : 0;
     }
     if (burst_rank(m->c) == 0)
-        printf("attention %d %.0f %.9g %.0f %.6g %.9g %.0f %.6g\n", i, pairs, seconds[0], tiles[0], cycles[0], seconds[1], tiles[1], cycles[1]);
+        printf("attention %d %.0f %.9g %.0f %.6g %.9g %.0f %.6g\n", i, pairs, seconds[0], tiles[0], cycles[0],
+               seconds[1], tiles[1], cycles[1]);
     return BURST_OK;
 }
 
@@ -515,7 +550,8 @@ static int measure_print_case(Measure *m, int i)
 static int measure_print_machine(Measure *m)
 {
     if (burst_rank(m->c) == 0)
-        printf("passes %.6g\nnorms %.6g\ncopy %.6g\n", MEASURE_PASS_BYTES / measure_median(&m->passes), MEASURE_NORM_BYTES / measure_median(&m->norms), 2.0 * MEASURE_HOP / measure_median(&m->copy));
+        printf("passes %.6g\nnorms %.6g\ncopy %.6g\n", MEASURE_PASS_BYTES / measure_median(&m->passes),
+               MEASURE_NORM_BYTES / measure_median(&m->norms), 2.0 * MEASURE_HOP / measure_median(&m->copy));
     BURST_TRY(measure_pcie(m));
     return burst_world(m->c) > 1 ? measure_links(m) : BURST_OK;
 }
@@ -534,7 +570,8 @@ static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
     MEASURE_CUDA(cudaGetDeviceProperties(&device, current));
     m->multiprocessors = device.multiProcessorCount;
     if (burst_rank(c) == 0)
-        printf("burst-measure 1\ngpus %d\ndevice %zu %s\n", burst_world(c), device.totalGlobalMem, device.name);
+        printf("burst-measure 1\ngpus %d\ndevice %zu %s\n", burst_world(c), device.totalGlobalMem,
+               device.name);
     BURST_TRY(measure_rounds(m));
     if (burst_rank(c) == 0)
         printf("product %.6g\n", measure_product_flops() / measure_median(&m->product));

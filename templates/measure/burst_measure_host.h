@@ -4,11 +4,12 @@
  *   MEASURE_CASES(X)   X(head_dim, mask, tokens, heads, kv_heads): attention of one chunk with itself
  *   MEASURE_MACHINE    1: passes and copies as well
  *   MEASURE_SECONDS    of processor time that the rounds take
- * All is timed in turns, round by round, as in a step, where each finds in the caches what the others left there. Forward clears what
- * it adds to, backward makes delta before. Times are the processor's: what others run on the core meanwhile counts only where it takes
- * caches and memory. For probe the best counts, and the largest spread of any is printed; for bench medians count. One figure a line,
- * in seconds, bytes/s and FLOP/s, which compiler/tools/measure.c reads. Product: for probe forward and both gradients of a small layer, for
- * bench 2048 x 2048 x 2048, the yardstick of docs/performance.md.
+ * All is timed in turns, round by round, as in a step, where each finds in the caches what the others left
+ * there. Forward clears what it adds to, backward makes delta before. Times are the processor's: what
+ * others run on the core meanwhile counts only where it takes caches and memory. For probe the best
+ * counts, and the largest spread of any is printed; for bench medians count. One figure a line, in
+ * seconds, bytes/s and FLOP/s, which compiler/tools/measure.c reads. Product: for probe forward and both
+ * gradients of a small layer, for bench 2048 x 2048 x 2048, the yardstick of docs/performance.md.
  */
 #include "burst_measure_times.h"
 
@@ -25,7 +26,11 @@
 
 enum { MEASURE_ROUNDS = MEASURE_MACHINE ? 64 : 9, MEASURE_LEAST_ROUNDS = 3, MEASURE_DOCUMENTS = 7 };
 /* The product's tokens, columns in and out; passes and norms have as many tokens. */
-enum { MEASURE_N = MEASURE_MACHINE ? 256 : 2048, MEASURE_HIDDEN = MEASURE_MACHINE ? 512 : 2048, MEASURE_FFN = MEASURE_MACHINE ? 1536 : 2048 };
+enum {
+    MEASURE_N = MEASURE_MACHINE ? 256 : 2048,
+    MEASURE_HIDDEN = MEASURE_MACHINE ? 512 : 2048,
+    MEASURE_FFN = MEASURE_MACHINE ? 1536 : 2048
+};
 enum { MEASURE_HEAD_DIM = 64, MEASURE_COPY = 64 << 20 }; /* bytes: beyond the caches */
 
 typedef struct MeasureCase { int d, tokens, heads, kv_heads; const BurstMask *mask; } MeasureCase;
@@ -98,7 +103,8 @@ static void measure_product(Measure *m)
 }
 
 /* Rows of `hidden` floats read and written, and of `ffn`: as the step's operations count them. */
-static const double measure_norm_bytes = 4.0 * MEASURE_N * 10 * MEASURE_HIDDEN, measure_pass_bytes = 4.0 * MEASURE_N * 8 * MEASURE_FFN;
+static const double measure_norm_bytes = 4.0 * MEASURE_N * 10 * MEASURE_HIDDEN,
+                    measure_pass_bytes = 4.0 * MEASURE_N * 8 * MEASURE_FFN;
 
 static void measure_passes(Measure *m)
 {
@@ -131,10 +137,22 @@ static void measure_copy(Measure *m)
 /* Products and passes have their floats in turn, as in a step. */
 static int measure_take(BurstCtx *c, Measure *m)
 {
-    const int64_t rows = (int64_t)MEASURE_N * MEASURE_HIDDEN, wide = (int64_t)MEASURE_N * MEASURE_FFN, weights = (int64_t)MEASURE_HIDDEN * MEASURE_FFN;
-    const struct { float **at; int64_t count; } all[] = {{&m->x, rows}, {&m->w, weights}, {&m->dw, weights}, {&m->gate, wide}, {&m->up, wide}, {&m->y, wide},
-                                                         {&m->d_gate, wide}, {&m->d_up, wide}, {&m->scale, MEASURE_HIDDEN},
-                                                         {&m->d_scale, MEASURE_HIDDEN}, {&m->rstd, MEASURE_N}};
+    const int64_t rows = (int64_t)MEASURE_N * MEASURE_HIDDEN, wide = (int64_t)MEASURE_N * MEASURE_FFN,
+                  weights = (int64_t)MEASURE_HIDDEN * MEASURE_FFN;
+    const struct {
+        float **at;
+        int64_t count;
+    } all[] = {{&m->x, rows},
+               {&m->w, weights},
+               {&m->dw, weights},
+               {&m->gate, wide},
+               {&m->up, wide},
+               {&m->y, wide},
+               {&m->d_gate, wide},
+               {&m->d_up, wide},
+               {&m->scale, MEASURE_HIDDEN},
+               {&m->d_scale, MEASURE_HIDDEN},
+               {&m->rstd, MEASURE_N}};
     bool taken = true;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         taken = taken && (*all[i].at = measure_floats(all[i].count));
@@ -193,8 +211,14 @@ static double measure_tiles(const MeasureCase *k, const BurstChunk *c)
 static int64_t measure_carve(BurstAttend *a, int64_t n, float *floats)
 {
     const int64_t q = a->q_heads * n * a->head_dim, kv = a->kv_heads * n * a->head_dim, rows = a->q_heads * n;
-    const struct { const float **at; int64_t count; } in[] = {{&a->q, q}, {&a->k, kv}, {&a->v, kv}, {&a->d_o, q}};
-    const struct { float **at; int64_t count; } out[] = {{&a->o, q}, {&a->dq, q}, {&a->dk, kv}, {&a->dv, kv}, {&a->lse, rows}, {&a->lse_rest, rows}};
+    const struct {
+        const float **at;
+        int64_t count;
+    } in[] = {{&a->q, q}, {&a->k, kv}, {&a->v, kv}, {&a->d_o, q}};
+    const struct {
+        float **at;
+        int64_t count;
+    } out[] = {{&a->o, q}, {&a->dq, q}, {&a->dk, kv}, {&a->dv, kv}, {&a->lse, rows}, {&a->lse_rest, rows}};
     float *at = floats;
     for (size_t i = 0; floats && i < sizeof in / sizeof in[0]; at += in[i++].count)
         *in[i].at = at;
@@ -218,8 +242,15 @@ static int measure_prepare(BurstCtx *c, const MeasureCase *k, MeasureAttention *
     x->tables = (BurstTables){{document, document, document, document}};
     burst_sides(position, n, &x->tables, BURST_MAX_TABLES, side);
     x->chunk = (BurstChunk){n, position, side, (int)((n + BURST_TILE - 1) / BURST_TILE)};
-    x->attend = (BurstAttend){.head_dim = k->d, .q_heads = k->heads, .kv_heads = k->kv_heads, .group = k->heads / k->kv_heads,
-                              .scale = (float)(1 / sqrt(k->d)), .softcap = PLAN_SOFTCAP, .mask = k->mask, .tables = &x->tables, .qc = &x->chunk,
+    x->attend = (BurstAttend){.head_dim = k->d,
+                              .q_heads = k->heads,
+                              .kv_heads = k->kv_heads,
+                              .group = k->heads / k->kv_heads,
+                              .scale = (float)(1 / sqrt(k->d)),
+                              .softcap = PLAN_SOFTCAP,
+                              .mask = k->mask,
+                              .tables = &x->tables,
+                              .qc = &x->chunk,
                               .kc = &x->chunk};
     x->pairs = measure_pairs(k, &x->tables, position);
     x->tiles = measure_tiles(k, &x->chunk);
@@ -238,7 +269,8 @@ static int measure_attentions(BurstCtx *c, Measure *m)
     }
     m->floats = measure_floats(most);
     if (!m->floats)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for attention: %.2f GiB", 4.0 * (double)most / (1 << 30));
+        return burst_fail(c, BURST_E_MEMORY, "no memory for attention: %.2f GiB",
+                          4.0 * (double)most / (1 << 30));
     for (int i = 0; i < MEASURE_CASE_COUNT; i++)
         measure_carve(&m->attention[i].attend, m->attention[i].chunk.tokens, m->floats);
     return BURST_OK;
@@ -284,16 +316,19 @@ static void measure_device(void)
             break;
     if (f)
         fclose(f);
-    printf("burst-measure 1\ngpus 1\ndevice %.0f %s\n", (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), name);
+    printf("burst-measure 1\ngpus 1\ndevice %.0f %s\n",
+           (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), name);
 }
 
 /* attention NUMBER PAIRS, then of both directions seconds, tiles, and no cycles. */
 static void measure_print(Measure *m)
 {
-    printf("product %.6g\n", 2.0 * (MEASURE_MACHINE ? 3 : 1) * MEASURE_N * MEASURE_HIDDEN * MEASURE_FFN / measure_figure(&m->product));
+    printf("product %.6g\n", 2.0 * (MEASURE_MACHINE ? 3 : 1) * MEASURE_N * MEASURE_HIDDEN * MEASURE_FFN /
+                                 measure_figure(&m->product));
     for (int i = 0; i < MEASURE_CASE_COUNT; i++) {
         MeasureAttention *x = &m->attention[i];
-        printf("attention %d %.0f %.9g %.0f 0 %.9g %.0f 0\n", i, x->pairs, measure_figure(&x->times[0]), x->tiles, measure_figure(&x->times[1]), x->tiles);
+        printf("attention %d %.0f %.9g %.0f 0 %.9g %.0f 0\n", i, x->pairs, measure_figure(&x->times[0]),
+               x->tiles, measure_figure(&x->times[1]), x->tiles);
     }
 }
 
@@ -307,8 +342,9 @@ static void measure_print_machine(Measure *m)
         MeasureTimes *t = &m->attention[i / 2].times[i % 2];
         spread = fmax(spread, measure_spread(t->n, t->at));
     }
-    printf("passes %.6g\nnorms %.6g\ncopy %.6g\nspread %.6g\n", measure_pass_bytes / measure_figure(&m->passes),
-           measure_norm_bytes / measure_figure(&m->norms), 2.0 * MEASURE_COPY / measure_figure(&m->copy), spread);
+    printf("passes %.6g\nnorms %.6g\ncopy %.6g\nspread %.6g\n",
+           measure_pass_bytes / measure_figure(&m->passes), measure_norm_bytes / measure_figure(&m->norms),
+           2.0 * MEASURE_COPY / measure_figure(&m->copy), spread);
 }
 
 static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
@@ -321,7 +357,9 @@ static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
     measure_round(&m);
     m.warm = true;
     const double begin = measure_now();
-    for (int i = 0; i < MEASURE_ROUNDS && (i < MEASURE_LEAST_ROUNDS || measure_now() - begin < (double)MEASURE_SECONDS); i++)
+    for (int i = 0;
+         i < MEASURE_ROUNDS && (i < MEASURE_LEAST_ROUNDS || measure_now() - begin < (double)MEASURE_SECONDS);
+         i++)
         measure_round(&m);
     measure_print(&m);
     if (MEASURE_MACHINE)

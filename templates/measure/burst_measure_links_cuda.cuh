@@ -1,8 +1,10 @@
-/* burst_measure_links_cuda.cuh: what transfers reach, alone and beside computing: PCIe and the links between ranks. Part of
- * burst_measure_cuda.cuh.
+/* burst_measure_links_cuda.cuh: what transfers reach, alone and beside computing: PCIe and the links
+ * between ranks. Part of burst_measure_cuda.cuh.
  */
-/* Seconds of each of `count` transfers on the channel's stream; beside: while products run, which outlast them. */
-template <class Call> static int measure_transfers(Measure *m, int count, bool beside, double *seconds, Call call)
+/* Seconds of each of `count` transfers on the channel's stream; beside: while products run, which outlast
+ * them. */
+template <class Call>
+static int measure_transfers(Measure *m, int count, bool beside, double *seconds, Call call)
 {
     for (int i = 0; i < (beside ? 4 : 0); i++)
         BURST_TRY(measure_products(m));
@@ -11,7 +13,8 @@ template <class Call> static int measure_transfers(Measure *m, int count, bool b
 
 static int measure_upload(Measure *m, const void *host)
 {
-    MEASURE_CUDA(cudaMemcpyAsync(m->hop_in, host, MEASURE_HOP, cudaMemcpyHostToDevice, burst_gpu_channel(m->g, 0)));
+    MEASURE_CUDA(
+        cudaMemcpyAsync(m->hop_in, host, MEASURE_HOP, cudaMemcpyHostToDevice, burst_gpu_channel(m->g, 0)));
     return BURST_OK;
 }
 

@@ -1,4 +1,5 @@
-/* The check of emitted text: a good text passes, and each rule rejects texts that break it, at the right line. */
+/* The check of emitted text: a good text passes, and each rule rejects texts that break it, at the right
+ * line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,8 @@ static char *checked_as(const char *code, bool cuda, int *result)
     Diags *d = diags_new(a);
     Text text = {0};
     text_add(&text, code);
-    *result = check_emitted_c(a, d, cuda ? "plan.cu" : "plan.c", &text, RUNTIME_DIR, &targets[cuda ? TARGET_CUDA : TARGET_C]);
+    *result = check_emitted_c(a, d, cuda ? "plan.cu" : "plan.c", &text, RUNTIME_DIR,
+                              &targets[cuda ? TARGET_CUDA : TARGET_C]);
     text_free(&text); /* the diagnostics must not need it */
     char *out = NULL;
     size_t n;
@@ -132,7 +134,8 @@ static void dropped_statuses(void **state)
         snprintf(code, sizeof code, "%s%s\n%s", HEAD, lines[i], TAIL);
         int result;
         char *out = checked(code, &result);
-        if (result != -1 || count(out, "the status of 'burst_barrier' is ignored") != 1 || !strstr(out, lines[i]))
+        if (result != -1 || count(out, "the status of 'burst_barrier' is ignored") != 1 ||
+            !strstr(out, lines[i]))
             fail_msg("'%s' gives %d:\n%s", lines[i], result, out);
         free(out);
     }
@@ -157,15 +160,19 @@ static void buffers(void **state)
                        "int plan_alloc(BurstCtx *c, PlanBuffers *s);\n"
                        "int plan_step(PlanBuffers *s);\n";
     const char *starts[] = {"s->a = burst_take(c, 8); s->b = burst_take(c, 8);", "s->a = burst_take(c, 8);",
-                            "s->a = burst_take(c, 8); s->b = burst_take(c, 8);", "s->a = burst_take(c, 8); s->a = s->b;"};
+                            "s->a = burst_take(c, 8); s->b = burst_take(c, 8);",
+                            "s->a = burst_take(c, 8); s->a = s->b;"};
     const char *uses[] = {"s->a[0] = s->b[0];", "s->a[0] = s->b[0];", "s->a[0] = 1;", "s->a[0] = s->b[0];"};
-    const char *errors[] = {NULL, "plan_alloc does not take buffer 'b'", "buffer 'b' is never used after plan_alloc",
+    const char *errors[] = {NULL, "plan_alloc does not take buffer 'b'",
+                            "buffer 'b' is never used after plan_alloc",
                             "plan_alloc does not take buffer 'b'"};
     for (int i = 0; i < countof(starts); i++) {
         char code[2048];
         snprintf(code, sizeof code,
-                 "%sint plan_alloc(BurstCtx *c, PlanBuffers *s)\n{\n    %s\n    return s->a ? BURST_OK : BURST_E_MEMORY;\n}\n"
-                 "int plan_step(PlanBuffers *s)\n{\n    %s\n    return BURST_OK;\n}\n", head, starts[i], uses[i]);
+                 "%sint plan_alloc(BurstCtx *c, PlanBuffers *s)\n{\n    %s\n    return s->a ? BURST_OK : "
+                 "BURST_E_MEMORY;\n}\n"
+                 "int plan_step(PlanBuffers *s)\n{\n    %s\n    return BURST_OK;\n}\n",
+                 head, starts[i], uses[i]);
         if (errors[i])
             rejects(code, errors[i], "typedef struct PlanBuffers");
         else
@@ -177,12 +184,13 @@ static void foreign_calls(void **state)
 {
     (void)state;
     rejects(HEAD "    abort();\n" TAIL, "'abort' is not a function of the runtime", "    abort();");
-    rejects(HEAD "    s->q = malloc(4);\n" TAIL, "'malloc' is not a function of the runtime", "    s->q = malloc(4);");
+    rejects(HEAD "    s->q = malloc(4);\n" TAIL, "'malloc' is not a function of the runtime",
+            "    s->q = malloc(4);");
     accepts(HEAD "    memset(s->q, 0, 4);\n" TAIL);
 }
 
-/* The note names the template's own line: the marker counts from the line below it, the last marker wins, and after
- * "template end" there is none. Text inserted at line 71 ends with the marker of line 72. */
+/* The note names the template's own line: the marker counts from the line below it, the last marker wins,
+ * and after "template end" there is none. Text inserted at line 71 ends with the marker of line 72. */
 /* CUDA is read twice, for the host and for the device, against the toolkit's own headers. */
 #define CUDA_TEXT(statement, body)                                                                            \
     "#include \"burst_gpu.h\"\n"                                                                             \
@@ -216,8 +224,10 @@ static void cuda_texts(void **state)
     (void)state;
     cuda_case(CUDA_TEXT(LAUNCH, "x[threadIdx.x] = 1;"), "");
     cuda_case(CUDA_TEXT("plan_kernel<<<1, 32>>>(x);", "x[0] = 1;"), "this launch names no stream");
-    cuda_case(CUDA_TEXT("cudaDeviceSynchronize(); " LAUNCH, "x[0] = 1;"), "the status of 'cudaDeviceSynchronize' is ignored");
-    cuda_case(CUDA_TEXT("burst_gpu_sync(g); " LAUNCH, "x[0] = 1;"), "the status of 'burst_gpu_sync' is ignored");
+    cuda_case(CUDA_TEXT("cudaDeviceSynchronize(); " LAUNCH, "x[0] = 1;"),
+              "the status of 'cudaDeviceSynchronize' is ignored");
+    cuda_case(CUDA_TEXT("burst_gpu_sync(g); " LAUNCH, "x[0] = 1;"),
+              "the status of 'burst_gpu_sync' is ignored");
     cuda_case(CUDA_TEXT(LAUNCH, "x[0] = y;"), "use of undeclared identifier 'y'");
     cuda_case(CUDA_TEXT(LAUNCH, "asm(\"ret;\"); int unused;"), "unused variable");
     cuda_case(CUDA_TEXT("system(\"ls\"); " LAUNCH, "x[0] = 1;"), "'system' is not a function of the runtime");
@@ -242,8 +252,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #ifdef BURST_LIBCLANG
-        cmocka_unit_test(good),          cmocka_unit_test(diagnostics_of_clang), cmocka_unit_test(dropped_statuses),
-        cmocka_unit_test(library_statuses), cmocka_unit_test(buffers),           cmocka_unit_test(foreign_calls),
+        cmocka_unit_test(good),
+        cmocka_unit_test(diagnostics_of_clang),
+        cmocka_unit_test(dropped_statuses),
+        cmocka_unit_test(library_statuses),
+        cmocka_unit_test(buffers),
+        cmocka_unit_test(foreign_calls),
         cmocka_unit_test(cuda_texts),
 #else
         cmocka_unit_test(unavailable),

@@ -8,20 +8,44 @@
 
 static char topo_path[64], model_path[64]; /* of this process */
 
-const Case usual = {1, 4, 4, 8, 8, "64Ki", "full", "a100", "ring", "none", PART_CONTIGUOUS, TRAVEL_KEYS, false, 0, 0, 0, 0, 0, SHARDING_ZERO3, OPTIMIZER_ON_DEVICE};
+const Case usual = {1,
+                    4,
+                    4,
+                    8,
+                    8,
+                    "64Ki",
+                    "full",
+                    "a100",
+                    "ring",
+                    "none",
+                    PART_CONTIGUOUS,
+                    TRAVEL_KEYS,
+                    false,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    SHARDING_ZERO3,
+                    OPTIMIZER_ON_DEVICE};
 
 static void write_texts(const Case *k)
 {
     const int groups = k->data ? k->data : 1;
     Text topo = {0}, model = {0};
-    text_printf(&topo, "nic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; nics %d of card; }\n"
-                       "  link nvlink { bandwidth %d GB/s; latency 2 us; }\n}\n"
-                       "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n", k->gbps ? k->gbps : 200,
-                k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus, k->link ? k->link : 300);
-    text_printf(&model, "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"
-                        "  ffn swiglu 4096; norm rmsnorm 1e-5; rope 10000; vocab 32000; tied no;\n}\n"
-                        "attention { default %s; }\nsequence %s;\nlayout { data %d; }\ntrain { batch %d; }\n",
-                k->layers, k->heads, k->kv_heads, k->mask, k->sequence, groups, k->batch ? k->batch : groups);
+    text_printf(&topo,
+                "nic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; "
+                "nics %d of card; }\n"
+                "  link nvlink { bandwidth %d GB/s; latency 2 us; }\n}\n"
+                "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n",
+                k->gbps ? k->gbps : 200, k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus,
+                k->link ? k->link : 300);
+    text_printf(
+        &model,
+        "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"
+        "  ffn swiglu 4096; norm rmsnorm 1e-5; rope 10000; vocab 32000; tied no;\n}\n"
+        "attention { default %s; }\nsequence %s;\nlayout { data %d; }\ntrain { batch %d; }\n",
+        k->layers, k->heads, k->kv_heads, k->mask, k->sequence, groups, k->batch ? k->batch : groups);
     snprintf(topo_path, sizeof topo_path, "cost_case_%d.topo", (int)getpid());
     snprintf(model_path, sizeof model_path, "cost_case_%d.burst", (int)getpid());
     assert_int_equal(text_write_file(&topo, topo_path), 0);
@@ -48,7 +72,10 @@ Draft make(Arena *a, const Case *k)
 {
     write_texts(k);
     Diags *d = diags_new(a);
-    FrontEnd in = {.topo_path = topo_path, .model_path = model_path, .stock_dir = STOCK_DIR, .target = &targets[k->cuda ? TARGET_CUDA : TARGET_C]};
+    FrontEnd in = {.topo_path = topo_path,
+                   .model_path = model_path,
+                   .stock_dir = STOCK_DIR,
+                   .target = &targets[k->cuda ? TARGET_CUDA : TARGET_C]};
     const Program *p = front_end(a, d, &in);
     if (!p)
         diags_print(d, stdout);
@@ -56,8 +83,13 @@ Draft make(Arena *a, const Case *k)
     remove(topo_path);
     remove(model_path);
     const int groups = k->data ? k->data : 1;
-    Choice c = {.data = groups, .ranks = p->cluster.world / groups, .partition = k->partition, .travel = k->travel,
-                .saving = saving_by(recompute_named(k->recompute), 0), .sharding = k->sharding, .optimizer = k->optimizer};
+    Choice c = {.data = groups,
+                .ranks = p->cluster.world / groups,
+                .partition = k->partition,
+                .travel = k->travel,
+                .saving = saving_by(recompute_named(k->recompute), 0),
+                .sharding = k->sharding,
+                .optimizer = k->optimizer};
     for (int i = 0; i < p->schedule_count; i++)
         if (strcmp(p->schedules[i]->name, k->schedule) == 0)
             c.schedule = p->schedules[i];

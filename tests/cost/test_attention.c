@@ -1,5 +1,5 @@
-/* Simulated attention against closed forms (Ring Attention; LoongTrain, section 4; BurstAttention, section 3.2), laws that
- * any schedule keeps, and the published order of LoongTrain's inner ring sizes. */
+/* Simulated attention against closed forms (Ring Attention; LoongTrain, section 4; BurstAttention, section
+ * 3.2), laws that any schedule keeps, and the published order of LoongTrain's inner ring sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,8 @@ static void ring_forward(void **state)
             cluster_fill(&c, 1, ranks, 0, false);
             c.cluster.link_latency = latency * 1e9;
             double p2p = latency + bytes[T_KV] / 1e9;
-            close_to(even_time(&c.cluster, ring_trace(a, ranks, 0, FORWARD), comp, bytes), fmax(comp, p2p) * (ranks - 1) + comp);
+            close_to(even_time(&c.cluster, ring_trace(a, ranks, 0, FORWARD), comp, bytes),
+                     fmax(comp, p2p) * (ranks - 1) + comp);
             arena_free(a);
         }
 }
@@ -43,13 +44,15 @@ static void ring_on_cpu(void **state)
         Arena *a = arena_new();
         TestCluster c;
         cluster_fill(&c, 1, ranks, 0, true);
-        close_to(even_time(&c.cluster, ring_trace(a, ranks, 0, FORWARD), 1e-3, bytes), ranks * 1e-3 + (ranks - 1) * 5e-4);
+        close_to(even_time(&c.cluster, ring_trace(a, ranks, 0, FORWARD), 1e-3, bytes),
+                 ranks * 1e-3 + (ranks - 1) * 5e-4);
         arena_free(a);
     }
 }
 
-/* Backward, keys travel: K, V and the sums share a link. The sum of a chunk follows its computing. Bound by computing,
- * the last return home is the only exposed transfer; bound by the link, every byte after the first step shows. */
+/* Backward, keys travel: K, V and the sums share a link. The sum of a chunk follows its computing. Bound
+ * by computing, the last return home is the only exposed transfer; bound by the link, every byte after the
+ * first step shows. */
 static void ring_backward(void **state)
 {
     (void)state;
@@ -68,8 +71,8 @@ static void ring_backward(void **state)
     arena_free(a);
 }
 
-/* Two levels. Outer transfers of the window's first chunk run beside its lanes' steps: bound by the NICs, the time is
- * (N - 1) p2p_outer and the last window; bound by computing, all of it. */
+/* Two levels. Outer transfers of the window's first chunk run beside its lanes' steps: bound by the NICs,
+ * the time is (N - 1) p2p_outer and the last window; bound by computing, all of it. */
 static void double_ring_forward(void **state)
 {
     (void)state;
@@ -94,7 +97,8 @@ static void oversubscribed(void **state)
     TestCluster c;
     cluster_fill(&c, 4, 4, 4, false);
     c.cluster.oversubscription = 2;
-    close_to(even_time(&c.cluster, ring_trace(a, 4, 4, FORWARD), 1e-4, bytes), 3 * 2 * 1e6 / 1e8 + 3 * 1e-3 + 1e-4);
+    close_to(even_time(&c.cluster, ring_trace(a, 4, 4, FORWARD), 1e-4, bytes),
+             3 * 2 * 1e6 / 1e8 + 3 * 1e-3 + 1e-4);
     arena_free(a);
 }
 
@@ -115,8 +119,9 @@ static void partial_sums_have_slots(void **state)
     }
 }
 
-/* A cpu rank offers even its own chunk only when its program comes to the pass; a device offers it at once. Two ranks
- * compute first (the sender 5 ms, the receiver 1 ms), then pass: the copy takes 0.1 ms, then 1 ms of computing. */
+/* A cpu rank offers even its own chunk only when its program comes to the pass; a device offers it at
+ * once. Two ranks compute first (the sender 5 ms, the receiver 1 ms), then pass: the copy takes 0.1 ms,
+ * then 1 ms of computing. */
 static void cpu_offers_in_program_order(void **state)
 {
     (void)state;
@@ -137,7 +142,8 @@ static void cpu_offers_in_program_order(void **state)
     }
 }
 
-/* A flat ring crosses each node's border with one transfer at a time, over one NIC; the double ring uses all. */
+/* A flat ring crosses each node's border with one transfer at a time, over one NIC; the double ring uses
+ * all. */
 static void double_ring_beats_flat_ring(void **state)
 {
     (void)state;
@@ -152,7 +158,8 @@ static void double_ring_beats_flat_ring(void **state)
     arena_free(a);
 }
 
-/* Bound by computing, a transfer into a slot starts when the computing that read the slot's last content ends. */
+/* Bound by computing, a transfer into a slot starts when the computing that read the slot's last content
+ * ends. */
 static void slots_limit_running_ahead(void **state)
 {
     (void)state;
@@ -172,7 +179,8 @@ static void slots_limit_running_ahead(void **state)
             const Busy *b = &t.interval[i];
             if (b->rank != 3 || b->channel < 0)
                 continue;
-            double expected = arrivals < slots ? arrivals * 1e-5 : (arrivals - slots + 2) * comp; /* computing 0 is of home */
+            /* computing 0 is of home */
+            double expected = arrivals < slots ? arrivals * 1e-5 : (arrivals - slots + 2) * comp;
             assert_true(fabs(b->begin - expected) <= 1e-12);
             arrivals++;
         }
@@ -226,7 +234,8 @@ static void bytes_are_conserved(void **state)
     }
 }
 
-/* Nothing is faster than its own computing or than the bytes over its link; the critical path is the whole time. */
+/* Nothing is faster than its own computing or than the bytes over its link; the critical path is the whole
+ * time. */
 static void bounds_hold(void **state)
 {
     (void)state;
@@ -285,7 +294,8 @@ static void fill_seconds(const AttentionInput *in, const uint8_t *pair)
 static BurstTileRanges random_tiles(void)
 {
     const int lo = (int)(8 * uniform());
-    return burst_join(burst_tiles_from(lo, lo + 1 + (int)((8 - lo) * uniform())), burst_tiles_from(3 * lo, 3 * lo + 2));
+    return burst_join(burst_tiles_from(lo, lo + 1 + (int)((8 - lo) * uniform())),
+                      burst_tiles_from(3 * lo, 3 * lo + 2));
 }
 
 static void fill_tiles(AttentionInput *in, Arena *a, const BurstPairTiles *tiles)
@@ -295,7 +305,8 @@ static void fill_tiles(AttentionInput *in, Arena *a, const BurstPairTiles *tiles
     for (int at = 0; at < in->schedule->trace.n; at++) {
         const Instance *i = &in->schedule->trace.at[at];
         for (int r = 0; i->node->kind == N_COMPUTE && r < in->ranks; r++)
-            in->tiles[at * in->ranks + r] = tiles[rel_add(c, r, i->chunk[0]) * in->ranks + rel_add(c, r, i->chunk[1])];
+            in->tiles[at * in->ranks + r] =
+                tiles[rel_add(c, r, i->chunk[0]) * in->ranks + rel_add(c, r, i->chunk[1])];
     }
 }
 
@@ -331,8 +342,8 @@ static void live_is_what_prune_says(void **state)
 
 /* ---- published ---- */
 
-/* LoongTrain (arXiv 2406.18485): 64 GPUs, nodes of 8 with 4 NICs, 32 heads of 128, forward + backward, keys travel,
- * 2-byte gradients, causal zigzag. Milliseconds by inner ring size 1, 2, 4, 8. */
+/* LoongTrain (arXiv 2406.18485): 64 GPUs, nodes of 8 with 4 NICs, 32 heads of 128, forward + backward,
+ * keys travel, 2-byte gradients, causal zigzag. Milliseconds by inner ring size 1, 2, 4, 8. */
 typedef struct Published { int kv_heads, kilotokens; double ms[4]; } Published;
 static const Published loongtrain[] = {
     {32, 128, {295.9, 184.5, 140.6, 214.9}}, {32, 256, {597.7, 401.3, 316.3, 415.1}},
@@ -352,14 +363,17 @@ static double predict(const Published *p, int window)
     c.device.hbm = 2e12;
     double tokens = p->kilotokens * 1024.0 / 64, flops = 4 * tokens * tokens / 2 * 128 * 32;
     double kv = tokens * p->kv_heads * 128 * 2 * 2, bytes[TENSOR_COUNT] = {[T_KV] = kv, [T_DKV] = kv};
-    double ms = 1e3 * (even_time(&c.cluster, ring_trace(a, 64 / window, window, FORWARD), flops / 200e12, bytes) +
-                       even_time(&c.cluster, ring_trace(a, 64 / window, window, BACKWARD_KEYS), 2.5 * flops / 170e12, bytes));
+    double ms = 1e3 *
+                (even_time(&c.cluster, ring_trace(a, 64 / window, window, FORWARD), flops / 200e12, bytes) +
+                 even_time(&c.cluster, ring_trace(a, 64 / window, window, BACKWARD_KEYS),
+                           2.5 * flops / 170e12, bytes));
     arena_free(a);
     return ms;
 }
 
-/* Where inner ring sizes differ by more than 5 % as published, ours puts the same one last, and the published best within
- * 5 % of its own best: what two ranks lose that share a NIC (size 8) is not modelled, so 4 and 8 come out alike. */
+/* Where inner ring sizes differ by more than 5 % as published, ours puts the same one last, and the
+ * published best within 5 % of its own best: what two ranks lose that share a NIC (size 8) is not
+ * modelled, so 4 and 8 come out alike. */
 static void loongtrain_table(void **state)
 {
     (void)state;

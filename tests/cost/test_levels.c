@@ -18,19 +18,27 @@ static void exactly(double got, double expected)
 
 static void add_level(Cluster *c, int nodes, double uplink, double oversubscription, double latency)
 {
-    c->level[c->levels++] = (Level){.name = "rack", .nodes = nodes, .uplink = uplink, .oversubscription = oversubscription, .latency = latency};
+    c->level[c->levels++] = (Level){.name = "rack",
+                                    .nodes = nodes,
+                                    .uplink = uplink,
+                                    .oversubscription = oversubscription,
+                                    .latency = latency};
 }
 
-/* Four nodes of four ranks, each with its own card of 0.1 GB/s. In each of three outer hops the four lanes of a node cross to the next
- * rack at once; node by node they would take 10 ms, over the uplink four times its share. */
+/* Four nodes of four ranks, each with its own card of 0.1 GB/s. In each of three outer hops the four lanes
+ * of a node cross to the next rack at once; node by node they would take 10 ms, over the uplink four times
+ * its share. */
 static void lanes_share_the_uplink(void **state)
 {
     (void)state;
     static const struct { int inner, outer; double uplink[2], over[2], rate; } cases[] = {
         {2, 0, {2e8}, {1}, 2e8},           {2, 0, {4e8}, {4}, 1e8},             /* oversubscribed */
-        {1, 2, {3e8, 1e8}, {1, 1}, 1e8},   {1, 2, {1e8, 3e8}, {1, 1}, 1e8},     /* the narrower of two levels */
-        {2, 0, {0}, {8}, 2 * 4e8 / 8},     {1, 2, {0, 0}, {1, 16}, 2 * 4e8 / 16}, /* what the cards carry, divided */
-        {2, 0, {1e9}, {1}, 4e8},           {4, 0, {1e6}, {1}, 4e8},             /* wide enough; all nodes in one rack */
+        /* the narrower of two levels */
+        {1, 2, {3e8, 1e8}, {1, 1}, 1e8},   {1, 2, {1e8, 3e8}, {1, 1}, 1e8},
+        /* what the cards carry, divided */
+        {2, 0, {0}, {8}, 2 * 4e8 / 8},     {1, 2, {0, 0}, {1, 16}, 2 * 4e8 / 16},
+        /* wide enough; all nodes in one rack */
+        {2, 0, {1e9}, {1}, 4e8},           {4, 0, {1e6}, {1}, 4e8},
     };
     const double bytes[TENSOR_COUNT] = {[T_KV] = 1e6};
     for (int i = 0; i < countof(cases); i++) {
@@ -40,12 +48,14 @@ static void lanes_share_the_uplink(void **state)
         add_level(&c.cluster, cases[i].inner, cases[i].uplink[0], cases[i].over[0], 0);
         if (cases[i].outer)
             add_level(&c.cluster, cases[i].outer, cases[i].uplink[1], cases[i].over[1], 0);
-        exactly(even_time(&c.cluster, ring_trace(a, 4, 4, FORWARD), 1e-3, bytes), 3 * 4e6 / cases[i].rate + 3e-3 + 1e-3);
+        exactly(even_time(&c.cluster, ring_trace(a, 4, 4, FORWARD), 1e-3, bytes),
+                3 * 4e6 / cases[i].rate + 3e-3 + 1e-3);
         arena_free(a);
     }
 }
 
-/* A flat ring crosses a rack's border with one rank's transfer at a time, and pays each level that it leaves. */
+/* A flat ring crosses a rack's border with one rank's transfer at a time, and pays each level that it
+ * leaves. */
 static void each_level_has_its_latency(void **state)
 {
     (void)state;
@@ -73,7 +83,8 @@ static void bytes_by_level(void **state)
     TestCluster c;
     cluster_fill(&c, 4, 4, 4, false);
     add_level(&c.cluster, 2, 1e9, 1, 0);
-    const AttentionInput in = even_input(a, &c.cluster, ring_trace(a, 16, 0, FORWARD), 1e-3, (double[TENSOR_COUNT]){[T_KV] = 1e6});
+    const AttentionInput in = even_input(a, &c.cluster, ring_trace(a, 16, 0, FORWARD), 1e-3,
+                                         (double[TENSOR_COUNT]){[T_KV] = 1e6});
     const AttentionTime t = attention_simulate(a, &in);
     exactly(t.link_bytes, 15 * 12e6);
     exactly(t.nic_bytes, 15 * 4e6);
@@ -81,7 +92,8 @@ static void bytes_by_level(void **state)
     arena_free(a);
 }
 
-/* A ring over all ranks leaves each rack once, however many nodes it has: as fast as the narrowest of cards and uplinks. */
+/* A ring over all ranks leaves each rack once, however many nodes it has: as fast as the narrowest of
+ * cards and uplinks. */
 static void collectives_leave_each_rack_once(void **state)
 {
     (void)state;
@@ -98,7 +110,8 @@ static void collectives_leave_each_rack_once(void **state)
     exactly(collective_of(&c.cluster, all, 32e6).seconds, x.seconds);
 }
 
-/* Rings inside a node or a rack, and between these: bytes on the narrowest of links, cards and uplinks, each hop once a round. */
+/* Rings inside a node or a rack, and between these: bytes on the narrowest of links, cards and uplinks,
+ * each hop once a round. */
 static void rings_use_what_lies_between_their_ranks(void **state)
 {
     (void)state;
@@ -125,13 +138,15 @@ static void rings_use_what_lies_between_their_ranks(void **state)
     }
 }
 
-/* An all-to-all: of 31 peers 16 are in another rack of two nodes, and what goes to them from both nodes shares the uplink. Computing
- * takes no time; Q, K and V go out, O and lse come back, each with the latency of the farthest. */
+/* An all-to-all: of 31 peers 16 are in another rack of two nodes, and what goes to them from both nodes
+ * shares the uplink. Computing takes no time; Q, K and V go out, O and lse come back, each with the
+ * latency of the farthest. */
 static void exchanges_share_the_uplink(void **state)
 {
     (void)state;
     Case k = usual;
-    k.nodes = 4, k.gpus = 8, k.heads = k.kv_heads = 32, k.sequence = "1Mi", k.device = "h100", k.schedule = "ulysses", k.layers = 1;
+    k.nodes = 4, k.gpus = 8, k.heads = k.kv_heads = 32, k.sequence = "1Mi", k.device = "h100",
+    k.schedule = "ulysses", k.layers = 1;
     Arena *a = arena_new();
     const Draft d = make(a, &k);
     AttentionInput in = cost_load(a, &d, 32, 0, false, NULL);
@@ -141,7 +156,8 @@ static void exchanges_share_the_uplink(void **state)
     add_level(&c, 2, 50e9, 1, 3e3);
     in.cluster = &c;
     const AttentionTime t = attention_simulate(a, &in);
-    const double tokens = 1048576 / 32.0, bytes = (tokens * 32 * 128 * 2 * 4 + tokens * 32 * 4) / 32 * 16; /* of a rank, to the other rack */
+    /* of a rank, to the other rack */
+    const double tokens = 1048576 / 32.0, bytes = (tokens * 32 * 128 * 2 * 4 + tokens * 32 * 4) / 32 * 16;
     close_to(t.uplink_bytes[0], 32 * bytes, 1e-9);
     close_to(t.seconds, 16 * bytes / 50e9 + 2 * 8e-6, 1e-3);
     arena_free(a);
@@ -155,7 +171,8 @@ static void laws_at_random(void **state)
     for (int n = 0; n < 60; n++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         const int nodes = 2 + (int)(seed >> 40) % 6, lanes = 1 + (int)(seed >> 50) % 4;
-        const double bytes[TENSOR_COUNT] = {[T_KV] = 1e4 + (double)(seed >> 44), [T_Q] = 1e5, [T_DQ] = 2e5, [T_DKV] = 3e5};
+        const double bytes[TENSOR_COUNT] = {
+            [T_KV] = 1e4 + (double)(seed >> 44), [T_Q] = 1e5, [T_DQ] = 2e5, [T_DKV] = 3e5};
         Arena *a = arena_new();
         TestCluster c;
         cluster_fill(&c, nodes, lanes, lanes, false);
@@ -180,14 +197,18 @@ static const Program *program(Arena *a, const char *levels)
 {
     Text topo = {0}, model = {0};
     text_printf(&topo, "cluster c { nodes 8 { gpus 8 of h100; nics 8 of ndr; } %s }\n", levels);
-    text_add(&model, "model m { layers 2; hidden 4096; heads 32; kv_heads 8; head_dim 128; ffn swiglu 14336; vocab 128256; }\n"
+    text_add(&model, "model m { layers 2; hidden 4096; heads 32; kv_heads 8; head_dim 128; ffn swiglu 14336; "
+                     "vocab 128256; }\n"
                      "sequence 256Ki;\nlayout { data 1; }\n");
     assert_int_equal(text_write_file(&topo, "levels_case.topo"), 0);
     assert_int_equal(text_write_file(&model, "levels_case.burst"), 0);
     text_free(&topo);
     text_free(&model);
     Diags *d = diags_new(a);
-    const Program *p = front_end(a, d, &(FrontEnd){.topo_path = "levels_case.topo", .model_path = "levels_case.burst", .stock_dir = STOCK_DIR});
+    const Program *p = front_end(a, d,
+                                 &(FrontEnd){.topo_path = "levels_case.topo",
+                                             .model_path = "levels_case.burst",
+                                             .stock_dir = STOCK_DIR});
     diags_print(d, stdout);
     assert_non_null(p);
     return p;
@@ -197,7 +218,9 @@ static void texts_and_defaults(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Cluster *c = &program(a, "level rack { nodes 2; uplink 400 Gb/s x 8; oversubscription 4; latency 2 us; } level pod { nodes 6; }")->cluster;
+    const Cluster *c = &program(a, "level rack { nodes 2; uplink 400 Gb/s x 8; oversubscription 4; latency 2 "
+                                   "us; } level pod { nodes 6; }")
+                            ->cluster;
     assert_int_equal(c->levels, 2);
     assert_string_equal(c->level[0].name, "rack");
     exactly(cluster_uplink(c, 0, 3), 8 * 50e9 / 4);

@@ -14,17 +14,26 @@
 static const Program *program(Arena *a, int nics, const char *layout, const char *sequence)
 {
     Text topo = {0}, model = {0};
-    text_printf(&topo, "nic card { bandwidth 100 Gb/s; latency 0 ns; }\n"
-                       "cluster c { nodes 4 { gpus 4 of h100; nics %d of card; } link nvlink { bandwidth 400 GB/s; latency 0 ns; } }\n", nics);
-    text_printf(&model, "model m { layers 1; hidden 1024; heads 8; kv_heads 8; head_dim 128; ffn swiglu 4096; vocab 32000; }\n"
-                        "attention { default full; }\nsequence %s;\nlayout { recompute none; partition contiguous; travel keys; %s }\n",
+    text_printf(&topo,
+                "nic card { bandwidth 100 Gb/s; latency 0 ns; }\n"
+                "cluster c { nodes 4 { gpus 4 of h100; nics %d of card; } link nvlink { bandwidth 400 GB/s; "
+                "latency 0 ns; } }\n",
+                nics);
+    text_printf(&model,
+                "model m { layers 1; hidden 1024; heads 8; kv_heads 8; head_dim 128; ffn swiglu 4096; vocab "
+                "32000; }\n"
+                "attention { default full; }\nsequence %s;\nlayout { recompute none; partition contiguous; "
+                "travel keys; %s }\n",
                 sequence, layout);
     assert_int_equal(text_write_file(&topo, "placement_case.topo"), 0);
     assert_int_equal(text_write_file(&model, "placement_case.burst"), 0);
     text_free(&topo);
     text_free(&model);
     Diags *d = diags_new(a);
-    const Program *p = front_end(a, d, &(FrontEnd){.topo_path = "placement_case.topo", .model_path = "placement_case.burst", .stock_dir = STOCK_DIR});
+    const Program *p = front_end(a, d,
+                                 &(FrontEnd){.topo_path = "placement_case.topo",
+                                             .model_path = "placement_case.burst",
+                                             .stock_dir = STOCK_DIR});
     diags_print(d, stdout);
     assert_non_null(p);
     return p;
@@ -79,32 +88,36 @@ static void every_rank_has_one_chunk(void **state)
     }
 }
 
-/* Of the double ring each of 16 ranks sends its window 3 x 4 hops along lanes and 3 to the next node; the other way round the
- * lanes' hops leave the node. Chunks of 4Ki tokens of K and V. */
+/* Of the double ring each of 16 ranks sends its window 3 x 4 hops along lanes and 3 to the next node; the
+ * other way round the lanes' hops leave the node. Chunks of 4Ki tokens of K and V. */
 static void what_is_inside_a_node(void **state)
 {
     (void)state;
     const double chunk = 4096.0 * 8 * 128 * 2 * 2;
     for (int swapped = 0; swapped < 2; swapped++) {
         Arena *a = arena_new();
-        const AttentionTime t = transfers(a, 4, swapped ? "data 1; context 4 x 4; schedule burst; placement node, lane;"
-                                                        : "data 1; context 4 x 4; schedule burst; placement lane, node;");
+        const AttentionTime t =
+            transfers(a, 4,
+                      swapped ? "data 1; context 4 x 4; schedule burst; placement node, lane;"
+                              : "data 1; context 4 x 4; schedule burst; placement lane, node;");
         close_to(swapped ? t.nic_bytes : t.link_bytes, 16 * 12 * chunk, 1e-9);
         close_to(swapped ? t.link_bytes : t.nic_bytes, 16 * 3 * chunk, 1e-9);
         arena_free(a);
     }
 }
 
-/* Four groups of four: inside a node each nothing leaves it; with data inside, every hop does, and the four groups share its cards:
- * of one card a quarter each. */
+/* Four groups of four: inside a node each nothing leaves it; with data inside, every hop does, and the
+ * four groups share its cards: of one card a quarter each. */
 static void groups_share_cards(void **state)
 {
     (void)state;
     const double chunk = 16384.0 * 8 * 128 * 2 * 2;
     for (int nics = 1; nics <= 4; nics *= 2) {
         Arena *a = arena_new();
-        const AttentionTime in = transfers(a, nics, "data 4; context 4; schedule ring; placement context, data;"),
-                            out = transfers(a, nics, "data 4; context 4; schedule ring; placement data, context;");
+        const AttentionTime in = transfers(a, nics,
+                                           "data 4; context 4; schedule ring; placement context, data;"),
+                            out = transfers(a, nics,
+                                            "data 4; context 4; schedule ring; placement data, context;");
         assert_true(in.nic_bytes == 0 && out.link_bytes == 0);
         close_to(in.seconds, 3 * chunk / 400e9, 1e-6);
         close_to(out.seconds, 3 * chunk / (nics * 12.5e9 / 4), 1e-6);
@@ -125,7 +138,8 @@ static void open_placement_is_the_best_order(void **state)
         printf("%s: %.3f ms\n", orders[i], f.cost.step * 1e3);
         least = fmin(least, f.cost.step);
         if (i) /* what is printed chooses the same */
-            assert_non_null(strstr(choice_text(a, &plan_draft(f.plan)->choice), arena_printf(a, "placement %s;", orders[i])));
+            assert_non_null(strstr(choice_text(a, &plan_draft(f.plan)->choice),
+                                   arena_printf(a, "placement %s;", orders[i])));
         arena_free(a);
     }
     Arena *a = arena_new();

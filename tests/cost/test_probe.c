@@ -1,5 +1,5 @@
-/* `burstc probe`: the figures of its file are those that the program printed, and with them the simulation takes what was measured;
- * for processors it says where times spread. attention_rate against its formula. */
+/* `burstc probe`: the figures of its file are those that the program printed, and with them the simulation
+ * takes what was measured; for processors it says where times spread. attention_rate against its formula. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,9 @@ static void rates(void **state)
 {
     (void)state;
     const double fast = 700e12, slow = 500e12;
-    const AttentionRate row[] = {{ATTENTION_KEYS, true, 1000, 1e12, {0}}, {ATTENTION_KEYS, false, 1000, slow, {0}}, {ATTENTION_HEAD_DIM, false, 64, 350e12, {0}},
+    const AttentionRate row[] = {{ATTENTION_KEYS, true, 1000, 1e12, {0}},
+                                 {ATTENTION_KEYS, false, 1000, slow, {0}},
+                                 {ATTENTION_HEAD_DIM, false, 64, 350e12, {0}},
                                  {ATTENTION_PARTIAL, false, 0, 350e12, {0}}};
     Device d = {.attention_forward = fast, .attention_backward = 600e12, .rate = row, .rates = countof(row)};
     for (double keys = 10; keys < 1e6; keys *= 3) {
@@ -39,18 +41,22 @@ static void rates(void **state)
     assert_true(attention_rate(&d, false, 64, (AttentionWork){10, 10, 10}) == fast);
 }
 
-/* Between two rows of keys the time of a row is on the line through both, below the shorter on the same line. */
+/* Between two rows of keys the time of a row is on the line through both, below the shorter on the same
+ * line. */
 static void rows_of_keys(void **state)
 {
     (void)state;
-    const AttentionRate row[] = {{ATTENTION_KEYS, false, 4000, 600, {0}}, {ATTENTION_KEYS, false, 500, 300, {0}}};
+    const AttentionRate row[] = {{ATTENTION_KEYS, false, 4000, 600, {0}},
+                                 {ATTENTION_KEYS, false, 500, 300, {0}}};
     const Device d = {.attention_forward = 700, .rate = row, .rates = countof(row)};
     const double long_row = 4000.0 / 600, short_row = 500.0 / 300;
     for (int keys = 50; keys <= 4000; keys += 50) {
         const double time = short_row + (long_row - short_row) * (keys - 500) / 3500;
-        assert_true(fabs(keys / attention_rate(&d, false, 128, (AttentionWork){3.0 * keys, 0, 3}) / time - 1) < 1e-9);
+        assert_true(
+            fabs(keys / attention_rate(&d, false, 128, (AttentionWork){3.0 * keys, 0, 3}) / time - 1) < 1e-9);
     }
-    const Device odd = {.attention_forward = 200, .rate = row, .rates = countof(row)}; /* long rows slower than short ones */
+    /* long rows slower than short ones */
+    const Device odd = {.attention_forward = 200, .rate = row, .rates = countof(row)};
     for (double keys = 1; keys < 1e6; keys *= 2) {
         const double rate = attention_rate(&odd, false, 128, (AttentionWork){keys, 0, 1});
         assert_true(rate > 0 && rate <= 600 * (1 + 1e-9));
@@ -66,7 +72,8 @@ static double drawn(unsigned *seed, double lo, double hi)
 }
 
 /* Seconds of made-up kernels: each tile takes something, each row too. */
-static void make_attention(Arena *a, const Program *p, const MeasureJob *j, double rate, double start, Text *out)
+static void make_attention(Arena *a, const Program *p, const MeasureJob *j, double rate, double start,
+                           Text *out)
 {
     for (int i = 0; i < j->cases; i++) {
         Piece piece;
@@ -76,7 +83,8 @@ static void make_attention(Arena *a, const Program *p, const MeasureJob *j, doub
         for (int b = 0; b < 2; b++) {
             const AttentionWork x = attention_work(p, b, w, p->sequence, p->sequence);
             const double slower = (b ? 1.2 : 1) * (j->at[i].head_dim == 64 ? 1.3 : 1);
-            const double flops = (b ? 10.0 : 4.0) * j->at[i].head_dim * j->at[i].heads * (x.pairs + 0.2 * x.partial + start * x.rows);
+            const double flops = (b ? 10.0 : 4.0) * j->at[i].head_dim * j->at[i].heads *
+                                 (x.pairs + 0.2 * x.partial + start * x.rows);
             text_printf(out, " %.9g 1000 %d", slower * flops / rate, i * 1000);
         }
         text_add(out, "\n");
@@ -87,7 +95,8 @@ static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsign
 {
     const int gpus = seed % 2 ? 4 : 1;
     const double rate = drawn(&seed, 2e14, 9e14), start = drawn(&seed, 0, 500);
-    text_printf(out, "burst-measure 1\ngpus %d\ndevice 85899345920 NVIDIA A100-SXM4-80GB\nproduct 2.7e14\n", gpus);
+    text_printf(out, "burst-measure 1\ngpus %d\ndevice 85899345920 NVIDIA A100-SXM4-80GB\nproduct 2.7e14\n",
+                gpus);
     make_attention(a, p, j, rate, start, out);
     text_add(out, "passes 1.5e12\nnorms 1.4e12\ncopy 1.7e12\npcie 2.5e10 2.4e10\n");
     if (gpus > 1)
@@ -98,12 +107,15 @@ static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsign
 static const Program *read_cluster(Arena *a, const Text *topo)
 {
     Text text = {0};
-    text_add(&text, "model m { layers 1; hidden 64; heads 32; kv_heads 8; head_dim 128; ffn swiglu 128; vocab 256; }\nsequence 32Ki;\n");
+    text_add(&text, "model m { layers 1; hidden 64; heads 32; kv_heads 8; head_dim 128; ffn swiglu 128; "
+                    "vocab 256; }\nsequence 32Ki;\n");
     assert_int_equal(text_write_file(topo, "probe_case.topo"), 0);
     assert_int_equal(text_write_file(&text, "probe_case.burst"), 0);
     text_free(&text);
     Diags *d = diags_new(a);
-    const FrontEnd in = {.topo_path = "probe_case.topo", .model_path = "probe_case.burst", .stock_dir = STOCK_DIR};
+    const FrontEnd in = {.topo_path = "probe_case.topo",
+                         .model_path = "probe_case.burst",
+                         .stock_dir = STOCK_DIR};
     const Program *p = front_end(a, d, &in);
     diags_print(d, stdout);
     assert_non_null(p);
@@ -111,7 +123,8 @@ static const Program *read_cluster(Arena *a, const Text *topo)
 }
 
 /* With the file's rates each case takes what it took, but for the digits that the file has. */
-static void assert_takes(Arena *a, const Device *d, const Program *p, const MeasureJob *j, const Measured *m, double tolerance)
+static void assert_takes(Arena *a, const Device *d, const Program *p, const MeasureJob *j, const Measured *m,
+                         double tolerance)
 {
     for (int i = 0; i < j->cases; i++)
         for (int b = 0; b < 2; b++) {
@@ -119,7 +132,8 @@ static void assert_takes(Arena *a, const Device *d, const Program *p, const Meas
             const PosSet all = pos_run(&piece, 0, p->sequence);
             const PairWork w = mask_work(mask_map(a, p, j->at[i].mask, 64, 64), &all, &all);
             const AttentionWork x = attention_work(p, b, w, p->sequence, p->sequence);
-            const double seconds = (b ? 10 : 4) * x.pairs * j->at[i].head_dim * j->at[i].heads / attention_rate(d, b, j->at[i].head_dim, x);
+            const double seconds = (b ? 10 : 4) * x.pairs * j->at[i].head_dim * j->at[i].heads /
+                                   attention_rate(d, b, j->at[i].head_dim, x);
             assert_true(fabs(seconds / m->attention[i].seconds[b] - 1) < tolerance);
         }
 }
@@ -143,8 +157,10 @@ static void takes_what_it_took(void **state)
         const Cluster *c = &read_cluster(a, &topo)->cluster;
         const Device *d = c->groups[0].device;
         assert_string_equal(d->name, "a100_sxm4_80gb");
-        assert_true(c->nodes == 2 && c->world == 2 * m.gpus && c->groups[0].nics == 4 && c->groups[0].nic->bandwidth == 25e9);
-        assert_true(d->passes == 1.5e12 && d->norms == 1.4e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 && c->pcie == 2.4e10 && c->host_cores == 96);
+        assert_true(c->nodes == 2 && c->world == 2 * m.gpus && c->groups[0].nics == 4 &&
+                    c->groups[0].nic->bandwidth == 25e9);
+        assert_true(d->passes == 1.5e12 && d->norms == 1.4e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 &&
+                    c->pcie == 2.4e10 && c->host_cores == 96);
         assert_true(m.gpus == 1 || (c->link_bandwidth == 2.4e11 && fabs(c->link_latency - 15e3) < 1e-6));
         assert_takes(a, d, p, &j, &m, 2e-3);
         text_free(&figures), text_free(&topo), text_free(&again);
@@ -154,7 +170,8 @@ static void takes_what_it_took(void **state)
 
 /* ---- processors ---- */
 
-static void make_cpu_figures(Arena *a, const Program *p, const MeasureJob *j, unsigned seed, double spread, Text *out)
+static void make_cpu_figures(Arena *a, const Program *p, const MeasureJob *j, unsigned seed, double spread,
+                             Text *out)
 {
     const double rate = drawn(&seed, 2e10, 9e10), start = drawn(&seed, 0, 30);
     text_add(out, "burst-measure 1\ngpus 1\ndevice 16000000000 A processor\nproduct 9.57e10\n");
@@ -166,8 +183,10 @@ static void make_cpu_figures(Arena *a, const Program *p, const MeasureJob *j, un
 static void processors(void **state)
 {
     (void)state;
-    static const struct { int nodes, devices, cores, node_cores, cards; } shape[] = {{1, 1, 2, 2, 0}, {1, 4, 2, 2, 0}, {2, 4, 2, 1, 1},
-                                                                                     {2, 4, 64, 32, 4}, {3, 1, 2, 1, 1}, {2, 8, 8, 4, 4}};
+    static const struct {
+        int nodes, devices, cores, node_cores, cards;
+    } shape[] = {{1, 1, 2, 2, 0},   {1, 4, 2, 2, 0}, {2, 4, 2, 1, 1},
+                 {2, 4, 64, 32, 4}, {3, 1, 2, 1, 1}, {2, 8, 8, 4, 4}};
     for (int i = 0; i < countof(shape); i++) {
         Arena *a = arena_new();
         Text figures = {0}, topo = {0};
@@ -182,11 +201,14 @@ static void processors(void **state)
         const Cluster *c = &read_cluster(a, &topo)->cluster;
         const Device *d = c->groups[0].device;
         assert_ptr_equal(d->target, &targets[TARGET_C]);
-        assert_true(c->nodes == shape[i].nodes && c->world == shape[i].nodes * shape[i].devices && c->host_cores == shape[i].node_cores);
-        assert_true(c->nodes == 1 || (c->groups[0].nics == shape[i].cards && fabs(c->groups[0].nic->bandwidth / 1.03e10 - 1) < 1e-12));
+        assert_true(c->nodes == shape[i].nodes && c->world == shape[i].nodes * shape[i].devices &&
+                    c->host_cores == shape[i].node_cores);
+        assert_true(c->nodes == 1 || (c->groups[0].nics == shape[i].cards &&
+                                      fabs(c->groups[0].nic->bandwidth / 1.03e10 - 1) < 1e-12));
         assert_true(d->matmul == 9.57e10 && d->passes == 3.31e10 && d->norms == 2.99e10 && d->hbm == 2.06e10);
         assert_true(c->link_bandwidth == 1.03e10 && c->pcie == 1.03e10);
-        assert_true(fabs(d->memory * c->world / h.memory - 1) < 1e-3 && fabs(c->host_memory * c->nodes / h.memory - 1) < 1e-3);
+        assert_true(fabs(d->memory * c->world / h.memory - 1) < 1e-3 &&
+                    fabs(c->host_memory * c->nodes / h.memory - 1) < 1e-3);
         assert_takes(a, d, p, &j, &m, 1e-2);
         text_free(&figures), text_free(&topo);
         arena_free(a);
@@ -220,7 +242,8 @@ static void spread_is_said(void **state)
 static void times(void **state)
 {
     (void)state;
-    double few[] = {3, 1, 2}, half[] = {1.3, 1, 1.3, 1, 1.3}, less[] = {9, 1, 1, 9, 1}, even[] = {4, 2, 1, 3}, one[] = {5};
+    double few[] = {3, 1, 2}, half[] = {1.3, 1, 1.3, 1, 1.3}, less[] = {9, 1, 1, 9, 1}, even[] = {4, 2, 1, 3},
+           one[] = {5};
     assert_true(measure_best(3, few) == 1 && measure_median(3, few) == 2 && measure_spread(3, few) == 2);
     assert_true(measure_spread(5, half) == 1.3 && measure_spread(5, less) == 1);
     assert_true(measure_spread(4, even) == 3 && measure_best(1, one) == 5 && measure_spread(1, one) == 1);
@@ -244,7 +267,8 @@ static void hostile(void **state)
         other[i] = (char)drawn(&seed, 1, 255);
         if (measure_read(a, other, &j, &m))
             continue;
-        assert_true(m.gpus >= 1 && m.product > 0 && isfinite(m.product) && m.passes > 0 && m.norms > 0 && m.pcie[1] > 0 && strlen(m.device) < MEASURE_NAME);
+        assert_true(m.gpus >= 1 && m.product > 0 && isfinite(m.product) && m.passes > 0 && m.norms > 0 &&
+                    m.pcie[1] > 0 && strlen(m.device) < MEASURE_NAME);
         for (int k = 0; k < j.cases; k++)
             assert_true(m.attention[k].seconds[0] > 0 && isfinite(m.attention[k].seconds[1]));
     }
@@ -282,7 +306,8 @@ static void cards(void **state)
     Cards c = probe_cards(a, "probe_sys/a");
     assert_true(c.count == 1 && c.gigabits == 100);
     for (int i = 0; i < 4; i++)
-        write_number("probe_sys", arena_printf(a, "b/class/infiniband/mlx5_%d/ports/1/rate", i), i ? "400 Gb/sec (4X NDR)\n" : "100 Gb/sec (4X EDR)\n");
+        write_number("probe_sys", arena_printf(a, "b/class/infiniband/mlx5_%d/ports/1/rate", i),
+                     i ? "400 Gb/sec (4X NDR)\n" : "100 Gb/sec (4X EDR)\n");
     write_number("probe_sys", "b/class/net/eth0/speed", "800000\n"); /* a port of one of them */
     write_number("probe_sys", "b/class/net/eth0/device/x", "");
     c = probe_cards(a, "probe_sys/b");
@@ -292,8 +317,9 @@ static void cards(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rates), cmocka_unit_test(rows_of_keys), cmocka_unit_test(takes_what_it_took), cmocka_unit_test(processors),
-                                       cmocka_unit_test(spread_is_said), cmocka_unit_test(times), cmocka_unit_test(hostile),
-                                       cmocka_unit_test(cards)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rates),      cmocka_unit_test(rows_of_keys),   cmocka_unit_test(takes_what_it_took),
+        cmocka_unit_test(processors), cmocka_unit_test(spread_is_said), cmocka_unit_test(times),
+        cmocka_unit_test(hostile),    cmocka_unit_test(cards)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,21 +29,32 @@ typedef struct Case {
     int others;        /* nodes of as many A100s beside them */
 } Case;
 
-static const FrontEnd front = {.topo_path = "search_case.topo", .model_path = "search_case.burst", .stock_dir = STOCK_DIR};
+static const FrontEnd front = {.topo_path = "search_case.topo",
+                               .model_path = "search_case.burst",
+                               .stock_dir = STOCK_DIR};
 
 static const Program *program(Arena *a, Diags *d, const Case *k)
 {
     Text topo = {0}, model = {0};
     if (k->memory)
-        text_printf(&topo, "device small { arch sm_90a; memory %d GB; hbm 4.8 TB/s; matmul bf16 690 TFLOP/s; attention forward 680 TFLOP/s; }\n", k->memory);
-    text_printf(&topo, "cluster c { nodes %d { gpus %d of %s; nics %d of ndr; } link nvlink { bandwidth 450 GB/s; latency 2 us; }\n",
+        text_printf(&topo,
+                    "device small { arch sm_90a; memory %d GB; hbm 4.8 TB/s; matmul bf16 690 TFLOP/s; "
+                    "attention forward 680 TFLOP/s; }\n",
+                    k->memory);
+    text_printf(&topo,
+                "cluster c { nodes %d { gpus %d of %s; nics %d of ndr; } link nvlink { bandwidth 450 GB/s; "
+                "latency 2 us; }\n",
                 k->nodes, k->gpus, k->memory ? "small" : "h200", k->gpus);
     if (k->others)
         text_printf(&topo, "  nodes %d { gpus %d of a100; nics %d of hdr; }\n", k->others, k->gpus, k->gpus);
     text_add(&topo, "}\n");
-    text_printf(&model, "table doc per token%s;\nmask mine = %s;\nmodel m {\n  layers 32; hidden 4096; heads 32; kv_heads 8; head_dim 128;\n"
-                        "  ffn swiglu 14336; vocab 128256; %s\n}\nattention { default mine; }\nsequence %s;\nlayout { %s }\ntrain { steps 10; %s }\n",
-                k->lengths ? " lengths 512 .. 32Ki" : "", k->mask, k->parts ? k->parts : "", k->sequence, k->layout, k->train);
+    text_printf(&model,
+                "table doc per token%s;\nmask mine = %s;\nmodel m {\n  layers 32; hidden 4096; heads 32; "
+                "kv_heads 8; head_dim 128;\n"
+                "  ffn swiglu 14336; vocab 128256; %s\n}\nattention { default mine; }\nsequence %s;\nlayout "
+                "{ %s }\ntrain { steps 10; %s }\n",
+                k->lengths ? " lengths 512 .. 32Ki" : "", k->mask, k->parts ? k->parts : "", k->sequence,
+                k->layout, k->train);
     assert_int_equal(text_write_file(&topo, "search_case.topo"), 0);
     assert_int_equal(text_write_file(&model, "search_case.burst"), 0);
     text_free(&topo);
@@ -78,8 +89,8 @@ static struct rusage use_of(const Case *k)
     return use;
 }
 
-/* Each pair of ranks is counted once for each partition, however many candidates share it, and at no more than a bounded
- * effort: 32 ranks, all layouts. On a busy machine these take 10, 3.4 and 0.3 s. */
+/* Each pair of ranks is counted once for each partition, however many candidates share it, and at no more
+ * than a bounded effort: 32 ranks, all layouts. On a busy machine these take 10, 3.4 and 0.3 s. */
 static void pairs_are_counted_once(void **state)
 {
     (void)state;
@@ -106,18 +117,30 @@ static void candidates_leave_no_memory_behind(void **state)
     assert_true((double)use.ru_maxrss * 1e3 < 500e6 * larger);
 }
 
-/* Clusters of two kinds and few tokens: shares that come to the same tokens are one layout (42 candidates, 316 MB). Counted is how often a candidate goes through the passes, and bytes at the most: neither depends on the machine. */
+/* Clusters of two kinds and few tokens: shares that come to the same tokens are one layout (42 candidates,
+ * 316 MB). Counted is how often a candidate goes through the passes, and bytes at the most: neither
+ * depends on the machine. */
 static void mixed_clusters_are_bounded(void **state)
 {
     (void)state;
-    static const struct { Case k; int judged; double bytes; } cases[] = {
-        {{.nodes = 67, .gpus = 1, .sequence = "512", .mask = "causal", .layout = "", .train = "", .others = 67}, 60, 500e6},
+    static const struct { Case k; int judged; double bytes;
+    } cases[] = {
+        {{.nodes = 67,
+          .gpus = 1,
+          .sequence = "512",
+          .mask = "causal",
+          .layout = "",
+          .train = "",
+          .others = 67},
+         60,
+         500e6},
     };
     for (int i = 0; i < countof(cases); i++) {
         Arena *a = arena_new();
         const Found f = found(a, diags_new(a), &cases[i].k);
         const struct rusage use = use_of(&cases[i].k);
-        printf("%d ranks of two kinds: %d candidates judged, %.0f MB\n", 2 * cases[i].k.nodes, f.judged, (double)use.ru_maxrss / 1e3);
+        printf("%d ranks of two kinds: %d candidates judged, %.0f MB\n", 2 * cases[i].k.nodes, f.judged,
+               (double)use.ru_maxrss / 1e3);
         assert_true(f.judged > 0 && f.judged < cases[i].judged);
         assert_true((double)use.ru_maxrss * 1e3 < cases[i].bytes * larger);
         arena_free(a);
@@ -162,14 +185,16 @@ static double least_given(const Case *k, int64_t batch, int *fitting)
     return least;
 }
 
-/* Left open, or auto, the search finds what the best of all texts with a number gives; what it leaves untried cannot be better. */
+/* Left open, or auto, the search finds what the best of all texts with a number gives; what it leaves
+ * untried cannot be better. */
 static void open_data_is_the_best_of_all(void **state)
 {
     (void)state;
     static const struct { Case k; int64_t batch; } cases[] = {
         {{2, 8, "64Ki", "causal", "", "batch 16;", false}, 16},
         {{2, 8, "64Ki", "causal", "data auto;", "batch 12;", false}, 12}, /* 1, 2 or 4 groups */
-        {{2, 4, "256Ki", "window(4Ki)", "partition zigzag;", "batch 8;", false}, 8}, /* memory refuses small groups */
+        /* memory refuses small groups */
+        {{2, 4, "256Ki", "window(4Ki)", "partition zigzag;", "batch 8;", false}, 8},
         {{3, 4, "32Ki", "full", "schedule ring;", "batch 6;", false}, 6},
         {{4, 8, "16Ki", "block_local(1Ki)", "recompute full;", "batch 1;", false}, 1},
         {{16, 8, "128Ki", "causal", "", "batch 64;", false}, 64},
@@ -182,7 +207,8 @@ static void open_data_is_the_best_of_all(void **state)
         Arena *a = arena_new();
         Found f = found(a, diags_new(a), &cases[i].k);
         const Choice *c = chosen(&f);
-        printf("%d: %.3f ms of %d data x %d ranks, least of %d: %.3f ms\n", i, f.cost.step * 1e3, c->data, c->ranks, fitting, least * 1e3);
+        printf("%d: %.3f ms of %d data x %d ranks, least of %d: %.3f ms\n", i, f.cost.step * 1e3, c->data,
+               c->ranks, fitting, least * 1e3);
         assert_true(f.cost.step <= least * 1.0011 && f.cost.step >= least * (1 - 1e-9));
         assert_int_equal(c->data * c->ranks, cases[i].k.nodes * cases[i].k.gpus);
         assert_int_equal(cases[i].batch % c->data, 0);
@@ -190,7 +216,8 @@ static void open_data_is_the_best_of_all(void **state)
     }
 }
 
-/* 1024 H200, 256Ki tokens, 128 sequences: a sequence for 8 ranks each, not 1024 ranks for each sequence, which take 75 s. */
+/* 1024 H200, 256Ki tokens, 128 sequences: a sequence for 8 ranks each, not 1024 ranks for each sequence,
+ * which take 75 s. */
 static void batch_is_shared_by_groups(void **state)
 {
     (void)state;
@@ -202,7 +229,8 @@ static void batch_is_shared_by_groups(void **state)
     arena_free(a);
 }
 
-/* Ranks of a sequence that are given leave one number of groups; without a batch each of them has a sequence. */
+/* Ranks of a sequence that are given leave one number of groups; without a batch each of them has a
+ * sequence. */
 static void data_follows_from_context(void **state)
 {
     (void)state;
@@ -213,7 +241,8 @@ static void data_follows_from_context(void **state)
     };
     for (int i = 0; i < countof(cases); i++) {
         Arena *a = arena_new();
-        Found f = found(a, diags_new(a), &(Case){2, 8, "32Ki", "causal", cases[i].layout, cases[i].train, false});
+        Found f = found(a, diags_new(a),
+                        &(Case){2, 8, "32Ki", "causal", cases[i].layout, cases[i].train, false});
         assert_int_equal(chosen(&f)->data, cases[i].data);
         assert_int_equal(chosen(&f)->ranks, cases[i].ranks);
         assert_int_equal(plan_draft(f.plan)->program->train.batch % cases[i].data, 0);
@@ -223,12 +252,15 @@ static void data_follows_from_context(void **state)
 
 /* ---- tensor ---- */
 
-/* Left open, layers are split over as many ranks as the best of all texts with a number says, by seconds of a sequence. */
+/* Left open, layers are split over as many ranks as the best of all texts with a number says, by seconds
+ * of a sequence. */
 static void open_tensor_is_the_best_of_all(void **state)
 {
     (void)state;
-    static const struct { Case k; int tensor; } cases[] = {
-        {{1, 8, "1Ki", "causal", "data 1; recompute none;", "batch 1;", false}, 0}, {{1, 4, "64Ki", "causal", "recompute selective; schedule ring;", "batch 4;", false}, 0},
+    static const struct { Case k; int tensor;
+    } cases[] = {
+        {{1, 8, "1Ki", "causal", "data 1; recompute none;", "batch 1;", false}, 0},
+        {{1, 4, "64Ki", "causal", "recompute selective; schedule ring;", "batch 4;", false}, 0},
         {{2, 4, "16Ki", "window(2Ki)", "context 2;", "", false}, 0},
     };
     for (int i = 0; i < countof(cases); i++) {
@@ -251,7 +283,8 @@ static void open_tensor_is_the_best_of_all(void **state)
         const Found f = found(a, diags_new(a), &open);
         const Program *p = plan_draft(f.plan)->program;
         const double is = f.cost.step / (double)p->train.batch;
-        printf("%d: tensor %d, %.3f ms, least of %d: %.3f ms\n%s", i, program_tensor(p), is * 1e3, fitting, least * 1e3, f.table);
+        printf("%d: tensor %d, %.3f ms, least of %d: %.3f ms\n%s", i, program_tensor(p), is * 1e3, fitting,
+               least * 1e3, f.table);
         assert_true(fitting > 1 && is <= least * 1.0011 && is >= least * (1 - 1e-9));
         assert_int_equal(chosen(&f)->tensor, p->tensor);
         arena_free(a);
@@ -263,13 +296,15 @@ static void open_tensor_is_the_best_of_all(void **state)
 /* The least step over layouts that are written out whole, and how many of them work. */
 static double least_written(const Case *k, int *fitting)
 {
-    static const char *const schedules[] = {"ring", "burst", "ulysses"}, *const partitions[] = {"contiguous", "zigzag", "striped"},
-                      *const travels[] = {"keys", "queries"}, *const recomputes[] = {"none", "selective", "full"};
+    static const char *const schedules[] = {"ring", "burst", "ulysses"},
+                             *const partitions[] = {"contiguous", "zigzag", "striped"},
+                             *const travels[] = {"keys", "queries"},
+                             *const recomputes[] = {"none", "selective", "full"};
     double least = INFINITY;
     for (int i = 0; i < 3 * 3 * 2 * 3; i++) {
         char layout[128];
-        snprintf(layout, sizeof layout, "data 1; schedule %s; partition %s; travel %s; recompute %s;", schedules[i % 3],
-                 partitions[i / 3 % 3], travels[i / 9 % 2], recomputes[i / 18]);
+        snprintf(layout, sizeof layout, "data 1; schedule %s; partition %s; travel %s; recompute %s;",
+                 schedules[i % 3], partitions[i / 3 % 3], travels[i / 9 % 2], recomputes[i / 18]);
         least = fmin(least, step_given(k, layout, fitting));
     }
     return least;
@@ -280,8 +315,10 @@ static void open_layout_is_the_best_of_all(void **state)
 {
     (void)state;
     static const Case cases[] = {
-        {1, 4, "32Ki", "causal", "data 1; partition auto;", "", false}, {2, 4, "64Ki", "window(2Ki)", "data 1;", "", false},
-        {2, 2, "8Ki", "full", "data 1;", "", false}, {4, 2, "256Ki", "causal", "data 1;", "", false},
+        {1, 4, "32Ki", "causal", "data 1; partition auto;", "", false},
+        {2, 4, "64Ki", "window(2Ki)", "data 1;", "", false},
+        {2, 2, "8Ki", "full", "data 1;", "", false},
+        {4, 2, "256Ki", "causal", "data 1;", "", false},
     };
     for (int i = 0; i < countof(cases); i++) {
         int fitting = 0;
@@ -294,25 +331,39 @@ static void open_layout_is_the_best_of_all(void **state)
     }
 }
 
-/* Memory, length, mask and model at random, where not all that layers make fits: no rule of recomputation that fits is predicted faster than
- * what is decided by need, tail is found where it is the fastest, and where the layout does not admit it, it is left out in silence. */
+/* Memory, length, mask and model at random, where not all that layers make fits: no rule of recomputation
+ * that fits is predicted faster than what is decided by need, tail is found where it is the fastest, and
+ * where the layout does not admit it, it is left out in silence. */
 static void need_is_never_slower_than_a_rule(void **state)
 {
     (void)state;
-    static const char *const sequences[] = {"64Ki", "256Ki"}, *const masks[] = {"causal", "window(4Ki)", "full"},
-                      *const schedules[] = {"ring; partition striped", "ring; partition zigzag", "ulysses"},
-                      *const parts[] = {"", "qk_norm yes;", "qkv_bias yes;"},
-                      *const rules[] = {"none", "ffn", "selective", "full", "tail(0.9)", "tail(0.75)", "tail(0.5)", "tail(0.25)", "tail(0.1)"};
+    static const char *const sequences[] = {"64Ki", "256Ki"},
+                             *const masks[] = {"causal", "window(4Ki)", "full"},
+                             *const schedules[] = {"ring; partition striped", "ring; partition zigzag",
+                                                   "ulysses"},
+                             *const parts[] = {"", "qk_norm yes;", "qkv_bias yes;"},
+                             *const rules[] = {"none",      "ffn",        "selective",
+                                               "full",      "tail(0.9)",  "tail(0.75)",
+                                               "tail(0.5)", "tail(0.25)", "tail(0.1)"};
     int tails = 0, cut = 0;
     srand(5);
     for (int i = 0; i < 24; i++) {
         const int schedule = rand() % 3, length = rand() % 2;
-        Case k = {1, 8, sequences[length], masks[rand() % 3], "", "", false, parts[rand() % 3], (length ? 31 : 23) + rand() % (length ? 13 : 6)};
+        Case k = {1,
+                  8,
+                  sequences[length],
+                  masks[rand() % 3],
+                  "",
+                  "",
+                  false,
+                  parts[rand() % 3],
+                  (length ? 31 : 23) + rand() % (length ? 13 : 6)};
         char layout[128];
         double least = INFINITY;
         int fitting = 0;
         for (int r = 0; r < countof(rules); r++) {
-            snprintf(layout, sizeof layout, "data 1; schedule %s; travel keys; recompute %s;", schedules[schedule], rules[r]);
+            snprintf(layout, sizeof layout, "data 1; schedule %s; travel keys; recompute %s;",
+                     schedules[schedule], rules[r]);
             least = fmin(least, step_given(&k, layout, &fitting));
         }
         snprintf(layout, sizeof layout, "data 1; schedule %s; travel keys;", schedules[schedule]);
@@ -321,7 +372,8 @@ static void need_is_never_slower_than_a_rule(void **state)
         Diags *d = diags_new(a);
         const Program *p = program(a, d, &k);
         const Found f = search(a, d, p);
-        printf("%d: %s, %s, %s, %d GB: %s\n", i, k.sequence, k.mask, schedules[schedule], k.memory, f.plan ? choice_text(a, chosen(&f)) : "-");
+        printf("%d: %s, %s, %s, %d GB: %s\n", i, k.sequence, k.mask, schedules[schedule], k.memory,
+               f.plan ? choice_text(a, chosen(&f)) : "-");
         assert_int_equal(f.plan != NULL, fitting > 0);
         if (f.plan && !(f.cost.step <= least * 1.0011))
             fail_msg("%.4f ms, the best rule %.4f ms", f.cost.step * 1e3, least * 1e3);
@@ -337,24 +389,37 @@ static void need_is_never_slower_than_a_rule(void **state)
 static void cutting_chooses_the_same(void **state)
 {
     (void)state;
-    static const char *const sequences[] = {"16Ki", "64Ki", "128Ki"}, *const masks[] = {"causal", "window(2Ki)", "full", "strided(128, 128)"},
-                      *const layouts[] = {"weights auto; head chunks auto", "weights auto; offload auto", "weights auto; schedule ring", "ffn chunks auto",
-                                          "data 1; weights auto; partition zigzag; placement auto"};
+    static const char *const sequences[] = {"16Ki", "64Ki", "128Ki"},
+                             *const masks[] = {"causal", "window(2Ki)", "full", "strided(128, 128)"},
+                             *const layouts[] = {"weights auto; head chunks auto",
+                                                 "weights auto; offload auto", "weights auto; schedule ring",
+                                                 "ffn chunks auto",
+                                                 "data 1; weights auto; partition zigzag; placement auto"};
     int fewer = 0;
     srand(11);
     for (int i = 0; i < 28; i++) {
         char layout[128], train[32];
         snprintf(layout, sizeof layout, "%s;", layouts[rand() % countof(layouts)]);
         snprintf(train, sizeof train, "batch %d;", 1 << rand() % 4);
-        const Case k = {1 + rand() % 2, 2 << rand() % 2, sequences[rand() % 3], masks[rand() % 4], layout, train, false, "", rand() % 3 ? 40 + rand() % 80 : 0,
+        const Case k = {1 + rand() % 2,
+                        2 << rand() % 2,
+                        sequences[rand() % 3],
+                        masks[rand() % 4],
+                        layout,
+                        train,
+                        false,
+                        "",
+                        rand() % 3 ? 40 + rand() % 80 : 0,
                         i < 20 ? 0 : 1 + rand() % 2};
         Arena *a = arena_new();
         Diags *d = diags_new(a);
         const Program *p = program(a, d, &k);
         assert_non_null(p);
-        const Found whole = search_with(a, d, p, SEARCH_WHOLE, INFINITY), cut = search_with(a, d, p, SEARCH_CUT, INFINITY);
-        printf("%d: %d x %d, %s, %s, %s %s %d GB: %d tried, %d cut: %s\n", i, k.nodes, k.gpus, k.sequence, k.mask, layout, train, k.memory, whole.tried_count,
-               cut.tried_count, whole.plan ? choice_text(a, chosen(&whole)) : "-");
+        const Found whole = search_with(a, d, p, SEARCH_WHOLE, INFINITY),
+                    cut = search_with(a, d, p, SEARCH_CUT, INFINITY);
+        printf("%d: %d x %d, %s, %s, %s %s %d GB: %d tried, %d cut: %s\n", i, k.nodes, k.gpus, k.sequence,
+               k.mask, layout, train, k.memory, whole.tried_count, cut.tried_count,
+               whole.plan ? choice_text(a, chosen(&whole)) : "-");
         assert_int_equal(whole.plan != NULL, cut.plan != NULL);
         if (whole.plan) {
             assert_string_equal(choice_text(a, chosen(&cut)), choice_text(a, chosen(&whole)));
@@ -371,10 +436,12 @@ static void printed_layout_chooses_the_same(void **state)
 {
     (void)state;
     static const Case cases[] = {
-        {1, 8, "64Ki", "causal", "", "", false},           {2, 4, "16Ki", "window(1Ki)", "schedule ulysses;", "", false},
+        {1, 8, "64Ki", "causal", "", "", false},
+        {2, 4, "16Ki", "window(1Ki)", "schedule ulysses;", "", false},
         {2, 4, "64Ki", "full", "data 1; schedule ring; partition blocks(512); travel queries;", "", false},
         {2, 4, "64Ki", "causal", "data 1; schedule burst; partition blocks(4Ki);", "", false},
-        {1, 4, "512Ki", "causal", "data 1;", "", false},   {2, 2, "32Ki", "causal", "", "batch 4;", false},
+        {1, 4, "512Ki", "causal", "data 1;", "", false},
+        {2, 2, "32Ki", "causal", "", "batch 4;", false},
     };
     for (int i = 0; i < countof(cases); i++) {
         Arena *a = arena_new();

@@ -16,7 +16,8 @@
 typedef struct Case { const char *nodes, *mask, *sequence, *layout; } Case;
 
 static const char even[] = "nodes 4 { gpus 8 of h100; nics 8 of ndr; }",
-                  mixed[] = "nodes 2 { gpus 8 of a100; nics 4 of hdr; } nodes 2 { gpus 8 of h100; nics 4 of ndr; }";
+                  mixed[] =
+                      "nodes 2 { gpus 8 of a100; nics 4 of hdr; } nodes 2 { gpus 8 of h100; nics 4 of ndr; }";
 
 static const Program *program(Arena *a, const Case *k)
 {
@@ -25,14 +26,19 @@ static const Program *program(Arena *a, const Case *k)
                        "device fast { arch sm_90a; memory 80 GB; matmul bf16 300 TFLOP/s; hbm 3 TB/s; }\n"
                        "nic wire { bandwidth 100000 Gb/s; latency 0 ns; }\n"
                        "cluster c { %s link nvlink { bandwidth 10 TB/s; latency 0 ns; } }\n", k->nodes);
-    text_printf(&model, "model m { layers 8; hidden 4096; heads 32; kv_heads 8; head_dim 128; ffn swiglu 14336; vocab 128256; }\n"
-                        "attention { default %s; }\nsequence %s;\nlayout { data 1; %s }\n", k->mask, k->sequence, k->layout);
+    text_printf(&model,
+                "model m { layers 8; hidden 4096; heads 32; kv_heads 8; head_dim 128; ffn swiglu 14336; "
+                "vocab 128256; }\n"
+                "attention { default %s; }\nsequence %s;\nlayout { data 1; %s }\n",
+                k->mask, k->sequence, k->layout);
     assert_int_equal(text_write_file(&topo, "shares_case.topo"), 0);
     assert_int_equal(text_write_file(&model, "shares_case.burst"), 0);
     text_free(&topo);
     text_free(&model);
     Diags *d = diags_new(a);
-    const FrontEnd in = {.topo_path = "shares_case.topo", .model_path = "shares_case.burst", .stock_dir = STOCK_DIR};
+    const FrontEnd in = {.topo_path = "shares_case.topo",
+                         .model_path = "shares_case.burst",
+                         .stock_dir = STOCK_DIR};
     const Program *p = front_end(a, d, &in);
     if (!p)
         diags_print(d, stdout);
@@ -103,8 +109,11 @@ static double balance(const Draft *d, const int64_t *keys)
 static void ranks_have_equal_work(void **state)
 {
     (void)state;
-    static const struct { const char *mask; Rows *rows; } masks[] = {
-        {"causal", causal}, {"window(8Ki)", window}, {"document", causal}, {"bigbird(64, 1, 3, 16)", bigbird}};
+    static const struct { const char *mask; Rows *rows;
+    } masks[] = {{"causal", causal},
+                 {"window(8Ki)", window},
+                 {"document", causal},
+                 {"bigbird(64, 1, 3, 16)", bigbird}};
     const int64_t n = 1 << 20;
     int64_t *keys = xmalloc(sizeof *keys * (size_t)n);
     for (int i = 0; i < countof(masks); i++) {
@@ -127,29 +136,37 @@ static void slow_nodes_get_less(void **state)
     (void)state;
     static const char *const masks[] = {"causal", "window(8Ki)", "full"};
     for (int i = 0; i < countof(masks); i++) {
-        const double equal = step_of(&(Case){mixed, masks[i], "512Ki", "shares equal;"}), open = step_of(&(Case){mixed, masks[i], "512Ki", ""});
-        printf("%s: %.3f ms, with equal shares %.3f ms: %.2f\n", masks[i], open * 1e3, equal * 1e3, equal / open);
+        const double equal = step_of(&(Case){mixed, masks[i], "512Ki", "shares equal;"}),
+                     open = step_of(&(Case){mixed, masks[i], "512Ki", ""});
+        printf("%s: %.3f ms, with equal shares %.3f ms: %.2f\n", masks[i], open * 1e3, equal * 1e3,
+               equal / open);
         assert_true(equal >= 1.25 * open);
     }
 }
 
-/* One device has three times all rates of the other: with shares 3 and 1 every operation is balanced, and the step is half of that
- * with equal shares, in which fast ranks wait. */
+/* One device has three times all rates of the other: with shares 3 and 1 every operation is balanced, and
+ * the step is half of that with equal shares, in which fast ranks wait. */
 static void three_to_one(void **state)
 {
     (void)state;
-    static const char nodes[] = "nodes 1 { gpus 2 of fast; nics 1 of wire; } nodes 1 { gpus 2 of slow; nics 1 of wire; }";
+    static const char nodes[] =
+        "nodes 1 { gpus 2 of fast; nics 1 of wire; } nodes 1 { gpus 2 of slow; nics 1 of wire; }";
     static const char *const partitions[] = {"zigzag", "striped", "blocks(512)"};
     for (int i = 0; i < countof(partitions); i++) {
         Arena *a = arena_new();
-        const char *layout = arena_printf(a, "schedule ring; travel keys; recompute none; partition %s;", partitions[i]);
-        const double equal = step_of(&(Case){nodes, "causal", "64Ki", arena_printf(a, "%s shares equal;", layout)});
+        const char *layout = arena_printf(a, "schedule ring; travel keys; recompute none; partition %s;",
+                                          partitions[i]);
+        const double equal = step_of(
+            &(Case){nodes, "causal", "64Ki", arena_printf(a, "%s shares equal;", layout)});
         const Found open = found(a, &(Case){nodes, "causal", "64Ki", layout}),
-                    hand = found(a, &(Case){nodes, "causal", "64Ki", arena_printf(a, "%s shares 3, 3, 1, 1;", layout)}),
-                    device = found(a, &(Case){nodes, "causal", "64Ki", arena_printf(a, "%s shares slow 1, fast 3;", layout)});
+                    hand = found(a, &(Case){nodes, "causal", "64Ki",
+                                            arena_printf(a, "%s shares 3, 3, 1, 1;", layout)}),
+                    device = found(a, &(Case){nodes, "causal", "64Ki",
+                                              arena_printf(a, "%s shares slow 1, fast 3;", layout)});
         assert_string_equal(plan_draft(open.plan)->choice.shares_text, "fast 3, slow 1");
         assert_true(open.cost.step == hand.cost.step && open.cost.step == device.cost.step);
-        printf("%s: %.3f ms, with equal shares %.3f ms; balance %.4f\n", partitions[i], hand.cost.step * 1e3, equal * 1e3, hand.cost.imbalance);
+        printf("%s: %.3f ms, with equal shares %.3f ms; balance %.4f\n", partitions[i], hand.cost.step * 1e3,
+               equal * 1e3, hand.cost.imbalance);
         assert_true(fabs(equal / hand.cost.step - 2) < 0.06);
         assert_true(hand.cost.imbalance < 1.01);
         arena_free(a);
@@ -165,7 +182,8 @@ static void nothing_is_faster_than_the_least(void **state)
         Arena *a = arena_new();
         const Found f = found(a, &(Case){mixed, masks[i], "128Ki", ""});
         const Draft *d = plan_draft(f.plan);
-        const double pairs = (double)pair_whole(d->counts[0]).pairs, least = data_least(d->program, &pairs, 1);
+        const double pairs = (double)pair_whole(d->counts[0]).pairs,
+                     least = data_least(d->program, &pairs, 1);
         printf("%s: %.3f ms, at least %.3f ms\n", masks[i], f.cost.step * 1e3, least * 1e3);
         assert_true(least <= f.cost.step && least > 0.5 * f.cost.step);
         arena_free(a);

@@ -25,7 +25,8 @@ static void chain(void **state)
     (void)state;
     Arena *a = arena_new();
     Sim *s = sim_new(a, 0, NULL);
-    int x = sim_task(s, (Task){.seconds = 1}), y = sim_task(s, (Task){.seconds = 2}), z = sim_task(s, (Task){.seconds = 4});
+    int x = sim_task(s, (Task){.seconds = 1}), y = sim_task(s, (Task){.seconds = 2}),
+        z = sim_task(s, (Task){.seconds = 4});
     sim_after(s, z, x);
     sim_after(s, z, y);
     close_to(sim_run(s), 6);
@@ -34,7 +35,8 @@ static void chain(void **state)
     arena_free(a);
 }
 
-/* 12 and 4 bytes over one resource of 2 bytes/s: equal shares until 4 s, then all to the longer: 12 = 4 + 4 * 2 at 8 s. */
+/* 12 and 4 bytes over one resource of 2 bytes/s: equal shares until 4 s, then all to the longer: 12 = 4 +
+ * 4 * 2 at 8 s. */
 static void shared(void **state)
 {
     (void)state;
@@ -48,8 +50,8 @@ static void shared(void **state)
     arena_free(a);
 }
 
-/* The second comes 1 s later and has 1 s latency, which takes no bandwidth: alone until 2 s with 4 bytes done, then
- * halves: 4 more bytes each by 6 s, the second is done; the first's last 4 bytes end at 8 s. */
+/* The second comes 1 s later and has 1 s latency, which takes no bandwidth: alone until 2 s with 4 bytes
+ * done, then halves: 4 more bytes each by 6 s, the second is done; the first's last 4 bytes end at 8 s. */
 static void latency_and_late_start(void **state)
 {
     (void)state;
@@ -68,7 +70,8 @@ static void latency_and_late_start(void **state)
     arena_free(a);
 }
 
-/* Three resources: the least share counts. Two transfers of 6 bytes, 3 bytes/s of their own each, 4 together. */
+/* Three resources: the least share counts. Two transfers of 6 bytes, 3 bytes/s of their own each, 4
+ * together. */
 static void least_share(void **state)
 {
     (void)state;

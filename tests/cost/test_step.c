@@ -1,4 +1,5 @@
-/* A whole step, from texts: closed forms, sums that must hold, all-to-all, and groups that are simulated in part. */
+/* A whole step, from texts: closed forms, sums that must hold, all-to-all, and groups that are simulated
+ * in part. */
 #include "case.h"
 
 #include <math.h>
@@ -6,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-/* a100: 200 and 170 TFLOP/s. Nothing masked: a step of the ring is 4 s^2 d H operations, its chunk s Hk d of K and of V. */
+/* a100: 200 and 170 TFLOP/s. Nothing masked: a step of the ring is 4 s^2 d H operations, its chunk s Hk d
+ * of K and of V. */
 static void ring_in_figures(void **state)
 {
     (void)state;
@@ -16,7 +18,8 @@ static void ring_in_figures(void **state)
     double s = 65536.0 / 4, comp = 4 * s * s * 128 * 8 / 200e12, p2p = 2e-6 + s * 8 * 128 * 2 * 2 / 300e9;
     close_to(p.kind[0].time[0].seconds, fmax(comp, p2p) * 3 + comp, 1e-9);
     double back = 10 * s * s * 128 * 8 / 170e12, home = 2e-6 + s * 8 * 128 * 2 * 4 / 300e9;
-    close_to(p.kind[0].time[1].seconds, 4 * back + home + 3 * s * 8 * 128 * 2 * 4 / 2.0e12, 1e-9); /* and its merge */
+    /* and its merge */
+    close_to(p.kind[0].time[1].seconds, 4 * back + home + 3 * s * 8 * 128 * 2 * 4 / 2.0e12, 1e-9);
     close_to(p.kind[0].time[0].link_bytes, 4 * 3 * s * 8 * 128 * 4, 1e-12);
     arena_free(a);
 }
@@ -29,8 +32,13 @@ static Draft on_cores(Arena *a, const Case *k, int cores, double rate)
     NodeGroup *g = memcpy(NEW(a, NodeGroup), p->cluster.groups, sizeof *g);
     Device *device = memcpy(NEW(a, Device), g->device, sizeof *device);
     assert_int_equal(p->cluster.group_count, 1);
-    double *const rates[] = {&device->matmul, &device->attention_forward, &device->attention_backward, &device->hbm, &device->passes,
-                             &device->norms, &p->cluster.link_bandwidth};
+    double *const rates[] = {&device->matmul,
+                             &device->attention_forward,
+                             &device->attention_backward,
+                             &device->hbm,
+                             &device->passes,
+                             &device->norms,
+                             &p->cluster.link_bandwidth};
     for (int i = 0; i < countof(rates); i++)
         *rates[i] *= rate;
     g->device = device;
@@ -40,18 +48,24 @@ static Draft on_cores(Arena *a, const Case *k, int cores, double rate)
     return d;
 }
 
-/* Four ranks on one core: all that they compute, read, write and copy takes as long as at a quarter of the rates on four cores. */
+/* Four ranks on one core: all that they compute, read, write and copy takes as long as at a quarter of the
+ * rates on four cores. */
 static void ranks_share_cores(void **state)
 {
     (void)state;
-    static const struct { int nodes; const char *schedule, *mask; } of[] = {{1, "ring", "full"}, {1, "ulysses", "causal"}, {2, "burst", "causal"}};
+    static const struct {
+        int nodes;
+        const char *schedule, *mask;
+    } of[] = {{1, "ring", "full"}, {1, "ulysses", "causal"}, {2, "burst", "causal"}};
     for (int i = 0; i < countof(of); i++)
         for (int travel = 0; travel < 2; travel++) {
             Case k = usual;
-            k.device = "cpu", k.sequence = "4Ki", k.nodes = of[i].nodes, k.schedule = of[i].schedule, k.mask = of[i].mask;
+            k.device = "cpu", k.sequence = "4Ki", k.nodes = of[i].nodes, k.schedule = of[i].schedule,
+            k.mask = of[i].mask;
             k.travel = travel && i != 1 ? TRAVEL_QUERIES : TRAVEL_KEYS;
             Arena *a = arena_new();
-            const Draft one = on_cores(a, &k, 1, 1), four = on_cores(a, &k, 4, 0.25), more = on_cores(a, &k, 64, 0.25), idle = on_cores(a, &k, 4, 1);
+            const Draft one = on_cores(a, &k, 1, 1), four = on_cores(a, &k, 4, 0.25),
+                        more = on_cores(a, &k, 64, 0.25), idle = on_cores(a, &k, 4, 1);
             const double step = cost_draft(a, &one, INFINITY).step;
             close_to(step, cost_draft(a, &four, INFINITY).step, 1e-12);
             close_to(step, cost_draft(a, &more, INFINITY).step, 1e-12);
@@ -69,7 +83,8 @@ static void least_of_head_dim(void **state)
         Draft d = on_cores(a, &usual, 64, 1);
         Device *device = (Device *)d.program->cluster.groups->device;
         const double base = device->attention_forward;
-        const AttentionRate row[] = {{ATTENTION_HEAD_DIM, false, 128, base * (0.5 + i), {0}}, {ATTENTION_HEAD_DIM, true, 128, base * (0.5 + i), {0}}};
+        const AttentionRate row[] = {{ATTENTION_HEAD_DIM, false, 128, base * (0.5 + i), {0}},
+                                     {ATTENTION_HEAD_DIM, true, 128, base * (0.5 + i), {0}}};
         device->rate = row, device->rates = countof(row);
         const double pairs = (double)pair_whole(d.counts[0]).pairs;
         assert_true(data_least(d.program, &pairs, 1) <= cost_draft(a, &d, INFINITY).step);
@@ -77,7 +92,8 @@ static void least_of_head_dim(void **state)
     }
 }
 
-/* Causal, closed: N (N + 1) / 2 pairs a layer; every matrix product 2 operations a weight and token; backward twice. */
+/* Causal, closed: N (N + 1) / 2 pairs a layer; every matrix product 2 operations a weight and token;
+ * backward twice. */
 static void operations(void **state)
 {
     (void)state;
@@ -136,9 +152,9 @@ static void steps_add_up(void **state)
     parts_add_up(&k);
 }
 
-/* hidden 1024 = heads * head_dim, ffn 4096. Again: q, k, v, o, gate and up, not down; the residual sum adds 1, rotation of q and k
- * reads and writes 2 each, in units of 2 bytes a token and channel at 0.7 of hbm; v's layout is what it is. Norms are
- * made again in any case, once. Full: attention besides. */
+/* hidden 1024 = heads * head_dim, ffn 4096. Again: q, k, v, o, gate and up, not down; the residual sum
+ * adds 1, rotation of q and k reads and writes 2 each, in units of 2 bytes a token and channel at 0.7 of
+ * hbm; v's layout is what it is. Norms are made again in any case, once. Full: attention besides. */
 static void recomputing_adds_what_it_repeats(void **state)
 {
     (void)state;
@@ -154,15 +170,16 @@ static void recomputing_adds_what_it_repeats(void **state)
     Draft full = make(a, &k);
     Cost all = cost_draft(a, &full, INFINITY);
     const Device *d = none.program->cluster.groups[0].device;
-    double n = 65536, products = 2 * n * (4.0 * 1024 * 1024 + 2.0 * 1024 * 4096) / d->matmul, channel = 2 * n * 1024 / (0.7 * d->hbm);
+    double n = 65536, products = 2 * n * (4.0 * 1024 * 1024 + 2.0 * 1024 * 4096) / d->matmul,
+           channel = 2 * n * 1024 / (0.7 * d->hbm);
     close_to(some.step - without.step, 4 * (products + 5 * channel), 1e-9);
     close_to(all.step - without.step, 4 * (without.attention_forward + products + 5 * channel), 1e-9);
     assert_true(some.flops == without.flops && all.flops == without.flops);
     arena_free(a);
 }
 
-/* Selective keeps x, o and lse of a layer and has the rest once; full has o and lse once too. What else is alive at the peak differs,
- * by less than a layer has. e: bytes of an activation. */
+/* Selective keeps x, o and lse of a layer and has the rest once; full has o and lse once too. What else is
+ * alive at the peak differs, by less than a layer has. e: bytes of an activation. */
 static void kept_bytes(bool cuda, double e)
 {
     static const char *const names[] = {"none", "selective", "full"};
@@ -200,8 +217,9 @@ static double attends(Arena *a, Draft *d, int chunks, int rank)
     return sum;
 }
 
-/* Causal, two ranks: quarters of the sequence have 1, 3, 5 and 7 of 16 parts of the pairs. Zigzag ranks have the first and the last, or those
- * between; where they meet in both halves these take 3 and 7 instead of 8 of 16. */
+/* Causal, two ranks: quarters of the sequence have 1, 3, 5 and 7 of 16 parts of the pairs. Zigzag ranks
+ * have the first and the last, or those between; where they meet in both halves these take 3 and 7 instead
+ * of 8 of 16. */
 static void chunks_of_queries_meet(void **state)
 {
     (void)state;
@@ -219,7 +237,8 @@ static void chunks_of_queries_meet(void **state)
     }
 }
 
-/* Any number of chunks of heads, of which some may have fewer: as many operations as of all heads at once, and attention takes as long. */
+/* Any number of chunks of heads, of which some may have fewer: as many operations as of all heads at once,
+ * and attention takes as long. */
 static void chunks_of_heads_compute_no_more(void **state)
 {
     (void)state;
@@ -252,8 +271,8 @@ static void one_rank_sends_nothing(void **state)
     arena_free(a);
 }
 
-/* All-to-all inside a node: Q, K and V leave over one link, 3/4 of each; then the whole sequence for 2 of 8 heads; O and lse come
- * back. */
+/* All-to-all inside a node: Q, K and V leave over one link, 3/4 of each; then the whole sequence for 2 of
+ * 8 heads; O and lse come back. */
 static void all_to_all(void **state)
 {
     (void)state;
@@ -285,9 +304,9 @@ static double exchange_seconds(const Case *k, double *nic_bytes)
     return t.seconds;
 }
 
-/* Between nodes a rank's bytes go to each other rank alike: of N nodes of g ranks, (N - 1) g of N g - 1 parts leave the node, and
- * all its NICs carry them together, however many there are. Q, K and V go out, O and lse come back. By hand: bytes over the
- * sum of the NICs, with two latencies (Q with KV, O) of 5 us. */
+/* Between nodes a rank's bytes go to each other rank alike: of N nodes of g ranks, (N - 1) g of N g - 1
+ * parts leave the node, and all its NICs carry them together, however many there are. Q, K and V go out, O
+ * and lse come back. By hand: bytes over the sum of the NICs, with two latencies (Q with KV, O) of 5 us. */
 static void exchange_between_nodes(void **state)
 {
     (void)state;
@@ -297,21 +316,27 @@ static void exchange_between_nodes(void **state)
             for (int kv_heads = 8; kv_heads <= 32; kv_heads *= 4) {
                 Case k = usual;
                 k.nodes = worlds[w].nodes, k.gpus = worlds[w].gpus, k.nics = nics, k.gbps = 3200 / nics;
-                k.heads = 32, k.kv_heads = kv_heads, k.sequence = "1Mi", k.device = "h100", k.schedule = "ulysses";
+                k.heads = 32, k.kv_heads = kv_heads, k.sequence = "1Mi", k.device = "h100",
+                k.schedule = "ulysses";
                 k.recompute = "full", k.layers = 1;
                 double ranks = k.nodes * k.gpus, tokens = 1048576 / ranks, got_bytes;
-                double copies = kv_heads < ranks ? ranks : kv_heads; /* each rank needs a key head, shared or not */
-                double bytes = tokens * 128 * 2 * (32 + 2 * copies + 32) + tokens * 32 * 4; /* Q, K and V, O and lse; one more: its own */
+                /* each rank needs a key head, shared or not */
+                double copies = kv_heads < ranks ? ranks : kv_heads;
+                /* Q, K and V, O and lse; one more: its own */
+                double bytes = tokens * 128 * 2 * (32 + 2 * copies + 32) + tokens * 32 * 4;
                 double leaves = bytes * (ranks - k.gpus) / ranks;
                 double seconds = exchange_seconds(&k, &got_bytes), hand = leaves * k.gpus / 400e9 + 2 * 5e-6;
                 if (fabs(seconds / hand - 1) > 0.05 || fabs(got_bytes / (leaves * ranks) - 1) > 0.05)
-                    fail_msg("%d x %d, %d NICs, %d key heads: %.3f ms, by hand %.3f; %.0f bytes, by hand %.0f", k.nodes, k.gpus,
-                             nics, kv_heads, seconds * 1e3, hand * 1e3, got_bytes, leaves * ranks);
+                    fail_msg(
+                        "%d x %d, %d NICs, %d key heads: %.3f ms, by hand %.3f; %.0f bytes, by hand %.0f",
+                        k.nodes, k.gpus, nics, kv_heads, seconds * 1e3, hand * 1e3, got_bytes,
+                        leaves * ranks);
             }
 }
 
-/* 12 heads on 8 ranks: some attend two heads, the others one. Each sends what is not for itself of its 1/8 of the tokens, but who has
- * two heads gets twice as much, and is what all wait for: 7/8 of all tokens for two heads of Q, K and V over its link. */
+/* 12 heads on 8 ranks: some attend two heads, the others one. Each sends what is not for itself of its 1/8
+ * of the tokens, but who has two heads gets twice as much, and is what all wait for: 7/8 of all tokens for
+ * two heads of Q, K and V over its link. */
 static void exchange_of_uneven_heads(void **state)
 {
     (void)state;
@@ -324,27 +349,35 @@ static void exchange_of_uneven_heads(void **state)
     close_to(seconds, in + back + 4e-6, 0.01);
 }
 
-/* A layer's weights are gathered twice, the embedding's and the head's once, and every gradient is reduced once, each in every sequence or
- * once a step; of R ranks each sends (R - 1) / R of it. Units are padded to whole shards. */
+/* A layer's weights are gathered twice, the embedding's and the head's once, and every gradient is reduced
+ * once, each in every sequence or once a step; of R ranks each sends (R - 1) / R of it. Units are padded
+ * to whole shards. */
 static void weight_bytes(void **state)
 {
     (void)state;
-    static const struct { Sharding sharding; int batch, layer, end, reductions; } cases[] = {
-        {SHARDING_ZERO3, 1, 2, 1, 1}, {SHARDING_ZERO3, 3, 6, 3, 3}, {SHARDING_ZERO2, 3, 1, 1, 3}, {SHARDING_ZERO1, 3, 1, 1, 1}, {SHARDING_NO_SYNC, 3, 6, 3, 1},
+    static const struct { Sharding sharding; int batch, layer, end, reductions;
+    } cases[] = {
+        {SHARDING_ZERO3, 1, 2, 1, 1}, {SHARDING_ZERO3, 3, 6, 3, 3},   {SHARDING_ZERO2, 3, 1, 1, 3},
+        {SHARDING_ZERO1, 3, 1, 1, 1}, {SHARDING_NO_SYNC, 3, 6, 3, 1},
     };
-    const double layers = 4 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024), ends = 2 * 1024.0 * 32000 + 1024;
+    const double layers = 4 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024),
+                 ends = 2 * 1024.0 * 32000 + 1024;
     for (int i = 0; i < countof(cases); i++) {
         Arena *a = arena_new();
         Case k = usual;
         k.sharding = cases[i].sharding, k.batch = cases[i].batch;
         Draft d = make(a, &k);
-        close_to(step_parts(a, &d).weight_bytes, (2 * (layers * cases[i].layer + ends * cases[i].end) + 4 * (layers + ends) * cases[i].reductions) * 3 / 4, 1e-5);
+        close_to(step_parts(a, &d).weight_bytes,
+                 (2 * (layers * cases[i].layer + ends * cases[i].end) +
+                  4 * (layers + ends) * cases[i].reductions) *
+                     3 / 4,
+                 1e-5);
         arena_free(a);
     }
 }
 
-/* A token's rows of the embedding are read and added to. Norms and rotation have a rate of their own: at half of it they take twice as
- * long, and nothing else does. */
+/* A token's rows of the embedding are read and added to. Norms and rotation have a rate of their own: at
+ * half of it they take twice as long, and nothing else does. */
 static void passes_by_hand(void **state)
 {
     (void)state;
@@ -358,7 +391,8 @@ static void passes_by_hand(void **state)
     device->norms /= 2;
     const StepParts half = step_parts(a, &d);
     for (int r = 0; r < BURST_ROW_COUNT; r++)
-        close_to(half.rows[r], (r == BURST_ROW_NORMS ? 2 : 1) * whole.rows[r], r == BURST_ROW_WAIT ? 1 : 1e-9);
+        close_to(half.rows[r], (r == BURST_ROW_NORMS ? 2 : 1) * whole.rows[r],
+                 r == BURST_ROW_WAIT ? 1 : 1e-9);
     arena_free(a);
 }
 
@@ -372,8 +406,9 @@ static double pairs_of_tiles(int64_t n, int64_t q, int64_t k)
     return pairs;
 }
 
-/* Partial tiles cost as much as full ones. sm_80 kernels, head_dim 128: tiles of 128 queries by 64 keys, backward 64 by 128; the
- * excess along the diagonal is estimated from tiles of 64, whose own would be 5 % off. On cpu tiles are those. */
+/* Partial tiles cost as much as full ones. sm_80 kernels, head_dim 128: tiles of 128 queries by 64 keys,
+ * backward 64 by 128; the excess along the diagonal is estimated from tiles of 64, whose own would be 5 %
+ * off. On cpu tiles are those. */
 static void whole_tiles(void **state)
 {
     (void)state;
@@ -407,7 +442,8 @@ static void windows_send_less(void **state)
     Draft few = make(a, &k);
     StepParts window = step_parts(a, &few);
     const AttentionTime *f = &full.kind[0].time[0], *w = &window.kind[0].time[0];
-    close_to(w->link_bytes + w->nic_bytes, (f->link_bytes + f->nic_bytes) / 8 / 4, 1e-9); /* 15 chunks of 120, of each 1024 tokens of 4096 */
+    /* 15 chunks of 120, of each 1024 tokens of 4096 */
+    close_to(w->link_bytes + w->nic_bytes, (f->link_bytes + f->nic_bytes) / 8 / 4, 1e-9);
     assert_true(w->seconds < f->seconds / 4);
     arena_free(a);
 }
@@ -433,14 +469,32 @@ static void parts_stand_for_the_whole(void **state)
     static const char *const schedules[] = {"ring", "burst", "near", "doubling"};
     for (int m = 0; m < countof(masks); m++)
         for (int s = 0; s < countof(schedules); s++)
-            for (int i = 0; i < 4; i += s < 3 ? 3 : 2) { /* forward with keys, backward with queries, which doubling has not */
-                Case k = {24, 8, 1, 8, 8, "384Ki", masks[m], "a100", schedules[s], "none",
-                          i & 1 ? PART_ZIGZAG : PART_CONTIGUOUS, i & 1 ? TRAVEL_QUERIES : TRAVEL_KEYS, false, 0, 0, 0, 0, 0};
+            /* forward with keys, backward with queries, which doubling has not */
+            for (int i = 0; i < 4; i += s < 3 ? 3 : 2) {
+                Case k = {24,
+                          8,
+                          1,
+                          8,
+                          8,
+                          "384Ki",
+                          masks[m],
+                          "a100",
+                          schedules[s],
+                          "none",
+                          i & 1 ? PART_ZIGZAG : PART_CONTIGUOUS,
+                          i & 1 ? TRAVEL_QUERIES : TRAVEL_KEYS,
+                          false,
+                          0,
+                          0,
+                          0,
+                          0,
+                          0};
                 int ranks;
                 double ratio = part_against_whole(&k, i & 2, &ranks);
                 assert_true(ranks < 192);
                 if (!(ratio > 0.7 && ratio < 1.15))
-                    fail_msg("%s %s %d: %d ranks give %.3f of the time of 192", masks[m], schedules[s], i, ranks, ratio);
+                    fail_msg("%s %s %d: %d ranks give %.3f of the time of 192", masks[m], schedules[s], i,
+                             ranks, ratio);
             }
 }
 
@@ -450,7 +504,9 @@ static double window_balance(int64_t sequence, int64_t window, int ranks, bool z
     double *pairs = calloc((size_t)ranks, sizeof *pairs), most = 0, all = 0;
     for (int64_t q = 0; q < sequence; q++) {
         int64_t part = q * 2 * ranks / sequence;
-        pairs[!zigzag ? part / 2 : part < ranks ? part : 2 * ranks - 1 - part] += (double)(q + 1 < window ? q + 1 : window);
+        pairs[!zigzag        ? part / 2
+              : part < ranks ? part
+                             : 2 * ranks - 1 - part] += (double)(q + 1 < window ? q + 1 : window);
     }
     for (int r = 0; r < ranks; r++) {
         most = fmax(most, pairs[r]);
@@ -471,13 +527,14 @@ static void balance_of_groups_in_part(void **state)
         Arena *a = arena_new();
         Draft d = make(a, &k);
         assert_true(cost_simulated_ranks(&d) < 1024);
-        close_to(cost_draft(a, &d, INFINITY).imbalance, window_balance(131072, i & 2 ? 32768 : 65536, 1024, zigzag), 0.02);
+        close_to(cost_draft(a, &d, INFINITY).imbalance,
+                 window_balance(131072, i & 2 ? 32768 : 65536, 1024, zigzag), 0.02);
         arena_free(a);
     }
 }
 
-/* Of contiguous causal chunks the mean rank of R computes R / (2R - 1) of what the last does, and waits for the rest of the
- * time, though no transfer shows; zigzag leaves nothing to wait for. */
+/* Of contiguous causal chunks the mean rank of R computes R / (2R - 1) of what the last does, and waits
+ * for the rest of the time, though no transfer shows; zigzag leaves nothing to wait for. */
 static void what_is_waited_for(void **state)
 {
     (void)state;
@@ -497,7 +554,8 @@ static void what_is_waited_for(void **state)
     arena_free(a);
 }
 
-/* Processor time, so that a busy machine matters little: about 0.05 s, many times that with sanitizers and at -O0. */
+/* Processor time, so that a busy machine matters little: about 0.05 s, many times that with sanitizers and
+ * at -O0. */
 #if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
 static const double quick = 1.5;
 #else
@@ -508,7 +566,9 @@ static void thousand_ranks_are_quick(void **state)
     (void)state;
     static const char *const schedules[] = {"ring", "burst"};
     for (int s = 0; s < countof(schedules); s++) {
-        Case k = {128, 8, 32, 32, 8, "4Mi", "causal", "h100", schedules[s], "none", PART_ZIGZAG, TRAVEL_QUERIES, false, 0, 0, 0, 0, 0};
+        Case k = {
+            128,   8, 32, 32, 8, "4Mi", "causal", "h100", schedules[s], "none", PART_ZIGZAG, TRAVEL_QUERIES,
+            false, 0, 0,  0,  0, 0};
         Arena *a = arena_new();
         Draft d = make(a, &k);
         double seconds = INFINITY;
@@ -535,9 +595,15 @@ static void printed_text(void **state)
     print_cost_draft(&d, &c, &again);
     assert_string_equal(once.at, again.at);
     assert_memory_equal(once.at, "burst-cost 1\n", 13);
-    const char *const parts[] = {"schedule ring; context 4; heads 1; travel keys; partition contiguous;", "attention forward, full",
-                                 "attention backward, full", "rest of forward", "rest of optimizer", "timeline forward",
-                                 "timeline backward", "rank 3 ", "imbalance 1.000"};
+    const char *const parts[] = {"schedule ring; context 4; heads 1; travel keys; partition contiguous;",
+                                 "attention forward, full",
+                                 "attention backward, full",
+                                 "rest of forward",
+                                 "rest of optimizer",
+                                 "timeline forward",
+                                 "timeline backward",
+                                 "rank 3 ",
+                                 "imbalance 1.000"};
     for (int i = 0; i < countof(parts); i++)
         if (!strstr(once.at, parts[i]))
             fail_msg("no '%s' in\n%s", parts[i], once.at);
@@ -549,16 +615,27 @@ static void printed_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ring_in_figures), cmocka_unit_test(ranks_share_cores), cmocka_unit_test(least_of_head_dim),   cmocka_unit_test(operations),
-        cmocka_unit_test(steps_add_up),      cmocka_unit_test(recomputing_adds_what_it_repeats),
+        cmocka_unit_test(ring_in_figures),
+        cmocka_unit_test(ranks_share_cores),
+        cmocka_unit_test(least_of_head_dim),
+        cmocka_unit_test(operations),
+        cmocka_unit_test(steps_add_up),
+        cmocka_unit_test(recomputing_adds_what_it_repeats),
         cmocka_unit_test(keeping_less_takes_less_memory),
-        cmocka_unit_test(chunks_of_queries_meet), cmocka_unit_test(chunks_of_heads_compute_no_more), cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
-        cmocka_unit_test(exchange_between_nodes), cmocka_unit_test(exchange_of_uneven_heads),
+        cmocka_unit_test(chunks_of_queries_meet),
+        cmocka_unit_test(chunks_of_heads_compute_no_more),
+        cmocka_unit_test(one_rank_sends_nothing),
+        cmocka_unit_test(all_to_all),
+        cmocka_unit_test(exchange_between_nodes),
+        cmocka_unit_test(exchange_of_uneven_heads),
         cmocka_unit_test(weight_bytes),
         cmocka_unit_test(passes_by_hand),
-        cmocka_unit_test(whole_tiles),       cmocka_unit_test(windows_send_less),
-        cmocka_unit_test(parts_stand_for_the_whole), cmocka_unit_test(balance_of_groups_in_part),
-        cmocka_unit_test(what_is_waited_for), cmocka_unit_test(thousand_ranks_are_quick),
+        cmocka_unit_test(whole_tiles),
+        cmocka_unit_test(windows_send_less),
+        cmocka_unit_test(parts_stand_for_the_whole),
+        cmocka_unit_test(balance_of_groups_in_part),
+        cmocka_unit_test(what_is_waited_for),
+        cmocka_unit_test(thousand_ranks_are_quick),
         cmocka_unit_test(printed_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

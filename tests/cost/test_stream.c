@@ -1,5 +1,5 @@
-/* The operations in time: a step worked out by hand, streams against a recurrence of their own, sharing of the wire, and laws that
- * any step keeps. */
+/* The operations in time: a step worked out by hand, streams against a recurrence of their own, sharing of
+ * the wire, and laws that any step keeps. */
 #include "case.h"
 
 #include "burst_rt.h"
@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* a100 with hbm at 0.7; hidden 1024 = heads * head_dim, ffn 4096, vocabulary 32000, four ranks on one link each. */
+/* a100 with hbm at 0.7; hidden 1024 = heads * head_dim, ffn 4096, vocabulary 32000, four ranks on one link
+ * each. */
 static const double product = 270e12, memory = 0.7 * 2.0e12;
-static const double norms = 2 * 1024, table = 1024.0 * 32000, matrices = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096;
+static const double norms = 2 * 1024, table = 1024.0 * 32000,
+                    matrices = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096;
 
 /* Rings over 4 ranks, 3 hops. */
 static double ring_seconds(double bytes)
@@ -19,10 +21,11 @@ static double ring_seconds(double bytes)
     return bytes * 3 / 4 / 300e9 + 3 * 2e-6;
 }
 
-/* One layer, 64Ki tokens, ring of four, nothing recomputed but norms and gate times up; t: a rank's tokens, c: bytes of a
- * channel-wide activation of them. Every operation in order, then what shows of collectives: the first gather; what embedding
- * does not hide of the layer's gather, and nothing of the head's and the layer's second; of the layer's reduction and the
- * embedding's, which come last, what zeroing and embedding's backward do not hide. */
+/* One layer, 64Ki tokens, ring of four, nothing recomputed but norms and gate times up; t: a rank's
+ * tokens, c: bytes of a channel-wide activation of them. Every operation in order, then what shows of
+ * collectives: the first gather; what embedding does not hide of the layer's gather, and nothing of the
+ * head's and the layer's second; of the layer's reduction and the embedding's, which come last, what
+ * zeroing and embedding's backward do not hide. */
 static void one_layer_by_hand(void **state)
 {
     (void)state;
@@ -34,19 +37,27 @@ static void one_layer_by_hand(void **state)
     const double t = 16384, c = t * 1024 * 2, f = 4 * c, token = 4 * t;
     const double embed = (2 * c + token) / memory;
     const double norm = (2 * c + token) / memory, norm_back = (4 * c + token) / memory;
-    const double forward = 2 * t * matrices / product + (2 * norm * memory + 2 * 2 * c /* q, k */ + 2 * c /* residual sums */ + 3 * f) / memory;
+    const double forward = 2 * t * matrices / product +
+                           (2 * norm * memory + 2 * 2 * c /* q, k */ + 2 * c /* residual sums */ + 3 * f) /
+                               memory;
     const double tile = 4096; /* of the loss: 512 MiB of fp32 logits, in multiples of 128, at most 4096 */
     const double loss = 6 * t * table / product + (4 * c + t * 32000 * (10 + 8 * 1024 / tile)) / memory;
-    const double head = norm + loss + (3 * c + token) / memory /* dx from nothing */ + 4 * (table + 1024) / memory;
+    const double head = norm + loss + (3 * c + token) / memory /* dx from nothing */ +
+                        4 * (table + 1024) / memory;
     const double back = 2 * 2 * t * matrices / product +
-                        (3 * f + 5 * f /* swiglu again, backward */ + 2 * c /* dh added for k and v */ + 3 * 3 * c /* q, k, v: fp32 to bf16 */) / memory +
+                        (3 * f + 5 * f /* swiglu again, backward */ + 2 * c /* dh added for k and v */ +
+                         3 * 3 * c /* q, k, v: fp32 to bf16 */) /
+                            memory +
                         2 * norm + 2 * norm_back + 4 * (matrices + norms) / memory;
     const double embed_back = (5 * c + token + 4 * table) / memory;
-    const double update = 9.5 * (matrices + norms + 2 * table + 1024); /* 38 bytes, a quarter of a unit each */
+    /* 38 bytes, a quarter of a unit each */
+    const double update = 9.5 * (matrices + norms + 2 * table + 1024);
     const double shows = ring_seconds(2 * table) + ring_seconds(2 * (matrices + norms)) - embed +
                          fmax(0, ring_seconds(4 * (matrices + norms)) - embed_back) + ring_seconds(4 * table);
     const double attention = p.kind[0].time[0].seconds + p.kind[0].time[1].seconds;
-    assert_true(ring_seconds(2 * table) < forward / 4 && ring_seconds(4 * (table + 1024) + 2 * matrices) < back / 4); /* hidden, and before attention */
+    /* hidden, and before attention */
+    assert_true(ring_seconds(2 * table) < forward / 4 &&
+                ring_seconds(4 * (table + 1024) + 2 * matrices) < back / 4);
     close_to(p.block[BLOCK_FORWARD].seconds, forward, 1e-6);
     close_to(p.block[BLOCK_HEAD].seconds, head, 1e-6);
     close_to(p.block[BLOCK_BACKWARD].seconds + p.block[BLOCK_BACKWARD].again, back, 1e-6);
@@ -64,9 +75,10 @@ static double later(double x, double y)
     return x > y ? x : y;
 }
 
-/* A visit: the next unit's gather is queued, this one's waited for after `first` seconds, then computing, then the reduction is
- * queued. */
-static void visit(Two *t, double *here, double *next_here, double gather, double first, double seconds, double reduce)
+/* A visit: the next unit's gather is queued, this one's waited for after `first` seconds, then computing,
+ * then the reduction is queued. */
+static void visit(Two *t, double *here, double *next_here, double gather, double first, double seconds,
+                  double reduce)
 {
     if (gather > 0)
         *next_here = t->stream = later(t->stream, t->now) + gather;
@@ -79,15 +91,22 @@ static void visit(Two *t, double *here, double *next_here, double gather, double
 static double by_recurrence(const StepParts *p, const Case *k, double tokens)
 {
     const int layers = k->layers, ranks = k->gpus;
-    const double rate = k->link * 1e9, latency = (ranks - 1) * 2e-6, sent = (ranks - 1.0) / ranks / rate, layer = matrices + norms, head = table + 1024;
+    const double rate = k->link * 1e9, latency = (ranks - 1) * 2e-6, sent = (ranks - 1.0) / ranks / rate,
+                 layer = matrices + norms, head = table + 1024;
     const double forward = p->block[BLOCK_FORWARD].seconds / layers + p->kind[0].time[0].seconds;
     const double again = p->kind[0].times[0] > 1.5 * layers ? p->kind[0].time[0].seconds : 0;
-    const double backward = (p->block[BLOCK_BACKWARD].seconds + p->block[BLOCK_BACKWARD].again) / layers + p->kind[0].time[1].seconds + again;
-    const double g_layer = 2 * layer * sent + latency, g_head = 2 * head * sent + latency, g_embed = 2 * table * sent + latency;
-    const double r_layer = 4 * layer * sent + latency, r_head = 4 * head * sent + latency, r_embed = 4 * table * sent + latency;
-    /* Before weights are read, where gate and up are saved: their product, the zeroing of sums and down's gradient. Elsewhere weights are
-     * read first: sums are zeroed just before the first operation that adds to them. */
-    const double before = strcmp(k->recompute, "none") == 0 ? (4 * layer + tokens * 3 * 4096 * 2) / memory + tokens * 2 * 1024.0 * 4096 / product : 0;
+    const double backward = (p->block[BLOCK_BACKWARD].seconds + p->block[BLOCK_BACKWARD].again) / layers +
+                            p->kind[0].time[1].seconds + again;
+    const double g_layer = 2 * layer * sent + latency, g_head = 2 * head * sent + latency,
+                 g_embed = 2 * table * sent + latency;
+    const double r_layer = 4 * layer * sent + latency, r_head = 4 * head * sent + latency,
+                 r_embed = 4 * table * sent + latency;
+    /* Before weights are read, where gate and up are saved: their product, the zeroing of sums and down's
+     * gradient. Elsewhere weights are read first: sums are zeroed just before the first operation that
+     * adds to them. */
+    const double before = strcmp(k->recompute, "none") == 0 ? (4 * layer + tokens * 3 * 4096 * 2) / memory +
+                                                                  tokens * 2 * 1024.0 * 4096 / product
+                                                            : 0;
     Two t = {0, g_embed};
     double here = g_embed, next = 0;
     visit(&t, &here, &next, g_layer, 0, p->block[BLOCK_EMBED].seconds, 0);
@@ -112,7 +131,9 @@ static int draw(int first, int last)
 
 static Case random_case(char *sequence, size_t size, bool groups)
 {
-    static const char *const masks[] = {"full", "causal", "window(1Ki)"}, *const recompute[] = {"none", "selective", "full"};
+    static const char *const masks[] = {"full", "causal", "window(1Ki)"}, *const recompute[] = {"none",
+                                                                                                "selective",
+                                                                                                "full"};
     static const char *const schedules[] = {"ring", "burst", "ulysses"};
     Case k = usual;
     k.gpus = 1 << draw(1, 3), k.layers = draw(1, 6), k.link = 1 << draw(1, 9);
@@ -139,7 +160,8 @@ static void streams_as_a_recurrence(void **state)
         Arena *a = arena_new();
         Draft d = make(a, &k);
         const StepParts p = step_parts(a, &d);
-        close_to(p.step, by_recurrence(&p, &k, (double)d.partition->max_tokens), 1e-4); /* units are padded to whole shards */
+        /* units are padded to whole shards */
+        close_to(p.step, by_recurrence(&p, &k, (double)d.partition->max_tokens), 1e-4);
         shown += p.weights > 0.2 * p.step;
         arena_free(a);
     }
@@ -148,7 +170,8 @@ static void streams_as_a_recurrence(void **state)
 
 /* ---- copies ---- */
 
-/* Three copies of a second each, then an operation of 1.5 s, then one that reads the second copy: it waits half a second, and for no other. */
+/* Three copies of a second each, then an operation of 1.5 s, then one that reads the second copy: it waits
+ * half a second, and for no other. */
 static void waits_for_what_it_reads(void **state)
 {
     (void)state;
@@ -177,7 +200,13 @@ static void waits_for_what_it_reads(void **state)
         op[i] = (StepOp){.op = &b->ops.at[i], .block = BLOCK_FORWARD, .visit = 1, .unit = 1};
     for (int i = 0; i < SECONDS; i++)
         seconds[i] = 1.5;
-    const StepModel m = {.program = d.program, .cluster = &d.program->cluster, .step = s, .sequences = 1, .ops = OPS, .op = op, .rank_kinds = 1,
+    const StepModel m = {.program = d.program,
+                         .cluster = &d.program->cluster,
+                         .step = s,
+                         .sequences = 1,
+                         .ops = OPS,
+                         .op = op,
+                         .rank_kinds = 1,
                          .seconds = {[BLOCK_FORWARD] = seconds}};
     StepParts p = {.rows = rows};
     stream_run(a, &p, &m, false, NULL);
@@ -186,9 +215,9 @@ static void waits_for_what_it_reads(void **state)
     arena_free(a);
 }
 
-/* Parameters and moments of a unit come up while those of the unit before go back, 12 bytes a parameter each way, and the update waits
- * for both: at once each has half of the host's memory, 25 of its 32 GB/s, until the shorter is done. The first comes and the last goes
- * alone. */
+/* Parameters and moments of a unit come up while those of the unit before go back, 12 bytes a parameter
+ * each way, and the update waits for both: at once each has half of the host's memory, 25 of its 32 GB/s,
+ * until the shorter is done. The first comes and the last goes alone. */
 static void updates_on_the_device_by_hand(void **state)
 {
     (void)state;
@@ -197,7 +226,8 @@ static void updates_on_the_device_by_hand(void **state)
     Arena *a = arena_new();
     Draft d = make(a, &k);
     const StepParts p = step_parts(a, &d);
-    const double shard = 12.0 / 4, layer = shard * (matrices + norms), head = shard * (table + 1024), embed = shard * table;
+    const double shard = 12.0 / 4, layer = shard * (matrices + norms), head = shard * (table + 1024),
+                 embed = shard * table;
     const double unit[] = {embed, layer, layer, layer, layer, head};
     double waits = (embed + head) / 32e9;
     for (int u = 1; u < 6; u++)
@@ -217,9 +247,10 @@ static AttentionTime beside(Arena *a, const Draft *d, const Collective *c, int n
     return attention_simulate(a, &in);
 }
 
-/* A ring of four whose three hops take h each, and collectives of one and then ten hops: attention has half of every link until the
- * first has moved its hop, at 2 h, and goes on with half of it beside the second: 6 h in all. A short one: half until 1 h, when
- * half a hop of each is done, then all: 3.5 h. Latencies aside. */
+/* A ring of four whose three hops take h each, and collectives of one and then ten hops: attention has
+ * half of every link until the first has moved its hop, at 2 h, and goes on with half of it beside the
+ * second: 6 h in all. A short one: half until 1 h, when half a hop of each is done, then all: 3.5 h.
+ * Latencies aside. */
 static void links_are_shared(void **state)
 {
     (void)state;
@@ -239,7 +270,8 @@ static void links_are_shared(void **state)
     arena_free(a);
 }
 
-/* Between nodes a collective has the NICs of a node as often as the node has ranks: beside one rank's hop of two, two thirds. */
+/* Between nodes a collective has the NICs of a node as often as the node has ranks: beside one rank's hop
+ * of two, two thirds. */
 static void nics_are_shared_by_ranks(void **state)
 {
     (void)state;
@@ -262,9 +294,11 @@ typedef struct Lanes { double end[64], last; } Lanes;
 static void add_to_lane(void *arg, const BurstSpan *s)
 {
     Lanes *l = arg;
-    const bool joins = s->begin >= l->end[s->lane] - 1e-4 * l->last && s->end >= s->begin && s->end <= l->last * (1 + 1e-3);
+    const bool joins = s->begin >= l->end[s->lane] - 1e-4 * l->last && s->end >= s->begin &&
+                       s->end <= l->last * (1 + 1e-3);
     if (!joins && s->lane <= BURST_LANE_WEIGHTS)
-        fail_msg("part %d of stream %d: %.9g to %.9g after %.9g, in a step of %.9g", s->part, s->lane, s->begin, s->end, l->end[s->lane], l->last);
+        fail_msg("part %d of stream %d: %.9g to %.9g after %.9g, in a step of %.9g", s->part, s->lane,
+                 s->begin, s->end, l->end[s->lane], l->last);
     l->end[s->lane] = s->end;
 }
 
@@ -280,7 +314,8 @@ static double step_of(const Case *k, StepParts *parts)
     Draft d = make(a, k);
     *parts = step_parts(a, &d);
     const double computing = parts_compute(parts);
-    double rows = parts->rows[BURST_ROW_WAIT], serial = parts->rows[BURST_ROW_GATHER] + parts->rows[BURST_ROW_REDUCE], most = computing;
+    double rows = parts->rows[BURST_ROW_WAIT],
+           serial = parts->rows[BURST_ROW_GATHER] + parts->rows[BURST_ROW_REDUCE], most = computing;
     for (int r = 0; r < BURST_ROW_WAIT; r++)
         rows += parts->rows[r];
     for (int b = 0; b < STEP_BLOCKS; b++)
@@ -291,7 +326,8 @@ static double step_of(const Case *k, StepParts *parts)
     ends_with_the_step(cost_forecast(a, &d, ALL_SPANS), parts->step);
     ends_with_the_step(cost_forecast(a, &d, 8), parts->step);
     if (!(parts->step >= most * (1 - 1e-9) && parts->step <= serial * (1 + 1e-9)))
-        fail_msg("%s %s: step %.9g is not between %.9g and %.9g", k->schedule, k->mask, parts->step, most, serial);
+        fail_msg("%s %s: step %.9g is not between %.9g and %.9g", k->schedule, k->mask, parts->step, most,
+                 serial);
     const double step = parts->step;
     arena_free(a);
     return step;
@@ -302,11 +338,12 @@ static void not_shorter(const Case *less, const Case *more, double step, const c
     StepParts p;
     const double other = step_of(more, &p);
     if (!(other >= step * (1 - 2e-3)))
-        fail_msg("%s: %.9g s, and %.9g s before (%s, %s, %s, %d x %d)", what, other, step, less->schedule, less->mask, less->sequence,
-                 less->nodes, less->gpus);
+        fail_msg("%s: %.9g s, and %.9g s before (%s, %s, %s, %d x %d)", what, other, step, less->schedule,
+                 less->mask, less->sequence, less->nodes, less->gpus);
 }
 
-/* Parts add up, the step lies between computing alone and everything in turn, and more work or a slower wire is not faster. */
+/* Parts add up, the step lies between computing alone and everything in turn, and more work or a slower
+ * wire is not faster. */
 static void laws_at_random(void **state)
 {
     (void)state;
@@ -328,7 +365,8 @@ static void laws_at_random(void **state)
     }
 }
 
-/* Of layers that are alike each costs the same, however many, also where the wire is shared; and few are simulated. */
+/* Of layers that are alike each costs the same, however many, also where the wire is shared; and few are
+ * simulated. */
 static void layers_repeat(void **state)
 {
     (void)state;
@@ -358,8 +396,10 @@ static void layers_repeat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_layer_by_hand), cmocka_unit_test(streams_as_a_recurrence), cmocka_unit_test(waits_for_what_it_reads),
-        cmocka_unit_test(updates_on_the_device_by_hand), cmocka_unit_test(links_are_shared), cmocka_unit_test(nics_are_shared_by_ranks), cmocka_unit_test(laws_at_random), cmocka_unit_test(layers_repeat),
+        cmocka_unit_test(one_layer_by_hand),       cmocka_unit_test(streams_as_a_recurrence),
+        cmocka_unit_test(waits_for_what_it_reads), cmocka_unit_test(updates_on_the_device_by_hand),
+        cmocka_unit_test(links_are_shared),        cmocka_unit_test(nics_are_shared_by_ranks),
+        cmocka_unit_test(laws_at_random),          cmocka_unit_test(layers_repeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* attention_lib.cu: the attention kernels for one head_dim (HEAD_DIM) and the masks of masks.cuh, or of MASKS_FILE, as a library with C
- * functions that attention.py calls. HOPPER: their sm_90a form. PLAN_DETERMINISTIC: its sums in order. Each returns a cudaError_t as an int; `mask` is a number of
+/* attention_lib.cu: the attention kernels for one head_dim (HEAD_DIM) and the masks of masks.cuh, or of
+ * MASKS_FILE, as a library with C functions that attention.py calls. HOPPER: their sm_90a form.
+ * PLAN_DETERMINISTIC: its sums in order. Each returns a cudaError_t as an int; `mask` is a number of
  * TEST_MASKS.
  */
 #ifdef HOPPER /* the sm_90a form */
@@ -22,7 +23,8 @@
 
 typedef struct Kernels {
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
-    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
+    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *,
+                         BurstTileLists, cudaStream_t);
     cudaError_t (*forward)(const BurstForward *, int, int, int, cudaStream_t);
     cudaError_t (*backward)(const BurstBackward *, int, int, int, cudaStream_t);
     int tile[4]; /* queries and keys, forward and backward */
@@ -49,9 +51,10 @@ int test_setup(int mask)
 
 void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
-/* memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile of all chunks. */
-int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k, int keys, int backward, void *sides, int32_t *memory,
-               BurstTileLists *lists, cudaStream_t stream)
+/* memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile
+ * of all chunks. */
+int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k, int keys, int backward,
+               void *sides, int32_t *memory, BurstTileLists *lists, cudaStream_t stream)
 {
     const int *const tile = kernels[mask].tile;
     int tiles_q = 0, tiles_k = 0;
@@ -59,8 +62,10 @@ int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k
         tiles_q += burst_tiles(q[c].n, tile[2 * backward]);
     for (int c = 0; c < keys; c++)
         tiles_k += burst_tiles(k[c].n, tile[2 * backward + 1]);
-    *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k, PLAN_DETERMINISTIC && backward, memory);
-    return kernels[mask].lists(q, queries, k, keys, tile[2 * backward], tile[2 * backward + 1], !backward, (BurstSide *)sides, *lists, stream);
+    *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k,
+                               PLAN_DETERMINISTIC && backward, memory);
+    return kernels[mask].lists(q, queries, k, keys, tile[2 * backward], tile[2 * backward + 1], !backward,
+                               (BurstSide *)sides, *lists, stream);
 }
 
 int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *value, cudaStream_t stream)
@@ -73,12 +78,14 @@ int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *v
 /* Chunks of queries, and as many of keys, that a launch may take. */
 void test_chunks(int chunks[2]) { chunks[0] = BURST_FORWARD_CHUNKS, chunks[1] = BURST_BACKWARD_CHUNKS; }
 
-int test_forward(int mask, const BurstForward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
+int test_forward(int mask, const BurstForward *pair, int queries, int keys, int multiprocessors,
+                 cudaStream_t stream)
 {
     return kernels[mask].forward(pair, queries, keys, multiprocessors, stream);
 }
 
-int test_backward(int mask, const BurstBackward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
+int test_backward(int mask, const BurstBackward *pair, int queries, int keys, int multiprocessors,
+                  cudaStream_t stream)
 {
     return kernels[mask].backward(pair, queries, keys, multiprocessors, stream);
 }
@@ -93,7 +100,8 @@ int test_finish_dq(const float *dq, int n, int heads, float scale, const BurstRo
     return burst_finish_dq<HEAD_DIM>(dq, n, heads, scale, *out, stream);
 }
 
-/* The clock of a multiprocessor over so many nanoseconds, beside whatever else runs there: cycles and nanoseconds. */
+/* The clock of a multiprocessor over so many nanoseconds, beside whatever else runs there: cycles and
+ * nanoseconds. */
 static __global__ void clock_kernel(int64_t *out, int64_t length)
 {
     int64_t begin, now;

@@ -1,5 +1,6 @@
-/* test_masks.c: masks emitted as CUDA against expr_eval, compiled by the host's C++ compiler with __device__ as nothing:
- * stock and random masks on a short sequence (32 bits) and on one so long that products leave 32 bits.
+/* test_masks.c: masks emitted as CUDA against expr_eval, compiled by the host's C++ compiler with
+ * __device__ as nothing: stock and random masks on a short sequence (32 bits) and on one so long that
+ * products leave 32 bits.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,11 +52,14 @@ static const Expr *square_rule(Arena *a)
 /* A name that C can look up for each mask. */
 static void put_names(Text *c, int i)
 {
-    text_printf(c, "extern \"C\" int keep%d(int64_t q, int64_t k, const int32_t *tq, const int32_t *tk);\n", i);
+    text_printf(c, "extern \"C\" int keep%d(int64_t q, int64_t k, const int32_t *tq, const int32_t *tk);\n",
+                i);
     text_printf(c, "int keep%d(int64_t q, int64_t k, const int32_t *tq, const int32_t *tk)\n"
                    "{\n    return PlanMask%d::keep((int32_t)q, (int32_t)k, tq, tk);\n}\n", i, i);
-    text_printf(c, "extern \"C\" int tile%d(const BurstSide *q, const BurstSide *k);\n"
-                   "int tile%d(const BurstSide *q, const BurstSide *k) { return PlanMask%d::tile(q, k); }\n", i, i, i);
+    text_printf(c,
+                "extern \"C\" int tile%d(const BurstSide *q, const BurstSide *k);\n"
+                "int tile%d(const BurstSide *q, const BurstSide *k) { return PlanMask%d::tile(q, k); }\n",
+                i, i, i);
 }
 
 static void check_sequence(int64_t sequence, const char *name, const char *integer)
@@ -75,7 +79,8 @@ static void check_sequence(int64_t sequence, const char *name, const char *integ
         masks[i] = (Mask){.text = "mask", .expr = mask_of(&r, i)};
     Arena *a = r.arena;
     masks[MASKS - 1].expr = square_rule(a);
-    const Program p = {.masks = masks, .mask_count = MASKS, .tables = tables, .table_count = TABLES, .sequence = sequence};
+    const Program p = {
+        .masks = masks, .mask_count = MASKS, .tables = tables, .table_count = TABLES, .sequence = sequence};
     Text c = {0};
     text_add(&c, "#define __device__\n#include \"burst_mask.h\"\n");
     for (int i = 0; i < MASKS; i++) {
@@ -109,6 +114,7 @@ static void wide_masks_agree(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_masks_agree), cmocka_unit_test(wide_masks_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_masks_agree),
+                                       cmocka_unit_test(wide_masks_agree)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* fail_alloc.c: preloaded, it makes allocations of the program fail. From main on, what the program itself asks for is
- * counted; with FAIL_LIBC=1, what libc asks for instead. Libraries go on.
+/* fail_alloc.c: preloaded, it makes allocations of the program fail. From main on, what the program itself
+ * asks for is counted; with FAIL_LIBC=1, what libc asks for instead. Libraries go on.
  *
  *   FAIL_SWEEP=N   each of the first N allocations fails in a fork of its own, while the run itself goes on; the fork must
  *                  end with status 3, "out of memory" and nothing else on stderr, and leave no file in this folder
@@ -22,7 +22,8 @@
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *old, size_t bytes);
-int __libc_start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
+int __libc_start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+                      void (*)(void), void *);
 
 static bool counting, libc;
 static long calls, sweep, alone, wrong, forks;
@@ -165,10 +166,11 @@ static int counted_main(int argc, char **argv, char **env)
     return status;
 }
 
-int __libc_start_main(int (*main_fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
-                      void (*rtld_fini)(void), void *stack_end)
+int __libc_start_main(int (*main_fn)(int, char **, char **), int argc, char **argv, void (*init)(void),
+                      void (*fini)(void), void (*rtld_fini)(void), void *stack_end)
 {
-    __typeof__(&__libc_start_main) real = (__typeof__(&__libc_start_main))dlsym(RTLD_NEXT, "__libc_start_main");
+    __typeof__(&__libc_start_main) real = (__typeof__(&__libc_start_main))dlsym(RTLD_NEXT,
+                                                                                "__libc_start_main");
     real_main = main_fn;
     return real(counted_main, argc, argv, init, fini, rtld_fini, stack_end);
 }

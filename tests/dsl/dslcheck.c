@@ -1,7 +1,8 @@
-/* dslcheck.c: runs the front end and the warnings of masks on files given by their endings and prints what is said, for
- * the golden tests.
+/* dslcheck.c: runs the front end and the warnings of masks on files given by their endings and prints what
+ * is said, for the golden tests.
  *   dslcheck STOCK BASE [--ast] file.topo | file.burst | file.sched ...
- * STOCK is the folder of the stock files; a cluster or model that is not given is base.topo or base.burst of BASE. */
+ * STOCK is the folder of the stock files; a cluster or model that is not given is base.topo or base.burst
+ * of BASE. */
 #include "tools/tools.h"
 
 #include <string.h>

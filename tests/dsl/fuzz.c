@@ -1,9 +1,9 @@
-/* fuzz.c: any bytes as a .topo, .burst or .sched file must end in a Program or in messages, without a leak, a hang or
- * undefined behaviour. Built three times, FUZZ_LANGUAGE says for which language.
+/* fuzz.c: any bytes as a .topo, .burst or .sched file must end in a Program or in messages, without a
+ * leak, a hang or undefined behaviour. Built three times, FUZZ_LANGUAGE says for which language.
  *
- * With clang -fsanitize=fuzzer this is a libFuzzer target; with -DFUZZ_REPLAY a plain program that runs the files (or
- * all files of the folders) given. The environment names the folders: BURST_STOCK with the stock files, BURST_BASE with
- * base.topo and base.burst, the other half of an input.
+ * With clang -fsanitize=fuzzer this is a libFuzzer target; with -DFUZZ_REPLAY a plain program that runs
+ * the files (or all files of the folders) given. The environment names the folders: BURST_STOCK with the
+ * stock files, BURST_BASE with base.topo and base.burst, the other half of an input.
  */
 #include "tools/tools.h"
 
@@ -41,7 +41,9 @@ static int memory_file(const uint8_t *data, size_t size)
 static void run_front_end(Arena *a, Diags *d, const char *path)
 {
     const char *base = folder("BURST_BASE");
-    FrontEnd in = {.target = &targets[TARGET_C], .stock_dir = folder("BURST_STOCK"), .topo_path = arena_printf(a, "%s/base.topo", base),
+    FrontEnd in = {.target = &targets[TARGET_C],
+                   .stock_dir = folder("BURST_STOCK"),
+                   .topo_path = arena_printf(a, "%s/base.topo", base),
                    .model_path = arena_printf(a, "%s/base.burst", base)};
     if (FUZZ_LANGUAGE == LANGUAGE_TOPO)
         in.topo_path = path;

@@ -65,7 +65,8 @@ static void the_same_message_is_said_once(void **state)
     arena_free(a);
 }
 
-/* What the options make of one warning of each of two names: the errors that it counts as, and what is printed. */
+/* What the options make of one warning of each of two names: the errors that it counts as, and what is
+ * printed. */
 static void check_warned(const char *options, int errors, const char *wanted)
 {
     Arena *a = arena_new();
@@ -100,7 +101,8 @@ static void warnings_have_names(void **state)
     check_warned("-Wno-empty-mask -Wno-error=empty-mask", 0, TWO);
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    assert_string_equal(diags_option(d, "-Wno-empty-msk"), "unknown warning 'empty-msk' in '-Wno-empty-msk'; did you mean 'empty-mask'?");
+    assert_string_equal(diags_option(d, "-Wno-empty-msk"),
+                        "unknown warning 'empty-msk' in '-Wno-empty-msk'; did you mean 'empty-mask'?");
     assert_string_equal(diags_option(d, "-Werror=zzz"), "unknown warning 'zzz' in '-Werror=zzz'");
     assert_non_null(diags_option(d, "-W"));
     arena_free(a);
@@ -112,7 +114,8 @@ static void a_mended_schedule_is_none(void **state)
     (void)state;
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const char *text = "schedule x over (r of G) { forward { attend Q[r] with KV[r] } backward { grad Q[r] with KV[r]; } }\n";
+    const char *text = "schedule x over (r of G) { forward { attend Q[r] with KV[r] } backward { grad Q[r] "
+                       "with KV[r]; } }\n";
     assert_null(parse_schedule(a, d, NULL, memory_file(a, text)));
     assert_int_equal(diags_errors(d), 1);
     assert_string_equal(diags_first(d), "expected ';' here");
@@ -131,7 +134,8 @@ static void twenty_errors_are_enough(void **state)
     }
     assert_int_equal(diags_errors(d), 30);
     char *text = printed(d);
-    assert_non_null(strstr(text, "error: number 19\nburstc: note: of 19\nburstc: error: too many errors emitted\n"));
+    assert_non_null(
+        strstr(text, "error: number 19\nburstc: note: of 19\nburstc: error: too many errors emitted\n"));
     assert_null(strstr(text, "number 20"));
     assert_null(strstr(text, "of 20"));
     free(text);
@@ -194,12 +198,16 @@ static void spans_join(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_show_their_place),     cmocka_unit_test(spans_over_lines_end_with_the_first),
-        cmocka_unit_test(the_same_message_is_said_once), cmocka_unit_test(warnings_have_names),
+        cmocka_unit_test(errors_show_their_place),
+        cmocka_unit_test(spans_over_lines_end_with_the_first),
+        cmocka_unit_test(the_same_message_is_said_once),
+        cmocka_unit_test(warnings_have_names),
         cmocka_unit_test(a_mended_schedule_is_none),
         cmocka_unit_test(twenty_errors_are_enough),
-        cmocka_unit_test(control_bytes_are_shown_not_sent), cmocka_unit_test(long_lines_are_cut_around_the_caret),
-        cmocka_unit_test(names_that_are_near),         cmocka_unit_test(spans_join),
+        cmocka_unit_test(control_bytes_are_shown_not_sent),
+        cmocka_unit_test(long_lines_are_cut_around_the_caret),
+        cmocka_unit_test(names_that_are_near),
+        cmocka_unit_test(spans_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_masks.c: masks after inlining, pair by pair, against predicates written here from their definitions; and what
- * inlining folds away. */
+/* test_masks.c: masks after inlining, pair by pair, against predicates written here from their
+ * definitions; and what inlining folds away. */
 #include "text.h"
 
 enum { SEQUENCE = 200 };
@@ -9,27 +9,28 @@ static int64_t floored(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b
 static int64_t smallest(int64_t a, int64_t b, int64_t c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
 static bool drawn(int64_t q, int64_t k) { return q < 30 && k < 20 && "011001"[q / 10 * 2 + k / 10] == '1'; }
 
-#define MASKS(X) /* id, as a layer names it, predicate */                                                              \
-    X(full, "full", true)                                                                                              \
-    X(causal, "causal", k <= q)                                                                                        \
-    X(window, "window(17)", k <= q && k > q - 17)                                                                      \
-    X(sink, "window_sink(9, 4)", k <= q && (k > q - 9 || k < 4))                                                       \
-    X(dilated, "dilated(5, 3)", k <= q && k > q - 15 && (q - k) % 3 == 0)                                              \
+/* id, as a layer names it, predicate */
+#define MASKS(X) \
+    X(full, "full", true) \
+    X(causal, "causal", k <= q) \
+    X(window, "window(17)", k <= q && k > q - 17) \
+    X(sink, "window_sink(9, 4)", k <= q && (k > q - 9 || k < 4)) \
+    X(dilated, "dilated(5, 3)", k <= q && k > q - 15 && (q - k) % 3 == 0) \
     X(strided, "strided(8, 10)", k <= q && (k > q - 8 || (q - k) % 10 == 0))                                           \
-    X(local, "block_local(16)", q >> 4 == k >> 4)                                                                      \
-    X(blocks, "block_causal(16)", k >> 4 <= q >> 4)                                                                    \
-    X(prefix, "prefix_lm(50)", k <= q || k < 50)                                                                       \
-    X(document, "document", k <= q && documents[q] == documents[k])                                                    \
+    X(local, "block_local(16)", q >> 4 == k >> 4) \
+    X(blocks, "block_causal(16)", k >> 4 <= q >> 4) \
+    X(prefix, "prefix_lm(50)", k <= q || k < 50) \
+    X(document, "document", k <= q && documents[q] == documents[k]) \
     X(shared, "shared_question(20, 30)", k <= q && (k < 20 || (q >= 20 && (q - 20) / 30 == (k - 20) / 30)))            \
     X(longnet, "longnet(8, 2)", k <= q && (q / 8 == k / 8 || (q / 16 == k / 16 && (q - k) % 2 == 0) ||                 \
                                            (q / 32 == k / 32 && (q - k) % 4 == 0)))                                    \
-    X(negative, "negative(7)", floored(k - q, 7) < -2)                                                                 \
+    X(negative, "negative(7)", floored(k - q, 7) < -2) \
     X(remainder, "remainder(7)", ((k - q) % 7 + 7) % 7 == 3)                                                           \
     X(nested, "nested(6)", k <= q && (q - k < 13 || (q - k < 7 && k > 100)))                                           \
-    X(functions, "functions(40)", smallest(q, k, 40) < (q > k ? q - k : k - q))                                        \
-    X(swapped, "swapped(3, 90)", q - k >= 3 && k < 90 && q + k >= 3)                                                   \
-    X(logic, "logic(10)", q >= 10 && (q != k || q == 11))                                                              \
-    X(sixteen, "sixteen", q - 2 * k > 16 || q == -(-k))                                                                \
+    X(functions, "functions(40)", smallest(q, k, 40) < (q > k ? q - k : k - q)) \
+    X(swapped, "swapped(3, 90)", q - k >= 3 && k < 90 && q + k >= 3) \
+    X(logic, "logic(10)", q >= 10 && (q != k || q == 11)) \
+    X(sixteen, "sixteen", q - 2 * k > 16 || q == -(-k)) \
     X(pattern, "pattern(10)", drawn(q, k))
 
 #define X(id, text, predicate) \
@@ -96,7 +97,8 @@ static void bigbird_draws_blocks(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(a, TOPO, MODEL "sequence 16Ki; attention { default bigbird(16, 2, 3, 4); }\n");
+    const Program *p = program_of(a, TOPO,
+                                  MODEL "sequence 16Ki; attention { default bigbird(16, 2, 3, 4); }\n");
     const Expr *e = p->masks[0].expr;
     int drawn_blocks = 0, blocks = 0;
     for (int64_t q = 0; q < 1024; q++)
@@ -120,8 +122,12 @@ static void patterns_are_shared(void **state)
     (void)state;
     Arena *a = arena_new();
     const char *file = memory_file(a, "10\n11\n");
-    const Program *p = program_of(a, TOPO, arena_printf(a, MODEL "sequence 1Ki; mask p(b) = file \"%s\" at (q / b, k / b);\n"
-                                                           "attention { layers 0: p(4); layers 1 .. 3: p(8); }\n", file));
+    const Program *p = program_of(a, TOPO,
+                                  arena_printf(a,
+                                               MODEL
+                                               "sequence 1Ki; mask p(b) = file \"%s\" at (q / b, k / b);\n"
+                                               "attention { layers 0: p(4); layers 1 .. 3: p(8); }\n",
+                                               file));
     assert_int_equal(p->mask_count, 2);
     const Pattern *pattern = p->masks[0].expr->pattern;
     assert_ptr_equal(pattern, p->masks[1].expr->pattern);
@@ -134,8 +140,10 @@ static void own_masks_hide_stock_ones(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(a, TOPO, MODEL "sequence 1Ki; mask causal = q < k; mask mine = causal and q > 3;\n"
-                                                 "attention { layers 0: causal; layers 1: window(4); layers 2 .. 3: mine; }\n");
+    const Program *p =
+        program_of(a, TOPO,
+                   MODEL "sequence 1Ki; mask causal = q < k; mask mine = causal and q > 3;\n"
+                         "attention { layers 0: causal; layers 1: window(4); layers 2 .. 3: mine; }\n");
     const Expr *own = p->masks[p->layer_mask[0]].expr, *window = p->masks[p->layer_mask[1]].expr;
     const Expr *mine = p->masks[p->layer_mask[2]].expr;
     for (int64_t k = 0; k < 20; k++) {
@@ -189,7 +197,10 @@ static bool refused(const char *mask)
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     const char *model = arena_printf(a, MODEL "sequence 1Mi; mask m = %s; attention { default m; }\n", mask);
-    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = memory_file(a, TOPO), .model_path = memory_file(a, model), .stock_dir = DSL_STOCK};
+    FrontEnd in = {.target = &targets[TARGET_C],
+                   .topo_path = memory_file(a, TOPO),
+                   .model_path = memory_file(a, model),
+                   .stock_dir = DSL_STOCK};
     bool none = front_end(a, d, &in) == NULL;
     close_files();
     assert_int_equal(none, diags_errors(d) > 0);

@@ -1,5 +1,5 @@
-/* test_memory.c: the front end when the n-th allocation fails, for every n: it says so and exits with 3, and never
- * crashes. The linker sends malloc and realloc of this program here (--wrap). */
+/* test_memory.c: the front end when the n-th allocation fails, for every n: it says so and exits with 3,
+ * and never crashes. The linker sends malloc and realloc of this program here (--wrap). */
 #include "text.h"
 
 #include <fcntl.h>
@@ -29,8 +29,12 @@ static int compile(void)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = topo_path, .model_path = model_path, .stock_dir = DSL_STOCK,
-                   .schedule_paths = &schedule_path, .schedule_path_count = 1};
+    FrontEnd in = {.target = &targets[TARGET_C],
+                   .topo_path = topo_path,
+                   .model_path = model_path,
+                   .stock_dir = DSL_STOCK,
+                   .schedule_paths = &schedule_path,
+                   .schedule_path_count = 1};
     Text ast = {0};
     int failed = front_end(a, d, &in) == NULL;
     print_ast(a, d, &in, &ast);
@@ -78,10 +82,11 @@ static int sweep(int wanted)
 static void set_files(Arena *a, const char *model)
 {
     topo_path = memory_file(
-        a, "device d { arch cpu; memory 1 GB; matmul fp32 1 TFLOP/s; } cluster c { nodes 1 { cpus 4 of d; } }");
+        a,
+        "device d { arch cpu; memory 1 GB; matmul fp32 1 TFLOP/s; } cluster c { nodes 1 { cpus 4 of d; } }");
     model_path = memory_file(a, model);
-    schedule_path = memory_file(
-        a, "schedule x over (r of G) { forward { attend Q[r] with KV[r]; } backward { grad Q[r] with KV[r]; } }");
+    schedule_path = memory_file(a, "schedule x over (r of G) { forward { attend Q[r] with KV[r]; } backward "
+                                   "{ grad Q[r] with KV[r]; } }");
 }
 
 static void right_input(void **state)
@@ -97,7 +102,8 @@ static void wrong_input(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    set_files(a, MODEL "sequence 1Ki; mask m = widow(3) and (((((((((((((((((q; layout { dta 1; } mask n = q @ k;");
+    set_files(a, MODEL
+              "sequence 1Ki; mask m = widow(3) and (((((((((((((((((q; layout { dta 1; } mask n = q @ k;");
     assert_true(sweep(1) > 20);
     arena_free(a);
 }

@@ -5,14 +5,16 @@ static void design_cluster(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(
-        a,
-        "cluster lab { nodes 2 { gpus 4 of h200; nics 4 of hdr; } nodes 1 { gpus 8 of a100; nics 2 of ndr; }\n"
-        "  link nvlink { bandwidth 400 GB/s; latency 3 us; } fabric { oversubscription 2; } }\n"
-        "device h200 { arch sm_90a; memory 100 GB; hbm 4 TB/s; matmul bf16 700 TFLOP/s; attention forward 600 TFLOP/s; "
-        "}\n"
-        "host { memory 512 GiB; pcie 55 GB/s; cores 32; }\n",
-        MODEL "sequence 64Ki;\n");
+    const Program *p =
+        program_of(a,
+                   "cluster lab { nodes 2 { gpus 4 of h200; nics 4 of hdr; } nodes 1 { gpus 8 of a100; nics "
+                   "2 of ndr; }\n"
+                   "  link nvlink { bandwidth 400 GB/s; latency 3 us; } fabric { oversubscription 2; } }\n"
+                   "device h200 { arch sm_90a; memory 100 GB; hbm 4 TB/s; matmul bf16 700 TFLOP/s; attention "
+                   "forward 600 TFLOP/s; "
+                   "}\n"
+                   "host { memory 512 GiB; pcie 55 GB/s; cores 32; }\n",
+                   MODEL "sequence 64Ki;\n");
     const Cluster *c = &p->cluster;
     assert_string_equal(c->name, "lab");
     assert_int_equal(c->world, 16);
@@ -48,7 +50,8 @@ static void model_and_defaults(void **state)
                 l->tensor.value == 1);
     assert_true(l->partition.is_auto && l->travel.is_auto && !l->saving.upper && !l->schedule);
     const Train *t = &p->train;
-    assert_true(!t->data && t->separator == -1 && t->steps == 1000 && t->batch == 1 && t->seed == 1 && !t->checkpoint);
+    assert_true(!t->data && t->separator == -1 && t->steps == 1000 && t->batch == 1 && t->seed == 1 &&
+                !t->checkpoint);
     assert_true(!t->weights && !t->export_dir && !t->export_f32);
     assert_true(t->lr == 3e-4 && t->lr_end == 3e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 && t->decay == 0.1);
     assert_true(t->clip == 1 && t->adam_eps == 1e-8 && t->warmup == 0 && !t->cosine);
@@ -61,26 +64,29 @@ static void layout_and_training_as_given(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(
-        a, TOPO,
-        MODEL
-        "sequence 1Ki;\n"
-        "layout { data 2; context 1; heads 2; partition blocks(32); schedule ulysses; travel queries; recompute full; "
-        "}\n"
-        "train { data \"t.bin\"; separator 3; steps 50; batch 6; seed 9; checkpoint \"c\" every 7; weights \"w\"; export \"x\" f32;\n"
-        "  optimizer adamw { lr 1e-2; betas 0.5 0.75; eps 1e-6; decay 0; clip 2; warmup 5; cosine to 1e-3; } }\n");
+    const Program *p = program_of(a, TOPO,
+                                  MODEL "sequence 1Ki;\n"
+                                        "layout { data 2; context 1; heads 2; partition blocks(32); schedule "
+                                        "ulysses; travel queries; recompute full; "
+                                        "}\n"
+                                        "train { data \"t.bin\"; separator 3; steps 50; batch 6; seed 9; "
+                                        "checkpoint \"c\" every 7; weights \"w\"; export \"x\" f32;\n"
+                                        "  optimizer adamw { lr 1e-2; betas 0.5 0.75; eps 1e-6; decay 0; "
+                                        "clip 2; warmup 5; cosine to 1e-3; } }\n");
     const Layout *l = &p->layout;
     assert_true(l->data.value == 2 && l->data.given && l->context.value == 1 && l->heads.value == 2);
     assert_true(l->partition.value == PART_BLOCKS && l->block.value == 32 && l->block.given);
     assert_string_equal(l->schedule, "ulysses");
-    assert_true(l->travel.value == TRAVEL_QUERIES && !l->travel.is_auto && l->saving.lower == saved_least() && l->saving.upper == saved_least());
+    assert_true(l->travel.value == TRAVEL_QUERIES && !l->travel.is_auto && l->saving.lower == saved_least() &&
+                l->saving.upper == saved_least());
     const Train *t = &p->train;
     assert_string_equal(t->data, "t.bin");
     assert_string_equal(t->checkpoint, "c");
     assert_string_equal(t->weights, "w");
     assert_string_equal(t->export_dir, "x");
     assert_true(t->export_f32);
-    assert_true(t->separator == 3 && t->steps == 50 && t->batch == 6 && t->seed == 9 && t->checkpoint_every == 7);
+    assert_true(t->separator == 3 && t->steps == 50 && t->batch == 6 && t->seed == 9 &&
+                t->checkpoint_every == 7);
     assert_true(t->lr == 1e-2 && t->lr_end == 1e-3 && t->cosine && t->beta1 == 0.5 && t->beta2 == 0.75 &&
                 t->warmup == 5);
     assert_true(t->adam_eps == 1e-6 && t->decay == 0 && t->clip == 2);
@@ -99,9 +105,10 @@ static void slowest_link_of_a_mixed_cluster(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(
-        a, "cluster c { nodes 1 { gpus 1 of h200; nics 1 of edr; } nodes 1 { gpus 3 of a800; nics 1 of edr; } }\n",
-        MODEL "sequence 1Ki;\n");
+    const Program *p = program_of(a,
+                                  "cluster c { nodes 1 { gpus 1 of h200; nics 1 of edr; } nodes 1 { gpus 3 "
+                                  "of a800; nics 1 of edr; } }\n",
+                                  MODEL "sequence 1Ki;\n");
     assert_true(p->cluster.link_bandwidth == 200e9 && p->cluster.groups[0].nic->bandwidth == 12.5e9);
     arena_free(a);
 }
@@ -111,7 +118,8 @@ static void masks_by_layer(void **state)
     (void)state;
     Arena *a = arena_new();
     const Program *p =
-        program_of(a, TOPO, MODEL "sequence 1Ki; attention { layers 1, 3: window(2 * 8); layers 2: full; }\n");
+        program_of(a, TOPO,
+                   MODEL "sequence 1Ki; attention { layers 1, 3: window(2 * 8); layers 2: full; }\n");
     static const char *const wanted[] = {"causal", "window(16)", "full", "window(16)"};
     assert_int_equal(p->mask_count, 3);
     for (int i = 0; i < 4; i++)
@@ -123,9 +131,12 @@ static void tables_in_use_only(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    assert_int_equal(program_of(a, TOPO, MODEL "sequence 1Ki; table doc per token lengths 8 .. 64;\n")->table_count, 0);
-    const Program *p = program_of(
-        a, TOPO, MODEL "sequence 1Ki; table doc per token lengths 8 .. 64; attention { default document; }\n");
+    assert_int_equal(
+        program_of(a, TOPO, MODEL "sequence 1Ki; table doc per token lengths 8 .. 64;\n")->table_count, 0);
+    const Program *p =
+        program_of(a, TOPO,
+                   MODEL
+                   "sequence 1Ki; table doc per token lengths 8 .. 64; attention { default document; }\n");
     assert_int_equal(p->table_count, 1);
     assert_string_equal(p->tables[0].name, "doc");
     assert_true(p->tables[0].len_min == 8 && p->tables[0].len_max == 64);
@@ -149,8 +160,9 @@ static void own_schedule_hides_a_stock_one(void **state)
     (void)state;
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const char *own = memory_file(a, "schedule ring over (me of All) { forward { attend Q[me] with KV[me]; } backward "
-                                     "{ grad Q[me] with KV[me]; } }");
+    const char *own =
+        memory_file(a, "schedule ring over (me of All) { forward { attend Q[me] with KV[me]; } backward "
+                       "{ grad Q[me] with KV[me]; } }");
     FrontEnd in = {.target = &targets[TARGET_C], .topo_path = memory_file(a, TOPO),
                    .model_path = memory_file(a, MODEL "sequence 1Ki; layout { schedule ring; }"),
                    .stock_dir = DSL_STOCK,

@@ -1,10 +1,30 @@
-/* test_random.c: random masks written with as few parentheses as the language reference allows, against a tree that is
- * evaluated here: precedence, grouping, floored division, parameters and folding at once. */
+/* test_random.c: random masks written with as few parentheses as the language reference allows, against a
+ * tree that is evaluated here: precedence, grouping, floored division, parameters and folding at once. */
 #include "text.h"
 
 enum { SEQUENCE = 97, MASKS = 250, POINTS = 300, DEPTH = 5, A = 5, B = 7 };
 
-typedef enum Op { OR, AND, NOT, LT, LE, GT, GE, EQ, NE, ADD, SUB, MUL, DIV, MOD, NEG, MIN_, MAX_, ABS_, LEAF } Op;
+typedef enum Op {
+    OR,
+    AND,
+    NOT,
+    LT,
+    LE,
+    GT,
+    GE,
+    EQ,
+    NE,
+    ADD,
+    SUB,
+    MUL,
+    DIV,
+    MOD,
+    NEG,
+    MIN_,
+    MAX_,
+    ABS_,
+    LEAF
+} Op;
 /* level: how tightly it binds; text: the operator. */
 static const struct { const char *text; int level; } ops[] = {
     [OR] = {" or ", 1},   [AND] = {" and ", 2}, [NOT] = {"not ", 3}, [LT] = {" < ", 4},   [LE] = {" <= ", 4},
@@ -12,7 +32,8 @@ static const struct { const char *text; int level; } ops[] = {
     [SUB] = {" - ", 5},   [MUL] = {" * ", 6},   [DIV] = {" / ", 6},  [MOD] = {" mod ", 6}, [NEG] = {"-", 7},
     [MIN_] = {"min", 8},  [MAX_] = {"max", 8},  [ABS_] = {"abs", 8}, [LEAF] = {"", 8},
 };
-typedef struct Tree { Op op; struct Tree *a, *b; const char *text; int64_t value; } Tree; /* leaf: text; q, k: value -1, -2 */
+/* leaf: text; q, k: value -1, -2 */
+typedef struct Tree { Op op; struct Tree *a, *b; const char *text; int64_t value; } Tree;
 
 static uint64_t state_ = 20240607;
 static int below(int n)
@@ -124,7 +145,8 @@ static void random_masks_mean_what_they_say(void **state)
     Tree *trees[MASKS];
     const char *written[MASKS];
     Text model = {0};
-    text_printf(&model, "model m { layers %d; hidden 8; heads 1; ffn swiglu 8; vocab 8; }\nsequence %d;\n", MASKS, SEQUENCE);
+    text_printf(&model, "model m { layers %d; hidden 8; heads 1; ffn swiglu 8; vocab 8; }\nsequence %d;\n",
+                MASKS, SEQUENCE);
     for (int i = 0; i < MASKS; i++) {
         Text t = {0};
         trees[i] = condition(a, 1 + below(3));

@@ -75,8 +75,8 @@ static void backward_tree(void **state)
     assert_true(grad->kind == S_GRAD && at(grad->refs[0].index[0], 3, 8, 5) == -2 &&
                 at(grad->refs[1].index[0], 3, 8, 5) == 3);
     assert_true(pass->nrefs == 2 && pass->refs[0].tensor == T_Q && pass->refs[1].tensor == T_DQ);
-    assert_true(last->kind == S_RETURN && last->nrefs == 1 && last->refs[0].tensor == T_DQ && last->refs[0].all &&
-                !last->next);
+    assert_true(last->kind == S_RETURN && last->nrefs == 1 && last->refs[0].tensor == T_DQ &&
+                last->refs[0].all && !last->next);
     arena_free(a);
 }
 
@@ -84,10 +84,11 @@ static void two_levels(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const SchedText *t = schedule_of(a, "schedule x over (node n of N, lane l of W) {\n"
-                                        "  forward { for o in 0 .. N - 1 { pass KV[n - o, l] to (n + 1, l); attend "
-                                        "Q[n, l] with KV[n - o, l + W - 1]; } }\n"
-                                        "  backward { grad Q[n, l] with KV[n, l]; return dQ, dKV; } }\n");
+    const SchedText *t =
+        schedule_of(a, "schedule x over (node n of N, lane l of W) {\n"
+                       "  forward { for o in 0 .. N - 1 { pass KV[n - o, l] to (n + 1, l); attend "
+                       "Q[n, l] with KV[n - o, l + W - 1]; } }\n"
+                       "  backward { grad Q[n, l] with KV[n, l]; return dQ, dKV; } }\n");
     assert_int_equal(t->coords, 2);
     assert_string_equal(t->coord_name[0], "n");
     assert_string_equal(t->coord_name[1], "l");
@@ -108,15 +109,19 @@ static void exchanges(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const SchedText *t = schedule_of(a, "schedule x over (r of G) {\n"
+    const SchedText *t = schedule_of(
+        a,
+        "schedule x over (r of G) {\n"
         "  forward { exchange Q, KV tokens -> heads over r; attend Q with KV; exchange O heads -> tokens; }\n"
-        "  backward { exchange Q KV tokens -> heads; grad Q with KV; exchange dQ, dKV heads -> tokens over r; } }\n");
+        "  backward { exchange Q KV tokens -> heads; grad Q with KV; exchange dQ, dKV heads -> tokens over "
+        "r; } }\n");
     const Stmt *in = t->forward->body, *attend = in->next, *out = attend->next;
-    assert_true(t->forward->exchanges && t->backward[TRAVEL_KEYS]->exchanges && in->kind == S_EXCHANGE && in->tokens_to_heads && in->nrefs == 2);
+    assert_true(t->forward->exchanges && t->backward[TRAVEL_KEYS]->exchanges && in->kind == S_EXCHANGE &&
+                in->tokens_to_heads && in->nrefs == 2);
     assert_true(in->refs[0].tensor == T_Q && in->refs[1].tensor == T_KV && in->refs[1].all);
     assert_true(attend->kind == S_ATTEND && attend->refs[0].heads && attend->refs[1].heads);
-    assert_true(out->kind == S_EXCHANGE && !out->tokens_to_heads && out->nrefs == 1 && out->refs[0].tensor == T_O &&
-                !out->next);
+    assert_true(out->kind == S_EXCHANGE && !out->tokens_to_heads && out->nrefs == 1 &&
+                out->refs[0].tensor == T_O && !out->next);
     arena_free(a);
 }
 
@@ -130,22 +135,30 @@ static void exchanges(void **state)
     "  }\n"                                                        \
     "}\n"
 
-/* ring's `for s ... { if ... { pass KV[r - s] to (r + 1); } grad Q[r] with KV[r - s]; if ... { pass dKV ... } }`, along i of [o - s, i + 1]. */
+/* ring's `for s ... { if ... { pass KV[r - s] to (r + 1); } grad Q[r] with KV[r - s]; if ... { pass dKV
+ * ... } }`, along i of [o - s, i + 1]. */
 static void a_schedule_that_is_used(void **state)
 {
     (void)state;
     enum { O = 0, I = 1 };
     Arena *a = arena_new();
     const SchedText *t = schedule_of(a, DERIVED);
-    const Stmt *own = t->backward[TRAVEL_KEYS]->body, *loop = own->body, *pass = loop->body->body, *grad = loop->body->next;
-    const int64_t var[MAX_SCHED_VARS] = {[O] = 5, [I] = 2, [MAX_COORDS + O] = 7, [MAX_COORDS + I] = 4, [FIRST_LOOP] = 3, 1}; /* s, s2 */
+    const Stmt *own = t->backward[TRAVEL_KEYS]->body, *loop = own->body, *pass = loop->body->body,
+               *grad = loop->body->next;
+    /* s, s2 */
+    const int64_t var[MAX_SCHED_VARS] = {
+        [O] = 5, [I] = 2, [MAX_COORDS + O] = 7, [MAX_COORDS + I] = 4, [FIRST_LOOP] = 3, 1};
     assert_string_equal(t->var_name[FIRST_LOOP + 1], "s2");
     assert_true(loop->kind == S_FOR && loop->var == FIRST_LOOP + 1 && !loop->next);
     assert_int_equal(expr_eval(loop->hi, 0, 0, var, NULL), 3);
-    assert_true(pass->kind == S_PASS && expr_eval(pass->to[O], 0, 0, var, NULL) == 5 && expr_eval(pass->to[I], 0, 0, var, NULL) == 3);
-    assert_true(expr_eval(pass->refs[0].index[O], 0, 0, var, NULL) == 2 && expr_eval(pass->refs[0].index[I], 0, 0, var, NULL) == 2);
-    assert_true(grad->kind == S_GRAD && expr_eval(grad->refs[0].index[O], 0, 0, var, NULL) == 5 && grad->refs[1].tensor == T_KV);
-    assert_true(own->next->kind == S_RETURN && !own->next->next && !own->next->by.src); /* ring's is left out */
+    assert_true(pass->kind == S_PASS && expr_eval(pass->to[O], 0, 0, var, NULL) == 5 &&
+                expr_eval(pass->to[I], 0, 0, var, NULL) == 3);
+    assert_true(expr_eval(pass->refs[0].index[O], 0, 0, var, NULL) == 2 &&
+                expr_eval(pass->refs[0].index[I], 0, 0, var, NULL) == 2);
+    assert_true(grad->kind == S_GRAD && expr_eval(grad->refs[0].index[O], 0, 0, var, NULL) == 5 &&
+                grad->refs[1].tensor == T_KV);
+    /* ring's is left out */
+    assert_true(own->next->kind == S_RETURN && !own->next->next && !own->next->by.src);
     assert_memory_equal(t->source->text + grad->by.begin, "use ring", 8);
     assert_true(grad->span.src != t->source && strstr(grad->span.src->name, "ring.sched"));
     arena_free(a);
@@ -157,12 +170,16 @@ static void directions_that_mirror(void **state)
     Arena *a = arena_new();
     const SchedText *t = schedule_of(a, DERIVED);
     const Stmt *queries = t->backward[TRAVEL_QUERIES]->body, *forward = t->forward->body;
-    const Stmt *grad = queries->body->body->next, *sums = grad->next->body, *attend = forward->body->body->next;
+    const Stmt *grad = queries->body->body->next, *sums = grad->next->body,
+               *attend = forward->body->body->next;
     assert_true(grad->kind == S_GRAD && grad->refs[0].tensor == T_Q && grad->refs[1].tensor == T_KV);
     const int64_t var[MAX_SCHED_VARS] = {5, 2, [FIRST_LOOP] = 3, 1};
-    assert_true(expr_eval(grad->refs[0].index[0], 0, 0, var, NULL) == 2 && expr_eval(grad->refs[1].index[0], 0, 0, var, NULL) == 5);
-    assert_true(queries->body->body->body->refs[0].tensor == T_Q && sums->refs[0].tensor == T_DQ && queries->next->refs[0].tensor == T_DQ);
-    assert_true(attend->kind == S_ATTEND && attend->refs[0].tensor == T_Q && attend->next->body->refs[0].tensor == T_O);
+    assert_true(expr_eval(grad->refs[0].index[0], 0, 0, var, NULL) == 2 &&
+                expr_eval(grad->refs[1].index[0], 0, 0, var, NULL) == 5);
+    assert_true(queries->body->body->body->refs[0].tensor == T_Q && sums->refs[0].tensor == T_DQ &&
+                queries->next->refs[0].tensor == T_DQ);
+    assert_true(attend->kind == S_ATTEND && attend->refs[0].tensor == T_Q &&
+                attend->next->body->refs[0].tensor == T_O);
     assert_true(forward->next->kind == S_RETURN && forward->next->refs[0].tensor == T_O);
     arena_free(a);
 }
@@ -188,9 +205,14 @@ static void spans_of_statements(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ring_as_written), cmocka_unit_test(forward_tree), cmocka_unit_test(backward_tree),
-        cmocka_unit_test(two_levels),      cmocka_unit_test(exchanges),    cmocka_unit_test(spans_of_statements),
-        cmocka_unit_test(a_schedule_that_is_used), cmocka_unit_test(directions_that_mirror),
+        cmocka_unit_test(ring_as_written),
+        cmocka_unit_test(forward_tree),
+        cmocka_unit_test(backward_tree),
+        cmocka_unit_test(two_levels),
+        cmocka_unit_test(exchanges),
+        cmocka_unit_test(spans_of_statements),
+        cmocka_unit_test(a_schedule_that_is_used),
+        cmocka_unit_test(directions_that_mirror),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

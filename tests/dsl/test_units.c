@@ -67,7 +67,8 @@ static void meaningless_letters_are_seen(void **state)
 static void whole_numbers_do_not_wrap(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"9223372036854775807Ki", "99999999999999999999999999", "8388608 TiB", "1e300"};
+    static const char *const texts[] = {"9223372036854775807Ki", "99999999999999999999999999", "8388608 TiB",
+                                        "1e300"};
     for (int i = 0; i < countof(texts); i++) {
         Number n;
         bool known;

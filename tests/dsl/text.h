@@ -36,7 +36,9 @@ static inline void close_files(void)
 static inline const Program *program_of(Arena *a, const char *topo, const char *model)
 {
     Diags *d = diags_new(a);
-    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = memory_file(a, topo), .model_path = memory_file(a, model),
+    FrontEnd in = {.target = &targets[TARGET_C],
+                   .topo_path = memory_file(a, topo),
+                   .model_path = memory_file(a, model),
                    .stock_dir = DSL_STOCK};
     const Program *p = front_end(a, d, &in);
     diags_print(d, stderr);

@@ -30,7 +30,8 @@ void compare(Check *k, const char *name, const Floats &got, const Doubles &want,
     }
     error = sqrt(error / norm);
     bool holds = got.size() == want.size() && norm > 0 && error <= tolerance;
-    printf("rank %d  %-28s error %.2e, at most %.2e: %s\n", burst_rank(k->c), name, error, tolerance, holds ? "ok" : "FAILED");
+    printf("rank %d  %-28s error %.2e, at most %.2e: %s\n", burst_rank(k->c), name, error, tolerance,
+           holds ? "ok" : "FAILED");
     k->failures += !holds;
 }
 

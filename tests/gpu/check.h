@@ -1,4 +1,5 @@
-/* check.h: what the device tests share: inputs rounded to bf16, copies, and comparison with references in double. */
+/* check.h: what the device tests share: inputs rounded to bf16, copies, and comparison with references in
+ * double. */
 #ifndef GPU_CHECK_H
 #define GPU_CHECK_H
 
@@ -20,7 +21,8 @@ typedef struct Check {
     int failures;
 } Check;
 
-/* Relative to the reference's norm: one rounding to bf16 gives 1.1e-3 to 1.7e-3; sums of exact inputs in fp32 far less. */
+/* Relative to the reference's norm: one rounding to bf16 gives 1.1e-3 to 1.7e-3; sums of exact inputs in
+ * fp32 far less. */
 constexpr double BF16 = 2.5e-3, FP32 = 2e-6;
 
 Floats random_floats(size_t count, unsigned seed, double scale);
@@ -50,5 +52,6 @@ void check_transfers(Check *k);
 void check_copies(Check *k);
 void check_optimizer(Check *k);
 void measure(Check *k);
-void measure_links(BurstCtx *c, const BurstPlan *p); /* opens and closes the device itself, once a transport */
+/* opens and closes the device itself, once a transport */
+void measure_links(BurstCtx *c, const BurstPlan *p);
 #endif

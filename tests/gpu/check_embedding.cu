@@ -28,7 +28,8 @@ static void check_frequent(Check *k, int percent)
     Doubles want(ROWS * HIDDEN);
     for (size_t i = 0; i < dx.size(); i++) {
         dx[i] = to_bf16(dx[i] + 1);
-        token[i / HIDDEN] = (int)(i / HIDDEN % 100) < percent ? FREQUENT : (int32_t)(i / HIDDEN * 7919 % 3000);
+        token[i / HIDDEN] = (int)(i / HIDDEN % 100) < percent ? FREQUENT
+                                                              : (int32_t)(i / HIDDEN * 7919 % 3000);
         want[(size_t)token[i / HIDDEN] * HIDDEN + i % HIDDEN] += dx[i];
     }
     float *table = up(k, Floats(ROWS * HIDDEN));

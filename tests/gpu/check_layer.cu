@@ -48,7 +48,8 @@ static void check_norm(Check *k, int n, int hidden)
     const size_t count = (size_t)n * hidden;
     for (int row = 0; row < n; row++)
         norm_row(&m, row);
-    BurstBf16 *x = up_bf16(k, m.x), *w = up_bf16(k, m.w), *y = (BurstBf16 *)poisoned(k, count * sizeof *y), *dx = up_bf16(k, m.add);
+    BurstBf16 *x = up_bf16(k, m.x), *w = up_bf16(k, m.w), *y = (BurstBf16 *)poisoned(k, count * sizeof *y),
+              *dx = up_bf16(k, m.add);
     float *rstd = (float *)poisoned(k, (size_t)n * sizeof *rstd), *dw = up(k, m.dw);
     double *scratch = norm_scratch(k, hidden);
     MUST(k, burst_gpu_rmsnorm(k->g, n, hidden, x, w, norm_eps, y, rstd));
@@ -67,7 +68,8 @@ static void check_norm(Check *k, int n, int hidden)
 static void check_bias(Check *k, int n, int width)
 {
     const size_t count = (size_t)n * width;
-    const Floats x = random_bf16(count, 16, 1.5), b = random_bf16((size_t)width, 17, 1), before = random_floats((size_t)width, 18, 1);
+    const Floats x = random_bf16(count, 16, 1.5), b = random_bf16((size_t)width, 17, 1),
+                 before = random_floats((size_t)width, 18, 1);
     Doubles y(count), db(before.begin(), before.end());
     for (size_t i = 0; i < count; i++) {
         y[i] = (double)x[i] + b[i % width];
@@ -82,8 +84,8 @@ static void check_bias(Check *k, int n, int width)
 }
 
 /* ---- many rows ---- */
-/* The first row of each chain of fp32 sums is large, and all others are an eighth of its unit in the last place beyond a multiple of that:
- * a chain that goes on in fp32 loses as much with every row. */
+/* The first row of each chain of fp32 sums is large, and all others are an eighth of its unit in the last
+ * place beyond a multiple of that: a chain that goes on in fp32 loses as much with every row. */
 static Floats chained(size_t n, int width, size_t chains)
 {
     Floats x(n * width, 0x1.02p-11f);
@@ -119,13 +121,15 @@ static void check_long_bias(Check *k, int64_t n, int width, size_t chains)
 }
 
 /* ---- RoPE ---- */
-static Doubles rotated(int n, int heads, int d, double theta, const std::vector<int32_t> &position, double direction, const Floats &x)
+static Doubles rotated(int n, int heads, int d, double theta, const std::vector<int32_t> &position,
+                       double direction, const Floats &x)
 {
     Doubles y(x.size());
     for (int row = 0; row < n * heads; row++)
         for (int j = 0; j < d / 2; j++) {
             const size_t at = (size_t)row * d + j;
-            const double angle = position[row / heads] * pow(theta, -2.0 * j / d), s = direction * sin(angle), c = cos(angle);
+            const double angle = position[row / heads] * pow(theta, -2.0 * j / d), s = direction * sin(angle),
+                         c = cos(angle);
             y[at] = x[at] * c - x[at + d / 2] * s;
             y[at + d / 2] = x[at + d / 2] * c + x[at] * s;
         }
@@ -148,7 +152,8 @@ static void check_rope(Check *k, int d)
     enum { TOKENS = 70, HEADS = 3 };
     const double theta = 5e5;
     const size_t count = (size_t)TOKENS * HEADS * d;
-    const Floats x = random_bf16(count, 21, 1), dy = random_floats(count, 22, 1), dy_tokens = by_tokens(TOKENS, HEADS, d, dy);
+    const Floats x = random_bf16(count, 21, 1), dy = random_floats(count, 22, 1),
+                 dy_tokens = by_tokens(TOKENS, HEADS, d, dy);
     std::vector<int32_t> position = random_ints(TOKENS, 23, 4 << 20);
     position[0] = 0;
     int32_t *at = up(k, position);
@@ -156,9 +161,11 @@ static void check_rope(Check *k, int d)
     MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, theta, at, y, y));
     compare(k, "rope", down_bf16(k, y, count), rotated(TOKENS, HEADS, d, theta, position, 1, x), BF16);
     MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, theta, at, up(k, dy), dx));
-    compare(k, "rope_back", down_bf16(k, dx, count), rotated(TOKENS, HEADS, d, theta, position, -1, dy_tokens), BF16);
+    compare(k, "rope_back", down_bf16(k, dx, count),
+            rotated(TOKENS, HEADS, d, theta, position, -1, dy_tokens), BF16);
     MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, 0, at, up(k, dy), dx));
-    compare(k, "rope_back, theta 0", down_bf16(k, dx, count), Doubles(dy_tokens.begin(), dy_tokens.end()), BF16);
+    compare(k, "rope_back, theta 0", down_bf16(k, dx, count), Doubles(dy_tokens.begin(), dy_tokens.end()),
+            BF16);
 }
 
 /* ---- SwiGLU ---- */
@@ -191,7 +198,8 @@ static void check_delta(Check *k, int d)
     Doubles want(TOKENS * HEADS);
     for (int row = 0; row < TOKENS * HEADS; row++)
         for (int j = 0; j < d; j++)
-            want[(size_t)(row % HEADS * TOKENS + row / HEADS)] += (double)o[(size_t)row * d + j] * d_o[(size_t)row * d + j];
+            want[(size_t)(row % HEADS * TOKENS + row / HEADS)] += (double)o[(size_t)row * d + j] *
+                                                                  d_o[(size_t)row * d + j];
     float *delta = (float *)poisoned(k, want.size() * sizeof *delta);
     MUST(k, burst_gpu_delta(k->g, TOKENS, HEADS, d, up_bf16(k, o), up_bf16(k, d_o), delta));
     compare(k, "delta", down(k, delta, want.size()), want, FP32);
@@ -201,7 +209,8 @@ static void check_delta(Check *k, int d)
 static void check_sink(Check *k, int d)
 {
     enum { TOKENS = 45, HEADS = 3, ROWS = TOKENS * HEADS };
-    const Floats o = random_bf16((size_t)ROWS * d, 61, 1), d_out = random_bf16(o.size(), 62, 1), sink = random_bf16(HEADS, 63, 1);
+    const Floats o = random_bf16((size_t)ROWS * d, 61, 1), d_out = random_bf16(o.size(), 62, 1),
+                 sink = random_bf16(HEADS, 63, 1);
     Floats lse = random_floats(ROWS, 64, 1);
     const Floats d_sink = random_floats(HEADS, 65, 1);
     lse[7] = -INFINITY; /* a row without keys */
@@ -220,7 +229,8 @@ static void check_sink(Check *k, int d)
     float *of_lse = (float *)poisoned(k, ROWS * sizeof *of_lse), *sum = up(k, d_sink);
     MUST(k, burst_gpu_sink(k->g, TOKENS, HEADS, d, up_bf16(k, o), up(k, lse), up_bf16(k, sink), y));
     compare(k, "sink", down_bf16(k, y, o.size()), out, BF16);
-    MUST(k, burst_gpu_sink_back(k->g, TOKENS, HEADS, d, dx, up_bf16(k, o), up(k, lse), up_bf16(k, sink), dx, of_lse, sum));
+    MUST(k, burst_gpu_sink_back(k->g, TOKENS, HEADS, d, dx, up_bf16(k, o), up(k, lse), up_bf16(k, sink), dx,
+                                of_lse, sum));
     compare(k, "sink_back, d_o", down_bf16(k, dx, o.size()), d_o, BF16);
     compare(k, "sink_back, d_lse", down(k, of_lse, ROWS), d_lse, FP32);
     compare(k, "sink_back, d_sink", down(k, sum, HEADS), total, FP32);

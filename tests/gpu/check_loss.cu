@@ -1,4 +1,5 @@
-/* check_loss.cu: the fused head and loss over two tiles, with tokens that do not count and a vocabulary of odd size. */
+/* check_loss.cu: the fused head and loss over two tiles, with tokens that do not count and a vocabulary of
+ * odd size. */
 #include "check.h"
 
 #include <math.h>
@@ -9,7 +10,8 @@ static const double loss_scale = 1.0 / 4000;
 
 typedef struct Reference { double loss; Doubles dx, dw; } Reference;
 
-static void token_reference(const Floats &x, const Floats &w, int label, double weight, size_t token, Reference *r)
+static void token_reference(const Floats &x, const Floats &w, int label, double weight, size_t token,
+                            Reference *r)
 {
     Doubles logit(VOCAB);
     double top = -INFINITY, sum = 0;
@@ -32,14 +34,16 @@ static void token_reference(const Floats &x, const Floats &w, int label, double 
 
 typedef struct Result { double loss; Floats dx, dw; } Result;
 
-static Result on_device(Check *k, const Floats &x, const Floats &w, const std::vector<int32_t> &label, const Floats &weight, const Floats &dw0)
+static Result on_device(Check *k, const Floats &x, const Floats &w, const std::vector<int32_t> &label,
+                        const Floats &weight, const Floats &dw0)
 {
     Result r;
     double *sum = (double *)up(k, Floats(2)); /* zero */
     BurstBf16 *dx = (BurstBf16 *)poisoned(k, x.size() * sizeof *dx);
     float *dw = up(k, dw0);
     void *scratch = poisoned(k, (size_t)burst_gpu_loss_scratch(TILE, VOCAB));
-    MUST(k, burst_gpu_loss(k->g, N, HIDDEN, VOCAB, TILE, up_bf16(k, x), up_bf16(k, w), up(k, label), up(k, weight), loss_scale, sum, dx, dw, scratch));
+    MUST(k, burst_gpu_loss(k->g, N, HIDDEN, VOCAB, TILE, up_bf16(k, x), up_bf16(k, w), up(k, label),
+                           up(k, weight), loss_scale, sum, dx, dw, scratch));
     MUST(k, burst_gpu_download(k->g, sum, sizeof r.loss, &r.loss));
     r.dx = down_bf16(k, dx, x.size());
     r.dw = down(k, dw, w.size());
@@ -54,7 +58,8 @@ static bool same_bits(const Result &a, const Result &b)
 
 void check_loss(Check *k)
 {
-    const Floats x = random_bf16(N * HIDDEN, 71, 2), w = random_bf16(VOCAB * HIDDEN, 72, 0.5), dw0 = random_floats(VOCAB * HIDDEN, 75, 1e-2);
+    const Floats x = random_bf16(N * HIDDEN, 71, 2), w = random_bf16(VOCAB * HIDDEN, 72, 0.5),
+                 dw0 = random_floats(VOCAB * HIDDEN, 75, 1e-2);
     std::vector<int32_t> label = random_ints(N, 73, VOCAB);
     Floats weight = random_floats(N, 74, 0.5);
     Reference want = {0, Doubles(x.size()), Doubles(dw0.begin(), dw0.end())};

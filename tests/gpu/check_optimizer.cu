@@ -40,7 +40,8 @@ static double true_norm(Check *k)
 static bool decays(const BurstUnit *unit, int64_t i)
 {
     for (int t = 0; t < unit->tensors; t++)
-        if (i >= unit->tensor[t].offset && i < unit->tensor[t].offset + unit->tensor[t].rows * unit->tensor[t].cols)
+        if (i >= unit->tensor[t].offset &&
+            i < unit->tensor[t].offset + unit->tensor[t].rows * unit->tensor[t].cols)
             return unit->tensor[t].init_std > 0;
     return false;
 }
@@ -97,7 +98,8 @@ void check_optimizer(Check *k)
     }
     MUST(k, burst_gpu_weights_load(k->g, k->p, &w, &d));
     for (int u = 0; u < w.units; u++)
-        MUST(k, burst_gpu_upload(k->g, w.grad[u], (size_t)burst_unit(k->p, u)->shard * sizeof(float), d.grad[u]));
+        MUST(k, burst_gpu_upload(k->g, w.grad[u], (size_t)burst_unit(k->p, u)->shard * sizeof(float),
+                                 d.grad[u]));
     for (int u = 0; u < w.units; u++)
         memset(w.param[u], 0, (size_t)burst_unit(k->p, u)->shard * sizeof(float));
     MUST(k, burst_gpu_weights_update(k->g, k->p, &d, STEP, &norm));

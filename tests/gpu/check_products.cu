@@ -33,16 +33,19 @@ static void check_forward(Check *k, const Floats &x, const Floats &w)
 
 static void check_back(Check *k, const Floats &x, const Floats &w)
 {
-    const Floats dy = random_bf16(N * OUT, 4, 1), before = random_bf16(N * IN, 5, 3), dw0 = random_floats(OUT * IN, 6, 3);
+    const Floats dy = random_bf16(N * OUT, 4, 1), before = random_bf16(N * IN, 5, 3),
+                 dw0 = random_floats(OUT * IN, 6, 3);
     auto dy_at = [&](int r, int i) { return dy[(size_t)r * OUT + i]; };
     auto w_at = [&](int i, int c) { return w[(size_t)i * IN + c]; };
     auto dy_turned = [&](int r, int i) { return dy[(size_t)i * OUT + r]; };
     auto x_at = [&](int i, int c) { return x[(size_t)i * IN + c]; };
-    BurstBf16 *to = (BurstBf16 *)poisoned(k, N * IN * sizeof *to), *added = up_bf16(k, before), *d = up_bf16(k, dy);
+    BurstBf16 *to = (BurstBf16 *)poisoned(k, N * IN * sizeof *to), *added = up_bf16(k, before),
+              *d = up_bf16(k, dy);
     MUST(k, burst_gpu_linear_dx(k->g, N, IN, OUT, d, up_bf16(k, w), to, false));
     compare(k, "linear_dx", down_bf16(k, to, N * IN), product(N, IN, OUT, NULL, dy_at, w_at), BF16);
     MUST(k, burst_gpu_linear_dx(k->g, N, IN, OUT, d, up_bf16(k, w), added, true));
-    compare(k, "linear_dx, add", down_bf16(k, added, N * IN), product(N, IN, OUT, &before, dy_at, w_at), BF16);
+    compare(k, "linear_dx, add", down_bf16(k, added, N * IN), product(N, IN, OUT, &before, dy_at, w_at),
+            BF16);
     float *dw = up(k, dw0);
     MUST(k, burst_gpu_linear_dw(k->g, N, IN, OUT, d, up_bf16(k, x), dw));
     compare(k, "linear_dw", down(k, dw, OUT * IN), product(OUT, IN, N, &dw0, dy_turned, x_at), FP32);

@@ -1,5 +1,5 @@
-/* check_transfers.cu: hops, exchange, gather and reduce between all ranks, ordered by marks; long sequences of hops on many
- * channels; host copies. The transport is BURST_TRANSPORT's. */
+/* check_transfers.cu: hops, exchange, gather and reduce between all ranks, ordered by marks; long
+ * sequences of hops on many channels; host copies. The transport is BURST_TRANSPORT's. */
 #include "check.h"
 #include "traffic.h"
 
@@ -74,14 +74,16 @@ static void check_exchange(Check *k, int world)
     }
     pieces_of_rank(me, world, from, in, &send, &receive);
     MUST(k, burst_gpu_sync(k->g));
-    MUST(k, burst_gpu_exchange(k->g, 1, send.data(), (int)send.size(), receive.data(), (int)receive.size(), packing, packing_bytes));
+    MUST(k, burst_gpu_exchange(k->g, 1, send.data(), (int)send.size(), receive.data(), (int)receive.size(),
+                               packing, packing_bytes));
     MUST(k, burst_gpu_sync(k->g));
     for (int i = 0; i < world; i++)
         compare(k, "exchange", down(k, in[i], PIECE), exact(piece_memory(i, me, true)), 0);
 }
 
 /* ---- sequences of hops ---- */
-/* Nothing waits in between; streams are held up here and there so that ranks run apart. The host does the same to its model. */
+/* Nothing waits in between; streams are held up here and there so that ranks run apart. The host does the
+ * same to its model. */
 enum { ROUNDS = 120 };
 
 static __global__ void count_up_kernel(float *x, int n)
@@ -104,7 +106,8 @@ static void queue_round(Check *k, float *const slot[2], int channel, int round, 
     buffers_of(slot, channel, round, out, in);
     if ((round + channel) % 5 == me % 5)
         hold_kernel<<<1, 1, 0, stream>>>(300000);
-    MUST(k, burst_gpu_hop(k->g, channel, out, PARTS, (me + length) % world, in, PARTS, (me + world - length) % world));
+    MUST(k, burst_gpu_hop(k->g, channel, out, PARTS, (me + length) % world, in, PARTS,
+                          (me + world - length) % world));
     for (int p = 0; p < PARTS; p++)
         count_up_kernel<<<4, 256, 0, stream>>>((float *)in[p].data, part_of(channel, round, p).count);
     if (cudaGetLastError() != cudaSuccess)
@@ -132,7 +135,8 @@ static void check_sequences(Check *k, int world)
     MUST(k, burst_gpu_sync(k->g));
     for (int channel = 0; channel < CHECK_CHANNELS; channel++)
         for (int i = 0; i < 2; i++)
-            compare(k, "sequence of hops", down(k, slot[channel][i], SLOT), exact(model[(size_t)channel][(size_t)(me * 2 + i)]), 0);
+            compare(k, "sequence of hops", down(k, slot[channel][i], SLOT),
+                    exact(model[(size_t)channel][(size_t)(me * 2 + i)]), 0);
 }
 
 /* Twice into the same memory, with what came first copied away in between; nothing waits. */
@@ -141,7 +145,8 @@ static void check_gather(Check *k, int world)
     const int me = burst_rank(k->c);
     const size_t count = (size_t)world * COUNT;
     BurstBf16 *shard[2] = {up_bf16(k, pattern(me, 6)), up_bf16(k, pattern(me, 5))};
-    BurstBf16 *full = (BurstBf16 *)poisoned(k, count * sizeof *full), *first = (BurstBf16 *)poisoned(k, count * sizeof *first);
+    BurstBf16 *full = (BurstBf16 *)poisoned(k, count * sizeof *full),
+              *first = (BurstBf16 *)poisoned(k, count * sizeof *first);
     Doubles want[2];
     for (int i = 0; i < 2 * world; i++)
         for (float f : pattern(i % world, i < world ? 6 : 5))
@@ -156,7 +161,8 @@ static void check_gather(Check *k, int world)
     compare(k, "gather again", down_bf16(k, full, count), want[1], 0);
 }
 
-/* Each element is the sum rounded to bf16 once: at most half a unit of its last place away, and what sums in fp32 lose. */
+/* Each element is the sum rounded to bf16 once: at most half a unit of its last place away, and what sums
+ * in fp32 lose. */
 static bool rounded_once(const Floats &got, const Doubles &want)
 {
     bool once = true;
@@ -165,7 +171,8 @@ static bool rounded_once(const Floats &got, const Doubles &want)
     return once;
 }
 
-/* Rank i's full is pattern(i, 7), pattern(i, 8) and so on; the sum over ranks replaces what is kept, or is added to it. */
+/* Rank i's full is pattern(i, 7), pattern(i, 8) and so on; the sum over ranks replaces what is kept, or is
+ * added to it. */
 static void check_reduce(Check *k, int world, bool add)
 {
     const int me = burst_rank(k->c);
@@ -191,7 +198,8 @@ static void check_reduce(Check *k, int world, bool add)
     MUST(k, burst_gpu_reduce_bf16(k->g, 0, from_again, COUNT, rounded, add));
     MUST(k, burst_gpu_sync(k->g));
     compare(k, add ? "reduce, add" : "reduce", down(k, shard, COUNT), want, FP32);
-    expect(k, add ? "reduce to bf16, add" : "reduce to bf16", rounded_once(down_bf16(k, rounded, COUNT), want_rounded));
+    expect(k, add ? "reduce to bf16, add" : "reduce to bf16",
+           rounded_once(down_bf16(k, rounded, COUNT), want_rounded));
 }
 
 /* More than all staging memory, and not a multiple of a slot. */

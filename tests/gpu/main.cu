@@ -2,10 +2,11 @@
  *
  *     gpu_check [check | transfers | mixed | measure | links | open | stuck | lost | apart | slow | crowd] [ranks]
  *
- * transfers: only these; mixed: with the ranks on two "hosts", so that some use peer memory and some NCCL; links: rates of
- * both transports; open: no more than that. stuck, lost and apart end with an error on purpose: a message that nobody sends,
- * a rank that is killed, ranks whose memory is not laid out alike, a topology that promises too much; crowd has a rank more
- * than the machine has devices. Without a device: 77, but for open, which says so as a program would. */
+ * transfers: only these; mixed: with the ranks on two "hosts", so that some use peer memory and some NCCL;
+ * links: rates of both transports; open: no more than that. stuck, lost and apart end with an error on
+ * purpose: a message that nobody sends, a rank that is killed, ranks whose memory is not laid out alike, a
+ * topology that promises too much; crowd has a rank more than the machine has devices. Without a device:
+ * 77, but for open, which says so as a program would. */
 #include "check.h"
 
 #include <signal.h>
@@ -20,8 +21,11 @@ static constexpr size_t CHECK_BYTES = (size_t)4 << 30, MEASURE_BYTES = (size_t)1
 
 /* Shards of odd sizes that begin in the middle of tensors. */
 static const BurstTensor embedding[] = {{"weight", 501, COLUMNS, 0, 0.5f}};
-static const BurstTensor layer[] = {{"norm.weight", 1, COLUMNS, 0, 0}, {"weight", 150, COLUMNS, COLUMNS, 0.5f}, {"last.weight", 1, COLUMNS, 151 * COLUMNS, 0}};
-static BurstUnit units[] = {{"embedding", 501 * COLUMNS, 0, 1, embedding, 1}, {"layer", 152 * COLUMNS, 0, 3, layer, 2}};
+static const BurstTensor layer[] = {{"norm.weight", 1, COLUMNS, 0, 0},
+                                    {"weight", 150, COLUMNS, COLUMNS, 0.5f},
+                                    {"last.weight", 1, COLUMNS, 151 * COLUMNS, 0}};
+static BurstUnit units[] = {{"embedding", 501 * COLUMNS, 0, 1, embedding, 1},
+                            {"layer", 152 * COLUMNS, 0, 3, layer, 2}};
 
 /* In a process of its own: CUDA does not survive a fork. */
 static int devices(void)
@@ -47,7 +51,8 @@ static void check(Check *k)
     check_optimizer(k);
 }
 
-/* A message comes over, then rank 0 waits for another one that the last rank does not send: it is asleep, or dead. */
+/* A message comes over, then rank 0 waits for another one that the last rank does not send: it is asleep,
+ * or dead. */
 static int wait_in_vain(Check *k, bool kill_sender)
 {
     const int me = burst_rank(k->c), last = burst_world(k->c) - 1;
@@ -105,7 +110,8 @@ static int body(BurstCtx *c, const BurstPlan *p, void *argument)
     }
     if (strcmp(mode, "mixed") == 0)
         setenv("NCCL_HOSTID", burst_rank(c) < (burst_world(c) + 1) / 2 ? "one" : "other", 1);
-    BURST_TRY(burst_gpu_open(c, CHECK_CHANNELS, strcmp(mode, "measure") == 0 ? MEASURE_BYTES : CHECK_BYTES, &k.g));
+    BURST_TRY(
+        burst_gpu_open(c, CHECK_CHANNELS, strcmp(mode, "measure") == 0 ? MEASURE_BYTES : CHECK_BYTES, &k.g));
     int status = run(&k, mode);
     burst_gpu_close(k.g);
     return status;
@@ -132,7 +138,9 @@ int main(int argc, char **argv)
         printf("no CUDA device\n");
         return SKIPPED;
     }
-    const int most = strcmp(mode, "check") == 0 ? 2 : 4, world = argc > 2 ? atoi(argv[2]) : found < most ? found : most;
+    const int most = strcmp(mode, "check") == 0 ? 2 : 4, world = argc > 2       ? atoi(argv[2])
+                                                                 : found < most ? found
+                                                                                : most;
     BurstPlan p = plan_for(strcmp(mode, "crowd") == 0 ? found + 1 : world);
     if (strcmp(mode, "slow") == 0)
         p.link_bandwidth = 1e15;

@@ -3,12 +3,23 @@
 
 #include <stdio.h>
 
-enum { N = 16384, HIDDEN = 4096, FFN = 14336, HEADS = 32, D = 128, VOCAB = 128256, LOSS_TOKENS = 4096, LONG = 131072, ROUNDS = 5 };
+enum {
+    N = 16384,
+    HIDDEN = 4096,
+    FFN = 14336,
+    HEADS = 32,
+    D = 128,
+    VOCAB = 128256,
+    LOSS_TOKENS = 4096,
+    LONG = 131072,
+    ROUNDS = 5
+};
 
 typedef struct Sizes { double flops, bytes; } Sizes; /* of one call */
 
 /* The best of some rounds, by events on the stream. */
-template <typename Call> static void timed(Check *k, const char *name, cudaStream_t stream, Sizes s, Call call)
+template <typename Call>
+static void timed(Check *k, const char *name, cudaStream_t stream, Sizes s, Call call)
 {
     cudaEvent_t begin, end;
     float best = 1e30f, ms = 0;
@@ -23,7 +34,8 @@ template <typename Call> static void timed(Check *k, const char *name, cudaStrea
         best = ms < best ? ms : best;
     }
     if (burst_rank(k->c) == 0)
-        printf("%-18s %9.3f ms %8.1f TFLOP/s %8.1f GB/s\n", name, best, s.flops / best * 1e-9, s.bytes / best * 1e-6);
+        printf("%-18s %9.3f ms %8.1f TFLOP/s %8.1f GB/s\n", name, best, s.flops / best * 1e-9,
+               s.bytes / best * 1e-6);
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
 }
@@ -32,7 +44,8 @@ template <typename Call> static void timed(Check *k, const char *name, cudaStrea
 static BurstBf16 *rows(Check *k, size_t count, unsigned seed)
 {
     const size_t piece = 1 << 20;
-    BurstBf16 *from = up_bf16(k, random_bf16(piece, seed, 0.05)), *to = (BurstBf16 *)burst_gpu_take(k->g, count * sizeof *to);
+    BurstBf16 *from = up_bf16(k, random_bf16(piece, seed, 0.05)),
+              *to = (BurstBf16 *)burst_gpu_take(k->g, count * sizeof *to);
     for (size_t at = 0; to && at < count; at += piece) {
         const size_t part = count - at < piece ? count - at : piece;
         cudaMemcpyAsync(to + at, from, part * sizeof *to, cudaMemcpyDeviceToDevice, burst_gpu_compute(k->g));
@@ -41,7 +54,11 @@ static BurstBf16 *rows(Check *k, size_t count, unsigned seed)
     return to;
 }
 
-typedef struct Arrays { BurstBf16 *x, *y, *z, *wide, *gu, *gu2, *w; float *dw, *fp32, *rstd, *scratch; int32_t *ints; } Arrays;
+typedef struct Arrays {
+    BurstBf16 *x, *y, *z, *wide, *gu, *gu2, *w;
+    float *dw, *fp32, *rstd, *scratch;
+    int32_t *ints;
+} Arrays;
 
 static Arrays arrays(Check *k)
 {
@@ -53,7 +70,8 @@ static Arrays arrays(Check *k)
     a.dw = (float *)burst_gpu_take(k->g, (size_t)VOCAB * HIDDEN * sizeof(float));
     a.fp32 = (float *)burst_gpu_take(k->g, count * sizeof(float));
     a.rstd = up(k, random_floats(N, 8, 1));
-    a.scratch = (float *)burst_gpu_take(k->g, (size_t)burst_gpu_loss_scratch(burst_gpu_loss_tile(VOCAB), VOCAB));
+    a.scratch = (float *)burst_gpu_take(k->g,
+                                        (size_t)burst_gpu_loss_scratch(burst_gpu_loss_tile(VOCAB), VOCAB));
     a.ints = up(k, random_ints(N, 9, 32000));
     MUST(k, a.dw && a.fp32 && a.scratch ? BURST_OK : BURST_E_MEMORY);
     return a;
@@ -62,27 +80,38 @@ static Arrays arrays(Check *k)
 static void measure_products(Check *k, const Arrays &a, cudaStream_t s)
 {
     const double flops = 2.0 * N * HIDDEN * FFN;
-    timed(k, "linear", s, {flops, 0}, [&] { return burst_gpu_linear(k->g, N, HIDDEN, FFN, a.x, a.w, NULL, a.wide); });
-    timed(k, "linear_dx", s, {flops, 0}, [&] { return burst_gpu_linear_dx(k->g, N, HIDDEN, FFN, a.wide, a.w, a.y, false); });
-    timed(k, "linear_dw", s, {flops, 0}, [&] { return burst_gpu_linear_dw(k->g, N, HIDDEN, FFN, a.wide, a.x, a.dw); });
+    timed(k, "linear", s, {flops, 0},
+          [&] { return burst_gpu_linear(k->g, N, HIDDEN, FFN, a.x, a.w, NULL, a.wide); });
+    timed(k, "linear_dx", s, {flops, 0},
+          [&] { return burst_gpu_linear_dx(k->g, N, HIDDEN, FFN, a.wide, a.w, a.y, false); });
+    timed(k, "linear_dw", s, {flops, 0},
+          [&] { return burst_gpu_linear_dw(k->g, N, HIDDEN, FFN, a.wide, a.x, a.dw); });
 }
 
 static void measure_elementwise(Check *k, const Arrays &a, cudaStream_t s)
 {
     const double one = 2.0 * N * HIDDEN, wide = 2.0 * N * FFN;
-    timed(k, "rmsnorm", s, {0, 2 * one}, [&] { return burst_gpu_rmsnorm(k->g, N, HIDDEN, a.x, a.w, 1e-5, a.y, a.rstd); });
+    timed(k, "rmsnorm", s, {0, 2 * one},
+          [&] { return burst_gpu_rmsnorm(k->g, N, HIDDEN, a.x, a.w, 1e-5, a.y, a.rstd); });
     timed(k, "rmsnorm_back", s, {0, 4 * one}, [&] {
-        return burst_gpu_rmsnorm_back(k->g, N, HIDDEN, a.x, a.w, a.rstd, a.y, a.z, a.z, a.dw, (double *)a.scratch); });
-    timed(k, "rope", s, {0, 2 * one}, [&] { return burst_gpu_rope(k->g, N, HEADS, D, 5e5, a.ints, a.y, a.y); });
-    timed(k, "rope_back", s, {0, 3 * one}, [&] { return burst_gpu_rope_back(k->g, N, N, HEADS, D, 5e5, a.ints, a.fp32, a.y); });
+        return burst_gpu_rmsnorm_back(k->g, N, HIDDEN, a.x, a.w, a.rstd, a.y, a.z, a.z, a.dw,
+                                      (double *)a.scratch);
+    });
+    timed(k, "rope", s, {0, 2 * one},
+          [&] { return burst_gpu_rope(k->g, N, HEADS, D, 5e5, a.ints, a.y, a.y); });
+    timed(k, "rope_back", s, {0, 3 * one},
+          [&] { return burst_gpu_rope_back(k->g, N, N, HEADS, D, 5e5, a.ints, a.fp32, a.y); });
     timed(k, "swiglu", s, {0, 3 * wide}, [&] { return burst_gpu_swiglu(k->g, N, FFN, a.gu, a.wide); });
-    timed(k, "swiglu_back", s, {0, 5 * wide}, [&] { return burst_gpu_swiglu_back(k->g, N, FFN, a.gu, a.wide, a.gu2); });
+    timed(k, "swiglu_back", s, {0, 5 * wide},
+          [&] { return burst_gpu_swiglu_back(k->g, N, FFN, a.gu, a.wide, a.gu2); });
     timed(k, "delta", s, {0, 2 * one}, [&] { return burst_gpu_delta(k->g, N, HEADS, D, a.x, a.y, a.fp32); });
     timed(k, "embed", s, {0, 2 * one}, [&] { return burst_gpu_embed(k->g, N, HIDDEN, a.ints, a.w, a.y); });
-    timed(k, "embed_back", s, {0, one}, [&] { return burst_gpu_embed_back(k->g, N, HIDDEN, a.ints, a.x, a.dw); });
+    timed(k, "embed_back", s, {0, one},
+          [&] { return burst_gpu_embed_back(k->g, N, HIDDEN, a.ints, a.x, a.dw); });
 }
 
-/* The embedding's gradient of a long sequence: of all words alike, and of one word that is so many per cent of them. */
+/* The embedding's gradient of a long sequence: of all words alike, and of one word that is so many per
+ * cent of them. */
 static void measure_embedding(Check *k, const Arrays &a, cudaStream_t s)
 {
     static const struct { const char *name; int percent; } cases[] = {
@@ -93,7 +122,8 @@ static void measure_embedding(Check *k, const Arrays &a, cudaStream_t s)
         for (int i = 0; i < LONG; i++)
             token[i] = i * 37 % 100 < c.percent ? 7 : token[i];
         const int32_t *at = up(k, token);
-        timed(k, c.name, s, {0, 2.0 * LONG * HIDDEN}, [&] { return burst_gpu_embed_back(k->g, LONG, HIDDEN, at, dx, a.dw); });
+        timed(k, c.name, s, {0, 2.0 * LONG * HIDDEN},
+              [&] { return burst_gpu_embed_back(k->g, LONG, HIDDEN, at, dx, a.dw); });
     }
 }
 
@@ -102,10 +132,13 @@ static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
     double *sum = (double *)burst_gpu_take(k->g, sizeof *sum);
     float *weight = up(k, Floats(LOSS_TOKENS, 1.0f));
     timed(k, "loss", s, {6.0 * LOSS_TOKENS * HIDDEN * VOCAB, 0}, [&] {
-        return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch); });
+        return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), a.x, a.w, a.ints,
+                              weight, 1e-4, sum, a.y, a.dw, a.scratch);
+    });
 }
 
-/* One tensor of 64 Mi elements a rank; the norm's pass over the gradients and the host's wait for it included. */
+/* One tensor of 64 Mi elements a rank; the norm's pass over the gradients and the host's wait for it
+ * included. */
 static void measure_adamw(Check *k, cudaStream_t s)
 {
     const int64_t shard = 64 << 20, all = shard * burst_world(k->c);
@@ -119,7 +152,8 @@ static void measure_adamw(Check *k, cudaStream_t s)
     BurstBf16 *bf16 = (BurstBf16 *)burst_gpu_take(k->g, (size_t)shard * sizeof *bf16);
     BurstGpuWeights w = {1, &part[0], &part[1], &part[2], &part[3], &bf16};
     double norm;
-    timed(k, "weights_update", s, {0, 34.0 * (double)shard}, [&] { return burst_gpu_weights_update(k->g, &p, &w, 1, &norm); });
+    timed(k, "weights_update", s, {0, 34.0 * (double)shard},
+          [&] { return burst_gpu_weights_update(k->g, &p, &w, 1, &norm); });
 }
 
 static void measure_hop(Check *k, const Arrays &a)

@@ -1,5 +1,5 @@
-/* measure_links.cu: rates of hops and all-to-all by both transports, alone and beside a large matrix product, and what the
- * product loses. One table, printed by rank 0, not judged. */
+/* measure_links.cu: rates of hops and all-to-all by both transports, alone and beside a large matrix
+ * product, and what the product loses. One table, printed by rank 0, not judged. */
 #include "check.h"
 
 #include <stdio.h>
@@ -27,7 +27,8 @@ static int transfer(Bench *b)
     std::vector<BurstPiece> send, receive;
     const size_t width = b->bytes / ROWS / (size_t)world, pitch = width * (size_t)world;
     for (int i = 0; i < world; i++) {
-        send.push_back(BurstPiece{i, b->out + (size_t)i * width, width, ROWS, pitch, b->in + (size_t)me * width * ROWS, width});
+        send.push_back(BurstPiece{i, b->out + (size_t)i * width, width, ROWS, pitch,
+                                  b->in + (size_t)me * width * ROWS, width});
         receive.push_back(BurstPiece{i, b->in + (size_t)i * width * ROWS, width, ROWS, width, NULL, 0});
     }
     return burst_gpu_exchange(b->k.g, 0, send.data(), world, receive.data(), world, b->packing, MOST);
@@ -56,9 +57,10 @@ static void products(Bench *b, int count)
         MUST(&b->k, burst_gpu_linear(b->k.g, N, HIDDEN, FFN, b->x, b->w, NULL, b->y));
 }
 
-/* Products and `count` transfers at once: seconds of each. Transfers are queued between the products, or a full queue of the
- * one would hold up the other. */
-static void together(Bench *b, int count, cudaEvent_t compute[2], cudaEvent_t moving[2], double *product, double *move)
+/* Products and `count` transfers at once: seconds of each. Transfers are queued between the products, or a
+ * full queue of the one would hold up the other. */
+static void together(Bench *b, int count, cudaEvent_t compute[2], cudaEvent_t moving[2], double *product,
+                     double *move)
 {
     const cudaStream_t c = burst_gpu_compute(b->k.g), m = burst_gpu_channel(b->k.g, 0);
     cudaEventRecord(compute[0], c);
@@ -89,8 +91,9 @@ static void row(Bench *b, const char *transport, double alone, cudaEvent_t compu
     together(b, inside, compute, moving, &ignored, &move);
     together(b, outlasting, compute, moving, &product, &ignored);
     if (burst_rank(b->k.c) == 0)
-        printf("%-9s %-10s %6zu MiB %8.1f %8.1f GB/s %8.1f %8.1f TFLOP/s\n", transport, b->all_to_all ? "all-to-all" : "hop",
-               b->bytes / MIB, gigabytes / one, gigabytes * inside / move, tera / alone, tera / product);
+        printf("%-9s %-10s %6zu MiB %8.1f %8.1f GB/s %8.1f %8.1f TFLOP/s\n", transport,
+               b->all_to_all ? "all-to-all" : "hop", b->bytes / MIB, gigabytes / one,
+               gigabytes * inside / move, tera / alone, tera / product);
 }
 
 static void rows_of(Bench *b, const char *transport)
@@ -110,7 +113,8 @@ static void rows_of(Bench *b, const char *transport)
     for (int kind = 0; kind < 2; kind++)
         for (size_t size : sizes) {
             b->all_to_all = kind == 1;
-            const size_t unit = b->all_to_all ? (size_t)burst_world(b->k.c) * ROWS * 16 : 1; /* rows of whole 16 bytes */
+            /* rows of whole 16 bytes */
+            const size_t unit = b->all_to_all ? (size_t)burst_world(b->k.c) * ROWS * 16 : 1;
             b->bytes = size * MIB / unit * unit;
             if (b->bytes > 0)
                 row(b, transport, alone, compute, moving);
@@ -124,11 +128,12 @@ static void rows_of(Bench *b, const char *transport)
 static BurstBf16 *numbers(Bench *b, size_t count)
 {
     const size_t piece = MIB;
-    BurstBf16 *from = up_bf16(&b->k, random_bf16(piece, 1, 0.05)), *to = (BurstBf16 *)burst_gpu_take(b->k.g, count * sizeof *to);
+    BurstBf16 *from = up_bf16(&b->k, random_bf16(piece, 1, 0.05)),
+              *to = (BurstBf16 *)burst_gpu_take(b->k.g, count * sizeof *to);
     MUST(&b->k, to ? BURST_OK : BURST_E_MEMORY);
     for (size_t at = 0; at < count; at += piece)
-        cudaMemcpyAsync(to + at, from, (count - at < piece ? count - at : piece) * sizeof *to, cudaMemcpyDeviceToDevice,
-                        burst_gpu_compute(b->k.g));
+        cudaMemcpyAsync(to + at, from, (count - at < piece ? count - at : piece) * sizeof *to,
+                        cudaMemcpyDeviceToDevice, burst_gpu_compute(b->k.g));
     return to;
 }
 
@@ -136,13 +141,15 @@ void measure_links(BurstCtx *c, const BurstPlan *p)
 {
     static const char *const transports[] = {"nccl", "peer"};
     if (burst_rank(c) == 0)
-        printf("transport transfer         a rank    alone   beside           product alone, beside a transfer that outlasts it\n");
+        printf("transport transfer         a rank    alone   beside           product alone, beside a "
+               "transfer that outlasts it\n");
     for (const char *transport : transports) {
         Bench b = {};
         b.k = Check{c, p, NULL, 0};
         setenv("BURST_TRANSPORT", transport, 1);
         MUST(&b.k, burst_gpu_open(c, 1, (size_t)6 << 30, &b.k.g));
-        b.x = numbers(&b, (size_t)N * HIDDEN), b.w = numbers(&b, (size_t)HIDDEN * FFN), b.y = numbers(&b, (size_t)N * FFN);
+        b.x = numbers(&b, (size_t)N * HIDDEN), b.w = numbers(&b, (size_t)HIDDEN * FFN),
+        b.y = numbers(&b, (size_t)N * FFN);
         for (char **at : {&b.out, &b.in, &b.packing})
             *at = (char *)burst_gpu_take(b.k.g, MOST);
         MUST(&b.k, b.packing ? burst_gpu_sync(b.k.g) : BURST_E_MEMORY);

@@ -1,4 +1,5 @@
-/* traffic.h: what the transfers' tests send, and a model of what must be there afterwards; on a GPU and without one. */
+/* traffic.h: what the transfers' tests send, and a model of what must be there afterwards; on a GPU and
+ * without one. */
 #ifndef TRAFFIC_H
 #define TRAFFIC_H
 
@@ -9,8 +10,9 @@
 typedef std::vector<float> Floats;
 
 /* ---- sequences of hops ---- */
-/* On each channel numbers go round and round through two slots a rank, other ones in each round, from and to other places,
- * and each arrival is counted up by one: whoever reads too early or writes too early leaves a wrong number behind. */
+/* On each channel numbers go round and round through two slots a rank, other ones in each round, from and
+ * to other places, and each arrival is counted up by one: whoever reads too early or writes too early
+ * leaves a wrong number behind. */
 enum { SLOT = 40000, PARTS = 2, TRAFFIC_CHANNELS = 4 };
 typedef struct Part { int from, to, count; } Part; /* elements of the sender's and the receiver's slot */
 typedef std::vector<Floats> Slots;                 /* [rank * 2 + slot] */
@@ -18,7 +20,8 @@ typedef std::vector<Floats> Slots;                 /* [rank * 2 + slot] */
 static inline Part part_of(int channel, int round, int part)
 {
     const int half = SLOT / 2, count = 1 + (round * 7919 + channel * 104729 + part * 15485863) % (half / 2);
-    return Part{part * half + (round * 31 + channel) % (half / 2), (1 - part) * half + (round * 17 + part) % (half / 2), count};
+    return Part{part * half + (round * 31 + channel) % (half / 2),
+                (1 - part) * half + (round * 17 + part) % (half / 2), count};
 }
 
 static inline int hop_length(int channel, int round, int world)
@@ -55,7 +58,8 @@ static inline void model_round(Slots &s, int channel, int round, int world)
 }
 
 /* The round's buffers of any rank: what it sends from slot[round % 2] and receives into the other. */
-static inline void buffers_of(float *const slot[2], int channel, int round, BurstBuffer out[PARTS], BurstBuffer in[PARTS])
+static inline void buffers_of(float *const slot[2], int channel, int round, BurstBuffer out[PARTS],
+                              BurstBuffer in[PARTS])
 {
     float *from = slot[round % 2], *to = slot[1 - round % 2];
     for (int p = 0; p < PARTS; p++) {
@@ -66,10 +70,11 @@ static inline void buffers_of(float *const slot[2], int channel, int round, Burs
 }
 
 /* ---- all-to-all ---- */
-/* Rank a sends rank b some of its rows, more or fewer for each pair, and perhaps none; rows of the piece may be a part of
- * wider rows at the sender, at the receiver, at both or at neither. */
+/* Rank a sends rank b some of its rows, more or fewer for each pair, and perhaps none; rows of the piece
+ * may be a part of wider rows at the sender, at the receiver, at both or at neither. */
 enum { WIDTH = 96, PITCH = 160, MOST_ROWS = 37, PIECE = MOST_ROWS * PITCH }; /* floats */
-typedef struct PieceShape { int rows, pitch_there, pitch_here; } PieceShape; /* at the sender, at the receiver */
+/* at the sender, at the receiver */
+typedef struct PieceShape { int rows, pitch_there, pitch_here; } PieceShape;
 
 static inline PieceShape shape_of(int from, int to)
 {
@@ -77,21 +82,24 @@ static inline PieceShape shape_of(int from, int to)
                       (from + to) % 2 == 1 ? PITCH : WIDTH, (from + 2 * to) % 3 == 1 ? PITCH : WIDTH};
 }
 
-/* A piece's memory at its sender (what lies between the rows is 1), or at its receiver afterwards (2 before). */
+/* A piece's memory at its sender (what lies between the rows is 1), or at its receiver afterwards (2
+ * before). */
 static inline Floats piece_memory(int from, int to, bool receiver)
 {
     const PieceShape s = shape_of(from, to);
     Floats x(PIECE, receiver ? 2.0f : 1.0f);
     for (int i = 0; i < s.rows; i++)
         for (int j = 0; j < WIDTH; j++)
-            x[(size_t)(i * (receiver ? s.pitch_here : s.pitch_there) + j)] = (float)(((from * 16 + to) * MOST_ROWS + i) * WIDTH + j);
+            x[(size_t)(i * (receiver ? s.pitch_here : s.pitch_there) + j)] =
+                (float)(((from * 16 + to) * MOST_ROWS + i) * WIDTH + j);
     return x;
 }
 
-/* from[i]: what goes to rank i; in[i]: where the piece of rank i lands, at every rank. Each goes in two parts, so that their
- * order matters. */
-static inline void pieces_of_rank(int me, int world, const std::vector<float *> &from, const std::vector<float *> &in,
-                                  std::vector<BurstPiece> *send, std::vector<BurstPiece> *receive)
+/* from[i]: what goes to rank i; in[i]: where the piece of rank i lands, at every rank. Each goes in two
+ * parts, so that their order matters. */
+static inline void pieces_of_rank(int me, int world, const std::vector<float *> &from,
+                                  const std::vector<float *> &in, std::vector<BurstPiece> *send,
+                                  std::vector<BurstPiece> *receive)
 {
     const size_t one = sizeof(float);
     for (int i = 0; i < world; i++) {
@@ -100,7 +108,8 @@ static inline void pieces_of_rank(int me, int world, const std::vector<float *> 
             const int first = part ? s.rows / 3 : 0, rows = part ? s.rows - first : s.rows / 3;
             const int begin = part ? r.rows / 3 : 0, count = part ? r.rows - begin : r.rows / 3;
             send->push_back(BurstPiece{i, from[(size_t)i] + first * s.pitch_there, WIDTH * one, (size_t)rows,
-                                       (size_t)s.pitch_there * one, in[(size_t)me] + first * s.pitch_here, (size_t)s.pitch_here * one});
+                                       (size_t)s.pitch_there * one, in[(size_t)me] + first * s.pitch_here,
+                                       (size_t)s.pitch_here * one});
             receive->push_back(BurstPiece{i, in[(size_t)i] + begin * r.pitch_here, WIDTH * one, (size_t)count,
                                           (size_t)r.pitch_here * one, NULL, 0});
         }

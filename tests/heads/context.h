@@ -1,4 +1,5 @@
-/* context.h: what an emitted program asks of the runtime's context: its rank, memory, and where a failure is said. */
+/* context.h: what an emitted program asks of the runtime's context: its rank, memory, and where a failure
+ * is said. */
 #pragma once
 #include "burst_mask.h"
 #include "streams.h"
@@ -16,7 +17,8 @@ const BurstPlan burst_plan = {};
 int burst_rank(const BurstCtx *c) { return c->rank; }
 BurstOwn burst_own_tokens(const BurstPlan *, int rank, int64_t n)
 {
-    const int64_t each = (n + world.tensor - 1) / world.tensor, first = std::min(rank % world.tensor * each, n);
+    const int64_t each = (n + world.tensor - 1) / world.tensor,
+                  first = std::min(rank % world.tensor * each, n);
     return BurstOwn{first, std::min(each, n - first), each};
 }
 void burst_doing(BurstCtx *, const char *) {}

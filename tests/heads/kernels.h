@@ -1,5 +1,6 @@
-/* kernels.h: between the cut program's types and its exchanges: attention of one launch as plain loops, causal by the tokens'
- * positions, with the kernels' conventions of heads, layouts and flags; queued as computing. */
+/* kernels.h: between the cut program's types and its exchanges: attention of one launch as plain loops,
+ * causal by the tokens' positions, with the kernels' conventions of heads, layouts and flags; queued as
+ * computing. */
 #pragma once
 
 static inline void queue(PlanState *s, std::function<void()> run)
@@ -7,8 +8,8 @@ static inline void queue(PlanState *s, std::function<void()> run)
     burst_gpu_compute(s->exec)->queue.push_back(Op{std::move(run)});
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind,
-                              cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind, cudaStream_t stream)
 {
     stream->queue.push_back(Op{[=] {
         for (size_t i = 0; i < height; i++)

@@ -1,4 +1,5 @@
-/* ops.h: the operations of a step on a device, as plain loops from their definitions, queued as computing (burst_gpu.h). */
+/* ops.h: the operations of a step on a device, as plain loops from their definitions, queued as computing
+ * (burst_gpu.h). */
 #pragma once
 #include "streams.h"
 
@@ -13,7 +14,8 @@ static inline int compute(BurstGpu *g, std::function<void()> run)
     return BURST_OK;
 }
 
-int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
+int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
+                    BurstBf16 *x)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * hidden; i++)
@@ -21,7 +23,8 @@ int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, co
     });
 }
 
-int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
+int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
+                         float *dtable)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * hidden; i++)
@@ -29,7 +32,8 @@ int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *toke
     });
 }
 
-int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
+int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
+                             const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * out; at++) {
@@ -41,7 +45,8 @@ int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, c
     });
 }
 
-int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                                const BurstBf16 *w, BurstBf16 *dx, bool add)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * in; at++) {
@@ -53,26 +58,31 @@ int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row
     });
 }
 
-int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                                const BurstBf16 *x, float *dw)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < (int64_t)out * in; at++)
             for (int64_t t = 0; t < n; t++)
-                dw[at / in * row + at % in] += (float)(value_of(dy[t * out + at / in]) * value_of(x[t * in + at % in]));
+                dw[at / in * row + at % in] += (float)(value_of(dy[t * out + at / in]) *
+                                                       value_of(x[t * in + at % in]));
     });
 }
 
-int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
+int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w,
+                     const BurstBf16 *add, BurstBf16 *y)
 {
     return burst_gpu_linear_columns(g, n, in, out, in, x, w, add, y);
 }
 
-int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w,
+                        BurstBf16 *dx, bool add)
 {
     return burst_gpu_linear_dx_columns(g, n, in, out, in, dy, w, dx, add);
 }
 
-int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x,
+                        float *dw)
 {
     return burst_gpu_linear_dw_columns(g, n, in, out, in, dy, x, dw);
 }
@@ -93,7 +103,8 @@ int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, 
     });
 }
 
-int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
+                      BurstBf16 *y, float *rstd)
 {
     return compute(g, [=] {
         for (int64_t t = 0; t < n; t++) {
@@ -107,8 +118,9 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
     });
 }
 
-int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd, const BurstBf16 *dy,
-                           const BurstBf16 *add, BurstBf16 *dx, float *dw, double *scratch)
+int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
+                           const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
+                           float *dw, double *scratch)
 {
     return compute(g, [=] {
         for (int i = 0; i < hidden; i++)
@@ -121,7 +133,8 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
                 scratch[i] += (float)(value_of(dy[t * hidden + i]) * value_of(x[t * hidden + i]) * r);
             }
             for (int i = 0; i < hidden; i++)
-                dx[t * hidden + i] = rounded((add ? value_of(add[t * hidden + i]) : 0) + r * value_of(dy[t * hidden + i]) * value_of(w[i]) -
+                dx[t * hidden + i] = rounded((add ? value_of(add[t * hidden + i]) : 0) +
+                                             r * value_of(dy[t * hidden + i]) * value_of(w[i]) -
                                              r * r * r * along / hidden * value_of(x[t * hidden + i]));
         }
         for (int i = 0; i < hidden; i++)
@@ -129,8 +142,11 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
     });
 }
 
-/* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads * d]. */
-template <class In> static void turn(int64_t n, int heads, int d, double theta, const int32_t *position, int direction, const In &x, BurstBf16 *y)
+/* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads *
+ * d]. */
+template <class In>
+static void turn(int64_t n, int heads, int d, double theta, const int32_t *position, int direction,
+                 const In &x, BurstBf16 *y)
 {
     for (int64_t i = 0; i < n; i++)
         for (int h = 0; h < heads; h++)
@@ -142,17 +158,23 @@ template <class In> static void turn(int64_t n, int heads, int d, double theta, 
             }
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const BurstBf16 *x, BurstBf16 *y)
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position,
+                   const BurstBf16 *x, BurstBf16 *y)
 {
     return compute(g, [=] {
-        turn(n, heads, d, theta, position, 1, [=](int64_t i, int h, int j) { return value_of(x[(i * heads + h) * d + j]); }, y);
+        turn(
+            n, heads, d, theta, position, 1,
+            [=](int64_t i, int h, int j) { return value_of(x[(i * heads + h) * d + j]); }, y);
     });
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta, const int32_t *position, const float *dy, BurstBf16 *dx)
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta,
+                        const int32_t *position, const float *dy, BurstBf16 *dx)
 {
     return compute(g, [=] {
-        turn(n, heads, d, theta, position, -1, [=](int64_t i, int h, int j) { return (double)dy[(h * all + i) * d + j]; }, dx);
+        turn(
+            n, heads, d, theta, position, -1,
+            [=](int64_t i, int h, int j) { return (double)dy[(h * all + i) * d + j]; }, dx);
     });
 }
 
@@ -165,9 +187,13 @@ int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y)
 }
 
 /* The weight that the keys of a row have beside the sink. */
-static inline double kept_beside(BurstBf16 sink, float lse) { return 1 / (1 + std::exp(value_of(sink) - lse)); }
+static inline double kept_beside(BurstBf16 sink, float lse)
+{
+    return 1 / (1 + std::exp(value_of(sink) - lse));
+}
 
-int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse, const BurstBf16 *sink, BurstBf16 *out)
+int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse,
+                   const BurstBf16 *sink, BurstBf16 *out)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * heads * d; at++) {
@@ -177,8 +203,8 @@ int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o,
     });
 }
 
-int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o, const float *lse,
-                        const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
+int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o,
+                        const float *lse, const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
 {
     return compute(g, [=] {
         for (int64_t row = 0; row < n * heads; row++) {
@@ -205,20 +231,23 @@ int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, Burst
     });
 }
 
-int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da, BurstBf16 *dgu)
+int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
+                          BurstBf16 *dgu)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * ffn; i++) {
             const int64_t at = i / ffn * 2 * ffn + i % ffn;
-            const double x = value_of(gu[at]), up = value_of(gu[at + ffn]), s = 1 / (1 + std::exp(-x)), d = value_of(da[i]);
+            const double x = value_of(gu[at]), up = value_of(gu[at + ffn]), s = 1 / (1 + std::exp(-x)),
+                         d = value_of(da[i]);
             dgu[at] = rounded(d * up * s * (1 + x * (1 - s)));
             dgu[at + ffn] = rounded(d * x * s);
         }
     });
 }
 
-int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
-                   const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
+int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, const BurstBf16 *x,
+                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale,
+                   double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
 {
     return compute(g, [=] {
         float *p = (float *)scratch; /* the logits of a tile */

@@ -1,5 +1,6 @@
-/* step.cc: the step of an emitted CUDA program, all of its ranks at once: two sequences queued whole, then run in random orders of
- * streams (streams.h). Loss and gradients are compared with the dense float64 model; activations are bf16.
+/* step.cc: the step of an emitted CUDA program, all of its ranks at once: two sequences queued whole, then
+ * run in random orders of streams (streams.h). Loss and gradients are compared with the dense float64
+ * model; activations are bf16.
  *
  *     step [--without-waits]     with it, success is that some order goes wrong
  */
@@ -15,7 +16,10 @@ extern "C" {
 #include <cstdio>
 #include <cstring>
 
-int burst_gpu_weights_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, int64_t, double *) { return BURST_OK; }
+int burst_gpu_weights_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, int64_t, double *)
+{
+    return BURST_OK;
+}
 
 #include "program.inc"
 
@@ -23,10 +27,25 @@ int burst_gpu_weights_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, i
 #define PLAN_TENSOR 1
 #endif
 enum { UNITS = PLAN_LAYERS + 2 };
-const BurstUnit *burst_unit(const BurstPlan *, int unit) { return &plan_units[unit == 0 ? 0 : unit > PLAN_LAYERS ? 2 : 1]; }
+const BurstUnit *burst_unit(const BurstPlan *, int unit)
+{
+    return &plan_units[unit == 0 ? 0 : unit > PLAN_LAYERS ? 2 : 1];
+}
 
-static const Shape64 shape = {PLAN_LAYERS, PLAN_HIDDEN, PLAN_ALL_HEADS * PLAN_TENSOR, PLAN_ALL_KV_HEADS * PLAN_TENSOR, PLAN_HEAD_DIM, PLAN_FFN * PLAN_TENSOR,
-                              PLAN_VOCAB, PLAN_NORM_EPS, PLAN_ROPE_THETA, PLAN_TIED, 0, PLAN_QKV_BIAS, PLAN_QK_NORM, PLAN_SINKS};
+static const Shape64 shape = {PLAN_LAYERS,
+                              PLAN_HIDDEN,
+                              PLAN_ALL_HEADS *PLAN_TENSOR,
+                              PLAN_ALL_KV_HEADS *PLAN_TENSOR,
+                              PLAN_HEAD_DIM,
+                              PLAN_FFN *PLAN_TENSOR,
+                              PLAN_VOCAB,
+                              PLAN_NORM_EPS,
+                              PLAN_ROPE_THETA,
+                              PLAN_TIED,
+                              0,
+                              PLAN_QKV_BIAS,
+                              PLAN_QK_NORM,
+                              PLAN_SINKS};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */
@@ -58,7 +77,8 @@ static void solve(Answer *a)
         for (int t = 0; t < burst_unit(&burst_plan, u)->tensors; t++) {
             const BurstTensor *x = &burst_unit(&burst_plan, u)->tensor[t];
             for (int64_t i = 0; x->init_std <= 0 && i < x->cols; i++)
-                a->weights[(size_t)(unit_begin(u) + x->offset + i)] = value_of(rounded(1 + 0.2 * normal(random)));
+                a->weights[(size_t)(unit_begin(u) + x->offset + i)] = value_of(
+                    rounded(1 + 0.2 * normal(random)));
         }
     a->grad.resize(a->weights.size());
     std::vector<Mask64> mask(PLAN_LAYERS, Mask64{causal, nullptr});
@@ -87,11 +107,14 @@ struct Rank {
     double loss = 0;
 };
 
-/* Of a tensor, the element of the whole that is element i of what a tensor rank has: all of it, its rows or its columns. */
+/* Of a tensor, the element of the whole that is element i of what a tensor rank has: all of it, its rows
+ * or its columns. */
 static int64_t whole_element(const BurstTensor *t, int turn, int64_t i)
 {
-    const int64_t cols = t->split == BURST_BY_COLS ? t->cols / PLAN_TENSOR : t->cols, rows = t->split == BURST_BY_ROWS ? t->rows / PLAN_TENSOR : t->rows;
-    const int64_t row = i / cols + (t->split == BURST_BY_ROWS ? turn * rows : 0), col = i % cols + (t->split == BURST_BY_COLS ? turn * cols : 0);
+    const int64_t cols = t->split == BURST_BY_COLS ? t->cols / PLAN_TENSOR : t->cols,
+                  rows = t->split == BURST_BY_ROWS ? t->rows / PLAN_TENSOR : t->rows;
+    const int64_t row = i / cols + (t->split == BURST_BY_ROWS ? turn * rows : 0),
+                  col = i % cols + (t->split == BURST_BY_COLS ? turn * cols : 0);
     return t->offset + row * t->cols + col;
 }
 
@@ -111,7 +134,10 @@ static std::vector<int64_t> elements_of(int unit, int turn)
 }
 
 /* The first element, in that order, of the rank's shard. */
-static int64_t shard_begin(int unit, int rank) { return rank / (is_split(unit) ? PLAN_TENSOR : 1) * burst_unit(&burst_plan, unit)->shard; }
+static int64_t shard_begin(int unit, int rank)
+{
+    return rank / (is_split(unit) ? PLAN_TENSOR : 1) * burst_unit(&burst_plan, unit)->shard;
+}
 
 /* On the weights' stream: what is not split, of the shard. */
 int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
@@ -120,7 +146,8 @@ int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
     int64_t at = -shard_begin(unit, g->rank);
     for (int i = 0; i < u->tensors; i++) {
         const BurstTensor *t = &u->tensor[i];
-        const int64_t count = t->rows * t->cols / (t->split == BURST_WHOLE ? 1 : PLAN_TENSOR), end = std::min(at + count, u->shard);
+        const int64_t count = t->rows * t->cols / (t->split == BURST_WHOLE ? 1 : PLAN_TENSOR),
+                      end = std::min(at + count, u->shard);
         const int64_t begin = std::max<int64_t>(at, 0);
         if (t->split == BURST_WHOLE && begin < end)
             world_sum(g, shard + begin, end - begin);
@@ -138,14 +165,16 @@ static void load(Rank *r, const Answer &a)
         const std::vector<int64_t> element = elements_of(u, r->ctx.rank % PLAN_TENSOR);
         for (int64_t i = 0; i < unit->shard; i++) {
             const size_t at = (size_t)(shard_begin(u, r->ctx.rank) + i);
-            plan_act(s, PLAN_AT_PARAM_BF16(u))[i] = rounded(at < element.size() ? a.weights[(size_t)(unit_begin(u) + element[at])] : 0);
+            plan_act(s, PLAN_AT_PARAM_BF16(u))[i] = rounded(
+                at < element.size() ? a.weights[(size_t)(unit_begin(u) + element[at])] : 0);
         }
     }
 }
 
 static size_t room(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* What the runtime and plan_start take of a rank's arena on the host: all kinds of shards, the batch, and what was taken here. */
+/* What the runtime and plan_start take of a rank's arena on the host: all kinds of shards, the batch, and
+ * what was taken here. */
 static void check_host(const Rank *r)
 {
     size_t bytes = 3 * room((size_t)((PLAN_TOKENS + PLAN_TENSOR - 1) / PLAN_TENSOR) * sizeof(int32_t));
@@ -154,7 +183,8 @@ static void check_host(const Rank *r)
     for (auto &m : r->ctx.memory)
         bytes += room(m->size());
     if (bytes != PLAN_HOST_BYTES)
-        world.wrong = "the host's arena has " + std::to_string(PLAN_HOST_BYTES) + " bytes, and " + std::to_string(bytes) + " are taken";
+        world.wrong = "the host's arena has " + std::to_string(PLAN_HOST_BYTES) + " bytes, and " +
+                      std::to_string(bytes) + " are taken";
 }
 
 static int start(Rank *r, int rank, const Answer &a)
@@ -169,7 +199,8 @@ static int start(Rank *r, int rank, const Answer &a)
     BURST_TRY(plan_chunks(c, s));
     all_live(c, s, false, plan_trace_forward);
     all_live(c, s, true, plan_trace_backward);
-    s->token = s->buffer.device_token, s->label = s->buffer.device_label, s->label_weight = s->buffer.device_label_weight;
+    s->token = s->buffer.device_token, s->label = s->buffer.device_label,
+    s->label_weight = s->buffer.device_label_weight;
     s->loss = s->buffer.device_loss;
     s->position = s->tokens[s->me].position;
     check_host(r);
@@ -186,7 +217,8 @@ static int steps(Rank *r, const Answer &a)
         const BurstOwn own = burst_own_tokens(&burst_plan, r->ctx.rank, s->n);
         for (int64_t j = 0; j < own.tokens; j++) {
             const size_t at = (size_t)s->chunk[s->me].position[own.first + j];
-            l->token.push_back(x.token[at]), l->label.push_back(x.label[at]), l->weight.push_back((float)x.weight[at]);
+            l->token.push_back(x.token[at]), l->label.push_back(x.label[at]),
+                l->weight.push_back((float)x.weight[at]);
         }
         const BurstBatch b = {l->token.data(), l->label.data(), l->weight.data(), {}};
         double ignored = 0;
@@ -211,10 +243,12 @@ static double worst_error(const std::vector<std::unique_ptr<Rank>> &rank, const 
         double off = 0, size = 0;
         for (auto &r : rank) {
             const std::vector<int64_t> element = elements_of(u, r->ctx.rank % PLAN_TENSOR);
-            const int64_t begin = shard_begin(u, r->ctx.rank), end = std::min(begin + unit->shard, (int64_t)element.size());
+            const int64_t begin = shard_begin(u, r->ctx.rank),
+                          end = std::min(begin + unit->shard, (int64_t)element.size());
             for (int64_t i = begin; i < end; i++) {
-                const double is = PLAN_GRADIENTS_BF16 ? value_of(plan_act(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin])
-                                                      : plan_floats(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin];
+                const double is = PLAN_GRADIENTS_BF16
+                                      ? value_of(plan_act(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin])
+                                      : plan_floats(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin];
                 const double should = a.grad[(size_t)(unit_begin(u) + element[(size_t)i])];
                 off += (is - should) * (is - should);
                 size += should * should;
@@ -248,7 +282,8 @@ static bool run(unsigned seed, const Answer &a, double *worst, double *worst_los
     const double error = worst_error(rank, a, &loss);
     *worst = std::max(*worst, error), *worst_loss = std::max(*worst_loss, loss);
     if (!(error <= tolerance && loss <= loss_tolerance))
-        world.wrong = "gradients are off by " + std::to_string(error) + ", the loss by " + std::to_string(loss);
+        world.wrong = "gradients are off by " + std::to_string(error) + ", the loss by " +
+                      std::to_string(loss);
     return world.wrong.empty();
 }
 

@@ -95,7 +95,8 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stre
     return cudaSuccess;
 }
 
-cudaError_t cudaMemset2DAsync(void *at, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
+cudaError_t cudaMemset2DAsync(void *at, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream)
 {
     for (size_t row = 0; row < height; row++)
         cudaMemsetAsync((char *)at + row * pitch, value, width, stream);
@@ -111,7 +112,8 @@ int burst_gpu_add_floats(BurstGpu *, cudaStream_t stream, int64_t count, const f
     return BURST_OK;
 }
 
-int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, float *y)
+int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch,
+                       const float *x, float *y)
 {
     for (int64_t row = 0; row < rows; row++)
         burst_gpu_add_floats(g, stream, count, x + row * pitch, y + row * pitch);
@@ -125,7 +127,8 @@ int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device)
     return BURST_OK;
 }
 
-int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta)
+int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
+                    float *delta)
 {
     queue_compute(g, [=] {
         for (int64_t h = 0; h < heads; h++)
@@ -141,14 +144,16 @@ int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o
     return BURST_OK;
 }
 
-int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges, int d, bool first, const float *o_in,
-                           const float *lse_in, float *o, float *lse)
+int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges, int d, bool first,
+                           const float *o_in, const float *lse_in, float *o, float *lse)
 {
     queue_compute(g, [=] {
         for (int64_t row = 0; row < heads * tokens; row++) {
-            const double from_in = std::exp((double)lse_in[row]), own = first ? 0 : std::exp((double)lse[row]), sum = from_in + own;
+            const double from_in = std::exp((double)lse_in[row]),
+                         own = first ? 0 : std::exp((double)lse[row]), sum = from_in + own;
             for (int64_t x = row * d; x < (row + 1) * d; x++)
-                o[x] = (float)(((from_in > 0 ? from_in * o_in[x] : 0) + (own > 0 ? own * o[x] : 0)) / (sum > 0 ? sum : 1));
+                o[x] = (float)(((from_in > 0 ? from_in * o_in[x] : 0) + (own > 0 ? own * o[x] : 0)) /
+                               (sum > 0 ? sum : 1));
             lse[row] = (float)std::log(sum);
         }
     });
@@ -159,7 +164,8 @@ int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRang
 
 static bool is_packed(const BurstPiece &p, int rank)
 {
-    return world.packed && p.peer != rank && burst_gpu_packing((int64_t)p.width, (int64_t)p.rows, (int64_t)p.pitch) > 0;
+    return world.packed && p.peer != rank &&
+           burst_gpu_packing((int64_t)p.width, (int64_t)p.rows, (int64_t)p.pitch) > 0;
 }
 
 static void place(const std::vector<BurstPiece> &pieces, int rank, char *packing, size_t bytes, size_t *used,
@@ -174,8 +180,8 @@ static void place(const std::vector<BurstPiece> &pieces, int rank, char *packing
         wrong("rank " + std::to_string(rank) + " needs more packing memory than it has");
 }
 
-int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
-                       void *packing, size_t packing_bytes)
+int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive,
+                       int receives, void *packing, size_t packing_bytes)
 {
     auto e = std::make_shared<Exchange>();
     size_t used = 0;
@@ -192,11 +198,13 @@ int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sen
 }
 
 /* A hop is an exchange of one piece a buffer. */
-int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *out, int sends, int to, const BurstBuffer *in, int receives, int from)
+int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *out, int sends, int to, const BurstBuffer *in,
+                  int receives, int from)
 {
     std::vector<BurstPiece> send, receive;
     for (int i = 0; i < sends; i++)
-        send.push_back(BurstPiece{to, out[i].data, out[i].bytes, 1, out[i].bytes, out[i].lands, out[i].bytes});
+        send.push_back(
+            BurstPiece{to, out[i].data, out[i].bytes, 1, out[i].bytes, out[i].lands, out[i].bytes});
     for (int i = 0; i < receives; i++)
         receive.push_back(BurstPiece{from, in[i].data, in[i].bytes, 1, in[i].bytes, nullptr, 0});
     return burst_gpu_exchange(g, channel, send.data(), sends, receive.data(), receives, nullptr, 0);
@@ -212,7 +220,8 @@ static void start(int rank, Exchange *e)
 {
     for (size_t i = 0; i < e->send.size(); i++)
         if (is_packed(e->send[i], rank))
-            copy_rows(e->send[i], (const char *)e->send[i].data, e->send[i].pitch, e->send_at[i], e->send[i].width);
+            copy_rows(e->send[i], (const char *)e->send[i].data, e->send[i].pitch, e->send_at[i],
+                      e->send[i].width);
     e->started = true;
 }
 
@@ -220,7 +229,8 @@ static void finish(int rank, Exchange *e)
 {
     for (size_t i = 0; i < e->receive.size(); i++)
         if (is_packed(e->receive[i], rank))
-            copy_rows(e->receive[i], e->receive_at[i], e->receive[i].width, (char *)e->receive[i].data, e->receive[i].pitch);
+            copy_rows(e->receive[i], e->receive_at[i], e->receive[i].width, (char *)e->receive[i].data,
+                      e->receive[i].pitch);
 }
 
 /* The exchange that the rank's channel stands at, if it is this one and has started. */
@@ -252,7 +262,8 @@ static void move_piece(int from, Exchange *sender, size_t i, int to, Exchange *r
     const BurstPiece &q = receiver->receive[j];
     receiver->received[j] = true;
     const ptrdiff_t lands = (char *)p.lands - world.gpu[(size_t)from]->memory.data();
-    if (p.width != q.width || p.rows != q.rows || lands != (char *)q.data - world.gpu[(size_t)to]->memory.data() ||
+    if (p.width != q.width || p.rows != q.rows ||
+        lands != (char *)q.data - world.gpu[(size_t)to]->memory.data() ||
         (p.rows > 1 && p.lands_pitch != q.pitch))
         wrong("ranks " + std::to_string(from) + " and " + std::to_string(to) + " do not agree on a piece");
     else
@@ -288,7 +299,10 @@ static bool ended(const Exchange *e)
 
 /* ---- groups ---- */
 
-static BurstGroup tensor_ranks(int rank) { return BurstGroup{rank / world.tensor * world.tensor, 1, world.tensor}; }
+static BurstGroup tensor_ranks(int rank)
+{
+    return BurstGroup{rank / world.tensor * world.tensor, 1, world.tensor};
+}
 
 static BurstGroup unit_ranks(int rank, int unit)
 {
@@ -307,32 +321,39 @@ static size_t tensor_of(BurstGpu *g) { return g->stream.size() - 4; }
 
 int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
-    return together(g, {GATHER, weights_of(g), unit_ranks(g->rank, unit), elements, shard, full, nullptr, nullptr, false, nullptr});
+    return together(g, {GATHER, weights_of(g), unit_ranks(g->rank, unit), elements, shard, full, nullptr,
+                        nullptr, false, nullptr});
 }
 
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add)
 {
-    return together(g, {REDUCE, weights_of(g), unit_ranks(g->rank, unit), elements, nullptr, nullptr, full, shard, add, nullptr});
+    return together(g, {REDUCE, weights_of(g), unit_ranks(g->rank, unit), elements, nullptr, nullptr, full,
+                        shard, add, nullptr});
 }
 
 int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add)
 {
-    return together(g, {REDUCE, weights_of(g), unit_ranks(g->rank, unit), elements, nullptr, nullptr, full, nullptr, add, shard});
+    return together(g, {REDUCE, weights_of(g), unit_ranks(g->rank, unit), elements, nullptr, nullptr, full,
+                        nullptr, add, shard});
 }
 
 int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all)
 {
-    return together(g, {GATHER, tensor_of(g), tensor_ranks(g->rank), elements, own, all, nullptr, nullptr, false, nullptr});
+    return together(g, {GATHER, tensor_of(g), tensor_ranks(g->rank), elements, own, all, nullptr, nullptr,
+                        false, nullptr});
 }
 
-int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add, BurstBf16 *own)
+int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add,
+                             BurstBf16 *own)
 {
-    return together(g, {SCATTER, tensor_of(g), tensor_ranks(g->rank), elements, add, parts, nullptr, nullptr, false, own});
+    return together(g, {SCATTER, tensor_of(g), tensor_ranks(g->rank), elements, add, parts, nullptr, nullptr,
+                        false, own});
 }
 
 void world_sum(BurstGpu *g, float *x, int64_t elements)
 {
-    together(g, {SUM, weights_of(g), tensor_ranks(g->rank), elements, nullptr, nullptr, x, nullptr, false, nullptr});
+    together(g, {SUM, weights_of(g), tensor_ranks(g->rank), elements, nullptr, nullptr, x, nullptr, false,
+                 nullptr});
 }
 
 /* What the stream of a rank stands at, if that is one. */
@@ -353,7 +374,9 @@ static double value_of(float x) { return x; }
 static double value_of(BurstBf16 x) { return __bfloat162float(x); }
 
 /* sums[i]: element i of the sum. */
-template <class T> static std::vector<double> sums(const std::vector<Collective *> &all, T Collective::*of, int64_t from, int64_t elements)
+template <class T>
+static std::vector<double> sums(const std::vector<Collective *> &all, T Collective::*of, int64_t from,
+                                int64_t elements)
 {
     std::vector<double> sum((size_t)elements);
     for (Collective *c : all)
@@ -368,7 +391,8 @@ static void reduce(const std::vector<Collective *> &all, int64_t elements)
         const std::vector<double> sum = sums(all, &Collective::sum, (int64_t)r * elements, elements);
         for (int64_t i = 0; i < elements; i++)
             if (all[r]->own)
-                all[r]->own[i] = __float2bfloat16((float)sum[(size_t)i] + (all[r]->adds ? __bfloat162float(all[r]->own[i]) : 0));
+                all[r]->own[i] = __float2bfloat16((float)sum[(size_t)i] +
+                                                  (all[r]->adds ? __bfloat162float(all[r]->own[i]) : 0));
             else
                 all[r]->shard[i] = (float)sum[(size_t)i] + (all[r]->adds ? all[r]->shard[i] : 0);
     }
@@ -386,7 +410,8 @@ static void scatter(const std::vector<Collective *> &all, int64_t elements)
         memset((void *)all[r]->whole, 0x7f, (size_t)elements * all.size() * sizeof(BurstBf16));
         for (int64_t i = 0; i < elements; i++) {
             const float rounded = __bfloat162float(__float2bfloat16((float)sum[r][(size_t)i]));
-            all[r]->own[i] = __float2bfloat16(rounded + (all[r]->part ? __bfloat162float(all[r]->part[i]) : 0));
+            all[r]->own[i] = __float2bfloat16(rounded +
+                                              (all[r]->part ? __bfloat162float(all[r]->part[i]) : 0));
         }
     }
 }
@@ -402,7 +427,8 @@ static void add_up(const std::vector<Collective *> &all, int64_t elements)
 /* When all of its ranks stand at it: all of them at once. */
 static bool collect(const Collective *first)
 {
-    static void (*const done[])(const std::vector<Collective *> &, int64_t) = {gather, reduce, scatter, add_up};
+    static void (*const done[])(const std::vector<Collective *> &, int64_t) = {gather, reduce, scatter,
+                                                                               add_up};
     const BurstGroup ranks = first->ranks;
     const size_t stream = first->stream;
     std::vector<Collective *> all;

@@ -1,6 +1,7 @@
-/* streams.h: all GPUs of a world in one process. What a program queues is kept until all ranks have queued everything; then
- * operations run one by one, in a random order that respects nothing but streams, marks and that both ends of a transfer
- * are there. So a wait that is missing shows as wrong numbers, and a wait in a circle as a dead end. */
+/* streams.h: all GPUs of a world in one process. What a program queues is kept until all ranks have queued
+ * everything; then operations run one by one, in a random order that respects nothing but streams, marks
+ * and that both ends of a transfer are there. So a wait that is missing shows as wrong numbers, and a wait
+ * in a circle as a dead end. */
 #pragma once
 #include "burst_gpu.h"
 #include "burst_sizes.h"
@@ -24,7 +25,8 @@ struct Exchange {
     bool started = false;
 };
 
-/* What a group of ranks does together on the stream of that number: done when it is next there on all of them. */
+/* What a group of ranks does together on the stream of that number: done when it is next there on all of
+ * them. */
 enum Together { GATHER, REDUCE, SCATTER, SUM };
 struct Collective {
     Together kind;
@@ -35,7 +37,8 @@ struct Collective {
     BurstBf16 *whole;      /* of all. Scatter: spent */
     float *sum, *shard;    /* reduction: spent, and what it becomes. Sum: in place */
     bool adds;
-    BurstBf16 *own;        /* scatter: what it becomes. Reduction: instead of shard, where it is kept rounded */
+    /* scatter: what it becomes. Reduction: instead of shard, where it is kept rounded */
+    BurstBf16 *own;
 };
 
 struct Op {

@@ -60,8 +60,8 @@ static inline double *zero_doubles(int64_t n)
     return x;
 }
 
-/* ||got - want|| / ||want||. Where want is 0 by cancellation, terms is the norm of what cancels; without such terms
- * got must be 0 too. NaN stays NaN and fails any <=. */
+/* ||got - want|| / ||want||. Where want is 0 by cancellation, terms is the norm of what cancels; without
+ * such terms got must be 0 too. NaN stays NaN and fails any <=. */
 static inline double relative_error(int64_t n, const float *got, const double *want, double terms)
 {
     double difference = 0, norm = 0;

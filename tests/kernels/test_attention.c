@@ -1,4 +1,5 @@
-/* test_attention.c: host attention against a dense float64 oracle, over masks, shapes, head groups and key splits. */
+/* test_attention.c: host attention against a dense float64 oracle, over masks, shapes, head groups and key
+ * splits. */
 #include "burst_rt.h"
 #include "kernel_test.h"
 
@@ -10,7 +11,10 @@ enum { WINDOW = 37, DOCUMENT = 45 };
 
 static bool full_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)q, (void)k, (void)doc, true; }
 static bool causal_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)doc, k <= q; }
-static bool window_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)doc, k <= q && q - k < WINDOW; }
+static bool window_keeps(int64_t q, int64_t k, const int32_t *doc)
+{
+    return (void)doc, k <= q && q - k < WINDOW;
+}
 static bool document_keeps(int64_t q, int64_t k, const int32_t *doc) { return k <= q && doc[q] == doc[k]; }
 static bool random_keeps(int64_t q, int64_t k, const int32_t *doc)
 {
@@ -27,7 +31,10 @@ static int causal_tile(const BurstSide *q, const BurstSide *k)
 {
     return k->lo > q->hi ? BURST_EMPTY : k->hi <= q->lo ? BURST_FULL : BURST_PARTIAL;
 }
-static int gaps_tile(const BurstSide *q, const BurstSide *k) { return k->lo > q->hi ? BURST_EMPTY : BURST_PARTIAL; }
+static int gaps_tile(const BurstSide *q, const BurstSide *k)
+{
+    return k->lo > q->hi ? BURST_EMPTY : BURST_PARTIAL;
+}
 static int window_tile(const BurstSide *q, const BurstSide *k)
 {
     if (q->lo - k->hi >= WINDOW)
@@ -90,7 +97,8 @@ static void free_chunk(BurstChunk *c)
     free((void *)c->side);
 }
 
-/* ---- a case: queries of one chunk against several key chunks, with inputs, results and the oracle's results ---- */
+/* ---- a case: queries of one chunk against several key chunks, with inputs, results and the oracle's
+ * results ---- */
 enum { MAX_SPLITS = 8 };
 typedef struct Shape {
     int d, q_heads, kv_heads, q_head0, kv_head0, group;
@@ -100,7 +108,8 @@ typedef struct Shape {
     int64_t q_first, q_stride, k_first, k_stride, k_step; /* split i begins at k_first + i * k_step */
     float sharpen;         /* factor of the scale; 0 stands for 1 */
     float softcap;         /* of scores; 0: none */
-    float sink;            /* score of the first key, beside which the others' are about 0; 0: scores as they come */
+    /* score of the first key, beside which the others' are about 0; 0: scores as they come */
+    float sink;
 } Shape;
 typedef struct Case {
     Shape shape;
@@ -108,7 +117,8 @@ typedef struct Case {
     float *q, *d_o, *k[MAX_SPLITS], *v[MAX_SPLITS];
     float *o, *lse, *lse_rest, *delta, *dq, *dk[MAX_SPLITS], *dv[MAX_SPLITS], *scratch;
     double *want_o, *want_lse, *want_dq, *want_dk[MAX_SPLITS], *want_dv[MAX_SPLITS];
-    double dq_terms, dk_terms; /* sums of squares of the delta part of dQ, dK: what cancels where a row has one key */
+    /* sums of squares of the delta part of dQ, dK: what cancels where a row has one key */
+    double dq_terms, dk_terms;
 } Case;
 
 static int64_t q_floats(const Shape *s) { return s->q_heads * s->queries * s->d; }
@@ -140,8 +150,8 @@ static void make_case(Case *c, const Shape *s)
     }
 }
 
-/* Attention sinks: the first key has a score of s.sink in every row, and the others together weigh as much by their values.
- * dO has a mean, so that the sink's gradients do not cancel by chance. */
+/* Attention sinks: the first key has a score of s.sink in every row, and the others together weigh as much
+ * by their values. dO has a mean, so that the sink's gradients do not cancel by chance. */
 static void make_sink(Case *c)
 {
     const Shape *s = &c->shape;
@@ -160,11 +170,13 @@ static void make_sink(Case *c)
 static void free_case(Case *c)
 {
     free_chunk(&c->qc);
-    free(c->q), free(c->d_o), free(c->o), free(c->lse), free(c->lse_rest), free(c->delta), free(c->dq), free(c->scratch);
+    free(c->q), free(c->d_o), free(c->o), free(c->lse), free(c->lse_rest), free(c->delta), free(c->dq),
+        free(c->scratch);
     free(c->want_o), free(c->want_lse), free(c->want_dq);
     for (int i = 0; i < c->shape.splits; i++) {
         free_chunk(&c->kc[i]);
-        free(c->k[i]), free(c->v[i]), free(c->dk[i]), free(c->dv[i]), free(c->want_dk[i]), free(c->want_dv[i]);
+        free(c->k[i]), free(c->v[i]), free(c->dk[i]), free(c->dv[i]), free(c->want_dk[i]),
+            free(c->want_dv[i]);
     }
 }
 
@@ -176,11 +188,30 @@ static float scale_of(const Shape *s)
 static BurstAttend attend_of(const Case *c, int split)
 {
     const Shape *s = &c->shape;
-    return (BurstAttend){.head_dim = s->d, .q_heads = s->q_heads, .kv_heads = s->kv_heads, .q_head0 = s->q_head0,
-                         .kv_head0 = s->kv_head0, .group = s->group, .scale = scale_of(s), .softcap = s->softcap, .mask = &masks[s->mask].mask,
-                         .tables = &tables, .qc = &c->qc, .kc = &c->kc[split], .q = c->q, .k = c->k[split],
-                         .v = c->v[split], .o = c->o, .lse = c->lse, .lse_rest = c->lse_rest, .d_o = c->d_o, .delta = c->delta, .dq = c->dq,
-                         .dk = c->dk[split], .dv = c->dv[split], .scratch = c->scratch};
+    return (BurstAttend){.head_dim = s->d,
+                         .q_heads = s->q_heads,
+                         .kv_heads = s->kv_heads,
+                         .q_head0 = s->q_head0,
+                         .kv_head0 = s->kv_head0,
+                         .group = s->group,
+                         .scale = scale_of(s),
+                         .softcap = s->softcap,
+                         .mask = &masks[s->mask].mask,
+                         .tables = &tables,
+                         .qc = &c->qc,
+                         .kc = &c->kc[split],
+                         .q = c->q,
+                         .k = c->k[split],
+                         .v = c->v[split],
+                         .o = c->o,
+                         .lse = c->lse,
+                         .lse_rest = c->lse_rest,
+                         .d_o = c->d_o,
+                         .delta = c->delta,
+                         .dq = c->dq,
+                         .dk = c->dk[split],
+                         .dv = c->dv[split],
+                         .scratch = c->scratch};
 }
 
 static void run_forward(const Case *c)
@@ -308,10 +339,12 @@ static void check_case(const Shape *s, double tolerance)
     assert_close(q_floats(s), c.o, c.want_o, tolerance);
     assert_close_terms(q_floats(s), c.dq, c.want_dq, sqrt(c.dq_terms), tolerance);
     for (int i = 0; i < s->splits; i++) {
-        int64_t sink = s->sink && i == 0 ? s->d : 0; /* judged by itself: its gradients are e^17 times the others' */
+        /* judged by itself: its gradients are e^17 times the others' */
+        int64_t sink = s->sink && i == 0 ? s->d : 0;
         assert_close(sink, c.dk[i], c.want_dk[i], tolerance);
         assert_close(sink, c.dv[i], c.want_dv[i], tolerance);
-        assert_close_terms(k_floats(s) - sink, c.dk[i] + sink, c.want_dk[i] + sink, sqrt(c.dk_terms), tolerance);
+        assert_close_terms(k_floats(s) - sink, c.dk[i] + sink, c.want_dk[i] + sink, sqrt(c.dk_terms),
+                           tolerance);
         assert_close(k_floats(s) - sink, c.dv[i] + sink, c.want_dv[i] + sink, tolerance);
     }
     free_case(&c);
@@ -322,8 +355,8 @@ static const int dims[] = {8, 20, 32, 64, 96, 128};
 static const int64_t lengths[] = {0, 1, 63, 64, 65, 129, 200};
 enum { DIMS = sizeof dims / sizeof *dims, LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* One pair of chunks, queries one chunk later than some of the keys. A single row's error is one draw of what many rows
- * average: it may be twice theirs. */
+/* One pair of chunks, queries one chunk later than some of the keys. A single row's error is one draw of
+ * what many rows average: it may be twice theirs. */
 static void pairs_of_all_lengths(void **state)
 {
     (void)state;
@@ -331,8 +364,16 @@ static void pairs_of_all_lengths(void **state)
     for (int i = 0; i < LENGTHS; i++)
         for (int j = 0; j < LENGTHS; j++)
             for (int d = 0; d < DIMS; d++) {
-                Shape s = {.d = dims[d], .q_heads = 1, .kv_heads = 1, .group = 1, .mask = turn++ % MASK_COUNT,
-                           .queries = lengths[i], .keys = lengths[j], .splits = 1, .q_first = 20, .q_stride = 1,
+                Shape s = {.d = dims[d],
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .group = 1,
+                           .mask = turn++ % MASK_COUNT,
+                           .queries = lengths[i],
+                           .keys = lengths[j],
+                           .splits = 1,
+                           .q_first = 20,
+                           .q_stride = 1,
                            .k_stride = 1};
                 check_case(&s, s.queries == 1 ? 2e-6 : 1e-6);
             }
@@ -343,8 +384,16 @@ static void every_mask_and_dim(void **state)
     (void)state;
     for (int m = 0; m < MASK_COUNT; m++)
         for (int d = 0; d < DIMS; d++) {
-            Shape s = {.d = dims[d], .q_heads = 2, .kv_heads = 1, .group = 2, .mask = m, .queries = 130, .keys = 150,
-                       .splits = 1, .q_stride = 1, .k_stride = 1};
+            Shape s = {.d = dims[d],
+                       .q_heads = 2,
+                       .kv_heads = 1,
+                       .group = 2,
+                       .mask = m,
+                       .queries = 130,
+                       .keys = 150,
+                       .splits = 1,
+                       .q_stride = 1,
+                       .k_stride = 1};
             check_case(&s, 1e-6);
         }
 }
@@ -354,8 +403,19 @@ static void ring_order(void **state)
 {
     (void)state;
     for (int m = 0; m < MASK_COUNT; m++) {
-        Shape contiguous = {.d = 64, .q_heads = 2, .kv_heads = 2, .group = 1, .mask = m, .queries = 100, .keys = 100,
-                            .splits = 3, .q_first = 200, .q_stride = 1, .k_first = 200, .k_stride = 1, .k_step = -100};
+        Shape contiguous = {.d = 64,
+                            .q_heads = 2,
+                            .kv_heads = 2,
+                            .group = 1,
+                            .mask = m,
+                            .queries = 100,
+                            .keys = 100,
+                            .splits = 3,
+                            .q_first = 200,
+                            .q_stride = 1,
+                            .k_first = 200,
+                            .k_stride = 1,
+                            .k_step = -100};
         Shape striped = contiguous;
         striped.q_first = striped.k_first = 2;
         striped.q_stride = striped.k_stride = 4;
@@ -369,8 +429,19 @@ static void eight_folds(void **state)
 {
     (void)state;
     for (int m = 0; m < MASK_COUNT; m++) {
-        Shape s = {.d = 128, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = m, .queries = 96, .keys = 96, .splits = 8,
-                   .q_first = 7, .q_stride = 8, .k_first = 7, .k_stride = 8, .k_step = -1};
+        Shape s = {.d = 128,
+                   .q_heads = 1,
+                   .kv_heads = 1,
+                   .group = 1,
+                   .mask = m,
+                   .queries = 96,
+                   .keys = 96,
+                   .splits = 8,
+                   .q_first = 7,
+                   .q_stride = 8,
+                   .k_first = 7,
+                   .k_stride = 8,
+                   .k_step = -1};
         check_case(&s, 1e-5);
     }
 }
@@ -379,14 +450,27 @@ static void eight_folds(void **state)
 static void grouped_heads(void **state)
 {
     (void)state;
-    const struct { int group, q_heads, q_head0, kv_heads, kv_head0; } heads[] = {
-        {1, 5, 0, 5, 0}, {4, 8, 0, 2, 0}, {8, 8, 0, 1, 0}, {4, 5, 3, 2, 0}, {8, 7, 14, 2, 1}, {4, 3, 9, 1, 2}, {1, 3, 6, 4, 5},
+    const struct { int group, q_heads, q_head0, kv_heads, kv_head0;
+    } heads[] = {
+        {1, 5, 0, 5, 0},  {4, 8, 0, 2, 0}, {8, 8, 0, 1, 0}, {4, 5, 3, 2, 0},
+        {8, 7, 14, 2, 1}, {4, 3, 9, 1, 2}, {1, 3, 6, 4, 5},
     };
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         for (int d = 16; d <= 64; d += 48) {
-            Shape s = {.d = d, .q_heads = heads[i].q_heads, .kv_heads = heads[i].kv_heads, .q_head0 = heads[i].q_head0,
-                       .kv_head0 = heads[i].kv_head0, .group = heads[i].group, .mask = (int)i % MASK_COUNT,
-                       .queries = 70, .keys = 90, .splits = 2, .q_first = 60, .q_stride = 1, .k_stride = 1, .k_step = 90};
+            Shape s = {.d = d,
+                       .q_heads = heads[i].q_heads,
+                       .kv_heads = heads[i].kv_heads,
+                       .q_head0 = heads[i].q_head0,
+                       .kv_head0 = heads[i].kv_head0,
+                       .group = heads[i].group,
+                       .mask = (int)i % MASK_COUNT,
+                       .queries = 70,
+                       .keys = 90,
+                       .splits = 2,
+                       .q_first = 60,
+                       .q_stride = 1,
+                       .k_stride = 1,
+                       .k_step = 90};
             check_case(&s, 2e-6);
         }
 }
@@ -396,13 +480,25 @@ static void sharp_softmax(void **state)
 {
     (void)state;
     for (int m = 0; m < MASK_COUNT; m++) {
-        Shape s = {.d = 64, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = m, .queries = 100, .keys = 100, .splits = 2,
-                   .q_first = 100, .q_stride = 1, .k_stride = 1, .k_step = 100, .sharpen = 100};
+        Shape s = {.d = 64,
+                   .q_heads = 1,
+                   .kv_heads = 1,
+                   .group = 1,
+                   .mask = m,
+                   .queries = 100,
+                   .keys = 100,
+                   .splits = 2,
+                   .q_first = 100,
+                   .q_stride = 1,
+                   .k_stride = 1,
+                   .k_step = 100,
+                   .sharpen = 100};
         check_case(&s, 3e-4);
     }
 }
 
-/* Caps from where they cut nearly every score off to where they cut none, over two folds, with heads that share keys. */
+/* Caps from where they cut nearly every score off to where they cut none, over two folds, with heads that
+ * share keys. */
 static void capped_scores(void **state)
 {
     (void)state;
@@ -410,8 +506,19 @@ static void capped_scores(void **state)
     for (int m = 0; m < MASK_COUNT; m++)
         for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
             for (int d = 0; d < DIMS; d++) {
-                Shape s = {.d = dims[d], .q_heads = 2, .kv_heads = 1, .group = 2, .mask = m, .queries = 70, .keys = 90, .splits = 2,
-                           .q_first = 60, .q_stride = 1, .k_stride = 1, .k_step = 90, .softcap = caps[i].softcap,
+                Shape s = {.d = dims[d],
+                           .q_heads = 2,
+                           .kv_heads = 1,
+                           .group = 2,
+                           .mask = m,
+                           .queries = 70,
+                           .keys = 90,
+                           .splits = 2,
+                           .q_first = 60,
+                           .q_stride = 1,
+                           .k_stride = 1,
+                           .k_step = 90,
+                           .softcap = caps[i].softcap,
                            .sharpen = caps[i].sharpen};
                 check_case(&s, 3e-6 * fmax(1, caps[i].sharpen));
             }
@@ -422,15 +529,24 @@ static void huge_scores(void **state)
 {
     (void)state;
     for (float scale = 1e5f; fabsf(scale) < 1e34f; scale *= -37) {
-        Shape s = {.d = 8, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = FULL, .queries = 1, .keys = 200, .splits = 1,
-                   .q_stride = 1, .k_stride = 1};
+        Shape s = {.d = 8,
+                   .q_heads = 1,
+                   .kv_heads = 1,
+                   .group = 1,
+                   .mask = FULL,
+                   .queries = 1,
+                   .keys = 200,
+                   .splits = 1,
+                   .q_stride = 1,
+                   .k_stride = 1};
         Case c;
         make_case(&c, &s);
         for (int64_t i = 0; i < k_floats(&s); i++) /* the greatest is key 199, or key 0 */
             c.k[0][i] = i % s.d == 0 ? (1 + (float)(i / s.d) / 200) * scale : 0;
         c.q[0] = 3;
         run_forward(&c);
-        float *want = c.v[0] + (scale > 0 ? 199 * s.d : 0), score = 3 * c.k[0][scale > 0 ? 199 * s.d : 0] * scale_of(&s);
+        float *want = c.v[0] + (scale > 0 ? 199 * s.d : 0),
+              score = 3 * c.k[0][scale > 0 ? 199 * s.d : 0] * scale_of(&s);
         for (int t = 0; t < s.d; t++)
             assert_true(fabsf(c.o[t] - want[t]) <= 1e-6f * fabsf(want[t]));
         assert_true(fabsf(c.lse[0] - score) <= 1e-6f * fabsf(score));
@@ -447,9 +563,18 @@ static void peaked_rows(void **state)
         {64, 1, 1 << 16, 16, 1}, {64, 4, 1 << 14, 16, 1}, {8, 1, 1 << 18, 32, 1},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        Shape s = {.d = sizes[i].d, .q_heads = sizes[i].heads, .kv_heads = 1, .group = sizes[i].heads, .mask = FULL,
-                   .queries = sizes[i].queries, .keys = sizes[i].keys, .splits = sizes[i].splits, .q_stride = 1, .k_stride = 1,
-                   .k_step = sizes[i].keys, .sink = 17};
+        Shape s = {.d = sizes[i].d,
+                   .q_heads = sizes[i].heads,
+                   .kv_heads = 1,
+                   .group = sizes[i].heads,
+                   .mask = FULL,
+                   .queries = sizes[i].queries,
+                   .keys = sizes[i].keys,
+                   .splits = sizes[i].splits,
+                   .q_stride = 1,
+                   .k_stride = 1,
+                   .k_step = sizes[i].keys,
+                   .sink = 17};
         check_case(&s, 3e-6);
     }
 }
@@ -458,8 +583,17 @@ static void peaked_rows(void **state)
 static void empty_pairs_change_nothing(void **state)
 {
     (void)state;
-    Shape s = {.d = 32, .q_heads = 2, .kv_heads = 2, .group = 1, .mask = CAUSAL, .queries = 100, .keys = 100, .splits = 2,
-               .q_stride = 1, .k_stride = 1, .k_step = 100};
+    Shape s = {.d = 32,
+               .q_heads = 2,
+               .kv_heads = 2,
+               .group = 1,
+               .mask = CAUSAL,
+               .queries = 100,
+               .keys = 100,
+               .splits = 2,
+               .q_stride = 1,
+               .k_stride = 1,
+               .k_step = 100};
     Case c;
     make_case(&c, &s);
     BurstAttend past = attend_of(&c, 0), future = attend_of(&c, 1);
@@ -480,8 +614,16 @@ static void empty_pairs_change_nothing(void **state)
 static void rows_without_lse_contribute_nothing(void **state)
 {
     (void)state;
-    Shape s = {.d = 32, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = FULL, .queries = 70, .keys = 70, .splits = 1,
-               .q_stride = 1, .k_stride = 1};
+    Shape s = {.d = 32,
+               .q_heads = 1,
+               .kv_heads = 1,
+               .group = 1,
+               .mask = FULL,
+               .queries = 70,
+               .keys = 70,
+               .splits = 1,
+               .q_stride = 1,
+               .k_stride = 1};
     Case c;
     make_case(&c, &s);
     run_forward(&c);
@@ -496,8 +638,16 @@ static void rows_without_lse_contribute_nothing(void **state)
 static void gradients_are_added(void **state)
 {
     (void)state;
-    Shape s = {.d = 20, .q_heads = 2, .kv_heads = 1, .group = 2, .mask = CAUSAL, .queries = 80, .keys = 80, .splits = 1,
-               .q_stride = 1, .k_stride = 1};
+    Shape s = {.d = 20,
+               .q_heads = 2,
+               .kv_heads = 1,
+               .group = 2,
+               .mask = CAUSAL,
+               .queries = 80,
+               .keys = 80,
+               .splits = 1,
+               .q_stride = 1,
+               .k_stride = 1};
     Case c;
     make_case(&c, &s);
     run_oracle(&c);
@@ -518,13 +668,23 @@ static void gradients_are_added(void **state)
 static void same_bits_again(void **state)
 {
     (void)state;
-    Shape s = {.d = 64, .q_heads = 6, .kv_heads = 2, .group = 3, .mask = RANDOM, .queries = 129, .keys = 129, .splits = 2,
-               .q_stride = 1, .k_stride = 1, .k_step = 1};
+    Shape s = {.d = 64,
+               .q_heads = 6,
+               .kv_heads = 2,
+               .group = 3,
+               .mask = RANDOM,
+               .queries = 129,
+               .keys = 129,
+               .splits = 2,
+               .q_stride = 1,
+               .k_stride = 1,
+               .k_step = 1};
     Case a, b;
     make_case(&a, &s);
     make_case(&b, &s);
     run_forward(&a), run_backward(&a);
-    memset(b.scratch, 0xff, (size_t)burst_attend_scratch(s.d) * sizeof *b.scratch); /* NaN: what was there plays no part */
+    /* NaN: what was there plays no part */
+    memset(b.scratch, 0xff, (size_t)burst_attend_scratch(s.d) * sizeof *b.scratch);
     run_forward(&b), run_backward(&b);
     assert_memory_equal(a.o, b.o, (size_t)q_floats(&s) * sizeof *a.o);
     assert_memory_equal(a.dq, b.dq, (size_t)q_floats(&s) * sizeof *a.dq);
@@ -563,7 +723,10 @@ static void sides_bound_their_tile(void **state)
     BurstTables both = {{document_of, second}};
     burst_sides(position, N, &both, 2, side);
     for (int i = 0; i < N; i += BURST_TILE) {
-        BurstSide want = {.lo = INT64_MAX, .hi = INT64_MIN, .table_lo = {INT32_MAX, INT32_MAX}, .table_hi = {INT32_MIN, INT32_MIN}};
+        BurstSide want = {.lo = INT64_MAX,
+                          .hi = INT64_MIN,
+                          .table_lo = {INT32_MAX, INT32_MAX},
+                          .table_hi = {INT32_MIN, INT32_MIN}};
         for (int j = i; j < N && j < i + BURST_TILE; j++) {
             int64_t p = position[j];
             want.lo = p < want.lo ? p : want.lo;
@@ -587,10 +750,12 @@ static void sides_bound_their_tile(void **state)
 /* Sides of a tile's tokens before its widest gap and behind it, where that is wider than a tile. */
 static int sides_of(const BurstChunk *c, int tile, BurstSide side[2])
 {
-    const int64_t begin = (int64_t)tile * BURST_TILE, end = begin + BURST_TILE < c->tokens ? begin + BURST_TILE : c->tokens;
+    const int64_t begin = (int64_t)tile * BURST_TILE,
+                  end = begin + BURST_TILE < c->tokens ? begin + BURST_TILE : c->tokens;
     int64_t cut = end;
     for (int64_t i = begin + 1; i < end; i++)
-        if (c->position[i] - c->position[i - 1] > (cut < end ? c->position[cut] - c->position[cut - 1] : BURST_TILE))
+        if (c->position[i] - c->position[i - 1] >
+            (cut < end ? c->position[cut] - c->position[cut - 1] : BURST_TILE))
             cut = i;
     side[0] = side[1] = c->side[tile];
     side[0].lo = c->position[begin], side[0].hi = c->position[cut - 1];

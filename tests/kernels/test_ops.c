@@ -1,4 +1,5 @@
-/* test_ops.c: the layer's other operations against float64: forward by naive loops, backward by differences of those. */
+/* test_ops.c: the layer's other operations against float64: forward by naive loops, backward by
+ * differences of those. */
 #include "burst_rt.h"
 #include "host/host.h"
 #include "kernel_test.h"
@@ -31,8 +32,10 @@ static double *doubles_of(int64_t n, const float *x, bool keep)
 static void check_linear(int64_t n, int in, int out, bool add)
 {
     Random r = {(uint64_t)(n * 100 + in)};
-    float *x = random_array(&r, n * in), *w = random_array(&r, (int64_t)out * in), *dy = random_array(&r, n * out);
-    float *y = random_array(&r, n * out), *dx = random_array(&r, n * in), *dw = random_array(&r, (int64_t)out * in);
+    float *x = random_array(&r, n * in), *w = random_array(&r, (int64_t)out * in),
+          *dy = random_array(&r, n * out);
+    float *y = random_array(&r, n * out), *dx = random_array(&r, n * in),
+          *dw = random_array(&r, (int64_t)out * in);
     double *want_y = doubles_of(n * out, y, add), *want_dx = doubles_of(n * in, dx, add);
     double *want_dw = doubles_of((int64_t)out * in, dw, true);
     naive_product(n, out, in, (Matrix){x, in, 1}, (Matrix){w, in, 1}, want_y);
@@ -61,7 +64,8 @@ static void linear(void **state)
 static void check_bias(int64_t n, int width)
 {
     Random r = {(uint64_t)(n * 100 + width)};
-    float *x = random_array(&r, n * width), *b = random_array(&r, width), *y = random_array(&r, n * width), *db = random_array(&r, width);
+    float *x = random_array(&r, n * width), *b = random_array(&r, width), *y = random_array(&r, n * width),
+          *db = random_array(&r, width);
     double *want_y = doubles_of(n * width, x, true), *want_db = doubles_of(width, db, true);
     for (int64_t i = 0; i < n * width; i++) {
         want_y[i] += (double)b[i % width];
@@ -159,7 +163,8 @@ static void heads_and_tokens(void **state)
     (void)state;
     enum { N = 5, H = 3, D = 7 };
     Random r = {4};
-    float *x = random_array(&r, N * H * D), *y = random_array(&r, N * H * D), *back = random_array(&r, N * H * D);
+    float *x = random_array(&r, N * H * D), *y = random_array(&r, N * H * D),
+          *back = random_array(&r, N * H * D);
     burst_tokens_to_heads(N, N, H, D, x, y);
     for (int i = 0; i < N; i++)
         for (int h = 0; h < H; h++)
@@ -187,7 +192,8 @@ static void check_rope(int n, int heads, int d, double theta)
 {
     Random r = {(uint64_t)d};
     int64_t size = (int64_t)n * heads * d, position[8];
-    float *x = random_array(&r, size), *y = random_array(&r, size), *dy = random_array(&r, size), *dx = random_array(&r, size);
+    float *x = random_array(&r, size), *y = random_array(&r, size), *dy = random_array(&r, size),
+          *dx = random_array(&r, size);
     double *want_y = zero_doubles(size), *want_dx = zero_doubles(size);
     for (int i = 0; i < n; i++)
         position[i] = i < 2 ? i : (int64_t)(random_bits(&r) % (4 << 20));
@@ -273,7 +279,8 @@ static void add(void **state)
     (void)state;
     for (int c = 0; c < COUNTS; c++) {
         Random r = {7};
-        float *x = random_array(&r, counts[c]), *y = random_array(&r, counts[c]), *was = copy_array(y, counts[c]);
+        float *x = random_array(&r, counts[c]), *y = random_array(&r, counts[c]),
+              *was = copy_array(y, counts[c]);
         burst_add(counts[c], x, y);
         for (int64_t i = 0; i < counts[c]; i++)
             assert_true(y[i] == was[i] + x[i]);
@@ -309,7 +316,8 @@ static void check_frequent(int percent)
 {
     enum { N = 4 << 20, V = 100003, D = 2, FREQUENT = 70001 };
     Random r = {(uint64_t)percent};
-    int32_t *token = calloc(N, sizeof *token), *scratch = calloc((size_t)burst_embed_scratch(N), sizeof *scratch);
+    int32_t *token = calloc(N, sizeof *token),
+            *scratch = calloc((size_t)burst_embed_scratch(N), sizeof *scratch);
     float *dx = random_array(&r, (int64_t)N * D), *dtable = calloc((size_t)V * D, sizeof *dtable);
     double *want = calloc((size_t)V * D, sizeof *want), worst = 0;
     assert_true(token && scratch && dtable && want);
@@ -355,7 +363,8 @@ static double lse_of(int n, const double *logit)
     return top + log(sum);
 }
 
-/* The textbook formulae, token by token, logits written out: loss, dx = scale * weight * (p - onehot) W, dw likewise. */
+/* The textbook formulae, token by token, logits written out: loss, dx = scale * weight * (p - onehot) W,
+ * dw likewise. */
 static double naive_loss(const LossCase *c, double *dx, double *dw)
 {
     double loss = 0, *logit = zero_doubles(c->vocab);
@@ -383,10 +392,12 @@ static void check_loss(const LossCase *c, double tolerance)
 {
     Random r = {21};
     int64_t nx = c->n * c->hidden, nw = (int64_t)c->vocab * c->hidden;
-    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *scratch = random_array(&r, burst_loss_scratch(c->n, c->tile, c->hidden, c->vocab));
+    float *dx = random_array(&r, nx), *dw = random_array(&r, nw),
+          *scratch = random_array(&r, burst_loss_scratch(c->n, c->tile, c->hidden, c->vocab));
     double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true), got = 1000;
     double want = naive_loss(c, want_dx, want_dw);
-    burst_loss(c->n, c->hidden, c->vocab, c->tile, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw, scratch);
+    burst_loss(c->n, c->hidden, c->vocab, c->tile, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw,
+               scratch);
     if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
         fail_msg("loss %.9g, not %.9g", got - 1000, want);
     assert_close(nx, dx, want_dx, tolerance);
@@ -398,7 +409,8 @@ static void check_loss(const LossCase *c, double tolerance)
 static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spread, double tolerance)
 {
     Random r = {(uint64_t)(n + vocab)};
-    float *x = random_array(&r, n * hidden), *w = random_array(&r, (int64_t)vocab * hidden), *weight = random_array(&r, n);
+    float *x = random_array(&r, n * hidden), *w = random_array(&r, (int64_t)vocab * hidden),
+          *weight = random_array(&r, n);
     int32_t *label = malloc((size_t)n * sizeof *label + 1);
     assert_non_null(label);
     for (int64_t i = 0; i < n * hidden; i++)
@@ -407,7 +419,8 @@ static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spre
         label[i] = i % ignore == 0 ? (i % 2 ? -1 : -100) : (int32_t)(random_bits(&r) % (uint32_t)vocab);
         weight[i] = i % 7 == 3 ? 0 : fabsf(weight[i]);
     }
-    for (int64_t tile = 16; tile < 16 + 4 * n; tile = 5 * tile + 3) /* some of the tokens, more than there are */
+    /* some of the tokens, more than there are */
+    for (int64_t tile = 16; tile < 16 + 4 * n; tile = 5 * tile + 3)
         check_loss(&(LossCase){n, tile, hidden, vocab, x, w, weight, label, 0.37}, tolerance);
     free(x), free(w), free(weight), free(label);
 }
@@ -428,8 +441,8 @@ static void loss_of_sharp_logits(void **state)
     random_loss(50, 16, 300, 5, 40, 1e-4);
 }
 
-/* The head's gradient of many tiles: as exact as that of few. All tokens have one label, as padding has: addends of one sign, whose
- * roundings add up. */
+/* The head's gradient of many tiles: as exact as that of few. All tokens have one label, as padding has:
+ * addends of one sign, whose roundings add up. */
 static void loss_of_many_tiles(void **state)
 {
     (void)state;
@@ -444,7 +457,8 @@ static void loss_of_many_tiles(void **state)
     }
     float *w = random_array(&r, VOCAB * WIDTH);
     check_loss(&(LossCase){N, TILE, WIDTH, VOCAB, x, w, weight, label, 0.37}, 1e-6);
-    check_loss(&(LossCase){512 * TILE, TILE, WIDTH, VOCAB, x, w, weight, label, 0.37}, 1e-5); /* the most that go to dw itself */
+    /* the most that go to dw itself */
+    check_loss(&(LossCase){512 * TILE, TILE, WIDTH, VOCAB, x, w, weight, label, 0.37}, 1e-5);
     free(w);
 }
 
@@ -478,7 +492,8 @@ static void naive_adamw(const BurstAdamW *o, bool decays, double g, double *p, d
         *p -= o->lr * o->decay * *p;
     *m = o->beta1 * *m + (1 - o->beta1) * g;
     *v = o->beta2 * *v + (1 - o->beta2) * g * g;
-    double m_hat = *m / (1 - pow(o->beta1, (double)o->step)), v_hat = *v / (1 - pow(o->beta2, (double)o->step));
+    double m_hat = *m / (1 - pow(o->beta1, (double)o->step)),
+           v_hat = *v / (1 - pow(o->beta2, (double)o->step));
     *p -= o->lr * m_hat / (sqrt(v_hat) + o->eps);
 }
 
@@ -488,7 +503,13 @@ static void check_adamw(int64_t n, bool decays)
     float *p = random_array(&r, n), *m = zero_floats(n), *v = zero_floats(n);
     double *want_p = doubles_of(n, p, true), *want_m = zero_doubles(n), *want_v = zero_doubles(n);
     for (int step = 1; step <= 20; step++) {
-        BurstAdamW o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .step = step, .grad_scale = 0.25};
+        BurstAdamW o = {.lr = 0.01,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .eps = 1e-8,
+                        .decay = 0.1,
+                        .step = step,
+                        .grad_scale = 0.25};
         float *g = random_array(&r, n);
         for (int64_t i = 0; i < n; i++)
             naive_adamw(&o, decays, g[i], &want_p[i], &want_m[i], &want_v[i]);

@@ -1,5 +1,5 @@
-/* cover.c: three-valued evaluation of a mask's expression on a rectangle of positions, with the functions that emitted programs use
- * (burst_mask.h): what nodes (mask/lower.c) and emitted masks are compared with.
+/* cover.c: three-valued evaluation of a mask's expression on a rectangle of positions, with the functions
+ * that emitted programs use (burst_mask.h): what nodes (mask/lower.c) and emitted masks are compared with.
  */
 #include "cover.h"
 

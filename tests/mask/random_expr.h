@@ -1,6 +1,6 @@
-/* random_expr.h: masks for tests: a small builder, the stock masks, random masks, and two printers (the language of
- * .burst, and an independent C predicate). Include it after the compiler's headers. Everything lives in the caller's arena; the same
- * seed gives the same masks on every machine.
+/* random_expr.h: masks for tests: a small builder, the stock masks, random masks, and two printers (the
+ * language of .burst, and an independent C predicate). Include it after the compiler's headers. Everything
+ * lives in the caller's arena; the same seed gives the same masks on every machine.
  */
 #ifndef RANDOM_EXPR_H
 #define RANDOM_EXPR_H
@@ -13,7 +13,14 @@
 #define RX static __attribute__((unused))
 
 /* ---- random numbers: SplitMix64 ---- */
-typedef struct Rx { Arena *arena; uint64_t state; int64_t sequence; int tables; const Pattern *pattern; bool hash; } Rx;
+typedef struct Rx {
+    Arena *arena;
+    uint64_t state;
+    int64_t sequence;
+    int tables;
+    const Pattern *pattern;
+    bool hash;
+} Rx;
 
 RX uint64_t rx_bits(Rx *r)
 {
@@ -65,7 +72,8 @@ RX const Pattern *rx_pattern_random(Rx *r, int64_t rows, int64_t cols)
     return p;
 }
 
-/* ---- stock masks as masks.burst defines them (and strided_fixed), with one scale w for their first parameters ---- */
+/* ---- stock masks as masks.burst defines them (and strided_fixed), with one scale w for their first
+ * parameters ---- */
 #define NUM(n) rx_number(a, E_CONST, (n))
 #define Q_ rx_make(a, E_Q, NULL, NULL)
 #define K_ rx_make(a, E_K, NULL, NULL)
@@ -192,7 +200,8 @@ RX const Expr *rx_divided(Rx *r, ExprOp op, int depth, int64_t *bound)
 
 RX const Expr *rx_value(Rx *r, int depth, int64_t *bound)
 {
-    static const ExprOp ops[] = {E_ADD, E_SUB, E_SUB, E_SUB, E_MUL, E_MIN, E_MAX, E_ABS, E_DIV, E_DIV, E_MOD, E_MOD, E_HASH};
+    static const ExprOp ops[] = {E_ADD, E_SUB, E_SUB, E_SUB, E_MUL, E_MIN, E_MAX,
+                                 E_ABS, E_DIV, E_DIV, E_MOD, E_MOD, E_HASH};
     if (depth <= 0 || rx_one_in(r, 3))
         return rx_leaf(r, bound);
     const ExprOp op = ops[rx_between(r, 0, countof(ops) - 1 - !r->hash)];
@@ -204,7 +213,8 @@ RX const Expr *rx_value(Rx *r, int depth, int64_t *bound)
         *bound = x_bound;
         return rx_make(r->arena, op, x, NULL);
     }
-    const Expr *y = op == E_MUL && !rx_one_in(r, 4) ? rx_constant(r, &y_bound) : rx_value(r, depth - 1, &y_bound);
+    const Expr *y = op == E_MUL && !rx_one_in(r, 4) ? rx_constant(r, &y_bound)
+                                                    : rx_value(r, depth - 1, &y_bound);
     if (op == E_MUL && x_bound > (INT64_C(1) << 45) / (y_bound + 1))
         return x;
     *bound = op == E_MUL ? x_bound * y_bound : op == E_HASH ? INT32_MAX : x_bound + y_bound;
@@ -239,34 +249,65 @@ RX const Expr *rx_bool(Rx *r, int depth)
 }
 
 /* ---- printers: everything in parentheses, no reading of precedence ---- */
-/* C: expressions over q, k, `const int32_t *const *table`; put rx_c_prelude in front. Patterns: extern-free arrays
- * `pattern_cells` with RX_ROWS, RX_COLS (one pattern a program). */
+/* C: expressions over q, k, `const int32_t *const *table`; put rx_c_prelude in front. Patterns:
+ * extern-free arrays `pattern_cells` with RX_ROWS, RX_COLS (one pattern a program). */
 static const char rx_c_prelude[] __attribute__((unused)) =
     "#include <stdint.h>\n"
-    "static inline int64_t rx_div(int64_t a, int64_t b) { int64_t n = a / b; return n * b > a ? n - 1 : n; }\n"
+    "static inline int64_t rx_div(int64_t a, int64_t b) { int64_t n = a / b; return n * b > a ? n - 1 : n; "
+    "}\n"
     "static inline int64_t rx_mod(int64_t a, int64_t b) { return a - b * rx_div(a, b); }\n"
     "static inline int64_t rx_min(int64_t a, int64_t b) { return a < b ? a : b; }\n"
     "static inline int64_t rx_max(int64_t a, int64_t b) { return a > b ? a : b; }\n"
     "static inline int64_t rx_abs(int64_t a) { return a < 0 ? -a : a; }\n"
     "static inline uint32_t rx_mix(uint32_t h) {\n"
     "    h ^= h >> 16; h *= 2246822507u; h ^= h >> 13; h *= 3266489909u; h ^= h >> 16; return h; }\n"
-    "static inline uint32_t rx_low(int64_t x) { return (uint32_t)(x & 0xffffffff) ^ (uint32_t)((uint64_t)x >> 32); }\n"
+    "static inline uint32_t rx_low(int64_t x) { return (uint32_t)(x & 0xffffffff) ^ (uint32_t)((uint64_t)x "
+    ">> 32); }\n"
     "static inline int64_t rx_hash(int64_t a, int64_t b) {\n"
     "    return rx_mix(rx_mix(rx_low(a) + 2654435769u) ^ (rx_low(b) * 2654435761u)) / 2; }\n";
 
-typedef struct RxWords { const char *call[E_FALSE + 1]; const char *infix[E_FALSE + 1]; const char *word[E_FALSE + 1]; bool c; } RxWords;
+typedef struct RxWords {
+    const char *call[E_FALSE + 1];
+    const char *infix[E_FALSE + 1];
+    const char *word[E_FALSE + 1];
+    bool c;
+} RxWords;
 
 static const RxWords rx_burst_words = {
     .call = {[E_MIN] = "min", [E_MAX] = "max", [E_ABS] = "abs", [E_HASH] = "hash"},
-    .infix = {[E_ADD] = "+", [E_SUB] = "-", [E_MUL] = "*", [E_DIV] = "/", [E_MOD] = "mod", [E_LT] = "<", [E_LE] = "<=",
-              [E_GT] = ">", [E_GE] = ">=", [E_EQ] = "==", [E_NE] = "!=", [E_AND] = "and", [E_OR] = "or"},
+    .infix = {[E_ADD] = "+",
+              [E_SUB] = "-",
+              [E_MUL] = "*",
+              [E_DIV] = "/",
+              [E_MOD] = "mod",
+              [E_LT] = "<",
+              [E_LE] = "<=",
+              [E_GT] = ">",
+              [E_GE] = ">=",
+              [E_EQ] = "==",
+              [E_NE] = "!=",
+              [E_AND] = "and",
+              [E_OR] = "or"},
     .word = {[E_Q] = "q", [E_K] = "k", [E_TRUE] = "true", [E_FALSE] = "false", [E_NOT] = "not "},
 };
 static const RxWords rx_c_words = {
-    .call = {[E_MIN] = "rx_min", [E_MAX] = "rx_max", [E_ABS] = "rx_abs", [E_HASH] = "rx_hash", [E_DIV] = "rx_div",
+    .call = {[E_MIN] = "rx_min",
+             [E_MAX] = "rx_max",
+             [E_ABS] = "rx_abs",
+             [E_HASH] = "rx_hash",
+             [E_DIV] = "rx_div",
              [E_MOD] = "rx_mod"},
-    .infix = {[E_ADD] = "+", [E_SUB] = "-", [E_MUL] = "*", [E_LT] = "<", [E_LE] = "<=",
-              [E_GT] = ">", [E_GE] = ">=", [E_EQ] = "==", [E_NE] = "!=", [E_AND] = "&&", [E_OR] = "||"},
+    .infix = {[E_ADD] = "+",
+              [E_SUB] = "-",
+              [E_MUL] = "*",
+              [E_LT] = "<",
+              [E_LE] = "<=",
+              [E_GT] = ">",
+              [E_GE] = ">=",
+              [E_EQ] = "==",
+              [E_NE] = "!=",
+              [E_AND] = "&&",
+              [E_OR] = "||"},
     .word = {[E_Q] = "q", [E_K] = "k", [E_TRUE] = "1", [E_FALSE] = "0", [E_NOT] = "!"},
     .c = true,
 };

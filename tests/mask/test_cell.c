@@ -41,7 +41,8 @@ static const Expr *random_mask(Rx *r)
     if (rx_one_in(r, 2))
         return e;
     const Expr *q = rx_make(r->arena, E_Q, NULL, NULL), *k = rx_make(r->arena, E_K, NULL, NULL);
-    const Expr *rest = rx_make(r->arena, E_MOD, rx_make(r->arena, E_HASH, q, k), rx_number(r->arena, E_CONST, rx_between(r, 2, 3000)));
+    const Expr *rest = rx_make(r->arena, E_MOD, rx_make(r->arena, E_HASH, q, k),
+                               rx_number(r->arena, E_CONST, rx_between(r, 2, 3000)));
     return rx_make(r->arena, E_AND, e, rx_make(r->arena, E_EQ, rest, rx_number(r->arena, E_CONST, 0)));
 }
 

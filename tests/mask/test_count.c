@@ -29,14 +29,18 @@ static PairWork brute_work(const Expr *e, const PosSet *q, const PosSet *k, int 
             w.tiles_full += c == COVER_FULL;
             w.tiles_partial += c == COVER_PARTIAL;
         }
-    w.cover = w.tiles_full + w.tiles_partial == 0 ? COVER_EMPTY : w.tiles_full == tiles ? COVER_FULL : COVER_PARTIAL;
+    w.cover = w.tiles_full + w.tiles_partial == 0 ? COVER_EMPTY
+              : w.tiles_full == tiles             ? COVER_FULL
+                                                  : COVER_PARTIAL;
     return w;
 }
 
-static void assert_same_work(MaskMap *m, const Expr *e, const PosSet *q, const PosSet *k, int tile_q, int tile_k)
+static void assert_same_work(MaskMap *m, const Expr *e, const PosSet *q, const PosSet *k, int tile_q,
+                             int tile_k)
 {
     const PairWork got = mask_work(m, q, k), truth = brute_work(e, q, k, tile_q, tile_k);
-    if (got.pairs != truth.pairs || got.tiles_full != truth.tiles_full || got.tiles_partial != truth.tiles_partial) {
+    if (got.pairs != truth.pairs || got.tiles_full != truth.tiles_full ||
+        got.tiles_partial != truth.tiles_partial) {
         Text t = {0};
         rx_print_burst(e, &t);
         print_message("%s\n", t.at);
@@ -59,10 +63,12 @@ static void check_mask(Rx *r, const Expr *e)
     const PartitionKind kind_k = (PartitionKind)rx_between(r, 0, PART_KINDS - 1);
     const Partition *pq = partition_make(r->arena, kind_q, rx_between(r, 1, 40), n, ranks_q);
     const Partition *pk = partition_make(r->arena, kind_k, rx_between(r, 1, 40), n, ranks_k);
-    const int tile_q = (int)rx_between(r, 1, 20), tile_k = rx_one_in(r, 2) ? tile_q : (int)rx_between(r, 1, 20);
+    const int tile_q = (int)rx_between(r, 1, 20),
+              tile_k = rx_one_in(r, 2) ? tile_q : (int)rx_between(r, 1, 20);
     MaskMap *m = mask_map(r->arena, rx_program(r->arena, e, n, NULL, 0), 0, tile_q, tile_k);
     for (int i = 0; i < 3; i++)
-        assert_same_work(m, e, &pq->of[rx_between(r, 0, ranks_q - 1)], &pk->of[rx_between(r, 0, ranks_k - 1)], tile_q, tile_k);
+        assert_same_work(m, e, &pq->of[rx_between(r, 0, ranks_q - 1)], &pk->of[rx_between(r, 0, ranks_k - 1)],
+                         tile_q, tile_k);
 }
 
 static void stock_masks_are_counted_exactly(void **state)
@@ -99,12 +105,15 @@ static void alike_boxes_are_told_apart(void **state)
     for (int i = 0; i < 600; i++) {
         r.sequence = rx_between(&r, 20, 200);
         const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL);
-        const Expr *d = rx_number(a, E_CONST, rx_between(&r, 2, 9)), *h = rx_number(a, E_CONST, rx_between(&r, 2, 40));
+        const Expr *d = rx_number(a, E_CONST, rx_between(&r, 2, 9)),
+                   *h = rx_number(a, E_CONST, rx_between(&r, 2, 40));
         const Expr *saw = rx_make(a, E_MOD, rx_one_in(&r, 2) ? q : rx_make(a, E_SUB, q, k), d);
         const Expr *step = rx_make(a, E_SUB, rx_make(a, E_DIV, k, h), rx_number(a, E_CONST, 2));
         static const ExprOp join[] = {E_MUL, E_MUL, E_ADD, E_SUB, E_MIN, E_MAX};
-        const Expr *x = rx_make(a, join[rx_between(&r, 0, 5)], saw, step), *y = rx_number(a, E_CONST, rx_between(&r, -6, 12));
-        const Expr *e = rx_make(a, rx_one_in(&r, 2) ? E_LT : E_EQ, rx_one_in(&r, 2) ? x : rx_make(a, E_ABS, x, NULL), y);
+        const Expr *x = rx_make(a, join[rx_between(&r, 0, 5)], saw, step),
+                   *y = rx_number(a, E_CONST, rx_between(&r, -6, 12));
+        const Expr *e = rx_make(a, rx_one_in(&r, 2) ? E_LT : E_EQ,
+                                rx_one_in(&r, 2) ? x : rx_make(a, E_ABS, x, NULL), y);
         check_mask(&r, rx_one_in(&r, 2) ? rx_make(a, E_NOT, e, NULL) : e);
     }
     arena_free(a);
@@ -158,7 +167,8 @@ static void chunks_add_up(void **state)
     (void)state;
     Arena *a = arena_new();
     const int64_t n = 1 << 14;
-    const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1), *part = partition_make(a, PART_ZIGZAG, 0, n, 6);
+    const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1),
+                    *part = partition_make(a, PART_ZIGZAG, 0, n, 6);
     for (RxStock s = 0; s < RX_STOCKS; s++) {
         const Table doc = {.name = "doc", .len_min = 100, .len_max = 900};
         MaskMap *m = mask_map(a, rx_program(a, rx_stock(a, s, 96), n, &doc, 1), 0, 64, 64);
@@ -187,7 +197,9 @@ static void estimates_state_their_error(void **state)
         int64_t kept = 0;
         for (int64_t i = 0; i < blocks; i++)
             for (int64_t j = 0; j <= i; j++)
-                kept += j < 2 || i - j < 3 || burst_hash(i, j) % modulus == 0 ? i == j ? b * (b + 1) / 2 : b * b : 0;
+                kept += j < 2 || i - j < 3 || burst_hash(i, j) % modulus == 0
+                            ? i == j ? b * (b + 1) / 2 : b * b
+                            : 0;
         assert_true(x.pairs_error > 0 && x.pairs_error < 0.03);
         assert_int_equal(x.cover, COVER_PARTIAL);
         assert_true(fabs((double)(x.pairs - kept)) <= 2 * x.pairs_error * (double)kept);
@@ -304,7 +316,8 @@ static void drawn_documents_are_for_counts_only(void **state)
     assert_int_equal(far.tiles_full + far.tiles_partial, 0);
     assert_int_equal(far.cover, COVER_PARTIAL); /* another batch may have one long document */
     assert_int_equal(mask_pair_cover(m, &part->of[7], &part->of[0]), COVER_PARTIAL);
-    /* Mean of L(L+1)/2 over L uniform, a document every (least + most) / 2 tokens; one sample, so a wide margin. */
+    /* Mean of L(L+1)/2 over L uniform, a document every (least + most) / 2 tokens; one sample, so a wide
+     * margin. */
     double mean = 0;
     for (int64_t l = least; l <= most; l++)
         mean += (double)(l * (l + 1)) / 2 / (double)(most - least + 1);
@@ -338,8 +351,8 @@ static void printing_shows_counts_and_picture(void **state)
 
 /* ---- which tiles of one side a pair has work for ---- */
 
-/* Boxes of one side of a tile, token by token: where neighbours are further apart than a tile is long, what lies at either side of the
- * first of the widest such gaps. */
+/* Boxes of one side of a tile, token by token: where neighbours are further apart than a tile is long,
+ * what lies at either side of the first of the widest such gaps. */
 typedef struct Boxes { int n; int64_t lo[2], hi[2]; } Boxes;
 
 static Boxes boxes_of(const PosSet *s, int64_t begin)
@@ -371,7 +384,8 @@ static bool tile_has_work(const Expr *e, const PosSet *q, const PosSet *k, int s
     const Boxes here = boxes_of(of, tile * BURST_TILE);
     for (int64_t i = 0; i < other->tokens; i += BURST_TILE) {
         const Boxes there = boxes_of(other, i);
-        if (boxes_have_work(e, side == BURST_OF_QUERIES ? &here : &there, side == BURST_OF_QUERIES ? &there : &here))
+        if (boxes_have_work(e, side == BURST_OF_QUERIES ? &here : &there,
+                            side == BURST_OF_QUERIES ? &there : &here))
             return true;
     }
     return false;
@@ -386,15 +400,22 @@ static bool tile_is_in(BurstTileRanges r, int64_t tile)
 }
 
 /* A run that is shortened by a tile at either end, a tile further on, or missing. */
-static void assert_no_less_suffices(MaskMap *m, const PosSet *q, const PosSet *k, int side, BurstTileRanges right)
+static void assert_no_less_suffices(MaskMap *m, const PosSet *q, const PosSet *k, int side,
+                                    BurstTileRanges right)
 {
     for (int i = 0; i < burst_ranges_count(&right); i++) {
         const BurstTileRange run = right.at[i];
-        const BurstTileRange wrong[] = {{run.lo + 1, run.hi}, {run.lo, run.hi - 1}, {run.lo + 1, run.hi + 1}, {run.lo - 1, run.hi - 1}, {0, 0}};
+        const BurstTileRange wrong[] = {{run.lo + 1, run.hi},
+                                        {run.lo, run.hi - 1},
+                                        {run.lo + 1, run.hi + 1},
+                                        {run.lo - 1, run.hi - 1},
+                                        {0, 0}};
         for (int n = 0; n < countof(wrong); n++) {
             BurstTileRanges less = burst_tiles_from(wrong[n].lo, wrong[n].hi);
             for (int other = 0; other < BURST_RANGES; other++)
-                less = other == i ? less : burst_join(less, burst_tiles_from(right.at[other].lo, right.at[other].hi));
+                less = other == i
+                           ? less
+                           : burst_join(less, burst_tiles_from(right.at[other].lo, right.at[other].hi));
             if (!tile_is_in(less, run.lo) || !tile_is_in(less, run.hi - 1))
                 assert_false(mask_tiles_within(m, q, k, side, less));
         }
@@ -419,7 +440,8 @@ static int check_ranges(MaskMap *m, const Expr *e, const PosSet *q, const PosSet
     if (exact)
         assert_int_equal(count, runs);
     for (int i = 0; i < count; i++)
-        assert_true(tile_has_work(e, q, k, side, found.at[i].lo) && tile_has_work(e, q, k, side, found.at[i].hi - 1));
+        assert_true(tile_has_work(e, q, k, side, found.at[i].lo) &&
+                    tile_has_work(e, q, k, side, found.at[i].hi - 1));
     assert_true(!count || mask_tiles_within(m, q, k, side, found));
     assert_no_less_suffices(m, q, k, side, found);
     return exact ? count : 0;
@@ -430,7 +452,8 @@ static const Expr *window_and_strips(Rx *r)
 {
     Arena *a = r->arena;
     const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL);
-    const Expr *near = rx_make(a, E_LT, rx_make(a, E_ABS, rx_make(a, E_SUB, q, k), NULL), rx_number(a, E_CONST, rx_between(r, 1, 300)));
+    const Expr *near = rx_make(a, E_LT, rx_make(a, E_ABS, rx_make(a, E_SUB, q, k), NULL),
+                               rx_number(a, E_CONST, rx_between(r, 1, 300)));
     const Expr *strip = rx_make(a, E_MOD, k, rx_number(a, E_CONST, rx_between(r, 300, 2500)));
     return rx_make(a, E_OR, near, rx_make(a, E_LT, strip, rx_number(a, E_CONST, rx_between(r, 1, 200))));
 }
@@ -446,26 +469,31 @@ static void ranges_are_what_tiles_read(void **state)
         if (rx_stock_has_table(s))
             continue;
         const int ranks = (int)rx_between(&r, 1, 7);
-        const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_KINDS - 1), rx_between(&r, 1, 40), n, ranks);
-        const Expr *e = rx_one_in(&r, 2) ? window_and_strips(&r) : rx_stock(r.arena, s, rx_between(&r, 1, 2000));
+        const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_KINDS - 1),
+                                            rx_between(&r, 1, 40), n, ranks);
+        const Expr *e = rx_one_in(&r, 2) ? window_and_strips(&r)
+                                         : rx_stock(r.arena, s, rx_between(&r, 1, 2000));
         MaskMap *m = mask_map(r.arena, rx_program(r.arena, e, n, NULL, 0), 0, BURST_TILE, BURST_TILE);
-        of_runs[check_ranges(m, e, &p->of[rx_between(&r, 0, ranks - 1)], &p->of[rx_between(&r, 0, ranks - 1)], i % BURST_SIDES)]++;
+        of_runs[check_ranges(m, e, &p->of[rx_between(&r, 0, ranks - 1)], &p->of[rx_between(&r, 0, ranks - 1)],
+                             i % BURST_SIDES)]++;
     }
     for (int i = 1; i <= BURST_RANGES; i++)
         assert_true(of_runs[i] > 0);
     arena_free(r.arena);
 }
 
-/* Zigzag of runs that are no whole tiles: the tile in which both runs of a rank meet is sent where a window reaches one of them, and not
- * where it lies between them. */
+/* Zigzag of runs that are no whole tiles: the tile in which both runs of a rank meet is sent where a
+ * window reaches one of them, and not where it lies between them. */
 static void tiles_of_two_runs_reach_no_further(void **state)
 {
     (void)state;
     enum { TOKENS = 2000, RANKS = 4, WINDOW = 100 };
     Rx r = {.arena = arena_new(), .state = 31, .sequence = TOKENS};
     Arena *a = r.arena;
-    const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL), *apart = rx_make(a, E_SUB, q, k);
-    const Expr *e = rx_make(a, E_AND, rx_make(a, E_LE, k, q), rx_make(a, E_LT, apart, rx_number(a, E_CONST, WINDOW)));
+    const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL),
+               *apart = rx_make(a, E_SUB, q, k);
+    const Expr *e = rx_make(a, E_AND, rx_make(a, E_LE, k, q),
+                            rx_make(a, E_LT, apart, rx_number(a, E_CONST, WINDOW)));
     const Partition *p = partition_make(a, PART_ZIGZAG, 0, TOKENS, RANKS);
     MaskMap *m = mask_map(a, rx_program(a, e, TOKENS, NULL, 0), 0, BURST_TILE, BURST_TILE);
     for (int x = 0; x < RANKS * RANKS; x++) {

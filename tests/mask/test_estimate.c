@@ -1,5 +1,6 @@
-/* test_estimate.c: counts where burstc may not take the time to count: estimates hold the error they state, verdicts stay
- * proofs, and both are the same each time. Judged by expr_eval on every pair, and by residues where these tell the truth.
+/* test_estimate.c: counts where burstc may not take the time to count: estimates hold the error they
+ * state, verdicts stay proofs, and both are the same each time. Judged by expr_eval on every pair, and by
+ * residues where these tell the truth.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,8 @@ static MaskCount starved(Arena *a, const Expr *e, const PosSet *q, const PosSet 
 {
     MaskEffort effort = {.sampling = 1e12, .draws = draws};
     MaskCounter *c = mask_counter_new(a, mask_lower(a, e, NULL), &effort);
-    return mask_counter_count(c, mask_range_make(q, tile, 0, q->tokens), mask_range_make(k, tile, 0, k->tokens), 1);
+    return mask_counter_count(c, mask_range_make(q, tile, 0, q->tokens),
+                              mask_range_make(k, tile, 0, k->tokens), 1);
 }
 
 /* Where no draw is left, all that is said is that nothing is known. */
@@ -50,7 +52,9 @@ static void nothing_is_known_without_draws(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Expr *sum = rx_make(a, E_MOD, rx_make(a, E_MUL, rx_make(a, E_Q, NULL, NULL), rx_make(a, E_K, NULL, NULL)), rx_number(a, E_CONST, 7));
+    const Expr *sum = rx_make(a, E_MOD,
+                              rx_make(a, E_MUL, rx_make(a, E_Q, NULL, NULL), rx_make(a, E_K, NULL, NULL)),
+                              rx_number(a, E_CONST, 7));
     const Expr *e = rx_make(a, E_LT, sum, rx_number(a, E_CONST, 3));
     const PosSet *s = &partition_make(a, PART_CONTIGUOUS, 0, 101, 1)->of[0];
     for (int64_t tile = 1; tile < 9; tile += 7) {
@@ -61,7 +65,8 @@ static void nothing_is_known_without_draws(void **state)
         const double tiles = (double)mask_range_tiles(&all) * (double)mask_range_tiles(&all);
         assert_true(n.estimated);
         assert_true((double)n.full - n.error <= 0 && (double)n.full + n.error >= tiles);
-        assert_true((double)(n.full + n.partial) - n.error <= 0 && (double)(n.full + n.partial) + n.error >= tiles);
+        assert_true((double)(n.full + n.partial) - n.error <= 0 &&
+                    (double)(n.full + n.partial) + n.error >= tiles);
     }
     arena_free(a);
 }
@@ -106,7 +111,8 @@ static void estimates_of_random_masks_hold(void **state)
     arena_free(r.arena);
 }
 
-/* A pair of chunks is called EMPTY or FULL only where each of its tiles is, however little work is allowed. */
+/* A pair of chunks is called EMPTY or FULL only where each of its tiles is, however little work is
+ * allowed. */
 static void verdicts_are_never_estimated(void **state)
 {
     (void)state;
@@ -115,11 +121,13 @@ static void verdicts_are_never_estimated(void **state)
     for (int i = 0; i < 800; i++) {
         r.sequence = rx_between(&r, 20, 120);
         const Expr *e = rx_bool(&r, 3);
-        const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_KINDS - 1), 7, r.sequence, 2);
+        const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_KINDS - 1), 7,
+                                            r.sequence, 2);
         const Program *program = rx_program(r.arena, e, r.sequence, NULL, 0);
         MaskMap *rich = mask_map(r.arena, program, 0, 4, 4), *poor = mask_map(r.arena, program, 0, 4, 4);
         poor->looks = (MaskEffort){.left = (double)rx_between(&r, 0, 2000)};
-        const Cover truth = mask_pair_cover(rich, &p->of[0], &p->of[1]), said = mask_pair_cover(poor, &p->of[0], &p->of[1]);
+        const Cover truth = mask_pair_cover(rich, &p->of[0], &p->of[1]),
+                    said = mask_pair_cover(poor, &p->of[0], &p->of[1]);
         assert_true(said == truth || said == COVER_PARTIAL);
         open += said != truth;
     }

@@ -18,12 +18,15 @@ typedef struct World { Rx r; const int32_t *table[BURST_MAX_TABLES]; } World;
 
 static World world_new(uint64_t seed)
 {
-    World w = {.r = {.arena = arena_new(), .state = seed, .sequence = SEQUENCE, .tables = TABLES, .hash = true}};
+    World w = {
+        .r = {.arena = arena_new(), .state = seed, .sequence = SEQUENCE, .tables = TABLES, .hash = true}};
     w.r.pattern = rx_pattern_random(&w.r, 7, 9);
     for (int t = 0; t < TABLES; t++) {
         int32_t *values = NEW_ARRAY(w.r.arena, int32_t, SEQUENCE);
         for (int i = 0, v = -3; i < SEQUENCE; i++)
-            values[i] = (t == 0 && !rx_one_in(&w.r, 9)) || i == 0 ? v : (v = t ? (int)rx_between(&w.r, -5, 5) : v + 1);
+            values[i] = (t == 0 && !rx_one_in(&w.r, 9)) || i == 0
+                            ? v
+                            : (v = t ? (int)rx_between(&w.r, -5, 5) : v + 1);
         w.table[t] = values;
     }
     return w;
@@ -58,7 +61,8 @@ static void verdicts_are_sound(void **state)
     for (int i = 0; i < RECTANGLES; i++) {
         const Expr *e = rx_bool(&w.r, 3);
         const BurstSide q = random_side(&w.r), k = random_side(&w.r);
-        const int verdict = (int)mask_cover(e, q.lo, q.hi, k.lo, k.hi), truth = brute_cover(e, &q, &k, w.table);
+        const int verdict = (int)mask_cover(e, q.lo, q.hi, k.lo, k.hi),
+                  truth = brute_cover(e, &q, &k, w.table);
         assert_sound(verdict, truth);
         decided += verdict != BURST_PARTIAL;
         decidable += truth != BURST_PARTIAL;
@@ -151,7 +155,8 @@ static void emitted_c_agrees(void **state)
     for (int i = 0; i < MASKS; i++)
         masks[i] = (Mask){.text = i % 7 ? "random" : "odd \"text\" \\ */ /*",
                           .expr = i < RX_STOCKS ? rx_stock(w.r.arena, (RxStock)i, 8) : rx_bool(&w.r, 4)};
-    const Program p = {.masks = masks, .mask_count = MASKS, .tables = tables, .table_count = TABLES, .sequence = SEQUENCE};
+    const Program p = {
+        .masks = masks, .mask_count = MASKS, .tables = tables, .table_count = TABLES, .sequence = SEQUENCE};
     Text c = {0};
     text_add(&c, "#include \"burst_mask.h\"\n");
     for (int i = 0; i < MASKS; i++)
@@ -185,8 +190,11 @@ static void printed_c_agrees(void **state)
     text_add(&c, rx_c_prelude);
     for (int i = 0; i < N; i++) {
         e[i] = rx_bool(&w.r, 3);
-        text_printf(&c, "int m%d(int64_t q, int64_t k, const int32_t *const *table);\n"
-                        "int m%d(int64_t q, int64_t k, const int32_t *const *table) { (void)q; (void)k; (void)table; return ", i, i);
+        text_printf(&c,
+                    "int m%d(int64_t q, int64_t k, const int32_t *const *table);\n"
+                    "int m%d(int64_t q, int64_t k, const int32_t *const *table) { (void)q; (void)k; "
+                    "(void)table; return ",
+                    i, i);
         rx_print_c(e[i], &c);
         text_add(&c, "; }\n");
     }

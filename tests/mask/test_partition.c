@@ -46,7 +46,8 @@ static int owner(const Partition *p, int64_t position)
     if (p->kind != PART_CONTIGUOUS)
         begin = position / b * b, length = n - begin < b ? n - begin : b;
     for (int64_t r = 0; r < p->ranks; r++)
-        if (position - begin >= before(p, r) * length / all && position - begin < before(p, r + 1) * length / all)
+        if (position - begin >= before(p, r) * length / all &&
+            position - begin < before(p, r + 1) * length / all)
             return (int)r;
     return -1;
 }
@@ -56,7 +57,8 @@ static void check_rank(const Partition *p, int r, uint8_t *seen)
     const PosSet *s = &p->of[r];
     int64_t counted = 0, last = -1;
     for (int i = 0; i < s->npieces; i++) {
-        assert_true(s->pieces[i].count >= 1 && s->pieces[i].run >= 1 && s->pieces[i].run <= s->pieces[i].stride);
+        assert_true(s->pieces[i].count >= 1 && s->pieces[i].run >= 1 &&
+                    s->pieces[i].run <= s->pieces[i].stride);
         counted += s->pieces[i].run * s->pieces[i].count;
     }
     assert_true(s->npieces <= 2);
@@ -83,7 +85,8 @@ static void check_partition(const Partition *p)
         total += p->of[r].tokens;
         most = p->of[r].tokens > most ? p->of[r].tokens : most;
         least = p->of[r].tokens < least ? p->of[r].tokens : least;
-        const int64_t share = (before(p, r + 1) - before(p, r)) * p->sequence, off = p->of[r].tokens * all - share;
+        const int64_t share = (before(p, r + 1) - before(p, r)) * p->sequence,
+                      off = p->of[r].tokens * all - share;
         assert_true((off < 0 ? -off : off) <= cuts * all);
     }
     assert_int_equal(total, p->sequence);
@@ -108,7 +111,8 @@ static void every_token_has_one_rank(void **state)
     Rx r = {.arena = arena_new(), .state = 21};
     for (int i = 0; i < 4000; i++) {
         const PartitionKind kind = (PartitionKind)(i % PART_KINDS);
-        const int64_t n = rx_between(&r, 1, rx_one_in(&r, 4) ? 12 : 400), block = rx_between(&r, 1, rx_one_in(&r, 4) ? 500 : 40);
+        const int64_t n = rx_between(&r, 1, rx_one_in(&r, 4) ? 12 : 400),
+                      block = rx_between(&r, 1, rx_one_in(&r, 4) ? 500 : 40);
         const int ranks = (int)rx_between(&r, 1, 40);
         const int *share = rx_one_in(&r, 2) ? random_shares(&r, ranks) : NULL;
         const Partition *p = partition_shared(r.arena, kind, block, n, ranks, share);
@@ -125,7 +129,8 @@ static void shares_follow_each_other(void **state)
     Rx r = {.arena = arena_new(), .state = 23};
     for (int i = 0; i < 4000; i++) {
         const int ranks = (int)rx_between(&r, 1, 6), shares = (int)rx_between(&r, 1, 9);
-        const Partition *p = partition_shared(r.arena, (PartitionKind)(i % PART_KINDS), rx_between(&r, 1, 60), rx_between(&r, 1, 300), ranks,
+        const Partition *p = partition_shared(r.arena, (PartitionKind)(i % PART_KINDS), rx_between(&r, 1, 60),
+                                              rx_between(&r, 1, 300), ranks,
                                               rx_one_in(&r, 2) ? random_shares(&r, ranks) : NULL);
         const PosSet *s = &p->of[rx_between(&r, 0, ranks - 1)];
         int64_t before = 0;
@@ -148,8 +153,8 @@ static void hulls_are_exact(void **state)
     for (int i = 0; i < 20000; i++) {
         const int64_t n = rx_between(&r, 20, 300);
         const int ranks = (int)rx_between(&r, 1, 6);
-        const Partition *p = partition_shared(r.arena, (PartitionKind)(i % PART_KINDS), rx_between(&r, 1, 60), n, ranks,
-                                              rx_one_in(&r, 2) ? random_shares(&r, ranks) : NULL);
+        const Partition *p = partition_shared(r.arena, (PartitionKind)(i % PART_KINDS), rx_between(&r, 1, 60),
+                                              n, ranks, rx_one_in(&r, 2) ? random_shares(&r, ranks) : NULL);
         const PosSet *s = &p->of[rx_between(&r, 0, p->ranks - 1)];
         if (!s->tokens)
             continue;
@@ -206,7 +211,8 @@ static void emitted_c_agrees(void **state)
         check_emitted(partition_make(a, kind, 3, 5, 9)); /* ranks without a token */
         check_emitted(partition_make(a, kind, 4096, 257, 1));
         check_emitted(partition_shared(a, kind, 64, 997, 5, (const int[]){3, 3, 1, 1, 2}));
-        check_emitted(partition_shared(a, kind, 10, 1000, 2, (const int[]){1000, 1})); /* striped: less than a turn */
+        /* striped: less than a turn */
+        check_emitted(partition_shared(a, kind, 10, 1000, 2, (const int[]){1000, 1}));
     }
     arena_free(a);
 }
@@ -240,7 +246,8 @@ static void emitted_c_is_quiet_and_short(void **state)
         partition_emit_c(partition_make(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096), &large);
         assert_true(large.n < small.n + 200);
         large.n = 0;
-        partition_emit_c(partition_shared(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096, two_kinds), &large);
+        partition_emit_c(partition_shared(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096, two_kinds),
+                         &large);
         assert_true(large.n < small.n + 1400);
         dlclose(compile_text(small.at, "unused_partition", "-Wall -Wextra -Werror"));
         text_free(&small);
@@ -256,11 +263,12 @@ static void printed_form_is_stable(void **state)
     Text t = {0};
     print_partition(partition_make(a, PART_ZIGZAG, 0, 10, 2), &t);
     print_partition(partition_make(a, PART_BLOCKS, 4, 10, 2), &t);
-    assert_string_equal(t.at, "burst-partition 1\nkind zigzag\nranks 2\nsequence 10\nmax_tokens 5\n"
-                              "rank 0 tokens 5 [start 0 run 2] [start 7 run 3]\nrank 1 tokens 5 [start 2 run 5]\n"
-                              "burst-partition 1\nkind blocks(4)\nranks 2\nsequence 10\nmax_tokens 5\n"
-                              "rank 0 tokens 5 [start 0 run 2 stride 4 count 2] [start 8 run 1]\n"
-                              "rank 1 tokens 5 [start 2 run 2 stride 4 count 2] [start 9 run 1]\n");
+    assert_string_equal(t.at,
+                        "burst-partition 1\nkind zigzag\nranks 2\nsequence 10\nmax_tokens 5\n"
+                        "rank 0 tokens 5 [start 0 run 2] [start 7 run 3]\nrank 1 tokens 5 [start 2 run 5]\n"
+                        "burst-partition 1\nkind blocks(4)\nranks 2\nsequence 10\nmax_tokens 5\n"
+                        "rank 0 tokens 5 [start 0 run 2 stride 4 count 2] [start 8 run 1]\n"
+                        "rank 1 tokens 5 [start 2 run 2 stride 4 count 2] [start 9 run 1]\n");
     text_free(&t);
     arena_free(a);
 }

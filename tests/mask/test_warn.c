@@ -1,4 +1,5 @@
-/* test_warn.c: warnings of masks that keep nothing, against brute force over every pair: none is wrong, few are missed. */
+/* test_warn.c: warnings of masks that keep nothing, against brute force over every pair: none is wrong,
+ * few are missed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +57,11 @@ static void no_warning_is_wrong(void **state)
     static const Table tables[TABLES] = {{.name = "t0"}, {.name = "t1"}};
     int all = 0, some = 0, said_all = 0, said_some = 0;
     for (int i = 0; i < MASKS; i++) {
-        Rx r = {.arena = arena_new(), .state = 77 + (uint64_t)i, .sequence = SEQUENCE, .tables = i % 4 == 0 ? TABLES : 0, .hash = true};
+        Rx r = {.arena = arena_new(),
+                .state = 77 + (uint64_t)i,
+                .sequence = SEQUENCE,
+                .tables = i % 4 == 0 ? TABLES : 0,
+                .hash = true};
         bool empty[SEQUENCE];
         const Expr *e = rx_bool(&r, 3);
         char *text = warned(r.arena, rx_program(r.arena, e, SEQUENCE, tables, TABLES));
@@ -75,7 +80,8 @@ static void no_warning_is_wrong(void **state)
         free(text);
         arena_free(r.arena);
     }
-    print_message("masks that keep nothing: %d of %d said; that leave a query no key: %d of %d\n", said_all, all, said_some, some);
+    print_message("masks that keep nothing: %d of %d said; that leave a query no key: %d of %d\n", said_all,
+                  all, said_some, some);
     assert_true(all > 100 && said_all > 0.97 * all);
     assert_true(some > 500 && said_some > 0.97 * some);
 }

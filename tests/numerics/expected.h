@@ -1,9 +1,10 @@
 /* expected.h: the file in which the oracle hands inputs and right answers to the harness.
  *
- * Header, inputs (float), document tables (int32), then one Case with its answers (double) for every mask, and for masks
- * that read documents one for every table. What belongs to a mask does not depend on schedule, partition or ranks: one
- * file serves many emitted programs. Cases in turn of one mask and table are parts of one answer, NaN in what the
- * others judge. Offsets are in bytes from the file's begin and multiples of 8.
+ * Header, inputs (float), document tables (int32), then one Case with its answers (double) for every mask,
+ * and for masks that read documents one for every table. What belongs to a mask does not depend on
+ * schedule, partition or ranks: one file serves many emitted programs. Cases in turn of one mask and table
+ * are parts of one answer, NaN in what the others judge. Offsets are in bytes from the file's begin and
+ * multiples of 8.
  */
 #ifndef EXPECTED_H
 #define EXPECTED_H
@@ -11,7 +12,8 @@
 #include <stdint.h>
 
 #define EXPECTED_MAGIC 0x3436656c6361726fu /* "oracle64" */
-#define OUTPUTS(X) /* name, what there are of them per token and head: 0 for query heads, 1 for key heads; size 0: one */ \
+/* name, what there are of them per token and head: 0 for query heads, 1 for key heads; size 0: one */
+#define OUTPUTS(X) \
     X(o, 0, 1) X(lse, 0, 0) X(dq, 0, 1) X(dk, 1, 1) X(dv, 1, 1)
 enum {
 #define X(name, of_keys, vector) OUT_##name,

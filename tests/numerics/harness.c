@@ -1,15 +1,16 @@
-/* harness.c: the main of an emitted program under test: attention forward and backward under every mask of the plan, on
- * all ranks, against the oracle's answers (expected.h).
+/* harness.c: the main of an emitted program under test: attention forward and backward under every mask of
+ * the plan, on all ranks, against the oracle's answers (expected.h).
  *
  *     program ANSWERS [--tolerance X] [--masks N] [--spoil OUTPUT] [--bf16] [--sent] [--verbose]
  *
- * Each rank gives the plan only the tokens that it owns and compares the rows that come back; the errors are summed over the
- * ranks of a data group, each of which has the whole sequence, and the worst group's count. Prints one line for each case
- * that fails and a last line "cases N failed F worst o=... dv=...". Exits with 0, with 1 where a case is off by more than the
- * tolerance, with 2 on usage. --spoil adds 1e-4 of its size to an output before it is compared, so that a test of this test
- * sees it fail. --masks: the plan has the first N masks only. --bf16: outputs but lse are rounded to bf16 before they are
- * compared, as a layer goes on with them. --sent: one line for each case with the bytes that all ranks together sent, forward and
- * backward.
+ * Each rank gives the plan only the tokens that it owns and compares the rows that come back; the errors
+ * are summed over the ranks of a data group, each of which has the whole sequence, and the worst group's
+ * count. Prints one line for each case that fails and a last line "cases N failed F worst o=... dv=...".
+ * Exits with 0, with 1 where a case is off by more than the tolerance, with 2 on usage. --spoil adds 1e-4
+ * of its size to an output before it is compared, so that a test of this test sees it fail. --masks: the
+ * plan has the first N masks only. --bf16: outputs but lse are rounded to bf16 before they are compared,
+ * as a layer goes on with them. --sent: one line for each case with the bytes that all ranks together
+ * sent, forward and backward.
  */
 #include "burst_rt.h"
 #include "expected.h"
@@ -67,7 +68,8 @@ static Rows out_rows(const Expected *e, int out)
 
 static float *take(Rank *r, Rows rows)
 {
-    return burst_take(r->c, (size_t)rows.heads * (size_t)(r->n > 0 ? r->n : 1) * (size_t)rows.width * sizeof(float));
+    return burst_take(r->c, (size_t)rows.heads * (size_t)(r->n > 0 ? r->n : 1) * (size_t)rows.width *
+                                sizeof(float));
 }
 
 /* What take will ask for on the largest rank, over what the plan has counted. */
@@ -92,7 +94,8 @@ static int fill_inputs(Rank *r)
             return BURST_E_MEMORY;
         for (int h = 0; h < rows.heads; h++)
             for (int64_t t = 0; t < r->n; t++)
-                memcpy(r->in[i] + ((size_t)(h * r->n + t)) * d, all + (size_t)(h * e->n + r->position[t]) * d, d * sizeof(float));
+                memcpy(r->in[i] + ((size_t)(h * r->n + t)) * d, all + (size_t)(h * e->n + r->position[t]) * d,
+                       d * sizeof(float));
     }
     return BURST_OK;
 }
@@ -136,11 +139,12 @@ static int attend(Rank *r, const ExpectedCase *c)
     float *const *in = r->in, *const *out = r->out;
     poison(r);
     const uint64_t before = burst_sent_bytes(r->c);
-    BURST_TRY(r->p->attention_forward(r->c, r->state, c->mask, &tables, in[IN_q], in[IN_k], in[IN_v], out[OUT_o],
-                                      out[OUT_lse]));
+    BURST_TRY(r->p->attention_forward(r->c, r->state, c->mask, &tables, in[IN_q], in[IN_k], in[IN_v],
+                                      out[OUT_o], out[OUT_lse]));
     const uint64_t forward = burst_sent_bytes(r->c);
-    BURST_TRY(r->p->attention_backward(r->c, r->state, c->mask, &tables, in[IN_q], in[IN_k], in[IN_v], out[OUT_o],
-                                       out[OUT_lse], in[IN_d_o], out[OUT_dq], out[OUT_dk], out[OUT_dv]));
+    BURST_TRY(r->p->attention_backward(r->c, r->state, c->mask, &tables, in[IN_q], in[IN_k], in[IN_v],
+                                       out[OUT_o], out[OUT_lse], in[IN_d_o], out[OUT_dq], out[OUT_dk],
+                                       out[OUT_dv]));
     r->sent[0] = (double)(forward - before);
     r->sent[1] = (double)(burst_sent_bytes(r->c) - forward);
     return BURST_OK;
@@ -150,12 +154,13 @@ static int report_sent(Rank *r, const ExpectedCase *c)
 {
     BURST_TRY(burst_allreduce(r->c, (BurstGroup){0, 1, r->p->world}, r->sent, 2));
     if (burst_rank(r->c) == 0)
-        printf("sent mask %d table %d forward %.0f backward %.0f\n", c->mask, c->table, r->sent[0], r->sent[1]);
+        printf("sent mask %d table %d forward %.0f backward %.0f\n", c->mask, c->table, r->sent[0],
+               r->sent[1]);
     return BURST_OK;
 }
 
-/* The squared error of this rank's rows. Infinities must be the same; a NaN makes it NaN, but for one in the answer: that
- * case does not judge it. */
+/* The squared error of this rank's rows. Infinities must be the same; a NaN makes it NaN, but for one in
+ * the answer: that case does not judge it. */
 static double squared_error(const Rank *r, const ExpectedCase *c, int out)
 {
     const Expected *e = r->o->e;
@@ -249,7 +254,8 @@ static int report(const Rank *r)
         fflush(stdout);
     }
     BURST_TRY(burst_barrier(r->c, (BurstGroup){0, 1, r->p->world}));
-    return r->failed ? burst_fail(r->c, BURST_E_NUMERIC, "%d of %d cases are off", r->failed, r->o->e->cases) : BURST_OK;
+    return r->failed ? burst_fail(r->c, BURST_E_NUMERIC, "%d of %d cases are off", r->failed, r->o->e->cases)
+                     : BURST_OK;
 }
 
 static int run_cases(BurstCtx *c, const BurstPlan *p, void *arg)
@@ -285,7 +291,8 @@ static const Expected *map_answers(const char *path)
 
 static bool fits(const BurstPlan *p, const Expected *e)
 {
-    return p->sequence == e->n && p->heads == e->heads && p->kv_heads == e->kv_heads && p->head_dim == e->head_dim;
+    return p->sequence == e->n && p->heads == e->heads && p->kv_heads == e->kv_heads &&
+           p->head_dim == e->head_dim;
 }
 
 static int output_named(const char *name)
@@ -298,7 +305,10 @@ static int output_named(const char *name)
 
 static Options read_options(int argc, char **argv)
 {
-    Options o = {.e = argc > 1 ? map_answers(argv[1]) : NULL, .tolerance = 3e-6, .masks = INT_MAX, .spoil = -1};
+    Options o = {.e = argc > 1 ? map_answers(argv[1]) : NULL,
+                 .tolerance = 3e-6,
+                 .masks = INT_MAX,
+                 .spoil = -1};
     for (int i = 2; i < argc; i++) {
         o.verbose |= strcmp(argv[i], "--verbose") == 0;
         o.bf16 |= strcmp(argv[i], "--bf16") == 0;

@@ -18,8 +18,8 @@ enum { TABLES = 3 };
 
 /* ---- inputs ---- */
 
-/* Table 0: documents of some tokens, in order; 1: documents of one to three tokens; 2: numbers in no order at all, which
- * no loader makes but a table may hold. */
+/* Table 0: documents of some tokens, in order; 1: documents of one to three tokens; 2: numbers in no order
+ * at all, which no loader makes but a table may hold. */
 static void fill_table(int table, int64_t n, int32_t *doc)
 {
     int32_t now = 0;
@@ -62,7 +62,8 @@ static int case_count(void)
 
 static Expected layout(const int *shape)
 {
-    Expected e = {EXPECTED_MAGIC, shape[3], shape[0], shape[1], shape[2], test_mask_count, TABLES, case_count()};
+    Expected e = {EXPECTED_MAGIC, shape[3],        shape[0], shape[1],
+                  shape[2],       test_mask_count, TABLES,   case_count()};
     e.bytes = sizeof e;
     for (int i = 0; i < IN_COUNT; i++)
         e.in[i] = place(&e, (uint64_t)in_count(&e, i) * sizeof(float));
@@ -98,8 +99,9 @@ static double norm(const double *x, int64_t n)
     return sqrt(sum);
 }
 
-/* Errors are measured against the norm of the answer, but for an answer that cancels (one key a row makes dQ and dK
- * exactly zero) against 3 % of the norm of its terms' absolute values; lse, a logarithm, against at least one a row. */
+/* Errors are measured against the norm of the answer, but for an answer that cancels (one key a row makes
+ * dQ and dK exactly zero) against 3 % of the norm of its terms' absolute values; lse, a logarithm, against
+ * at least one a row. */
 static void set_scales(const Expected *e, ExpectedCase *c, const Attention64 *a, const double *d_o)
 {
     double *terms[OUT_COUNT];
@@ -108,7 +110,8 @@ static void set_scales(const Expected *e, ExpectedCase *c, const Attention64 *a,
     attention64_magnitude(a, expected_at(e, c->out[OUT_o]), d_o, terms[OUT_o], terms[OUT_dq], terms[OUT_dk],
                           terms[OUT_dv]);
     for (int i = 0; i < OUT_COUNT; i++) {
-        double least_scale = i == OUT_lse ? sqrt((double)out_count(e, i)) : 0.03 * norm(terms[i], out_count(e, i));
+        double least_scale = i == OUT_lse ? sqrt((double)out_count(e, i))
+                                          : 0.03 * norm(terms[i], out_count(e, i));
         c->scale[i] = fmax(norm(expected_at(e, c->out[i]), out_count(e, i)), least_scale);
         free(terms[i]);
     }
@@ -119,8 +122,8 @@ static void solve(Expected *e, double *const *in, double softcap)
     ExpectedCase *c = expected_at(e, e->case_at);
     for (int i = 0; i < e->cases; i++, c++) {
         MaskView view = {&test_masks[c->mask], (const int32_t *)expected_at(e, e->table) + c->table * e->n};
-        Attention64 a = {e->n, e->heads, e->kv_heads, e->head_dim, {mask_view_keep, &view}, in[IN_q], in[IN_k], in[IN_v],
-                         softcap};
+        Attention64 a = {e->n,     e->heads, e->kv_heads, e->head_dim, {mask_view_keep, &view},
+                         in[IN_q], in[IN_k], in[IN_v],    softcap};
         double *out[OUT_COUNT];
         for (int o = 0; o < OUT_COUNT; o++)
             out[o] = expected_at(e, c->out[o]);
@@ -180,7 +183,8 @@ int main(int argc, char **argv)
     argc -= 2 * capped, argv += 2 * capped;
     for (int i = 0; i < 4; i++)
         if (argc != 6 || (shape[i] = atoi(argv[i + 1])) < 1) {
-            fprintf(stderr, "usage: numerics_oracle [--peaked | --softcap X] HEADS KV_HEADS HEAD_DIM TOKENS OUT | --list\n");
+            fprintf(stderr, "usage: numerics_oracle [--peaked | --softcap X] HEADS KV_HEADS HEAD_DIM TOKENS "
+                            "OUT | --list\n");
             return 2;
         }
     Expected *e = peaked ? peaked_make(shape) : make(shape, softcap);

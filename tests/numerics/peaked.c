@@ -1,9 +1,11 @@
-/* peaked.c: the right answers of causal attention with an attention sink: the first key has a score of about 17 in every
- * row, all others one of exactly 0, and the others' values are so large that together they weigh as much.
+/* peaked.c: the right answers of causal attention with an attention sink: the first key has a score of
+ * about 17 in every row, all others one of exactly 0, and the others' values are so large that together
+ * they weigh as much.
  *
- * Queries lie in the first dimensions, all keys but the first in the others. Then P of a row is one weight for the first key
- * and one for all others, so every answer is a running sum over tokens of vectors and of outer products, in float64: exact for
- * every row at any length, with none of the formulas of the oracle or the kernels.
+ * Queries lie in the first dimensions, all keys but the first in the others. Then P of a row is one weight
+ * for the first key and one for all others, so every answer is a running sum over tokens of vectors and of
+ * outer products, in float64: exact for every row at any length, with none of the formulas of the oracle
+ * or the kernels.
  */
 #include "peaked.h"
 #include "draws.h"
@@ -114,7 +116,8 @@ static void solve_keys(const Head *h, const Row *row)
     }
 }
 
-/* ---- the file: two cases of one run, the first key's gradients by themselves since they are e^17 times the others' ---- */
+/* ---- the file: two cases of one run, the first key's gradients by themselves since they are e^17
+ * times the others' ---- */
 
 static uint64_t place(Expected *e, int64_t count, size_t size)
 {
@@ -153,10 +156,19 @@ static void solve(const Expected *e, const ExpectedCase *c, double *sum, Row *ro
     for (int h = 0; h < e->heads; h++) {
         int64_t g = h / (e->heads / e->kv_heads);
 #define AT(type, offset, head) ((type *)expected_at(e, offset) + (head) * n * d)
-        Head x = {n, e->head_dim, 1 / sqrt((double)d), AT(float, e->in[IN_q], h), AT(float, e->in[IN_d_o], h),
-                  AT(float, e->in[IN_k], g), AT(float, e->in[IN_v], g), AT(double, c->out[OUT_o], h),
-                  (double *)expected_at(e, c->out[OUT_lse]) + h * n, AT(double, c->out[OUT_dq], h), AT(double, c->out[OUT_dk], g),
-                  AT(double, c->out[OUT_dv], g), sum};
+        Head x = {n,
+                  e->head_dim,
+                  1 / sqrt((double)d),
+                  AT(float, e->in[IN_q], h),
+                  AT(float, e->in[IN_d_o], h),
+                  AT(float, e->in[IN_k], g),
+                  AT(float, e->in[IN_v], g),
+                  AT(double, c->out[OUT_o], h),
+                  (double *)expected_at(e, c->out[OUT_lse]) + h * n,
+                  AT(double, c->out[OUT_dq], h),
+                  AT(double, c->out[OUT_dk], g),
+                  AT(double, c->out[OUT_dv], g),
+                  sum};
 #undef AT
         solve_queries(&x, row);
         solve_keys(&x, row);
@@ -166,7 +178,8 @@ static void solve(const Expected *e, const ExpectedCase *c, double *sum, Row *ro
 Expected *peaked_make(const int *shape)
 {
     const int64_t n = shape[3], d = shape[2], queries = shape[0] * n * d, keys = shape[1] * n * d;
-    const int64_t in[IN_COUNT] = {queries, queries, keys, keys}, out[OUT_COUNT] = {queries, shape[0] * n, queries, keys, keys};
+    const int64_t in[IN_COUNT] = {queries, queries, keys, keys},
+                  out[OUT_COUNT] = {queries, shape[0] * n, queries, keys, keys};
     Expected head = {EXPECTED_MAGIC, n, shape[0], shape[1], shape[2], 1, 1, 2, .bytes = sizeof head};
     ExpectedCase cases[2] = {{0}};
     for (int i = 0; i < IN_COUNT; i++)

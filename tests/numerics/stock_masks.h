@@ -1,8 +1,8 @@
-/* stock_masks.h: the stock masks again, from their papers and the comments of masks.burst, for the oracle; and a pattern
- * from a file.
+/* stock_masks.h: the stock masks again, from their papers and the comments of masks.burst, for the oracle;
+ * and a pattern from a file.
  *
- * X(id, text in the model file, reads documents, predicate) over global positions q, k, and doc[] where documents are
- * read. q and k are never negative, so C's division is floored here.
+ * X(id, text in the model file, reads documents, predicate) over global positions q, k, and doc[] where
+ * documents are read. q and k are never negative, so C's division is floored here.
  */
 #define STOCK_MASKS(X) \
     X(full, "full", false, true) \

@@ -1,14 +1,16 @@
 /* ranks.cc: transfer.cu and peer_move.cu on all ranks of a world in one process, without a GPU.
  *
- * Each rank is a thread that queues what a program would; CUDA and NCCL are played by queues of operations. Then all queues
- * run, one operation at a time, in random orders that respect nothing but what the runtime has asked for: so a missing wait
- * shows as wrong numbers, and a circle of waits as a dead end. Streams that share a hardware queue hold each other up as
- * they may on a device; with one queue a rank everything runs in the order of the calls.
+ * Each rank is a thread that queues what a program would; CUDA and NCCL are played by queues of
+ * operations. Then all queues run, one operation at a time, in random orders that respect nothing but what
+ * the runtime has asked for: so a missing wait shows as wrong numbers, and a circle of waits as a dead
+ * end. Streams that share a hardware queue hold each other up as they may on a device; with one queue a
+ * rank everything runs in the order of the calls.
  *
  *     ranks [ready | arrived | place | apart]
  *
- * With an argument something is spoilt, and success is that it is noticed: the waits of one kind, or how rank 0 lays its
- * memory out, which shows at the first message (apart), and in a world where nobody looks then (place) stops the streams. */
+ * With an argument something is spoilt, and success is that it is noticed: the waits of one kind, or how
+ * rank 0 lays its memory out, which shows at the first message (apart), and in a world where nobody looks
+ * then (place) stops the streams. */
 #include "cuda/move/peer_move.cu"
 #include "cuda/move/transfer.cu"
 #include "../gpu/traffic.h"
@@ -48,7 +50,8 @@ static struct World {
     int tensor; /* of these, neighbours that split layers */
     int ranks, queues; /* queues: of the hardware, a rank; streams are dealt out to them */
     std::vector<std::vector<Queue>> queue;
-    std::map<std::vector<int>, std::deque<std::shared_ptr<Group::Message>>> letters; /* NCCL's: from, to, channel */
+    /* NCCL's: from, to, channel */
+    std::map<std::vector<int>, std::deque<std::shared_ptr<Group::Message>>> letters;
     std::map<std::pair<int, int>, std::deque<Landing>> greetings;
     std::mutex lock;
     std::condition_variable posted;
@@ -79,14 +82,15 @@ static void queue_run(cudaStream_t s, std::function<void()> run)
 }
 
 /* ---- CUDA ---- */
-extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t s)
+extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
+                                       cudaStream_t s)
 {
     queue_run(s, [=] { memmove(to, from, bytes); });
     return cudaSuccess;
 }
 
-extern "C" cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
-                                         cudaMemcpyKind, cudaStream_t s)
+extern "C" cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                         size_t width, size_t rows, cudaMemcpyKind, cudaStream_t s)
 {
     queue_run(s, [=] {
         for (size_t i = 0; i < rows; i++)
@@ -124,7 +128,8 @@ extern "C" ncclResult_t ncclGroupStart(void)
     return ncclSuccess;
 }
 
-static ncclResult_t add_end(std::vector<Group::End> &ends, const void *data, size_t bytes, int peer, ncclComm_t comm, cudaStream_t s)
+static ncclResult_t add_end(std::vector<Group::End> &ends, const void *data, size_t bytes, int peer,
+                            ncclComm_t comm, cudaStream_t s)
 {
     ends.push_back(Group::End{peer, (char *)data, bytes, nullptr});
     group_comm = comm;
@@ -132,12 +137,14 @@ static ncclResult_t add_end(std::vector<Group::End> &ends, const void *data, siz
     return ncclSuccess;
 }
 
-extern "C" ncclResult_t ncclSend(const void *data, size_t bytes, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t s)
+extern "C" ncclResult_t ncclSend(const void *data, size_t bytes, ncclDataType_t, int peer, ncclComm_t comm,
+                                 cudaStream_t s)
 {
     return add_end(open_group->send, data, bytes, peer, comm, s);
 }
 
-extern "C" ncclResult_t ncclRecv(void *data, size_t bytes, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t s)
+extern "C" ncclResult_t ncclRecv(void *data, size_t bytes, ncclDataType_t, int peer, ncclComm_t comm,
+                                 cudaStream_t s)
 {
     return add_end(open_group->receive, data, bytes, peer, comm, s);
 }
@@ -187,7 +194,8 @@ extern "C" ncclResult_t ncclGroupEnd(void)
     return ncclSuccess;
 }
 
-extern "C" ncclResult_t ncclAllGather(const void *shard, void *full, size_t count, ncclDataType_t, ncclComm_t comm, cudaStream_t s)
+extern "C" ncclResult_t ncclAllGather(const void *shard, void *full, size_t count, ncclDataType_t,
+                                      ncclComm_t comm, cudaStream_t s)
 {
     const size_t bytes = count * sizeof(BurstBf16);
     ncclGroupStart();
@@ -204,12 +212,14 @@ extern "C" ncclResult_t ncclAllGather(const void *shard, void *full, size_t coun
     return ncclGroupEnd();
 }
 
-extern "C" ncclResult_t ncclReduceScatter(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t)
+extern "C" ncclResult_t ncclReduceScatter(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
+                                          ncclComm_t, cudaStream_t)
 {
     return ncclInvalidUsage;
 }
 
-extern "C" ncclResult_t ncclAllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t)
+extern "C" ncclResult_t ncclAllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                                      cudaStream_t)
 {
     return ncclInvalidUsage;
 }
@@ -223,24 +233,46 @@ struct BurstCtx {
 int host_local(const BurstCtx *c) { return c->local; }
 void *host_shared(BurstCtx *c) { return c->shared; }
 int burst_barrier(BurstCtx *, BurstGroup) { return BURST_OK; }
-BurstGroup burst_shard_group(const BurstCtx *c) { return BurstGroup{c->rank / world.shards * world.shards, 1, world.shards}; }
-BurstGroup burst_replica_group(const BurstCtx *c) { return BurstGroup{c->rank % world.shards, world.shards, world.ranks / world.shards}; }
-BurstGroup burst_tensor_group(const BurstCtx *c) { return BurstGroup{c->rank / world.tensor * world.tensor, 1, world.tensor}; }
+BurstGroup burst_shard_group(const BurstCtx *c)
+{
+    return BurstGroup{c->rank / world.shards * world.shards, 1, world.shards};
+}
+BurstGroup burst_replica_group(const BurstCtx *c)
+{
+    return BurstGroup{c->rank % world.shards, world.shards, world.ranks / world.shards};
+}
+BurstGroup burst_tensor_group(const BurstCtx *c)
+{
+    return BurstGroup{c->rank / world.tensor * world.tensor, 1, world.tensor};
+}
 BurstGroup burst_unit_group(const BurstCtx *c, int unit)
 {
     const BurstGroup all = burst_shard_group(c);
-    return unit ? BurstGroup{all.first + c->rank % world.tensor, world.tensor, all.count / world.tensor} : all;
+    return unit ? BurstGroup{all.first + c->rank % world.tensor, world.tensor, all.count / world.tensor}
+                : all;
 }
 const BurstUnit *burst_unit(const BurstPlan *, int) { abort(); }
 const BurstPlan *host_plan(const BurstCtx *) { abort(); }
 HostPart host_part(const BurstCtx *, const BurstUnit *, const BurstTensor *) { abort(); }
 int gpu_add(BurstGpu *, cudaStream_t, int64_t, const float *, float *) { return BURST_E_PLAN; }
-int gpu_add_activations(BurstGpu *, cudaStream_t, int64_t, const BurstBf16 *, const BurstBf16 *, BurstBf16 *) { return BURST_E_PLAN; }
-int gpu_add_rounded(BurstGpu *, cudaStream_t, int64_t, const float *, bool, BurstBf16 *) { return BURST_E_PLAN; }
+int gpu_add_activations(BurstGpu *, cudaStream_t, int64_t, const BurstBf16 *, const BurstBf16 *, BurstBf16 *)
+{
+    return BURST_E_PLAN;
+}
+int gpu_add_rounded(BurstGpu *, cudaStream_t, int64_t, const float *, bool, BurstBf16 *)
+{
+    return BURST_E_PLAN;
+}
 int gpu_widen(BurstGpu *, cudaStream_t, int64_t, const BurstBf16 *, float *) { return BURST_E_PLAN; }
 void gpu_part_bytes(BurstGpu *, int, size_t, size_t) {}
-int gpu_cuda_failed(BurstGpu *g, cudaError_t, const char *call) { return burst_fail(g->ctx, BURST_E_PLAN, "CUDA: %s", call); }
-int gpu_nccl_failed(BurstGpu *g, ncclResult_t, const char *call) { return burst_fail(g->ctx, BURST_E_PLAN, "NCCL: %s", call); }
+int gpu_cuda_failed(BurstGpu *g, cudaError_t, const char *call)
+{
+    return burst_fail(g->ctx, BURST_E_PLAN, "CUDA: %s", call);
+}
+int gpu_nccl_failed(BurstGpu *g, ncclResult_t, const char *call)
+{
+    return burst_fail(g->ctx, BURST_E_PLAN, "NCCL: %s", call);
+}
 
 int burst_fail(BurstCtx *c, int code, const char *fmt, ...)
 {
@@ -337,11 +369,14 @@ static void open_rank(Rank *r, int rank, int ranks, int hosts)
         r->stream.push_back(r->streams.back().get());
         r->comm.push_back(r->comms.back().get());
     }
-    g->channel = r->stream.data(), g->weights = r->stream[CHANNELS], g->compute = g->tensor = r->stream[CHANNELS + 1], g->comm = r->comm.data();
+    g->channel = r->stream.data(), g->weights = r->stream[CHANNELS],
+    g->compute = g->tensor = r->stream[CHANNELS + 1], g->comm = r->comm.data();
     r->met.assign((size_t)((CHANNELS + 2) * ranks), world.without_greeting ? SENDING | RECEIVING : 0);
-    r->greeting.resize((size_t)ranks * 2), r->peer_of.resize((size_t)ranks), r->pieces.resize((size_t)ranks * 2);
+    r->greeting.resize((size_t)ranks * 2), r->peer_of.resize((size_t)ranks),
+        r->pieces.resize((size_t)ranks * 2);
     r->messages.resize((CHANNELS + 2) * PEERS_MOST * 2), r->expected.resize((CHANNELS + 2) * PEERS_MOST);
-    g->met = r->met.data(), g->greeting = r->greeting.data(), g->peer_of = r->peer_of.data(), g->pieces = r->pieces.data();
+    g->met = r->met.data(), g->greeting = r->greeting.data(), g->peer_of = r->peer_of.data(),
+    g->pieces = r->pieces.data();
     g->messages = r->messages.data(), g->expected = r->expected.data(), g->flag_ops = flag_ops;
 }
 
@@ -350,19 +385,22 @@ static void connect(std::vector<Rank> &all, int hosts)
     const int ranks = (int)all.size(), on_host = (ranks + hosts - 1) / hosts;
     for (Rank &r : all) {
         BurstGpu *g = &r.gpu;
-        const int first = g->rank / on_host * on_host, last = first + on_host < ranks ? first + on_host : ranks;
+        const int first = g->rank / on_host * on_host,
+                  last = first + on_host < ranks ? first + on_host : ranks;
         for (int i = 1; i < last - first; i++) {
             const int rank = first + (g->rank - first + i) % (last - first);
             g->peer[g->peers] = Peer{rank, rank - first, all[(size_t)rank].gpu.memory};
             g->peer_of[rank] = &g->peer[g->peers++];
         }
         g->all_peers = hosts == 1;
-        const BurstGroup ranks[GPU_GROUPS] = {burst_shard_group(&r.ctx), burst_unit_group(&r.ctx, 1), burst_replica_group(&r.ctx), burst_tensor_group(&r.ctx),
-                                               BurstGroup{g->rank, 1, 1}};
+        const BurstGroup ranks[GPU_GROUPS] = {burst_shard_group(&r.ctx), burst_unit_group(&r.ctx, 1),
+                                              burst_replica_group(&r.ctx), burst_tensor_group(&r.ctx),
+                                              BurstGroup{g->rank, 1, 1}};
         for (int i = 0; i < GPU_GROUPS; i++) {
             const int end = ranks[i].first + (ranks[i].count - 1) * ranks[i].stride;
             r.comms.push_back(std::make_unique<ncclComm>(ncclComm{g->rank, CHANNELS + i, ranks[i]}));
-            g->group[i] = Members{ranks[i], r.comms.back().get(), ranks[i].first / on_host == end / on_host, 0};
+            g->group[i] = Members{ranks[i], r.comms.back().get(), ranks[i].first / on_host == end / on_host,
+                                  0};
         }
     }
 }
@@ -411,7 +449,8 @@ static int exchange(Rank *r, Results *out)
     }
     char *packing = take(r, packing_bytes);
     pieces_of_rank(r->gpu.rank, ranks, from, out->in, &send, &receive);
-    return burst_gpu_exchange(&r->gpu, 1, send.data(), (int)send.size(), receive.data(), (int)receive.size(), packing, packing_bytes);
+    return burst_gpu_exchange(&r->gpu, 1, send.data(), (int)send.size(), receive.data(), (int)receive.size(),
+                              packing, packing_bytes);
 }
 
 static BurstBf16 shard_number(int rank, int i, int time)
@@ -423,7 +462,8 @@ static BurstBf16 shard_number(int rank, int i, int time)
 static int gathers(Rank *r, Results *out)
 {
     const size_t bytes = (size_t)r->gpu.world * GATHERED * sizeof(BurstBf16);
-    out->full = (BurstBf16 *)take(r, bytes), out->first = (BurstBf16 *)take(r, bytes), out->split = (BurstBf16 *)take(r, bytes);
+    out->full = (BurstBf16 *)take(r, bytes), out->first = (BurstBf16 *)take(r, bytes),
+    out->split = (BurstBf16 *)take(r, bytes);
     out->own = (BurstBf16 *)take(r, GATHERED * sizeof(BurstBf16)), out->all = (BurstBf16 *)take(r, bytes);
     for (int time = 0; time < 2; time++) {
         BurstBf16 *shard = (BurstBf16 *)take(r, GATHERED * sizeof *shard);
@@ -438,8 +478,8 @@ static int gathers(Rank *r, Results *out)
     return BURST_OK;
 }
 
-/* Twice into the same memory: what is gathered becomes the next own, so that a gather that does not wait for its stream, or a stream
- * that does not wait for a gather, is wrong. */
+/* Twice into the same memory: what is gathered becomes the next own, so that a gather that does not wait
+ * for its stream, or a stream that does not wait for a gather, is wrong. */
 static int tensor_gathers(Rank *r, Results *out)
 {
     const size_t bytes = GATHERED * sizeof(BurstBf16);
@@ -500,20 +540,23 @@ static void check_rank(const Rank &r, const Results &is, const std::vector<Slots
     const int me = r.gpu.rank, ranks = r.gpu.world;
     for (int channel = 0; channel < CHANNELS; channel++)
         for (int i = 0; i < 2; i++)
-            if (memcmp(is.slot[channel][i], model[(size_t)channel][(size_t)(me * 2 + i)].data(), SLOT * sizeof(float)) != 0)
+            if (memcmp(is.slot[channel][i], model[(size_t)channel][(size_t)(me * 2 + i)].data(),
+                       SLOT * sizeof(float)) != 0)
                 wrong("a sequence of hops");
     for (int i = 0; i < ranks; i++)
         if (memcmp(is.in[(size_t)i], piece_memory(i, me, true).data(), PIECE * sizeof(float)) != 0)
             wrong("an exchange");
     for (int i = 0; i < world.shards * GATHERED; i++)
         for (int time = 0; time < 2; time++) {
-            const BurstBf16 should = shard_number(me / world.shards * world.shards + i / GATHERED, i % GATHERED, time);
+            const BurstBf16 should = shard_number(me / world.shards * world.shards + i / GATHERED,
+                                                  i % GATHERED, time);
             if (memcmp(time ? &is.full[i] : &is.first[i], &should, sizeof should) != 0)
                 wrong("a gather");
         }
     const int shards = me / world.shards * world.shards, tensor = me / world.tensor * world.tensor;
     for (int i = 0; i < world.shards / world.tensor * GATHERED; i++) {
-        const BurstBf16 should = shard_number(shards + me % world.tensor + i / GATHERED * world.tensor, i % GATHERED, 1);
+        const BurstBf16 should = shard_number(shards + me % world.tensor + i / GATHERED * world.tensor,
+                                              i % GATHERED, 1);
         if (memcmp(&is.split[i], &should, sizeof should) != 0)
             wrong("a gather of a split unit");
     }
@@ -527,7 +570,8 @@ static void check_rank(const Rank &r, const Results &is, const std::vector<Slots
 static void run_world(int ranks, int hosts, int queues, unsigned seed, const std::vector<Slots> &model)
 {
     world.ranks = ranks;
-    world.shards = ranks % hosts == 0 && hosts < ranks && seed % 2 ? ranks / hosts : ranks; /* a host's, every other time */
+    /* a host's, every other time */
+    world.shards = ranks % hosts == 0 && hosts < ranks && seed % 2 ? ranks / hosts : ranks;
     world.tensor = world.shards % 2 == 0 && seed > 0 ? 2 : 1;
     world.queue.assign((size_t)ranks, std::vector<Queue>((size_t)queues));
     world.letters.clear();
@@ -567,13 +611,16 @@ static void run_all(int ranks)
             for (unsigned seed = 0; seed < 3 && world.wrong.empty(); seed++) {
                 run_world(ranks, hosts, queues, seed, model);
                 if (!world.wrong.empty())
-                    printf("%d ranks on %d hosts, %d queues, order %u: %s\n", ranks, hosts, queues, seed, world.wrong.c_str());
+                    printf("%d ranks on %d hosts, %d queues, order %u: %s\n", ranks, hosts, queues, seed,
+                           world.wrong.c_str());
             }
 }
 
 /* What is said when the spoilt thing is noticed. */
-static const char *const noticed[][2] = {
-    {"ready", "a "}, {"arrived", "a "}, {"apart", "of its device memory, which expects"}, {"place", "a dead end"}};
+static const char *const noticed[][2] = {{"ready", "a "},
+                                         {"arrived", "a "},
+                                         {"apart", "of its device memory, which expects"},
+                                         {"place", "a dead end"}};
 
 int main(int argc, char **argv)
 {
@@ -585,7 +632,8 @@ int main(int argc, char **argv)
     for (auto &row : noticed)
         if (world.spoil == row[0])
             expected = row[1];
-    const bool right = *expected ? world.wrong.find(expected) != std::string::npos : world.spoil.empty() && world.wrong.empty();
+    const bool right = *expected ? world.wrong.find(expected) != std::string::npos
+                                 : world.spoil.empty() && world.wrong.empty();
     printf("%s: %s\n", *expected ? "the mistake is noticed" : "all orders are right", right ? "yes" : "NO");
     return !right;
 }

@@ -10,18 +10,20 @@
 
 #include <cmocka.h>
 
-/* An escaped text holds none of the characters that markup is made of but its own entities, is valid UTF-8, and of printable
- * text nothing is lost. */
+/* An escaped text holds none of the characters that markup is made of but its own entities, is valid
+ * UTF-8, and of printable text nothing is lost. */
 static void escapes(void **state)
 {
     (void)state;
-    static const struct { const char *text, *escaped; } cases[] = {
+    static const struct { const char *text, *escaped;
+    } cases[] = {
         {"q < k & \"a\" 'b' >", "q &#60; k &#38; &#34;a&#34; &#39;b&#39; &#62;"},
         {"</text><script>", "&#60;/text&#62;&#60;script&#62;"},
         {"a\nb\tc\x7f", "a&#60;0A&#62;b&#60;09&#62;c&#60;7F&#62;"},
         {"\xff\xc3", "&#60;FF&#62;&#60;C3&#62;"},
         {"\xc2\x85\xef\xbf\xbe", "&#60;C2&#62;&#60;85&#62;&#60;EF&#62;&#60;BF&#62;&#60;BE&#62;"},
-        {"gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x98\x80", "gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x98\x80"},
+        {"gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x98\x80",
+         "gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x98\x80"},
     };
     for (int i = 0; i < countof(cases); i++) {
         Text t = {0};
@@ -37,7 +39,8 @@ static void shortens(void **state)
     Arena *a = arena_new();
     assert_string_equal(svg_short(a, "abcd", 4), "abcd");
     assert_string_equal(svg_short(a, "abcde", 4), "abcd\xe2\x80\xa6 (5 characters)");
-    assert_string_equal(svg_short(a, "abc\xc3\xbc" "de", 4), "abc\xe2\x80\xa6 (7 characters)"); /* no half of a character */
+    /* no half of a character */
+    assert_string_equal(svg_short(a, "abc\xc3\xbc" "de", 4), "abc\xe2\x80\xa6 (7 characters)");
     assert_string_equal(tokens_text(a, 1 << 20), "1Mi");
     assert_string_equal(tokens_text(a, 1536), "1.5Ki");
     assert_string_equal(tokens_text(a, 1000), "1000");

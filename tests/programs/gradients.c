@@ -1,11 +1,13 @@
-/* gradients.c: the main of an emitted program: loss and gradients of one sequence with given weights, through files.
+/* gradients.c: the main of an emitted program: loss and gradients of one sequence with given weights,
+ * through files.
  *
  *     program --tables                                what the weights are, JSON
  *     program WEIGHTS TOKENS GRADIENTS
  *
- * WEIGHTS, GRADIENTS: fp32, the elements of each unit in the order of the tables (repeats in turn), without padding.
- * TOKENS: int32, the sequence's tokens and then their labels (-1: none). Every rank reads and writes its own shards. The
- * loss counts every label alike and is their mean; so do the gradients. Prints {"loss": ..., "tokens": ...}.
+ * WEIGHTS, GRADIENTS: fp32, the elements of each unit in the order of the tables (repeats in turn),
+ * without padding. TOKENS: int32, the sequence's tokens and then their labels (-1: none). Every rank reads
+ * and writes its own shards. The loss counts every label alike and is their mean; so do the gradients.
+ * Prints {"loss": ..., "tokens": ...}.
  */
 #include "burst_rt.h"
 
@@ -23,11 +25,12 @@ static void print_tables(const BurstPlan *p)
     printf("[");
     for (int r = 0; r < p->unit_rows; r++) {
         const BurstUnit *u = &p->units[r];
-        printf("%s{\"name\": \"%s\", \"repeat\": %d, \"elements\": %lld, \"tensors\": [", r ? ",\n " : "", u->name, u->repeat,
-               (long long)u->elements);
+        printf("%s{\"name\": \"%s\", \"repeat\": %d, \"elements\": %lld, \"tensors\": [", r ? ",\n " : "",
+               u->name, u->repeat, (long long)u->elements);
         for (int t = 0; t < u->tensors; t++)
-            printf("%s{\"name\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"offset\": %lld}", t ? ", " : "", u->tensor[t].name,
-                   (long long)u->tensor[t].rows, (long long)u->tensor[t].cols, (long long)u->tensor[t].offset);
+            printf("%s{\"name\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"offset\": %lld}", t ? ", " : "",
+                   u->tensor[t].name, (long long)u->tensor[t].rows, (long long)u->tensor[t].cols,
+                   (long long)u->tensor[t].offset);
         printf("]}");
     }
     printf("]\n");
@@ -45,8 +48,10 @@ static int move_shards(BurstCtx *c, const BurstPlan *p, const char *path, float 
         int64_t first = burst_rank(c) * u->shard, left = u->elements - first;
         ssize_t bytes = (ssize_t)sizeof(float) * (left < 0 ? 0 : left < u->shard ? left : u->shard);
         off_t at = begin + (off_t)sizeof(float) * first;
-        if ((write ? pwrite(fd, shard[i], (size_t)bytes, at) : pread(fd, shard[i], (size_t)bytes, at)) != bytes)
-            return burst_fail(c, BURST_E_IO, "%s: %zd bytes at %lld cannot be moved", path, bytes, (long long)at);
+        if ((write ? pwrite(fd, shard[i], (size_t)bytes, at) : pread(fd, shard[i], (size_t)bytes, at)) !=
+            bytes)
+            return burst_fail(c, BURST_E_IO, "%s: %zd bytes at %lld cannot be moved", path, bytes,
+                              (long long)at);
         begin += (off_t)sizeof(float) * u->elements;
     }
     return close(fd) == 0 ? BURST_OK : burst_fail(c, BURST_E_IO, "cannot close %s", path);
@@ -67,8 +72,8 @@ static int32_t *read_tokens(const char *path, int64_t sequence)
     return NULL;
 }
 
-static int run_sequence(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w, const int32_t *all, double *loss,
-                        double *tokens)
+static int run_sequence(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w, const int32_t *all,
+                        double *loss, double *tokens)
 {
     int chunk = burst_rank(c) % p->group;
     int64_t n = p->tokens_of(chunk);
@@ -96,7 +101,8 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
     void *state = calloc(1, p->state_bytes + 1);
     int32_t *all = read_tokens(files->tokens, p->sequence);
     if (!state || !all)
-        return burst_fail(c, BURST_E_IO, "cannot read %lld tokens and labels of %s", (long long)p->sequence, files->tokens);
+        return burst_fail(c, BURST_E_IO, "cannot read %lld tokens and labels of %s", (long long)p->sequence,
+                          files->tokens);
     BURST_TRY(burst_weights_make(c, p, &w));
     BURST_TRY(move_shards(c, p, files->weights, w.param, false));
     BURST_TRY(p->start(c, state, &w));
@@ -119,7 +125,9 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc != 4 || burst_plan.table_count > 0 || burst_plan.data != 1) {
-        fprintf(stderr, "usage: %s --tables | WEIGHTS TOKENS GRADIENTS (one data group, no per-token tables)\n", argv[0]);
+        fprintf(stderr,
+                "usage: %s --tables | WEIGHTS TOKENS GRADIENTS (one data group, no per-token tables)\n",
+                argv[0]);
         return 2;
     }
     Files files = {argv[1], argv[2], argv[3]};

@@ -1,13 +1,15 @@
-/* time_attention.cu: the main of an emitted CUDA program: how long attention of one layer takes, forward and backward.
+/* time_attention.cu: the main of an emitted CUDA program: how long attention of one layer takes, forward
+ * and backward.
  *
  *     nvcc -DPLAN_SOURCE='"plan.cu"' time_attention.cu ...      plan.cu: what burstc wrote
  *     program [--repeat N]
  *
- * The program is included rather than linked, so that attention runs on what is on the device already. Prints one line of
- * JSON: seconds of forward and backward, of the slowest rank, medians; and the same with all transfers left out, where
- * computing goes on with what its buffers happened to hold: what is over that is what transfers cost. Then the rates of the
- * hops by themselves, bytes a second and rank: the same ones once more, one after the other with nothing computed, those inside nodes
- * and those between nodes apart; 0 where there are none.
+ * The program is included rather than linked, so that attention runs on what is on the device already.
+ * Prints one line of JSON: seconds of forward and backward, of the slowest rank, medians; and the same
+ * with all transfers left out, where computing goes on with what its buffers happened to hold: what is
+ * over that is what transfers cost. Then the rates of the hops by themselves, bytes a second and rank: the
+ * same ones once more, one after the other with nothing computed, those inside nodes and those between
+ * nodes apart; 0 where there are none.
  */
 #include "burst_gpu.h"
 
@@ -22,12 +24,13 @@ static int time_hop_count;
 
 /* They stand before every transfer of the plan's text. */
 static bool time_silent, time_recording;
-static int time_hop(BurstGpu *g, int channel, const BurstBuffer *out, int sends, int to, const BurstBuffer *in, int receives,
-                    int from)
+static int time_hop(BurstGpu *g, int channel, const BurstBuffer *out, int sends, int to,
+                    const BurstBuffer *in, int receives, int from)
 {
     if (time_recording && time_hop_count < HOPS_MOST) {
         TimeHop *h = &time_hops[time_hop_count];
-        h->gpu = g, h->channel = channel, h->sends = sends, h->to = to, h->receives = receives, h->from = from;
+        h->gpu = g, h->channel = channel, h->sends = sends, h->to = to, h->receives = receives,
+        h->from = from;
         for (int i = 0; i < sends; i++)
             h->out[i] = out[i];
         for (int i = 0; i < receives; i++)
@@ -53,10 +56,12 @@ static const double LONG = 1; /* seconds: a repetition that takes longer needs n
 typedef enum Direction { FORWARD, BACKWARD } Direction;
 typedef struct Timer { BurstCtx *c; PlanState *s; cudaEvent_t begin, end; int repeat; } Timer;
 
-/* Numbers of a normal distribution, about: the sum of four bytes of a hash. Zeros would draw less power than real data. */
+/* Numbers of a normal distribution, about: the sum of four bytes of a hash. Zeros would draw less power
+ * than real data. */
 static __global__ void time_fill_kernel(int64_t count, uint32_t seed, BurstBf16 *x)
 {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * blockDim.x) {
         uint32_t h = (uint32_t)i * 0x9e3779b1u + seed + (uint32_t)(i >> 32);
         h = (h ^ (h >> 16)) * 0x85ebca6bu;
         h = (h ^ (h >> 13)) * 0xc2b2ae35u;
@@ -69,7 +74,9 @@ static __global__ void time_fill_kernel(int64_t count, uint32_t seed, BurstBf16 
 static int fill(Timer *t, int heads, uint32_t seed, BurstBf16 *x)
 {
     BurstCtx *c = t->c;
-    time_fill_kernel<<<1024, 256, 0, burst_gpu_compute(t->s->exec)>>>((int64_t)heads * PLAN_HEAD_DIM * t->s->n, seed, x);
+    time_fill_kernel<<<1024, 256, 0, burst_gpu_compute(t->s->exec)>>>((int64_t)heads * PLAN_HEAD_DIM *
+                                                                          t->s->n,
+                                                                      seed, x);
     PLAN_CUDA(cudaGetLastError());
     return BURST_OK;
 }
@@ -81,7 +88,8 @@ static int attend(Timer *t, Direction d)
     float *lse = plan_floats(s, PLAN_AT_LSE(0));
     if (d == FORWARD)
         return plan_attention(t->c, s, 0, q, k, v, plan_act(s, PLAN_AT_O(0)), lse);
-    return plan_attention_back(t->c, s, 0, q, k, v, lse, plan_act(s, PLAN_AT_D_O(0)), plan_floats(s, PLAN_AT_DELTA), plan_floats(s, PLAN_AT_D_Q(0)),
+    return plan_attention_back(t->c, s, 0, q, k, v, lse, plan_act(s, PLAN_AT_D_O(0)),
+                               plan_floats(s, PLAN_AT_DELTA), plan_floats(s, PLAN_AT_D_Q(0)),
                                plan_floats(s, PLAN_AT_D_K(0)), plan_floats(s, PLAN_AT_D_V(0)));
 }
 
@@ -157,8 +165,9 @@ static bool is_kind(const BurstPlan *p, int rank, int other, int kind)
     return (rank / node == other / node) == (kind == INSIDE);
 }
 
-/* All recorded hops of a kind, one after the other, whatever their channels: through sockets two at once get more than one, and a
- * schedule that sends sums behind copies has one at a time. What this rank sends in them. */
+/* All recorded hops of a kind, one after the other, whatever their channels: through sockets two at once
+ * get more than one, and a schedule that sends sums behind copies has one at a time. What this rank sends
+ * in them. */
 static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double *seconds)
 {
     const int me = burst_rank(t->c);
@@ -230,10 +239,12 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
         BURST_TRY(time_both(&t, without));
     }
     if (burst_rank(c) == 0)
-        printf("{\"forward\": %.9f, \"backward\": %.9f, \"forward_silent\": %.9f, \"backward_silent\": %.9f, \"repeat\": %d, "
+        printf("{\"forward\": %.9f, \"backward\": %.9f, \"forward_silent\": %.9f, \"backward_silent\": %.9f, "
+               "\"repeat\": %d, "
                "\"forward_rates\": [%.6g, %.6g], \"backward_rates\": [%.6g, %.6g]}\n",
-               with[FORWARD], with[BACKWARD], without[FORWARD], without[BACKWARD], t.repeat, rate[FORWARD][INSIDE],
-               rate[FORWARD][BETWEEN], rate[BACKWARD][INSIDE], rate[BACKWARD][BETWEEN]);
+               with[FORWARD], with[BACKWARD], without[FORWARD], without[BACKWARD], t.repeat,
+               rate[FORWARD][INSIDE], rate[FORWARD][BETWEEN], rate[BACKWARD][INSIDE],
+               rate[BACKWARD][BETWEEN]);
     fflush(stdout);
     return burst_barrier(c, BurstGroup{0, 1, PLAN_WORLD});
 }

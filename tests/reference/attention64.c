@@ -33,13 +33,14 @@ static void add_scaled(double *y, double factor, const double *x, int d)
 /* The score of query q and key k, and what its cap multiplies gradients with. */
 static double score_of(const Attention64 *a, const double *q, const double *k, double *slope)
 {
-    double score = dot(q, k, a->head_dim) / sqrt(a->head_dim), part = a->softcap > 0 ? tanh(score / a->softcap) : 0;
+    double score = dot(q, k, a->head_dim) / sqrt(a->head_dim),
+           part = a->softcap > 0 ? tanh(score / a->softcap) : 0;
     *slope = 1 - part * part;
     return a->softcap > 0 ? a->softcap * part : score;
 }
 
-/* p[n] = the softmax of row i of head h over the kept keys and the head's sink, 0 elsewhere; the row's lse, with the sink, comes
- * back. */
+/* p[n] = the softmax of row i of head h over the kept keys and the head's sink, 0 elsewhere; the row's
+ * lse, with the sink, comes back. */
 static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
 {
     int d = a->head_dim, hk = h / (a->heads / a->kv_heads);
@@ -92,8 +93,8 @@ typedef struct Factors {
     double delta_sign;
 } Factors;
 
-static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t i, const double *p, double *dq,
-                         double *dk, double *dv)
+static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t i, const double *p,
+                         double *dq, double *dk, double *dv)
 {
     int d = a->head_dim;
     int64_t row = (h * a->n + i) * d, keys = h / (a->heads / a->kv_heads) * a->n * d;
@@ -123,7 +124,8 @@ static void backward(const Attention64 *a, const Factors *f, double *dq, double 
     free(p);
 }
 
-void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk, double *dv)
+void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk,
+                          double *dv)
 {
     Factors f = {a->q, a->k, a->v, o, d_o, -1};
     backward(a, &f, dq, dk, dv);
@@ -137,12 +139,12 @@ static double *absolute(const double *x, int64_t count)
     return y;
 }
 
-void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o, double *dq,
-                           double *dk, double *dv)
+void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o,
+                           double *dq, double *dk, double *dv)
 {
     int64_t queries = a->heads * a->n * a->head_dim, keys = a->kv_heads * a->n * a->head_dim;
-    double *x[] = {absolute(a->q, queries), absolute(a->k, keys), absolute(a->v, keys), absolute(true_o, queries),
-                   absolute(d_o, queries)};
+    double *x[] = {absolute(a->q, queries), absolute(a->k, keys), absolute(a->v, keys),
+                   absolute(true_o, queries), absolute(d_o, queries)};
     memset(dq, 0, sizeof(double) * (size_t)queries);
     memset(dk, 0, sizeof(double) * (size_t)keys);
     memset(dv, 0, sizeof(double) * (size_t)keys);

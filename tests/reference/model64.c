@@ -1,4 +1,5 @@
-/* model64.c: loss and gradients of a Llama-family model in float64, layer by layer, everything kept for backward. */
+/* model64.c: loss and gradients of a Llama-family model in float64, layer by layer, everything kept for
+ * backward. */
 #include "model64.h"
 
 #include <math.h>
@@ -87,8 +88,8 @@ static void linear(int64_t n, int64_t in, int64_t out, const double *x, const do
         }
 }
 
-static void linear_back(int64_t n, int64_t in, int64_t out, const double *x, const double *w, const double *dy,
-                        double *dx, double *dw)
+static void linear_back(int64_t n, int64_t in, int64_t out, const double *x, const double *w,
+                        const double *dy, double *dx, double *dw)
 {
     for (int64_t t = 0; t < n; t++)
         for (int64_t o = 0; o < out; o++)
@@ -116,8 +117,8 @@ static void rmsnorm(double eps, int64_t n, int hidden, const double *x, const do
     }
 }
 
-static void rmsnorm_back(double eps, int64_t n, int hidden, const double *x, const double *w, const double *dy, double *dx,
-                         double *dw)
+static void rmsnorm_back(double eps, int64_t n, int hidden, const double *x, const double *w,
+                         const double *dy, double *dx, double *dw)
 {
     for (int64_t t = 0; t < n; t++, x += hidden, dy += hidden, dx += hidden) {
         double r = inverse_rms(x, hidden, eps), along = 0;
@@ -171,7 +172,8 @@ static void swiglu(int64_t count, const double *g, const double *u, double *a)
         a[i] = g[i] / (1 + exp(-g[i])) * u[i];
 }
 
-static void swiglu_back(int64_t count, const double *g, const double *u, const double *da, double *dg, double *du)
+static void swiglu_back(int64_t count, const double *g, const double *u, const double *da, double *dg,
+                        double *du)
 {
     for (int64_t i = 0; i < count; i++) {
         double sigmoid = 1 / (1 + exp(-g[i]));
@@ -213,8 +215,8 @@ static void kept_free(Kept *c)
 #undef X
 }
 
-/* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t; NULL: the model has
- * none. */
+/* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t;
+ * NULL: the model has none. */
 typedef struct Layer { double *at[L_COUNT]; } Layer;
 static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
 {
@@ -225,20 +227,32 @@ static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
     return l;
 }
 
-static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const Kept *c, const Layer *w, const Layer *dw)
+static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const Kept *c, const Layer *w,
+                                const Layer *dw)
 {
-    return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v, s->softcap, w->at[L_SINKS],
+    return (Attention64){n,
+                         s->heads,
+                         s->kv_heads,
+                         s->head_dim,
+                         mask,
+                         c->q,
+                         c->k,
+                         c->v,
+                         s->softcap,
+                         w->at[L_SINKS],
                          dw ? dw->at[L_SINKS] : NULL};
 }
 
-/* A projection of x by the layer's tensor `id`, which its bias and, in the order of LAYER_TENSORS, its norm follow; rotated where
- * theta > 0. */
+/* A projection of x by the layer's tensor `id`, which its bias and, in the order of LAYER_TENSORS, its
+ * norm follow; rotated where theta > 0. */
 typedef struct Projection { int id, bias, norm, heads; double theta; } Projection;
 
 static Projection projection(const Shape64 *s, int id)
 {
-    static const int bias[] = {[L_Q] = L_QB, [L_K] = L_KB, [L_V] = L_VB}, norm[] = {[L_Q] = L_QN, [L_K] = L_KN, [L_V] = -1};
-    return (Projection){id, bias[id], norm[id], id == L_Q ? s->heads : s->kv_heads, id == L_V ? 0 : s->rope_theta};
+    static const int bias[] = {[L_Q] = L_QB, [L_K] = L_KB, [L_V] = L_VB},
+                     norm[] = {[L_Q] = L_QN, [L_K] = L_KN, [L_V] = -1};
+    return (Projection){id, bias[id], norm[id], id == L_Q ? s->heads : s->kv_heads,
+                        id == L_V ? 0 : s->rope_theta};
 }
 
 static const double *norm_of(const Projection *p, const Layer *w)
@@ -290,7 +304,8 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
 /* dx holds the gradient of the layer's output and becomes that of x2, the middle of the layer. */
 static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *dw, const Kept *c, double *dx)
 {
-    double *da = new64(n * s->ffn), *dg = new64(n * s->ffn), *du = new64(n * s->ffn), *dh = new64(n * s->hidden);
+    double *da = new64(n * s->ffn), *dg = new64(n * s->ffn), *du = new64(n * s->ffn),
+           *dh = new64(n * s->hidden);
     linear_back(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], dx, da, dw->at[L_DOWN]);
     swiglu_back(n * s->ffn, c->g, c->u, da, dg, du);
     linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], dg, dh, dw->at[L_GATE]);
@@ -299,8 +314,8 @@ static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *d
     free(da), free(dg), free(du), free(dh);
 }
 
-static void project_back(const Shape64 *s, int64_t n, Projection p, const double *x, const Layer *w, const double *dy, double *dx,
-                         const Layer *dw)
+static void project_back(const Shape64 *s, int64_t n, Projection p, const double *x, const Layer *w,
+                         const double *dy, double *dx, const Layer *dw)
 {
     const int width = p.heads * s->head_dim;
     double *flat = new64(n * width);
@@ -318,8 +333,8 @@ static void project_back(const Shape64 *s, int64_t n, Projection p, const double
 }
 
 /* dx holds the gradient of x2 and becomes that of the layer's input. */
-static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, const Layer *dw, const Kept *c,
-                           double *dx)
+static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, const Layer *dw,
+                           const Kept *c, double *dx)
 {
     int64_t nq = n * s->heads * s->head_dim, nk = n * s->kv_heads * s->head_dim;
     double *dot = new64(nq), *d_o = new64(nq), *dq = new64(nq), *dk = new64(nk), *dv = new64(nk);
@@ -340,7 +355,8 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
 static void embed(const Shape64 *s, const Batch64 *b, const double *table, double *x)
 {
     for (int64_t t = 0; t < b->n; t++)
-        memcpy(x + t * s->hidden, table + (int64_t)b->token[t] * s->hidden, sizeof(double) * (size_t)s->hidden);
+        memcpy(x + t * s->hidden, table + (int64_t)b->token[t] * s->hidden,
+               sizeof(double) * (size_t)s->hidden);
 }
 
 static void embed_back(const Shape64 *s, const Batch64 *b, const double *dx, double *dtable)
@@ -349,7 +365,8 @@ static void embed_back(const Shape64 *s, const Batch64 *b, const double *dx, dou
         add(s->hidden, dx + t * s->hidden, dtable + (int64_t)b->token[t] * s->hidden);
 }
 
-/* Turns one token's logits into their gradient (softmax minus one at the label); the token's loss comes back. */
+/* Turns one token's logits into their gradient (softmax minus one at the label); the token's loss comes
+ * back. */
 static double cross_entropy(double *logit, int vocab, int32_t label)
 {
     double max = -INFINITY, sum = 0, at_label = logit[label];
@@ -364,8 +381,8 @@ static double cross_entropy(double *logit, int vocab, int32_t label)
 }
 
 /* x [n][D] is the final norm's output; dx and dw (which may both be NULL) are added to. */
-static double head_loss(const Shape64 *s, const Batch64 *b, const double *x, const double *w, double scale, double *dx,
-                        double *dw)
+static double head_loss(const Shape64 *s, const Batch64 *b, const double *x, const double *w, double scale,
+                        double *dx, double *dw)
 {
     double loss = 0, *logit = new64(s->vocab);
     for (int64_t t = 0; t < b->n; t++) {
@@ -444,8 +461,8 @@ static double ends(const Run *r, const double *w, double scale, double *grad)
 
 double model64_sequence(const Shape64 *s, const double *w, const Batch64 *b, double scale, double *grad)
 {
-    Run r = {s, b, calloc((size_t)tensor64_count(s), sizeof(Tensor64)), calloc((size_t)s->layers + 1, sizeof(Kept)),
-             new64(b->n * s->hidden)};
+    Run r = {s, b, calloc((size_t)tensor64_count(s), sizeof(Tensor64)),
+             calloc((size_t)s->layers + 1, sizeof(Kept)), new64(b->n * s->hidden)};
     if (!r.tensor || !r.kept)
         abort();
     tensor64_table(s, r.tensor);

@@ -1,11 +1,12 @@
 /* model64.h: a dense float64 Llama-family model, the oracle of everything else.
  *
- * Written from the definitions alone, simply and slowly: one process, no tiles, no chunks, the whole sequence and the
- * whole attention matrix row by row. It shares no code with the compiler or the runtime.
+ * Written from the definitions alone, simply and slowly: one process, no tiles, no chunks, the whole
+ * sequence and the whole attention matrix row by row. It shares no code with the compiler or the runtime.
  *
- * Arrays are row-major; a shape in brackets is [slowest ... fastest]. n: tokens of the sequence, D: hidden,
- * H / Hk: query / key-value heads, d: head_dim. Token i has the global position i. Query head h reads key head
- * h / (H / Hk). Weights are [out][in], as Hugging Face stores them. Memory that runs out ends the program.
+ * Arrays are row-major; a shape in brackets is [slowest ... fastest]. n: tokens of the sequence, D:
+ * hidden, H / Hk: query / key-value heads, d: head_dim. Token i has the global position i. Query head h
+ * reads key head h / (H / Hk). Weights are [out][in], as Hugging Face stores them. Memory that runs out
+ * ends the program.
  */
 #ifndef MODEL64_H
 #define MODEL64_H
@@ -34,11 +35,13 @@ typedef struct Attention64 {
 /* o [H][n][d] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
 void attention64_forward(const Attention64 *a, double *o, double *lse);
 /* dq [H][n][d], dk, dv [Hk][n][d] are added to; o is what forward gave. */
-void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk, double *dv);
-/* The same sums with every product replaced by its absolute value, the probabilities kept: o [H][n][d], dq, dk, dv are
- * written. Rounding errors of any other implementation are proportional to these, also where the true sum cancels. */
-void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o, double *dq,
-                           double *dk, double *dv);
+void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk,
+                          double *dv);
+/* The same sums with every product replaced by its absolute value, the probabilities kept: o [H][n][d],
+ * dq, dk, dv are written. Rounding errors of any other implementation are proportional to these, also
+ * where the true sum cancels. */
+void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o,
+                           double *dq, double *dk, double *dv);
 
 /* ---- the whole model (model64.c) ---- */
 typedef struct Shape64 {
@@ -65,8 +68,8 @@ typedef struct Batch64 {
     const double *weight;         /* [n] */
     const Mask64 *mask;           /* [layers] */
 } Batch64;
-/* The sum over tokens of weight * (logsumexp(logits) - logits[label]); adds the gradient of scale * that sum to grad (the
- * layout of w), unless grad is NULL. */
+/* The sum over tokens of weight * (logsumexp(logits) - logits[label]); adds the gradient of scale * that
+ * sum to grad (the layout of w), unless grad is NULL. */
 double model64_sequence(const Shape64 *s, const double *w, const Batch64 *b, double scale, double *grad);
 
 /* ---- the update (optimizer64.c) ---- */
@@ -75,12 +78,13 @@ typedef struct Train64 {
     double lr, lr_end, beta1, beta2, eps, decay, clip; /* clip 0: none */
     bool cosine;                                       /* false: constant after the warmup */
 } Train64;
-/* step counts from 0. The warmup's steps are lr / warmup, 2 lr / warmup, ... lr; then half a cosine whose value at step
- * `warmup` is lr and whose value at step `steps`, one past the last, would be lr_end (as transformers' schedule). */
+/* step counts from 0. The warmup's steps are lr / warmup, 2 lr / warmup, ... lr; then half a cosine whose
+ * value at step `warmup` is lr and whose value at step `steps`, one past the last, would be lr_end (as
+ * transformers' schedule). */
 double learning_rate64(const Train64 *t, int64_t step);
-/* Clips grad by its global norm (which comes back, as before clipping) and applies AdamW to w, m and v. step counts
- * from 0. tensors: which weights decay. */
-double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad, double *m,
-                double *v);
+/* Clips grad by its global norm (which comes back, as before clipping) and applies AdamW to w, m and v.
+ * step counts from 0. tensors: which weights decay. */
+double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad,
+                double *m, double *v);
 
 #endif

@@ -5,7 +5,8 @@
 
 double learning_rate64(const Train64 *t, int64_t step)
 {
-    const double number = (double)step + 1, warmup = fmax((double)t->warmup, 1), left = (double)t->steps - warmup;
+    const double number = (double)step + 1, warmup = fmax((double)t->warmup, 1),
+                 left = (double)t->steps - warmup;
     if (number <= warmup)
         return t->lr * (t->warmup ? number / warmup : 1);
     if (!t->cosine)
@@ -23,8 +24,8 @@ static double norm_of(int tensors, const Tensor64 *tensor, const double *grad)
     return sqrt(sum);
 }
 
-double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad, double *m,
-                double *v)
+double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad,
+                double *m, double *v)
 {
     double norm = norm_of(tensors, tensor, grad), lr = learning_rate64(t, step);
     double shrink = t->clip > 0 && norm > t->clip ? t->clip / norm : 1;

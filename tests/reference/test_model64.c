@@ -1,5 +1,5 @@
-/* test_model64.c: is the oracle right? Its gradients against finite differences of its own loss, and both against what
- * Hugging Face transformers' Llama gives for the same weights (golden_hf.h). */
+/* test_model64.c: is the oracle right? Its gradients against finite differences of its own loss, and both
+ * against what Hugging Face transformers' Llama gives for the same weights (golden_hf.h). */
 #include "model64.h"
 
 #include <math.h>
@@ -75,9 +75,11 @@ static void fill_batch(Case *c)
     c->b = (Batch64){TOKENS, c->token, c->label, c->weight, c->mask};
 }
 
-static void case_make(Case *c, int kv_heads, bool tied, double softcap, bool sinks, Mask64 first, Mask64 second)
+static void case_make(Case *c, int kv_heads, bool tied, double softcap, bool sinks, Mask64 first,
+                      Mask64 second)
 {
-    *c = (Case){.s = {LAYERS, 12, 4, kv_heads, 6, 20, 17, 1e-5, 100.0, tied, softcap, .sinks = sinks}, .mask = {first, second}};
+    *c = (Case){.s = {LAYERS, 12, 4, kv_heads, 6, 20, 17, 1e-5, 100.0, tied, softcap, .sinks = sinks},
+                .mask = {first, second}};
     c->tensors = tensor64_count(&c->s);
     assert_true(c->tensors <= MAX_TENSORS);
     c->count = tensor64_table(&c->s, c->tensor);
@@ -115,7 +117,8 @@ static void test_equals_transformers(void **state)
         double loss = model64_sequence(&c.s, c.w, &c.b, 1, c.grad), worst = 0;
         for (int t = 0; t < c.tensors; t++)
             worst = fmax(worst, fabs(along(&c, &c.tensor[t]) - g->along[t]) / fmax(fabs(g->along[t]), 0.1));
-        printf("%s: loss differs by %.1e, gradients by at most %.1e\n", g->name, fabs(loss / g->loss - 1), worst);
+        printf("%s: loss differs by %.1e, gradients by at most %.1e\n", g->name, fabs(loss / g->loss - 1),
+               worst);
         assert_true(fabs(loss / g->loss - 1) < 2e-7);
         assert_true(worst < 2e-5);
         case_free(&c);
@@ -137,7 +140,8 @@ static double loss_at(Case *c, int64_t i, double value)
 static double difference(Case *c, int64_t i)
 {
     double h = 1e-3, w = c->w[i];
-    double near = loss_at(c, i, w + h) - loss_at(c, i, w - h), far = loss_at(c, i, w + 2 * h) - loss_at(c, i, w - 2 * h);
+    double near = loss_at(c, i, w + h) - loss_at(c, i, w - h),
+           far = loss_at(c, i, w + 2 * h) - loss_at(c, i, w - 2 * h);
     return (8 * near - far) / (12 * h);
 }
 
@@ -169,7 +173,8 @@ static void test_finite_differences(void **state)
 {
     (void)state;
     static const int64_t narrow = 3;
-    Mask64 full = {keep_full, NULL}, causal = {keep_causal, NULL}, window = {keep_causal, &narrow}, gaps = {keep_gaps, NULL};
+    Mask64 full = {keep_full, NULL}, causal = {keep_causal, NULL}, window = {keep_causal, &narrow},
+           gaps = {keep_gaps, NULL};
     Mask64 pairs[][LAYERS] = {{full, causal}, {window, gaps}, {gaps, gaps}};
     for (int m = 0; m < 3; m++)
         for (int tied = 0; tied < 2; tied++) {
@@ -231,14 +236,18 @@ static void test_learning_rate(void **state)
 {
     (void)state;
     Train64 t = {.steps = 110, .warmup = 10, .lr = 2, .lr_end = 1, .cosine = true};
-    static const struct { int64_t step; double lr; } points[] = {{0, 0.2}, {9, 2}, {59, 1.5}, {109, 1}, {110, 1}, {34, 1.8535533905932737}};
+    static const struct {
+        int64_t step;
+        double lr;
+    } points[] = {{0, 0.2}, {9, 2}, {59, 1.5}, {109, 1}, {110, 1}, {34, 1.8535533905932737}};
     for (size_t i = 0; i < sizeof points / sizeof *points; i++)
         assert_true(fabs(learning_rate64(&t, points[i].step) - points[i].lr) < 1e-14);
     t.cosine = false;
     assert_true(learning_rate64(&t, 99) == 2);
 }
 
-/* First step by hand: the moments' corrections cancel, so every weight moves by lr against its gradient's sign. */
+/* First step by hand: the moments' corrections cancel, so every weight moves by lr against its gradient's
+ * sign. */
 static void test_adamw_first_step(void **state)
 {
     (void)state;

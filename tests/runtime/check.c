@@ -12,7 +12,12 @@
 
 BurstPlan bare_plan(int world, size_t arena_bytes)
 {
-    return (BurstPlan){.abi = BURST_RT_ABI, .source = "bare plan", .world = world, .data = 1, .group = world, .nodes = 1,
+    return (BurstPlan){.abi = BURST_RT_ABI,
+                       .source = "bare plan",
+                       .world = world,
+                       .data = 1,
+                       .group = world,
+                       .nodes = 1,
                        .arena_bytes = arena_bytes};
 }
 

@@ -1,5 +1,5 @@
-/* check.h: checks inside a rank's body (a process of its own, where cmocka's asserts do not reach), and what the tests
- * need to look at jobs from outside. */
+/* check.h: checks inside a rank's body (a process of its own, where cmocka's asserts do not reach), and
+ * what the tests need to look at jobs from outside. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -26,12 +26,14 @@ BurstPlan bare_plan(int world, size_t arena_bytes);
 Outcome run_job(const BurstPlan *p, const char *timeout, Body body, void *arg);
 /* Runs a shell command; exit code as the shell's. */
 Outcome run_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The wall-clock limit for something that takes less than this many seconds on an idle machine. It grows with the load:
- * four times the number of processes that want each processor. timeouts.py and check.sh have the same. */
+/* The wall-clock limit for something that takes less than this many seconds on an idle machine. It grows
+ * with the load: four times the number of processes that want each processor. timeouts.py and check.sh
+ * have the same. */
 double scaled_timeout(double seconds);
 /* Zeroed memory that the ranks share with the test. */
 void *shared_memory(size_t bytes);
-/* A new empty directory below the build folder's temporary place; the caller removes it with remove_directory. */
+/* A new empty directory below the build folder's temporary place; the caller removes it with
+ * remove_directory. */
 char *temporary_directory(void);
 void remove_directory(char *path);
 

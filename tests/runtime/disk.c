@@ -1,6 +1,7 @@
-/* disk.c: a disk that fails. Preloaded (LD_PRELOAD): after DISK_CALLS calls that write, each process fails writes of files with DISK_ERROR
- * (ENOSPC, EIO), one time in DISK_ONE_IN, from the seed DISK_SEED; DISK_KILL: it kills itself instead, the first time. A write may be
- * cut short before it fails. Descriptors up to 2, anonymous memory and sockets are left alone. */
+/* disk.c: a disk that fails. Preloaded (LD_PRELOAD): after DISK_CALLS calls that write, each process fails
+ * writes of files with DISK_ERROR (ENOSPC, EIO), one time in DISK_ONE_IN, from the seed DISK_SEED;
+ * DISK_KILL: it kills itself instead, the first time. A write may be cut short before it fails.
+ * Descriptors up to 2, anonymous memory and sockets are left alone. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,8 @@ static long setting(const char *name, long otherwise)
 /* Of the process and the call, whatever the threads do. */
 static bool strikes(void)
 {
-    const long call = atomic_fetch_add(&calls, 1), from = setting("DISK_CALLS", -1), one_in = setting("DISK_ONE_IN", 1);
+    const long call = atomic_fetch_add(&calls, 1), from = setting("DISK_CALLS", -1),
+               one_in = setting("DISK_ONE_IN", 1);
     if (from < 0 || call < from)
         return false;
     if (getenv("DISK_KILL"))

@@ -19,8 +19,10 @@ static void draw(Random *r, int world, const Exchange *e, Message *m)
 {
     m->from = random_below(r, world);
     m->to = (m->from + 1 + random_below(r, world - 1)) % world;
-    m->channel = random_below(r, 4) ? random_below(r, 2) : random_below(r, CHANNELS_USED); /* crowded lanes too */
-    m->floats = random_below(r, 8) ? random_below(r, e->most_floats / 16 + 1) : random_below(r, e->most_floats + 1);
+    /* crowded lanes too */
+    m->channel = random_below(r, 4) ? random_below(r, 2) : random_below(r, CHANNELS_USED);
+    m->floats = random_below(r, 8) ? random_below(r, e->most_floats / 16 + 1)
+                                   : random_below(r, e->most_floats + 1);
     m->key = random_next(r);
 }
 
@@ -55,7 +57,8 @@ static int wait_and_look(BurstCtx *c, Message *m)
     return BURST_OK;
 }
 
-/* The order of waiting is another one on every rank: only progress inside the waits keeps them from locking up. */
+/* The order of waiting is another one on every rank: only progress inside the waits keeps them from
+ * locking up. */
 static int wait_shuffled(BurstCtx *c, const Exchange *e, Message *m)
 {
     Random mine = {e->seed * 1000 + (uint64_t)burst_rank(c)};
@@ -89,7 +92,8 @@ static float value_of(uint64_t seed, int rank, int i)
 {
     Random r = {seed ^ (uint64_t)rank << 40 ^ (uint64_t)i << 8};
     random_next(&r);
-    return random_float(&r) * (float)(1 << random_below(&r, 20)); /* of very different size: the order shows in the sum */
+    /* of very different size: the order shows in the sum */
+    return random_float(&r) * (float)(1 << random_below(&r, 20));
 }
 
 static int rank_at(BurstGroup g, int member)

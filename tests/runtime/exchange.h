@@ -1,4 +1,5 @@
-/* exchange.h: bodies that exchange messages in random patterns and check every byte: for one host and for several. */
+/* exchange.h: bodies that exchange messages in random patterns and check every byte: for one host and for
+ * several. */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
@@ -9,6 +10,7 @@ typedef struct Exchange { uint64_t seed; int messages, most_floats; } Exchange;
 size_t exchange_arena(int world, const Exchange *e);
 /* Point to point, posted in a random order and waited for in another. arg: Exchange. */
 int exchange_messages(BurstCtx *c, const BurstPlan *p, void *arg);
-/* Gathers, reduce-scatters, allreduces on strided groups, against sums done serially: same bits. arg: Exchange. */
+/* Gathers, reduce-scatters, allreduces on strided groups, against sums done serially: same bits. arg:
+ * Exchange. */
 int exchange_collectives(BurstCtx *c, const BurstPlan *p, void *arg);
 #endif

@@ -1,13 +1,20 @@
 /* exchange_main.c: the exchanges as a program, to be run alone or by a launcher:
  *     exchange_main WORLD [FLOATS | small | large | ended]
- * FLOATS: the most of a message. small, large: rank 1 sends a byte more than rank 0 expects; ended: it sends nothing. */
+ * FLOATS: the most of a message. small, large: rank 1 sends a byte more than rank 0 expects; ended: it
+ * sends nothing. */
 #include "exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMALL = 100, LARGE = 1 << 20, USUAL_FLOATS = 20000, MESSAGES = 200, FLOATS_IN_ALL = MESSAGES * USUAL_FLOATS };
+enum {
+    SMALL = 100,
+    LARGE = 1 << 20,
+    USUAL_FLOATS = 20000,
+    MESSAGES = 200,
+    FLOATS_IN_ALL = MESSAGES * USUAL_FLOATS
+};
 
 static int go_wrong(BurstCtx *c, const BurstPlan *p, void *mode)
 {

@@ -1,5 +1,5 @@
-/* mini.c: the miniature plan. Its training is a few naive loops in double, so that one rank and eight give the same
- * losses up to the order of float sums. */
+/* mini.c: the miniature plan. Its training is a few naive loops in double, so that one rank and eight give
+ * the same losses up to the order of float sums. */
 #include "mini.h"
 
 #include <math.h>
@@ -111,7 +111,8 @@ static double one_token(const State *s, int token, int label, double scale)
     return loss;
 }
 
-static int sequence_step(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum)
+static int sequence_step(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale,
+                         double *loss_sum)
 {
     State *s = state;
     BurstGroup all = {0, 1, facts.world};
@@ -172,18 +173,56 @@ const BurstPlan *mini_plan(const Mini *m)
         int64_t elements = 0;
         for (int t = 0; t < rows[u].tensors; t++)
             elements += rows[u].tensor[t].rows * rows[u].tensor[t].cols;
-        units[u] = (BurstUnit){.name = rows[u].name, .elements = elements, .shard = (elements + m->world - 1) / m->world,
-                               .tensors = rows[u].tensors, .tensor = rows[u].tensor, .repeat = 1};
+        units[u] = (BurstUnit){.name = rows[u].name,
+                               .elements = elements,
+                               .shard = (elements + m->world - 1) / m->world,
+                               .tensors = rows[u].tensors,
+                               .tensor = rows[u].tensor,
+                               .repeat = 1};
     }
-    plan = (BurstPlan){
-        .abi = BURST_RT_ABI, .source = "mini", .world = m->world, .data = m->data, .group = m->world / m->data, .nodes = 1,
-        .sequence = m->sequence, .max_tokens = m->sequence * m->data / m->world, .layers = 1, .hidden = D, .heads = 1,
-        .kv_heads = 1, .head_dim = D, .ffn = m->ffn, .vocab = V, .norm_eps = 1e-5, .rope_theta = 10000, .units = units, .unit_rows = UNITS,
-        .tables = tables, .table_count = m->documents,
-        .train = {.separator = m->separator, .steps = m->steps, .batch = m->batch, .seed = 3, .warmup = 4, .lr = 0.05,
-                  .lr_end = 0.005, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .cosine = 1},
-        .predicted_seconds = 0.001, .flops = 1e6, .peak_flops = getenv("MINI_PEAK") ? atof(getenv("MINI_PEAK")) : 0, .tokens_of = tokens_of, .position = position,
-        .state_bytes = sizeof(State), .start = start, .step = step, .sequence_step = sequence_step};
+    plan = (BurstPlan){.abi = BURST_RT_ABI,
+                       .source = "mini",
+                       .world = m->world,
+                       .data = m->data,
+                       .group = m->world / m->data,
+                       .nodes = 1,
+                       .sequence = m->sequence,
+                       .max_tokens = m->sequence * m->data / m->world,
+                       .layers = 1,
+                       .hidden = D,
+                       .heads = 1,
+                       .kv_heads = 1,
+                       .head_dim = D,
+                       .ffn = m->ffn,
+                       .vocab = V,
+                       .norm_eps = 1e-5,
+                       .rope_theta = 10000,
+                       .units = units,
+                       .unit_rows = UNITS,
+                       .tables = tables,
+                       .table_count = m->documents,
+                       .train = {.separator = m->separator,
+                                 .steps = m->steps,
+                                 .batch = m->batch,
+                                 .seed = 3,
+                                 .warmup = 4,
+                                 .lr = 0.05,
+                                 .lr_end = 0.005,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-8,
+                                 .decay = 0.1,
+                                 .clip = 1,
+                                 .cosine = 1},
+                       .predicted_seconds = 0.001,
+                       .flops = 1e6,
+                       .peak_flops = getenv("MINI_PEAK") ? atof(getenv("MINI_PEAK")) : 0,
+                       .tokens_of = tokens_of,
+                       .position = position,
+                       .state_bytes = sizeof(State),
+                       .start = start,
+                       .step = step,
+                       .sequence_step = sequence_step};
     plan.arena_bytes = burst_weights_bytes(&plan);
     for (int u = 0; u < UNITS; u++)
         plan.arena_bytes += 2 * (((size_t)units[u].shard * (size_t)m->world * sizeof(float) + 63) / 64 * 64);

@@ -1,5 +1,6 @@
-/* mini.h: a plan written by hand, small enough to be right by looking at it: tokens are embedded, multiplied by one
- * matrix, and scored by cross-entropy. Two units of weights, sharded over all ranks as in a real program. */
+/* mini.h: a plan written by hand, small enough to be right by looking at it: tokens are embedded,
+ * multiplied by one matrix, and scored by cross-entropy. Two units of weights, sharded over all ranks as
+ * in a real program. */
 #ifndef MINI_H
 #define MINI_H
 

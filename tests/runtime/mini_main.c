@@ -1,5 +1,5 @@
-/* mini_main.c: the miniature plan as a program of its own, as burstc would emit one. The environment chooses the shape:
- * MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3", MINI_FFN=6,
+/* mini_main.c: the miniature plan as a program of its own, as burstc would emit one. The environment
+ * chooses the shape: MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3", MINI_FFN=6,
  * MINI_RENAME_MS=1000. MINI_SET="lr 0.1" makes one value of the plan another. */
 #include "mini.h"
 
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Linked in place of rename: MINI_RENAME_MS holds a finished file or folder back, so that a test sees the moment before. */
+/* Linked in place of rename: MINI_RENAME_MS holds a finished file or folder back, so that a test sees the
+ * moment before. */
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
@@ -25,12 +26,24 @@ static void set_value(BurstPlan *p, const char *text)
     char name[32];
     double value;
     BurstTrain *t = &p->train;
-    const struct { const char *name; double *real; int *count; int64_t *whole; } row[] = {
-        {"lr", .real = &t->lr}, {"lr_end", .real = &t->lr_end}, {"beta1", .real = &t->beta1}, {"beta2", .real = &t->beta2},
-        {"eps", .real = &t->eps}, {"decay", .real = &t->decay}, {"clip", .real = &t->clip}, {"rope_theta", .real = &p->rope_theta},
-        {"norm_eps", .real = &p->norm_eps}, {"softcap", .real = &p->softcap}, {"warmup", .whole = &t->warmup},
-        {"predict", .whole = &t->predict}, {"sequence", .whole = &p->sequence}, {"vocab", .count = &p->vocab},
-        {"layers", .count = &p->layers}, {"hidden", .count = &p->hidden}, {"shard_ranks", .count = &p->shard_ranks}};
+    const struct { const char *name; double *real; int *count; int64_t *whole;
+    } row[] = {{"lr", .real = &t->lr},
+               {"lr_end", .real = &t->lr_end},
+               {"beta1", .real = &t->beta1},
+               {"beta2", .real = &t->beta2},
+               {"eps", .real = &t->eps},
+               {"decay", .real = &t->decay},
+               {"clip", .real = &t->clip},
+               {"rope_theta", .real = &p->rope_theta},
+               {"norm_eps", .real = &p->norm_eps},
+               {"softcap", .real = &p->softcap},
+               {"warmup", .whole = &t->warmup},
+               {"predict", .whole = &t->predict},
+               {"sequence", .whole = &p->sequence},
+               {"vocab", .count = &p->vocab},
+               {"layers", .count = &p->layers},
+               {"hidden", .count = &p->hidden},
+               {"shard_ranks", .count = &p->shard_ranks}};
     if (!text || sscanf(text, "%31s %lf", name, &value) != 2)
         return;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -51,12 +64,19 @@ static void set_value(BurstPlan *p, const char *text)
 
 int main(int argc, char **argv)
 {
-    Mini m = {.world = 2, .data = 1, .sequence = 48, .batch = 4, .steps = 12, .separator = -1, .documents = true,
+    Mini m = {.world = 2,
+              .data = 1,
+              .sequence = 48,
+              .batch = 4,
+              .steps = 12,
+              .separator = -1,
+              .documents = true,
               .ffn = getenv("MINI_FFN") ? atoi(getenv("MINI_FFN")) : 6,
               .fault = getenv("MINI_FAULT")};
     const char *shape = getenv("MINI");
     long long batch, steps, separator;
-    if (shape && sscanf(shape, "%d %d %d %lld %lld %lld", &m.world, &m.data, &m.partition, &batch, &steps, &separator) == 6) {
+    if (shape && sscanf(shape, "%d %d %d %lld %lld %lld", &m.world, &m.data, &m.partition, &batch, &steps,
+                        &separator) == 6) {
         m.batch = batch;
         m.steps = steps;
         m.separator = separator;

@@ -1,4 +1,5 @@
-/* test_data.c: token files, the order of windows, and what each rank gets, against a reader of a few lines. */
+/* test_data.c: token files, the order of windows, and what each rank gets, against a reader of a few
+ * lines. */
 #include "check.h"
 #include "mini.h"
 
@@ -92,8 +93,14 @@ static int read_all(BurstCtx *c, const BurstPlan *p, void *arg)
 
 static BurstPlan plan_for(int world, int data, int partition, int64_t separator, const char *path)
 {
-    Mini m = {.world = world, .data = data, .partition = partition, .sequence = SEQUENCE, .batch = 2, .steps = 1,
-              .separator = separator, .documents = true};
+    Mini m = {.world = world,
+              .data = data,
+              .partition = partition,
+              .sequence = SEQUENCE,
+              .batch = 2,
+              .steps = 1,
+              .separator = separator,
+              .documents = true};
     BurstPlan p = *mini_plan(&m);
     p.train.data = path;
     return p;
@@ -225,14 +232,16 @@ static void expect_refusal(const BurstPlan *p, const char *text)
     assert_int_equal(o.code, 1);
 }
 
-/* Labels some tokens ahead, across the borders of ranks and of the window, and none behind the end of a document. */
+/* Labels some tokens ahead, across the borders of ranks and of the window, and none behind the end of a
+ * document. */
 static void labels_ahead(void **unused)
 {
     (void)unused;
     const int64_t separator = SEPARATOR;
     for (int world = 1; world <= 4; world += 3)
         for (int64_t ahead = 2; ahead <= 6; ahead += 2) {
-            BurstPlan p = plan_for(world, 1, ahead == 4 ? MINI_STRIPED : MINI_ZIGZAG, separator, write_tokens("ahead", 2, TOKENS));
+            BurstPlan p = plan_for(world, 1, ahead == 4 ? MINI_STRIPED : MINI_ZIGZAG, separator,
+                                   write_tokens("ahead", 2, TOKENS));
             p.train.predict = ahead;
             Seen *s = read_with(&p);
             for (int n = 0; n < READS; n++)
@@ -278,13 +287,16 @@ static void refused_files(void **unused)
 typedef struct Foreign { const char *name, *begin; size_t n; const char *text; } Foreign;
 #define F(name, begin, text) {name, begin, sizeof begin - 1, text}
 static const Foreign foreign[] = {
-    F("a.npy", "\x93NUMPY\1\0v\0{'descr': '<u2'", "it looks like a NumPy array (.npy): write its ids by array.tofile(), and convert them: burst-tokens"),
-    F("a.parquet", "PAR1\x15\4\x15", "like a Parquet file: write its text's ids in decimal, and convert them: burst-tokens"),
+    F("a.npy", "\x93NUMPY\1\0v\0{'descr': '<u2'",
+      "it looks like a NumPy array (.npy): write its ids by array.tofile(), and convert them: burst-tokens"),
+    F("a.parquet", "PAR1\x15\4\x15",
+      "like a Parquet file: write its text's ids in decimal, and convert them: burst-tokens"),
     F("a.arrow", "ARROW1\0\0", "like an Arrow file"),
     F("a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "like JSON: write its text's ids"),
     F("list", " [1, 2, 3]", "like JSON"),
     F("m.idx", "MMIDIDX\0\0\1\0\0\0", "like the index of a Megatron-LM data set"),
-    F("m.bin", "\5\0\7\0", "like ids of Megatron-LM (MMIDIDX): convert it: burst-tokens --raw 2"), /* m.idx is beside it */
+    /* m.idx is beside it */
+    F("m.bin", "\5\0\7\0", "like ids of Megatron-LM (MMIDIDX): convert it: burst-tokens --raw 2"),
     F("n.bin", "\5\0\7\0", "like binary data, such as ids of 2 or 4 bytes: convert it: burst-tokens --raw 2"),
     F("a.safetensors", "\2\0\0\0\0\0\0\0{}", "like the weights of a model (safetensors)"),
     F("a.gguf", "GGUF\3\0\0\0", "like the weights of a model (GGUF)"),
@@ -303,7 +315,9 @@ static char *write_foreign(const Foreign *f, int64_t bytes)
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     for (int64_t i = 0; i < bytes; i++) /* as the beginning goes on */
-        fputc(f->n ? f->begin[i < (int64_t)f->n || f->begin[0] >= ' ' ? i % (int64_t)f->n : (int64_t)f->n - 1] : (int)(i % 256), file);
+        fputc(f->n ? f->begin[i < (int64_t)f->n || f->begin[0] >= ' ' ? i % (int64_t)f->n : (int64_t)f->n - 1]
+                   : (int)(i % 256),
+              file);
     assert_int_equal(fclose(file), 0);
     return path;
 }
@@ -365,8 +379,11 @@ static void tool_writes_what_is_read(void **unused)
         assert_string_equal(o.text, "");
         assert_int_equal(o.code, 0);
     }
-    assert_int_equal(run_command("echo 65 66 | $BURST_TOKENS --width 2 - %s/a && printf AB | $BURST_TOKENS --bytes --width 2 - %s/b && cmp %s/a %s/b",
-                                 directory, directory, directory, directory).code, 0);
+    assert_int_equal(run_command("echo 65 66 | $BURST_TOKENS --width 2 - %s/a && printf AB | $BURST_TOKENS "
+                                 "--bytes --width 2 - %s/b && cmp %s/a %s/b",
+                                 directory, directory, directory, directory)
+                         .code,
+                     0);
     Outcome o = run_command("echo 1 2 x | $BURST_TOKENS - %s/c; test ! -e %s/c", directory, directory);
     assert_non_null(strstr(o.text, "token 2 is 'x'"));
     assert_int_equal(o.code, 0);

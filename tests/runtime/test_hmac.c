@@ -33,7 +33,8 @@ static void digests(void **unused)
         {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
         {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
-        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmno"
+         "pqrstnopqrstu",
          "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
     };
     uint8_t digest[SHA256_BYTES];
@@ -67,16 +68,26 @@ static size_t spell(Bytes b, char *out)
 static void macs(void **unused)
 {
     (void)unused;
-    static const Vector vectors[] = { /* RFC 4231, 4.2 to 4.8 without the truncated one */
+    static const Vector vectors[] = {
+                                      /* RFC 4231, 4.2 to 4.8 without the truncated one */
         {{"\x0b", 20}, {"Hi There", 0}, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
-        {{"Jefe", 0}, {"what do ya want for nothing?", 0}, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
+        {{"Jefe", 0},
+         {"what do ya want for nothing?", 0},
+         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
         {{"\xaa", 20}, {"\xdd", 50}, "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"},
-        {{"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19", 0}, {"\xcd", 50},
+        {{"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18"
+          "\x19",
+          0},
+         {"\xcd", 50},
          "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b"},
-        {{"\xaa", 131}, {"Test Using Larger Than Block-Size Key - Hash Key First", 0},
+        {{"\xaa", 131},
+         {"Test Using Larger Than Block-Size Key - Hash Key First", 0},
          "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"},
-        {{"\xaa", 131}, {"This is a test using a larger than block-size key and a larger than block-size data. The key needs to be "
-                         "hashed before being used by the HMAC algorithm.", 0},
+        {{"\xaa", 131},
+         {"This is a test using a larger than block-size key and a larger than block-size data. The key "
+          "needs to be "
+          "hashed before being used by the HMAC algorithm.",
+          0},
          "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2"},
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
@@ -106,6 +117,7 @@ static void comparison(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(digests), cmocka_unit_test(macs), cmocka_unit_test(comparison)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(digests), cmocka_unit_test(macs),
+                                       cmocka_unit_test(comparison)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

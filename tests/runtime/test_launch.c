@@ -78,7 +78,8 @@ static void arena_has_an_end(void **unused)
 {
     (void)unused;
     BurstPlan p = bare_plan(2, 192);
-    expect_failure(run_job(&p, NULL, take_too_much, NULL), 1, "the plan counted 192 bytes of buffers, and 65 more");
+    expect_failure(run_job(&p, NULL, take_too_much, NULL), 1,
+                   "the plan counted 192 bytes of buffers, and 65 more");
 }
 
 static void plans_that_cannot_run(void **unused)
@@ -89,7 +90,8 @@ static void plans_that_cannot_run(void **unused)
     expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "regenerate it with burstc");
     p = bare_plan(6, 192);
     p.data = 2;
-    expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "2 data groups of 6 ranks do not make its world of 6");
+    expect_failure(run_job(&p, NULL, note_rank, NULL), 1,
+                   "2 data groups of 6 ranks do not make its world of 6");
     p = bare_plan(4, (size_t)1 << 46);
     expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "this machine has");
     p = bare_plan(2, 192);
@@ -143,9 +145,12 @@ static void first_error_is_told_once(void **unused)
 static void a_lost_rank_ends_all(void **unused)
 {
     (void)unused;
-    expect_failure(run_mishap(KILLED, NULL), 1, "lost rank 2, step 0 (something special): killed by signal 9");
-    expect_failure(run_mishap(ENDS_EARLY, NULL), 1, "lost rank 2, step 0 (something special): ended early with exit code 0");
-    expect_failure(run_mishap(BUSY_OTHERS, NULL), 1, "lost rank 2, step 0 (something special): killed by signal 9");
+    expect_failure(run_mishap(KILLED, NULL), 1,
+                   "lost rank 2, step 0 (something special): killed by signal 9");
+    expect_failure(run_mishap(ENDS_EARLY, NULL), 1,
+                   "lost rank 2, step 0 (something special): ended early with exit code 0");
+    expect_failure(run_mishap(BUSY_OTHERS, NULL), 1,
+                   "lost rank 2, step 0 (something special): killed by signal 9");
 }
 
 static void waiting_for_one_that_ended(void **unused)
@@ -176,7 +181,8 @@ static void watchdog_sees_circles(void **unused)
 {
     (void)unused;
     BurstPlan p = bare_plan(3, 4096);
-    expect_failure(run_job(&p, "0.3", wait_in_a_circle, NULL), 1, "the ranks wait for each other in a circle");
+    expect_failure(run_job(&p, "0.3", wait_in_a_circle, NULL), 1,
+                   "the ranks wait for each other in a circle");
 }
 
 /* ---- no orphans: the launcher itself is killed ---- */

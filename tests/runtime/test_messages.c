@@ -126,7 +126,8 @@ static void size_mismatch_names_both(void **unused)
     BurstPlan p = bare_plan(3, 4096);
     Outcome o = run_job(&p, "300", different_sizes, NULL);
     assert_int_equal(o.code, 1);
-    assert_non_null(strstr(o.text, "rank 1 sent 100 bytes to rank 2 on channel 3 (message 0), which expects 200"));
+    assert_non_null(
+        strstr(o.text, "rank 1 sent 100 bytes to rank 2 on channel 3 (message 0), which expects 200"));
     assert_true(o.seconds < scaled_timeout(5)); /* and not at the time-out */
 }
 
@@ -149,8 +150,8 @@ static int send_wrong(BurstCtx *c, const BurstPlan *p, void *arg)
 static void wrong_sends_are_refused(void **unused)
 {
     (void)unused;
-    static Wrong wrong[] = {{0, 1, "not in its arena"}, {0, 0, "no peer 0"}, {0, 2, "no peer 2"}, {0, -1, "no peer -1"},
-                            {16, 1, "no channel 16"}, {-1, 1, "no channel -1"}};
+    static Wrong wrong[] = {{0, 1, "not in its arena"}, {0, 0, "no peer 0"},      {0, 2, "no peer 2"},
+                            {0, -1, "no peer -1"},      {16, 1, "no channel 16"}, {-1, 1, "no channel -1"}};
     BurstPlan p = bare_plan(2, 4096);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect_ok(run_job(&p, NULL, send_wrong, &wrong[i]));

@@ -1,4 +1,5 @@
-/* test_output.c: output_file.c gives the reason of a write that failed, whichever write of the file it was. */
+/* test_output.c: output_file.c gives the reason of a write that failed, whichever write of the file it
+ * was. */
 #include "core/output_file.h"
 
 #include <errno.h>
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-/* stdio's buffer is written on the way, at the end, or both: after the first of them nothing may be left for the flush to write. */
+/* stdio's buffer is written on the way, at the end, or both: after the first of them nothing may be left
+ * for the flush to write. */
 static void full_device(void **unused)
 {
     (void)unused;

@@ -10,9 +10,28 @@
 #include <cmocka.h>
 
 static const char *const known[] = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "BURST_PORT", "BURST_SECRET",
-    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID",
-    "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "BURST_PORT",
+    "BURST_SECRET",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_LOCALID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_NODES",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_SIZE",
+    "PMI_RANK",
+    "PMIX_RANK",
 };
 
 /* "A=1 B=x": nothing else is set. */
@@ -29,14 +48,23 @@ static void set_environment(const char *text)
     }
 }
 
-#define SLURM "SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS=8 SLURM_STEP_NODELIST=n[03-05,9],m1 "
+#define SLURM \
+    "SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS=8 " \
+    "SLURM_STEP_NODELIST=n[03-05,9],m1 "
 #define TORCH "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=head MASTER_PORT=29500 "
 
-typedef struct Good { const char *environment; int launcher, rank, world, local; const char *master; int port, ports; bool one_host; } Good;
+typedef struct Good {
+    const char *environment;
+    int launcher, rank, world, local;
+    const char *master;
+    int port, ports;
+    bool one_host;
+} Good;
 static const Good good[] = {
     {"", ALONE, 0, 0, -1, "", 0, 0},
     {TORCH, BY_TORCHRUN, 3, 4, 1, "head", 29501, 8},
-    {TORCH "TORCHELASTIC_RUN_ID=x PMI_RANK=2 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4", BY_TORCHRUN, 3, 4, 1, "head", 29501, 8},
+    {TORCH "TORCHELASTIC_RUN_ID=x PMI_RANK=2 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4", BY_TORCHRUN, 3, 4, 1, "head",
+     29501, 8},
     {TORCH "LOCAL_WORLD_SIZE=2", BY_TORCHRUN, 3, 4, 1, "head", 29501, 8},
     {TORCH "LOCAL_WORLD_SIZE=4", BY_TORCHRUN, 3, 4, 1, "head", 29501, 8, true},
     {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=65535", BY_TORCHRUN, 0, 2, -1, "::1", 65527, 8},
@@ -87,7 +115,8 @@ static void places(void **unused)
 
 typedef struct Bad { const char *environment, *text; } Bad;
 static const Bad bad[] = {
-    {"RANK=0", "RANK is set (to '0') and WORLD_SIZE is not: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
+    {"RANK=0",
+     "RANK is set (to '0') and WORLD_SIZE is not: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
     {"WORLD_SIZE=4", "WORLD_SIZE is set (to '4') and RANK is not"},
     {"LOCAL_RANK=1", "LOCAL_RANK is set (to '1') and RANK is not"},
     {"RANK=0 LOCAL_RANK=0", "RANK is set (to '0') and WORLD_SIZE is not"},
@@ -132,8 +161,9 @@ static void places_that_make_no_sense(void **unused)
 static void tokens(void **unused)
 {
     (void)unused;
-    static const char *const jobs[] = {TORCH, TORCH "MASTER_PORT=29501", TORCH "TORCHELASTIC_RUN_ID=a",
-                                       TORCH "TORCHELASTIC_RUN_ID=b", SLURM, SLURM "SLURM_STEP_ID=1", SLURM "SLURM_JOB_ID=78"};
+    static const char *const jobs[] = {
+        TORCH, TORCH "MASTER_PORT=29501", TORCH "TORCHELASTIC_RUN_ID=a", TORCH "TORCHELASTIC_RUN_ID=b",
+        SLURM, SLURM "SLURM_STEP_ID=1",   SLURM "SLURM_JOB_ID=78"};
     enum { JOBS = sizeof jobs / sizeof *jobs };
     Place p[JOBS], again;
     char text[1024];
@@ -153,10 +183,22 @@ static void first_nodes(void **unused)
 {
     (void)unused;
     static const char *const lists[][2] = {
-        {"host[01-04,7]", "host01"}, {"a", "a"}, {"a,b[1-2]", "a"}, {"n7,n[9-10]", "n7"},
+        {"host[01-04,7]", "host01"},
+        {"a", "a"},
+        {"a,b[1-2]", "a"},
+        {"n7,n[9-10]", "n7"},
         {"r[1-2]n[03,05]-x.dom", "r1n03-x.dom"},
-        {"gpu-a-1.cluster,b", "gpu-a-1.cluster"}, {"10.0.0.[1,7]", "10.0.0.1"}, {"[2-3]", "2"}, {"h[0100-0200]", "h0100"},
-        {"", NULL}, {",a", NULL}, {"a[", NULL}, {"a]", NULL}, {"a[1[2]]", NULL}, {"a b", NULL}, {"a;b", NULL},
+        {"gpu-a-1.cluster,b", "gpu-a-1.cluster"},
+        {"10.0.0.[1,7]", "10.0.0.1"},
+        {"[2-3]", "2"},
+        {"h[0100-0200]", "h0100"},
+        {"", NULL},
+        {",a", NULL},
+        {"a[", NULL},
+        {"a]", NULL},
+        {"a[1[2]]", NULL},
+        {"a b", NULL},
+        {"a;b", NULL},
         {"longer-than-fits[1-2]", NULL},
     };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {

@@ -1,4 +1,5 @@
-/* test_program.c: burst_main as users meet it: options, metrics, checkpoints, failures; on the miniature plan. */
+/* test_program.c: burst_main as users meet it: options, metrics, checkpoints, failures; on the miniature
+ * plan. */
 #include "check.h"
 
 #include <jansson.h>
@@ -32,7 +33,8 @@ static int tear_down(void **unused)
 static void expect(Outcome o, int code, const char *text)
 {
     if (o.code != code || !strstr(o.text, text))
-        print_error("expected code %d and '%s'; code %d in %.2f s: %s\n", code, text, o.code, o.seconds, o.text);
+        print_error("expected code %d and '%s'; code %d in %.2f s: %s\n", code, text, o.code, o.seconds,
+                    o.text);
     assert_int_equal(o.code, code);
     assert_non_null(strstr(o.text, text));
 }
@@ -64,7 +66,9 @@ static int read_losses(const char *name, double *loss)
 
 static void train(const char *mini, const char *options, const char *metrics)
 {
-    expect(run_command("cd %s && MINI='%s' $MINI_MAIN --quiet --metrics %s %s", directory, mini, metrics, options), 0, "");
+    expect(run_command("cd %s && MINI='%s' $MINI_MAIN --quiet --metrics %s %s", directory, mini, metrics,
+                       options),
+           0, "");
 }
 
 static double relative(double a, double b)
@@ -80,28 +84,42 @@ static void options(void **unused)
     char version[64];
     snprintf(version, sizeof version, "mini, runtime interface %d\n", BURST_RT_ABI);
     expect(run_command("$MINI_MAIN --version"), 0, version);
-    static const char *const wrong[][2] = {
-        {"--stops 3", "unknown option '--stops'"}, {"3", "unknown option '3'"},    {"--steps", "--steps needs a value: N"},
-        {"--steps -1", "--steps cannot be '-1'"},  {"--steps 3x", "cannot be '3x'"}, {"--timeout -1", "cannot be '-1'"},
-        {"--data ''", "--data cannot be ''"},      {"--resume", "--resume needs a FILE"}, {"--every -2", "cannot be '-2'"},
-        {"--transport shm", "--transport cannot be 'shm': auto|nccl|peer"}, {"--transport pee", "cannot be 'pee'"},
-        {"--transport ''", "cannot be ''"},        {"--transport nccl", "this program computes on CPUs"},
-        {"--share-gpus", "this program computes on CPUs"},
-        {"--trace", "--trace needs a value: FILE"}, {"--trace-steps 0", "cannot be '0'"},
-        {"--data a --data b", "--data is given twice"}, {"--steps 1 --quiet --steps 1", "--steps is given twice"},
-        {"--resume a --resume", "--resume is given twice"}, {"--bytes", "--bytes needs --data FILE"},
-        {"--every 3", "--every needs --checkpoint DIR"}, {"--keep 3", "--keep needs --checkpoint DIR"},
-        {"--trace-steps 2", "--trace-steps needs --trace FILE"}, {"--fresh", "--fresh needs --checkpoint DIR"},
-        {"--export-dtype f32", "--export-dtype needs --export DIR"},
-        {"--quiet --progress 2", "--quiet prints no progress lines"}};
+    static const char *const wrong[][2] = {{"--stops 3", "unknown option '--stops'"},
+                                           {"3", "unknown option '3'"},
+                                           {"--steps", "--steps needs a value: N"},
+                                           {"--steps -1", "--steps cannot be '-1'"},
+                                           {"--steps 3x", "cannot be '3x'"},
+                                           {"--timeout -1", "cannot be '-1'"},
+                                           {"--data ''", "--data cannot be ''"},
+                                           {"--resume", "--resume needs a FILE"},
+                                           {"--every -2", "cannot be '-2'"},
+                                           {"--transport shm", "--transport cannot be 'shm': auto|nccl|peer"},
+                                           {"--transport pee", "cannot be 'pee'"},
+                                           {"--transport ''", "cannot be ''"},
+                                           {"--transport nccl", "this program computes on CPUs"},
+                                           {"--share-gpus", "this program computes on CPUs"},
+                                           {"--trace", "--trace needs a value: FILE"},
+                                           {"--trace-steps 0", "cannot be '0'"},
+                                           {"--data a --data b", "--data is given twice"},
+                                           {"--steps 1 --quiet --steps 1", "--steps is given twice"},
+                                           {"--resume a --resume", "--resume is given twice"},
+                                           {"--bytes", "--bytes needs --data FILE"},
+                                           {"--every 3", "--every needs --checkpoint DIR"},
+                                           {"--keep 3", "--keep needs --checkpoint DIR"},
+                                           {"--trace-steps 2", "--trace-steps needs --trace FILE"},
+                                           {"--fresh", "--fresh needs --checkpoint DIR"},
+                                           {"--export-dtype f32", "--export-dtype needs --export DIR"},
+                                           {"--quiet --progress 2", "--quiet prints no progress lines"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect(run_command("$MINI_MAIN %s", wrong[i][0]), 2, wrong[i][1]);
     Outcome o = run_command("$MINI_MAIN --steps 3 --quiet");
     assert_string_equal(o.text, "");
     expect(run_command("$MINI_MAIN --steps 3 --progress 1"), 0, "step 2/3  loss ");
-    expect(run_command("$MINI_MAIN --steps 3 --metrics /nowhere/m"), 1, "cannot write /nowhere/m: No such file");
+    expect(run_command("$MINI_MAIN --steps 3 --metrics /nowhere/m"), 1,
+           "cannot write /nowhere/m: No such file");
     expect(run_command("$MINI_MAIN --steps 3 --data /nowhere/d"), 1, "cannot read /nowhere/d: No such file");
-    expect(run_command("$MINI_MAIN --steps 3 --checkpoint /nowhere/d"), 1, "cannot make the directory /nowhere/d: No such file");
+    expect(run_command("$MINI_MAIN --steps 3 --checkpoint /nowhere/d"), 1,
+           "cannot make the directory /nowhere/d: No such file");
     expect(run_command("PMI_SIZE=2 PMI_RANK=0 $MINI_MAIN --steps x"), 2, "cannot be 'x'");
 }
 
@@ -109,7 +127,9 @@ static void options(void **unused)
 static void traces(void **unused)
 {
     (void)unused;
-    expect(run_command("cd %s && MINI='3 1 0 4 30 -1' $MINI_MAIN --steps 4 --trace t --trace-steps 2", directory), 0, "traced: 2 steps from step 2 on, to t");
+    expect(run_command("cd %s && MINI='3 1 0 4 30 -1' $MINI_MAIN --steps 4 --trace t --trace-steps 2",
+                       directory),
+           0, "traced: 2 steps from step 2 on, to t");
     char path[256];
     snprintf(path, sizeof path, "%s/t", directory);
     json_t *trace = json_load_file(path, 0, NULL), *event;
@@ -124,16 +144,21 @@ static void traces(void **unused)
     assert_int_equal(steps, 2);
     assert_true(waits > 2);
     json_decref(trace);
-    expect(run_command("$MINI_MAIN --steps 3 --trace /nowhere/t"), 1, "cannot write /nowhere/t: No such file");
-    expect(run_command("cd %s && MINI='4 1 0 4 50 -1' MINI_FAULT='exit 2 3' $MINI_MAIN --quiet --trace u --trace-steps 9; "
-                       "test \"$(echo u*)\" = 'u*' && echo clean", directory), 0, "clean");
+    expect(run_command("$MINI_MAIN --steps 3 --trace /nowhere/t"), 1,
+           "cannot write /nowhere/t: No such file");
+    expect(run_command("cd %s && MINI='4 1 0 4 50 -1' MINI_FAULT='exit 2 3' $MINI_MAIN --quiet --trace u "
+                       "--trace-steps 9; "
+                       "test \"$(echo u*)\" = 'u*' && echo clean",
+                       directory),
+           0, "clean");
 }
 
 /* ---- training ---- */
 static void losses_ignore_the_layout(void **unused)
 {
     (void)unused;
-    static const char *const shapes[] = {"2 1 1 4 30 -1", "4 1 2 4 30 -1", "4 2 1 4 30 -1", "8 1 0 4 30 -1", "3 1 2 4 30 -1"};
+    static const char *const shapes[] = {"2 1 1 4 30 -1", "4 1 2 4 30 -1", "4 2 1 4 30 -1", "8 1 0 4 30 -1",
+                                         "3 1 2 4 30 -1"};
     double one[MOST_STEPS], other[MOST_STEPS];
     train("1 1 0 4 30 -1", "", "one");
     assert_int_equal(read_losses("one", one), 30);
@@ -210,7 +235,8 @@ static void newest_are_kept(void **unused)
     train("3 1 0 4 10 -1", "--checkpoint kept --every 3", "m");
     assert_false(there("kept/step-00000006.burst"));
     assert_true(there("kept/step-00000009.burst") && there("kept/step-00000010.burst"));
-    expect(run_command("ls -A %s/kept | wc -l", directory), 0, "3\n"); /* with .lock; no part of a file is left */
+    /* with .lock; no part of a file is left */
+    expect(run_command("ls -A %s/kept | wc -l", directory), 0, "3\n");
     train("3 1 0 4 10 -1", "--checkpoint four --every 3 --keep 4", "m");
     expect(run_command("ls %s/four | wc -l", directory), 0, "4\n");
     train("3 1 0 4 10 -1", "--checkpoint last --every 0", "m");
@@ -288,17 +314,22 @@ static void resuming_from_a_file(void **unused)
     spoil("true");
     expect(resume("--resume ck/step-00000005.burst"), 0, "resumed after step 5\n");
     expect(resume("--resume --checkpoint empty"), 0, "no checkpoint in empty: starting from the beginning");
-    expect(resume("--resume ck/step-00000007.burst"), 1, "cannot resume from ck/step-00000007.burst: No such file");
+    expect(resume("--resume ck/step-00000007.burst"), 1,
+           "cannot resume from ck/step-00000007.burst: No such file");
     expect(run_command("cd %s && MINI_FFN=9 $MINI_MAIN --resume ck/step-00000005.burst", directory), 2,
            "ck/step-00000005.burst is of another model: its ffn is 6, and the plan's 9");
     spoil("truncate -s -1 " NEWEST);
-    expect(resume("--resume ck/step-00000010.burst"), 1, "cannot resume from ck/step-00000010.burst: it is cut short");
+    expect(resume("--resume ck/step-00000010.burst"), 1,
+           "cannot resume from ck/step-00000010.burst: it is cut short");
     /* going back: the newer ones would win over the new ones */
     spoil("true");
     static const char back[] = "--resume ck/step-00000005.burst --checkpoint ck --every 1 --keep 1 --steps 7";
-    expect(resume(back), 2, "ck has checkpoints beyond step 5, where this run begins, up to step 10: --fresh moves them");
-    expect(run_command("cd %s && MINI='2 1 0 4 12 -1' $MINI_MAIN --fresh %s", directory, back), 0, "resumed after step 5\n");
-    expect(run_command("cd %s/ck && echo *.burst earlier-1/*", directory), 0, "step-00000007.burst earlier-1/step-00000010.burst\n");
+    expect(resume(back), 2,
+           "ck has checkpoints beyond step 5, where this run begins, up to step 10: --fresh moves them");
+    expect(run_command("cd %s && MINI='2 1 0 4 12 -1' $MINI_MAIN --fresh %s", directory, back), 0,
+           "resumed after step 5\n");
+    expect(run_command("cd %s/ck && echo *.burst earlier-1/*", directory), 0,
+           "step-00000007.burst earlier-1/step-00000010.burst\n");
 }
 
 /* Killed in the middle of training, over and over: the directory always holds a whole checkpoint. */
@@ -309,8 +340,11 @@ static void killed_and_resumed(void **unused)
     train("3 1 0 4 24 -1", "", "whole");
     expect(run_command("rm -rf %s/ck", directory), 0, "");
     for (int round = 0; round < 4; round++)
-        expect(run_command("cd %s && MINI='3 1 0 4 24 -1' MINI_FAULT='kill %d %d' $MINI_MAIN --quiet --metrics parts "
-                           "--checkpoint ck --every 2 --resume", directory, round % 3, 5 * round + 4), 1, "killed by signal 9");
+        expect(run_command(
+                   "cd %s && MINI='3 1 0 4 24 -1' MINI_FAULT='kill %d %d' $MINI_MAIN --quiet --metrics parts "
+                   "--checkpoint ck --every 2 --resume",
+                   directory, round % 3, 5 * round + 4),
+               1, "killed by signal 9");
     train("3 1 0 4 24 -1", "--checkpoint ck --resume", "parts");
     read_losses("whole", whole);
     read_losses("parts", parts);

@@ -1,5 +1,5 @@
-/* test_safetensors.c: the file format on files made by hand, good and malformed; folders on a plan of a few tensors, whose
- * elements are a formula, for every number of ranks. */
+/* test_safetensors.c: the file format on files made by hand, good and malformed; folders on a plan of a
+ * few tensors, whose elements are a formula, for every number of ranks. */
 #include "check.h"
 #include "safetensors/safetensors.h"
 
@@ -80,7 +80,8 @@ static void halves(void **unused)
 static double bf16_value(uint16_t bits)
 {
     int exponent = bits >> 7 & 255, fraction = bits & 127;
-    double value = exponent == 0 ? ldexp(fraction, -133) : ldexp(128 + fraction, exponent - 134); /* infinity: 2^128 */
+    /* infinity: 2^128 */
+    double value = exponent == 0 ? ldexp(fraction, -133) : ldexp(128 + fraction, exponent - 134);
     return bits & 0x8000 ? -value : value;
 }
 
@@ -121,13 +122,16 @@ static void bf16_is_nearest(void **unused)
 static void good_files(void **unused)
 {
     (void)unused;
-    /* out of order, padded with blanks; a scalar and an empty tensor; I64 is fine as long as nobody reads it */
+    /* out of order, padded with blanks; a scalar and an empty tensor; I64 is fine as long as nobody reads
+     * it */
     const char *header = "{\"h\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[12,18]},"
-                         "\"__metadata__\":{\"format\":\"pt\"},\"e\":{\"dtype\":\"I64\",\"shape\":[0,7],\"data_offsets\":[18,18]},"
+                         "\"__metadata__\":{\"format\":\"pt\"},\"e\":{\"dtype\":\"I64\",\"shape\":[0,7],"
+                         "\"data_offsets\":[18,18]},"
                          "\"f\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
                          "\"s\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[18,20]},"
                          "\"b\":{\"shape\":[2],\"data_offsets\":[8,12],\"dtype\":\"BF16\"}}    ";
-    const unsigned char data[] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0x80, 0x3f, 0x49, 0xc0, 0, 0x3c, 0, 0xc4, 1, 0, 0, 0x41};
+    const unsigned char data[] = {0,    0,    0x80, 0x3f, 0, 0,    0, 0xc0, 0x80, 0x3f,
+                                  0x49, 0xc0, 0,    0x3c, 0, 0xc4, 1, 0,    0,    0x41};
     static const struct { const char *name; int count; double value[3]; } wanted[] = {
         {"f", 2, {1, -2}}, {"b", 2, {1, -3.140625}}, {"h", 3, {1, -4, 0x1p-24}}, {"s", 1, {8}}};
     put_tensors("good", header, data, sizeof data);
@@ -166,12 +170,14 @@ static void expect_bad(const char *path, const char *text)
     assert_int_equal(f.fd, -1);
 }
 
-#define T(dtype, shape, offsets) "{\"a\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+#define T(dtype, shape, offsets) \
+    "{\"a\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
 static void malformed_headers(void **unused)
 {
     (void)unused;
-    static const struct { const char *header; int bytes; const char *text; } cases[] = {
+    static const struct { const char *header; int bytes; const char *text;
+    } cases[] = {
         {"", 0, "is no JSON"},
         {"{", 0, "is no JSON"},
         {"[]", 0, "no object of tensors"},
@@ -189,7 +195,8 @@ static void malformed_headers(void **unused)
         {T("\"F32\"", "[-2]", "[0,8]"), 8, "the shape of a is not"},
         {T("\"F32\"", "[\"2\"]", "[0,8]"), 8, "the shape of a is not"},
         {T("\"F32\"", "[4294967296,4294967296]", "[0,8]"), 8, "the shape of a is not"},
-        {T("\"F32\"", "[4611686018427387904,1]", "[0,0]"), 0, "and has 0 bytes"}, /* times 4 is 0 in 64 bits */
+        /* times 4 is 0 in 64 bits */
+        {T("\"F32\"", "[4611686018427387904,1]", "[0,0]"), 0, "and has 0 bytes"},
         {T("\"F32\"", "[99999999999999999999]", "[0,8]"), 8, "is no JSON"},
         {T("\"F32\"", "[2]", "8"), 8, "data_offsets of a are not"},
         {T("\"F32\"", "[2]", "[0]"), 8, "data_offsets of a are not"},
@@ -197,15 +204,18 @@ static void malformed_headers(void **unused)
         {T("\"F32\"", "[2]", "[0,8.0]"), 8, "data_offsets of a are not"},
         {T("\"F32\"", "[2]", "[8,0]"), 8, "data_offsets of a are not"},
         {T("\"F32\"", "[2]", "[-8,0]"), 8, "data_offsets of a are not"},
-        {T("\"F32\"", "[2]", "[0,9223372036854775807]"), 8, "is cut short: a ends at byte 9223372036854775807 of 8"},
+        {T("\"F32\"", "[2]", "[0,9223372036854775807]"), 8,
+         "is cut short: a ends at byte 9223372036854775807 of 8"},
         {T("\"F32\"", "[2]", "[0,8]"), 7, "is cut short: a ends at byte 8 of 7"},
         {T("\"F32\"", "[3]", "[0,8]"), 8, "a is F32 [3], and has 8 bytes"},
         {T("\"BF16\"", "[2]", "[0,8]"), 8, "a is BF16 [2], and has 8 bytes"},
         {T("\"F32\"", "[2]", "[0,8]"), 9, "its last 1 bytes belong to no tensor"},
         {T("\"F32\"", "[2]", "[4,12]"), 12, "the 4 bytes before a belong to no tensor"},
-        {"{" ONE_F32 ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12, "a and b overlap"},
+        {"{" ONE_F32 ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12,
+         "a and b overlap"},
         {"{" ONE_F32 ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "overlap"},
-        {"{" ONE_F32 ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}", 16, "the 4 bytes before b"},
+        {"{" ONE_F32 ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}", 16,
+         "the 4 bytes before b"},
     };
     static const char data[64];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -253,7 +263,8 @@ static void unread_dtypes(void **unused)
         float value[8];
         StFile f;
         int bytes = strcmp(dtypes[i], "F64") == 0 ? 8 : 1;
-        snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%d]}}", dtypes[i], 8 * bytes);
+        snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%d]}}",
+                 dtypes[i], 8 * bytes);
         put_tensors("odd", header, data, 8 * (size_t)bytes);
         assert_int_equal(safetensors_open(&ctx, "odd", &f), BURST_OK);
         assert_int_equal(safetensors_read(&ctx, f.tensor, 0, 0, value), BURST_E_IO);
@@ -267,7 +278,8 @@ static void unread_dtypes(void **unused)
 static void mutated_headers(void **unused)
 {
     (void)unused;
-    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":["
+                                 "2,3],\"data_offsets\":[0,24]},"
                                  "\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}}";
     static const char bits[] = "0123456789-.e[]{},:\"\\ \n\x7f\xff";
     enum { N = sizeof header - 1, ROUNDS = 20000, DATA = 32 };
@@ -301,7 +313,8 @@ static void mutated_headers(void **unused)
         accepted++;
         for (int i = 0; i < f.tensors; i++) {
             float value[DATA];
-            int status = safetensors_read(&ctx, &f.tensor[i], 0, f.tensor[i].elements <= DATA ? f.tensor[i].elements : 0, value);
+            int status = safetensors_read(&ctx, &f.tensor[i], 0,
+                                          f.tensor[i].elements <= DATA ? f.tensor[i].elements : 0, value);
             assert_true(status == BURST_OK || strstr(ctx.error, "F32, BF16 and F16 are read"));
         }
         safetensors_close(&f);
@@ -315,8 +328,10 @@ static void mutated_headers(void **unused)
 enum { VOCAB = 5, WIDE = 4, LAYERS = 3, NAMES = 2 + 2 * LAYERS + 1 };
 
 static const BurstTensor embedding[] = {{"model.embed_tokens.weight", VOCAB, WIDE, 0, 0.5f}};
-static const BurstTensor layer[] = {{"input_layernorm.weight", 1, WIDE, 0, 0}, {"mlp.up_proj.weight", 7, WIDE, WIDE, 0.5f}};
-static const BurstTensor head[] = {{"model.norm.weight", 1, WIDE, 0, 0}, {"lm_head.weight", VOCAB, WIDE, WIDE, 0.5f}};
+static const BurstTensor layer[] = {{"input_layernorm.weight", 1, WIDE, 0, 0},
+                                    {"mlp.up_proj.weight", 7, WIDE, WIDE, 0.5f}};
+static const BurstTensor head[] = {{"model.norm.weight", 1, WIDE, 0, 0},
+                                   {"lm_head.weight", VOCAB, WIDE, WIDE, 0.5f}};
 static int causal_tile(const BurstSide *q, const BurstSide *k)
 {
     (void)q, (void)k;
@@ -340,8 +355,10 @@ static void shape_for(Shape *s, int world, bool tied)
     s->plan = bare_plan(world, 0);
     s->plan.units = s->unit;
     s->plan.unit_rows = 3;
-    s->plan.layers = LAYERS, s->plan.hidden = WIDE, s->plan.heads = 2, s->plan.kv_heads = 1, s->plan.head_dim = 6;
-    s->plan.ffn = 7, s->plan.vocab = VOCAB, s->plan.tied = tied, s->plan.norm_eps = 1e-5, s->plan.rope_theta = 500000;
+    s->plan.layers = LAYERS, s->plan.hidden = WIDE, s->plan.heads = 2, s->plan.kv_heads = 1,
+    s->plan.head_dim = 6;
+    s->plan.ffn = 7, s->plan.vocab = VOCAB, s->plan.tied = tied, s->plan.norm_eps = 1e-5,
+    s->plan.rope_theta = 500000;
     s->plan.sequence = 64, s->plan.train.separator = -1;
     s->plan.masks = masks, s->plan.layer_mask = causal_layer;
     s->plan.arena_bytes = burst_weights_bytes(&s->plan);
@@ -369,7 +386,9 @@ static int write_body(BurstCtx *c, const BurstPlan *p, void *arg)
     BURST_TRY(weights_take(c, p, &w));
     for (int u = 0; u < w.units; u++)
         for (int64_t i = 0, n = burst_unit(p, u)->shard; i < n; i++)
-            w.param[u][i] = burst_rank(c) * n + i < burst_unit(p, u)->elements ? element(u, burst_rank(c) * n + i) : 0;
+            w.param[u][i] = burst_rank(c) * n + i < burst_unit(p, u)->elements
+                                ? element(u, burst_rank(c) * n + i)
+                                : 0;
     if (o->astray && burst_rank(c) == 1 && chdir("elsewhere") != 0)
         return burst_fail(c, BURST_E_IO, "no elsewhere");
     Export *e;
@@ -390,7 +409,8 @@ static int read_body(BurstCtx *c, const BurstPlan *p, void *arg)
     for (int u = 0; u < w.units; u++)
         for (int64_t i = 0, n = burst_unit(p, u)->shard; i < n; i++) {
             int64_t at = burst_rank(c) * n + i;
-            CHECK(c, w.param[u][i] == (at < burst_unit(p, u)->elements ? rounded(element(u, at), o->dtype) : 0));
+            CHECK(c,
+                  w.param[u][i] == (at < burst_unit(p, u)->elements ? rounded(element(u, at), o->dtype) : 0));
         }
     return BURST_OK;
 }
@@ -416,16 +436,18 @@ static void shell(const char *command)
 static void any_world_to_any_world(void **unused)
 {
     (void)unused;
-    static const struct { int from, to, dtype; bool tied; int64_t shard_bytes; int files; } cases[] = {
-        {1, 8, BURST_F32, false, ST_SHARD_BYTES, 1}, {8, 1, BURST_F32, false, 300, 3}, {3, 5, BURST_BF16, false, 1, NAMES},
-        {5, 3, BURST_F32, true, 200, 4},             {8, 7, BURST_BF16, true, ST_SHARD_BYTES, 1}, {2, 2, BURST_F32, false, 0, NAMES}};
+    static const struct { int from, to, dtype; bool tied; int64_t shard_bytes; int files;
+    } cases[] = {{1, 8, BURST_F32, false, ST_SHARD_BYTES, 1}, {8, 1, BURST_F32, false, 300, 3},
+                 {3, 5, BURST_BF16, false, 1, NAMES},         {5, 3, BURST_F32, true, 200, 4},
+                 {8, 7, BURST_BF16, true, ST_SHARD_BYTES, 1}, {2, 2, BURST_F32, false, 0, NAMES}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Shape s;
         Order o = {"out/", cases[i].dtype, cases[i].shard_bytes, false};
         shell("rm -rf out");
         shape_for(&s, cases[i].from, cases[i].tied);
         expect_job(&s, write_body, o, 0, "");
-        Outcome files = run_command("ls -A out/*.safetensors | wc -l; ls -A out | grep -cv safetensors; ls -d out*");
+        Outcome files = run_command(
+            "ls -A out/*.safetensors | wc -l; ls -A out | grep -cv safetensors; ls -d out*");
         char wanted[64];
         snprintf(wanted, sizeof wanted, "%d\n1\nout\n", cases[i].files);
         assert_string_equal(files.text, wanted);
@@ -438,9 +460,11 @@ static void any_world_to_any_world(void **unused)
 static void bytes_are_the_format(void **unused)
 {
     (void)unused;
-    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[5,4],"
-                                 "\"data_offsets\":[0,80]},\"model.layers.0.input_layernorm.weight\":{\"dtype\":\"F32\",\"shape\":[4],"
-                                 "\"data_offsets\":[80,96]}}";
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[5,"
+        "4],"
+        "\"data_offsets\":[0,80]},\"model.layers.0.input_layernorm.weight\":{\"dtype\":\"F32\",\"shape\":[4],"
+        "\"data_offsets\":[80,96]}}";
     Shape s;
     unsigned char file[1024], length[8] = {(sizeof header - 1 + 7) / 8 * 8};
     shape_for(&s, 3, true);
@@ -460,11 +484,13 @@ static void bytes_are_the_format(void **unused)
     }
     json_t *index = json_load_file("out/model.safetensors.index.json", 0, NULL);
     json_t *map = json_object_get(index, "weight_map");
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")), 4 * (20 + 3 * 32 + 4));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")),
+                     4 * (20 + 3 * 32 + 4));
     assert_int_equal(json_object_size(map), 8);
     assert_string_equal(json_string_value(json_object_get(map, "model.layers.0.input_layernorm.weight")),
                         "model-00001-of-00007.safetensors");
-    assert_string_equal(json_string_value(json_object_get(map, "model.norm.weight")), "model-00007-of-00007.safetensors");
+    assert_string_equal(json_string_value(json_object_get(map, "model.norm.weight")),
+                        "model-00007-of-00007.safetensors");
     json_decref(index);
 }
 
@@ -476,13 +502,15 @@ static void config_says_the_plan(void **unused)
     s.plan.layer_mask = windowed_layer;
     s.plan.train.separator = 3;
     json_t *is_ = config_make(&s.plan, BURST_F32);
-    json_t *wanted = json_pack(
-        "{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:s, s:b, s:b, s:i, s:n, s:s, s:n, s:i, s:[s,s,s]}",
-        "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_size", 4, "num_hidden_layers", 3, "num_attention_heads", 2,
-        "num_key_value_heads", 1, "head_dim", 6, "intermediate_size", 7, "vocab_size", 5, "rms_norm_eps", 1e-5, "rope_theta",
-        500000.0, "tie_word_embeddings", 0, "hidden_act", "silu", "attention_bias", 0, "mlp_bias", 0, "max_position_embeddings", 64,
-        "rope_scaling", "torch_dtype", "float32", "bos_token_id", "eos_token_id", 3, "burst_attention", "causal", "window(17)",
-        "file \"\\xff\" at (q, k)");
+    json_t *wanted = json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:s, s:b, "
+                               "s:b, s:i, s:n, s:s, s:n, s:i, s:[s,s,s]}",
+                               "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_size", 4,
+                               "num_hidden_layers", 3, "num_attention_heads", 2, "num_key_value_heads", 1,
+                               "head_dim", 6, "intermediate_size", 7, "vocab_size", 5, "rms_norm_eps", 1e-5,
+                               "rope_theta", 500000.0, "tie_word_embeddings", 0, "hidden_act", "silu",
+                               "attention_bias", 0, "mlp_bias", 0, "max_position_embeddings", 64,
+                               "rope_scaling", "torch_dtype", "float32", "bos_token_id", "eos_token_id", 3,
+                               "burst_attention", "causal", "window(17)", "file \"\\xff\" at (q, k)");
     assert_non_null(wanted);
     assert_true(json_equal(is_, wanted));
     json_decref(is_);
@@ -493,71 +521,113 @@ static void config_says_the_plan(void **unused)
 static void folders_that_do_not_fit(void **unused)
 {
     (void)unused;
-    static const struct { const char *command; int code; const char *text; } cases[] = {
+    static const struct { const char *command; int code; const char *text;
+    } cases[] = {
         {"true", 0, ""},
         {"rm config.json", 1, "config.json: No such file"},
         {"echo '{' > config.json", 1, "out/config.json:2:0: "},
         {"echo '[1]' > config.json", 1, "config.json holds no JSON object"},
-        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/' config.json", 2, "hidden_size is 8, and the plan's is 4"},
+        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/' config.json", 2,
+         "hidden_size is 8, and the plan's is 4"},
         {"sed -i '/\"hidden_size\"/d' config.json", 2, "config.json has no hidden_size"},
-        {"sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 4/' config.json", 2, "num_hidden_layers is 4, and the plan's is 3"},
-        {"sed -i 's/\"num_attention_heads\": 2/\"num_attention_heads\": 4/' config.json", 2, "num_attention_heads is 4"},
-        {"sed -i '/num_key_value_heads/d' config.json", 2, "num_key_value_heads is 2 (where nothing is given), and the plan's is 1"},
-        {"sed -i 's/\"head_dim\": 6/\"head_dim\": null/' config.json", 2, "head_dim is 2 (where nothing is given), and the plan's is 6"},
-        {"sed -i 's/\"intermediate_size\": 7/\"intermediate_size\": 7.5/' config.json", 2, "intermediate_size is 7.5"},
-        {"sed -i 's/\"vocab_size\": 5/\"vocab_size\": \"5\"/' config.json", 2, "vocab_size is \"5\", and the plan's is 5"},
+        {"sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 4/' config.json", 2,
+         "num_hidden_layers is 4, and the plan's is 3"},
+        {"sed -i 's/\"num_attention_heads\": 2/\"num_attention_heads\": 4/' config.json", 2,
+         "num_attention_heads is 4"},
+        {"sed -i '/num_key_value_heads/d' config.json", 2,
+         "num_key_value_heads is 2 (where nothing is given), and the plan's is 1"},
+        {"sed -i 's/\"head_dim\": 6/\"head_dim\": null/' config.json", 2,
+         "head_dim is 2 (where nothing is given), and the plan's is 6"},
+        {"sed -i 's/\"intermediate_size\": 7/\"intermediate_size\": 7.5/' config.json", 2,
+         "intermediate_size is 7.5"},
+        {"sed -i 's/\"vocab_size\": 5/\"vocab_size\": \"5\"/' config.json", 2,
+         "vocab_size is \"5\", and the plan's is 5"},
         {"sed -i 's/1e-5/0.00001/' config.json", 0, ""},
         {"sed -i 's/1e-5/1e-6/' config.json", 2, "rms_norm_eps is 1e-6, and the plan's is 1e-5"},
         {"sed -i 's/500000.0/500000/' config.json", 0, ""},
         {"sed -i 's/500000.0/10000/' config.json", 2, "rope_theta is 10000, and the plan's is 500000.0"},
         {"sed -i 's/500000.0/\"many\"/' config.json", 2, "rope_theta is \"many\""},
-        {"sed -i 's/500000.0/500000.0, \"rope_parameters\": [1]/' config.json", 2, "rope_parameters is [1]; only"},
+        {"sed -i 's/500000.0/500000.0, \"rope_parameters\": [1]/' config.json", 2,
+         "rope_parameters is [1]; only"},
         {"sed -i '/rope_theta/d' config.json", 2, "rope_theta is 10000.0 (where nothing is given)"},
-        {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 500000, \"rope_type\": \"default\"}/' config.json", 0, ""},
-        {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 1000}/' config.json", 2, "rope_theta is 1000"},
-        {"sed -i 's/\"rope_scaling\": null/\"rope_parameters\": {\"rope_theta\": 1000}/' config.json", 2, "rope_theta is 500000.0, and in"},
-        {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}/' config.json", 2, "rope_scaling is {"},
-        {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": {\"factor\": 8.0}/' config.json", 2, "rope_scaling is {\"factor\":8.0}; only"},
+        {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 500000, \"rope_type\": "
+         "\"default\"}/' config.json",
+         0, ""},
+        {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 1000}/' config.json", 2,
+         "rope_theta is 1000"},
+        {"sed -i 's/\"rope_scaling\": null/\"rope_parameters\": {\"rope_theta\": 1000}/' config.json", 2,
+         "rope_theta is 500000.0, and in"},
+        {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}/' "
+         "config.json",
+         2, "rope_scaling is {"},
+        {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": {\"factor\": 8.0}/' config.json", 2,
+         "rope_scaling is {\"factor\":8.0}; only"},
         {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": {}/' config.json", 0, ""},
-        {"sed -i 's/\"rope_scaling\": null/\"rope_parameters\": {\"rope_type\": \"llama3\"}/' config.json", 2, "rope_parameters is {"},
+        {"sed -i 's/\"rope_scaling\": null/\"rope_parameters\": {\"rope_type\": \"llama3\"}/' config.json", 2,
+         "rope_parameters is {"},
         {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": 2/' config.json", 2, "rope_scaling is 2; only"},
-        {"sed -i 's/\"rope_scaling\": null/\"partial_rotary_factor\": 0.5/' config.json", 2, "partial_rotary_factor is 0.5"},
-        {"sed -i 's/\"rope_scaling\": null/\"quantization_config\": {}/' config.json", 2, "quantization_config is {}; only null is computed"},
-        {"sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' config.json", 2, "tie_word_embeddings is true"},
+        {"sed -i 's/\"rope_scaling\": null/\"partial_rotary_factor\": 0.5/' config.json", 2,
+         "partial_rotary_factor is 0.5"},
+        {"sed -i 's/\"rope_scaling\": null/\"quantization_config\": {}/' config.json", 2,
+         "quantization_config is {}; only null is computed"},
+        {"sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' config.json", 2,
+         "tie_word_embeddings is true"},
         {"sed -i 's/silu/gelu/' config.json", 2, "hidden_act is \"gelu\", and the plan's is \"silu\""},
-        {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json", 2, "attention_bias is true"},
+        {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json", 2,
+         "attention_bias is true"},
         {"sed -i 's/\"mlp_bias\": false/\"mlp_bias\": true/' config.json", 2, "mlp_bias is true"},
-        {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": 50, \"rope_scaling\"/' config.json", 2, "attn_logit_softcapping is 50, and the plan's is null"},
-        {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0, ""},
-        {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", and the plan's is \"llama\""},
-        {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 2, "masks are not those that burst_attention names; --plan-masks trains"},
-        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/; s/silu/gelu/' config.json; sed -i 's/lm_head.weight/lm_tail.weight/' *", 2,
-         "out does not fit the plan: hidden_size is 8, and the plan's is 4; hidden_act is \"gelu\", and the plan's is \"silu\"; "
-         "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"}, /* all in one message */
+        {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": 50, \"rope_scaling\"/' config.json", 2,
+         "attn_logit_softcapping is 50, and the plan's is null"},
+        {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0,
+         ""},
+        {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2,
+         "model_type is \"gpt2\", and the plan's is \"llama\""},
+        {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 2,
+         "masks are not those that burst_attention names; --plan-masks trains"},
+        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/; s/silu/gelu/' config.json; sed -i "
+         "'s/lm_head.weight/lm_tail.weight/' *",
+         2,
+         "out does not fit the plan: hidden_size is 8, and the plan's is 4; hidden_act is \"gelu\", and the "
+         "plan's is \"silu\"; "
+         /* all in one message */
+         "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"},
         {"rm config.json && mkfifo config.json", 1, "cannot read out/config.json: it is not a regular file"},
-        {"rm config.json && ln -s /dev/zero config.json", 1, "cannot read out/config.json: it is not a regular file"},
+        {"rm config.json && ln -s /dev/zero config.json", 1,
+         "cannot read out/config.json: it is not a regular file"},
         {"rm config.json && mkdir config.json", 1, "cannot read out/config.json: it is not a regular file"},
-        {"rm *.index.json && mkfifo model.safetensors.index.json", 1, "cannot read out/model.safetensors.index.json: it is not a regular"},
-        {"rm *.index.json && mkfifo model.safetensors", 1, "cannot read out/model.safetensors: it is not a regular file"},
-        {"rm model-00002* && mkfifo model-00002-of-00003.safetensors", 1, "model-00002-of-00003.safetensors: it is not a regular file"},
-        {"printf '{\"a\": \"\\033[2J' > config.json", 1, "out/config.json:1:"}, /* jansson's own words quote the text */
-        {"sed -i 's/\"hidden_size\"/\"x\\\\u001b[2J\\\\u202e\": 1, \"hidden_size\"/' config.json", 2, "x\\x1b[2J\\xe2\\x80\\xae is unknown"},
+        {"rm *.index.json && mkfifo model.safetensors.index.json", 1,
+         "cannot read out/model.safetensors.index.json: it is not a regular"},
+        {"rm *.index.json && mkfifo model.safetensors", 1,
+         "cannot read out/model.safetensors: it is not a regular file"},
+        {"rm model-00002* && mkfifo model-00002-of-00003.safetensors", 1,
+         "model-00002-of-00003.safetensors: it is not a regular file"},
+        {"printf '{\"a\": \"\\033[2J' > config.json", 1,
+         "out/config.json:1:"}, /* jansson's own words quote the text */
+        {"sed -i 's/\"hidden_size\"/\"x\\\\u001b[2J\\\\u202e\": 1, \"hidden_size\"/' config.json", 2,
+         "x\\x1b[2J\\xe2\\x80\\xae is unknown"},
         {"sed -i 's/\"llama\"/\"\\\\u009b2J\"/' config.json", 2, "model_type is \"\\xc2\\x9b2J\""},
-        {"sed -i 's/model-00001-of-00003/m\\\\u001b[2J\\\\u00e4/' *.index.json", 1, "out/m\\x1b[2J\u00e4.safetensors: No such file"},
-        {"sed -i 's/lm_head.weight/lm_\\\\u202eh.weight/' *.index.json", 1, "has lm_\\xe2\\x80\\xaeh.weight in model-"},
+        {"sed -i 's/model-00001-of-00003/m\\\\u001b[2J\\\\u00e4/' *.index.json", 1,
+         "out/m\\x1b[2J\u00e4.safetensors: No such file"},
+        {"sed -i 's/lm_head.weight/lm_\\\\u202eh.weight/' *.index.json", 1,
+         "has lm_\\xe2\\x80\\xaeh.weight in model-"},
         {"rm model.safetensors.index.json", 1, "out has neither model.safetensors nor"},
         {"echo '{}' > model.safetensors.index.json", 1, "has no weight_map"},
         {"echo '{\"weight_map\": {\"a\": 3}}' > model.safetensors.index.json", 1, "the file of a is no name"},
         {"echo '{\"weight_map\": {}}' > model.safetensors.index.json", 1, "names no tensors"},
         {"sed -i 's/model-00001/..\\/model-00001/' *.index.json", 1, "is no name that ends in .safetensors"},
-        {"sed -i 's/00001-of-00003.safetensors/00001/' *.index.json", 1, "is no name that ends in .safetensors"},
+        {"sed -i 's/00001-of-00003.safetensors/00001/' *.index.json", 1,
+         "is no name that ends in .safetensors"},
         {"sed -i '0,/00001-of/s/00001-of/00002-of/' *.index.json", 1, "where it is not"},
-        {"sed -i '/layers.1.mlp/d' *.index.json", 1, "model.layers.1.mlp.up_proj.weight in model-00002-of-00003.safetensors is not in the index"},
-        {"sed -i 's/lm_head.weight/lm_tail.weight/' *", 2, "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"},
-        {"sed -i 's/model.layers.1.mlp/model.layers.9.mlp/' *", 2, "it has no tensor model.layers.1.mlp.up_proj.weight"},
+        {"sed -i '/layers.1.mlp/d' *.index.json", 1,
+         "model.layers.1.mlp.up_proj.weight in model-00002-of-00003.safetensors is not in the index"},
+        {"sed -i 's/lm_head.weight/lm_tail.weight/' *", 2,
+         "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"},
+        {"sed -i 's/model.layers.1.mlp/model.layers.9.mlp/' *", 2,
+         "it has no tensor model.layers.1.mlp.up_proj.weight"},
         {"rm model-00002*", 1, "cannot read out/model-00002-of-00003.safetensors"},
         {"truncate -s -1 model-00002*", 1, "out/model-00002-of-00003.safetensors is cut short"},
-        {"sed -i 's/\\[7,4\\]/[4,7]/' *.safetensors", 2, "mlp.up_proj.weight is [4, 7], and the plan's is [7, 4]"},
+        {"sed -i 's/\\[7,4\\]/[4,7]/' *.safetensors", 2,
+         "mlp.up_proj.weight is [4, 7], and the plan's is [7, 4]"},
         {"sed -i 's/:\\[4\\],/:[2,2],/; s/      *$//' model-00002*", 1, ""},
         {"sed -i 's/F32/I32/' model-00003*", 2, "is I32; F32, BF16 and F16 are read"},
     };
@@ -570,7 +640,8 @@ static void folders_that_do_not_fit(void **unused)
         assert_int_equal(o.code, 0);
         Outcome out = run_job(&s.plan, "20", read_body, &(Order){"out", BURST_F32, 0, false});
         if (out.code != cases[i].code || !strstr(out.text, cases[i].text))
-            print_error("%s: expected code %d and '%s': code %d, %s\n", cases[i].command, cases[i].code, cases[i].text, out.code, out.text);
+            print_error("%s: expected code %d and '%s': code %d, %s\n", cases[i].command, cases[i].code,
+                        cases[i].text, out.code, out.text);
         assert_int_equal(out.code, cases[i].code);
         assert_non_null(strstr(out.text, cases[i].text));
         assert_null(strpbrk(out.text, "\x1b\x9b")); /* nothing that a terminal obeys */
@@ -582,12 +653,15 @@ static void folders_that_do_not_fit(void **unused)
 static void tensors_besides(void **unused)
 {
     (void)unused;
-    static const struct { const char *name; bool tied; const char *text; } cases[] = {
-        {"model.layers.0.self_attn.rotary_emb.inv_freq", false, ""},
-        {"lm_head.weight", true, "lm_head.weight is [2], and the plan's is [5, 4]"}, /* tests/training/run_configs.py: other values */
-        {"lm_head.weight", false, "is in a.safetensors and in b.safetensors"},
-        {"model.layers.0.self_attn.q_proj.bias", false, "has no place for the tensor model.layers.0.self_attn.q_proj.bias"},
-        {"model.layers.0.self_attn.sinks", false, "has no place for the tensor model.layers.0.self_attn.sinks"}};
+    static const struct { const char *name; bool tied; const char *text;
+    } cases[] = {{"model.layers.0.self_attn.rotary_emb.inv_freq", false, ""},
+                 /* tests/training/run_configs.py: other values */
+                 {"lm_head.weight", true, "lm_head.weight is [2], and the plan's is [5, 4]"},
+                 {"lm_head.weight", false, "is in a.safetensors and in b.safetensors"},
+                 {"model.layers.0.self_attn.q_proj.bias", false,
+                  "has no place for the tensor model.layers.0.self_attn.q_proj.bias"},
+                 {"model.layers.0.self_attn.sinks", false,
+                  "has no place for the tensor model.layers.0.self_attn.sinks"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char header[200], map[4096] = "{\"weight_map\": {";
         static const char data[8];
@@ -597,12 +671,14 @@ static void tensors_besides(void **unused)
         shell("rm -rf out");
         expect_job(&s, write_body, (Order){"out", BURST_F32, ST_SHARD_BYTES, false}, 0, "");
         shell("mv out/model.safetensors out/a.safetensors");
-        snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", cases[i].name);
+        snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+                 cases[i].name);
         put_tensors("out/b.safetensors", header, data, sizeof data);
         assert_int_equal(safetensors_open(&ctx, "out/a.safetensors", &f), BURST_OK);
         for (int t = 0; t < f.tensors; t++)
             if (strcmp(f.tensor[t].name, cases[i].name) != 0)
-                snprintf(map + strlen(map), sizeof map - strlen(map), "\"%s\": \"a.safetensors\", ", f.tensor[t].name);
+                snprintf(map + strlen(map), sizeof map - strlen(map), "\"%s\": \"a.safetensors\", ",
+                         f.tensor[t].name);
         safetensors_close(&f);
         snprintf(map + strlen(map), sizeof map - strlen(map), "\"%s\": \"b.safetensors\"}}", cases[i].name);
         put_file("out/model.safetensors.index.json", map, strlen(map));
@@ -622,13 +698,17 @@ static void folders_in_the_way(void **unused)
     expect_job(&s, write_body, o, 0, ""); /* an empty folder is taken */
     expect_job(&s, write_body, o, 2, "cannot export to out: it is not empty; name another folder");
     expect_job(&s, read_body, o, 0, ""); /* and nothing has happened to it */
-    expect_job(&s, write_body, (Order){"none/out", BURST_F32, 300, false}, 2, "cannot write in none: No such file");
-    expect_job(&s, write_body, (Order){"out/config.json", BURST_F32, 300, false}, 2, "cannot export to out/config.json: Not a directory");
-    shell("rm -rf out && mkdir out.part && echo x > out.part/model-00001-of-00009.safetensors && echo x > out.part/.written-by-1");
+    expect_job(&s, write_body, (Order){"none/out", BURST_F32, 300, false}, 2,
+               "cannot write in none: No such file");
+    expect_job(&s, write_body, (Order){"out/config.json", BURST_F32, 300, false}, 2,
+               "cannot export to out/config.json: Not a directory");
+    shell("rm -rf out && mkdir out.part && echo x > out.part/model-00001-of-00009.safetensors && echo x > "
+          "out.part/.written-by-1");
     expect_job(&s, write_body, o, 0, ""); /* what an interrupted export left */
     expect_job(&s, read_body, o, 0, "");
     shell("rm -rf out && mkdir out.part && echo x > out.part/thesis.tex");
-    expect_job(&s, write_body, o, 2, "cannot export to out: out.part is in the way, with files that no export has left");
+    expect_job(&s, write_body, o, 2,
+               "cannot export to out: out.part is in the way, with files that no export has left");
     shell("test -f out.part/thesis.tex && rm -rf out.part");
 }
 
@@ -640,7 +720,8 @@ static void hosts_without_a_common_file_system(void **unused)
     shape_for(&s, 3, false);
     Order o = {"out", BURST_F32, ST_SHARD_BYTES, true};
     shell("rm -rf out out.part elsewhere && mkdir elsewhere");
-    expect_job(&s, write_body, o, 1, "is not there for rank 1: ranks on several hosts export to a file system that they share");
+    expect_job(&s, write_body, o, 1,
+               "is not there for rank 1: ranks on several hosts export to a file system that they share");
     shell("test ! -e out && mkdir elsewhere/out.part && echo x > elsewhere/out.part/model.safetensors");
     expect_job(&s, write_body, o, 1, "rank 1 has not written into the out.part of rank 0");
     shell("test ! -e out");
@@ -670,7 +751,8 @@ static void program_options(void **unused)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Outcome o = run_command("MINI='%d 1 0 4 12 -1' $MINI_MAIN %s", 1 + (int)i % 4, cases[i].options);
         if (o.code != cases[i].code || !strstr(o.text, cases[i].text))
-            print_error("%s: expected code %d and '%s': code %d, %s\n", cases[i].options, cases[i].code, cases[i].text, o.code, o.text);
+            print_error("%s: expected code %d and '%s': code %d, %s\n", cases[i].options, cases[i].code,
+                        cases[i].text, o.code, o.text);
         assert_int_equal(o.code, cases[i].code);
         assert_non_null(strstr(o.text, cases[i].text));
     }

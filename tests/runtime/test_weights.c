@@ -1,4 +1,5 @@
-/* test_weights.c: first values, sharding, the optimizer's step and the learning rate, against formulas in double. */
+/* test_weights.c: first values, sharding, the optimizer's step and the learning rate, against formulas in
+ * double. */
 #include "check.h"
 #include "mini.h"
 
@@ -11,7 +12,8 @@
 
 enum { WIDE = 300, ROWS = 70 /* more than a block of an update */, ELEMENTS = WIDE * ROWS + WIDE, UNITS = 3 };
 
-static const BurstTensor tensors[] = {{"norm.weight", 1, WIDE, 0, 0}, {"proj.weight", ROWS, WIDE, WIDE, 0.25f}};
+static const BurstTensor tensors[] = {{"norm.weight", 1, WIDE, 0, 0},
+                                      {"proj.weight", ROWS, WIDE, WIDE, 0.25f}};
 
 /* One unit twice, and one of a few elements: fewer than ranks, so that some hold nothing but padding. */
 static const BurstTensor few[] = {{"bias", 1, 3, 0, 1}};
@@ -26,7 +28,8 @@ static void shape_for(Shape *s, int world)
     s->plan = bare_plan(world, 0);
     s->plan.units = s->unit;
     s->plan.unit_rows = 2;
-    s->plan.train = (BurstTrain){.seed = 11, .lr = 0.1, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6, .decay = 0.2, .clip = 1.5};
+    s->plan.train = (BurstTrain){
+        .seed = 11, .lr = 0.1, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6, .decay = 0.2, .clip = 1.5};
     s->plan.arena_bytes = burst_weights_bytes(&s->plan);
 }
 
@@ -273,8 +276,12 @@ static void learning_rate(void **unused)
     (void)unused;
     BurstPlan p = bare_plan(1, 0);
     p.train = (BurstTrain){.steps = 110, .warmup = 10, .lr = 2, .lr_end = 1, .cosine = 1};
-    static const struct { int64_t step; double lr; } wanted[] = {
-        {0, 0.2}, {4, 1}, {9, 2}, {34, 1.5 + 0.5 * M_SQRT1_2}, {59, 1.5}, {84, 1.5 - 0.5 * M_SQRT1_2}, {109, 1}, {110, 1}, {200, 1}};
+    static const struct { int64_t step; double lr;
+    } wanted[] = {{0, 0.2},  {4, 1},
+                  {9, 2},    {34, 1.5 + 0.5 * M_SQRT1_2},
+                  {59, 1.5}, {84, 1.5 - 0.5 * M_SQRT1_2},
+                  {109, 1},  {110, 1},
+                  {200, 1}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_true(fabs(burst_learning_rate(&p, wanted[i].step) - wanted[i].lr) < 1e-12);
     p.train.cosine = 0;
@@ -293,11 +300,14 @@ static void learning_rate_of_every_step(void **unused)
             const double lr = 1e-2, end = 1e-4, top = warmup > 1 ? warmup : 1;
             p.train = (BurstTrain){.steps = steps, .warmup = warmup, .lr = lr, .lr_end = end, .cosine = 1};
             for (int s = 1; s <= steps; s++) {
-                const double rate = s <= top ? lr * s / top : end + (lr - end) * (1 + cos(M_PI * (s - top) / (steps - top))) / 2;
+                const double rate = s <= top
+                                        ? lr * s / top
+                                        : end + (lr - end) * (1 + cos(M_PI * (s - top) / (steps - top))) / 2;
                 assert_true(fabs(burst_learning_rate(&p, s - 1) - rate) <= 1e-15);
             }
             if (steps > top)
-                assert_true(burst_learning_rate(&p, steps - 1) == end && burst_learning_rate(&p, steps) == end);
+                assert_true(burst_learning_rate(&p, steps - 1) == end &&
+                            burst_learning_rate(&p, steps) == end);
         }
 }
 

@@ -27,14 +27,25 @@ static bool causal(int64_t q, int64_t k, const void *ctx)
 static Program random_program(bool cuda, bool split)
 {
     const int tensor = split ? 2 + draw(3) : 1, kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
-    Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C], .cluster = {.nodes = 1, .world = tensor * (1 + draw(split ? 2 : 4))}};
+    Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C],
+                 .cluster = {.nodes = 1, .world = tensor * (1 + draw(split ? 2 : 4))}};
     p.tensor = split ? tensor : 0;
-    p.key_copies = split && kv_heads == 1 && draw(2) ? tensor == 4 ? 2 : tensor : 0; /* all of them, or some */
+    /* all of them, or some */
+    p.key_copies = split && kv_heads == 1 && draw(2) ? tensor == 4 ? 2 : tensor : 0;
     p.layout.data.value = p.cluster.world / tensor;
     p.train.batch = p.layout.data.value * (1 + draw(2));
-    p.model = (Model){.layers = 1 + draw(split ? 2 : 4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
-                      .head_dim = head_dim, .ffn = 3 + draw(6), .vocab = 5 + draw(4), .norm_eps = 1e-5, .rope_theta = 100,
-                      .tied = draw(2), .qkv_bias = draw(3) == 0, .sinks = draw(2)};
+    p.model = (Model){.layers = 1 + draw(split ? 2 : 4),
+                      .hidden = 4 + draw(5),
+                      .heads = kv_heads * (1 + draw(2)),
+                      .kv_heads = kv_heads,
+                      .head_dim = head_dim,
+                      .ffn = 3 + draw(6),
+                      .vocab = 5 + draw(4),
+                      .norm_eps = 1e-5,
+                      .rope_theta = 100,
+                      .tied = draw(2),
+                      .qkv_bias = draw(3) == 0,
+                      .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
     p.head_chunks = !p.key_copies && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 + draw(2) : 0;
@@ -90,10 +101,12 @@ static void reference(Case *c)
     }
 }
 
-/* Each value in upper or not, and of those in lower or not; x is in both. What rotation may overwrite cannot be saved. */
+/* Each value in upper or not, and of those in lower or not; x is in both. What rotation may overwrite
+ * cannot be saved. */
 static Saving random_saving(Arena *a, int layers)
 {
-    static const char *const names[] = {"h1", "rstd1", "q_raw", "rstd_q", "q", "k_raw", "rstd_k", "k", "v", "o", "lse", "x_mid", "h2", "rstd2", "gate_up", "ffn"};
+    static const char *const names[] = {"h1", "rstd1", "q_raw", "rstd_q", "q",  "k_raw", "rstd_k",  "k",
+                                        "v",  "o",     "lse",   "x_mid",  "h2", "rstd2", "gate_up", "ffn"};
     Saving s = {" x ", " x ", draw(layers + 1)};
     for (int i = 0; i < countof(names); i++) {
         const int both = draw(3);
@@ -110,7 +123,8 @@ static const char *staged(int i)
     return sets[(i + i / (RECOMPUTES + 2)) % countof(sets)];
 }
 
-/* Less than all ranks, and as many in each group, of which the ranks that split layers are in one; 0: none. */
+/* Less than all ranks, and as many in each group, of which the ranks that split layers are in one; 0:
+ * none. */
 static int random_part(int world, int tensor)
 {
     const int part = 1 + draw(world);
@@ -156,8 +170,9 @@ void set_layout(Case *c, Choice choice)
     c->choice = choice;
     c->program.layer_mask = NEW_ARRAY(c->arena, int, c->program.model.layers);
     const bool keys = choice_chunks_keys(&choice);
-    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program, c->choice.within), chunk_pairs(c, part), keys ? 1024 : 0,
-                        choice_chunks_queries(&c->choice) && !keys ? 4096 : 0);
+    c->step = step_make(c->arena, &c->program, &c->choice, part,
+                        units_make(c->arena, &c->program, c->choice.within), chunk_pairs(c, part),
+                        keys ? 1024 : 0, choice_chunks_queries(&c->choice) && !keys ? 4096 : 0);
     c->flow = step_flow(c->arena, c->step);
     step_pack(c->arena, c->flow, 4, (PackRoom){0});
 }
@@ -182,9 +197,21 @@ Case *make_split_case(bool cuda, int i, bool split)
     c->arena = a;
     c->program = random_program(cuda, split);
     const Model *m = &c->program.model;
-    const int t = program_tensor(&c->program), kv_heads = m->kv_heads * program_head_chunks(&c->program) - c->program.short_chunks;
-    c->shape = (Shape64){m->layers, m->hidden, m->heads / m->kv_heads * kv_heads * t, kv_heads * t / program_key_copies(&c->program), m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
-                         .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm, .sinks = m->sinks};
+    const int t = program_tensor(&c->program),
+              kv_heads = m->kv_heads * program_head_chunks(&c->program) - c->program.short_chunks;
+    c->shape = (Shape64){m->layers,
+                         m->hidden,
+                         m->heads / m->kv_heads * kv_heads * t,
+                         kv_heads * t / program_key_copies(&c->program),
+                         m->head_dim,
+                         m->ffn * t,
+                         m->vocab,
+                         m->norm_eps,
+                         m->rope_theta,
+                         m->tied,
+                         .qkv_bias = m->qkv_bias,
+                         .qk_norm = m->qk_norm,
+                         .sinks = m->sinks};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.layout.data.value);
     c->scale = 0.25;
@@ -210,8 +237,19 @@ void want_last(Case *c)
 /* Relative L2 of loss and all gradients; 1e300 where a number is none, or the run was lost. */
 static double error_once(Case *c, const Flow *f, bool weights, bool copies)
 {
-    Run r = {.flow = f, .tokens = c->n, .sequences = c->sequences, .token = c->token, .label = c->label, .label_weight = c->label_weight, .scale = c->scale,
-             .param = c->param, .grad = c->grad, .late = {[STREAM_WEIGHTS] = weights, [STREAM_COPIES] = copies, [STREAM_DOWNLOADS] = copies, [STREAM_TENSOR] = copies}};
+    Run r = {.flow = f,
+             .tokens = c->n,
+             .sequences = c->sequences,
+             .token = c->token,
+             .label = c->label,
+             .label_weight = c->label_weight,
+             .scale = c->scale,
+             .param = c->param,
+             .grad = c->grad,
+             .late = {[STREAM_WEIGHTS] = weights,
+                      [STREAM_COPIES] = copies,
+                      [STREAM_DOWNLOADS] = copies,
+                      [STREAM_TENSOR] = copies}};
     double off = 0, size = 0;
     for (int u = 0; u < step_units(c->step); u++)
         memset(c->grad[u], 0, (size_t)unit_elements(c, u) * sizeof(double));
@@ -231,7 +269,8 @@ static double error_once(Case *c, const Flow *f, bool weights, bool copies)
 
 double error_of(Case *c, const Flow *f)
 {
-    return fmax(error_once(c, f, false, true), error_once(c, f, true, false)); /* each stream early and late */
+    /* each stream early and late */
+    return fmax(error_once(c, f, false, true), error_once(c, f, true, false));
 }
 
 bool is_wrong(Case *c, const Flow *f)

@@ -1,8 +1,8 @@
-/* executor.c: see executor.h. Each operation is written here from its definition; nothing of the compiler's analysis is
- * used but the list of operations, and the items with their places.
+/* executor.c: see executor.h. Each operation is written here from its definition; nothing of the
+ * compiler's analysis is used but the list of operations, and the items with their places.
  *
- * A byte of the plan is two doubles here, so that an element of any type has room for one. Ranks that split the layers each have an
- * arena; the others are thought to have nothing.
+ * A byte of the plan is two doubles here, so that an element of any type has room for one. Ranks that
+ * split the layers each have an arena; the others are thought to have nothing.
  */
 #include "executor_machine.h"
 
@@ -14,7 +14,9 @@
 
 static int64_t element_size(const Machine *m, const Value *v)
 {
-    return v->element == EL_BYTE ? 1 : v->element == EL_ACTIVATION && m->step->program->target == &targets[TARGET_CUDA] ? 2 : 4;
+    return v->element == EL_BYTE                                                              ? 1
+           : v->element == EL_ACTIVATION && m->step->program->target == &targets[TARGET_CUDA] ? 2
+                                                                                              : 4;
 }
 
 static int visited_unit(const Machine *m, int visit)
@@ -32,17 +34,26 @@ static int value_index(const Machine *m, const Value *v, int next)
     case INDEX_VISIT: return o->visit + next;
     case INDEX_CHUNK: return o->chunk;
     case INDEX_SLOT: return o->slot;
-    case INDEX_UNIT: return o->op->embedding ? 0 : o->block == BLOCK_OPTIMIZER ? o->unit + next : next ? visited_unit(m, o->visit + next) : o->unit;
+    case INDEX_UNIT:
+        return o->op->embedding              ? 0
+               : o->block == BLOCK_OPTIMIZER ? o->unit + next
+               : next                        ? visited_unit(m, o->visit + next)
+                                             : o->unit;
     default: return 0;
     }
 }
 
-/* Some operations work in place, some of them on a device alone: the other value's item serves where a value has none. */
+/* Some operations work in place, some of them on a device alone: the other value's item serves where a
+ * value has none. */
 static int partner(const Machine *m, int value)
 {
     const bool sinks = m->m->sinks;
-    const char *const pairs[][2] = {{"gate_up", "d_gate_up"}, {"q_flat", "q"}, {"k_flat", "k"}, {"v_flat", "v"},
-                                    {"o_flat", sinks ? "o_sink" : "o"}, {"d_o_flat", sinks ? "d_o_sink" : "d_o"}};
+    const char *const pairs[][2] = {{"gate_up", "d_gate_up"},
+                                    {"q_flat", "q"},
+                                    {"k_flat", "k"},
+                                    {"v_flat", "v"},
+                                    {"o_flat", sinks ? "o_sink" : "o"},
+                                    {"d_o_flat", sinks ? "d_o_sink" : "d_o"}};
     const char *name = m->step->values.at[value].name;
     for (int i = 0; i < (m->step->program->target == &targets[TARGET_CUDA] ? countof(pairs) : 1); i++)
         for (int j = 0; j < 2; j++)
@@ -78,7 +89,10 @@ static const Item *find_item(Machine *m, Operand x)
 static bool on_host(const Machine *m, const Item *i) { return m->step->values.at[i->value].host; }
 
 /* In bytes, of the arena. */
-static int64_t address(const Machine *m, const Item *i) { return i->offset + (on_host(m, i) ? m->device : 0); }
+static int64_t address(const Machine *m, const Item *i)
+{
+    return i->offset + (on_host(m, i) ? m->device : 0);
+}
 
 static double *place(const Machine *m, const Item *i, int64_t size, int64_t element)
 {
@@ -140,7 +154,8 @@ static void reduce(Machine *m, const Op *o)
         m->grad[unit][i] += m->x[0][i];
 }
 
-/* Groups of ranks that share the weights. All have the same gradients here; the optimizer takes one group's. */
+/* Groups of ranks that share the weights. All have the same gradients here; the optimizer takes one
+ * group's. */
 static int replicas(const Machine *m) { return m->step->program->cluster.world / m->step->units.ranks; }
 
 /* Where a shard is summed, if that is not in place. */
@@ -169,7 +184,8 @@ static void optimizer(Machine *m, const Op *o)
         m->grad[unit][i] = m->x[0][i] / replicas(m);
     for (int64_t i = 0; o->write[0].value >= 0 && i < unit_of(m, unit)->elements && i < m->ny[0]; i++)
         m->y[0][i] = m->param[unit][i] + updated;
-    for (int k = 1; k < OP_WRITES && o->write[k].value >= 0; k++) { /* parameters and moments that came to the device */
+    /* parameters and moments that came to the device */
+    for (int k = 1; k < OP_WRITES && o->write[k].value >= 0; k++) {
         m->lost |= k >= OP_READS || o->read[k].value < 0 || m->nx[k] != m->ny[k];
         for (int64_t i = 0; i < m->ny[k] && !m->lost; i++)
             m->y[k][i] = m->x[k][i] + updated;
@@ -186,43 +202,56 @@ static void copy(Machine *m)
 
 /* Moments are other numbers than the parameters. */
 static bool is_state(const Machine *m, int value) { return m->step->values.at[value].kind == VALUE_STATE; }
-static double moment(const Machine *m, int value) { return !is_state(m, value) || value == step_value(m->step, "param") ? 0 : value; }
+static double moment(const Machine *m, int value)
+{
+    return !is_state(m, value) || value == step_value(m->step, "param") ? 0 : value;
+}
 
 /* What a step finds: this rank's shards, and their moments. */
 static void fill_state(Machine *m)
 {
     for (int v = 0; v < m->step->values.n; v++)
-        for (int u = 0; (is_state(m, v) || m->step->values.at[v].kind == VALUE_ROUNDED) && u < m->m->layers + 2; u++)
+        for (int u = 0;
+             (is_state(m, v) || m->step->values.at[v].kind == VALUE_ROUNDED) && u < m->m->layers + 2; u++)
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                *place(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), i) = m->param[u][i] + moment(m, v);
+                *place(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), i) = m->param[u][i] +
+                                                                                          moment(m, v);
 }
 
 /* What the next step finds: this rank's shards, updated, as products read them. */
 static void check_params(Machine *m)
 {
-    const int value = step_value(m->step, "param_bf16") >= 0 ? step_value(m->step, "param_bf16") : step_value(m->step, "param_copy");
+    const int value = step_value(m->step, "param_bf16") >= 0 ? step_value(m->step, "param_bf16")
+                                                             : step_value(m->step, "param_copy");
     for (int u = 0; value >= 0 && u < m->m->layers + 2; u++)
         for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-            m->lost |= *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) != m->param[u][i] + updated;
+            m->lost |= *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) !=
+                       m->param[u][i] + updated;
     for (int v = 0; v < m->step->values.n; v++)
-        for (int u = 0; is_state(m, v) && m->step->optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++)
+        for (int u = 0; is_state(m, v) && m->step->optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2;
+             u++)
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) != m->param[u][i] + moment(m, v) + updated;
+                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) !=
+                           m->param[u][i] + moment(m, v) + updated;
 }
 
 /* The operand that is the unit's weights, or the sum of its gradients; moved to the operation's tensor. */
-static double *tensor_in(Machine *m, const Op *o, double **at, const int64_t *n, const Operand *operand, bool weights, int most)
+static double *tensor_in(Machine *m, const Op *o, double **at, const int64_t *n, const Operand *operand,
+                         bool weights, int most)
 {
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[m->run->flow->op[m->t].block]);
     for (int i = 0; i < most && operand[i].value >= 0; i++) {
         const ValueKind k = m->step->values.at[operand[i].value].kind;
-        if (t && (weights ? k == VALUE_WEIGHT || k == VALUE_STATE || k == VALUE_ROUNDED : k == VALUE_SUM || k == VALUE_SHARD))
-            return t->offset + t->rows * t->cols <= n[i] ? at[i] + t->offset : NULL; /* none: a smaller unit's */
+        if (t && (weights ? k == VALUE_WEIGHT || k == VALUE_STATE || k == VALUE_ROUNDED
+                          : k == VALUE_SUM || k == VALUE_SHARD))
+            /* none: a smaller unit's */
+            return t->offset + t->rows * t->cols <= n[i] ? at[i] + t->offset : NULL;
     }
     return NULL;
 }
 
-/* Among the ranks: x and y of each. Tokens of all in order of the ranks; or parts of sums, of which each gets its own tokens'. */
+/* Among the ranks: x and y of each. Tokens of all in order of the ranks; or parts of sums, of which each
+ * gets its own tokens'. */
 static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS], double *y[RANKS][OP_WRITES])
 {
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
@@ -245,7 +274,9 @@ static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS]
 static int copies_of(const Machine *m, const UnitTensor *t)
 {
     const bool key = strstr(t->name, "k_proj") || strstr(t->name, "v_proj");
-    return t->split == SPLIT_NONE ? m->ranks : key && m->step->program->key_copies ? m->step->program->key_copies : 1;
+    return t->split == SPLIT_NONE                ? m->ranks
+           : key && m->step->program->key_copies ? m->step->program->key_copies
+                                                 : 1;
 }
 
 /* In the shard of each rank, what several ranks have. */
@@ -274,10 +305,12 @@ static bool is_of_some_heads(const Machine *m, Operand x)
     return false;
 }
 
-/* Key heads of a chunk, and of those before it: the first chunks have as many as the model, the last ones one less. */
+/* Key heads of a chunk, and of those before it: the first chunks have as many as the model, the last ones
+ * one less. */
 static int chunk_heads(const Machine *m, int chunk)
 {
-    return m->step->program->model.kv_heads - (chunk + m->step->program->short_chunks >= m->step->head_chunks);
+    return m->step->program->model.kv_heads -
+           (chunk + m->step->program->short_chunks >= m->step->head_chunks);
 }
 
 static int heads_before(const Machine *m, int chunk)
@@ -294,20 +327,24 @@ static void run_op(Machine *m, const Op *o)
     const StepOp *at = &m->run->flow->op[m->t];
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[at->block]);
     const Split split = t && loops_over_heads(o) ? t->heads : SPLIT_NONE;
-    const int64_t all = heads_before(m, m->step->head_chunks), mine = chunk_heads(m, at->chunk), before = heads_before(m, at->chunk);
+    const int64_t all = heads_before(m, m->step->head_chunks), mine = chunk_heads(m, at->chunk),
+                  before = heads_before(m, at->chunk);
     const int64_t in = !t ? 0 : split == SPLIT_COLS ? t->cols / all * mine : t->cols;
     const int64_t out = !t ? 0 : split == SPLIT_ROWS ? t->rows / all * mine : t->rows * o->tensors;
-    const int64_t first = split == SPLIT_ROWS ? t->rows / all * before * in : split == SPLIT_COLS ? t->cols / all * before : 0;
+    const int64_t first = split == SPLIT_ROWS   ? t->rows / all * before * in
+                          : split == SPLIT_COLS ? t->cols / all * before
+                                                : 0;
     const double *w = tensor_in(m, o, m->x, m->nx, o->read, true, OP_READS);
     double *dw = tensor_in(m, o, m->y, m->ny, o->write, false, OP_WRITES);
     w = w ? w + first : NULL;
     dw = dw ? dw + first : NULL;
     m->row = t ? t->cols : 0;
-    m->adds = o->adds[0] || (loops_over_heads(o) && at->chunk > 0 && o->write[0].value >= 0 && !is_of_some_heads(m, o->write[0]));
-    const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS ||
-                       o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
-    const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW ||
-                      o->kind == OP_BIAS_BACK || o->kind == OP_SINK_BACK;
+    m->adds = o->adds[0] || (loops_over_heads(o) && at->chunk > 0 && o->write[0].value >= 0 &&
+                             !is_of_some_heads(m, o->write[0]));
+    const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK ||
+                       o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
+    const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK ||
+                      o->kind == OP_LINEAR_DW || o->kind == OP_BIAS_BACK || o->kind == OP_SINK_BACK;
     m->lost |= (reads && !w) || (adds && !dw);
     if (m->lost)
         return;
@@ -354,7 +391,8 @@ static bool skipped(const Machine *m, const Op *o)
     for (int i = 0; i < 2; i++) { /* of layers that do not stage it, as the program says */
         const Value *v = named[i].value < 0 ? NULL : &m->step->values.at[named[i].value];
         const int layer = at->layer + (v ? named[i].next : 0);
-        if (v && v->host && v->index != INDEX_UNIT && ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
+        if (v && v->host && v->index != INDEX_UNIT &&
+            ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
     if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit == 0)
@@ -383,7 +421,9 @@ static double *chunk_rows(const Machine *m, Operand x, double *copy, int64_t *n)
     const OpKind k = m->run->flow->op[m->t].op->kind;
     const bool tokens = d == DIM_TOKENS || d == DIM_ALL_TOKENS;
     const int64_t all = tokens ? m->step->all_tokens : m->step->chunk;
-    if ((!tokens && d != DIM_CHUNK) || ((k == OP_ATTENTION || k == OP_ATTENTION_BACK) && v->dim[1] == DIM_KEY)) /* all of its keys */
+    /* all of its keys */
+    if ((!tokens && d != DIM_CHUNK) ||
+        ((k == OP_ATTENTION || k == OP_ATTENTION_BACK) && v->dim[1] == DIM_KEY))
         return copy;
     const int64_t cols = *n / all;
     *n = rows_in(m, row_chunk(m, x)) * cols;
@@ -404,7 +444,8 @@ static void run_chunk(Machine *m, const Op *o)
     run_op(m, o);
 }
 
-/* Rows that are there, of those that there is room for; of what has chunks of heads, each with room, when it is copied, all. */
+/* Rows that are there, of those that there is room for; of what has chunks of heads, each with room, when
+ * it is copied, all. */
 static int64_t true_size(const Machine *m, Operand x, int64_t n)
 {
     const Value *v = &m->step->values.at[x.value];
@@ -414,12 +455,15 @@ static int64_t true_size(const Machine *m, Operand x, int64_t n)
     return v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS ? n / room * m->n : n;
 }
 
-/* All chunks of heads lie one after the other; of what has one chunk it is that, where there is room for the largest. */
+/* All chunks of heads lie one after the other; of what has one chunk it is that, where there is room for
+ * the largest. */
 static double *heads_of_chunk(const Machine *m, Operand x, double *copy, int64_t *n)
 {
     const int chunk = m->run->flow->op[m->t].chunk;
     const bool all = m->step->values.at[x.value].all_heads;
-    const int64_t head = is_of_some_heads(m, x) ? *n / (all ? heads_before(m, m->step->head_chunks) : m->step->program->model.kv_heads) : 0;
+    const int64_t head = is_of_some_heads(m, x) ? *n / (all ? heads_before(m, m->step->head_chunks)
+                                                            : m->step->program->model.kv_heads)
+                                                : 0;
     *n = true_size(m, x, head ? head * chunk_heads(m, chunk) : *n);
     return copy + (all ? head * heads_before(m, chunk) : 0);
 }
@@ -467,7 +511,11 @@ static void use_rank(Machine *m, int rank)
     m->grad = m->grads[rank];
 }
 
-typedef struct Operands { double *x[RANKS][OP_READS], *y[RANKS][OP_WRITES]; int64_t nx[OP_READS], ny[OP_WRITES]; int reads, writes; } Operands;
+typedef struct Operands {
+    double *x[RANKS][OP_READS], *y[RANKS][OP_WRITES];
+    int64_t nx[OP_READS], ny[OP_WRITES];
+    int reads, writes;
+} Operands;
 
 static void copy_all_out(Machine *m, const Op *o, Operands *all)
 {
@@ -519,9 +567,10 @@ static void run_ranks(Machine *m, const Op *o, Operands *all)
 static bool tensor_fits(const Machine *m, const Op *o, const Operands *all)
 {
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
-    const int64_t width = model_dim(m->m, m->step->values.at[o->read[0].value].dim[1]), own = m->step->tokens * width;
-    return (gathers ? all->ny[0] : all->nx[0]) >= own * m->ranks && (gathers ? all->nx[0] : all->ny[0]) >= own &&
-           (o->read[1].value < 0 || all->nx[1] >= own);
+    const int64_t width = model_dim(m->m, m->step->values.at[o->read[0].value].dim[1]),
+                  own = m->step->tokens * width;
+    return (gathers ? all->ny[0] : all->nx[0]) >= own * m->ranks &&
+           (gathers ? all->nx[0] : all->ny[0]) >= own && (o->read[1].value < 0 || all->nx[1] >= own);
 }
 
 static void step_one(Machine *m)
@@ -540,7 +589,8 @@ static void step_one(Machine *m)
         m->nx[0] = all.nx[0];
         m->lost |= all.nx[0] < all.ny[0];
         for (int r = 0; r < m->ranks && !m->lost; r++)
-            memcpy(all.y[r][0], all.x[r][0], (size_t)all.ny[0] * sizeof(double)), spoil_room(o, all.y[r], all.ny);
+            memcpy(all.y[r][0], all.x[r][0], (size_t)all.ny[0] * sizeof(double)),
+                spoil_room(o, all.y[r], all.ny);
         if (!m->lost)
             tensor_sum(m, all.x, all.y);
     } else if (runs) {
@@ -555,7 +605,8 @@ static bool is_among(Machine *m, int t, const Operand *list, int most, Operand x
     bool same = false;
     m->t = t;
     for (int i = 0; i < most && list[i].value >= 0; i++)
-        same |= list[i].value == x.value && value_index(m, &m->step->values.at[x.value], list[i].next) == index;
+        same |= list[i].value == x.value &&
+                value_index(m, &m->step->values.at[x.value], list[i].next) == index;
     m->t = now;
     return same;
 }
@@ -588,19 +639,29 @@ static void wait_for(Machine *m, Queue *q, Operand x)
 
 static Stream stream_of(const Op *o)
 {
-    const bool weights = o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM;
-    const bool copies = o->kind == OP_STAGE || o->kind == OP_FETCH || o->kind == OP_DOWNLOAD || o->kind == OP_UPLOAD, back = o->kind == OP_WRITE_BACK;
-    const bool tensor = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER || o->kind == OP_TENSOR_GATHER_BACK || o->kind == OP_TENSOR_SCATTER_BACK;
-    return weights ? STREAM_WEIGHTS : copies ? STREAM_COPIES : back ? STREAM_DOWNLOADS : tensor ? STREAM_TENSOR : STREAM_COMPUTE;
+    const bool weights = o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE ||
+                         o->kind == OP_TENSOR_SUM;
+    const bool copies = o->kind == OP_STAGE || o->kind == OP_FETCH || o->kind == OP_DOWNLOAD ||
+                        o->kind == OP_UPLOAD,
+               back = o->kind == OP_WRITE_BACK;
+    const bool tensor = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER ||
+                        o->kind == OP_TENSOR_GATHER_BACK || o->kind == OP_TENSOR_SCATTER_BACK;
+    return weights  ? STREAM_WEIGHTS
+           : copies ? STREAM_COPIES
+           : back   ? STREAM_DOWNLOADS
+           : tensor ? STREAM_TENSOR
+                    : STREAM_COMPUTE;
 }
 
 static void advance(Machine *m)
 {
     const Op *o = m->run->flow->op[m->t].op;
-    if ((o->when == WHEN_FIRST && m->sequence > 0) || (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
+    if ((o->when == WHEN_FIRST && m->sequence > 0) ||
+        (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
         return;
     const Stream stream = stream_of(o);
-    const bool waits = stream == STREAM_COMPUTE || stream == STREAM_TENSOR; /* tensor ranks go on with what computing has */
+    /* tensor ranks go on with what computing has */
+    const bool waits = stream == STREAM_COMPUTE || stream == STREAM_TENSOR;
     for (int i = 0; waits && i < OP_READS && o->read[i].value >= 0; i++)
         for (int q = 0; q < STREAMS; q++)
             wait_for(m, &m->queue[q], o->read[i]);
@@ -621,11 +682,14 @@ static int64_t whole_element(const Machine *m, const UnitTensor *t, int rank, in
     const int copies = copies_of(m, t), part = rank / copies;
     if (t->split == SPLIT_ROWS)
         return part * t->rows * t->cols + i;
-    return t->split == SPLIT_COLS ? i / t->cols * t->cols * (m->ranks / copies) + part * t->cols + i % t->cols : i;
+    return t->split == SPLIT_COLS ? i / t->cols * t->cols * (m->ranks / copies) + part * t->cols + i % t->cols
+                                  : i;
 }
 
-/* Calls for each element of each rank: its unit, where it is in the rank's and in the whole, and how many ranks have it. */
-static void each_element(Machine *m, void (*call)(Machine *m, int unit, int64_t here, int64_t whole, int copies))
+/* Calls for each element of each rank: its unit, where it is in the rank's and in the whole, and how many
+ * ranks have it. */
+static void each_element(Machine *m,
+                         void (*call)(Machine *m, int unit, int64_t here, int64_t whole, int copies))
 {
     for (int r = 0; r < m->ranks; r++)
         for (int u = 0; u < m->m->layers + 2; u++) {
@@ -646,8 +710,9 @@ static void take_param(Machine *m, int unit, int64_t here, int64_t whole, int co
     m->param[unit][here] = m->run->param[unit][whole];
 }
 
-/* Of what several ranks have of a layer, a shard was summed over them, and the first has it; what other ranks hold was not. Tokens are
- * each rank's own, and so is its part of the gradients of embedding and head. */
+/* Of what several ranks have of a layer, a shard was summed over them, and the first has it; what other
+ * ranks hold was not. Tokens are each rank's own, and so is its part of the gradients of embedding and
+ * head. */
 static void give_grad(Machine *m, int unit, int64_t here, int64_t whole, int copies)
 {
     const Unit *u = unit_of(m, unit);
@@ -656,7 +721,8 @@ static void give_grad(Machine *m, int unit, int64_t here, int64_t whole, int cop
     if (m->rank == first)
         m->run->grad[unit][whole] += m->grad[unit][here];
     else
-        m->lost |= !(fabs(m->grad[unit][here] - m->grads[first][unit][here]) <= 1e-9 * (1 + fabs(m->grad[unit][here])));
+        m->lost |= !(fabs(m->grad[unit][here] - m->grads[first][unit][here]) <=
+                     1e-9 * (1 + fabs(m->grad[unit][here])));
 }
 
 static double **unit_arrays(const Machine *m)

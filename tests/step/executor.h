@@ -1,4 +1,5 @@
-/* executor.h: runs a step's operations one after the other in float64, in memory packed as the compiler says. */
+/* executor.h: runs a step's operations one after the other in float64, in memory packed as the compiler
+ * says. */
 #ifndef STEP_EXECUTOR_H
 #define STEP_EXECUTOR_H
 
@@ -11,13 +12,14 @@ typedef struct Run {
     const int32_t *token, *label; /* [sequences][tokens] */
     const double *label_weight;
     double scale;                 /* of the loss's gradient */
-    double *const *param;         /* [units] -> [elements of the unit, where ranks split it, of all of them together] */
+    /* [units] -> [elements of the unit, where ranks split it, of all of them together] */
+    double *const *param;
     double **grad;                /* [units] -> added to: zeroed before */
     bool late[STREAMS];           /* what the stream does is done when compute waits for it, else at once */
     double loss;                  /* written */
 } Run;
-/* What no item holds is NaN after every operation. Operations, operands and places are taken as they are: a wrong one gives
- * wrong numbers, NaN, or touches what no item holds, which ends the run with false. */
+/* What no item holds is NaN after every operation. Operations, operands and places are taken as they are:
+ * a wrong one gives wrong numbers, NaN, or touches what no item holds, which ends the run with false. */
 bool step_run(Run *r);
 
 #endif

@@ -61,7 +61,8 @@ static void norm_back(Machine *m, int64_t h, const double *w, double *dw, bool a
             dw[i] += dy[i] * x[i] * r;
         }
         for (int i = 0; i < h; i++)
-            m->y[0][t * h + i] = (adds ? m->y[0][t * h + i] : 0) + r * dy[i] * w[i] - r * r * r * along / (double)h * x[i];
+            m->y[0][t * h + i] = (adds ? m->y[0][t * h + i] : 0) + r * dy[i] * w[i] -
+                                 r * r * r * along / (double)h * x[i];
     }
 }
 
@@ -107,8 +108,8 @@ static double dot(const double *a, const double *b, int n)
 
 static const StepOp *now(const Machine *m) { return &m->run->flow->op[m->t]; }
 
-/* What attention has of keys from its first chunk of queries on, its output i, or of queries from their first chunk of keys on: later
- * chunks are wrong where it is not as that left it. */
+/* What attention has of keys from its first chunk of queries on, its output i, or of queries from their
+ * first chunk of keys on: later chunks are wrong where it is not as that left it. */
 static void find_keys(const Machine *m, int i)
 {
     const double mark = 0.5;
@@ -174,7 +175,8 @@ static void attention_rest(Machine *m)
 static void attention_back(Machine *m)
 {
     const int d = m->m->head_dim;
-    const bool keys = now(m)->op->keys, adds[] = {keys && now(m)->goes_on, keys ? now(m)->begun : m->first > 0};
+    const bool keys = now(m)->op->keys,
+               adds[] = {keys && now(m)->goes_on, keys ? now(m)->begun : m->first > 0};
     for (int i = 0; i < 3; i++) /* a chunk of queries adds to what those before it have added for keys */
         memset(m->y[i], 0, adds[i > 0] ? 0 : (size_t)m->ny[i] * sizeof(double));
     for (int h = 0; h < m->m->heads; h++)
@@ -212,7 +214,8 @@ static void sink_back(Machine *m, const double *w, double *dw)
     for (int h = 0; h < m->m->heads; h++)
         for (int64_t t = 0; t < m->n; t++) {
             const double keep = keep_of(w, m->x[2], m, t, h);
-            const double slope = keep * (1 - keep) * dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim);
+            const double slope = keep * (1 - keep) *
+                                 dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim);
             for (int i = 0; i < m->m->head_dim; i++)
                 m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep;
             m->y[1][h * m->n + t] = slope;
@@ -257,7 +260,10 @@ int64_t first_own(const Machine *m, int rank)
 int64_t own_tokens(const Machine *m, int rank) { return first_own(m, rank + 1) - first_own(m, rank); }
 
 /* Of the batch. */
-static int64_t row(const Machine *m, int64_t t) { return m->sequence * m->run->tokens + first_own(m, m->rank) + m->first + t; }
+static int64_t row(const Machine *m, int64_t t)
+{
+    return m->sequence * m->run->tokens + first_own(m, m->rank) + m->first + t;
+}
 
 /* h, labels, weights to dh; dw. */
 static void loss(Machine *m, const double *w, double *dw)
@@ -299,7 +305,8 @@ static void embed_back(Machine *m, double *dtable)
 
 bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, double *dw)
 {
-    const bool residual = o->read[1].value >= 0 && m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
+    const bool residual = o->read[1].value >= 0 &&
+                          m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
     switch (o->kind) {
     case OP_EMBED: embed(m, w); break;
     case OP_NORM: norm(m, in, w); break;

@@ -1,5 +1,6 @@
-/* place_by_layer.c: linked into a burstc of its own, in place of the choice that step_place makes: each layer has its own places,
- * however little that saves. So programs small enough for every test have them too. */
+/* place_by_layer.c: linked into a burstc of its own, in place of the choice that step_place makes: each
+ * layer has its own places, however little that saves. So programs small enough for every test have them
+ * too. */
 #include "tools/tools.h"
 
 Flow *__real_step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);

@@ -1,4 +1,5 @@
-/* test_step.c: the step as data, executed in its packed memory, against the dense float64 model; and mutants of it. */
+/* test_step.c: the step as data, executed in its packed memory, against the dense float64 model; and
+ * mutants of it. */
 #include "case.h"
 
 #include <setjmp.h>
@@ -27,7 +28,8 @@ static void steps_are_right(void **state)
     assert_true(uneven >= 5);
 }
 
-/* Several ranks, one operation after the other together, each with its part of the layers and of the tokens. */
+/* Several ranks, one operation after the other together, each with its part of the layers and of the
+ * tokens. */
 static void split_steps_are_right(void **state)
 {
     (void)state;
@@ -51,13 +53,20 @@ static void layouts_agree(void **state)
         want_last(c);
         for (int r = 0; r < RECOMPUTES; r++)
             for (int s = 0; s < SHARDINGS; s++)
-                for (int chunks = 1; chunks <= 4 && !(c->program.head_chunks && r == RECOMPUTE_TAIL); chunks++) {
-                    set_layout(c, (Choice){.data = c->choice.data, .ranks = 1, .saving = saving_by((Recompute)r, 0), .sharding = (Sharding)s,
-                                           .ffn_chunks = chunks, .offload = chunks % 2 ? saved_most() : NULL,
-                                           .optimizer = chunks > 2 ? OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE});
+                for (int chunks = 1; chunks <= 4 && !(c->program.head_chunks && r == RECOMPUTE_TAIL);
+                     chunks++) {
+                    set_layout(c,
+                               (Choice){.data = c->choice.data,
+                                        .ranks = 1,
+                                        .saving = saving_by((Recompute)r, 0),
+                                        .sharding = (Sharding)s,
+                                        .ffn_chunks = chunks,
+                                        .offload = chunks % 2 ? saved_most() : NULL,
+                                        .optimizer = chunks > 2 ? OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE});
                     const double error = error_of(c, c->flow);
                     if (!(error < 1e-12))
-                        fail_msg("case %d: recompute %d, sharding %d, %d chunks: off by %g", i, r, s, chunks, error);
+                        fail_msg("case %d: recompute %d, sharding %d, %d chunks: off by %g", i, r, s, chunks,
+                                 error);
                 }
         arena_free(c->arena);
     }
@@ -77,7 +86,9 @@ static void uses_are_what_is_alive(void **state)
             for (int j = 0; j < f->items; j++) {
                 const Value *v = &f->step->values.at[f->item[j].value];
                 const bool saved = v->saved && f->item[j].index >= v->saved_from;
-                alive[v->saved && !saved ? USE_ACTIVE : value_use(v)] += item_live(&f->item[j], t) && !v->host ? f->item[j].bytes : 0;
+                alive[v->saved && !saved ? USE_ACTIVE : value_use(v)] += item_live(&f->item[j], t) && !v->host
+                                                                             ? f->item[j].bytes
+                                                                             : 0;
             }
             assert_memory_equal(alive, uses + t * USES, sizeof alive);
             most = uses_sum(uses, t) > most ? uses_sum(uses, t) : most;
@@ -113,7 +124,12 @@ static void sections_are_the_step(void **state)
 
 static void on_device(Case *c)
 {
-    static Device d = {.target = &targets[TARGET_C], .matmul = 100, .hbm = 10, .passes = 10, .norms = 10, .attention_forward = 50};
+    static Device d = {.target = &targets[TARGET_C],
+                       .matmul = 100,
+                       .hbm = 10,
+                       .passes = 10,
+                       .norms = 10,
+                       .attention_forward = 50};
     static const NodeGroup group = {.nodes = 1, .gpus = 4, .device = &d};
     c->program.cluster.groups = &group;
     c->program.cluster.group_count = 1;
@@ -125,9 +141,13 @@ static double saved_bytes(const Case *c, Saving v)
     double bytes = 0;
     for (int i = 0; i < c->step->values.n; i++) {
         const Value *x = &c->step->values.at[i];
-        const int layers = saves(v.lower, x->name) ? c->shape.layers : saves(v.upper, x->name) ? c->shape.layers - v.from : 0;
+        const int layers = saves(v.lower, x->name)   ? c->shape.layers
+                           : saves(v.upper, x->name) ? c->shape.layers - v.from
+                                                     : 0;
         assert_true(!saves(v.lower, x->name) || saves(v.upper, x->name));
-        bytes += x->kind != VALUE_ACTIVATION || strcmp(x->name, "x") == 0 ? 0 : (double)layers * (double)step_bytes(c->step, x, 1);
+        bytes += x->kind != VALUE_ACTIVATION || strcmp(x->name, "x") == 0
+                     ? 0
+                     : (double)layers * (double)step_bytes(c->step, x, 1);
     }
     return bytes;
 }
@@ -144,7 +164,8 @@ static int made_again(Case *c, Saving v)
     return n;
 }
 
-/* More bytes save more, up to what none saves, and never more than the bytes; what they save is a step that verifies. */
+/* More bytes save more, up to what none saves, and never more than the bytes; what they save is a step
+ * that verifies. */
 static void need_decides(void **state)
 {
     (void)state;
@@ -166,8 +187,9 @@ static void need_decides(void **state)
             const int again = made_again(c, v);
             const double error = error_of(c, c->flow);
             if (bytes < last || bytes > most * eighth / 8 + 0.5 || again > last_again || !(error < 1e-9))
-                fail_msg("case %d, %d/8: saves %s, from layer %d on%s, %g bytes (before: %g, of %g), %d made again (before: %d), off by %g", i, eighth, v.lower, v.from, v.upper,
-                         bytes, last, most, again, last_again, error);
+                fail_msg("case %d, %d/8: saves %s, from layer %d on%s, %g bytes (before: %g, of %g), %d made "
+                         "again (before: %d), off by %g",
+                         i, eighth, v.lower, v.from, v.upper, bytes, last, most, again, last_again, error);
             last = bytes;
             last_again = again;
         }
@@ -176,7 +198,8 @@ static void need_decides(void **state)
     }
 }
 
-/* All that is spared by saving all is: of models with any parts, attention that takes any share of the time. */
+/* All that is spared by saving all is: of models with any parts, attention that takes any share of the
+ * time. */
 static void all_saved_spares_all(void **state)
 {
     (void)state;
@@ -189,7 +212,8 @@ static void all_saved_spares_all(void **state)
         const Saving all = saving_at(c->arena, &c->program, part, units, 1 + i % 5 * 50, 1);
         const int least = made_again(c, saving_of(&c->choice)), again = made_again(c, all);
         if (again != least)
-            fail_msg("case %d: saves%s, and %d operations are made again, not %d", i, all.upper, again, least);
+            fail_msg("case %d: saves%s, and %d operations are made again, not %d", i, all.upper, again,
+                     least);
         arena_free(c->arena);
     }
 }
@@ -234,22 +258,24 @@ static void places_are_apart(void **state)
             f.item[i] = (Item){.value = draw(c->step->values.n), .index = i, .bytes = 64 * (1 + draw(4))};
             const int nested = i % 3 ? i : 0;
             for (int r = draw(3); r >= 0; r--)
-                item_add_range(a, &f.item[i], nested ? (Range){nested, 300 - nested} : (Range){draw(200), 200 + draw(100)});
+                item_add_range(a, &f.item[i],
+                               nested ? (Range){nested, 300 - nested} : (Range){draw(200), 200 + draw(100)});
         }
         step_pack(a, &f, 64, (PackRoom){0});
         for (int i = 0; i < f.items; i++)
             for (int j = 0; j < i; j++) {
                 const Item *x = &f.item[i], *y = &f.item[j];
                 assert_true(x->offset + x->bytes <= (item_on_host(&f, x) ? f.host : f.packed));
-                assert_true(x->offset >= y->offset + y->bytes || y->offset >= x->offset + x->bytes || !used_at_once(x, y) ||
-                            item_on_host(&f, x) != item_on_host(&f, y));
+                assert_true(x->offset >= y->offset + y->bytes || y->offset >= x->offset + x->bytes ||
+                            !used_at_once(x, y) || item_on_host(&f, x) != item_on_host(&f, y));
             }
         arena_free(a);
     }
     arena_free(c->arena);
 }
 
-/* Of every packing: what is in use at once lies apart, and little is lost. The lower bound is the live bytes' peak. */
+/* Of every packing: what is in use at once lies apart, and little is lost. The lower bound is the live
+ * bytes' peak. */
 static void packing_is_tight(void **state)
 {
     (void)state;
@@ -259,7 +285,8 @@ static void packing_is_tight(void **state)
         for (int x = 0; x < f->items; x++)
             for (int y = 0; y < x; y++)
                 for (int t = 0; t < f->ops; t++)
-                    if (item_live(&f->item[x], t) && item_live(&f->item[y], t) && item_on_host(f, &f->item[x]) == item_on_host(f, &f->item[y]))
+                    if (item_live(&f->item[x], t) && item_live(&f->item[y], t) &&
+                        item_on_host(f, &f->item[x]) == item_on_host(f, &f->item[y]))
                         assert_true(f->item[x].offset + f->item[x].bytes <= f->item[y].offset ||
                                     f->item[y].offset + f->item[y].bytes <= f->item[x].offset);
         assert_true(f->packed >= f->live_peak && f->host >= f->host_peak);
@@ -281,7 +308,8 @@ static void lost_operations_show(void **state)
             Op nothing = *c->flow->op[t].op;
             StepOp *ops = NEW_ARRAY(c->arena, StepOp, c->flow->ops);
             memcpy(ops, c->flow->op, sizeof(StepOp) * (size_t)c->flow->ops);
-            const bool in_place = cuda && (nothing.kind == OP_LAYOUT || (nothing.kind == OP_LAYOUT_BACK && ops[t].op->read[0].value >= 0));
+            const bool in_place = cuda && (nothing.kind == OP_LAYOUT ||
+                                           (nothing.kind == OP_LAYOUT_BACK && ops[t].op->read[0].value >= 0));
             nothing.kind = OP_ZERO; /* without operands: nothing */
             for (int j = 0; j < OP_READS; j++)
                 nothing.read[j].value = -1;
@@ -290,15 +318,18 @@ static void lost_operations_show(void **state)
             ops[t].op = &nothing;
             Flow f = *c->flow;
             f.op = ops;
-            if (!in_place && op_follows(c->step, &c->flow->op[t]) && c->flow->op[t].op->kind != OP_WAIT && !is_wrong(c, &f))
-                fail_msg("case %d: without operation %d (%s) nothing changes", i, t, op_name(c->flow->op[t].op->kind));
+            if (!in_place && op_follows(c->step, &c->flow->op[t]) && c->flow->op[t].op->kind != OP_WAIT &&
+                !is_wrong(c, &f))
+                fail_msg("case %d: without operation %d (%s) nothing changes", i, t,
+                         op_name(c->flow->op[t].op->kind));
         }
         arena_free(c->arena);
     }
     assert_true(mutants > 500);
 }
 
-/* Operations between which both are in use: of one operation alone, one may be read before the other is written. */
+/* Operations between which both are in use: of one operation alone, one may be read before the other is
+ * written. */
 static int together(const Flow *f, const Item *x, const Item *y)
 {
     int n = 0;
@@ -307,8 +338,8 @@ static int together(const Flow *f, const Item *x, const Item *y)
     return n;
 }
 
-/* x at a place that y needs at the same time: over its beginning, or over its end. Of a unit's tensors some are read early and
- * some late, so that one of the two may be harmless. */
+/* x at a place that y needs at the same time: over its beginning, or over its end. Of a unit's tensors
+ * some are read early and some late, so that one of the two may be harmless. */
 static bool overlap_shows(Case *c, int x, int y)
 {
     Flow f = *c->flow;
@@ -323,11 +354,12 @@ static bool overlap_shows(Case *c, int x, int y)
     return shows;
 }
 
-/* The weights' stream does one thing after the other: what a gather reads may be where a later one writes, and a shard where
- * its sum was. What the optimizer rounds last, no operation of this step reads. */
+/* The weights' stream does one thing after the other: what a gather reads may be where a later one writes,
+ * and a shard where its sum was. What the optimizer rounds last, no operation of this step reads. */
 static bool in_order(ValueKind a, ValueKind b)
 {
-    return (a == VALUE_ROUNDED && (b == VALUE_WEIGHT || b == VALUE_SUM)) || (a == VALUE_SUM && b == VALUE_SHARD) || (a == VALUE_ROUNDED && b == VALUE_SHARD);
+    return (a == VALUE_ROUNDED && (b == VALUE_WEIGHT || b == VALUE_SUM)) ||
+           (a == VALUE_SUM && b == VALUE_SHARD) || (a == VALUE_ROUNDED && b == VALUE_SHARD);
 }
 
 /* Of a chunk some rows of one may be read before rows of the other are written in their place. */
@@ -343,26 +375,37 @@ static bool of_norms(const Case *c, const Value *a, const Value *b)
 }
 
 /* Of what other ranks may be copying no operation of this one needs all that time. */
-static bool stays(const Case *c, const Value *v) { return v->kind == VALUE_ROUNDED && c->program.target->copies_at_wait; }
-
-/* Of the embedding some rows are read alone, those of the batch's tokens; one rank alone reads what was rounded. */
-static bool of_embedding(const Item *i, const Value *v) { return (v->kind == VALUE_WEIGHT || v->kind == VALUE_ROUNDED) && i->index == 0; }
-
-/* Weights that last the step are gathered in its first sequence and, where gradients last too, shards are made in the last one:
- * lifetimes are those of any sequence. */
-static bool of_other_sequences(const Case *c, ValueKind a, ValueKind b)
+static bool stays(const Case *c, const Value *v)
 {
-    return c->choice.sharding == SHARDING_ZERO1 && ((a == VALUE_WEIGHT && b == VALUE_SHARD) || (a == VALUE_SHARD && b == VALUE_WEIGHT));
+    return v->kind == VALUE_ROUNDED && c->program.target->copies_at_wait;
 }
 
-/* A sum that its visit reduces, and a unit that is gathered in a later one: the same stream, one after the other. */
+/* Of the embedding some rows are read alone, those of the batch's tokens; one rank alone reads what was
+ * rounded. */
+static bool of_embedding(const Item *i, const Value *v)
+{
+    return (v->kind == VALUE_WEIGHT || v->kind == VALUE_ROUNDED) && i->index == 0;
+}
+
+/* Weights that last the step are gathered in its first sequence and, where gradients last too, shards are
+ * made in the last one: lifetimes are those of any sequence. */
+static bool of_other_sequences(const Case *c, ValueKind a, ValueKind b)
+{
+    return c->choice.sharding == SHARDING_ZERO1 &&
+           ((a == VALUE_WEIGHT && b == VALUE_SHARD) || (a == VALUE_SHARD && b == VALUE_WEIGHT));
+}
+
+/* A sum that its visit reduces, and a unit that is gathered in a later one: the same stream, one after the
+ * other. */
 static bool of_later_visit(const Case *c, const Item *sum, const Item *weight)
 {
     const Value *a = &c->step->values.at[sum->value], *b = &c->step->values.at[weight->value];
-    const int head = c->shape.layers + 1; /* whose is a tied sum; of units its visit is the first that reduces one */
+    /* whose is a tied sum; of units its visit is the first that reduces one */
+    const int head = c->shape.layers + 1;
     const int visit = sum->index < 0 ? head : a->index == INDEX_UNIT ? 2 * head - sum->index : sum->index;
     const bool lasts = a->index == INDEX_UNIT && c->step->sequences > 1;
-    return a->kind == VALUE_SUM && b->kind == VALUE_WEIGHT && !lasts && b->index == INDEX_VISIT && weight->index >= visit + 2;
+    return a->kind == VALUE_SUM && b->kind == VALUE_WEIGHT && !lasts && b->index == INDEX_VISIT &&
+           weight->index >= visit + 2;
 }
 
 /* Of one head, by heads and by tokens are the same bytes. */
@@ -382,13 +425,17 @@ static void overlaps_show(void **state)
             for (int y = 0; y < c->flow->items; y++) {
                 const Item *a = &c->flow->item[x], *b = &c->flow->item[y];
                 const Value *va = &c->step->values.at[a->value], *vb = &c->step->values.at[b->value];
-                if (x == y || va->host != vb->host || of_later_visit(c, a, b) || of_later_visit(c, b, a) || of_other_sequences(c, va->kind, vb->kind) || stays(c, va) || stays(c, vb) || of_embedding(a, va) || of_embedding(b, vb) || row_by_row(c, va, vb) || of_norms(c, va, vb) || of_one_head(c, va, vb) ||
-                    in_order(va->kind, vb->kind) || in_order(vb->kind, va->kind) || together(c->flow, a, b) < 2 || va->kind == VALUE_STATE ||
+                if (x == y || va->host != vb->host || of_later_visit(c, a, b) || of_later_visit(c, b, a) ||
+                    of_other_sequences(c, va->kind, vb->kind) || stays(c, va) || stays(c, vb) ||
+                    of_embedding(a, va) || of_embedding(b, vb) || row_by_row(c, va, vb) ||
+                    of_norms(c, va, vb) || of_one_head(c, va, vb) || in_order(va->kind, vb->kind) ||
+                    in_order(vb->kind, va->kind) || together(c->flow, a, b) < 2 || va->kind == VALUE_STATE ||
                     vb->kind == VALUE_STATE || draw(16))
                     continue;
                 mutants++;
                 if (!overlap_shows(c, x, y))
-                    fail_msg("case %d: %s[%d] in the place of %s[%d] changes nothing", i, va->name, a->index, vb->name, b->index);
+                    fail_msg("case %d: %s[%d] in the place of %s[%d] changes nothing", i, va->name, a->index,
+                             vb->name, b->index);
             }
         arena_free(c->arena);
     }

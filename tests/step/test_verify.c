@@ -1,7 +1,9 @@
-/* test_verify.c: the step's verifier against the executor: it accepts every right step, and rejects every mutant of the
- * unrolled step, or of the places, that computes wrong numbers in either order of the streams.
+/* test_verify.c: the step's verifier against the executor: it accepts every right step, and rejects every
+ * mutant of the unrolled step, or of the places, that computes wrong numbers in either order of the
+ * streams.
  *
- * The verifier also rejects what the executor takes for right, for these reasons (STEP_VERIFY_LIST prints each):
+ * The verifier also rejects what the executor takes for right, for these reasons (STEP_VERIFY_LIST prints
+ * each):
  * - an operation writes where it reads, and does not work element by element (the executor copies operands out);
  * - an item lies on parameters or moments that the executor never reads again, or the optimizer runs twice;
  * - `adds` is flipped, and the executor's definition of the operation does not look at it;
@@ -54,7 +56,8 @@ static Op *forward_op(Case *c, OpKind k, const char *reads)
     return NULL;
 }
 
-/* Forward itself, from which all else follows, with a gather left out, a part read, parts added up twice, or not at all. */
+/* Forward itself, from which all else follows, with a gather left out, a part read, parts added up twice,
+ * or not at all. */
 static void parts_must_be_added_once(void **state)
 {
     (void)state;
@@ -78,7 +81,8 @@ static void parts_must_be_added_once(void **state)
     }
 }
 
-/* The sum of a unit's gradients in a place that tensor ranks may still be reading, or writing, when it is zeroed. */
+/* The sum of a unit's gradients in a place that tensor ranks may still be reading, or writing, when it is
+ * zeroed. */
 static void what_tensor_ranks_use_is_left_alone(void **state)
 {
     (void)state;
@@ -87,12 +91,17 @@ static void what_tensor_ranks_use_is_left_alone(void **state)
         Case *c = make_split_case(i % 2, i / 2, true);
         int t = 0;
         char *why;
-        while (t < c->flow->ops && (c->flow->op[t].op->kind != OP_TENSOR_GATHER_BACK || c->flow->op[t + 1].op->kind != OP_ZERO))
+        while (t < c->flow->ops &&
+               (c->flow->op[t].op->kind != OP_TENSOR_GATHER_BACK || c->flow->op[t + 1].op->kind != OP_ZERO))
             t++;
         if (t < c->flow->ops) {
             const Op *o = c->flow->op[t].op;
-            Item *sum = (Item *)flow_item(c->flow, c->flow->op[t + 1].op->write[0].value, operand_index(c->step, &c->flow->op[t + 1], c->flow->op[t + 1].op->write[0]));
-            sum->offset = flow_item(c->flow, i % 3 ? o->read[0].value : o->write[0].value, c->flow->op[t].layer)->offset;
+            Item *sum = (Item *)flow_item(c->flow, c->flow->op[t + 1].op->write[0].value,
+                                          operand_index(c->step, &c->flow->op[t + 1],
+                                                        c->flow->op[t + 1].op->write[0]));
+            sum->offset = flow_item(c->flow, i % 3 ? o->read[0].value : o->write[0].value,
+                                    c->flow->op[t].layer)
+                              ->offset;
             assert_true(!accepted(c, c->flow, &why));
             found += strstr(why, "where gather_back") && strstr(why, "may still be");
         }
@@ -161,8 +170,8 @@ static void rotation_in_place_is_rejected_on_the_host(void **state)
 
 typedef struct Mutant { Flow flow; StepOp *op; const char *what; bool made; } Mutant;
 
-/* Operations as they are, with room for one more; all items are in use throughout, so that memory is worth what was last
- * written to it: lifetimes are those of the right step. */
+/* Operations as they are, with room for one more; all items are in use throughout, so that memory is worth
+ * what was last written to it: lifetimes are those of the right step. */
 static Mutant copy_of(Case *c)
 {
     Mutant m = {.flow = *c->flow};
@@ -227,7 +236,8 @@ static void move(Case *c, Mutant *m, int t)
 static bool alike(const Case *c, int a, int b)
 {
     const Value *x = &c->step->values.at[a], *y = &c->step->values.at[b];
-    return a != b && x->kind != VALUE_INPUT && y->kind != VALUE_INPUT && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && x->element == y->element && x->index == y->index;
+    return a != b && x->kind != VALUE_INPUT && y->kind != VALUE_INPUT && x->dim[0] == y->dim[0] &&
+           x->dim[1] == y->dim[1] && x->element == y->element && x->index == y->index;
 }
 
 static void other_value(Case *c, Mutant *m, int t)
@@ -270,7 +280,8 @@ static void other_chunk(Case *c, Mutant *m, int t)
         t++;
     if (t == m->flow.ops || op_chunks(c->step, m->op[t].op) == 1)
         return;
-    m->op[t].chunk = (m->op[t].chunk + 1 + draw(op_chunks(c->step, m->op[t].op) - 1)) % op_chunks(c->step, m->op[t].op);
+    m->op[t].chunk = (m->op[t].chunk + 1 + draw(op_chunks(c->step, m->op[t].op) - 1)) %
+                     op_chunks(c->step, m->op[t].op);
     m->made = true;
 }
 
@@ -301,7 +312,8 @@ static void key_op(Case *c, Mutant *m, int t)
 /* Of what runs in one sequence alone, or of what then does. */
 static void other_sequence(Case *c, Mutant *m, int t)
 {
-    while (c->sequences > 1 && t < m->flow.ops && m->op[t].op->when == WHEN_ALWAYS && op_stream(m->op[t].op->kind) != STREAM_WEIGHTS)
+    while (c->sequences > 1 && t < m->flow.ops && m->op[t].op->when == WHEN_ALWAYS &&
+           op_stream(m->op[t].op->kind) != STREAM_WEIGHTS)
         t++;
     if (c->sequences == 1 || t == m->flow.ops)
         return;
@@ -316,7 +328,9 @@ static void other_visit(Case *c, Mutant *m, int t)
     const int visit = draw(2 * c->shape.layers + 3), head = c->shape.layers + 1, last = 2 * head;
     const OpKind k = m->op[t].op->kind;
     const int at = m->op[t].visit, unit = visit <= head ? visit : last - visit;
-    if (visit == at || (m->op[t].block == BLOCK_OPTIMIZER && k != OP_UPLOAD && k != OP_WRITE_BACK) || (k != OP_GATHER && unit != m->op[t].unit && (unit < 1 || unit >= head || m->op[t].unit < 1 || m->op[t].unit >= head)))
+    if (visit == at || (m->op[t].block == BLOCK_OPTIMIZER && k != OP_UPLOAD && k != OP_WRITE_BACK) ||
+        (k != OP_GATHER && unit != m->op[t].unit &&
+         (unit < 1 || unit >= head || m->op[t].unit < 1 || m->op[t].unit >= head)))
         return;
     m->op[t].visit = visit;
     if (k != OP_GATHER && draw(2))
@@ -333,10 +347,12 @@ static void stream_op(Case *c, Mutant *m, int t)
         how[draw(countof(how))](c, m, t);
 }
 
-/* A copy between the memories, or the wait for one: dropped, early, late, of another layer or unit, or of another value. */
+/* A copy between the memories, or the wait for one: dropped, early, late, of another layer or unit, or of
+ * another value. */
 static void copy_op(Case *c, Mutant *m, int t)
 {
-    static void (*const how[])(Case *, Mutant *, int) = {drop, twice, swap, move, other_layer, next_layer, other_value, other_visit};
+    static void (*const how[])(Case *, Mutant *, int) = {drop,        twice,      swap,        move,
+                                                         other_layer, next_layer, other_value, other_visit};
     for (int i = 0; i < m->flow.ops; i++, t = (t + 1) % m->flow.ops) {
         const Op *o = m->op[t].op;
         if (op_copies(o->kind) || (o->kind == OP_WAIT && c->step->values.at[o->read[0].value].host)) {
@@ -360,7 +376,9 @@ static void over_replicas(Case *c, Mutant *m, int t)
 static void over_tensor(Case *c, Mutant *m, int t)
 {
     static void (*const how[])(Case *, Mutant *, int) = {drop, twice, other_visit, other_sequence};
-    const OpKind k[] = {OP_TENSOR_SUM, OP_TENSOR_GATHER, OP_TENSOR_SCATTER, OP_TENSOR_GATHER_BACK, OP_TENSOR_SCATTER_BACK}, wanted = k[draw(countof(k))];
+    const OpKind k[] = {OP_TENSOR_SUM, OP_TENSOR_GATHER, OP_TENSOR_SCATTER, OP_TENSOR_GATHER_BACK,
+                        OP_TENSOR_SCATTER_BACK},
+                 wanted = k[draw(countof(k))];
     for (int i = 0; i < m->flow.ops && m->op[t].op->kind != wanted; i++)
         t = (t + 1) % m->flow.ops;
     if (m->op[t].op->kind == wanted)
@@ -379,12 +397,26 @@ static void overlap(Case *c, Mutant *m, int t)
     x->offset = draw(2) && end >= 0 ? end : y->offset;
 }
 
-static const struct { const char *name; void (*make)(Case *, Mutant *, int); int times; } kinds[] = {
-    {"dropped", drop, 4},           {"swapped", swap, 6},           {"moved", move, 6},        {"done twice", twice, 6},
-    {"other value", other_value, 60}, {"other layer", other_layer, 4}, {"next layer", next_layer, 8}, {"adds flipped", flip_adds, 24},
-    {"other visit", other_visit, 4}, {"other sequence", other_sequence, 12}, {"other chunk", other_chunk, 8},{"stream", stream_op, 20},      {"overlap", overlap, 12},
-    {"over replicas", over_replicas, 40}, {"over tensor", over_tensor, 60},
-    {"copies", copy_op, 16},        {"other key", other_key, 40},   {"of keys", key_op, 60},
+static const struct { const char *name; void (*make)(Case *, Mutant *, int); int times;
+} kinds[] = {
+    {"dropped", drop, 4},
+    {"swapped", swap, 6},
+    {"moved", move, 6},
+    {"done twice", twice, 6},
+    {"other value", other_value, 60},
+    {"other layer", other_layer, 4},
+    {"next layer", next_layer, 8},
+    {"adds flipped", flip_adds, 24},
+    {"other visit", other_visit, 4},
+    {"other sequence", other_sequence, 12},
+    {"other chunk", other_chunk, 8},
+    {"stream", stream_op, 20},
+    {"overlap", overlap, 12},
+    {"over replicas", over_replicas, 40},
+    {"over tensor", over_tensor, 60},
+    {"copies", copy_op, 16},
+    {"other key", other_key, 40},
+    {"of keys", key_op, 60},
 };
 
 typedef struct Count { int made, wrong, rejected, strict, accepted; } Count;
@@ -404,7 +436,8 @@ static void judge(Case *c, Mutant *m, int kind, int i, int t, Count *n)
     if (right && !ok && getenv("STEP_VERIFY_LIST"))
         print_message("right: %s %d.%d: %s\n", kinds[kind].name, i, t, why);
     if (!right && ok)
-        fail_msg("case %d: %s at operation %d (%s) is wrong, and accepted", i, kinds[kind].name, t, op_name(c->flow->op[t].op->kind));
+        fail_msg("case %d: %s at operation %d (%s) is wrong, and accepted", i, kinds[kind].name, t,
+                 op_name(c->flow->op[t].op->kind));
 }
 
 static void wrong_mutants_are_rejected(void **state)
@@ -425,11 +458,13 @@ static void wrong_mutants_are_rejected(void **state)
         arena_free(c->arena);
     }
     for (int k = 0; k < countof(kinds); k++) {
-        print_message("%-14s %5d mutants, %5d wrong, %5d rejected, %4d of these right; %4d accepted\n", kinds[k].name, n[k].made, n[k].wrong,
-                      n[k].rejected, n[k].strict, n[k].accepted);
+        print_message("%-14s %5d mutants, %5d wrong, %5d rejected, %4d of these right; %4d accepted\n",
+                      kinds[k].name, n[k].made, n[k].wrong, n[k].rejected, n[k].strict, n[k].accepted);
         assert_true(n[k].wrong > cases / 4);
     }
-#define X(id, number, name) print_message("proof %d: %d mutants\n", number, by_proof[number]); assert_true(by_proof[number] > 0);
+#define X(id, number, name) \
+    print_message("proof %d: %d mutants\n", number, by_proof[number]); \
+    assert_true(by_proof[number] > 0);
     STEP_PROOFS(X)
 #undef X
 }

@@ -1,10 +1,11 @@
-/* curve.c: the main of an emitted program under test: its training steps against the same training in float64, from the
- * same first weights and data.
+/* curve.c: the main of an emitted program under test: its training steps against the same training in
+ * float64, from the same first weights and data.
  *
  *     program STEPS DATA MASK ...          the masks' texts, one a layer (numerics/test_masks.h)
  *
- * Prints "steps N loss E norm E lr E weights E": the worst relative error of the losses, of the gradients' norms and of
- * the learning rates, and the relative L2 of what the weights have changed. Exits with 1 where one is over its tolerance.
+ * Prints "steps N loss E norm E lr E weights E": the worst relative error of the losses, of the gradients'
+ * norms and of the learning rates, and the relative L2 of what the weights have changed. Exits with 1
+ * where one is over its tolerance.
  */
 #include "test_masks.h"
 #include "whole.h"
@@ -43,7 +44,8 @@ static int twin_open(Twin *t, BurstCtx *c, const BurstPlan *p, const BurstWeight
 {
     const BurstTrain *b = &p->train;
     BURST_TRY(whole_open(&t->x, c, p));
-    t->train = (Train64){b->steps, b->warmup, b->lr, b->lr_end, b->beta1, b->beta2, b->eps, b->decay, b->clip, b->cosine};
+    t->train = (Train64){b->steps, b->warmup, b->lr,    b->lr_end, b->beta1,
+                         b->beta2, b->eps,    b->decay, b->clip,   b->cosine};
     double **all[] = {&t->first, &t->w, &t->grad, &t->m, &t->v, &t->is};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         *all[i] = new64(t->x.count);

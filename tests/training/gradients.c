@@ -1,13 +1,13 @@
-/* gradients.c: the main of an emitted program under test: gradients of every weight, and the loss, of two sequences a
- * data group, against the float64 oracle with the same weights.
+/* gradients.c: the main of an emitted program under test: gradients of every weight, and the loss, of two
+ * sequences a data group, against the float64 oracle with the same weights.
  *
  *     program [--spoil | --bf16 | --small] MASK ...           the masks' texts, one a layer (numerics/test_masks.h)
  *
- * Prints "loss E worst E TENSOR tensors N" with relative errors; exits with 1 where one is over the tolerance: of fp32, or of bf16 where
- * the program is one of GPUs; weights are then rounded to bf16 before.
- * --bf16: gradients are kept in bf16, and rounded there twice at most: they are off by that, and by no less.
- * --small: shapes so small that whole gradients nearly cancel, and are off by what the values above them round: one below a hundredth of
- * the gradient of all weights is judged against that hundredth.
+ * Prints "loss E worst E TENSOR tensors N" with relative errors; exits with 1 where one is over the
+ * tolerance: of fp32, or of bf16 where the program is one of GPUs; weights are then rounded to bf16
+ * before. --bf16: gradients are kept in bf16, and rounded there twice at most: they are off by that, and
+ * by no less. --small: shapes so small that whole gradients nearly cancel, and are off by what the values
+ * above them round: one below a hundredth of the gradient of all weights is judged against that hundredth.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
  */
 #include "test_masks.h"
@@ -60,8 +60,8 @@ static float bf16_of(float x)
     return x;
 }
 
-/* First weights are small, which leaves attention nearly uniform: make them count, and norms other than one. bf16 needs scores of which
- * several count: peaked ones change by more than its errors. */
+/* First weights are small, which leaves attention nearly uniform: make them count, and norms other than
+ * one. bf16 needs scores of which several count: peaked ones change by more than its errors. */
 static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
     for (int u = 0; u < w->units; u++) {
@@ -70,13 +70,15 @@ static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
             for (BurstRun r = {0}; burst_next_run(p, burst_rank(c), unit, t, &r);)
                 for (int64_t i = 0; i < r.count; i++) {
                     float *at = &w->param[u][r.at + i];
-                    *at = t->init_std <= 0 ? 1 + 0.2f * (float)sin((double)(r.from + i)) : *at * (p->on_gpu ? 3 : 12);
+                    *at = t->init_std <= 0 ? 1 + 0.2f * (float)sin((double)(r.from + i))
+                                           : *at * (p->on_gpu ? 3 : 12);
                     *at = p->on_gpu ? bf16_of(*at) : *at;
                 }
     }
 }
 
-static void oracle(const Whole *x, const Options *o, const double *w, double scale, double *loss, double *grad)
+static void oracle(const Whole *x, const Options *o, const double *w, double scale, double *loss,
+                   double *grad)
 {
     Mask64 mask[x->p->layers];
     MaskView view[x->p->layers];
@@ -117,7 +119,8 @@ static int run_plan(Whole *x, void *state, BurstWeights *w, double scale, double
     const BurstOwn own = burst_own_tokens(p, burst_rank(x->c), p->tokens_of(chunk));
     const int64_t n = own.tokens;
     Sequence s = sequence_new(p->sequence);
-    Local l = {calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(float))};
+    Local l = {calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(int32_t)),
+               calloc((size_t)n + 1, sizeof(float))};
     int status = l.token && l.label && l.weight ? BURST_OK : BURST_E_MEMORY;
     for (int turn = 0; turn < TURNS && status == BURST_OK; turn++) {
         fill_sequence(p->sequence, p->vocab, (uint64_t)(turn * p->data + group), &s);
@@ -154,7 +157,8 @@ static double relative(const double *is, const double *should, int64_t n, double
     return sqrt(error / (size > 0 ? size : 1));
 }
 
-static int judge(const Whole *x, const Options *o, double loss, double right_loss, const double *grad, const double *right_grad)
+static int judge(const Whole *x, const Options *o, double loss, double right_loss, const double *grad,
+                 const double *right_grad)
 {
     const bool bf16 = o->bf16;
     const double least = o->small ? 1e-4 * square(right_grad, x->count) : 0;
@@ -167,10 +171,11 @@ static int judge(const Whole *x, const Options *o, double loss, double right_los
             worst = error, where = t->name;
     }
     printf("loss %.2e worst %.2e %s tensors %d\n", loss_error, worst, where, x->tensors);
-    if (loss_error <= tolerance[x->p->on_gpu] && (bf16 ? worst >= rounded_least && worst <= rounded_most : worst <= tolerance[x->p->on_gpu]))
+    if (loss_error <= tolerance[x->p->on_gpu] &&
+        (bf16 ? worst >= rounded_least && worst <= rounded_most : worst <= tolerance[x->p->on_gpu]))
         return BURST_OK;
-    return burst_fail(x->c, BURST_E_NUMERIC, "loss %.9g is off by %.2e, the gradient of %s by %.2e", loss, loss_error, where,
-                      worst);
+    return burst_fail(x->c, BURST_E_NUMERIC, "loss %.9g is off by %.2e, the gradient of %s by %.2e", loss,
+                      loss_error, where, worst);
 }
 
 static double counted_tokens(const BurstPlan *p)
@@ -187,7 +192,8 @@ static double counted_tokens(const BurstPlan *p)
 
 static int compare(Whole *x, const Options *o, void *state, BurstWeights *w)
 {
-    double *at[3] = {new64(x->count), new64(x->count), new64(x->count)}; /* weights, gradients, right gradients */
+    /* weights, gradients, right gradients */
+    double *at[3] = {new64(x->count), new64(x->count), new64(x->count)};
     const double counted = counted_tokens(x->p), scale = counted > 0 ? 1 / counted : 0;
     double loss = 0, right_loss = 0;
     BURST_TRY(whole_weights(x, w->param, at[0]));
@@ -224,13 +230,15 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
 int main(int argc, char **argv)
 {
     const char *option = argc > 1 ? argv[1] : "";
-    Options o = {calloc((size_t)argc, sizeof *o.mask), strcmp(option, "--spoil") == 0, strcmp(option, "--bf16") == 0, strcmp(option, "--small") == 0};
+    Options o = {calloc((size_t)argc, sizeof *o.mask), strcmp(option, "--spoil") == 0,
+                 strcmp(option, "--bf16") == 0, strcmp(option, "--small") == 0};
     int first = 1 + (o.spoil || o.bf16 || o.small), layers = argc - first;
     for (int i = 0; i < layers; i++)
         if (!(o.mask[i] = test_mask_named(argv[first + i])))
             return 2;
     if (layers != burst_plan.layers) {
-        fprintf(stderr, "usage: %s [--spoil | --bf16 | --small] MASK ... (%d layers)\n", argv[0], burst_plan.layers);
+        fprintf(stderr, "usage: %s [--spoil | --bf16 | --small] MASK ... (%d layers)\n", argv[0],
+                burst_plan.layers);
         return 2;
     }
     BurstPlan p = burst_plan;

@@ -40,9 +40,11 @@ static bool has_tensor(const BurstPlan *p, const char *name)
 int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
 {
     /* The plan's constants do not say eps and theta: every model of these tests has the same. */
-    *x = (Whole){c, p, {p->layers, p->hidden, p->heads, p->kv_heads, p->head_dim, p->ffn, p->vocab, 1e-5, 10000, is_tied(p),
-                        p->softcap, has_tensor(p, "self_attn.q_proj.bias"), has_tensor(p, "self_attn.q_norm.weight"),
-                        has_tensor(p, "self_attn.sinks")}};
+    *x = (Whole){c,
+                 p,
+                 {p->layers, p->hidden, p->heads, p->kv_heads, p->head_dim, p->ffn, p->vocab, 1e-5, 10000,
+                  is_tied(p), p->softcap, has_tensor(p, "self_attn.q_proj.bias"),
+                  has_tensor(p, "self_attn.q_norm.weight"), has_tensor(p, "self_attn.sinks")}};
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
@@ -91,7 +93,8 @@ static bool spread_run(const Whole *x, const BurstRun *r, const float *shard, do
     for (int64_t j = 0; j < r->count; j++) {
         const double is = shard[r->at + j];
         if (!isnan(out[r->from + j]) && out[r->from + j] != is)
-            return burst_fail(x->c, BURST_E_PLAN, "ranks that have the same weight have other values of it"), false;
+            return burst_fail(x->c, BURST_E_PLAN, "ranks that have the same weight have other values of it"),
+                   false;
         *placed += isnan(out[r->from + j]);
         out[r->from + j] = is;
     }
@@ -105,8 +108,8 @@ static int spread(const Whole *x, const BurstUnit *u, int repeat, double *out, i
         const BurstTensor *t = &u->tensor[i];
         const Tensor64 *to = find_in_unit(x, repeat, t);
         if (!to || to->rows * to->cols != t->rows * t->cols)
-            return burst_fail(x->c, BURST_E_PLAN, "no weight of a Llama is unit %s, tensor %s [%lld][%lld]", u->name, t->name,
-                              (long long)t->rows, (long long)t->cols);
+            return burst_fail(x->c, BURST_E_PLAN, "no weight of a Llama is unit %s, tensor %s [%lld][%lld]",
+                              u->name, t->name, (long long)t->rows, (long long)t->cols);
         for (int64_t j = 0; j < t->rows * t->cols; j++)
             out[to->offset + j] = NAN;
         for (int k = 0; k < shards.count; k++)
@@ -127,15 +130,15 @@ int whole_weights(Whole *x, float *const *shards, double *out)
             BURST_TRY(spread(x, &x->p->units[row], repeat, out, &placed));
         }
     if (placed != x->count)
-        return burst_fail(x->c, BURST_E_PLAN, "the plan has %lld weights, a Llama of its shape %lld", (long long)placed,
-                          (long long)x->count);
+        return burst_fail(x->c, BURST_E_PLAN, "the plan has %lld weights, a Llama of its shape %lld",
+                          (long long)placed, (long long)x->count);
     return BURST_OK;
 }
 
 Sequence sequence_new(int64_t n)
 {
-    Sequence s = {calloc((size_t)n, sizeof(int32_t)), calloc((size_t)n, sizeof(int32_t)), calloc((size_t)n, sizeof(int32_t)),
-                  new64(n), 0};
+    Sequence s = {calloc((size_t)n, sizeof(int32_t)), calloc((size_t)n, sizeof(int32_t)),
+                  calloc((size_t)n, sizeof(int32_t)), new64(n), 0};
     if (!s.token || !s.label || !s.doc)
         abort();
     return s;
@@ -146,8 +149,8 @@ void sequence_free(Sequence *s)
     free(s->token), free(s->label), free(s->doc), free(s->weight);
 }
 
-/* Where tensor ranks have a chunk together, each group has several, neighbours; that of the first group, and of these, has the least
- * number. */
+/* Where tensor ranks have a chunk together, each group has several, neighbours; that of the first group,
+ * and of these, has the least number. */
 static int first_with(const Whole *x, int chunk)
 {
     int rank = 0;

@@ -21,7 +21,8 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p);
 void whole_close(Whole *x);
 /* out[count] = all weights (or gradients), from every rank's shards [units]. Every rank calls. */
 int whole_weights(Whole *x, float *const *shards, double *out);
-/* One sequence of the batch as the loader gives it to the ranks. Every rank calls; the arrays are [sequence]. */
+/* One sequence of the batch as the loader gives it to the ranks. Every rank calls; the arrays are
+ * [sequence]. */
 typedef struct Sequence {
     int32_t *token, *label, *doc;
     double *weight;

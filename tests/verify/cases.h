@@ -4,8 +4,8 @@
 
 #include "attention/attention.h"
 
-/* Sizes of coordinates, from the outermost; 0: no more. A schedule of fewer has the outermost of them as one, of more 1 before
- * them. */
+/* Sizes of coordinates, from the outermost; 0: no more. A schedule of fewer has the outermost of them as
+ * one, of more 1 before them. */
 enum { MOST_SIZES = 4 };
 typedef struct Shape { int size0, size1, size2, size3; } Shape;
 int shape_sizes(Shape shape, int size[MOST_SIZES]); /* how many there are */

@@ -1,15 +1,20 @@
-/* executor.c: the meaning of a schedule, written from attention.h and the language's documentation, for absolute ranks.
+/* executor.c: the meaning of a schedule, written from attention.h and the language's documentation, for
+ * absolute ranks.
  *
- * Every operation becomes tasks: computing (one stream a rank, in order) and transfers (each starts when both its ends
- * have passed their waits, and ends whenever it likes: only a wait orders what follows). What must come before a task is
- * a set of tasks. A task that reads a buffer sees the last write before it; where another write is ordered neither
- * before nor after, some timing shows the reader something else, and the value is UNSURE from then on. Copies carry the
- * chunk they are of, sums count the (query chunk, key chunk) pairs in them, for each share of the heads.
+ * Every operation becomes tasks: computing (one stream a rank, in order) and transfers (each starts when
+ * both its ends have passed their waits, and ends whenever it likes: only a wait orders what follows).
+ * What must come before a task is a set of tasks. A task that reads a buffer sees the last write before
+ * it; where another write is ordered neither before nor after, some timing shows the reader something
+ * else, and the value is UNSURE from then on. Copies carry the chunk they are of, sums count the (query
+ * chunk, key chunk) pairs in them, for each share of the heads.
  *
- * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (a rank has the chunks of all ranks along the
- * exchanged coordinate, its row, with its share of the heads). Keys have pieces: rank r owns those that are r modulo the ranks. An exchange changes the layout, after everything before it and before
- * everything after it at all ranks. Where transfers carry ranges of tiles, one tile of every chunk of queries is looked
- * at, or of keys, and all in turn: a pair reads it and adds to it or not, and a transfer carries it or not. By heads what is passed on and computed are rows, and a rank's own is its row.
+ * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (a rank has the
+ * chunks of all ranks along the exchanged coordinate, its row, with its share of the heads). Keys have
+ * pieces: rank r owns those that are r modulo the ranks. An exchange changes the layout, after everything
+ * before it and before everything after it at all ranks. Where transfers carry ranges of tiles, one tile
+ * of every chunk of queries is looked at, or of keys, and all in turn: a pair reads it and adds to it or
+ * not, and a transfer carries it or not. By heads what is passed on and computed are rows, and a rank's
+ * own is its row.
  */
 #include "executor.h"
 
@@ -17,11 +22,28 @@
 
 enum { NONE = -1 };
 /* chunk: of one rank; row: of all in that rank's row, its share of the heads. Either is NONE. */
-typedef struct Value { bool written, unsure; int chunk, row; uint8_t *count; /* [share][q][key chunk] of a sum; NULL: none */ } Value;
+typedef struct Value {
+    bool written, unsure;
+    int chunk, row;
+    uint8_t *count; /* [share][q][key chunk] of a sum; NULL: none */
+} Value;
 typedef struct Write { int task; bool fresh; Value value; } Write; /* not fresh: adds to what was there */
-typedef struct Place { Vec(Write) writes; Vec(int) reads; int arriving; bool started; int pending, chunk; TensorId tensor; } Place;
+typedef struct Place {
+    Vec(Write) writes;
+    Vec(int) reads;
+    int arriving;
+    bool started;
+    int pending, chunk;
+    TensorId tensor;
+} Place;
 typedef enum TaskKind { COMPUTE, MERGE, TRANSFER, EXCHANGE } TaskKind;
-typedef struct Task { TaskKind kind; uint64_t *before; int in[2], out[2], rank; bool masked; /* COMPUTE: nothing of the tile */ TensorId tensor; /* EXCHANGE */ } Task;
+typedef struct Task {
+    TaskKind kind;
+    uint64_t *before;
+    int in[2], out[2], rank;
+    bool masked; /* COMPUTE: nothing of the tile */
+    TensorId tensor; /* EXCHANGE */
+} Task;
 typedef uint64_t *Tasks; /* set */
 
 typedef struct Rank {
@@ -40,7 +62,8 @@ typedef struct World {
     int side, tile;          /* that is looked at */
     int ranks, keys, slots;  /* keys: their chunks; slots of all pools */
     int axis;                /* the exchanged coordinate; the first where there is none */
-    int shares;              /* of heads that are told apart: 1, or one a place of the axis where the direction has an exchange */
+    /* of heads that are told apart: 1, or one a place of the axis where the direction has an exchange */
+    int shares;
     bool heads[TENSOR_COUNT]; /* laid out by heads */
     int *first_slot;         /* [pool] */
     size_t words;
@@ -58,7 +81,8 @@ static void wrong(World *w, const char *why)
 
 /* ---- chunks and places ---- */
 
-/* The rank or chunk that is x away from the rank `from`: coordinate by coordinate, each a ring, and the piece as it is. */
+/* The rank or chunk that is x away from the rank `from`: coordinate by coordinate, each a ring, and the
+ * piece as it is. */
 static int away(const World *w, int from, int x)
 {
     const Choice *c = w->s->choice;
@@ -92,7 +116,8 @@ static int pieces_of(const World *w, TensorId t)
     return t == T_KV || t == T_DKV ? w->keys / w->ranks : 1;
 }
 
-/* Places of a rank: its own chunk of each tensor, a piece after the other, its share of each tensor's heads, slots. */
+/* Places of a rank: its own chunk of each tensor, a piece after the other, its share of each tensor's
+ * heads, slots. */
 static int home_piece(const World *w, int rank, TensorId t, int piece)
 {
     return rank * (TENSOR_COUNT * (w->keys / w->ranks + 1) + w->slots) + TENSOR_COUNT * piece + (int)t;
@@ -175,7 +200,8 @@ static void writes(World *w, int task, int which, int place, bool fresh)
 
 static int add_task(World *w, TaskKind kind, Tasks before)
 {
-    *vec_push(w->arena, &w->tasks) = (Task){.kind = kind, .before = before, .in = {NONE, NONE}, .out = {NONE, NONE}};
+    *vec_push(w->arena,
+              &w->tasks) = (Task){.kind = kind, .before = before, .in = {NONE, NONE}, .out = {NONE, NONE}};
     return w->tasks.n - 1;
 }
 
@@ -217,7 +243,8 @@ static uint8_t bits_of(const World *w, int op, int rank)
     return in_range(w, w->live->tiles[row + (size_t)rank]) ? bits : bits & (uint8_t)~LIVE_RECV;
 }
 
-/* This rank's own sum of the chunk; a new one takes a slot, which later computing may not touch before it is free. */
+/* This rank's own sum of the chunk; a new one takes a slot, which later computing may not touch before it
+ * is free. */
 static int own_sum(World *w, int rank, const Node *n, TensorId t, int chunk, bool heads)
 {
     int *held = &w->rank[rank].held[heads][t][chunk], pool = w->s->partial_pool[t];
@@ -284,7 +311,8 @@ static void compute(World *w, int op, int rank)
     }
 }
 
-/* By heads the rank has what its row has; what a task of an exchange reads at the others of the row, values find. */
+/* By heads the rank has what its row has; what a task of an exchange reads at the others of the row,
+ * values find. */
 static void exchange_at(World *w, int rank, TensorId t, bool to_heads, Tasks before)
 {
     int task = add_task(w, EXCHANGE, before), share = share_place(w, rank, t);
@@ -359,7 +387,10 @@ static void post(World *w, int op, int rank, Hop *h)
     const bool heads = w->heads[t];
     if (!sum && heads != n->ref[0].heads)
         wrong(w, "a chunk of another layout");
-    *h = (Hop){.from = rank, .to = away(w, rank, i->hop), .chunk = away(w, rank, i->chunk[0]), .waits = no_tasks(w)};
+    *h = (Hop){.from = rank,
+               .to = away(w, rank, i->hop),
+               .chunk = away(w, rank, i->chunk[0]),
+               .waits = no_tasks(w)};
     h->sends = bits_of(w, op, rank) & LIVE_SEND;
     for (int p = 0; p < pieces_of(w, t) && sum && n->waits & WAIT_HOME; p++)
         merge(w, rank, n, t, rank + p * w->ranks, heads);
@@ -422,7 +453,8 @@ static bool is_before(const World *w, int x, int y)
     return contains(w->tasks.at[y].before, x);
 }
 
-/* What the task sees in the place: the last write before it, if all others are surely earlier or surely later. */
+/* What the task sees in the place: the last write before it, if all others are surely earlier or surely
+ * later. */
 static Value seen_by(const World *w, int place, int task)
 {
     const Place *p = &w->place[place];
@@ -483,11 +515,13 @@ static Value computed(const World *w, const Task *t, const Value *q, const Value
                       place_on_axis(w, kv->row) == place_on_axis(w, t->rank);
     for (int i = 0; i < w->ranks * w->ranks && rows; i++)
         if (same_row(w, i / w->ranks, q->row) && same_row(w, i % w->ranks, kv->row))
-            *count_of(w, &v, place_on_axis(w, t->rank), i / w->ranks, i % w->ranks) = wanted(w, i / w->ranks, i % w->ranks);
+            *count_of(w, &v, place_on_axis(w, t->rank), i / w->ranks, i % w->ranks) = wanted(w, i / w->ranks,
+                                                                                             i % w->ranks);
     return v;
 }
 
-/* What an exchange brings to its rank: every chunk of its row, or of every share the sums of its own chunk. */
+/* What an exchange brings to its rank: every chunk of its row, or of every share the sums of its own
+ * chunk. */
 static Value exchanged(const World *w, int task)
 {
     const Task *t = &w->tasks.at[task];
@@ -574,7 +608,8 @@ static void set_home(World *w, int rank)
     for (int t = 0; t < TENSOR_COUNT; t++) {
         Value v = {.written = true, .chunk = rank, .row = NONE};
         if (tensor_accumulates((TensorId)t)) { /* sums begin at zero in either layout */
-            *vec_push(w->arena, &w->place[share_place(w, rank, (TensorId)t)].writes) = (Write){.task = NONE, .fresh = true, .value = v};
+            *vec_push(w->arena, &w->place[share_place(w, rank, (TensorId)t)].writes) =
+                (Write){.task = NONE, .fresh = true, .value = v};
             w->place[share_place(w, rank, (TensorId)t)].started = true;
         }
         const bool sum = tensor_accumulates((TensorId)t);
@@ -589,10 +624,19 @@ static void set_home(World *w, int rank)
     }
 }
 
-static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstPairTiles *tiles, int side, int tile)
+static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair,
+                        const BurstPairTiles *tiles, int side, int tile)
 {
     const Choice *c = s->choice;
-    World w = {.arena = a, .s = s, .live = live, .pair = pair, .tiles = tiles, .side = side, .tile = tile, .ranks = c->ranks, .keys = c->ranks * c->schedule->pieces};
+    World w = {.arena = a,
+               .s = s,
+               .live = live,
+               .pair = pair,
+               .tiles = tiles,
+               .side = side,
+               .tile = tile,
+               .ranks = c->ranks,
+               .keys = c->ranks * c->schedule->pieces};
     w.shares = 1;
     w.axis = c->schedule->exchanged < 0 ? 0 : c->schedule->exchanged;
     for (int i = 0; i < s->trace.n; i++)
@@ -632,7 +676,8 @@ static void operation(World *w, int op)
     }
 }
 
-static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstPairTiles *tiles, int side, int tile)
+static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair,
+                            const BurstPairTiles *tiles, int side, int tile)
 {
     World w = world_make(a, s, live, pair, tiles, side, tile);
     for (int op = 0; op < s->trace.n; op++)
@@ -656,7 +701,8 @@ Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pa
     return execute_tile(a, s, live, pair, NULL, 0, 0);
 }
 
-Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstPairTiles *tiles, int most)
+Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair,
+                       const BurstPairTiles *tiles, int most)
 {
     Outcome o = {true, ""};
     for (int i = 0; i < BURST_SIDES * most && o.right; i++)

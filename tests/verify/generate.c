@@ -1,9 +1,9 @@
 /* generate.c: random schedules, as texts.
  *
- * A direction is blocks of statements: a walk (statements one after the other, each legal where it stands), or a ring or a ring
- * of rings in loops. Often one block does it all; now and then several follow each other, and compute pairs twice. Some are between
- * exchanges over one coordinate, which is then of size one within. Then statements are dropped, doubled, swapped, moved, put in and
- * changed.
+ * A direction is blocks of statements: a walk (statements one after the other, each legal where it
+ * stands), or a ring or a ring of rings in loops. Often one block does it all; now and then several follow
+ * each other, and compute pairs twice. Some are between exchanges over one coordinate, which is then of
+ * size one within. Then statements are dropped, doubled, swapped, moved, put in and changed.
  *
  * Indices are `coordinate + base + a * o + b * i`: o and i are the loops of the statement's block.
  */
@@ -13,7 +13,9 @@
 
 enum { ALL = -1, AXES = MOST_SIZES, MAX_ITEMS = 40, MAX_BLOCKS = 6, NO_GUARD = 1000 };
 typedef enum ItemKind { PAIR, PASS, RETURN, EXCHANGE } ItemKind;
-typedef struct Index { int base[AXES], by[AXES][AXES] /* [loop][axis] */, piece /* ALL: no piece is named */; } Index;
+typedef struct Index {
+    int base[AXES], by[AXES][AXES] /* [loop][axis] */, piece /* ALL: no piece is named */;
+} Index;
 typedef struct Guard { int from, to; } Guard; /* of a loop's variable */
 typedef struct Item {
     ItemKind kind;
@@ -24,8 +26,16 @@ typedef struct Item {
     int level;          /* loops around it */
 } Item;
 typedef struct Block { int loops, count[AXES], n; Item item[MAX_ITEMS]; } Block;
-typedef struct Direction { bool backward; int axis /* exchanged, or -1 */, n; Block block[MAX_BLOCKS]; } Direction;
-typedef struct Maker { Random *r; int pieces, coords, size[AXES], ranks, axis /* that directions may exchange over, or -1 */; Direction *d; } Maker;
+typedef struct Direction {
+    bool backward;
+    int axis /* exchanged, or -1 */, n;
+    Block block[MAX_BLOCKS];
+} Direction;
+typedef struct Maker {
+    Random *r;
+    int pieces, coords, size[AXES], ranks, axis /* that directions may exchange over, or -1 */;
+    Direction *d;
+} Maker;
 
 static int below(Maker *m, int n)
 {
@@ -85,7 +95,10 @@ static TensorId result(const Maker *m, int side)
 /* ---- a walk: what is legal at each point ---- */
 
 enum { MOST_CHUNKS = 48 };
-typedef struct Walk { bool copy[2][MOST_CHUNKS], unread[2][MOST_CHUNKS], sum[2][MOST_CHUNKS], done[MOST_CHUNKS]; int passes; } Walk;
+typedef struct Walk {
+    bool copy[2][MOST_CHUNKS], unread[2][MOST_CHUNKS], sum[2][MOST_CHUNKS], done[MOST_CHUNKS];
+    int passes;
+} Walk;
 
 /* Chunks of queries (side 0) or keys. */
 static int chunks_of(const Maker *m, int side)
@@ -118,7 +131,8 @@ static bool walk_pairs(Maker *m, Walk *w, Block *b, bool any)
 
 static void walk_copy(Maker *m, Walk *w, Block *b)
 {
-    int side = m->d->backward || chance(m, 30) ? below(m, 2) : 1, from = below(m, chunks_of(m, side)), hop = below(m, m->ranks);
+    int side = m->d->backward || chance(m, 30) ? below(m, 2) : 1, from = below(m, chunks_of(m, side)),
+        hop = below(m, m->ranks);
     int there = difference(m, from, hop);
     if (!w->copy[side][from] || w->copy[side][there] || !hop || w->passes > 9)
         return;
@@ -132,7 +146,8 @@ static void walk_copy(Maker *m, Walk *w, Block *b)
 
 static void walk_sum(Maker *m, Walk *w, Block *b)
 {
-    int side = m->d->backward ? below(m, 2) : 0, from = below(m, chunks_of(m, side)), hop = chance(m, 50) ? from % m->ranks : below(m, m->ranks);
+    int side = m->d->backward ? below(m, 2) : 0, from = below(m, chunks_of(m, side)),
+        hop = chance(m, 50) ? from % m->ranks : below(m, m->ranks);
     if (from % m->ranks == 0 || !hop || !w->sum[side][from] || w->passes > 9)
         return;
     Item *i = add_item(b, PASS, result(m, side), 0);
@@ -173,8 +188,10 @@ static void walk(Maker *m)
 
 /* ---- rings ---- */
 
-/* One travelling tensor of a loop: passed on from iteration to iteration along one axis, with its sum behind it. */
-static Item *add_ring_pass(Block *b, TensorId t, int loop, int axis, int step, int level, Guard g, bool straight_home)
+/* One travelling tensor of a loop: passed on from iteration to iteration along one axis, with its sum
+ * behind it. */
+static Item *add_ring_pass(Block *b, TensorId t, int loop, int axis, int step, int level, Guard g,
+                           bool straight_home)
 {
     Item *i = add_item(b, PASS, t, level);
     for (int l = 0; l < b->loops; l++)
@@ -192,18 +209,22 @@ static void ring(Maker *m)
     Block *b = add_block(m);
     int axis = below(m, m->coords);
     int n = m->size[axis], step = chance(m, 70) ? 1 : chance(m, 50) ? -1 : 1 + below(m, n);
-    bool keys = chance(m, m->d->backward ? 50 : 75), near = chance(m, 25), early = chance(m, 20), sums = m->d->backward || !keys;
+    bool keys = chance(m, m->d->backward ? 50 : 75), near = chance(m, 25), early = chance(m, 20),
+         sums = m->d->backward || !keys;
     b->loops = 1;
     b->count[0] = n;
     TensorId t = keys ? T_KV : T_Q, sum = result(m, keys);
-    const int pieces = keys && m->pieces > 1 && chance(m, 70) ? m->pieces : 0; /* each by itself, one way or the other */
+    /* each by itself, one way or the other */
+    const int pieces = keys && m->pieces > 1 && chance(m, 70) ? m->pieces : 0;
     for (int p = pieces ? 0 : ALL; p < pieces; p++, step = pieces && chance(m, 50) ? -step : step) {
         add_ring_pass(b, t, 0, axis, step, 1, (Guard){-NO_GUARD, n - 2}, false)->chunk.piece = p;
         const Index moving = b->item[b->n - 1].chunk;
         Item *pair = add_item(b, PAIR, T_Q, 1);
         *(keys ? &pair->chunk : &pair->q) = moving;
         if (sums)
-            add_ring_pass(b, sum, 0, axis, step, 1, (Guard){early ? -NO_GUARD : 1, near ? NO_GUARD : n - 2}, near)->chunk.piece = p;
+            add_ring_pass(b, sum, 0, axis, step, 1, (Guard){early ? -NO_GUARD : 1, near ? NO_GUARD : n - 2},
+                          near)
+                ->chunk.piece = p;
     }
     if (sums && !near && n > 1)
         add_item(add_block(m), RETURN, sum, 0);
@@ -235,7 +256,12 @@ static void exchanges(Maker *m, bool to_heads)
     Block *b = add_block(m);
     int first = below(m, 2);
     for (int i = 0; i < 2 && (to_heads || m->d->backward); i++)
-        add_item(b, EXCHANGE, (first + i) % 2 ? to_heads ? T_KV : T_DKV : to_heads ? T_Q : T_DQ, 0)->to_heads = to_heads;
+        add_item(b, EXCHANGE,
+                 (first + i) % 2 ? to_heads ? T_KV : T_DKV
+                 : to_heads      ? T_Q
+                                 : T_DQ,
+                 0)
+            ->to_heads = to_heads;
     if (!to_heads && !m->d->backward)
         add_item(b, EXCHANGE, T_O, 0);
 }
@@ -361,7 +387,8 @@ static void make_direction(Maker *m)
 
 /* ---- text ---- */
 
-static const char *const tensor[TENSOR_COUNT] = {[T_Q] = "Q", [T_KV] = "KV", [T_O] = "O", [T_DQ] = "dQ", [T_DKV] = "dKV"};
+static const char *const tensor[TENSOR_COUNT] = {
+    [T_Q] = "Q", [T_KV] = "KV", [T_O] = "O", [T_DQ] = "dQ", [T_DKV] = "dKV"};
 
 static void add_term(Text *t, int by, const char *name)
 {
@@ -369,7 +396,8 @@ static void add_term(Text *t, int by, const char *name)
         text_printf(t, " %c %d * %s", by < 0 ? '-' : '+', by < 0 ? -by : by, name);
 }
 
-static const char *const loop_name[AXES] = {"o", "i", "u", "v"}, *const coord_name[AXES] = {"j", "k", "n", "l"};
+static const char *const loop_name[AXES] = {"o", "i", "u", "v"}, *const coord_name[AXES] = {"j", "k", "n",
+                                                                                            "l"};
 
 static void add_index(const Maker *m, const Index *i, int level, const char *exchanged, Text *t)
 {
@@ -379,7 +407,8 @@ static void add_index(const Maker *m, const Index *i, int level, const char *exc
         if (axis == m->d->axis)
             continue;
         if (i->base[axis])
-            text_printf(t, " %c %d", i->base[axis] < 0 ? '-' : '+', i->base[axis] < 0 ? -i->base[axis] : i->base[axis]);
+            text_printf(t, " %c %d", i->base[axis] < 0 ? '-' : '+',
+                        i->base[axis] < 0 ? -i->base[axis] : i->base[axis]);
         for (int l = 0; l < level; l++)
             add_term(t, i->by[l][axis], loop_name[l]);
     }
@@ -400,7 +429,8 @@ static void add_statement(const Maker *m, const Item *i, Text *t)
     switch (i->kind) {
     case RETURN: text_printf(t, "return %s;", tensor[i->tensor]); break;
     case EXCHANGE:
-        text_printf(t, "exchange %s %s over %s;", tensor[i->tensor], i->to_heads ? "tokens -> heads" : "heads -> tokens",
+        text_printf(t, "exchange %s %s over %s;", tensor[i->tensor],
+                    i->to_heads ? "tokens -> heads" : "heads -> tokens",
                     coord_name[AXES - m->coords + m->d->axis]);
         break;
     case PAIR:

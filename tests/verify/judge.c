@@ -1,10 +1,12 @@
-/* judge.c: what burstc's passes say of schedules that come on standard input, each a line of sizes, 0 and length, then the text:
+/* judge.c: what burstc's passes say of schedules that come on standard input, each a line of sizes, 0 and
+ * length, then the text:
  *
  *     2 3 0 512
  *     schedule ...
  *
- * Of each a line for the text if it is refused, else one for each direction that it has: "accepted", or the first error. The plan of
- * an accepted one (slots, waits) is run by executor.c on up to MOST_RANKS ranks, whose verdict is then the line. */
+ * Of each a line for the text if it is refused, else one for each direction that it has: "accepted", or
+ * the first error. The plan of an accepted one (slots, waits) is run by executor.c on up to MOST_RANKS
+ * ranks, whose verdict is then the line. */
 #include "tools/tools.h"
 #include "executor.h"
 #include "cases.h"
@@ -31,8 +33,10 @@ static void judge_direction(const SchedText *t, Shape shape, int phase)
     if (!s || !verify_schedule(a, d, s)) {
         say(phase_name(phase), printed(a, d));
     } else {
-        const Outcome o = s->choice->ranks <= MOST_RANKS ? execute(a, s, NULL, NULL) : (Outcome){.right = true};
-        printf("%s: %s%s\n", phase_name(phase), o.right ? "accepted" : "accepted, but its plan is wrong: ", o.right ? "" : o.why);
+        const Outcome o = s->choice->ranks <= MOST_RANKS ? execute(a, s, NULL, NULL)
+                                                         : (Outcome){.right = true};
+        printf("%s: %s%s\n", phase_name(phase),
+               o.right ? "accepted" : "accepted, but its plan is wrong: ", o.right ? "" : o.why);
     }
     arena_free(a);
 }

@@ -112,7 +112,8 @@ static void pass_early(Maker *m, int at)
     const Instance *x = &from->at[at];
     TensorId t = x->node->ref[0].tensor;
     int to = at - 1;
-    while (to >= 0 && !(from->at[to].node->kind == N_COMPUTE && from->at[to].chunk[t == T_DKV] == x->chunk[0]))
+    while (to >= 0 &&
+           !(from->at[to].node->kind == N_COMPUTE && from->at[to].chunk[t == T_DKV] == x->chunk[0]))
         to--;
     if (to < 0)
         return;
@@ -127,7 +128,9 @@ static void pass_early(Maker *m, int at)
 
 static void retarget(Maker *m, Mutation kind, int at)
 {
-    const bool keys = kind == MUTATE_KEYS || (kind == MUTATE_CHUNK && tensor_pieces(m->from->choice, m->from->trace.at[at].node->ref[0].tensor) > 1);
+    const bool keys = kind == MUTATE_KEYS ||
+                      (kind == MUTATE_CHUNK &&
+                       tensor_pieces(m->from->choice, m->from->trace.at[at].node->ref[0].tensor) > 1);
     const int chunks = keys ? choice_chunks(m->from->choice) : m->from->choice->ranks;
     for (int x = 1; x < chunks; x++) {
         Copies nodes;
@@ -148,7 +151,11 @@ static Instance new_operation(Maker *m, NodeKind kind, TensorId t, int at)
     Stmt *stmt = NEW(m->arena, Stmt);
     Node *n = NEW(m->arena, Node);
     *stmt = *from->at[at < from->n ? at : from->n - 1].node->stmt;
-    *n = (Node){.kind = kind, .stmt = stmt, .channel = -1, .pool = -1, .ref = {{.tensor = t, .heads = true}, {.tensor = T_KV, .heads = true}}};
+    *n = (Node){.kind = kind,
+                .stmt = stmt,
+                .channel = -1,
+                .pool = -1,
+                .ref = {{.tensor = t, .heads = true}, {.tensor = T_KV, .heads = true}}};
     stmt->tokens_to_heads = t == T_Q || t == T_KV;
     return (Instance){.node = n};
 }
@@ -186,7 +193,8 @@ static void put_all(Maker *m, int at)
     Copies nodes;
     Schedule *s = copy_schedule(m, &nodes);
     Instance x[ROOM] = {new_operation(m, N_EXCHANGE, T_Q, at), new_operation(m, N_EXCHANGE, T_KV, at),
-                        new_operation(m, N_COMPUTE, T_Q, at), new_operation(m, N_EXCHANGE, s->backward ? T_DQ : T_O, at),
+                        new_operation(m, N_COMPUTE, T_Q, at),
+                        new_operation(m, N_EXCHANGE, s->backward ? T_DQ : T_O, at),
                         new_operation(m, N_EXCHANGE, T_DKV, at)};
     put_in(m, MUTATE_BESIDES, s, at, x, s->backward ? 5 : 4);
 }
@@ -201,7 +209,8 @@ static void put_exchanges(Maker *m, int at)
     put_all(m, at);
 }
 
-/* The operation at `at` with a node and a statement of its own: an exchange goes the other way, a pair changes its form. */
+/* The operation at `at` with a node and a statement of its own: an exchange goes the other way, a pair
+ * changes its form. */
 static void change_form(Maker *m, int at)
 {
     Copies nodes;

@@ -1,5 +1,6 @@
-/* Every mutant of a planned schedule that can change the result, under some timing, is refused: by a message that names
- * the proof and a place in the .sched. What the verifier accepts, the executor finds right. */
+/* Every mutant of a planned schedule that can change the result, under some timing, is refused: by a
+ * message that names the proof and a place in the .sched. What the verifier accepts, the executor finds
+ * right. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,14 +28,15 @@ static void fault(Tally *t, const Mutant *m, const char *what, const char *text)
 {
     const Choice *c = m->schedule->choice;
     if (t->faults++ < 40)
-        print_message("%s %s, %d x %d, %s: `%s`: %s\n%s\n", c->schedule->name, t->phase, c->size[0], c->size[1],
-                      mutation_names[m->kind], m->text, what, text);
+        print_message("%s %s, %d x %d, %s: `%s`: %s\n%s\n", c->schedule->name, t->phase, c->size[0],
+                      c->size[1], mutation_names[m->kind], m->text, what, text);
 }
 
 static int proof_of(const char *text)
 {
     const char *at = strstr(text, "error: proof ");
-    return at && strstr(at, " (") == at + strlen("error: proof ") + 1 ? atoi(at + strlen("error: proof ")) : 0;
+    return at && strstr(at, " (") == at + strlen("error: proof ") + 1 ? atoi(at + strlen("error: proof "))
+                                                                      : 0;
 }
 
 static int line_of(Span s)
@@ -88,8 +90,8 @@ static void print_tally(const char *name, const Tally *t)
         const Counts *c = &t->of[k];
         if (!c->mutants)
             continue;
-        print_message("  %-8s %-38s %5d mutants, %5d harmful, %4d accepted; by proof", name, mutation_names[k], c->mutants,
-                      c->harmful, c->accepted);
+        print_message("  %-8s %-38s %5d mutants, %5d harmful, %4d accepted; by proof", name,
+                      mutation_names[k], c->mutants, c->harmful, c->accepted);
         for (int p = 1; p < PROOFS; p++)
             print_message(" %d", c->rejected[p]);
         print_message("\n");
@@ -117,7 +119,8 @@ static void check_schedule(const char *name, const Shape *shapes, int n)
     arena_free(a);
     assert_int_equal(t.faults, 0);
     assert_true(harmful > 10); /* an executor that finds everything right would prove nothing */
-    assert_int_equal(t.of[MUTATE_CHANNEL].accepted, 0); /* the executor knows no streams: none may be shared */
+    /* the executor knows no streams: none may be shared */
+    assert_int_equal(t.of[MUTATE_CHANNEL].accepted, 0);
     assert_int_equal(t.of[MUTATE_MORE].accepted, t.of[MUTATE_MORE].mutants);
     assert_int_equal(t.of[MUTATE_EXTRA_WAIT].accepted, t.of[MUTATE_EXTRA_WAIT].mutants);
     assert_int_equal(t.of[MUTATE_DROP].harmful, t.of[MUTATE_DROP].mutants);
@@ -164,7 +167,8 @@ static void burst(void **state)
     check_schedule("burst", shapes, countof(shapes));
 }
 
-/* Passes after computing, in an order that cannot be overlapped: a slot is sent and refilled by one operation. */
+/* Passes after computing, in an order that cannot be overlapped: a slot is sent and refilled by one
+ * operation. */
 static void late(void **state)
 {
     (void)state;

@@ -12,14 +12,17 @@
 
 typedef struct Case { Arena *arena; Diags *diags; Program program; NodeGroup group[2]; Choice choice; } Case;
 
-/* The driver tests' small cluster and model: 2 nodes of 2 ranks. Its program may be changed before it is verified. */
+/* The driver tests' small cluster and model: 2 nodes of 2 ranks. Its program may be changed before it is
+ * verified. */
 static Case *small_case(const char *schedule)
 {
     Arena *a = arena_new();
     Case *k = NEW(a, Case);
     k->arena = a;
     k->diags = diags_new(a);
-    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = SOURCE_DIR "/../driver/small.topo", .model_path = SOURCE_DIR "/../driver/small.burst",
+    FrontEnd in = {.target = &targets[TARGET_C],
+                   .topo_path = SOURCE_DIR "/../driver/small.topo",
+                   .model_path = SOURCE_DIR "/../driver/small.burst",
                    .stock_dir = STOCK_DIR};
     const Program *p = front_end(a, k->diags, &in);
     if (!p)
@@ -27,7 +30,11 @@ static Case *small_case(const char *schedule)
     k->program = *p;
     k->group[0] = p->cluster.groups[0];
     k->program.cluster.groups = k->group;
-    k->choice = (Choice){.data = 1, .ranks = 4, .schedule = stock_schedule(a, schedule), .partition = PART_ZIGZAG, .travel = TRAVEL_QUERIES};
+    k->choice = (Choice){.data = 1,
+                         .ranks = 4,
+                         .schedule = stock_schedule(a, schedule),
+                         .partition = PART_ZIGZAG,
+                         .travel = TRAVEL_QUERIES};
     const int coords = k->choice.schedule->coords;
     choice_shape(&k->choice, coords, (const int[]){coords == 2 ? 2 : 4, 2});
     return k;
@@ -70,10 +77,14 @@ static void all_hold(void **state)
 static void no_nics(void **state)
 {
     (void)state;
-    static const struct { const char *schedule, *message; } cases[] = {
-        {"ring", "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and its node has no nics"},
-        {"burst", "proof 5 (links and streams) fails: rank 0 sends to rank 2 on another node, and its node has no nics"},
-        {"ulysses", "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and its node has no nics"},
+    static const struct { const char *schedule, *message;
+    } cases[] = {
+        {"ring", "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and its node "
+                 "has no nics"},
+        {"burst", "proof 5 (links and streams) fails: rank 0 sends to rank 2 on another node, and its node "
+                  "has no nics"},
+        {"ulysses", "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and its node "
+                    "has no nics"},
     };
     for (int i = 0; i < countof(cases); i++) {
         Case *k = small_case(cases[i].schedule);
@@ -91,7 +102,10 @@ static void no_nics_there(void **state)
     k->group[0].nodes = k->group[1].nodes = 1;
     k->group[1].nics = 0;
     k->program.cluster.group_count = 2;
-    refused(k, "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and that node has no nics", ".sched:");
+    refused(k,
+            "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and that node has no "
+            "nics",
+            ".sched:");
 }
 
 /* The layers of its first mask by ring, those of the second by near. */
@@ -101,7 +115,12 @@ static Case *layered_case(void)
     MaskChoice *of = NEW_ARRAY(k->arena, MaskChoice, 2);
     assert_int_equal(k->program.mask_count, 2);
     for (int m = 0; m < 2; m++)
-        of[m] = (MaskChoice){k->program.masks[m].text, m ? stock_schedule(k->arena, "near") : k->choice.schedule, m ? TRAVEL_KEYS : TRAVEL_QUERIES, 1, {4}, {1}};
+        of[m] = (MaskChoice){k->program.masks[m].text,
+                             m ? stock_schedule(k->arena, "near") : k->choice.schedule,
+                             m ? TRAVEL_KEYS : TRAVEL_QUERIES,
+                             1,
+                             {4},
+                             {1}};
     k->choice.masks = 2;
     k->choice.of_mask = of;
     return k;
@@ -118,13 +137,16 @@ static void passes_of_other_layers(void **state)
         assert_int_equal(t.attention.n, 2);
         Attention mixed[2] = {t.attention.at[0], t.attention.at[1]};
         mixed[1].way[1] = t.attention.at[0].way[1];
-        t.attention.of_mask = i == EXCHANGED ? (const int[]){1, 0} : i == ALL_ALIKE ? (const int[]){0, 0} : t.attention.of_mask;
+        t.attention.of_mask = i == EXCHANGED   ? (const int[]){1, 0}
+                              : i == ALL_ALIKE ? (const int[]){0, 0}
+                                               : t.attention.of_mask;
         t.attention.at = i == BACKWARD_ALONE ? mixed : t.attention.at;
         assert_int_equal(verify(k->arena, k->diags, &t) != NULL, i == RIGHT);
         assert_int_equal(diags_errors(k->diags), i != RIGHT);
         const char *text = printed(k->arena, k->diags);
         assert_true(i == RIGHT || strstr(text, "proof 1 (every pair once) fails: "));
-        assert_true(i != BACKWARD_ALONE || strstr(text, "backward of layers with mask `window_sink(64, 4)` is that of ring_queries, and they have near_keys"));
+        assert_true(i != BACKWARD_ALONE || strstr(text, "backward of layers with mask `window_sink(64, 4)` "
+                                                        "is that of ring_queries, and they have near_keys"));
         arena_free(k->arena);
     }
 }
@@ -178,7 +200,10 @@ static void memory_adds_up(void **state)
 static void groups_of_ranks(void **state)
 {
     (void)state;
-    static const struct { int data, within; bool right; } cases[] = {{1, 0, true}, {1, 1, true}, {1, 2, true}, {1, 3, false}, {2, 0, false}, {1, 8, false}};
+    static const struct {
+        int data, within;
+        bool right;
+    } cases[] = {{1, 0, true}, {1, 1, true}, {1, 2, true}, {1, 3, false}, {2, 0, false}, {1, 8, false}};
     for (int i = 0; i < countof(cases); i++) {
         Case *k = small_case("ring");
         Draft t = draft_make(k->arena, k->diags, &k->program, &k->choice);
@@ -190,12 +215,14 @@ static void groups_of_ranks(void **state)
     }
 }
 
-/* Groups that share weights hold whole groups of ranks that split layers, and are whole nodes or parts of one. */
+/* Groups that share weights hold whole groups of ranks that split layers, and are whole nodes or parts of
+ * one. */
 static void groups_that_share_weights(void **state)
 {
     (void)state;
-    static const struct { int nodes, gpus, tensor, ranks; bool right; } cases[] = {
-        {2, 6, 1, 6, true}, {2, 6, 2, 6, true}, {2, 6, 4, 6, false}, {4, 2, 4, 2, false}, {4, 2, 4, 4, true}, {4, 2, 1, 3, false}, {2, 6, 1, 4, false}};
+    static const struct { int nodes, gpus, tensor, ranks; bool right;
+    } cases[] = {{2, 6, 1, 6, true}, {2, 6, 2, 6, true},  {2, 6, 4, 6, false}, {4, 2, 4, 2, false},
+                 {4, 2, 4, 4, true}, {4, 2, 1, 3, false}, {2, 6, 1, 4, false}};
     for (int i = 0; i < countof(cases); i++) {
         const NodeGroup g = {.nodes = cases[i].nodes, .gpus = cases[i].gpus};
         const Cluster c = {.groups = &g, .group_count = 1, .nodes = g.nodes, .world = g.nodes * g.gpus};

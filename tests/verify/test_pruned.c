@@ -1,6 +1,6 @@
-/* What a mask leaves of a schedule, with one bit flipped at one rank, or both ends of a transfer, or one tile cut from what a transfer
- * carries: where the executor finds that the result changes, the verifier must refuse; and it refuses computing that no pair
- * needs. */
+/* What a mask leaves of a schedule, with one bit flipped at one rank, or both ends of a transfer, or one
+ * tile cut from what a transfer carries: where the executor finds that the result changes, the verifier
+ * must refuse; and it refuses computing that no pair needs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,14 +15,22 @@
 #include <string.h>
 
 typedef struct Counts { int mutants, harmful, accepted, faults; } Counts;
-typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; const BurstPairTiles *tiles; Counts *counts; } Pruned;
+typedef struct Pruned {
+    Arena *arena;
+    const Schedule *s;
+    Live live;
+    const uint8_t *pair;
+    const BurstPairTiles *tiles;
+    Counts *counts;
+} Pruned;
 enum { TILES = 9 }; /* of a chunk, where transfers carry ranges */
 
 static void judge(const Pruned *p, int op, int rank, unsigned bits)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    Outcome o = p->tiles ? execute_ranges(a, p->s, &p->live, p->pair, p->tiles, TILES) : execute(a, p->s, &p->live, p->pair);
+    Outcome o = p->tiles ? execute_ranges(a, p->s, &p->live, p->pair, p->tiles, TILES)
+                         : execute(a, p->s, &p->live, p->pair);
     const uint8_t *rows = choice_pairs(a, p->s->choice, p->s->backward, p->pair);
     bool accepted = verify_live(a, d, p->s, p->live, rows, p->tiles, "mutant");
     const char *text = printed(a, d);
@@ -33,7 +41,8 @@ static void judge(const Pruned *p, int op, int rank, unsigned bits)
     if ((accepted && !o.right) || !named) {
         if (p->counts->faults++ < 20)
             print_message("%s, %s, bits %u of rank %d: %s: %s\n%s", p->s->choice->schedule->name,
-                          instance_text(a, p->s, &p->s->trace.at[op]), bits, rank, accepted ? "accepted" : "refused", o.why, text);
+                          instance_text(a, p->s, &p->s->trace.at[op]), bits, rank,
+                          accepted ? "accepted" : "refused", o.why, text);
     }
     arena_free(a);
 }
@@ -69,16 +78,22 @@ static void flip(const Pruned *p, int op, int rank)
 /* Of a run of what arrives: one tile less at either end, the same one tile on, nothing. */
 static void cut(const Pruned *p, int op, int rank)
 {
-    BurstTileRanges *tiles = &p->live.tiles[(size_t)op * (size_t)p->live.ranks + (size_t)rank], right = *tiles;
+    BurstTileRanges *tiles = &p->live.tiles[(size_t)op * (size_t)p->live.ranks + (size_t)rank],
+                    right = *tiles;
     if (p->s->trace.at[op].node->kind == N_COMPUTE)
         return;
     for (int i = 0; i < burst_ranges_count(&right); i++) {
         const BurstTileRange run = right.at[i];
-        const BurstTileRange wrong[] = {{run.lo + 1, run.hi}, {run.lo, run.hi - 1}, {run.lo + 1, run.hi + 1}, {0, 0}};
+        const BurstTileRange wrong[] = {{run.lo + 1, run.hi},
+                                        {run.lo, run.hi - 1},
+                                        {run.lo + 1, run.hi + 1},
+                                        {0, 0}};
         for (int n = 0; n < countof(wrong); n++) {
             *tiles = burst_tiles_from(wrong[n].lo, wrong[n].hi);
             for (int other = 0; other < BURST_RANGES; other++)
-                *tiles = other == i ? *tiles : burst_join(*tiles, burst_tiles_from(right.at[other].lo, right.at[other].hi));
+                *tiles = other == i
+                             ? *tiles
+                             : burst_join(*tiles, burst_tiles_from(right.at[other].lo, right.at[other].hi));
             judge(p, op, rank, 0);
         }
     }
@@ -117,7 +132,8 @@ static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Co
     Pruned p = {a, s, prune(a, s, choice_pairs(a, s->choice, s->backward, pair), tiles), pair, tiles, n};
     if (ranges)
         assert_string_equal(execute_ranges(a, s, &p.live, pair, tiles, TILES).why, "");
-    assert_true(verify_live(a, diags_new(a), s, p.live, choice_pairs(a, s->choice, s->backward, pair), tiles, "random"));
+    assert_true(verify_live(a, diags_new(a), s, p.live, choice_pairs(a, s->choice, s->backward, pair), tiles,
+                            "random"));
     for (int op = 0; op < s->trace.n; op++)
         for (int rank = 0; rank < ranks; rank++)
             ranges ? cut(&p, op, rank) : flip(&p, op, rank);

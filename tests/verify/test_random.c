@@ -1,5 +1,6 @@
-/* Random schedules, judged by the verifier and by the executor: what one accepts the other finds right, and what it refuses is
- * wrong, or one of the restrictions below. What random masks leave of those it accepts is judged as well.
+/* Random schedules, judged by the verifier and by the executor: what one accepts the other finds right,
+ * and what it refuses is wrong, or one of the restrictions below. What random masks leave of those it
+ * accepts is judged as well.
  *
  * test_verify_random [SCHEDULES [SEED]] judges so many. */
 #include <setjmp.h>
@@ -25,17 +26,20 @@ static const struct { const char *message, *why; } restrictions[] = {
 };
 enum { RESTRICTIONS = countof(restrictions) };
 typedef struct Counts {
-    int schedules, texts, no_schedule, accepted, exchanged, pieced, wrong, masks, faults, restricted[RESTRICTIONS];
+    int schedules, texts, no_schedule, accepted, exchanged, pieced, wrong, masks, faults,
+        restricted[RESTRICTIONS];
 } Counts;
 static int wanted = 20000;
 static uint64_t seed = 1;
 
-static void fault(Counts *n, const Schedule *s, int phase, const char *what, const char *why, const char *messages)
+static void fault(Counts *n, const Schedule *s, int phase, const char *what, const char *why,
+                  const char *messages)
 {
     const Choice *c = s->choice;
     if (n->faults++ < 10)
-        print_message("%d ranks, %d coordinates, the last of %d, %s: %s: %s\n%s\n%s\n", c->ranks, c->coords, c->size[c->coords - 1],
-                      phase_name(phase), what, why, messages, c->schedule->source->text);
+        print_message("%d ranks, %d coordinates, the last of %d, %s: %s: %s\n%s\n%s\n", c->ranks, c->coords,
+                      c->size[c->coords - 1], phase_name(phase), what, why, messages,
+                      c->schedule->source->text);
 }
 
 /* A schedule that is right is right under any mask. */
@@ -127,18 +131,23 @@ static void judge_text(Shape shape, Random *r, Counts *n)
 static void random_schedules(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1}, {2}, {3}, {4}, {5}, {6}, {2, 2}, {2, 3}, {3, 2}, {2, 4}, {1, 4}, {2, 2, 2}, {3, 1, 2},
-                                   {2, 3, 2}, {1, 2, 3}, {2, 2, 1, 2}, {1, 3, 2, 2}, {2, 1, 4, 1}, {2, 2, 2, 2}};
+    static const Shape shapes[] = {{1},          {2},          {3},          {4},         {5},
+                                   {6},          {2, 2},       {2, 3},       {3, 2},      {2, 4},
+                                   {1, 4},       {2, 2, 2},    {3, 1, 2},    {2, 3, 2},   {1, 2, 3},
+                                   {2, 2, 1, 2}, {1, 3, 2, 2}, {2, 1, 4, 1}, {2, 2, 2, 2}};
     Random r = {seed};
     Counts n = {0};
     while (n.schedules < wanted)
         judge_text(shapes[random_below(&r, countof(shapes))], &r, &n);
-    print_message("  %d schedules of %d texts, %d of them no schedule: %d accepted (%d with exchanges, %d with pieces), and %d of them under a mask; %d wrong and refused;"
-                  " right and refused:\n", n.schedules, n.texts, n.no_schedule, n.accepted, n.exchanged, n.pieced, n.masks, n.wrong);
+    print_message("  %d schedules of %d texts, %d of them no schedule: %d accepted (%d with exchanges, %d "
+                  "with pieces), and %d of them under a mask; %d wrong and refused;"
+                  " right and refused:\n",
+                  n.schedules, n.texts, n.no_schedule, n.accepted, n.exchanged, n.pieced, n.masks, n.wrong);
     for (int i = 0; i < RESTRICTIONS; i++)
         print_message("    %5d %s\n", n.restricted[i], restrictions[i].why);
     assert_int_equal(n.faults, 0);
-    assert_true(n.accepted > n.schedules / 4 && n.exchanged > n.schedules / 50 && n.pieced > n.schedules / 50 && n.wrong > n.schedules / 4);
+    assert_true(n.accepted > n.schedules / 4 && n.exchanged > n.schedules / 50 &&
+                n.pieced > n.schedules / 50 && n.wrong > n.schedules / 4);
 }
 
 int main(int argc, char **argv)

@@ -11,13 +11,16 @@
 
 #include <string.h>
 
-static const char *const schedules[] = {"ring", "burst", "ulysses", "double_ring", "three_level", "near", "doubling", "biring", "gather", "mesh", "usp", "bidirectional", "halo", "stride"};
+static const char *const schedules[] = {"ring", "burst",         "ulysses", "double_ring", "three_level",
+                                        "near", "doubling",      "biring",  "gather",      "mesh",
+                                        "usp",  "bidirectional", "halo",    "stride"};
 
 static void must(Arena *a, Diags *d, bool fine, const Schedule *s, const char *what)
 {
     if (!fine)
-        fail_msg("%s, %s, %d ranks (%d, then %d): %s\n%s", s->choice->schedule->name, s->backward ? "backward" : "forward",
-                 s->choice->ranks, s->choice->size[0], s->choice->size[1], what, printed(a, d));
+        fail_msg("%s, %s, %d ranks (%d, then %d): %s\n%s", s->choice->schedule->name,
+                 s->backward ? "backward" : "forward", s->choice->ranks, s->choice->size[0],
+                 s->choice->size[1], what, printed(a, d));
 }
 
 static void must_run(Arena *a, Diags *d, const Schedule *s, const Live *live, const uint8_t *pair)
@@ -29,7 +32,8 @@ static void must_run(Arena *a, Diags *d, const Schedule *s, const Live *live, co
 /* A random fraction of pairs: none, few, half, most, all; queries or keys that nobody reads. */
 static void fill_pairs(Random *r, uint8_t *pair, int ranks, int keys)
 {
-    uint32_t keep = random_below(r, 6), row = random_below(r, 2) ? random_below(r, (uint32_t)ranks) : UINT32_MAX;
+    uint32_t keep = random_below(r, 6),
+             row = random_below(r, 2) ? random_below(r, (uint32_t)ranks) : UINT32_MAX;
     for (int i = 0; i < ranks * keys; i++)
         pair[i] = random_below(r, 5) < keep && (uint32_t)(i / keys) != row && (uint32_t)(i % keys) != row;
 }
@@ -102,16 +106,24 @@ static void large_shapes(void **state)
 static const Program *masks_program(Arena *a, const char *mask)
 {
     Text topo = {0}, model = {0};
-    text_add(&topo, "cluster c { nodes 2 { gpus 4 of core; nics 1 of hdr; } }\ndevice core { arch cpu; memory 64 GiB; hbm 20 GB/s;\n"
-                    "  matmul fp32 50 GFLOP/s; attention forward 40 GFLOP/s; attention backward 35 GFLOP/s; }\n");
-    text_printf(&model, "import \"masks\";\nmodel m { layers 1; hidden 64; heads 8; kv_heads 8; head_dim 8; ffn swiglu 64; vocab 64; }\n"
-                        "attention { default %s; }\nsequence 4Ki;\n", mask);
+    text_add(&topo,
+             "cluster c { nodes 2 { gpus 4 of core; nics 1 of hdr; } }\ndevice core { arch cpu; memory 64 "
+             "GiB; hbm 20 GB/s;\n"
+             "  matmul fp32 50 GFLOP/s; attention forward 40 GFLOP/s; attention backward 35 GFLOP/s; }\n");
+    text_printf(&model,
+                "import \"masks\";\nmodel m { layers 1; hidden 64; heads 8; kv_heads 8; head_dim 8; ffn "
+                "swiglu 64; vocab 64; }\n"
+                "attention { default %s; }\nsequence 4Ki;\n",
+                mask);
     assert_int_equal(text_write_file(&topo, "verify_masks.topo"), 0);
     assert_int_equal(text_write_file(&model, "verify_masks.burst"), 0);
     text_free(&topo);
     text_free(&model);
     Diags *d = diags_new(a);
-    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = "verify_masks.topo", .model_path = "verify_masks.burst", .stock_dir = STOCK_DIR};
+    FrontEnd in = {.target = &targets[TARGET_C],
+                   .topo_path = "verify_masks.topo",
+                   .model_path = "verify_masks.burst",
+                   .stock_dir = STOCK_DIR};
     const Program *p = front_end(a, d, &in);
     if (!p)
         fail_msg("%s", printed(a, d));
@@ -155,7 +167,8 @@ static void check_mask(const char *mask, int *empty)
 static void real_masks(void **state)
 {
     (void)state;
-    static const char *const masks[] = {"causal", "window(512)", "window_sink(256, 4)", "block_local(1Ki)", "dilated(1Ki, 4)"};
+    static const char *const masks[] = {"causal", "window(512)", "window_sink(256, 4)", "block_local(1Ki)",
+                                        "dilated(1Ki, 4)"};
     int empty = 0;
     for (int i = 0; i < countof(masks); i++)
         check_mask(masks[i], &empty);

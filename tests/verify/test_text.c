@@ -1,8 +1,9 @@
-/* Mutants of the text of .sched files: a line dropped, written twice, swapped with the next, or a word of it changed.
- * Each is parsed and planned again: slots and waits follow the new text. What is accepted, the executor finds right.
+/* Mutants of the text of .sched files: a line dropped, written twice, swapped with the next, or a word of
+ * it changed. Each is parsed and planned again: slots and waits follow the new text. What is accepted, the
+ * executor finds right.
  *
- * test_verify_text FOLDER also writes there the texts whose every phase is accepted on every shape. accepted.test runs
- * some of them. */
+ * test_verify_text FOLDER also writes there the texts whose every phase is accepted on every shape.
+ * accepted.test runs some of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,31 +19,107 @@
 
 typedef struct Words { const char *from, *to; } Words;
 static const Words words[] = {
-    {"r + 1", "r - 1"}, {"r + 1", "r + 2"},  {"r - s", "r + s"},  {"r - s", "r - s - 1"}, {"r - s", "r - s + 1"}, {"r - s", "r"},
-    {"n + 1", "n - 1"}, {"n + 1", "n + 2"},  {"n - o", "n + o"},  {"n - o", "n"},         {"n - o", "n - o - 1"}, {"n + 1", "n"},
-    {"l + 1", "l - 1"}, {"l + 1", "l + 2"},  {"l - i", "l + i"},  {"l - i", "l"},         {"l - i", "l - i - 1"}, {"l + 1", "l"},
-    {"G - 1", "G - 2"}, {"G - 1", "G"},      {"N - 1", "N - 2"},  {"N - 1", "N"},         {"W - 1", "W - 2"},     {"W - 1", "W"},
-    {"s > 0", "s > 1"}, {"s > 0", "s >= 0"}, {"o > 0", "o > 1"},  {"i > 0", "i > 1"},     {"i > 0", "i >= 0"},    {"or i", "and i"},
-    {"W > 1", "W > 2"}, {"0 ..", "1 .."},    {"o > 0", "o >= 0"}, {" < ", " <= "},        {"pass KV", "pass Q"},  {"pass Q", "pass KV"},
-    {"pass dQ", "pass dKV"}, {"pass dKV", "pass dQ"}, {"return dQ", "return dKV"}, {"return dKV", "return dQ"}, {"(n, l", "(n + 1, l"},
-    {"Q[r] with", "Q[r - s] with"}, {"KV[r];", "KV[r - s];"}, {"n, l] with", "n - o, l] with"}, {"KV[n, l];", "KV[n, l - i];"},
-    {", l] to (n + 1, l)", ", l] to (n + 1, l + 1)"}, {"l + 1] to", "l] to"}, {"heads", "tokens"}, {"Q, KV", "Q"}, {"dQ, dKV", "dQ"},
-    {"o + 1", "o - 1"}, {"o - x", "o + x"},  {"o - x", "o"},      {"i - y", "i - y - 1"}, {"x > 0", "x >= 0"},    {"I > 1", "I > 2"},
-    {"a + 1", "a - 1"}, {"b - y", "b"},      {"b + 1", "b + 2"},  {"b + 1", "b"},         {"c - z", "c + z"},     {"c + 1", "c"},
-    {"C - 1", "C - 2"}, {"y > 0", "y > 1"},  {"or C", "and C"},   {"x > 0 or y", "y > 0 or y"}, {"B > 1", "B > 2"},
-    {"- j]", "+ j]"}, {"2 ^ k)", "2 ^ k + 1)"}, {"2 ^ k < G", "2 ^ k <= G"}, {"G - 2 ^ k", "G"}, {"20 - k", "19 - k"}, {"/ 2", "/ 4"},
-    {"].0", "].1"}, {"].1", "].0"}, {"].0", "]"}, {"].1", "]"}, {"pieces 2", "pieces 3"}, {"pieces 2", "pieces 1"}, {"r + s].1", "r - s].1"},
-    {"mirrors keys", "mirrors queries"}, {"mirrors queries", "mirrors keys"}, {"KV[o - s,", "KV[o + s,"}, {"use ring", "use near"}, {"use ring", "use gather"},
-    {"over (i)", "over (o)"}, {" with KV[o - s, i]", ""}, {"with KV[o - s, i]", "with KV[o - s, i + 1]"}, {"with KV", "with Q[o, i - 1], KV"},
+    {"r + 1", "r - 1"},
+    {"r + 1", "r + 2"},
+    {"r - s", "r + s"},
+    {"r - s", "r - s - 1"},
+    {"r - s", "r - s + 1"},
+    {"r - s", "r"},
+    {"n + 1", "n - 1"},
+    {"n + 1", "n + 2"},
+    {"n - o", "n + o"},
+    {"n - o", "n"},
+    {"n - o", "n - o - 1"},
+    {"n + 1", "n"},
+    {"l + 1", "l - 1"},
+    {"l + 1", "l + 2"},
+    {"l - i", "l + i"},
+    {"l - i", "l"},
+    {"l - i", "l - i - 1"},
+    {"l + 1", "l"},
+    {"G - 1", "G - 2"},
+    {"G - 1", "G"},
+    {"N - 1", "N - 2"},
+    {"N - 1", "N"},
+    {"W - 1", "W - 2"},
+    {"W - 1", "W"},
+    {"s > 0", "s > 1"},
+    {"s > 0", "s >= 0"},
+    {"o > 0", "o > 1"},
+    {"i > 0", "i > 1"},
+    {"i > 0", "i >= 0"},
+    {"or i", "and i"},
+    {"W > 1", "W > 2"},
+    {"0 ..", "1 .."},
+    {"o > 0", "o >= 0"},
+    {" < ", " <= "},
+    {"pass KV", "pass Q"},
+    {"pass Q", "pass KV"},
+    {"pass dQ", "pass dKV"},
+    {"pass dKV", "pass dQ"},
+    {"return dQ", "return dKV"},
+    {"return dKV", "return dQ"},
+    {"(n, l", "(n + 1, l"},
+    {"Q[r] with", "Q[r - s] with"},
+    {"KV[r];", "KV[r - s];"},
+    {"n, l] with", "n - o, l] with"},
+    {"KV[n, l];", "KV[n, l - i];"},
+    {", l] to (n + 1, l)", ", l] to (n + 1, l + 1)"},
+    {"l + 1] to", "l] to"},
+    {"heads", "tokens"},
+    {"Q, KV", "Q"},
+    {"dQ, dKV", "dQ"},
+    {"o + 1", "o - 1"},
+    {"o - x", "o + x"},
+    {"o - x", "o"},
+    {"i - y", "i - y - 1"},
+    {"x > 0", "x >= 0"},
+    {"I > 1", "I > 2"},
+    {"a + 1", "a - 1"},
+    {"b - y", "b"},
+    {"b + 1", "b + 2"},
+    {"b + 1", "b"},
+    {"c - z", "c + z"},
+    {"c + 1", "c"},
+    {"C - 1", "C - 2"},
+    {"y > 0", "y > 1"},
+    {"or C", "and C"},
+    {"x > 0 or y", "y > 0 or y"},
+    {"B > 1", "B > 2"},
+    {"- j]", "+ j]"},
+    {"2 ^ k)", "2 ^ k + 1)"},
+    {"2 ^ k < G", "2 ^ k <= G"},
+    {"G - 2 ^ k", "G"},
+    {"20 - k", "19 - k"},
+    {"/ 2", "/ 4"},
+    {"].0", "].1"},
+    {"].1", "].0"},
+    {"].0", "]"},
+    {"].1", "]"},
+    {"pieces 2", "pieces 3"},
+    {"pieces 2", "pieces 1"},
+    {"r + s].1", "r - s].1"},
+    {"mirrors keys", "mirrors queries"},
+    {"mirrors queries", "mirrors keys"},
+    {"KV[o - s,", "KV[o + s,"},
+    {"use ring", "use near"},
+    {"use ring", "use gather"},
+    {"over (i)", "over (o)"},
+    {" with KV[o - s, i]", ""},
+    {"with KV[o - s, i]", "with KV[o - s, i + 1]"},
+    {"with KV", "with Q[o, i - 1], KV"},
 };
-typedef struct Counts { int texts, no_schedule, plans, not_planned, accepted, harmful, rejected[7], faults; } Counts;
+typedef struct Counts {
+    int texts, no_schedule, plans, not_planned, accepted, harmful, rejected[7], faults;
+} Counts;
 
-static void fault(Counts *n, const Schedule *s, int phase, const char *line, const char *what, const char *text)
+static void fault(Counts *n, const Schedule *s, int phase, const char *line, const char *what,
+                  const char *text)
 {
     const Choice *c = s->choice;
     if (n->faults++ < 20)
-        print_message("%s %s, %d x %d: %s\n  after the change: %s\n%s\n", c->schedule->name, phase_name(phase), c->size[0], c->size[1],
-                      what, line, text);
+        print_message("%s %s, %d x %d: %s\n  after the change: %s\n%s\n", c->schedule->name,
+                      phase_name(phase), c->size[0], c->size[1], what, line, text);
 }
 
 static void try_plan(Counts *n, const SchedText *t, Shape shape, int phase, const char *line)
@@ -194,8 +271,9 @@ static void check_texts(const char *name, const Shape *shapes, int count)
     int right = n.plans;
     for (int i = 0; i < lines.n; i++)
         change_line(&e, a, i);
-    print_message("  %-8s %d texts, %d of them no schedule; %d plans, %d refused when planned, %d accepted; by proof", name, n.texts,
-                  n.no_schedule, n.plans, n.not_planned, n.accepted);
+    print_message(
+        "  %-8s %d texts, %d of them no schedule; %d plans, %d refused when planned, %d accepted; by proof",
+        name, n.texts, n.no_schedule, n.plans, n.not_planned, n.accepted);
     for (int p = 1; p <= 6; p++)
         print_message(" %d", n.rejected[p]);
     print_message("\n");

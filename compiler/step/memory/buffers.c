@@ -1,8 +1,9 @@
 /* step/memory/buffers.c: what a rank has beside the step's arena, and what attention has inside it.
  *
- * The step's values have their places from step_pack. What is here lives as long as the program, or is attention's scratch:
- * slots of travelling chunks, shares of heads, tile lists; a value of the step, whose buffers lie in it as their rows say.
- * The emitter prints a field and a place a row, so what is counted here is what is taken there.
+ * The step's values have their places from step_pack. What is here lives as long as the program, or is
+ * attention's scratch: slots of travelling chunks, shares of heads, tile lists; a value of the step, whose
+ * buffers lie in it as their rows say. The emitter prints a field and a place a row, so what is counted
+ * here is what is taken there.
  */
 #include "step/memory/internal.h"
 
@@ -19,38 +20,61 @@ static size_t round_up(size_t bytes, size_t align)
     return (bytes + align - 1) / align * align;
 }
 
-void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements)
+void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies,
+                 const char *shape, int64_t elements)
 {
-    size_t bytes = round_up((size_t)elements * size, m->on_device ? DEVICE_ALIGN : HOST_ALIGN) * (size_t)copies;
-    *vec_push(m->arena, &m->rows) = (Buffer){.name = name, .type = type, .shape = shape, .elements = elements, .copies = copies,
-                                             .bytes = bytes, .device = m->on_device, .at = -1};
+    size_t bytes = round_up((size_t)elements * size, m->on_device ? DEVICE_ALIGN : HOST_ALIGN) *
+                   (size_t)copies;
+    *vec_push(m->arena, &m->rows) = (Buffer){.name = name,
+                                             .type = type,
+                                             .shape = shape,
+                                             .elements = elements,
+                                             .copies = copies,
+                                             .bytes = bytes,
+                                             .device = m->on_device,
+                                             .at = -1};
     *(m->on_device ? &m->device : &m->host) += bytes;
 }
 
-static void add_array(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape,
-                      int64_t elements)
+static void add_array(MemoryMaker *m, const char *name, const char *type, size_t size, int copies,
+                      const char *shape, int64_t elements)
 {
     add_buffers(m, name, type, size, copies, shape, elements);
     m->rows.at[m->rows.n - 1].array = true;
 }
 
 /* What both directions use comes first; what one uses lies where the other has its own. */
-void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size, int copies, const char *shape,
-                 int64_t elements)
+void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size,
+                 int copies, const char *shape, int64_t elements)
 {
-    const size_t bytes = round_up((size_t)elements * size, (size_t)m->program->target->align) * (size_t)copies;
+    const size_t bytes = round_up((size_t)elements * size, (size_t)m->program->target->align) *
+                         (size_t)copies;
     const int64_t at = directions == BACKWARD ? m->scratch[1] : m->scratch[0];
-    *vec_push(m->arena, &m->rows) = (Buffer){.name = name, .type = type, .shape = shape, .elements = elements, .copies = copies,
-                                             .bytes = bytes, .device = m->program->target->device_memory, .at = at};
+    *vec_push(m->arena, &m->rows) = (Buffer){.name = name,
+                                             .type = type,
+                                             .shape = shape,
+                                             .elements = elements,
+                                             .copies = copies,
+                                             .bytes = bytes,
+                                             .device = m->program->target->device_memory,
+                                             .at = at};
     for (int i = 0; i < 2; i++)
         m->scratch[i] += directions >> i & 1 ? (int64_t)bytes : 0;
 }
 
-void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, const char *shape, int64_t elements)
+void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, const char *shape,
+               int64_t elements)
 {
     const size_t bytes = round_up((size_t)elements * size, (size_t)m->program->target->align);
-    *vec_push(m->arena, &m->rows) = (Buffer){.name = name, .type = type, .shape = shape, .elements = elements, .copies = 1, .bytes = bytes,
-                                             .device = m->program->target->device_memory, .at = m->keys, .keys = true};
+    *vec_push(m->arena, &m->rows) = (Buffer){.name = name,
+                                             .type = type,
+                                             .shape = shape,
+                                             .elements = elements,
+                                             .copies = 1,
+                                             .bytes = bytes,
+                                             .device = m->program->target->device_memory,
+                                             .at = m->keys,
+                                             .keys = true};
     m->keys += (int64_t)bytes;
 }
 
@@ -73,22 +97,27 @@ static void add_chunks(MemoryMaker *m)
         add_buffers(m, "query_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of a chunk of queries]",
                     m->of[0].shares * tiles_of(m->queries / m->of[0].shares));
     if (m->key_tokens && !m->program->target->device_memory)
-        add_buffers(m, "key_sides", "BurstSide", sizeof(BurstSide), 1, "[ranks][tiles of a chunk of keys]", ranks * tiles_of(m->key_tokens / m->of[0].shares));
-    add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
+        add_buffers(m, "key_sides", "BurstSide", sizeof(BurstSide), 1, "[ranks][tiles of a chunk of keys]",
+                    ranks * tiles_of(m->key_tokens / m->of[0].shares));
+    add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]",
+              ranks * chunks);
     if (m->choice->ranges)
-        add_array(m, "pair_tiles", "BurstPairTiles", sizeof(BurstPairTiles), m->program->mask_count, "[query chunk][key chunk], tiles of both",
-                  ranks * chunks);
+        add_array(m, "pair_tiles", "BurstPairTiles", sizeof(BurstPairTiles), m->program->mask_count,
+                  "[query chunk][key chunk], tiles of both", ranks * chunks);
     if (choice_exchanges(m->choice))
-        add_buffers(m, "row_live", "uint8_t", 1, 1, "[query chunk][key chunk], of all that share heads", ranks * ranks);
+        add_buffers(m, "row_live", "uint8_t", 1, 1, "[query chunk][key chunk], of all that share heads",
+                    ranks * ranks);
 }
 
 /* Taken by burst_live_make, which owns the layout. */
 static void add_live(MemoryMaker *m)
 {
     const int64_t ops = attentions_operations(&m->draft->attention);
-    add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
+    add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction",
+                ops);
     if (m->choice->ranges)
-        add_buffers(m, "live_tiles", NULL, 2 * sizeof(BurstTileRanges), 2 * m->program->mask_count, "[operations], what is sent and received", ops);
+        add_buffers(m, "live_tiles", NULL, 2 * sizeof(BurstTileRanges), 2 * m->program->mask_count,
+                    "[operations], what is sent and received", ops);
 }
 
 static void add_pools_of(MemoryMaker *m, const Attention *attention)
@@ -99,9 +128,11 @@ static void add_pools_of(MemoryMaker *m, const Attention *attention)
             const int pieces = tensor_pieces(m->choice, pool->tensor);
             const bool keys = pool->tensor == T_KV || pool->tensor == T_DKV;
             const int64_t tokens = keys ? keys_at_a_time(m, m->of[i].tokens) : m->of[i].tokens;
-            int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i, m->of[i].heads, m->of[i].kv_heads) *
+            int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i,
+                                         m->of[i].heads, m->of[i].kv_heads) *
                             ((tokens + pieces - 1) / pieces);
-            add_scratch(m, i ? BACKWARD : FORWARD, pool->name, "char", 1, pool->slots, "slots of a travelling chunk", bytes);
+            add_scratch(m, i ? BACKWARD : FORWARD, pool->name, "char", 1, pool->slots,
+                        "slots of a travelling chunk", bytes);
             m->rows.at[m->rows.n - 1].pool = pool;
         }
     }
@@ -121,13 +152,14 @@ static void add_pools(MemoryMaker *m)
     memcpy(m->scratch, most, sizeof most);
 }
 
-/* A rank's own keys and their gradients, a piece after the other: by heads, the tokens of a piece do not follow each other. Keys of a
- * device are by tokens. */
+/* A rank's own keys and their gradients, a piece after the other: by heads, the tokens of a piece do not
+ * follow each other. Keys of a device are by tokens. */
 static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const char *v)
 {
     const char *const name[] = {k, v};
     for (int i = 0; i < countof(name) && choice_pieces(m->choice) > 1; i++)
-        add_scratch(m, directions, name[i], "float", sizeof(float), 1, "[pieces][key heads][tokens][head_dim], at home",
+        add_scratch(m, directions, name[i], "float", sizeof(float), 1,
+                    "[pieces][key heads][tokens][head_dim], at home",
                     m->n * m->program->model.kv_heads * m->program->model.head_dim);
 }
 
@@ -136,10 +168,12 @@ static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const
 static void add_host_attention(MemoryMaker *m, const Partition *part)
 {
     const Model *d = &m->program->model;
-    add_scratch(m, BOTH, "attend_scratch", "float", sizeof(float), 1, "tiles of attention", burst_attend_floats(d->head_dim));
+    add_scratch(m, BOTH, "attend_scratch", "float", sizeof(float), 1, "tiles of attention",
+                burst_attend_floats(d->head_dim));
     if (choice_exchanges(m->choice))
         add_shares(m, part);
-    add_scratch(m, FORWARD, "lse_rest", "float", sizeof(float), 1, "[heads][tokens], what rounding took from lse",
+    add_scratch(m, FORWARD, "lse_rest", "float", sizeof(float), 1,
+                "[heads][tokens], what rounding took from lse",
                 (m->queries ? m->queries : m->of[0].tokens) * m->of[0].heads);
     add_pools(m);
 }
@@ -151,25 +185,31 @@ static void add_batch(MemoryMaker *m)
 {
     add_buffers(m, "batch", NULL, sizeof(int32_t), 3, "[tokens], tokens, labels, weights", m->own);
     if (m->program->table_count)
-        add_buffers(m, "tables", NULL, sizeof(int32_t), m->program->table_count, "[sequence]", m->program->sequence);
+        add_buffers(m, "tables", NULL, sizeof(int32_t), m->program->table_count, "[sequence]",
+                    m->program->sequence);
 }
 
-/* A device's program has parameters, moments and gradients on the host too; where the optimizer is there, its values have the gradients. */
+/* A device's program has parameters, moments and gradients on the host too; where the optimizer is there,
+ * its values have the gradients. */
 static size_t mirror_bytes(const Units *units, bool optimizer)
 {
     const size_t kinds = optimizer ? 3 : 4;
     size_t bytes = 0;
     for (int i = 0; i < units->n; i++)
-        bytes += kinds * (size_t)units->at[i].repeat * round_up((size_t)units->at[i].shard * sizeof(float), HOST_ALIGN);
+        bytes += kinds * (size_t)units->at[i].repeat *
+                 round_up((size_t)units->at[i].shard * sizeof(float), HOST_ALIGN);
     return bytes;
 }
 
-/* Groups that a rank moves weights and tokens in, as runtime/cuda/device/open.cu makes communicators: those that share the weights, those that share
- * what tensor ranks split, those that have replicas, tensor ranks, and those of them that have the same key heads. */
+/* Groups that a rank moves weights and tokens in, as runtime/cuda/device/open.cu makes communicators:
+ * those that share the weights, those that share what tensor ranks split, those that have replicas, tensor
+ * ranks, and those of them that have the same key heads. */
 static int rank_groups(const Program *p, const Choice *c)
 {
-    const int ranks = c->within ? c->within : p->cluster.world, tensor = program_tensor(p), copies = program_key_copies(p);
-    return (ranks > 1) + (ranks < p->cluster.world) + (tensor > 1 ? 1 + (ranks > tensor) : 0) + (copies > 1 && copies < tensor);
+    const int ranks = c->within ? c->within : p->cluster.world, tensor = program_tensor(p),
+              copies = program_key_copies(p);
+    return (ranks > 1) + (ranks < p->cluster.world) + (tensor > 1 ? 1 + (ranks > tensor) : 0) +
+           (copies > 1 && copies < tensor);
 }
 
 Memory memory_make(Arena *a, const Draft *d)
@@ -196,9 +236,16 @@ Memory memory_make(Arena *a, const Draft *d)
     if (p->target->device_memory)
         add_pools(&m);
     const int channels = attentions_channels(&d->attention) ? attentions_channels(&d->attention) : 1;
-    return (Memory){.n = m.rows.n, .at = m.rows.at, .host = m.host, .total = p->target->device_memory ? m.device : m.host,
-                    .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1], .keys = m.keys,
-                    .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c), channels) : 0};
+    return (
+        Memory){.n = m.rows.n,
+                .at = m.rows.at,
+                .host = m.host,
+                .total = p->target->device_memory ? m.device : m.host,
+                .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
+                .keys = m.keys,
+                .beside = p->target->device_memory
+                              ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c), channels)
+                              : 0};
 }
 
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
@@ -214,13 +261,18 @@ PackRoom memory_room(const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
     const Memory *m = &t->memory;
-    const double device = (double)m->total + (double)m->beside, host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.optimizer);
+    const double device = (double)m->total + (double)m->beside,
+                 host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.optimizer);
     return (PackRoom){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
-                      t->program->target->device_memory ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host) : 0};
+                      t->program->target->device_memory
+                          ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)
+                          : 0};
 }
 
 /* Measured (docs/runtime.md); on GPUs it is not of the device's memory, whose libraries are counted. */
 const char *memory_uncounted(const Program *p)
 {
-    return p->target->device_memory ? NULL : "each process takes 7 to 20 MiB more, which is not predicted: OpenBLAS, MPI and other libraries";
+    return p->target->device_memory ? NULL
+                                    : "each process takes 7 to 20 MiB more, which is not predicted: "
+                                      "OpenBLAS, MPI and other libraries";
 }

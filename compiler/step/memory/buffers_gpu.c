@@ -1,7 +1,8 @@
-/* step/memory/buffers_gpu.c: what a rank has on its device beside the step's values, and what a token of a travelling chunk weighs on either
- * backend.
+/* step/memory/buffers_gpu.c: what a rank has on its device beside the step's values, and what a token of a
+ * travelling chunk weighs on either backend.
  *
- * Activations and gathered weights are bf16; statistics, running outputs and gradients that travel are fp32.
+ * Activations and gathered weights are bf16; statistics, running outputs and gradients that travel are
+ * fp32.
  */
 #include "step/memory/internal.h"
 
@@ -12,10 +13,12 @@ enum { BF16 = 2, FP32 = 4 };
 
 /* ---- what travels ---- */
 
-/* In backward Q stands for Q, dO, delta and lse; KV and dKV for two each. A part of O has lse in one number, or in two on the host. */
+/* In backward Q stands for Q, dO, delta and lse; KV and dKV for two each. A part of O has lse in one
+ * number, or in two on the host. */
 int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads)
 {
-    const int64_t q = (int64_t)heads * m->head_dim, kv = (int64_t)kv_heads * m->head_dim, copy = target->activation_bytes;
+    const int64_t q = (int64_t)heads * m->head_dim, kv = (int64_t)kv_heads * m->head_dim,
+                  copy = target->activation_bytes;
     switch (t) {
     case T_Q:
         return backward ? 2 * q * copy + 2 * heads * FP32 : q * copy;
@@ -35,31 +38,42 @@ int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool back
 static void add_inputs(MemoryMaker *m)
 {
     int64_t tables = m->program->table_count, tokens = m->program->sequence;
-    const struct { const char *name, *type; size_t size; const char *shape; int64_t elements; } row[] = {
+    const struct { const char *name, *type; size_t size; const char *shape; int64_t elements;
+    } row[] = {
         {"device_token", "int32_t", sizeof(int32_t), "[tokens]", m->own},
         {"device_label", "int32_t", sizeof(int32_t), "[tokens]", m->own},
         {"device_label_weight", "float", sizeof(float), "[tokens]", m->own},
         {"device_loss", "double", sizeof(double), "sum of this rank", 1},
         {"device_positions", "int32_t", sizeof(int32_t), "[sequence], chunk by chunk", tokens},
-        {"device_table", "int32_t", sizeof(int32_t), "[sequence], by position; 1 without tables", tables ? tokens : 1},
-        {"device_values", "int32_t", sizeof(int32_t), "[tables][sequence], chunk by chunk", tables ? tables * tokens : 1},
+        {"device_table", "int32_t", sizeof(int32_t), "[sequence], by position; 1 without tables",
+         tables ? tokens : 1},
+        {"device_values", "int32_t", sizeof(int32_t), "[tables][sequence], chunk by chunk",
+         tables ? tables * tokens : 1},
     };
     for (int i = 0; i < countof(row); i++)
         add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
     if (m->queries && choice_exchanges(m->choice)) {
-        add_buffers(m, "chunk_positions", "int32_t", sizeof(int32_t), 1, "[sequence], by chunks of the tokens of all that share heads", tokens);
-        add_buffers(m, "chunk_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], so", tables ? tables * tokens : 1);
+        add_buffers(m, "chunk_positions", "int32_t", sizeof(int32_t), 1,
+                    "[sequence], by chunks of the tokens of all that share heads", tokens);
+        add_buffers(m, "chunk_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], so",
+                    tables ? tables * tokens : 1);
     }
 }
 
-/* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, or with its pieces. */
+/* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, or with its
+ * pieces. */
 static void add_lists(MemoryMaker *m)
 {
     const int turns = m->program->train.deterministic ? m->program->model.heads : 0;
-    const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens, keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice), turns);
+    const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens,
+                                            keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice),
+                                            turns);
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1,
-                turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]" : "[tiles of one side][tiles of the other + 5], 1", lists.ints);
-    add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", lists.sides);
+                turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]"
+                      : "[tiles of one side][tiles of the other + 5], 1",
+                lists.ints);
+    add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]",
+                lists.sides);
 }
 
 void add_device(MemoryMaker *m, const Partition *part)
@@ -71,9 +85,11 @@ void add_device(MemoryMaker *m, const Partition *part)
     add_lists(m);
     if (choice_exchanges(m->choice))
         add_shares(m, part);
-    if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 || m->key_tokens) /* else one pair gives the output */
+    /* else one pair gives the output */
+    if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 || m->key_tokens)
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
                     (m->queries ? m->queries : f->tokens) * f->heads * m->program->model.head_dim);
     if (choice_keeps_tail(m->choice))
-        add_scratch(m, FORWARD, "lse_rest", "float", FP32, 1, "[heads][tokens], lse of tokens that are attended again", f->tokens * f->heads);
+        add_scratch(m, FORWARD, "lse_rest", "float", FP32, 1,
+                    "[heads][tokens], lse of tokens that are attended again", f->tokens * f->heads);
 }

@@ -1,7 +1,8 @@
 /* step/memory/buffers_heads.c: head parallelism: which heads each rank attends, and what a rank has for it.
  *
- * A share is the chunks of all ranks along the exchanged coordinate, with some of the heads. On a device, blocks of it lie in rows
- * apart at one end of an exchange; NCCL moves them through packing memory. templates/cuda/burst_heads_cuda.cuh says where each array lies.
+ * A share is the chunks of all ranks along the exchanged coordinate, with some of the heads. On a device,
+ * blocks of it lie in rows apart at one end of an exchange; NCCL moves them through packing memory.
+ * templates/cuda/burst_heads_cuda.cuh says where each array lies.
  */
 #include "step/memory/internal.h"
 
@@ -16,7 +17,9 @@ Share share_of(const Model *m, int shares, int i)
     const int64_t first = (int64_t)m->heads * i / shares, end = (int64_t)m->heads * (i + 1) / shares;
     const int group = m->heads / m->kv_heads;
     const int64_t kv_end = end > first ? (end - 1) / group + 1 : first / group;
-    return (Share){.heads = (int)(end - first), .kv_heads = (int)(kv_end - first / group), .again = first % group != 0};
+    return (Share){.heads = (int)(end - first),
+                   .kv_heads = (int)(kv_end - first / group),
+                   .again = first % group != 0};
 }
 
 static int64_t greater(int64_t a, int64_t b)
@@ -74,7 +77,12 @@ static RowSizes share_rows(const MemoryMaker *m)
     return m->of[choice_by_heads(m->choice, true)];
 }
 
-typedef struct ShareRow { const char *name, *type, *shape; int64_t elements; unsigned directions; bool keys; } ShareRow;
+typedef struct ShareRow {
+    const char *name, *type, *shape;
+    int64_t elements;
+    unsigned directions;
+    bool keys;
+} ShareRow;
 
 static void add_rows(MemoryMaker *m, const ShareRow *row, int n)
 {
@@ -83,7 +91,8 @@ static void add_rows(MemoryMaker *m, const ShareRow *row, int n)
         if (row[i].keys && m->queries && !m->key_tokens)
             keep_keys(m, row[i].name, row[i].type, size, row[i].shape, row[i].elements);
         else if (row[i].directions)
-            add_scratch(m, row[i].directions, row[i].name, row[i].type, size, 1, row[i].shape, row[i].elements);
+            add_scratch(m, row[i].directions, row[i].name, row[i].type, size, 1, row[i].shape,
+                        row[i].elements);
     }
 }
 
@@ -99,9 +108,12 @@ static unsigned exchanged(const MemoryMaker *m, unsigned directions)
 static void add_host_shares(MemoryMaker *m)
 {
     const RowSizes h = share_rows(m);
-    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads, wide = rows * m->program->model.head_dim;
-    const int64_t narrow = keys_at_a_time(m, h.tokens) * h.kv_heads * m->program->model.head_dim, n = keys_at_a_time(m, m->n);
-    const unsigned both = exchanged(m, BOTH), forward = exchanged(m, FORWARD), backward = exchanged(m, BACKWARD);
+    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads,
+                  wide = rows * m->program->model.head_dim;
+    const int64_t narrow = keys_at_a_time(m, h.tokens) * h.kv_heads * m->program->model.head_dim,
+                  n = keys_at_a_time(m, m->n);
+    const unsigned both = exchanged(m, BOTH), forward = exchanged(m, FORWARD),
+                   backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
         {"xq", "float", "[tokens of all that share heads][heads of a share][head_dim]", wide, both},
         {"xk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both, true},
@@ -113,13 +125,14 @@ static void add_host_shares(MemoryMaker *m)
         {"xdq", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
         {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
         {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
-        {"xsum", "float", "[key heads of a share][tokens][head_dim]", backward ? n * h.kv_heads * m->program->model.head_dim : 1,
-         backward ? backward : forward},
+        {"xsum", "float", "[key heads of a share][tokens][head_dim]",
+         backward ? n * h.kv_heads * m->program->model.head_dim : 1, backward ? backward : forward},
     };
     add_rows(m, row, countof(row));
 }
 
-/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV; of a model's heads, or a chunk's. */
+/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV; of a model's heads,
+ * or a chunk's. */
 typedef struct Packing { int64_t q, kv; } Packing;
 static Packing packing_of(const MemoryMaker *m, const Model *d, const Partition *part, int me)
 {
@@ -139,9 +152,11 @@ static Packing packing_of(const MemoryMaker *m, const Model *d, const Partition 
         /* backward's Q, with dO and two rows of statistics: as much as forward's Q or O, and more */
         in.q += 2 * burst_gpu_packing(share.heads * vector, queries, d->heads * vector) +
                 2 * burst_gpu_packing(its * FP32, mine.heads, all * FP32);
-        in.kv += 2 * burst_gpu_packing(share.kv_heads * vector, m->key_tokens ? queries : n, d->kv_heads * vector);
+        in.kv += 2 * burst_gpu_packing(share.kv_heads * vector, m->key_tokens ? queries : n,
+                                       d->kv_heads * vector);
         out.q += burst_gpu_packing(its * gradient, mine.heads, all * gradient);
-        out.kv += 2 * burst_gpu_packing((m->key_tokens ? queries : tokens) * gradient, mine.kv_heads - mine.again, keys_at_a_time(m, sequence) * gradient);
+        out.kv += 2 * burst_gpu_packing((m->key_tokens ? queries : tokens) * gradient,
+                                        mine.kv_heads - mine.again, keys_at_a_time(m, sequence) * gradient);
     }
     return (Packing){greater(in.q, out.q), greater(in.kv, out.kv)};
 }
@@ -162,12 +177,15 @@ static void add_packing(MemoryMaker *m, const Partition *part)
 static void add_device_shares(MemoryMaker *m, const Partition *part)
 {
     const RowSizes h = share_rows(m);
-    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads, kv_rows = keys_at_a_time(m, h.tokens) * h.kv_heads, width = m->program->model.head_dim;
+    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads,
+                  kv_rows = keys_at_a_time(m, h.tokens) * h.kv_heads, width = m->program->model.head_dim;
     const int64_t own = m->key_tokens / h.shares * m->program->model.kv_heads * width;
     const unsigned both = exchanged(m, BOTH), backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
-        {"xq", "BurstBf16", "[tokens of all that share heads][heads of a share][head_dim]", rows * width, both},
-        {"xo", "BurstBf16", "[tokens of all][heads of a share][head_dim]; in backward dO", rows * width, both},
+        {"xq", "BurstBf16", "[tokens of all that share heads][heads of a share][head_dim]", rows * width,
+         both},
+        {"xo", "BurstBf16", "[tokens of all][heads of a share][head_dim]; in backward dO", rows * width,
+         both},
         {"xk", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both, true},
         {"xv", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both, true},
         {"xlse", "float", "[heads of a share][tokens of all]", rows, both},
@@ -175,9 +193,10 @@ static void add_device_shares(MemoryMaker *m, const Partition *part)
         {"xdq", "float", "[heads of a share][tokens of all][head_dim]", rows * width, backward},
         {"xdk", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward, true},
         {"xdv", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward, true},
-        {"xsum", "float", "dk, dv [key heads that ranks share][tokens][head_dim]", greater(1, 2 * h.again * m->n * width),
-         backward ? backward : both},
-        {"own_dk", "float", "[key heads][tokens][head_dim], of a chunk of keys: what is added to its sums", own, m->key_tokens ? backward : 0},
+        {"xsum", "float", "dk, dv [key heads that ranks share][tokens][head_dim]",
+         greater(1, 2 * h.again * m->n * width), backward ? backward : both},
+        {"own_dk", "float", "[key heads][tokens][head_dim], of a chunk of keys: what is added to its sums",
+         own, m->key_tokens ? backward : 0},
         {"own_dv", "float", "[key heads][tokens][head_dim]", own, m->key_tokens ? backward : 0},
     };
     add_packing(m, part);

@@ -5,14 +5,17 @@
 #include "step/memory/memory.h"
 
 enum { HOST_ALIGN = 64, DEVICE_ALIGN = 256 }; /* of burst_take and burst_gpu_take */
-enum { FORWARD = 1, BACKWARD = 2, BOTH = FORWARD | BACKWARD }; /* the directions of attention that use a buffer */
+/* the directions of attention that use a buffer */
+enum { FORWARD = 1, BACKWARD = 2, BOTH = FORWARD | BACKWARD };
 
 typedef struct MemoryMaker {
     Arena *arena;
     const Program *program;
     const Choice *choice;
     const Draft *draft; /* its schedules */
-    int64_t queries; /* tokens that attention has at a time, of this rank and of those that share heads with it; 0: all of them */
+    /* tokens that attention has at a time, of this rank and of those that share heads with it; 0: all of
+     * them */
+    int64_t queries;
     int64_t key_tokens; /* the same of keys */
     int64_t n, own; /* tokens of a chunk; of these, of a rank that has it with others */
     RowSizes of[2]; /* forward, backward */
@@ -23,11 +26,15 @@ typedef struct MemoryMaker {
     int64_t keys; /* and what stays from one chunk of queries to the next */
 } MemoryMaker;
 
-int64_t keys_at_a_time(const MemoryMaker *m, int64_t all); /* of so many keys, those that attention has at a time */
-void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
-void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size, int copies, const char *shape,
-                 int64_t elements);
-void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, const char *shape, int64_t elements); /* from one chunk of queries to the next */
+/* of so many keys, those that attention has at a time */
+int64_t keys_at_a_time(const MemoryMaker *m, int64_t all);
+void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies,
+                 const char *shape, int64_t elements);
+void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size,
+                 int copies, const char *shape, int64_t elements);
+/* from one chunk of queries to the next */
+void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, const char *shape,
+               int64_t elements);
 RowSizes most_rows(const MemoryMaker *m); /* of both directions */
 void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism */
 void add_device(MemoryMaker *m, const Partition *part); /* a rank's device buffers, pools aside */

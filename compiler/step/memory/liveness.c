@@ -1,7 +1,8 @@
 /* step/memory/liveness.c: when each value of the unrolled step is in use.
  *
- * A value is in use from the operation that writes it to the last one that reads it before it is written anew. Values that
- * forward does not save have one place for all layers, or one each (Step.by_layer); a saved one, a gathered unit and a sum of gradients have one each.
+ * A value is in use from the operation that writes it to the last one that reads it before it is written
+ * anew. Values that forward does not save have one place for all layers, or one each (Step.by_layer); a
+ * saved one, a gathered unit and a sum of gradients have one each.
  */
 #include "step/memory/memory.h"
 
@@ -18,9 +19,11 @@ typedef struct Flower {
     Flow *flow;
     int *same;      /* [values]: the value whose place it shares, itself where none */
     Vec(Item) items;
-    int **item_of;  /* [values][1 + index]: its item, -1: not written yet; first the one of all indices without their own */
+    /* [values][1 + index]: its item, -1: not written yet; first the one of all indices without their own */
+    int **item_of;
     int **since;    /* [values][index]: the operation that last wrote or read it; -1: never */
-    int **written;  /* [values][index]: the operation of a stream beside compute that last wrote it; -1: none did */
+    /* [values][index]: the operation of a stream beside compute that last wrote it; -1: none did */
+    int **written;
     Vec(Pending) pending;
 } Flower;
 
@@ -49,8 +52,8 @@ static bool made_apart(const Step *s, int from, int to)
     return false;
 }
 
-/* An operation that works element by element may write where it reads: values of one type, the one not read again. The place
- * is that of a saved one. */
+/* An operation that works element by element may write where it reads: values of one type, the one not
+ * read again. The place is that of a saved one. */
 static void share_places(Flower *f, const Block *b, int op)
 {
     const Op *o = &b->ops.at[op];
@@ -59,7 +62,8 @@ static void share_places(Flower *f, const Block *b, int op)
         const Value *a = &f->step->values.at[from], *z = &f->step->values.at[to];
         if (z->saved && made_apart(f->step, from, to))
             continue;
-        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && a->all_heads == z->all_heads && (o->kind != OP_SWIGLU_BACK || !read_later(b, op, from)))
+        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] &&
+            a->all_heads == z->all_heads && (o->kind != OP_SWIGLU_BACK || !read_later(b, op, from)))
             f->same[from] = f->same[to] = z->saved ? to : from;
     }
 }
@@ -68,13 +72,19 @@ int value_indices(const Step *s, const Value *v)
 {
     const int layers = s->program->model.layers;
     static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
-    return v->index == INDEX_CHUNK ? s->chunks : v->index == INDEX_SLOT ? 2 : v->host && v->index != INDEX_UNIT ? layers - !v->of_last : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
+    return v->index == INDEX_CHUNK             ? s->chunks
+           : v->index == INDEX_SLOT            ? 2
+           : v->host && v->index != INDEX_UNIT ? layers - !v->of_last
+           : v->index == INDEX_NONE            ? 1
+           : v->index == INDEX_VISIT           ? 2 * layers + 3
+                                               : layers + more[v->index];
 }
 
 bool value_has_place(const Step *s, const Value *v, int index)
 {
     const bool of_layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
-    return (of_layer && s->by_layer) || (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT;
+    return (of_layer && s->by_layer) || (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT ||
+           v->index == INDEX_UNIT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT;
 }
 
 static Item *item_for(Flower *f, int value, int index)
@@ -84,8 +94,10 @@ static Item *item_for(Flower *f, int value, int index)
     int *at = &f->item_of[value][own ? index + 1 : 0];
     if (*at < 0) {
         *at = f->items.n;
-        *vec_push(f->arena, &f->items) = (Item){.value = value, .index = own ? index : -1,
-                                                .bytes = step_bytes(f->step, v, v->index == INDEX_VISIT ? unit_of_visit(f->step, index) : index)};
+        *vec_push(f->arena, &f->items) = (Item){
+            .value = value,
+            .index = own ? index : -1,
+            .bytes = step_bytes(f->step, v, v->index == INDEX_VISIT ? unit_of_visit(f->step, index) : index)};
     }
     return &f->items.at[*at];
 }
@@ -94,7 +106,8 @@ static Item *item_for(Flower *f, int value, int index)
 void item_add_range(Arena *a, Item *i, Range r)
 {
     const bool ends = i->live.n == 0 || i->live.at[i->live.n - 1].first <= r.first;
-    int from = ends && i->live.n ? i->live.n - 1 : first_range_to(i, r.first - 1), to = ends ? i->live.n : from;
+    int from = ends && i->live.n ? i->live.n - 1 : first_range_to(i, r.first - 1),
+        to = ends ? i->live.n : from;
     from += ends && i->live.n && i->live.at[from].last < r.first - 1;
     while (to < i->live.n && i->live.at[to].first <= r.last + 1)
         to++;
@@ -120,8 +133,8 @@ static void mark_live(const Flower *f, Item *i, int first, int last)
     }
 }
 
-/* Compute reads at t what a stream wrote at `used`: all that the stream read until then is free after t, and so is what the weights'
- * stream read if it was waited for there. */
+/* Compute reads at t what a stream wrote at `used`: all that the stream read until then is free after t,
+ * and so is what the weights' stream read if it was waited for there. */
 static void waited(Flower *f, int t, int used, Stream stream, bool weights)
 {
     int left = 0;
@@ -154,7 +167,8 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
     *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t, op_stream(o->op->kind)};
 }
 
-/* Whether an operation before this one in its loop reads what has the value's place: other chunks' parts are then still to be read. */
+/* Whether an operation before this one in its loop reads what has the value's place: other chunks' parts
+ * are then still to be read. */
 static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
 {
     const int index = operand_index(f->step, at, x);
@@ -163,7 +177,8 @@ static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
     bool reads = false;
     for (const Op *o = at->op; o > first && op_same_loop(o, o - 1); o--)
         for (int i = 0; i < OP_READS && o[-1].read[i].value >= 0; i++)
-            reads |= f->same[o[-1].read[i].value] == f->same[x.value] && (!own || operand_index(f->step, at, o[-1].read[i]) == index);
+            reads |= f->same[o[-1].read[i].value] == f->same[x.value] &&
+                     (!own || operand_index(f->step, at, o[-1].read[i]) == index);
     return reads;
 }
 
@@ -177,14 +192,18 @@ static void run(Flower *f, int t, bool adds)
         if (f->step->values.at[o->read[i].value].kind != VALUE_INPUT)
             touch(f, t, o->read[i], false, false);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
-        const bool in_place = i < OP_READS && o->read[i].value >= 0 && f->same[o->read[i].value] == f->same[o->write[i].value];
+        const bool in_place = i < OP_READS && o->read[i].value >= 0 &&
+                              f->same[o->read[i].value] == f->same[o->write[i].value];
         const int value = o->write[i].value;
-        const bool rows = op_takes_rows(f->step, o, value) && (at->chunk > 0 || op_row(f->step, at, value) > 0 || loop_reads(f, at, o->write[i])); /* beside other chunks' */
+        /* beside other chunks' */
+        const bool rows = op_takes_rows(f->step, o, value) &&
+                          (at->chunk > 0 || op_row(f->step, at, value) > 0 || loop_reads(f, at, o->write[i]));
         touch(f, t, o->write[i], true, !op_adds(f->step, at, i) && !in_place && !adds && !rows);
     }
 }
 
-/* One sequence; or two of several, which are all that can differ: what the second reads of the first lasts from one to the next. */
+/* One sequence; or two of several, which are all that can differ: what the second reads of the first lasts
+ * from one to the next. */
 static void run_all(Flower *f)
 {
     const int sequences = step_sequences(f->step) > 1 ? 2 : 1, all = sequences * f->flow->ops;
@@ -198,8 +217,9 @@ static void run_all(Flower *f)
         waited(f, all - 1, all, (Stream)stream, false);
 }
 
-/* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends. Where a rank copies out of others'
- * memory when it waits, their shards stay, since another one may wait late. */
+/* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends.
+ * Where a rank copies out of others' memory when it waits, their shards stay, since another one may wait
+ * late. */
 static void mark_ends(Flower *f)
 {
     const bool stay = f->step->program->target->copies_at_wait;
@@ -226,9 +246,12 @@ static bool is_active(const Flow *f, const Item *i)
 /* Of one memory: the most bytes in use, and where. */
 static int64_t find_peak(Arena *a, const Flow *f, bool host, bool active, int *at)
 {
-    int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0, most = 0; /* [t]: what comes into use at operation t, less what goes out */
+    /* [t]: what comes into use at operation t, less what goes out */
+    int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0, most = 0;
     for (int i = 0; i < f->items; i++)
-        for (int r = 0; r < f->item[i].live.n && item_on_host(f, &f->item[i]) == host && (!active || is_active(f, &f->item[i])); r++) {
+        for (int r = 0; r < f->item[i].live.n && item_on_host(f, &f->item[i]) == host &&
+                        (!active || is_active(f, &f->item[i]));
+             r++) {
             change[f->item[i].live.at[r].first] += f->item[i].bytes;
             change[f->item[i].live.at[r].last + 1] -= f->item[i].bytes;
         }

@@ -1,12 +1,15 @@
-/* step/memory/pack.c: places of all items in the arena of their memory, so that no two that are in use at once overlap.
+/* step/memory/pack.c: places of all items in the arena of their memory, so that no two that are in use at
+ * once overlap.
  *
- * Items are placed one after the other, each at the lowest place that is free whenever it is in use. The order decides how
- * much is lost between them: several are tried, and the least kept; while much is lost, the item on top goes half way to the
- * begin of the order, and all are placed again. Parameters and moments always come first, in their own order: they are in use
- * throughout, and the runtime takes them before anything else.
+ * Items are placed one after the other, each at the lowest place that is free whenever it is in use. The
+ * order decides how much is lost between them: several are tried, and the least kept; while much is lost,
+ * the item on top goes half way to the begin of the order, and all are placed again. Parameters and
+ * moments always come first, in their own order: they are in use throughout, and the runtime takes them
+ * before anything else.
  *
- * What all layers have in one place may keep much apart: layers that stage have their values in two places by turns, and between
- * these the one place has to be free in all layers. Where much is still lost, each layer has its own.
+ * What all layers have in one place may keep much apart: layers that stage have their values in two places
+ * by turns, and between these the one place has to be free in all layers. Where much is still lost, each
+ * layer has its own.
  */
 #include "step/memory/memory.h"
 
@@ -16,9 +19,10 @@
 
 enum { FEW = 2000 }; /* items of which more than the first orders are tried */
 
-/* Items side by side, or of one value one above the other with gaps, the widest of which is known: each in use only while the one before
- * it is (rising: the one after it). What is in use together with one of them is so with all outside of it: layers are looked at in a few
- * steps, however many. Or one place, with all its uses. */
+/* Items side by side, or of one value one above the other with gaps, the widest of which is known: each in
+ * use only while the one before it is (rising: the one after it). What is in use together with one of them
+ * is so with all outside of it: layers are looked at in a few steps, however many. Or one place, with all
+ * its uses. */
 typedef struct Run { int64_t begin, end, widest; bool rising; Vec(const Item *) item; Item *place; } Run;
 typedef struct Packer {
     Arena *arena;
@@ -28,15 +32,20 @@ typedef struct Packer {
     int items, *order;    /* of `flow` */
     Vec(Run *) run;       /* by begin */
     int states;
-    bool gaps;            /* runs may have gaps: in the first order, where a value's items follow each other; others step through too many */
-    const bool *together; /* [flow->items][flow->items], where so few that all pairs can be looked at: used at once. NULL: runs serve */
+    /* runs may have gaps: in the first order, where a value's items follow each other; others step through
+     * too many */
+    bool gaps;
+    /* [flow->items][flow->items], where so few that all pairs can be looked at: used at once. NULL: runs
+     * serve */
+    const bool *together;
     struct Placed *placed; /* by begin, what has a place so far */
 } Packer;
 typedef struct Placed { int64_t begin, end; int item; } Placed;
 
 static bool together(const Item *a, const Item *b)
 {
-    if (a->live.at[0].first > b->live.at[b->live.n - 1].last || b->live.at[0].first > a->live.at[a->live.n - 1].last)
+    if (a->live.at[0].first > b->live.at[b->live.n - 1].last ||
+        b->live.at[0].first > a->live.at[a->live.n - 1].last)
         return false;
     if (a->live.n == 1 && b->live.n == 1)
         return true;
@@ -145,8 +154,8 @@ static void add_all(Arena *a, Item *to, const Item *x, const Item *y)
     }
 }
 
-/* At the same place as the one before. The place's uses are copied only for an item with many: as many layers join one by one, a copy for
- * each of them would take memory by their square. */
+/* At the same place as the one before. The place's uses are copied only for an item with many: as many
+ * layers join one by one, a copy for each of them would take memory by their square. */
 static bool joins(Packer *p, Run *r, const Item *i)
 {
     enum { MERGES = 8 };
@@ -281,7 +290,8 @@ static int by_key(const void *a, const void *b)
 typedef enum Rule {
     LARGEST, LONGEST, PRODUCT,
     FIRST, LAST, /* in use first; in use last */
-    /* By powers of two, the largest first: in bytes, of each those in use first; in time, of each the largest; in both, of each the largest product. */
+    /* By powers of two, the largest first: in bytes, of each those in use first; in time, of each the
+     * largest; in both, of each the largest product. */
     SIZES, TIMES, BOTH,
     RULES
 } Rule;
@@ -289,10 +299,12 @@ typedef enum Rule {
 static Key key_of(const Packer *p, int item, Rule rule)
 {
     const Item *i = &p->flow->item[item];
-    const double bytes = (double)i->bytes, ops = live_ops(i), first = i->live.at[0].first, last = i->live.at[i->live.n - 1].last;
+    const double bytes = (double)i->bytes, ops = live_ops(i), first = i->live.at[0].first,
+                 last = i->live.at[i->live.n - 1].last;
     const double size = floor(log2(bytes)), time = floor(log2(ops));
-    const double key[RULES] = {[LARGEST] = bytes, [LONGEST] = ops, [PRODUCT] = bytes * ops, [FIRST] = -first, [LAST] = last, [SIZES] = size,
-                               [TIMES] = time, [BOTH] = 64 * size + time};
+    const double key[RULES] = {
+        [LARGEST] = bytes, [LONGEST] = ops, [PRODUCT] = bytes * ops, [FIRST] = -first,
+        [LAST] = last,     [SIZES] = size,  [TIMES] = time,          [BOTH] = 64 * size + time};
     const double then[RULES] = {[SIZES] = -first, [TIMES] = bytes, [BOTH] = bytes * ops};
     const bool state = is_state(p, item);
     return (Key){state ? 0 : key[rule], state ? 0 : then[rule], state, i->value, i->index, item};
@@ -343,8 +355,9 @@ static void raise_top(Packer *p)
     p->order[to] = item;
 }
 
-/* What the packing may take without more being tried: beside the peak so small a share of it, or little. Other orders and places by layer
- * take longer than raising items of the first, and serve where more is lost. */
+/* What the packing may take without more being tried: beside the peak so small a share of it, or little.
+ * Other orders and places by layer take longer than raising items of the first, and serve where more is
+ * lost. */
 enum { FOR_RAISING = 64, FOR_MORE = 32 };
 static int64_t enough(int64_t peak, int64_t fits, int share)
 {
@@ -363,12 +376,18 @@ static void raise(Packer *p, Best *best, int64_t until, int times)
     }
 }
 
-/* The items of one memory: what they take; *state: its begin, of parameters and moments. fits: no more than that need not be made less. */
+/* The items of one memory: what they take; *state: its begin, of parameters and moments. fits: no more
+ * than that need not be made less. */
 static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
 {
     enum { MANY = 10000, /* of so many items the first order alone is tried, which leaves the fewest runs */
            RAISED = 64 };
-    Packer p = {.gaps = f->items >= MANY, .arena = a, .flow = f, .align = f->align, .host = host, .order = NEW_ARRAY(a, int, f->items)};
+    Packer p = {.gaps = f->items >= MANY,
+                .arena = a,
+                .flow = f,
+                .align = f->align,
+                .host = host,
+                .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
     Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
     const int64_t peak = host ? f->host_peak : f->live_peak, until = enough(peak, fits, FOR_RAISING);
@@ -380,7 +399,8 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
     take(&p, &best);
     if (f->items < FEW)
         raise(&p, &best, until, RAISED);
-    for (Rule rule = FIRST; rule < RULES && f->items < FEW && best.end > enough(peak, fits, FOR_MORE); rule++) {
+    for (Rule rule = FIRST; rule < RULES && f->items < FEW && best.end > enough(peak, fits, FOR_MORE);
+         rule++) {
         put_in_order(&p, key, rule);
         try_order(&p, &best);
         raise(&p, &best, until, RAISED / 2);

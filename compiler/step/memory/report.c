@@ -1,5 +1,5 @@
-/* step/memory/report.c: what is alive in a step's memory, operation by operation, and why it is there: --emit=memory, and what a step that
- * does not fit is told.
+/* step/memory/report.c: what is alive in a step's memory, operation by operation, and why it is there:
+ * --emit=memory, and what a step that does not fit is told.
  */
 #include "step/memory/memory.h"
 
@@ -42,10 +42,12 @@ void print_lifetimes(const Flow *f, Text *out)
     const StepOp *o = &f->op[f->peak_at];
     Alive *alive = xmalloc(sizeof *alive * (size_t)(f->items + 1));
     const int n = step_alive(f, alive);
-    text_printf(out, "packed into %.3f GiB; live bytes peak at %.3f GiB, in %s of layer %d:\n", (double)f->packed / (1 << 30),
-                (double)f->live_peak / (1 << 30), op_name(o->op->kind), o->layer);
+    text_printf(out, "packed into %.3f GiB; live bytes peak at %.3f GiB, in %s of layer %d:\n",
+                (double)f->packed / (1 << 30), (double)f->live_peak / (1 << 30), op_name(o->op->kind),
+                o->layer);
     for (int i = 0; i < n; i++) {
-        text_printf(out, "  %-18s %10.3f GiB", f->step->values.at[alive[i].value].name, (double)alive[i].bytes / (1 << 30));
+        text_printf(out, "  %-18s %10.3f GiB", f->step->values.at[alive[i].value].name,
+                    (double)alive[i].bytes / (1 << 30));
         text_printf(out, alive[i].count > 1 ? "  (%d)\n" : "\n", alive[i].count);
     }
     free(alive);
@@ -61,9 +63,10 @@ const UseText use_text[USES] = {
 
 Use value_use(const Value *v)
 {
-    static const Use of[] = {[VALUE_INPUT] = USE_ACTIVE, [VALUE_ACTIVATION] = USE_ACTIVE, [VALUE_GRADIENT] = USE_GRADIENT,
-                             [VALUE_WEIGHT] = USE_WEIGHT, [VALUE_SUM] = USE_SUM, [VALUE_SHARD] = USE_SUM,
-                             [VALUE_ROUNDED] = USE_WEIGHT, [VALUE_STATE] = USE_STATE, [VALUE_SCRATCH] = USE_SCRATCH};
+    static const Use of[] = {
+        [VALUE_INPUT] = USE_ACTIVE,   [VALUE_ACTIVATION] = USE_ACTIVE, [VALUE_GRADIENT] = USE_GRADIENT,
+        [VALUE_WEIGHT] = USE_WEIGHT,  [VALUE_SUM] = USE_SUM,           [VALUE_SHARD] = USE_SUM,
+        [VALUE_ROUNDED] = USE_WEIGHT, [VALUE_STATE] = USE_STATE,       [VALUE_SCRATCH] = USE_SCRATCH};
     return v->saved ? USE_SAVED : of[v->kind];
 }
 
@@ -77,7 +80,8 @@ static Use item_use(const Flow *f, const Item *i)
 
 int64_t *step_uses(Arena *a, const Flow *f)
 {
-    int64_t *bytes = NEW_ARRAY(a, int64_t, (f->ops + 1) * USES); /* first what comes into use, less what goes out */
+    /* first what comes into use, less what goes out */
+    int64_t *bytes = NEW_ARRAY(a, int64_t, (f->ops + 1) * USES);
     for (int i = 0; i < f->items; i++)
         for (int r = 0; r < f->item[i].live.n && !item_on_host(f, &f->item[i]); r++) {
             bytes[f->item[i].live.at[r].first * USES + item_use(f, &f->item[i])] += f->item[i].bytes;
@@ -125,7 +129,9 @@ int step_sections(Arena *a, const Flow *f, const int64_t *uses, int most, Sectio
     Vec(Section) all = {0};
     for (int op = 0, end; op < f->ops; op = end) {
         const int visits = visits_from(f, op, &end);
-        const int parts = f->step->block[f->op[op].block].repeat == REPEAT_UNITS ? 1 : visits < most ? visits : most;
+        const int parts = f->step->block[f->op[op].block].repeat == REPEAT_UNITS ? 1
+                          : visits < most                                        ? visits
+                                                                                 : most;
         for (int i = 0, first = op; i < parts; i++) {
             const Section s = section_of(f, uses, first, visits * (i + 1) / parts - visits * i / parts, end);
             *vec_push(a, &all) = s;
@@ -142,13 +148,15 @@ const char *section_text(Arena *a, const Flow *f, const Section *s)
     const Block *b = &f->step->block[first->block];
     if (b->repeat != REPEAT_UP && b->repeat != REPEAT_DOWN)
         return b->name;
-    return first->layer == last->layer ? arena_printf(a, "%s, layer %d", b->name, first->layer)
-                                       : arena_printf(a, "%s, layers %d to %d", b->name, first->layer, last->layer);
+    return first->layer == last->layer
+               ? arena_printf(a, "%s, layer %d", b->name, first->layer)
+               : arena_printf(a, "%s, layers %d to %d", b->name, first->layer, last->layer);
 }
 
 const char *step_op_text(Arena *a, const Flow *f, int op)
 {
     const StepOp *o = &f->op[op];
     const Section alone = {op, op, op};
-    return arena_printf(a, "%s%s (%s)", o->op->again ? "again " : "", op_name(o->op->kind), section_text(a, f, &alone));
+    return arena_printf(a, "%s%s (%s)", o->op->again ? "again " : "", op_name(o->op->kind),
+                        section_text(a, f, &alone));
 }

@@ -1,14 +1,16 @@
 /* step/passes/backward.c: backward of the step's operations, by a rule for each kind of operation.
  *
- * A value's gradient is one value; where several operations read the value, the first backward writes it and the others add.
- * What a residual sum adds shares the sum's gradient. Of the operations whose outputs' gradients are complete, backward takes
- * the one that comes first in forward; where queries have loops of their own, the last, so that theirs is beside attention's.
+ * A value's gradient is one value; where several operations read the value, the first backward writes it
+ * and the others add. What a residual sum adds shares the sum's gradient. Of the operations whose outputs'
+ * gradients are complete, backward takes the one that comes first in forward; where queries have loops of
+ * their own, the last, so that theirs is beside attention's.
  */
 #include "step/step.h"
 
 #include <string.h>
 
-/* Words of a rule: x0 y0: operands of the forward operation, read and written; dx0 dy0: their gradients; else a name. */
+/* Words of a rule: x0 y0: operands of the forward operation, read and written; dx0 dy0: their gradients;
+ * else a name. */
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight; } Rule;
 static const Rule rules[] = {
     {OP_EMBED, OP_EMBED_BACK, "x0 dy0", "", true},
@@ -41,9 +43,13 @@ static int gradient_of(Step *s, int value)
         return v.gradient;
     /* Queries, keys and values: gradients are sums over pairs of chunks, which may travel. */
     const bool sums = !strcmp(v.name, "q") || !strcmp(v.name, "k") || !strcmp(v.name, "v");
-    const int g = step_add_value(s, (Value){.name = arena_printf(s->arena, "d_%s", v.name), .kind = VALUE_GRADIENT,
-                                            .dim = {v.dim[0], v.dim[1]}, .by_heads = v.by_heads, .element = sums ? EL_FLOAT : v.element,
-                                                            .index = v.index == INDEX_LAYER ? INDEX_LAYER : INDEX_NONE, .gradient = -1});
+    const int g = step_add_value(s, (Value){.name = arena_printf(s->arena, "d_%s", v.name),
+                                            .kind = VALUE_GRADIENT,
+                                            .dim = {v.dim[0], v.dim[1]},
+                                            .by_heads = v.by_heads,
+                                            .element = sums ? EL_FLOAT : v.element,
+                                            .index = v.index == INDEX_LAYER ? INDEX_LAYER : INDEX_NONE,
+                                            .gradient = -1});
     return s->values.at[value].gradient = g;
 }
 
@@ -85,10 +91,13 @@ static void apply(Backward *b, const Op *forward, const Rule *r)
     *vec_push(b->step->arena, &b->to->ops) = o;
 }
 
-/* Of the operand that a sum passes its gradient on to: what a product or a sum over ranks is added to, what a bias is added to. */
+/* Of the operand that a sum passes its gradient on to: what a product or a sum over ranks is added to,
+ * what a bias is added to. */
 static int passed_to(const Op *forward)
 {
-    return forward->kind == OP_LINEAR || forward->kind == OP_TENSOR_SCATTER ? forward->read[1].value : forward->kind == OP_BIAS ? forward->read[0].value : -1;
+    return forward->kind == OP_LINEAR || forward->kind == OP_TENSOR_SCATTER ? forward->read[1].value
+           : forward->kind == OP_BIAS                                       ? forward->read[0].value
+                                                                            : -1;
 }
 
 static void undo(Backward *b, const Op *forward)
@@ -150,8 +159,11 @@ static void loss_gradient(Step *s)
 
 void step_backward(Step *s)
 {
-    step_add_value(s, (Value){.name = "delta", .kind = VALUE_GRADIENT, .dim = {DIM_HEADS, s->values.at[step_value(s, "lse")].dim[1]},
-                              .element = EL_FLOAT, .gradient = -1});
+    step_add_value(s, (Value){.name = "delta",
+                              .kind = VALUE_GRADIENT,
+                              .dim = {DIM_HEADS, s->values.at[step_value(s, "lse")].dim[1]},
+                              .element = EL_FLOAT,
+                              .gradient = -1});
     loss_gradient(s);
     block_backward(s, BLOCK_FORWARD, BLOCK_BACKWARD, s->block[BLOCK_FORWARD].ops.n, "x");
     block_backward(s, BLOCK_EMBED, BLOCK_EMBED_BACK, s->block[BLOCK_EMBED].ops.n, "x");

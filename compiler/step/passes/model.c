@@ -1,15 +1,16 @@
-/* step/passes/model.c: a Llama's tensors, and forward of its layer, its embedding and its head, as rows. A model with a bias or another
- * norm is other rows; everything after this pass follows from them.
+/* step/passes/model.c: a Llama's tensors, and forward of its layer, its embedding and its head, as rows. A
+ * model with a bias or another norm is other rows; everything after this pass follows from them.
  *
- * Rows of a part that a model may have name the member of Model that says so. Where an operation's operand depends on the parts
- * it has several names, "q_product|q_flat": the first that the model has.
+ * Rows of a part that a model may have name the member of Model that says so. Where an operation's operand
+ * depends on the parts it has several names, "q_product|q_flat": the first that the model has.
  */
 #include "step/step.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#define IF(member) offsetof(Model, member) /* a bool, and not the first member: rows that say nothing are every model's */
+/* a bool, and not the first member: rows that say nothing are every model's */
+#define IF(member) offsetof(Model, member)
 
 static bool has_part(const Model *m, size_t part)
 {
@@ -67,7 +68,8 @@ static Split heads_of(Dim rows, Dim cols)
     return dim_of_heads(rows) ? SPLIT_ROWS : dim_of_heads(cols) ? SPLIT_COLS : SPLIT_NONE;
 }
 
-static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, const Tensor *row, int n, int repeat)
+static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, const Tensor *row, int n,
+                    int repeat)
 {
     UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
     int64_t at = 0;
@@ -76,9 +78,17 @@ static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, con
         if (!has_part(&p->model, row[i].part))
             continue;
         const int64_t rows = tensor_dim(p, row[i].rows), cols = tensor_dim(p, row[i].cols);
-        const Split split = is_split(p, row[i].rows) ? SPLIT_ROWS : is_split(p, row[i].cols) ? SPLIT_COLS : SPLIT_NONE;
-        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first, split, heads_of(row[i].rows, row[i].cols),
-                                     parts_of(p, row[i].rows) * parts_of(p, row[i].cols)};
+        const Split split = is_split(p, row[i].rows)   ? SPLIT_ROWS
+                            : is_split(p, row[i].cols) ? SPLIT_COLS
+                                                       : SPLIT_NONE;
+        t[tensors++] = (UnitTensor){row[i].name,
+                                    rows,
+                                    cols,
+                                    at,
+                                    row[i].first,
+                                    split,
+                                    heads_of(row[i].rows, row[i].cols),
+                                    parts_of(p, row[i].rows) * parts_of(p, row[i].cols)};
         at += rows * cols;
     }
     return (Unit){name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
@@ -89,7 +99,8 @@ Units units_make(Arena *a, const Program *p, int within)
     const int ranks = within ? within : p->cluster.world;
     Unit *u = NEW_ARRAY(a, Unit, 3);
     u[0] = unit_of(a, p, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
-    u[1] = unit_of(a, p, ranks / program_tensor(p), "layer", layer_tensors, countof(layer_tensors), p->model.layers);
+    u[1] = unit_of(a, p, ranks / program_tensor(p), "layer", layer_tensors, countof(layer_tensors),
+                   p->model.layers);
     u[2] = unit_of(a, p, ranks, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
     return (Units){3, u, ranks};
 }
@@ -115,7 +126,8 @@ static const Value layer_values[] = {
     {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}},
     {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}},
     {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT},
-    {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}, /* of the host, gate and then up; of a device, side by side */
+    /* of the host, gate and then up; of a device, side by side */
+    {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}},
     {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}},
 };
 /* Of parts that a model may have. */
@@ -207,18 +219,26 @@ static void add_values(Step *s, const Value *v, int n, bool layer)
 
 Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
 {
-    static const Block blocks[STEP_BLOCKS] = {[BLOCK_EMBED] = {.name = "embed"},
-                                              [BLOCK_FORWARD] = {.name = "forward", .repeat = REPEAT_UP, .unit = 1},
-                                              [BLOCK_HEAD] = {.name = "head", .unit = 2},
-                                              [BLOCK_BACKWARD] = {.name = "backward", .repeat = REPEAT_DOWN, .unit = 1},
-                                              [BLOCK_BACKWARD_LOWER] = {.name = "backward_lower", .repeat = REPEAT_DOWN, .unit = 1},
-                                              [BLOCK_EMBED_BACK] = {.name = "embed backward"},
-                                              [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS},
-                                              [BLOCK_DONE] = {.name = "done", .unit = 2}};
+    static const Block blocks[STEP_BLOCKS] = {
+        [BLOCK_EMBED] = {.name = "embed"},
+        [BLOCK_FORWARD] = {.name = "forward", .repeat = REPEAT_UP, .unit = 1},
+        [BLOCK_HEAD] = {.name = "head", .unit = 2},
+        [BLOCK_BACKWARD] = {.name = "backward", .repeat = REPEAT_DOWN, .unit = 1},
+        [BLOCK_BACKWARD_LOWER] = {.name = "backward_lower", .repeat = REPEAT_DOWN, .unit = 1},
+        [BLOCK_EMBED_BACK] = {.name = "embed backward"},
+        [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS},
+        [BLOCK_DONE] = {.name = "done", .unit = 2}};
     Step *s = NEW(a, Step);
     const int tensor = program_tensor(p);
     const int64_t tokens = (part->max_tokens + tensor - 1) / tensor;
-    *s = (Step){.arena = a, .program = p, .tokens = tokens, .all_tokens = tokens * tensor, .chunks = 1, .head_chunks = program_head_chunks(p), .staged_layers = p->model.layers - 1, .units = units};
+    *s = (Step){.arena = a,
+                .program = p,
+                .tokens = tokens,
+                .all_tokens = tokens * tensor,
+                .chunks = 1,
+                .head_chunks = program_head_chunks(p),
+                .staged_layers = p->model.layers - 1,
+                .units = units};
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);

@@ -1,13 +1,17 @@
-/* step/passes/offload.c: activations that wait for backward in the host's memory (as FPDT's chunks do, arXiv 2408.16978).
+/* step/passes/offload.c: activations that wait for backward in the host's memory (as FPDT's chunks do,
+ * arXiv 2408.16978).
  *
- * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with the stage of the layer before; that has
- * arrived before the layer writes the next one's, or at its end. Backward begins with the fetch of the layer that follows it there. Both run
- * on the stream of copies, one after the other. So two layers' values are on the device at once, in the places that their lifetimes leave
- * them, and the last layer's stay, or the last few layers' where the first ones alone are staged: backward begins with them.
+ * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with
+ * the stage of the layer before; that has arrived before the layer writes the next one's, or at its end.
+ * Backward begins with the fetch of the layer that follows it there. Both run on the stream of copies, one
+ * after the other. So two layers' values are on the device at once, in the places that their lifetimes
+ * leave them, and the last layer's stay, or the last few layers' where the first ones alone are staged:
+ * backward begins with them.
  *
- * Where attention goes through chunks of queries, what the loops of backward read by rows may come a chunk at a time (`fetch chunks`): a loop
- * begins with the fetch of its first chunk, and each chunk with that of the next, so that two chunks of it are on the device, of no layer all.
- * The last layer's is staged as well, as the head begins.
+ * Where attention goes through chunks of queries, what the loops of backward read by rows may come a chunk
+ * at a time (`fetch chunks`): a loop begins with the fetch of its first chunk, and each chunk with that of
+ * the next, so that two chunks of it are on the device, of no layer all. The last layer's is staged as
+ * well, as the head begins.
  */
 #include "step/step.h"
 
@@ -36,7 +40,8 @@ static bool can_stage(const Step *s, int value)
     const bool rows = has_dim(v, DIM_TOKENS) || has_dim(v, DIM_ALL_TOKENS); /* not of a chunk of them */
     if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->staged_layers)
         return false;
-    return reads_saved(&s->block[BLOCK_BACKWARD], value) && (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));
+    return reads_saved(&s->block[BLOCK_BACKWARD], value) &&
+           (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));
 }
 
 /* Of the layer before: forward's, and in backward the one that follows. */
@@ -56,7 +61,8 @@ static bool is_staged(const Block *b, int value)
     return staged;
 }
 
-/* Before what writes a staged value of the next layer, with the loop around it: as it begins, the places of the layer before are free. */
+/* Before what writes a staged value of the next layer, with the loop around it: as it begins, the places
+ * of the layer before are free. */
 static int before_next(const Block *b)
 {
     for (int i = 0; i < b->ops.n; i++)
@@ -101,7 +107,8 @@ static bool read_by_chunks(const Step *s, int value)
     bool rows = s->by_fetches && v->dim[0] == DIM_TOKENS && (!v->by_heads || v->dim[1] == DIM_QUERY);
     for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
-            rows &= !reads_own(&s->block[b].ops.at[i], value) || op_takes_rows(s, &s->block[b].ops.at[i], value);
+            rows &= !reads_own(&s->block[b].ops.at[i], value) ||
+                    op_takes_rows(s, &s->block[b].ops.at[i], value);
     return rows;
 }
 
@@ -151,7 +158,8 @@ static void fetch_in_loops(Step *s, Block *b, int value, int host, int chunk)
         for (int j = 0; j < OP_READS; j++)
             if (b->ops.at[i].read[j].value == value && b->ops.at[i].read[j].next == 0)
                 b->ops.at[i].read[j].value = chunk;
-        if (b->ops.at[i].kind == OP_LAYOUT && b->ops.at[i].read[0].value == chunk && op_in_place(s, OP_LAYOUT))
+        if (b->ops.at[i].kind == OP_LAYOUT && b->ops.at[i].read[0].value == chunk &&
+            op_in_place(s, OP_LAYOUT))
             skip_layout(b, i--, chunk);
     }
 }
@@ -166,7 +174,8 @@ static void fetch(Step *s, Block *b, int at, int value, int host, int chunk)
 
 /* ---- all of it ---- */
 
-/* So far: how many, of these fetched whole; the host's copy of the last one, and of the last that is fetched by chunks. */
+/* So far: how many, of these fetched whole; the host's copy of the last one, and of the last that is
+ * fetched by chunks. */
 typedef struct Staging { int staged, whole, host, last; } Staging;
 
 static void stage_value(Step *s, Staging *so_far, int value)
@@ -176,7 +185,8 @@ static void stage_value(Step *s, Staging *so_far, int value)
     so_far->host = add_copy(s, value, by_chunks);
     op_insert(s, &s->block[BLOCK_FORWARD], so_far->staged, copy_of(OP_STAGE, value, so_far->host));
     if (by_chunks)
-        op_insert(s, &s->block[BLOCK_HEAD], so_far->staged - so_far->whole, copy_of(OP_STAGE, value, so_far->last = so_far->host));
+        op_insert(s, &s->block[BLOCK_HEAD], so_far->staged - so_far->whole,
+                  copy_of(OP_STAGE, value, so_far->last = so_far->host));
     fetch(s, &s->block[BLOCK_BACKWARD], so_far->whole, value, so_far->host, chunk);
     if (lower)
         fetch(s, &s->block[BLOCK_BACKWARD_LOWER], 0, value, so_far->host, chunk);
@@ -190,16 +200,19 @@ void step_space(Step *s, const char *set)
     Staging so_far = {.host = -1, .last = -1};
     for (int lower = 0, n = s->values.n; lower < 2 && set; lower++)
         for (int i = 0; i < n; i++)
-            if (saves(set, s->values.at[i].name) && can_stage(s, i) && (s->values.at[i].saved_from == 0) == lower)
+            if (saves(set, s->values.at[i].name) && can_stage(s, i) &&
+                (s->values.at[i].saved_from == 0) == lower)
                 stage_value(s, &so_far, i);
     if (so_far.staged)
         add_wait(s, &s->block[BLOCK_FORWARD], before_next(&s->block[BLOCK_FORWARD]), so_far.host);
     if (so_far.last >= 0)
-        add_wait(s, &s->block[BLOCK_HEAD], loop_begin(&s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS)), so_far.last);
+        add_wait(s, &s->block[BLOCK_HEAD],
+                 loop_begin(&s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS)), so_far.last);
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */
-const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers, int values)
+const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers,
+                       int values)
 {
     Arena *own = arena_new();
     Step *s = step_model(own, p, part, units);
@@ -212,7 +225,8 @@ const char *offload_at(Arena *a, const Program *p, const Partition *part, Units 
         const Value *most = NULL;
         for (int i = 0; i < s->values.n; i++) {
             const Value *x = &s->values.at[i];
-            if (can_stage(s, i) && !saves(set, x->name) && (!most || step_bytes(s, x, 1) > step_bytes(s, most, 1)))
+            if (can_stage(s, i) && !saves(set, x->name) &&
+                (!most || step_bytes(s, x, 1) > step_bytes(s, most, 1)))
                 most = x;
         }
         set = most ? arena_printf(own, "%s%s ", set, most->name) : set;
@@ -231,7 +245,9 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens)
     for (int i = 0, n = step_unroll(a, s, &at); i < n; i++) {
         const Op *o = at[i].op;
         const Value *v = o->kind == k ? &s->values.at[(k == OP_STAGE ? o->write : o->read)[0].value] : NULL;
-        bytes += v && !o->keys && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
+        bytes += v && !o->keys && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i])
+                     ? step_bytes(s, v, 1)
+                     : 0;
     }
     arena_free(a);
     return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);

@@ -1,19 +1,28 @@
-/* step/passes/offload_optimizer.c: parameters and moments in the host's memory (ZeRO-Offload, arXiv 2101.06840).
+/* step/passes/offload_optimizer.c: parameters and moments in the host's memory (ZeRO-Offload, arXiv
+ * 2101.06840).
  *
- * With `update host` the host's cores update them. A unit's gradients are downloaded when they are complete, in the step's last
- * sequence, while the unit after it computes: no more than two units' are on the device then. When all are there, since clipping needs
- * the norm of all of them, the host's cores update one unit after the other, and each is uploaded, as products read it, while the next
- * one is updated. Downloads and uploads run on the stream of copies, one after the other; a download begins after what the weights'
- * stream was given before it, which reduces the gradients.
+ * With `update host` the host's cores update them. A unit's gradients are downloaded when they are
+ * complete, in the step's last sequence, while the unit after it computes: no more than two units' are on
+ * the device then. When all are there, since clipping needs the norm of all of them, the host's cores
+ * update one unit after the other, and each is uploaded, as products read it, while the next one is
+ * updated. Downloads and uploads run on the stream of copies, one after the other; a download begins after
+ * what the weights' stream was given before it, which reduces the gradients.
  *
- * With `update device` the gradients stay on the device, and it updates one unit after the other: a unit's parameters and moments come up
- * on the stream of copies while the unit's before it go back on a stream of their own, so that no more than two units' are on the device.
+ * With `update device` the gradients stay on the device, and it updates one unit after the other: a unit's
+ * parameters and moments come up on the stream of copies while the unit's before it go back on a stream of
+ * their own, so that no more than two units' are on the device.
  */
 #include "step/step.h"
 
 static int add_on_host(Step *s, const char *name, ValueKind kind, Element e)
 {
-    return step_add_value(s, (Value){.name = name, .kind = kind, .dim = {DIM_SHARD}, .element = e, .index = INDEX_UNIT, .host = true, .gradient = -1});
+    return step_add_value(s, (Value){.name = name,
+                                     .kind = kind,
+                                     .dim = {DIM_SHARD},
+                                     .element = e,
+                                     .index = INDEX_UNIT,
+                                     .host = true,
+                                     .gradient = -1});
 }
 
 static Op copy_of(OpKind k, int from, int to)
@@ -41,7 +50,8 @@ static void download(Step *s, Block *b, int grad, int host)
     *vec_push(s->arena, &b->ops) = copy_of(OP_DOWNLOAD, grad, host);
 }
 
-/* Compute waits for the unit before to be back while this one comes, so that the next one's memory is free. */
+/* Compute waits for the unit before to be back while this one comes, so that the next one's memory is
+ * free. */
 static void update_on_device(Step *s)
 {
     static const char *const there[] = {"param_fetched", "m_fetched", "v_fetched"};
@@ -52,7 +62,12 @@ static void update_on_device(Step *s)
     for (int i = 0; n < countof(there); i++) {
         if (s->values.at[i].kind != VALUE_STATE)
             continue;
-        const int fetched = step_add_value(s, (Value){.name = there[n], .kind = VALUE_SHARD, .dim = {DIM_SHARD}, .element = EL_FLOAT, .index = INDEX_UNIT, .gradient = -1});
+        const int fetched = step_add_value(s, (Value){.name = there[n],
+                                                      .kind = VALUE_SHARD,
+                                                      .dim = {DIM_SHARD},
+                                                      .element = EL_FLOAT,
+                                                      .index = INDEX_UNIT,
+                                                      .gradient = -1});
         *vec_push(s->arena, &b->ops) = copy_of(OP_UPLOAD, i, fetched);
         back[n++] = copy_of(OP_WRITE_BACK, fetched, i);
         op_read(&update, fetched, 0);
@@ -69,7 +84,8 @@ static void update_on_device(Step *s)
 static void update_on_host(Step *s)
 {
     const int grad = step_value(s, "grad_shard"), param = step_value(s, step_param(s));
-    const int host = add_on_host(s, "grad_host", VALUE_SHARD, s->values.at[grad].element), new = add_on_host(s, "param_new", VALUE_WEIGHT, EL_ACTIVATION);
+    const int host = add_on_host(s, "grad_host", VALUE_SHARD, s->values.at[grad].element),
+              new = add_on_host(s, "param_new", VALUE_WEIGHT, EL_ACTIVATION);
     for (int b = BLOCK_HEAD; b <= BLOCK_EMBED_BACK; b++)
         if (s->block[b].ops.n)
             download(s, &s->block[b], grad, host);

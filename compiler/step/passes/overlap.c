@@ -1,8 +1,10 @@
-/* step/passes/overlap.c: what tensor ranks do among them beside products of backward that do not need it (Megatron-LM, arXiv 2205.05198, section 4.3).
+/* step/passes/overlap.c: what tensor ranks do among them beside products of backward that do not need it
+ * (Megatron-LM, arXiv 2205.05198, section 4.3).
  *
- * A layer's operations stay the same, in another order. Products with the gradients of weights can come late: nothing but the reduction
- * reads them. A scatter of a gradient's parts takes those of the same gradients beside it, a gather one that is left over; and what is
- * gathered again for the products of backward begins as early as its norm can be made again. Sums of each tensor keep their order.
+ * A layer's operations stay the same, in another order. Products with the gradients of weights can come
+ * late: nothing but the reduction reads them. A scatter of a gradient's parts takes those of the same
+ * gradients beside it, a gather one that is left over; and what is gathered again for the products of
+ * backward begins as early as its norm can be made again. Sums of each tensor keep their order.
  */
 #include "step/step.h"
 
@@ -37,7 +39,8 @@ static bool can_wait(const Op *o) { return o->kind == OP_LINEAR_DW && !o->chunke
 static bool makes_from(const Block *b, int end, int value, int gradient)
 {
     for (int i = 0; i < end; i++)
-        if (b->ops.at[i].kind == OP_LINEAR_DX && writes(&b->ops.at[i], value) && b->ops.at[i].read[0].value == gradient)
+        if (b->ops.at[i].kind == OP_LINEAR_DX && writes(&b->ops.at[i], value) &&
+            b->ops.at[i].read[0].value == gradient)
             return true;
     return false;
 }
@@ -85,13 +88,14 @@ static int first_reader(const Block *b, int from, int value)
     return from;
 }
 
-/* A gather with the norm that makes what it gathers, behind the first operation that waits for the transfer before, and its loop: computing
- * waits for all that tensor ranks were given. */
+/* A gather with the norm that makes what it gathers, behind the first operation that waits for the
+ * transfer before, and its loop: computing waits for all that tensor ranks were given. */
 static void put_behind_wait(Block *b, int at)
 {
     const Op *norm = &b->ops.at[at - 1];
     int before = at - 2;
-    if (norm->kind != OP_NORM || norm->chunked || !reads(&b->ops.at[at], norm->write[0].value) || depends(b, at - 1, norm))
+    if (norm->kind != OP_NORM || norm->chunked || !reads(&b->ops.at[at], norm->write[0].value) ||
+        depends(b, at - 1, norm))
         return;
     while (before >= 0 && op_stream(b->ops.at[before].kind) != STREAM_TENSOR)
         before--;

@@ -1,4 +1,5 @@
-/* step/passes/pipeline.c: a step from a choice: the model's operations, then each pass over the list in its order. */
+/* step/passes/pipeline.c: a step from a choice: the model's operations, then each pass over the list in
+ * its order. */
 #include "step/step.h"
 
 #include "burst_sizes.h"
@@ -12,7 +13,11 @@ static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, uint64
 {
     if (!bytes)
         return;
-    const int v = step_add_value(s, (Value){.name = name, .kind = VALUE_SCRATCH, .dim = {DIM_SCRATCH, of}, .element = EL_BYTE, .gradient = -1,
+    const int v = step_add_value(s, (Value){.name = name,
+                                            .kind = VALUE_SCRATCH,
+                                            .dim = {DIM_SCRATCH, of},
+                                            .element = EL_BYTE,
+                                            .gradient = -1,
                                             .bytes = bytes});
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
@@ -20,7 +25,8 @@ static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, uint64
                 op_write(&s->block[b].ops.at[i], v, 0, false);
 }
 
-const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part, PairCounts *const *counts)
+const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part,
+                           PairCounts *const *counts)
 {
     if (!choice_chunks_keys(c) || !part || !counts)
         return NULL;
@@ -31,7 +37,8 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
     return pairs;
 }
 
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int64_t attention, int64_t keys)
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
+                const uint64_t *pairs, int64_t attention, int64_t keys)
 {
     const Model *m = &p->model;
     Step *s = step_model(a, p, part, units);
@@ -55,13 +62,15 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     step_space(s, c->offload);
     step_weights(s, c->sharding, c->bf16_gradients);
     step_optimizer(s);
-    add_scratch(s, "attention_scratch", DIM_ONE, attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
+    add_scratch(s, "attention_scratch", DIM_ONE, attention,
+                KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
     add_scratch(s, "attention_keys", DIM_KEY, keys, KIND(ATTENTION) | KIND(ATTENTION_BACK));
     const bool device = p->target->device_memory;
     add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) :
                 burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4, KIND(LOSS));
     const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
-    add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0, KIND(NORM_BACK));
+    add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
+                KIND(NORM_BACK));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
     return s;
 }
@@ -74,14 +83,19 @@ static const char *text_of(const char *set)
 /* Chunks of keys that are attended depend on where the tokens of chunks lie. */
 static bool same_pairs(const Choice *x, const Choice *y)
 {
-    return !choice_chunks_keys(x) || (x->ranks == y->ranks && x->partition == y->partition && x->block == y->block && x->share == y->share);
+    return !choice_chunks_keys(x) || (x->ranks == y->ranks && x->partition == y->partition &&
+                                      x->block == y->block && x->share == y->share);
 }
 
 bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
-    return same_pairs(x, y) && x->data == y->data && x->optimizer == y->optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
-           choice_chunks_queries(x) == choice_chunks_queries(y) && choice_chunks_keys(x) == choice_chunks_keys(y) && x->fetch_chunks == y->fetch_chunks &&
-           x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
-           strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
+    return same_pairs(x, y) && x->data == y->data && x->optimizer == y->optimizer &&
+           x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
+           choice_chunks_queries(x) == choice_chunks_queries(y) &&
+           choice_chunks_keys(x) == choice_chunks_keys(y) && x->fetch_chunks == y->fetch_chunks &&
+           x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding &&
+           x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
+           x->staged_layers == y->staged_layers && strcmp(v.lower, w.lower) == 0 &&
+           strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }

@@ -1,15 +1,22 @@
 /* step/passes/recompute.c: what forward saves for backward, and what backward makes again.
  *
- * A rule of recomputation is the set of values that it saves. What backward reads and nobody saved is made again just before
- * the operation that reads it: the operation of forward that wrote it, and before that what it reads in turn. So a rule of
- * one's own is a row. A set may have o_tail and lse_tail, which are rows of attention's outputs: those of a rank's last tokens, whose
- * attention costs most under a causal mask (sequence-level selective checkpointing: BurstEngine, arXiv 2509.19836, section 3.3).
+ * A rule of recomputation is the set of values that it saves. What backward reads and nobody saved is made
+ * again just before the operation that reads it: the operation of forward that wrote it, and before that
+ * what it reads in turn. So a rule of one's own is a row. A set may have o_tail and lse_tail, which are
+ * rows of attention's outputs: those of a rank's last tokens, whose attention costs most under a causal
+ * mask (sequence-level selective checkpointing: BurstEngine, arXiv 2509.19836, section 3.3).
  */
 #include "step/step.h"
 
 #include <string.h>
 
-typedef struct Saver { Step *step; const Block *forward; const char *set; Vec(Op) out; bool *here; /* [values] */ } Saver;
+typedef struct Saver {
+    Step *step;
+    const Block *forward;
+    const char *set;
+    Vec(Op) out;
+    bool *here; /* [values] */
+} Saver;
 
 static const Op *writer_of(const Saver *s, int value)
 {
@@ -33,12 +40,13 @@ static Op again_of(const Saver *s, const Op *w)
     return o;
 }
 
-/* Of chunks of heads nothing is left when a sum over them is made but attention's outputs, which cost most: what is read of the
- * others later, and the norm before them, is made again. */
+/* Of chunks of heads nothing is left when a sum over them is made but attention's outputs, which cost
+ * most: what is read of the others later, and the norm before them, is made again. */
 static void leave_loop(Saver *s, const Op *w)
 {
     const Step *step = s->step;
-    if (step->head_chunks < 2 || !is_of_heads(&step->values.at[w->read[0].value]) || is_of_heads(&step->values.at[w->write[0].value]))
+    if (step->head_chunks < 2 || !is_of_heads(&step->values.at[w->read[0].value]) ||
+        is_of_heads(&step->values.at[w->write[0].value]))
         return;
     for (int i = 0; i < s->forward->ops.n && &s->forward->ops.at[i] < w; i++) {
         const Op *o = &s->forward->ops.at[i];
@@ -47,11 +55,14 @@ static void leave_loop(Saver *s, const Op *w)
     }
 }
 
-/* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it. What is made for queries beside
- * attention is still there, and so is what a loop over heads reads of a norm. */
+/* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it.
+ * What is made for queries beside attention is still there, and so is what a loop over heads reads of a
+ * norm. */
 static void leave_chunks(Saver *s, const Op *w)
 {
-    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && s->step->head_chunks < 2 && op_work_kind(w->kind) == WORK_ATTENTION; i++) {
+    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && s->step->head_chunks < 2 &&
+                    op_work_kind(w->kind) == WORK_ATTENTION;
+         i++) {
         const Op *o = &s->forward->ops.at[i];
         if (s->step->by_queries && o->write[0].value == step_value(s->step, "h1_q"))
             return;

@@ -1,9 +1,11 @@
-/* step/passes/tensor_parallel.c: layers split over tensor ranks, with sequence parallelism (Megatron-LM, arXiv 1909.08053; 2205.05198, section 4.2).
+/* step/passes/tensor_parallel.c: layers split over tensor ranks, with sequence parallelism (Megatron-LM,
+ * arXiv 1909.08053; 2205.05198, section 4.2).
  *
- * Ranks that have a chunk together each have some of the heads and of ffn, so of each product's weights rows, or columns. What is as
- * wide as they are has all tokens of the chunk; what is as wide as hidden has the rank's own. A product that makes the former reads what
- * a gather brings together; one that makes the latter from the former has a part of every sum, and a scatter adds these up. Backward of
- * either is the other, by the rules of step/passes/backward.c.
+ * Ranks that have a chunk together each have some of the heads and of ffn, so of each product's weights
+ * rows, or columns. What is as wide as they are has all tokens of the chunk; what is as wide as hidden has
+ * the rank's own. A product that makes the former reads what a gather brings together; one that makes the
+ * latter from the former has a part of every sum, and a scatter adds these up. Backward of either is the
+ * other, by the rules of step/passes/backward.c.
  */
 #include "step/step.h"
 
@@ -11,12 +13,14 @@
 
 static bool is_split(Dim d)
 {
-    return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_FFN || d == DIM_PAIR;
+    return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_FFN ||
+           d == DIM_PAIR;
 }
 
 static bool has_all_tokens(const Step *s, Operand x)
 {
-    return x.value >= 0 && (s->values.at[x.value].dim[0] == DIM_ALL_TOKENS || s->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
+    return x.value >= 0 &&
+           (s->values.at[x.value].dim[0] == DIM_ALL_TOKENS || s->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
 }
 
 /* A value as another, but of all tokens. */

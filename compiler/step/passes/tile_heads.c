@@ -1,12 +1,13 @@
-/* step/passes/tile_heads.c: attention of a layer over chunks of its heads, one after the other (headwise chunking, as UPipe does around an
- * all-to-all: Untied Ulysses, arXiv 2602.21196).
+/* step/passes/tile_heads.c: attention of a layer over chunks of its heads, one after the other (headwise
+ * chunking, as UPipe does around an all-to-all: Untied Ulysses, arXiv 2602.21196).
  *
- * The model of such a step has the heads of one chunk. Operations on values as wide as heads become a loop over chunks: projections
- * of the chunk's queries, keys and values, its rotation and attention, and the product with its columns of the output projection, whose
- * sum over the chunks is attention's output; backward the same. What they make is there for one chunk at a time, and so is its
- * gradient. What a layer saves, and what one loop leaves for another (attention's output, where backward makes it again before the
- * feed-forward network), lies chunk after chunk. All other values are whole for every chunk: the first begins a sum over the chunks,
- * the others add to it.
+ * The model of such a step has the heads of one chunk. Operations on values as wide as heads become a loop
+ * over chunks: projections of the chunk's queries, keys and values, its rotation and attention, and the
+ * product with its columns of the output projection, whose sum over the chunks is attention's output;
+ * backward the same. What they make is there for one chunk at a time, and so is its gradient. What a layer
+ * saves, and what one loop leaves for another (attention's output, where backward makes it again before
+ * the feed-forward network), lies chunk after chunk. All other values are whole for every chunk: the first
+ * begins a sum over the chunks, the others add to it.
  */
 #include "step/step.h"
 
@@ -18,7 +19,8 @@ static bool touches_heads(const Step *s, const Op *o)
 /* What a loop reads and did not make itself. */
 static void mark_crossing(Step *s, const Block *b)
 {
-    int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 0; /* [values]: the loop that wrote it last; 0: none */
+    /* [values]: the loop that wrote it last; 0: none */
+    int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 0;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
         if (!op_by_heads(o))

@@ -1,20 +1,25 @@
-/* step/passes/tile_kv.c: keys and values of chunks of the tokens wait in the host's memory, and with them the sums of their gradients (FPDT: arXiv
- * 2408.16978, section 3).
+/* step/passes/tile_kv.c: keys and values of chunks of the tokens wait in the host's memory, and with them
+ * the sums of their gradients (FPDT: arXiv 2408.16978, section 3).
  *
- * The loop that makes keys stages each chunk of them. In the loop over chunks of queries attention becomes a loop over chunks of keys, those
- * that the mask leaves a pair with: the next one is fetched while one is attended, into two slots that they take in turn, and the first two
- * beside what comes before attention. In backward sums of the chunk's gradients come with it, where chunks of queries before have begun any,
- * and go back; the loop behind it fetches each once more. So the device has two chunks of keys and of their gradients, and no layer's whole.
- * What layers save of keys and values is their copy in the host's memory.
+ * The loop that makes keys stages each chunk of them. In the loop over chunks of queries attention becomes
+ * a loop over chunks of keys, those that the mask leaves a pair with: the next one is fetched while one is
+ * attended, into two slots that they take in turn, and the first two beside what comes before attention.
+ * In backward sums of the chunk's gradients come with it, where chunks of queries before have begun any,
+ * and go back; the loop behind it fetches each once more. So the device has two chunks of keys and of
+ * their gradients, and no layer's whole. What layers save of keys and values is their copy in the host's
+ * memory.
  *
- * FPDT has keys in the outer loop of backward, so that gradients of queries come and go. Here queries are outside, as in forward: with fewer
- * key heads than query heads that moves less, and attention's schedule runs unchanged for a pair of chunks.
+ * FPDT has keys in the outer loop of backward, so that gradients of queries come and go. Here queries are
+ * outside, as in forward: with fewer key heads than query heads that moves less, and attention's schedule
+ * runs unchanged for a pair of chunks.
  */
 #include "step/step.h"
 
 enum { KV = 2 };
-typedef struct KeyValue { int made, host, slots; } KeyValue; /* by the loop that makes it; in the host's memory; as attention reads it */
-typedef struct KeyValues { KeyValue of[KV]; int sum[KV], host_sum[KV]; } KeyValues; /* gradients, of which two chunks are on the device */
+/* by the loop that makes it; in the host's memory; as attention reads it */
+typedef struct KeyValue { int made, host, slots; } KeyValue;
+/* gradients, of which two chunks are on the device */
+typedef struct KeyValues { KeyValue of[KV]; int sum[KV], host_sum[KV]; } KeyValues;
 
 static Op copy_op(OpKind k, const Op *beside, int from, int to)
 {
@@ -86,14 +91,15 @@ static void stage_keys(Step *s, Block *b, const KeyValues *k)
         op_insert(s, b, at + 1, wait);
 }
 
-/* Before the operation at `at`. Sums first: attention waits for keys, which are behind them on the stream of copies. Returns how many
- * operations were added. */
+/* Before the operation at `at`. Sums first: attention waits for keys, which are behind them on the stream
+ * of copies. Returns how many operations were added. */
 static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backward, bool early)
 {
     Op beside = b->ops.at[at];
     int added = 0;
     for (int i = backward ? 0 : KV; i < 2 * KV; i++) {
-        Op o = i < KV ? copy_op(OP_FETCH, &beside, k->host_sum[i], k->sum[i]) : copy_op(OP_FETCH, &beside, k->of[i - KV].host, k->of[i - KV].slots);
+        Op o = i < KV ? copy_op(OP_FETCH, &beside, k->host_sum[i], k->sum[i])
+                      : copy_op(OP_FETCH, &beside, k->of[i - KV].host, k->of[i - KV].slots);
         o.keys = o.ahead = true;
         o.sums = i < KV;
         o.early = early;
@@ -102,8 +108,8 @@ static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backwa
     return added;
 }
 
-/* Where copies of attention's first keys begin: behind attention before it in the loop, or the loop's first operation, which may wait for
- * other copies, unless attention is the first. */
+/* Where copies of attention's first keys begin: behind attention before it in the loop, or the loop's
+ * first operation, which may wait for other copies, unless attention is the first. */
 static int early_place(const Block *b, int at)
 {
     int i = at;
@@ -182,7 +188,8 @@ static void count_copies(const Step *s, const Block *b, KeyCopies *sum)
         const Op *o = &b->ops.at[i];
         if (!o->keys || o->early || !op_copies(o->kind))
             continue;
-        const int64_t token = step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) / s->tokens;
+        const int64_t token =
+            step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) / s->tokens;
         *(o->kind == OP_STAGE ? &sum->staged : o->sums ? &sum->begun : &sum->fetched) += token;
     }
 }

@@ -1,10 +1,11 @@
-/* step/passes/tile_queries.c: attention in the loop over chunks of the tokens: a chunk of queries at a time, with all keys (FPDT's forward goes through
- * its sequence so: arXiv 2408.16978, section 3).
+/* step/passes/tile_queries.c: attention in the loop over chunks of the tokens: a chunk of queries at a
+ * time, with all keys (FPDT's forward goes through its sequence so: arXiv 2408.16978, section 3).
  *
- * Keys and values are made in a loop of their own before it, and backward of them comes in one after it. In between, queries, attention's
- * output, its statistics and all their gradients are there for one chunk, unless layers save them; sums of gradients of keys grow from
- * chunk to chunk. So that both loops have what they read, queries have a norm of the layer's input of their own, of the same weight: its
- * gradient is done with when that of the chunk's queries is.
+ * Keys and values are made in a loop of their own before it, and backward of them comes in one after it.
+ * In between, queries, attention's output, its statistics and all their gradients are there for one chunk,
+ * unless layers save them; sums of gradients of keys grow from chunk to chunk. So that both loops have
+ * what they read, queries have a norm of the layer's input of their own, of the same weight: its gradient
+ * is done with when that of the chunk's queries is.
  */
 #include "step/step.h"
 

@@ -1,9 +1,11 @@
-/* step/passes/tile_tokens.c: operations of a layer that treat each token by itself over chunks of the tokens, one after the other: those of the
- * feed-forward network alone, or all of them, and those of the head (FPDT: arXiv 2408.16978, section 3).
+/* step/passes/tile_tokens.c: operations of a layer that treat each token by itself over chunks of the
+ * tokens, one after the other: those of the feed-forward network alone, or all of them, and those of the
+ * head (FPDT: arXiv 2408.16978, section 3).
  *
- * They become loops over chunks, between what needs all tokens, as attention does. What is made and read within one loop, and no layer
- * saves, is there for one chunk at a time. Of all other values a chunk is a range of rows. The first chunk begins a value or adds to it
- * as the whole would; the others write beside it, and add to gradients of weights.
+ * They become loops over chunks, between what needs all tokens, as attention does. What is made and read
+ * within one loop, and no layer saves, is there for one chunk at a time. Of all other values a chunk is a
+ * range of rows. The first chunk begins a value or adds to it as the whole would; the others write beside
+ * it, and add to gradients of weights.
  */
 #include "step/step.h"
 
@@ -23,8 +25,10 @@ static bool treats_tokens(const Step *s, const Op *o)
 {
     const WorkKind k = op_work_kind(o->kind);
     const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
-    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_LOSS || (s->by_queries && attends)) &&
-           (s->by_queries || !op_touches(s, o, of_rows_of_heads)) && !(s->program->tensor && op_touches(s, o, of_own_tokens));
+    return !o->chunked &&
+           (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_LOSS || (s->by_queries && attends)) &&
+           (s->by_queries || !op_touches(s, o, of_rows_of_heads)) &&
+           !(s->program->tensor && op_touches(s, o, of_own_tokens));
 }
 
 static bool reads_from(const Op *o, const Op *writer)
@@ -59,7 +63,8 @@ static bool reads_sums(const Step *s, const Block *b, int first, int end, const 
     for (int i = first; i < end; i++)
         for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
             for (int k = 0; k < OP_WRITES; k++)
-                if (b->ops.at[i].write[k].value == o->read[j].value && op_takes_keys(s, &b->ops.at[i], o->read[j].value))
+                if (b->ops.at[i].write[k].value == o->read[j].value &&
+                    op_takes_keys(s, &b->ops.at[i], o->read[j].value))
                     return true;
     return false;
 }
@@ -80,7 +85,8 @@ void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o)
     for (int i = 0; i < b->ops.n; i++) {
         if (!touches(s, &b->ops.at[i]))
             continue;
-        if (first < 0 || reads_from_loop(b, first, end, end, i) || (!by_heads && reads_sums(s, b, first, end, &b->ops.at[i])))
+        if (first < 0 || reads_from_loop(b, first, end, end, i) ||
+            (!by_heads && reads_sums(s, b, first, end, &b->ops.at[i])))
             first = end = i, loop++;
         const int begin = by_heads ? first : behind_keys(s, b, first, end, &b->ops.at[i]);
         loop += begin > first;
@@ -99,7 +105,8 @@ static Dim *rows_of(Value *v) { return &v->dim[v->dim[0] == DIM_HEADS]; }
 static bool has_rows(Value *v)
 {
     const Dim d = *rows_of(v);
-    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && !v->host && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
+    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && !v->host &&
+           (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
 }
 
 /* Of a value: whether a loop touches it, and whether it is needed of all tokens at once. */
@@ -114,7 +121,8 @@ static void see_operand(Seen *seen, bool tokens, bool beyond)
 /* Beyond a loop: what it reads, or adds to, and did not make itself; what is of the next layer. */
 static void see(const Step *s, const Block *b, Seen *seen)
 {
-    int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 1; /* [values]: the loop that wrote it last; 0: none */
+    /* [values]: the loop that wrote it last; 0: none */
+    int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 1;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
         const bool tokens = o->chunked && !o->by_heads;
@@ -122,7 +130,8 @@ static void see(const Step *s, const Block *b, Seen *seen)
         for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
             see_operand(&seen[o->read[j].value], tokens, o->read[j].next || made[o->read[j].value] != loop);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++) {
-            see_operand(&seen[o->write[j].value], tokens, o->write[j].next || (o->adds[j] && made[o->write[j].value] != loop));
+            see_operand(&seen[o->write[j].value], tokens,
+                        o->write[j].next || (o->adds[j] && made[o->write[j].value] != loop));
             made[o->write[j].value] = loop;
         }
     }

@@ -1,19 +1,25 @@
-/* step/passes/zero.c: parameters and moments sharded over all ranks unit by unit (ZeRO, arXiv 1910.02054), and the optimizer.
+/* step/passes/zero.c: parameters and moments sharded over all ranks unit by unit (ZeRO, arXiv 1910.02054),
+ * and the optimizer.
  *
- * Units are visited in the order embedding, layers, head, layers backwards. A visit begins with the gather of the next one's
- * weights; one that makes gradients zeroes their sum just before and reduces it last. The embedding's own gradients come after the
- * last visit and need no weights. A head that is tied to the embedding gathers and reduces that unit besides its own.
+ * Units are visited in the order embedding, layers, head, layers backwards. A visit begins with the gather
+ * of the next one's weights; one that makes gradients zeroes their sum just before and reduces it last.
+ * The embedding's own gradients come after the last visit and need no weights. A head that is tied to the
+ * embedding gathers and reduces that unit besides its own.
  *
- * Where weights last the step, forward gathers them in the step's first sequence and nothing else does. Where gradients do,
- * they are zeroed in the first sequence and reduced in the last; else no more than two units' sums are there at once.
+ * Where weights last the step, forward gathers them in the step's first sequence and nothing else does.
+ * Where gradients do, they are zeroed in the first sequence and reduced in the last; else no more than two
+ * units' sums are there at once.
  *
- * Where weights are sharded over the ranks of a group and other groups have replicas (AMSP, arXiv 2311.00257), gathers and reductions
- * stay inside the group, and the last sequence sums each unit's shard of gradients over the ranks that hold the same one.
+ * Where weights are sharded over the ranks of a group and other groups have replicas (AMSP, arXiv
+ * 2311.00257), gathers and reductions stay inside the group, and the last sequence sums each unit's shard
+ * of gradients over the ranks that hold the same one.
  *
- * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add to its gradients.
+ * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add
+ * to its gradients.
  *
- * Gradients that are kept in bf16 are never added up in it: each visit's sum is fp32, over the ranks too, and is added to the shard
- * and rounded where it is reduced, also by a rank alone. Sums of shards, over replicas or tensor ranks, are fp32 in the memory of that sum.
+ * Gradients that are kept in bf16 are never added up in it: each visit's sum is fp32, over the ranks too,
+ * and is added to the shard and rounded where it is reduced, also by a rank alone. Sums of shards, over
+ * replicas or tensor ranks, are fp32 in the memory of that sum.
  */
 #include "step/step.h"
 
@@ -34,7 +40,8 @@ static bool reads_weight(const Op *o)
 
 static bool makes_gradients(const Op *o)
 {
-    return o->weight && (o->kind == OP_NORM_BACK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS || !reads_weight(o));
+    return o->weight &&
+           (o->kind == OP_NORM_BACK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS || !reads_weight(o));
 }
 
 static Op gather(const Weights *w, int weight, int next, bool embedding)
@@ -67,8 +74,8 @@ static Op reduce(const Weights *w, int sum, bool embedding, bool adds)
     return o;
 }
 
-/* Of the gradients of all sequences, in place: over replicas; or, of what no tensor rank has a part of, over tensor ranks, each of which
- * has those of its tokens or heads. */
+/* Of the gradients of all sequences, in place: over replicas; or, of what no tensor rank has a part of,
+ * over tensor ranks, each of which has those of its tokens or heads. */
 static Op sum_shards(const Weights *w, OpKind k)
 {
     Op o = op_make(k);
@@ -93,8 +100,9 @@ static void use_unit(const Weights *w, Block *b)
     }
 }
 
-/* For the reduction of the visit before, so that no more than two units' sums are there at once: where each visit gathers weights,
- * computing waits for these. A rank alone, which reduces in no time, waits for the visit's own: its sum is the only one. */
+/* For the reduction of the visit before, so that no more than two units' sums are there at once: where
+ * each visit gathers weights, computing waits for these. A rank alone, which reduces in no time, waits for
+ * the visit's own: its sum is the only one. */
 static Op wait(const Weights *w, int next)
 {
     Op o = op_make(OP_WAIT);
@@ -122,8 +130,9 @@ static void tie_head(const Weights *w)
         op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }
 
-/* Before the first operation that adds to the unit's gradients, or the loop over chunks that has it: what is made again before that, and
- * is widest with the gradient of the unit before on its way, has their memory. */
+/* Before the first operation that adds to the unit's gradients, or the loop over chunks that has it: what
+ * is made again before that, and is widest with the gradient of the unit before on its way, has their
+ * memory. */
 static int zero_at(const Block *b)
 {
     int i = 0;
@@ -135,7 +144,8 @@ static int zero_at(const Block *b)
 static void visit_block(const Weights *w, int block)
 {
     Block *b = &w->step->block[block];
-    const bool gradients = has_gradients(b), again = block == BLOCK_EMBED_BACK && w->step->program->model.tied;
+    const bool gradients = has_gradients(b),
+               again = block == BLOCK_EMBED_BACK && w->step->program->model.tied;
     const bool gathers = w->weights_last ? block < BLOCK_HEAD && !w->alone : block != BLOCK_EMBED_BACK;
     use_unit(w, b);
     if (block == BLOCK_HEAD && w->step->program->model.tied)
@@ -158,7 +168,8 @@ static void visit_block(const Weights *w, int block)
 
 static int add_value(Step *s, const char *name, ValueKind kind, Dim dim, Element e, Index index)
 {
-    return step_add_value(s, (Value){.name = name, .kind = kind, .dim = {dim}, .element = e, .index = index, .gradient = -1});
+    return step_add_value(
+        s, (Value){.name = name, .kind = kind, .dim = {dim}, .element = e, .index = index, .gradient = -1});
 }
 
 static Weights add_values(Step *s, Sharding sharding, bool bf16)
@@ -169,8 +180,12 @@ static Weights add_values(Step *s, Sharding sharding, bool bf16)
 #undef X
     };
     const bool alone = s->units.ranks == 1;
-    Weights w = {.step = s, .alone = alone, .weights_last = alone || last[sharding].weights, .sums_last = alone ? !bf16 : last[sharding].gradients,
-                 .bf16 = bf16, .gathered = -1};
+    Weights w = {.step = s,
+                 .alone = alone,
+                 .weights_last = alone || last[sharding].weights,
+                 .sums_last = alone ? !bf16 : last[sharding].gradients,
+                 .bf16 = bf16,
+                 .gathered = -1};
     const int param = add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
@@ -181,11 +196,13 @@ static Weights add_values(Step *s, Sharding sharding, bool bf16)
         w.weight = w.tied = step_copies_params(s) ? w.gathered : param;
         w.sum = w.tied_sum = w.shard;
     } else {
-        w.weight = w.tied = add_value(s, "weight", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, w.weights_last ? INDEX_UNIT : INDEX_VISIT);
+        w.weight = w.tied = add_value(s, "weight", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION,
+                                      w.weights_last ? INDEX_UNIT : INDEX_VISIT);
     }
     if (alone && w.sums_last)
         return w;
-    w.sum = w.tied_sum = add_value(s, "grad", VALUE_SUM, DIM_UNIT, EL_FLOAT, w.sums_last ? INDEX_UNIT : INDEX_VISIT);
+    w.sum = w.tied_sum = add_value(s, "grad", VALUE_SUM, DIM_UNIT, EL_FLOAT,
+                                   w.sums_last ? INDEX_UNIT : INDEX_VISIT);
     if (s->program->model.tied && !w.weights_last)
         w.tied = add_value(s, "tied", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, INDEX_NONE);
     if (s->program->model.tied && !w.sums_last)

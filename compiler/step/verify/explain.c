@@ -25,7 +25,8 @@ const char *op_text(const Machine *m, int t)
 static const char *made_text(const Machine *m, const Made *x)
 {
     const char *layer = x->block == BLOCK_FORWARD ? arena_printf(m->arena, " of layer %d", x->unit - 1) : "";
-    return arena_printf(m->arena, "%s%s%s%s", op_name(x->op->kind), x->op->weight ? " of " : "", x->op->weight ? x->op->weight : "", layer);
+    return arena_printf(m->arena, "%s%s%s%s", op_name(x->op->kind), x->op->weight ? " of " : "",
+                        x->op->weight ? x->op->weight : "", layer);
 }
 
 void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, const char *fmt, ...)
@@ -38,14 +39,19 @@ void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, c
     text_vprintf(&t, fmt, ap);
     va_end(ap);
     diag_error(m->diags, (Span){0}, "proof %d (%s) fails: %s: %s", proof, proof_names[proof],
-               m->now < -1 ? "forward of a layer" : m->now < 0 ? "at the end of the step" : op_text(m, m->now), t.at);
+               m->now < -1  ? "forward of a layer"
+               : m->now < 0 ? "at the end of the step"
+                            : op_text(m, m->now),
+               t.at);
     text_free(&t);
     m->failed = true;
 }
 
 const char *record_text(const Machine *m, const Record *r)
 {
-    return !r ? "nothing" : r->op < 0 ? name_of(m, r->value) : arena_printf(m->arena, "%s of %s", name_of(m, r->value), op_text(m, r->op));
+    return !r          ? "nothing"
+           : r->op < 0 ? name_of(m, r->value)
+                       : arena_printf(m->arena, "%s of %s", name_of(m, r->value), op_text(m, r->op));
 }
 
 /* ---- why not ---- */
@@ -71,10 +77,13 @@ static const char *part_fault(const Machine *m, const Record *r, uint64_t part, 
     for (int c = 0; !whole && c < chunks && chunks > 1; c++) {
         const int n = count_part(r, chunk_number(part, c, chunks));
         if (n != 1)
-            return arena_printf(m->arena, "chunk %d of the part of %s %s", c, made_text(m, of), n ? "is in it twice" : "is missing");
+            return arena_printf(m->arena, "chunk %d of the part of %s %s", c, made_text(m, of),
+                                n ? "is in it twice" : "is missing");
     }
-    return whole == 1 || (!whole && chunks > 1) ? NULL :
-           arena_printf(m->arena, "the part of %s %s", made_text(m, of), whole ? "is in it twice" : "is missing");
+    return whole == 1 || (!whole && chunks > 1)
+               ? NULL
+               : arena_printf(m->arena, "the part of %s %s", made_text(m, of),
+                              whole ? "is in it twice" : "is missing");
 }
 
 /* What is wrong with the gradient of an output; NULL: it has all parts, and something else besides. */
@@ -85,7 +94,8 @@ static const char *gradient_fault(const Machine *m, const Made *x, int output, c
         for (int n = 0; n < k->ins && !fault; n++) {
             if (k->from[n] != x - m->made.at || k->output[n] != output)
                 continue;
-            fault = passes(m, k, n) ? gradient_fault(m, k, 0, r) : part_fault(m, r, part_number(m, k, 'd', n), k);
+            fault = passes(m, k, n) ? gradient_fault(m, k, 0, r)
+                                    : part_fault(m, r, part_number(m, k, 'd', n), k);
         }
     return fault;
 }
@@ -93,7 +103,8 @@ static const char *gradient_fault(const Machine *m, const Made *x, int output, c
 const char *sum_fault(const Machine *m, int unit, const Record *r)
 {
     for (const Made *k = m->made.at; k < m->made.at + m->made.n; k++) {
-        const bool one_of_two = m->step->program->model.tied && unit == 0; /* tied: the other's part is elsewhere */
+        /* tied: the other's part is elsewhere */
+        const bool one_of_two = m->step->program->model.tied && unit == 0;
         const uint64_t part = part_number(m, k, 'w', 0);
         const char *fault = k->weights == unit && adds_to_sum(k->op->kind) ? part_fault(m, r, part, k) : NULL;
         if (fault && !(one_of_two && !count_part(r, part)))
@@ -111,10 +122,11 @@ void explain(Machine *m, const Doing *d, const Rule *r, const Made *x, int bad)
         reject(m, STEP_VALUES, "it does not have the operands of its kind");
     } else if (r->read[2 * bad] == 'g') {
         const char *fault = gradient_fault(m, x, r->read[2 * bad + 1] - '0', d->data[bad].record);
-        reject(m, STEP_GRADIENTS, "%s[%d] is not the whole gradient of what %s makes: %s", name_of(m, d->data[bad].value),
-               d->data[bad].index, made_text(m, x), fault ? fault : "what it was added to is not part of it");
+        reject(m, STEP_GRADIENTS, "%s[%d] is not the whole gradient of what %s makes: %s",
+               name_of(m, d->data[bad].value), d->data[bad].index, made_text(m, x),
+               fault ? fault : "what it was added to is not part of it");
     } else {
-        reject(m, STEP_VALUES, "%s[%d] is not what %s has there: it is %s", name_of(m, d->data[bad].value), d->data[bad].index,
-               made_text(m, x), record_text(m, d->data[bad].record));
+        reject(m, STEP_VALUES, "%s[%d] is not what %s has there: it is %s", name_of(m, d->data[bad].value),
+               d->data[bad].index, made_text(m, x), record_text(m, d->data[bad].record));
     }
 }

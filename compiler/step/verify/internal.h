@@ -4,11 +4,13 @@
 
 #include "step/verify/verify.h"
 
-enum { INS = 3, OUTS = 2, /* odd: a shard is another number than the sum it comes from, and than itself summed over replicas */
+/* odd: a shard is another number than the sum it comes from, and than itself summed over replicas */
+enum { INS = 3, OUTS = 2,
        SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d, TENSOR_FACTOR = 0x1b873593 };
 
-/* What an operation does, in the numbers of the forward operation that it belongs to: x0 operand, y0 output, g0 the whole
- * gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta, k0 the kept rows of an output. */
+/* What an operation does, in the numbers of the forward operation that it belongs to: x0 operand, y0
+ * output, g0 the whole gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta,
+ * k0 the kept rows of an output. */
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight, sum; } Rule;
 
 /* An operation of forward; from: the operation that made the operand, -1: the batch did. */
@@ -20,8 +22,8 @@ typedef struct Made {
     uint64_t x[INS], y[OUTS], g[OUTS];
 } Made;
 
-/* One write: before is what it added to; part is what it added. Of one chunk's rows: chunk, -1: of all; anew: what these rows had
- * is lost. */
+/* One write: before is what it added to; part is what it added. Of one chunk's rows: chunk, -1: of all;
+ * anew: what these rows had is lost. */
 typedef struct Record {
     uint64_t number, part;
     const struct Record *before;
@@ -30,18 +32,20 @@ typedef struct Record {
     int chunk;
     bool anew;
 } Record;
-/* Both memories, cut wherever a place begins or ends. A stretch is cells that one operation wrote: of its first one there are a bit, the
- * cell behind it, and what was written, NULL: nothing was. */
+/* Both memories, cut wherever a place begins or ends. A stretch is cells that one operation wrote: of its
+ * first one there are a bit, the cell behind it, and what was written, NULL: nothing was. */
 typedef struct Cells {
     int n;
     int64_t *begin;    /* [n + 1] */
     uint64_t *first;   /* bits */
     int *end;          /* [n] */
     const Record **record; /* [n] */
-    int *shard;        /* [n + 1]: the next cell of a shard that another rank may be copying, n: none; NULL where ranks do not */
+    /* [n + 1]: the next cell of a shard that another rank may be copying, n: none; NULL where ranks do not */
+    int *shard;
     int *unit;         /* [n]: that shard's */
 } Cells;
-typedef struct Under { int op, value, index; int64_t begin, end; bool writes; Stream stream; } Under; /* a place that a stream may be using */
+/* a place that a stream may be using */
+typedef struct Under { int op, value, index; int64_t begin, end; bool writes; Stream stream; } Under;
 typedef struct Place { int value, index; const Item *item; } Place;
 
 typedef struct Machine {
@@ -49,14 +53,17 @@ typedef struct Machine {
     Diags *diags;
     const Flow *flow;
     const Step *step;
-    int layers, span, now;             /* span: indices of a value, at most; now: the operation, -1: the end, -2: forward as it is written */
+    /* span: indices of a value, at most; now: the operation, -1: the end, -2: forward as it is written */
+    int layers, span, now;
     int sequence, sequences;
-    bool alone, in_place, failed;      /* one rank has whole units; and adds to its shards of gradients, which nothing reduces */
+    /* one rank has whole units; and adds to its shards of gradients, which nothing reduces */
+    bool alone, in_place, failed;
     const Item **item;                 /* [values * span] */
     int *shared;                       /* [values]: the value in whose place it lies */
     Vec(Made) made;
     int *made_from;                    /* [units + 1]: the first of each unit */
-    uint64_t *sum[2], *all;            /* [units]: of the sequence, the head's apart from others; of all sequences so far */
+    /* [units]: of the sequence, the head's apart from others; of all sequences so far */
+    uint64_t *sum[2], *all;
     Cells cells;
     Vec(Under) under;
 } Machine;
@@ -76,16 +83,22 @@ uint64_t state_number(int value, int unit, bool after);
 /* Of what an operation makes beside forward's outputs; the operation stands for all that it reads. */
 uint64_t part_number(const Machine *m, const Made *x, char what, int n);
 uint64_t word_number(const Machine *m, const Made *x, const char *word); /* of a rule's word */
-bool one_layout(const Machine *m, OpKind k); /* a change of layout that changes nothing, where a device has one for both */
-/* Whether the operand's gradient is the output's own: of what is added, of what a bias is added to, and of one layout. */
+/* a change of layout that changes nothing, where a device has one for both */
+bool one_layout(const Machine *m, OpKind k);
+/* Whether the operand's gradient is the output's own: of what is added, of what a bias is added to, and of
+ * one layout. */
 bool passes(const Machine *m, const Made *x, int n);
 bool adds_to_sum(OpKind k);
-/* What a chunk has of it: all chunks together have all of it, and a chunk of a sum the sum of its parts' chunks. */
+/* What a chunk has of it: all chunks together have all of it, and a chunk of a sum the sum of its parts'
+ * chunks. */
 uint64_t chunk_number(uint64_t whole, int chunk, int chunks);
-uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int value); /* of the operation's chunk of what is there */
-/* Of what the operation does to a value: its chunk's, or all; of a chunk of queries with one of keys their share of the chunk's. */
+/* of the operation's chunk of what is there */
+uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int value);
+/* Of what the operation does to a value: its chunk's, or all; of a chunk of queries with one of keys their
+ * share of the chunk's. */
 uint64_t own_number(const Machine *m, const StepOp *o, int value, uint64_t whole);
-uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t whole); /* of what it has of a value */
+/* of what it has of a value */
+uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t whole);
 const Rule *rule_of(OpKind k); /* NULL: none */
 /* What the sequence's forward is, and the gradients that it asks for. */
 void read_forward(Machine *m);
@@ -97,7 +110,8 @@ const Record *held(const Machine *m, const Item *i, const Record **other);
 void store(Machine *m, Record r);
 bool in_place(const Machine *m, OpKind k);
 void find_items(Machine *m);
-/* The unit whose shard of parameters the place overlaps, where ranks copy out of others' memory when they wait; -1: none. */
+/* The unit whose shard of parameters the place overlaps, where ranks copy out of others' memory when they
+ * wait; -1: none. */
 int shard_at(const Machine *m, const Item *i);
 int unit_at(const Machine *m, int visit);
 int index_of(const Machine *m, const StepOp *o, Operand x);
@@ -109,7 +123,8 @@ void wait_for(Machine *m, Place p);
 void check_apart(Machine *m, Place p, bool writes, OpKind k); /* of such an operation */
 
 /* ---- step/verify/tensor_parallel.c ---- */
-/* That each operation of forward has all tokens where it needs them, and sums whose parts other ranks have are added up once. */
+/* That each operation of forward has all tokens where it needs them, and sums whose parts other ranks have
+ * are added up once. */
 void check_tensor_ranks(Machine *m);
 
 /* ---- step/verify/explain.c ---- */

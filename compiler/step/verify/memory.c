@@ -1,5 +1,5 @@
-/* step/verify/memory.c: the packed memories as stretches, places, and what the streams beside compute may be using. The host's memory
- * has addresses of its own, behind those of the device. */
+/* step/verify/memory.c: the packed memories as stretches, places, and what the streams beside compute may
+ * be using. The host's memory has addresses of its own, behind those of the device. */
 #include "step/verify/internal.h"
 
 #include <stdlib.h>
@@ -52,7 +52,8 @@ const Record *held(const Machine *m, const Item *i, const Record **other)
     const Record *r = NULL;
     bool whole = true;
     *other = NULL;
-    for (int k = cell_at(c, i->offset) < end ? stretch_of(c, cell_at(c, i->offset)) : end; k < end; k = c->end[k]) {
+    for (int k = cell_at(c, i->offset) < end ? stretch_of(c, cell_at(c, i->offset)) : end; k < end;
+         k = c->end[k]) {
         const Record *x = c->record[k];
         whole &= x != NULL;
         if (x && (x->begin != i->offset || x->end != i->offset + i->bytes || (r && r != x)))
@@ -141,7 +142,8 @@ static void find_cells(Machine *m, const Item *const *item)
 
 bool in_place(const Machine *m, OpKind k)
 {
-    return k == OP_SWIGLU_BACK || k == OP_ALL_REDUCE || k == OP_TENSOR_SUM || (m->step->program->target->one_layout && (k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK));
+    return k == OP_SWIGLU_BACK || k == OP_ALL_REDUCE || k == OP_TENSOR_SUM ||
+           (m->step->program->target->one_layout && (k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK));
 }
 
 /* Where an operation works in place, one of the two values may have no item of its own. */
@@ -202,7 +204,11 @@ int index_of(const Machine *m, const StepOp *o, Operand x)
     case INDEX_VISIT: return o->visit + x.next;
     case INDEX_CHUNK: return o->chunk;
     case INDEX_SLOT: return o->slot;
-    case INDEX_UNIT: return o->op->embedding ? 0 : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next : x.next ? unit_at(m, o->visit + x.next) : o->unit;
+    case INDEX_UNIT:
+        return o->op->embedding              ? 0
+               : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next
+               : x.next                      ? unit_at(m, o->visit + x.next)
+                                             : o->unit;
     default: return 0;
     }
 }
@@ -224,26 +230,35 @@ void check_places(Machine *m)
     for (int i = 0; i < f->items; i++) {
         const Item *x = &f->item[i];
         const Value *v = &m->step->values.at[x->value];
-        const int64_t room = (x->bytes + f->align - 1) / f->align * f->align, packed = v->host ? f->host : f->packed;
+        const int64_t room = (x->bytes + f->align - 1) / f->align * f->align,
+                      packed = v->host ? f->host : f->packed;
         int64_t *end = &ends[v->host];
-        if (x->bytes != step_bytes(m->step, v, v->index == INDEX_VISIT ? unit_at(m, x->index) : x->index < 0 ? 0 : x->index))
+        if (x->bytes != step_bytes(m->step, v,
+                                   v->index == INDEX_VISIT ? unit_at(m, x->index)
+                                   : x->index < 0          ? 0
+                                                           : x->index))
             reject(m, STEP_VALUES, "the place of %s[%d] is not as large as the value", v->name, x->index);
         if (x->offset < 0 || x->offset % f->align || x->offset + room > packed)
-            reject(m, STEP_VALUES, "the place of %s[%d] at %lld is not aligned, or not inside the %lld bytes of the packing", v->name,
-                   x->index, (long long)x->offset, (long long)packed);
+            reject(m, STEP_VALUES,
+                   "the place of %s[%d] at %lld is not aligned, or not inside the %lld bytes of the packing",
+                   v->name, x->index, (long long)x->offset, (long long)packed);
         *end = x->offset + room > *end ? x->offset + room : *end;
     }
     if (ends[0] != f->packed || ends[1] != f->host)
-        reject(m, STEP_VALUES, "the packing claims %lld bytes, and %lld on the host; its items take %lld and %lld", (long long)f->packed,
-               (long long)f->host, (long long)ends[0], (long long)ends[1]);
+        reject(m, STEP_VALUES,
+               "the packing claims %lld bytes, and %lld on the host; its items take %lld and %lld",
+               (long long)f->packed, (long long)f->host, (long long)ends[0], (long long)ends[1]);
 }
 
 /* ---- streams ---- */
 
-static bool follows_weights(const Machine *m, const Under *u) { return op_follows_weights(m->flow->op[u->op].op->kind); }
+static bool follows_weights(const Machine *m, const Under *u)
+{
+    return op_follows_weights(m->flow->op[u->op].op->kind);
+}
 
-/* Compute waits for the operation of a stream that last wrote what it reads, and so for all before it there; and for what the weights' stream was
- * given before the last of these that began after that stream. */
+/* Compute waits for the operation of a stream that last wrote what it reads, and so for all before it
+ * there; and for what the weights' stream was given before the last of these that began after that stream. */
 void wait_for(Machine *m, Place p)
 {
     int done = -1, followed = -1, left = 0;
@@ -256,7 +271,8 @@ void wait_for(Machine *m, Place p)
     for (int i = 0; i <= done; i++)
         followed = m->under.at[i].stream == stream && follows_weights(m, &m->under.at[i]) ? i : followed;
     for (int i = 0; i < m->under.n; i++)
-        if (!(i <= done && m->under.at[i].stream == stream) && !(i <= followed && m->under.at[i].stream == STREAM_WEIGHTS))
+        if (!(i <= done && m->under.at[i].stream == stream) &&
+            !(i <= followed && m->under.at[i].stream == STREAM_WEIGHTS))
             m->under.at[left++] = m->under.at[i];
     m->under.n = left;
 }
@@ -265,9 +281,12 @@ void check_apart(Machine *m, Place p, bool writes, OpKind k)
 {
     for (int i = 0; i < m->under.n; i++) {
         const Under *u = &m->under.at[i];
-        const bool after = u->stream == op_stream(k) || (u->stream == STREAM_WEIGHTS && op_follows_weights(k));
-        if (!after && overlap(u->begin, u->end, p.item->offset, p.item->offset + p.item->bytes) && (writes || u->writes))
-            reject(m, STEP_STREAMS, "it %s %s[%d], where %s may still be %s %s[%d]", writes ? "writes" : "reads", name_of(m, p.value),
-                   p.index, op_text(m, u->op), u->writes ? "writing" : "reading", name_of(m, u->value), u->index);
+        const bool after = u->stream == op_stream(k) ||
+                           (u->stream == STREAM_WEIGHTS && op_follows_weights(k));
+        if (!after && overlap(u->begin, u->end, p.item->offset, p.item->offset + p.item->bytes) &&
+            (writes || u->writes))
+            reject(m, STEP_STREAMS, "it %s %s[%d], where %s may still be %s %s[%d]",
+                   writes ? "writes" : "reads", name_of(m, p.value), p.index, op_text(m, u->op),
+                   u->writes ? "writing" : "reading", name_of(m, u->value), u->index);
     }
 }

@@ -47,8 +47,14 @@ uint64_t number(uint64_t kind, uint64_t a, uint64_t b)
     return mix(mix(kind + 1, a), b);
 }
 
-uint64_t input_number(const Machine *m, int value) { return number('i', (uint64_t)value, (uint64_t)m->sequence); }
-uint64_t state_number(int value, int unit, bool after) { return number(after ? 'n' : 's', (uint64_t)value, (uint64_t)unit); }
+uint64_t input_number(const Machine *m, int value)
+{
+    return number('i', (uint64_t)value, (uint64_t)m->sequence);
+}
+uint64_t state_number(int value, int unit, bool after)
+{
+    return number(after ? 'n' : 's', (uint64_t)value, (uint64_t)unit);
+}
 /* Of what an operation makes beside forward's outputs; the operation stands for all that it reads. */
 uint64_t part_number(const Machine *m, const Made *x, char what, int n)
 {
@@ -79,7 +85,8 @@ uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int val
 
 static bool is_of_keys(const Machine *m, int value) { return m->step->values.at[value].dim[1] == DIM_KEY; }
 
-/* Of a chunk of queries what a chunk of keys has a share in, or of a chunk of keys one of queries: all that attend each other have all of it. */
+/* Of a chunk of queries what a chunk of keys has a share in, or of a chunk of keys one of queries: all
+ * that attend each other have all of it. */
 static uint64_t pair_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
 {
     const bool keys = is_of_keys(m, value);
@@ -143,7 +150,11 @@ uint64_t word_number(const Machine *m, const Made *x, const char *word)
     const int n = word[1] - '0';
     if (word[0] == 'd' && passes(m, x, n))
         return x->g[0];
-    return word[0] == 'k' ? kept_number(x->y[n]) : word[0] == 'x' ? x->x[n] : word[0] == 'y' ? x->y[n] : word[0] == 'g' ? x->g[n] : part_number(m, x, word[0], n);
+    return word[0] == 'k'   ? kept_number(x->y[n])
+           : word[0] == 'x' ? x->x[n]
+           : word[0] == 'y' ? x->y[n]
+           : word[0] == 'g' ? x->g[n]
+                            : part_number(m, x, word[0], n);
 }
 
 /* ---- what forward says ---- */
@@ -162,13 +173,16 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         const Def *d = &def[(v->copy ? v->original : o->read[i].value) * m->span + layer + o->read[i].next];
         if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
             continue;
-        x.from[x.ins] = k == VALUE_ACTIVATION && d->there && o->kind != OP_KEEP ? d->made : -1; /* what is kept asks for no gradient */
+        /* what is kept asks for no gradient */
+        x.from[x.ins] = k == VALUE_ACTIVATION && d->there && o->kind != OP_KEEP ? d->made : -1;
         x.output[x.ins] = d->output;
         x.x[x.ins] = !d->there ? input_number(m, o->read[i].value) : m->made.at[d->made].y[d->output];
         all = mix(all, x.x[x.ins++]);
     }
     for (int i = 0; i < OUTS && o->write[i].value >= 0; i++) {
-        x.y[i] = one_layout(m, o->kind) ? x.x[0] : o->kind == OP_KEEP ? kept_number(x.x[i]) : mix(all, (uint64_t)i);
+        x.y[i] = one_layout(m, o->kind) ? x.x[0]
+                 : o->kind == OP_KEEP   ? kept_number(x.x[i])
+                                        : mix(all, (uint64_t)i);
         if (m->step->values.at[o->write[i].value].kind == VALUE_ACTIVATION)
             def[o->write[i].value * m->span + layer + o->write[i].next] = (Def){m->made.n, i, true};
     }
@@ -192,7 +206,8 @@ static void add_gradients(Machine *m)
         Made *x = &m->made.at[i];
         for (int n = 0; n < x->ins; n++)
             if (x->from[n] >= 0)
-                m->made.at[x->from[n]].g[x->output[n]] += passes(m, x, n) ? x->g[0] : part_number(m, x, 'd', n);
+                m->made.at[x->from[n]].g[x->output[n]] += passes(m, x, n) ? x->g[0]
+                                                                          : part_number(m, x, 'd', n);
         if (adds_to_sum(x->op->kind))
             m->sum[x->block == BLOCK_HEAD][x->weights] += part_number(m, x, 'w', 0);
     }

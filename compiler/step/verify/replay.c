@@ -1,23 +1,27 @@
 /* step/verify/replay.c: proofs 7 to 10 of the unrolled step, from its forward blocks alone.
  *
- * The forward blocks say what is to be computed: each operation's outputs have a number (a hash of its kind, tensor, unit and
- * operands' numbers), and an output's gradient has the sum of the numbers of its parts, one for each operation that reads the
- * output. A sum that has a part twice, or not at all, is another number. The unrolled step is then replayed: memory is stretches,
- * each with the record that was last written there, and every operation must be one of forward, or of the backward of one, with
- * that one's numbers in the places that it reads, under the names that it reads. Two contents of one number are a fault that is
- * not found; of 64 bits that does not happen.
+ * The forward blocks say what is to be computed: each operation's outputs have a number (a hash of its
+ * kind, tensor, unit and operands' numbers), and an output's gradient has the sum of the numbers of its
+ * parts, one for each operation that reads the output. A sum that has a part twice, or not at all, is
+ * another number. The unrolled step is then replayed: memory is stretches, each with the record that was
+ * last written there, and every operation must be one of forward, or of the backward of one, with that
+ * one's numbers in the places that it reads, under the names that it reads. Two contents of one number are
+ * a fault that is not found; of 64 bits that does not happen.
  *
- * The streams of weights, of copies and of tensor ranks each do what is queued at any time until compute has waited for it, or for something later of
- * that stream; compute waits for what its operands name. What lies in the host's memory, copies alone touch. So nothing that may still be under way is touched, whatever the timing, and an
- * operation writes where it reads only if it works element by element. Where a batch has several sequences, two are replayed:
- * the second adds to the shards. The executor of tests/step sees none of that: it knows two orders of the streams and one sequence,
- * copies operands out, and keeps no state of the optimizer.
+ * The streams of weights, of copies and of tensor ranks each do what is queued at any time until compute
+ * has waited for it, or for something later of that stream; compute waits for what its operands name. What
+ * lies in the host's memory, copies alone touch. So nothing that may still be under way is touched,
+ * whatever the timing, and an operation writes where it reads only if it works element by element. Where a
+ * batch has several sequences, two are replayed: the second adds to the shards. The executor of tests/step
+ * sees none of that: it knows two orders of the streams and one sequence, copies operands out, and keeps
+ * no state of the optimizer.
  *
- * Where tensor ranks split layers, the forward blocks are checked themselves first (step/verify/tensor_parallel.c), as all else follows from them.
+ * Where tensor ranks split layers, the forward blocks are checked themselves first
+ * (step/verify/tensor_parallel.c), as all else follows from them.
  *
- * Taken as given: that compute's own operations run in order, that a queued operation starts after all that compute was given
- * before it, what is inside an operation (attention's has proofs of its own), and that all ranks run this list, so that their
- * collectives meet in one order.
+ * Taken as given: that compute's own operations run in order, that a queued operation starts after all
+ * that compute was given before it, what is inside an operation (attention's has proofs of its own), and
+ * that all ranks run this list, so that their collectives meet in one order.
  */
 #include "step/verify/internal.h"
 
@@ -28,15 +32,20 @@ enum { STATES = 3 }; /* parameters, first and second moments */
 static Stream stream_of(const Doing *d) { return op_stream(d->at->op->kind); }
 
 /* Whether the host itself computes. */
-static bool on_host(const Machine *m, OpKind k) { return k == OP_OPTIMIZER && m->step->optimizer == OPTIMIZER_ON_HOST; }
+static bool on_host(const Machine *m, OpKind k)
+{
+    return k == OP_OPTIMIZER && m->step->optimizer == OPTIMIZER_ON_HOST;
+}
 
-/* Computing waits for what lies on the host, and neither reads nor writes it; an optimizer that is there nothing else. */
+/* Computing waits for what lies on the host, and neither reads nor writes it; an optimizer that is there
+ * nothing else. */
 static void check_memory(Machine *m, const Doing *d, int value)
 {
     const OpKind k = d->at->op->kind;
     const bool host = m->step->values.at[value].host;
     if (on_host(m, k) && !host)
-        reject(m, STEP_VALUES, "%s lies in the device's memory, and the host updates parameters", name_of(m, value));
+        reject(m, STEP_VALUES, "%s lies in the device's memory, and the host updates parameters",
+               name_of(m, value));
     else if (host && !op_copies(k) && k != OP_WAIT && !on_host(m, k))
         reject(m, STEP_VALUES, "%s lies in the host's memory", name_of(m, value));
 }
@@ -55,7 +64,8 @@ static Data take(Machine *m, Doing *d, int value, int index)
     if (r && m->shared[r->value] != m->shared[value])
         other = r, r = NULL;
     if (!r && other)
-        reject(m, STEP_VALUES, "it reads %s[%d], and %s lies there", name_of(m, value), index, record_text(m, other));
+        reject(m, STEP_VALUES, "it reads %s[%d], and %s lies there", name_of(m, value), index,
+               record_text(m, other));
     else if (!r)
         reject(m, STEP_VALUES, "it reads %s[%d], which nothing has written", name_of(m, value), index);
     d->read[d->reads++] = p;
@@ -71,7 +81,8 @@ static void take_all(Machine *m, Doing *d)
         const int value = o->read[i].value, index = index_of(m, d->at, o->read[i]);
         const ValueKind k = m->step->values.at[value].kind;
         if (k == VALUE_INPUT)
-            d->data[d->datas++] = (Data){value, index, taken_number(m, d->at, value, input_number(m, value)), NULL};
+            d->data[d->datas++] = (Data){value, index, taken_number(m, d->at, value, input_number(m, value)),
+                                         NULL};
         else if (rule_of(o->kind) && (k == VALUE_WEIGHT || k == VALUE_ROUNDED || k == VALUE_STATE))
             d->weight = take(m, d, value, index);
         else
@@ -79,25 +90,30 @@ static void take_all(Machine *m, Doing *d)
     }
 }
 
-/* What an operation writes may lie where it reads only element by element, and not where it writes something else. */
+/* What an operation writes may lie where it reads only element by element, and not where it writes
+ * something else. */
 static void check_own(Machine *m, const Doing *d, Place p, int n)
 {
     const int64_t end = p.item->offset + p.item->bytes;
     for (int i = 0; i < d->reads + n; i++) {
         const Place x = i < d->reads ? d->read[i] : d->write[i - d->reads];
         const bool same = i == n && x.item->offset == p.item->offset && x.item->bytes == p.item->bytes;
-        if (overlap(x.item->offset, x.item->offset + x.item->bytes, p.item->offset, end) && !(same && (in_place(m, d->at->op->kind) || d->at->op->kind == OP_OPTIMIZER)))
-            reject(m, STEP_VALUES, "it writes %s[%d] where it %s %s[%d]", name_of(m, p.value), p.index, i < d->reads ? "reads" : "writes",
-                   name_of(m, x.value), x.index);
+        if (overlap(x.item->offset, x.item->offset + x.item->bytes, p.item->offset, end) &&
+            !(same && (in_place(m, d->at->op->kind) || d->at->op->kind == OP_OPTIMIZER)))
+            reject(m, STEP_VALUES, "it writes %s[%d] where it %s %s[%d]", name_of(m, p.value), p.index,
+                   i < d->reads ? "reads" : "writes", name_of(m, x.value), x.index);
     }
 }
 
-/* Where a rank copies out of others' memory when it waits, none may write where its shard of gathered parameters lies. */
+/* Where a rank copies out of others' memory when it waits, none may write where its shard of gathered
+ * parameters lies. */
 static void check_shards(Machine *m, Place p)
 {
-    const int param = step_value(m->step, step_param(m->step)), unit = p.value == param ? -1 : shard_at(m, p.item);
+    const int param = step_value(m->step, step_param(m->step)),
+              unit = p.value == param ? -1 : shard_at(m, p.item);
     if (unit >= 0)
-        reject(m, STEP_STREAMS, "it writes %s[%d] where another rank may be copying %s[%d]", name_of(m, p.value), p.index, name_of(m, param), unit);
+        reject(m, STEP_STREAMS, "it writes %s[%d] where another rank may be copying %s[%d]",
+               name_of(m, p.value), p.index, name_of(m, param), unit);
 }
 
 static void find_writes(Machine *m, Doing *d)
@@ -122,26 +138,32 @@ static void go_under(Machine *m, const Doing *d)
 {
     for (int i = 0; i < d->reads + d->writes && stream_of(d) != STREAM_COMPUTE; i++) {
         const Place p = i < d->reads ? d->read[i] : d->write[i - d->reads];
-        *vec_push(m->arena, &m->under) = (Under){m->now, p.value, p.index, p.item->offset, p.item->offset + p.item->bytes, i >= d->reads, stream_of(d)};
+        *vec_push(m->arena, &m->under) =
+            (Under){m->now,        p.value,     p.index, p.item->offset, p.item->offset + p.item->bytes,
+                    i >= d->reads, stream_of(d)};
     }
 }
 
 /* ---- operations of a rule ---- */
 
-/* Whether forward's operation has no such operand: fewer inputs, or an output whose gradient nothing asks for. */
+/* Whether forward's operation has no such operand: fewer inputs, or an output whose gradient nothing asks
+ * for. */
 static bool absent(const Made *x, const char *word)
 {
     const int n = word[1] - '0';
     return (word[0] == 'x' && n >= x->ins) || (word[0] == 'g' && n > 0 && !x->g[n]);
 }
 
-/* How many operands are right; *bad: the first that is not, countof a rule's operands if there are too many. */
+/* How many operands are right; *bad: the first that is not, countof a rule's operands if there are too
+ * many. */
 static int right_operands(const Machine *m, const Doing *d, const Rule *r, const Made *x, int *bad)
 {
     int right = 0, words = 0;
     *bad = -1;
     for (; r->read[2 * words] && !absent(x, r->read + 2 * words); words++) {
-        const bool same = words < d->datas && d->data[words].number == taken_number(m, d->at, d->data[words].value, word_number(m, x, r->read + 2 * words));
+        const bool same = words < d->datas &&
+                          d->data[words].number == taken_number(m, d->at, d->data[words].value,
+                                                                word_number(m, x, r->read + 2 * words));
         right += same;
         if (!same && *bad < 0)
             *bad = words;
@@ -151,14 +173,16 @@ static int right_operands(const Machine *m, const Doing *d, const Rule *r, const
     return right;
 }
 
-/* The operation of forward that this one is, or is backward of; else an error about the one that is nearest. */
+/* The operation of forward that this one is, or is backward of; else an error about the one that is
+ * nearest. */
 static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
 {
     const UnitTensor *tensor = op_tensor(m->step, d->at->op, &m->step->block[d->at->block]);
     const int weights = d->at->op->embedding ? 0 : d->at->unit;
     const Made *nearest = NULL;
     int most = -1, first = -1;
-    for (const Made *x = m->made.at + m->made_from[d->at->unit]; x < m->made.at + m->made_from[d->at->unit + 1]; x++) {
+    for (const Made *x = m->made.at + m->made_from[d->at->unit];
+         x < m->made.at + m->made_from[d->at->unit + 1]; x++) {
         int bad;
         if (x->op->kind != r->of || x->tensor != tensor || x->weights != weights)
             continue;
@@ -175,12 +199,13 @@ static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
 static void check_weight(Machine *m, const Doing *d, const Rule *r, const Made *x)
 {
     const int state = step_value(m->step, step_param(m->step));
-    const uint64_t shard = state_number(state, x->weights, false), wanted = m->alone ? shard : number('g', shard, 0);
+    const uint64_t shard = state_number(state, x->weights, false),
+                   wanted = m->alone ? shard : number('g', shard, 0);
     if ((d->weight.value >= 0) != r->weight)
         reject(m, STEP_UNITS, r->weight ? "it names no weights" : "it has no use for weights");
     else if (r->weight && d->weight.number != wanted)
-        reject(m, STEP_UNITS, "%s[%d] does not hold the weights of unit %d: it is %s", name_of(m, d->weight.value), d->weight.index,
-               x->weights, record_text(m, d->weight.record));
+        reject(m, STEP_UNITS, "%s[%d] does not hold the weights of unit %d: it is %s",
+               name_of(m, d->weight.value), d->weight.index, x->weights, record_text(m, d->weight.record));
 }
 
 /* Adding demands something to add to; whether that is right shows in the sum. */
@@ -203,7 +228,8 @@ static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool add
     for (const Record *x = r.before; x; x = x->before)
         there |= x->chunk < 0 || x->chunk == chunk;
     if (!there)
-        reject(m, STEP_GRADIENTS, "it adds to chunk %d of %s[%d], which is not there", chunk, name_of(m, p->value), p->index);
+        reject(m, STEP_GRADIENTS, "it adds to chunk %d of %s[%d], which is not there", chunk,
+               name_of(m, p->value), p->index);
     r.chunk = chunk;
     r.anew = !adds;
     r.before = held(m, p->item, &other);
@@ -223,15 +249,20 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
         check_weight(m, d, r, x);
     for (int i = 0; i < d->writes && !m->failed; i++) {
         const ValueKind k = m->step->values.at[d->write[i].value].kind;
-        const bool of_unit = k == VALUE_SUM || k == VALUE_SHARD, scratch = k == VALUE_SCRATCH, beyond = !of_unit && !scratch && !*word;
+        const bool of_unit = k == VALUE_SUM || k == VALUE_SHARD, scratch = k == VALUE_SCRATCH,
+                   beyond = !of_unit && !scratch && !*word;
         const bool rows = op_takes_rows(m->step, d->at->op, d->write[i].value);
-        const uint64_t part = of_unit ? part_number(m, x, 'w', 0) : scratch ? number('t', (uint64_t)m->now, 0) : beyond ? 0 :
-                              word_number(m, x, word);
+        const uint64_t part = of_unit   ? part_number(m, x, 'w', 0)
+                              : scratch ? number('t', (uint64_t)m->now, 0)
+                              : beyond  ? 0
+                                        : word_number(m, x, word);
         if (beyond || (of_unit && (sum || !r->sum)))
             reject(m, STEP_VALUES, "it does not make %s", name_of(m, d->write[i].value));
         else
-            out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, d->write[i].value, part), op_adds(m->step, d->at, i), d->at) :
-                            record_of(m, &d->write[i], own_number(m, d->at, d->write[i].value, part), op_adds(m->step, d->at, i));
+            out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, d->write[i].value, part),
+                                           op_adds(m->step, d->at, i), d->at)
+                          : record_of(m, &d->write[i], own_number(m, d->at, d->write[i].value, part),
+                                      op_adds(m->step, d->at, i));
         word += of_unit || scratch || beyond ? 0 : 2;
         sum |= of_unit;
     }
@@ -262,7 +293,8 @@ static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
     if (m->failed)
         return;
     const bool rows = op_takes_rows(m->step, d->at->op, d->write[0].value);
-    store(m, rows ? record_of_rows(m, &d->write[0], part, adds, d->at) : record_of(m, &d->write[0], part, adds));
+    store(m,
+          rows ? record_of_rows(m, &d->write[0], part, adds, d->at) : record_of(m, &d->write[0], part, adds));
     go_under(m, d);
 }
 
@@ -270,7 +302,10 @@ static void run_gather(Machine *m, Doing *d)
 {
     const Op *o = d->at->op;
     if (!d->datas)
-        d->data[d->datas++] = take(m, d, step_value(m->step, "param"), o->embedding ? 0 : o->write[0].next ? unit_at(m, d->at->visit + 1) : d->at->unit);
+        d->data[d->datas++] = take(m, d, step_value(m->step, "param"),
+                                   o->embedding       ? 0
+                                   : o->write[0].next ? unit_at(m, d->at->visit + 1)
+                                                      : d->at->unit);
     find_writes(m, d);
     use_stream(m, d, number('g', d->data[0].number, 0), false);
 }
@@ -282,11 +317,15 @@ static void run_reduce(Machine *m, Doing *d)
     const bool last = d->at->op->when == WHEN_LAST;
     const uint64_t n = d->data[0].number, a = m->sum[0][unit], b = m->sum[1][unit];
     if (n == 0 || (last ? n != m->all[unit] : n != a && n != b && n != a + b))
-        reject(m, STEP_UNITS, "%s[%d] is not the gradients of unit %d: %s", name_of(m, d->data[0].value), d->data[0].index, unit,
-               sum_fault(m, unit, d->data[0].record));
+        reject(m, STEP_UNITS, "%s[%d] is not the gradients of unit %d: %s", name_of(m, d->data[0].value),
+               d->data[0].index, unit, sum_fault(m, unit, d->data[0].record));
     use_stream(m, d, n * SUM_FACTOR, d->at->op->adds[0] || (m->sequence > 0 && !last));
     if (!m->failed) /* spent: neither reduced again nor added to */
-        store(m, (Record){.number = number('r', n, 0), .chunk = -1, .op = m->now, .value = d->read[0].value, .begin = d->read[0].item->offset,
+        store(m, (Record){.number = number('r', n, 0),
+                          .chunk = -1,
+                          .op = m->now,
+                          .value = d->read[0].value,
+                          .begin = d->read[0].item->offset,
                           .end = d->read[0].item->offset + d->read[0].item->bytes});
 }
 
@@ -296,29 +335,40 @@ static void run_copy(Machine *m, Doing *d)
     find_writes(m, d);
     const OpKind k = d->at->op->kind;
     const bool to_host = k == OP_STAGE || k == OP_DOWNLOAD || k == OP_WRITE_BACK;
-    if (!m->failed && (d->writes != 1 || m->step->values.at[d->data[0].value].host == to_host || m->step->values.at[d->write[0].value].host != to_host))
-        reject(m, STEP_VALUES, to_host ? "it does not copy from the device to the host" : "it does not copy from the host to the device");
+    if (!m->failed && (d->writes != 1 || m->step->values.at[d->data[0].value].host == to_host ||
+                       m->step->values.at[d->write[0].value].host != to_host))
+        reject(m, STEP_VALUES,
+               to_host ? "it does not copy from the device to the host"
+                       : "it does not copy from the host to the device");
     use_stream(m, d, d->data[0].number, d->at->op->adds[0]);
 }
 
-static bool is_split(const Machine *m, int unit) { return m->step->program->tensor && unit > 0 && unit <= m->layers; }
+static bool is_split(const Machine *m, int unit)
+{
+    return m->step->program->tensor && unit > 0 && unit <= m->layers;
+}
 
 /* What is kept in bf16 is summed in fp32, beside it: whatever else lies there is lost. */
 static void take_room(Machine *m, const Doing *d)
 {
     const Value *shard = &m->step->values.at[d->data[0].value];
     const Value whole = {.dim = {DIM_SHARD}, .element = EL_FLOAT, .index = INDEX_UNIT};
-    const bool needed = shard->element == EL_ACTIVATION, there = d->writes == 2 && m->step->values.at[d->write[1].value].kind == VALUE_SUM;
-    if (!m->failed && (d->writes != 1 + needed || there != needed || (needed && d->write[1].item->bytes < step_bytes(m->step, &whole, d->data[0].index))))
-        reject(m, STEP_UNITS, "it has no fp32 memory to sum %s[%d] in", name_of(m, d->data[0].value), d->data[0].index);
+    const bool needed = shard->element == EL_ACTIVATION,
+               there = d->writes == 2 && m->step->values.at[d->write[1].value].kind == VALUE_SUM;
+    if (!m->failed && (d->writes != 1 + needed || there != needed ||
+                       (needed && d->write[1].item->bytes < step_bytes(m->step, &whole, d->data[0].index))))
+        reject(m, STEP_UNITS, "it has no fp32 memory to sum %s[%d] in", name_of(m, d->data[0].value),
+               d->data[0].index);
     if (!m->failed && needed)
         store(m, record_of(m, &d->write[1], number('t', (uint64_t)m->now, 0), d->at->op->adds[1]));
 }
 
-/* The number of a unit's gradients of all sequences once they are summed over tensor ranks, and over replicas. */
+/* The number of a unit's gradients of all sequences once they are summed over tensor ranks, and over
+ * replicas. */
 static uint64_t shard_number(const Machine *m, int unit, bool over_tensor, bool over_replicas)
 {
-    return m->all[unit] * (m->in_place ? 1 : SUM_FACTOR) * (over_tensor && is_split(m, unit) ? TENSOR_FACTOR : 1) * (over_replicas ? REPLICA_FACTOR : 1);
+    return m->all[unit] * (m->in_place ? 1 : SUM_FACTOR) *
+           (over_tensor && is_split(m, unit) ? TENSOR_FACTOR : 1) * (over_replicas ? REPLICA_FACTOR : 1);
 }
 
 static void run_tensor_sum(Machine *m, Doing *d)
@@ -326,11 +376,14 @@ static void run_tensor_sum(Machine *m, Doing *d)
     find_writes(m, d);
     const int unit = m->failed ? 0 : d->write[0].index;
     if (m->sequence < m->sequences - 1)
-        reject(m, STEP_UNITS, "sequences follow, and their gradients would be added to a sum over tensor ranks");
+        reject(m, STEP_UNITS,
+               "sequences follow, and their gradients would be added to a sum over tensor ranks");
     if (!is_split(m, unit))
         reject(m, STEP_UNITS, "no ranks split unit %d", unit);
-    if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, false, false))
-        reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once", name_of(m, d->data[0].value), d->data[0].index, unit);
+    if (d->read[0].value != d->write[0].value || d->data[0].index != unit ||
+        d->data[0].number != shard_number(m, unit, false, false))
+        reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once",
+               name_of(m, d->data[0].value), d->data[0].index, unit);
     take_room(m, d);
     use_stream(m, d, shard_number(m, unit, true, false), d->at->op->adds[0]);
 }
@@ -343,8 +396,10 @@ static void run_all_reduce(Machine *m, Doing *d)
         reject(m, STEP_UNITS, "sequences follow, and their gradients would be added to a sum over replicas");
     if (!step_replicates(m->step))
         reject(m, STEP_UNITS, "all ranks share the weights: there are no replicas");
-    if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, false))
-        reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once", name_of(m, d->data[0].value), d->data[0].index, unit);
+    if (d->read[0].value != d->write[0].value || d->data[0].index != unit ||
+        d->data[0].number != shard_number(m, unit, true, false))
+        reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once",
+               name_of(m, d->data[0].value), d->data[0].index, unit);
     take_room(m, d);
     use_stream(m, d, shard_number(m, unit, true, true), d->at->op->adds[0]);
 }
@@ -359,7 +414,8 @@ static void check_state(Machine *m, int unit, bool after)
             continue;
         const Place p = place_at(m, v, unit);
         if (!m->failed && (!(r = held(m, p.item, &other)) || r->number != state_number(v, unit, after)))
-            reject(m, STEP_UNITS, "%s[%d] is not what %s", name_of(m, v), unit, after ? "the optimizer makes of it once" : "the step found");
+            reject(m, STEP_UNITS, "%s[%d] is not what %s", name_of(m, v), unit,
+                   after ? "the optimizer makes of it once" : "the step found");
     }
 }
 
@@ -371,12 +427,17 @@ static void fill_state(Machine *m, int unit, bool after)
             continue;
         const Place p = place_at(m, v, unit);
         if (!m->failed)
-            store(m, (Record){.number = state_number(v, unit, after), .chunk = -1, .op = m->now, .value = v, .begin = p.item->offset,
+            store(m, (Record){.number = state_number(v, unit, after),
+                              .chunk = -1,
+                              .op = m->now,
+                              .value = v,
+                              .begin = p.item->offset,
                               .end = p.item->offset + p.item->bytes});
     }
 }
 
-/* Of what came to the device of the unit's parameters and moments, in their order: these, updated, and the parameters rounded. */
+/* Of what came to the device of the unit's parameters and moments, in their order: these, updated, and the
+ * parameters rounded. */
 static void update_copies(Machine *m, Doing *d)
 {
     const int unit = d->at->unit;
@@ -385,12 +446,15 @@ static void update_copies(Machine *m, Doing *d)
         if (m->step->values.at[v].kind != VALUE_STATE)
             continue;
         n++;
-        if (n >= d->datas || d->data[n].number != state_number(v, unit, false) || n >= d->writes || d->write[n].value != d->data[n].value || d->write[n].index != unit)
+        if (n >= d->datas || d->data[n].number != state_number(v, unit, false) || n >= d->writes ||
+            d->write[n].value != d->data[n].value || d->write[n].index != unit)
             reject(m, STEP_UNITS, "the copy of %s[%d] is not there to be updated", name_of(m, v), unit);
         else
             store(m, record_of(m, &d->write[n], state_number(v, unit, true), d->at->op->adds[n]));
     }
-    if (!m->failed && (n != STATES || d->writes != n + 1 || d->write[0].value != step_value(m->step, step_param(m->step)) || d->write[0].index != unit))
+    if (!m->failed &&
+        (n != STATES || d->writes != n + 1 || d->write[0].value != step_value(m->step, step_param(m->step)) ||
+         d->write[0].index != unit))
         reject(m, STEP_UNITS, "it does not round the parameters of unit %d", unit);
     else if (!m->failed)
         store(m, record_of(m, &d->write[0], state_number(d->write[0].value, unit, true), d->at->op->adds[0]));
@@ -401,7 +465,8 @@ static void run_optimizer(Machine *m, Doing *d)
     const int unit = d->at->unit, param = step_value(m->step, step_param(m->step));
     if (m->sequence < m->sequences - 1)
         reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
-    if (d->datas != 1 + (m->step->optimizer == OPTIMIZER_FETCHED ? STATES : 0) || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
+    if (d->datas != 1 + (m->step->optimizer == OPTIMIZER_FETCHED ? STATES : 0) || d->data[0].index != unit ||
+        d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
         reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
     if (m->step->optimizer == OPTIMIZER_FETCHED) {
         update_copies(m, d);
@@ -415,22 +480,26 @@ static void run_optimizer(Machine *m, Doing *d)
 
 /* ---- all of it ---- */
 
-/* The embedding's gradients need no weights, so that no visit's weights follow the last layer's; and no unit is before the first. */
+/* The embedding's gradients need no weights, so that no visit's weights follow the last layer's; and no
+ * unit is before the first. */
 static bool is_skipped(const Machine *m, const StepOp *o)
 {
     if (o->op->kind == OP_WAIT && o->block == BLOCK_OPTIMIZER && o->unit == 0)
         return true;
-    return o->op->kind == OP_GATHER && !o->op->embedding && o->visit + o->op->write[0].next > 2 * m->layers + 1;
+    return o->op->kind == OP_GATHER && !o->op->embedding &&
+           o->visit + o->op->write[0].next > 2 * m->layers + 1;
 }
 
-/* Copies of layers that do not stage the value, and waits for them. What is left out is missed where it is read. */
+/* Copies of layers that do not stage the value, and waits for them. What is left out is missed where it is
+ * read. */
 static bool is_of_no_layer(const Machine *m, const StepOp *o)
 {
     const Operand *both[] = {&o->op->read[0], &o->op->write[0]};
     for (int i = 0; i < 2; i++) {
         const Value *v = both[i]->value < 0 ? NULL : &m->step->values.at[both[i]->value];
         const int layer = o->layer + (v ? both[i]->next : 0);
-        if (v && v->host && v->index != INDEX_UNIT && ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
+        if (v && v->host && v->index != INDEX_UNIT &&
+            ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
     return false;
@@ -487,7 +556,8 @@ static void run_all(Machine *m)
     for (m->sequence = 0; m->sequence < m->sequences; m->sequence++) {
         read_forward(m);
         for (int t = 0; t < m->flow->ops && !m->failed; t++)
-            if (!is_skipped(m, &m->flow->op[t]) && !is_of_no_layer(m, &m->flow->op[t]) && op_runs(m->flow->op[t].op, m->sequence, m->sequences))
+            if (!is_skipped(m, &m->flow->op[t]) && !is_of_no_layer(m, &m->flow->op[t]) &&
+                op_runs(m->flow->op[t].op, m->sequence, m->sequences))
                 run(m, t);
     }
     m->now = -1;
@@ -501,8 +571,16 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
 {
     const Program *p = f->step->program;
     const int values = f->step->values.n, units = p->model.layers + 2;
-    Machine m = {.arena = a, .diags = d, .flow = f, .step = f->step, .layers = p->model.layers, .span = 2 * units > f->step->chunks ? 2 * units : f->step->chunks, .now = -1,
-                 .sequences = step_sequences(f->step) > 1 ? 2 : 1, .alone = f->step->units.ranks == 1, .in_place = true};
+    Machine m = {.arena = a,
+                 .diags = d,
+                 .flow = f,
+                 .step = f->step,
+                 .layers = p->model.layers,
+                 .span = 2 * units > f->step->chunks ? 2 * units : f->step->chunks,
+                 .now = -1,
+                 .sequences = step_sequences(f->step) > 1 ? 2 : 1,
+                 .alone = f->step->units.ranks == 1,
+                 .in_place = true};
     for (int i = 0; i < values; i++)
         m.in_place &= f->step->values.at[i].kind != VALUE_SUM;
     m.item = NEW_ARRAY(a, const Item *, values * m.span);

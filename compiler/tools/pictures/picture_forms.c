@@ -7,7 +7,8 @@ enum { MOST_MASKS = 4, MOST_PICTURES = 12 }; /* where masks have several panels;
 
 static void draw_panels(Arena *a, const Program *p, const char *form, Panel *const *panel, int n, Text *out)
 {
-    svg_file(arena_printf(a, "%s of %s, %s tokens", form, p->model.name, tokens_text(a, p->sequence)), panel, n, out);
+    svg_file(arena_printf(a, "%s of %s, %s tokens", form, p->model.name, tokens_text(a, p->sequence)), panel,
+             n, out);
 }
 
 /* How many masks are drawn, and after their n panels what is said of the others. */
@@ -19,7 +20,8 @@ static int drawn_masks(const Program *p, int most)
 static int add_rest(Arena *a, const Program *p, int drawn, Panel **panel, int n)
 {
     if (p->mask_count > drawn)
-        panel[n++] = panel_new(a, arena_printf(a, "%d more masks are not drawn", p->mask_count - drawn), 400, 20);
+        panel[n++] = panel_new(a, arena_printf(a, "%d more masks are not drawn", p->mask_count - drawn), 400,
+                               20);
     return n;
 }
 
@@ -42,8 +44,10 @@ void draw_partition(Arena *a, const Found *f, Text *out)
     draw_panels(a, d->program, "partition", panel, panel[1] ? 2 : 1, out);
 }
 
-/* After `first`, one picture of each direction under the first masks that layers use, and what is left out. */
-static void draw_attentions(Arena *a, const Draft *d, const char *form, Panel *first, Panel *(*picture)(Arena *a, const Attended *t), Text *out)
+/* After `first`, one picture of each direction under the first masks that layers use, and what is left
+ * out. */
+static void draw_attentions(Arena *a, const Draft *d, const char *form, Panel *first,
+                            Panel *(*picture)(Arena *a, const Attended *t), Text *out)
 {
     const int drawn = drawn_masks(d->program, MOST_MASKS);
     Panel *panel[2 * MOST_MASKS + 2] = {first};

@@ -1,4 +1,5 @@
-/* picture_time.c: where time goes: the simulated timeline of one attention on all ranks, and the parts of a step. */
+/* picture_time.c: where time goes: the simulated timeline of one attention on all ranks, and the parts of
+ * a step. */
 #include "tools/pictures/pictures.h"
 
 #include "burst_parts.h"
@@ -16,7 +17,8 @@ static int class_of(const Attended *t, const Busy *b)
 
 /* ---- every interval, where they are few ---- */
 
-/* A rank has a lane for computing, and a thin one for each channel; these are numbered through both directions. */
+/* A rank has a lane for computing, and a thin one for each channel; these are numbered through both
+ * directions. */
 typedef struct Lanes { int first; double high; } Lanes;
 
 static Lanes lanes_of(const Attended *t)
@@ -40,7 +42,8 @@ static bool add_spans(Panel *p, const Attended *t, const Lanes *l, int class)
         const double y = TOP + b->rank * l->high + (class ? LANE + THIN * (b->channel - l->first) : 0);
         if (class_of(t, b) != class)
             continue;
-        text_printf(&p->body, "M%.1f %.6gh%.1fv%dh-%.1fz", LEFT + b->begin * scale, y, shown, class ? THIN - 1 : LANE, shown);
+        text_printf(&p->body, "M%.1f %.6gh%.1fv%dh-%.1fz", LEFT + b->begin * scale, y, shown,
+                    class ? THIN - 1 : LANE, shown);
         n++;
     }
     text_add(&p->body, "\"/>\n");
@@ -56,13 +59,16 @@ static double draw_spans(Panel *p, Arena *a, const Attended *t)
     int n = 0;
     for (int r = 0; r < t->in.ranks; r++)
         svg_rect(p, LEFT, TOP + r * l.high - GAP / 2, SIDE, l.high, "ex",
-                 arena_printf(a, "rank %d: computes %.6f ms, done at %.6f ms", t->in.rank[r], 1e3 * t->time.busy[r], 1e3 * t->time.end[r]));
+                 arena_printf(a, "rank %d: computes %.6f ms, done at %.6f ms", t->in.rank[r],
+                              1e3 * t->time.busy[r], 1e3 * t->time.end[r]));
     for (int i = 0; i <= TENSOR_COUNT; i++)
         if (add_spans(p, t, &l, i))
-            keys[n++] = (Key){class[i], i ? arena_printf(a, "receives %s", tensor_name((TensorId)(i - 1))) : "computes"};
+            keys[n++] = (Key){class[i], i ? arena_printf(a, "receives %s", tensor_name((TensorId)(i - 1)))
+                                          : "computes"};
     svg_axis(p, a, (Axis){LEFT, TOP - GAP / 2, height, true, t->in.ranks, AXIS_ROWS, "rank", t->in.rank, 1});
     svg_keys(p, LEFT, TOP + height + 48, 110, keys, n);
-    svg_text(p, 0, 34, "s d", "takes %.3f ms; every rank's computing and what it receives", 1e3 * t->time.seconds);
+    svg_text(p, 0, 34, "s d", "takes %.3f ms; every rank's computing and what it receives",
+             1e3 * t->time.seconds);
     return height;
 }
 
@@ -85,7 +91,8 @@ static void add_shares(Panel *p, Arena *a, const Attended *t, bool computing, do
         for (int x = (int)begin; (b->channel < 0) == computing && x < BINS && x < end; x++)
             share[row * BINS + x] += (fmin(end, x + 1) - fmax(begin, x)) / (left < per_row ? left : per_row);
     }
-    for (int i = 0; i < rows * BINS; i++) /* neither dust nor, of transfers beside each other, more than all */
+    /* neither dust nor, of transfers beside each other, more than all */
+    for (int i = 0; i < rows * BINS; i++)
         share[i] = share[i] < 1e-3 ? 0 : fmin(computing ? 1 : 1 - 1e-9, share[i] + 1e-6);
     svg_text(p, LEFT, y - 4, "s", computing ? "computing" : "receiving");
     svg_grid(p, a, (Grid){LEFT, y, SIDE, GRID, rows, BINS, share, computing ? "h" : "p"});
@@ -96,7 +103,8 @@ static double draw_shares(Panel *p, Arena *a, const Attended *t)
 {
     add_shares(p, a, t, true, TOP + 10);
     add_shares(p, a, t, false, TOP + GRID + 30);
-    svg_text(p, 0, 34, "s d", "takes %.3f ms; %d of %d ranks simulated; a row is %d, darker where more of the time is taken",
+    svg_text(p, 0, 34, "s d",
+             "takes %.3f ms; %d of %d ranks simulated; a row is %d, darker where more of the time is taken",
              1e3 * t->time.seconds, t->in.ranks, t->draft->choice.ranks, ranks_of_row(t));
     return 2 * GRID + 30;
 }
@@ -107,7 +115,8 @@ Panel *picture_timeline(Arena *a, const Attended *t)
     Panel *p = panel_new(a, attended_title(a, t, "timeline"), WIDTH, 0);
     const double height = few ? draw_spans(p, a, t) : draw_shares(p, a, t);
     p->height = TOP + height + (few ? 60 : 36);
-    svg_axis(p, a, (Axis){LEFT, TOP + height, SIDE, .most = 1e3 * t->time.seconds, AXIS_DECIMAL, "time (ms)"});
+    svg_axis(p, a,
+             (Axis){LEFT, TOP + height, SIDE, .most = 1e3 * t->time.seconds, AXIS_DECIMAL, "time (ms)"});
     return p;
 }
 
@@ -121,8 +130,8 @@ Panel *picture_step(Arena *a, const Cost *c)
 #undef X
     };
     Panel *p = panel_new(a, arena_printf(a, "step %.3f ms", 1e3 * c->step), WIDTH, 0);
-    svg_text(p, 0, 34, "s d", "compute %.3f ms, exposed %.3f ms; most waited for: %s", 1e3 * c->compute, 1e3 * c->exposed,
-             cost_waits_text(c));
+    svg_text(p, 0, 34, "s d", "compute %.3f ms, exposed %.3f ms; most waited for: %s", 1e3 * c->compute,
+             1e3 * c->exposed, cost_waits_text(c));
     double y = TOP + 10, most = c->step;
     for (int i = 0; i < BURST_ROW_COUNT; i++)
         most = fmax(most, c->rows[i]);

@@ -1,23 +1,34 @@
-/* svg.c: a small writer of SVG: text and boxes with escaping, grids of shaded cells, axes, and panels put together. */
+/* svg.c: a small writer of SVG: text and boxes with escaping, grids of shaded cells, axes, and panels put
+ * together. */
 #include "core/escape.h"
 #include "tools/pictures/pictures.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Okabe and Ito's colours, which those who do not see red and green apart can tell; shades differ in lightness. */
+/* Okabe and Ito's colours, which those who do not see red and green apart can tell; shades differ in
+ * lightness. */
 const char svg_style[] =
-    ":root{--bg:#fff;--ink:#1b1f24;--dim:#57606a;--grid:#c9ced4;--p1:#fbe3c4;--p2:#f5bd78;--p3:#e58f2e;--p4:#b96207;--p5:#0b5fa5;"
-    "--h1:#dbe9f6;--h2:#a6cbe8;--h3:#63a6d4;--h4:#2b7bba;--h5:#084a91;--o1:#111;--o2:#fff;--t0:#007d5b;--t1:#d98a00;--t2:#b4528a;"
-    "--t4:#cf4f00}@media(prefers-color-scheme:dark){:root{--bg:#14171b;--ink:#e6e9ec;--dim:#a5adb6;--grid:#3d444d;--p1:#5c401c;"
-    "--p2:#8c5d20;--p3:#c27f28;--p4:#f7b555;--p5:#58abec;--h1:#16304a;--h2:#1d4f7c;--h3:#2f79b8;--h4:#63a8dd;--h5:#b9dcf8;"
+    ":root{--bg:#fff;--ink:#1b1f24;--dim:#57606a;--grid:#c9ced4;--p1:#fbe3c4;--p2:#f5bd78;--p3:#e58f2e;--p4:#"
+    "b96207;--p5:#0b5fa5;"
+    "--h1:#dbe9f6;--h2:#a6cbe8;--h3:#63a6d4;--h4:#2b7bba;--h5:#084a91;--o1:#111;--o2:#fff;--t0:#007d5b;--t1:#"
+    "d98a00;--t2:#b4528a;"
+    "--t4:#cf4f00}@media(prefers-color-scheme:dark){:root{--bg:#14171b;--ink:#e6e9ec;--dim:#a5adb6;--grid:#"
+    "3d444d;--p1:#5c401c;"
+    "--p2:#8c5d20;--p3:#c27f28;--p4:#f7b555;--p5:#58abec;--h1:#16304a;--h2:#1d4f7c;--h3:#2f79b8;--h4:#63a8dd;"
+    "--h5:#b9dcf8;"
     "--o1:#fff;--o2:#111;--t0:#2fc497;--t1:#f0a92c;--t2:#dd8fbb;--t4:#f5803c}}"
-    "svg text{font:12px system-ui,sans-serif;fill:var(--ink)}svg .b{font-weight:600;font-size:14px}svg .d{fill:var(--dim)}"
-    "svg .s{font-size:10px}svg .e{text-anchor:end}svg .m{text-anchor:middle}.tick{fill:var(--grid)}.bg{fill:var(--bg)}"
+    "svg text{font:12px system-ui,sans-serif;fill:var(--ink)}svg .b{font-weight:600;font-size:14px}svg "
+    ".d{fill:var(--dim)}"
+    "svg .s{font-size:10px}svg .e{text-anchor:end}svg "
+    ".m{text-anchor:middle}.tick{fill:var(--grid)}.bg{fill:var(--bg)}"
     ".frame{fill:none;stroke:var(--grid);pointer-events:all}.ex{fill:var(--bg);stroke:var(--grid)}"
-    ".p1{fill:var(--p1)}.p2{fill:var(--p2)}.p3{fill:var(--p3)}.p4{fill:var(--p4)}.p5{fill:var(--p5)}.h1{fill:var(--h1)}"
-    ".h2{fill:var(--h2)}.h3{fill:var(--h3)}.h4{fill:var(--h4)}.h5{fill:var(--h5)}.t0{fill:var(--t0)}.t1{fill:var(--t1)}"
-    ".t2,.t3{fill:var(--t2)}.t4{fill:var(--t4)}svg .o1,svg .o2,svg .o3{fill:var(--o1)}svg .o4,svg .o5{fill:var(--o2)}";
+    ".p1{fill:var(--p1)}.p2{fill:var(--p2)}.p3{fill:var(--p3)}.p4{fill:var(--p4)}.p5{fill:var(--p5)}.h1{fill:"
+    "var(--h1)}"
+    ".h2{fill:var(--h2)}.h3{fill:var(--h3)}.h4{fill:var(--h4)}.h5{fill:var(--h5)}.t0{fill:var(--t0)}.t1{fill:"
+    "var(--t1)}"
+    ".t2,.t3{fill:var(--t2)}.t4{fill:var(--t4)}svg .o1,svg .o2,svg .o3{fill:var(--o1)}svg .o4,svg "
+    ".o5{fill:var(--o2)}";
 
 /* ---- text and boxes ---- */
 
@@ -76,7 +87,8 @@ void svg_text(Panel *p, double x, double y, const char *class, const char *fmt, 
 
 void svg_rect(Panel *p, double x, double y, double w, double h, const char *class, const char *title)
 {
-    text_printf(&p->body, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\" class=\"%s\"", x, y, w, h, class);
+    text_printf(&p->body, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\" class=\"%s\"", x, y, w,
+                h, class);
     text_add(&p->body, title ? "><title>" : "/>\n");
     if (!title)
         return;
@@ -103,7 +115,8 @@ static bool has_run(const Grid *g, const uint8_t *cell, int y, int x, int end, i
     return (x == 0 || row[x - 1] != level) && (end == g->columns || row[end] != level);
 }
 
-/* All cells of one level are one path; a run of a row, and the same run in the rows below, are one box of it. */
+/* All cells of one level are one path; a run of a row, and the same run in the rows below, are one box of
+ * it. */
 static void add_level(Panel *p, const Grid *g, const uint8_t *cell, int level)
 {
     text_printf(&p->body, "<path class=\"%s%d\" d=\"", g->family, level);
@@ -126,8 +139,9 @@ void svg_grid(Panel *p, Arena *a, Grid g)
     uint8_t *cell = NEW_ARRAY(a, uint8_t, g.rows * g.columns);
     for (int i = 0; i < g.rows * g.columns; i++)
         cell[i] = (uint8_t)svg_level(g.share[i]);
-    text_printf(&p->body, "<g shape-rendering=\"crispEdges\" transform=\"translate(%.6g %.6g) scale(%.9g %.9g)\">\n", g.x, g.y,
-                g.w / g.columns, g.h / g.rows);
+    text_printf(&p->body,
+                "<g shape-rendering=\"crispEdges\" transform=\"translate(%.6g %.6g) scale(%.9g %.9g)\">\n",
+                g.x, g.y, g.w / g.columns, g.h / g.rows);
     for (int level = 1; level <= SVG_LEVELS; level++)
         add_level(p, &g, cell, level);
     text_add(&p->body, "</g>\n");
@@ -166,8 +180,10 @@ static void add_tick(Panel *p, Arena *a, const Axis *x, double value, bool band)
 {
     const double part = (value + (band ? 0.5 : 0)) / x->most, at = (x->up ? 1 - part : part) * x->length;
     const bool down = x->down || x->up;
-    const char *text = x->unit == AXIS_TOKENS ? tokens_text(a, (int64_t)value)
-                     : arena_printf(a, "%.6g", x->unit == AXIS_ROWS ? x->number[(int)value * x->per_row] : value);
+    const char *text = x->unit == AXIS_TOKENS
+                           ? tokens_text(a, (int64_t)value)
+                           : arena_printf(a, "%.6g",
+                                          x->unit == AXIS_ROWS ? x->number[(int)value * x->per_row] : value);
     svg_rect(p, x->x + (down ? -4 : at), x->y + (down ? at : 0), down ? 4 : 1, down ? 1 : 4, "tick", NULL);
     svg_text(p, x->x + (down ? -7 : at), x->y + (down ? at + 4 : 15), down ? "s d e" : "s d m", "%s", text);
 }
@@ -180,7 +196,8 @@ void svg_axis(Panel *p, Arena *a, Axis x)
     for (int i = 0; step > 0 && i * step <= (band ? x.most - 1 : x.most * (1 + 1e-9)); i++)
         add_tick(p, a, &x, i * step, band);
     if (down)
-        text_printf(&p->body, "<g transform=\"translate(%.6g %.6g) rotate(-90)\">\n", x.x - 44, x.y + x.length / 2);
+        text_printf(&p->body, "<g transform=\"translate(%.6g %.6g) rotate(-90)\">\n", x.x - 44,
+                    x.y + x.length / 2);
     svg_text(p, down ? 0 : x.x + x.length / 2, down ? 0 : x.y + 29, "s m", "%s", x.what);
     text_add(&p->body, down ? "</g>\n" : "");
 }
@@ -189,8 +206,8 @@ void svg_axis(Panel *p, Arena *a, Axis x)
 
 static void open_svg(const char *title, double width, double height, const char *space, Text *out)
 {
-    text_printf(out, "<svg%s viewBox=\"0 0 %.6g %.6g\" width=\"%.6g\" height=\"%.6g\" role=\"img\">\n<title>", space, width, height,
-                width, height);
+    text_printf(out, "<svg%s viewBox=\"0 0 %.6g %.6g\" width=\"%.6g\" height=\"%.6g\" role=\"img\">\n<title>",
+                space, width, height, width, height);
     svg_escape(title, out);
     text_add(out, "</title>\n");
 }

@@ -1,7 +1,7 @@
 /* device.cu: which of the machine's devices a rank takes, and whether the plan can run there.
  *
- * Each rank has a device of its own, unless BURST_SHARE_GPUS says that they may share: then a plan for many devices runs on
- * few, slowly, so that what it computes can be checked before the machines are there.
+ * Each rank has a device of its own, unless BURST_SHARE_GPUS says that they may share: then a plan for
+ * many devices runs on few, slowly, so that what it computes can be checked before the machines are there.
  */
 #include "cuda/gpu.h"
 
@@ -30,24 +30,28 @@ static int no_such_device(BurstGpu *g, int count)
     const int locals = host_locals(g->ctx), wanted = host_device(g->ctx);
     if (host_launched(g->ctx))
         return burst_fail(g->ctx, BURST_E_DEVICE,
-                          "rank %d is number %d on its host, and %d CUDA device%s visible to it (--share-gpus lets ranks share)",
+                          "rank %d is number %d on its host, and %d CUDA device%s visible to it "
+                          "(--share-gpus lets ranks share)",
                           g->rank, wanted, count, count == 1 ? " is" : "s are");
-    return burst_fail(g->ctx, BURST_E_DEVICE,
-                      "%d rank%s on this host need%s as many CUDA devices, and it has %d (--share-gpus lets ranks share)", locals,
-                      plural(locals), locals == 1 ? "s" : "", count);
+    return burst_fail(
+        g->ctx, BURST_E_DEVICE,
+        "%d rank%s on this host need%s as many CUDA devices, and it has %d (--share-gpus lets ranks share)",
+        locals, plural(locals), locals == 1 ? "s" : "", count);
 }
 
-/* Of the visible devices the one of the rank's number on its host, as the launcher counts. A launcher that shows each
- * process a device of its own shows one. */
+/* Of the visible devices the one of the rank's number on its host, as the launcher counts. A launcher that
+ * shows each process a device of its own shows one. */
 static int choose(BurstGpu *g)
 {
     int count = 0, wanted = host_device(g->ctx);
-    /* Streams share hardware queues, of which there are 8 by default: one that waits for a peer would hold up the others. */
+    /* Streams share hardware queues, of which there are 8 by default: one that waits for a peer would hold
+     * up the others. */
     if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
-        return burst_fail(g->ctx, BURST_E_DEVICE, "no CUDA device on this machine (CUDA says: %s)", cudaGetErrorString(e));
+        return burst_fail(g->ctx, BURST_E_DEVICE, "no CUDA device on this machine (CUDA says: %s)",
+                          cudaGetErrorString(e));
     CUDA_TRY(g, e);
     if ((count == 1 && host_launched(g->ctx)) || g->may_share)
         wanted %= count;
@@ -73,12 +77,13 @@ static int agree_to_share(BurstGpu *g)
     BURST_TRY(burst_allreduce(g->ctx, BurstGroup{0, 1, g->world}, &say_yes, 1));
     if (say_yes == 0 || say_yes == g->world)
         return BURST_OK;
-    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_SHARE_GPUS is 1 at %.0f of %d ranks, and must be the same at all", say_yes,
+    return burst_fail(g->ctx, BURST_E_USAGE,
+                      "BURST_SHARE_GPUS is 1 at %.0f of %d ranks, and must be the same at all", say_yes,
                       g->world);
 }
 
-/* Two ranks with the same device would fill its memory twice, and NCCL refuses it in words of its own: it takes ranks for
- * different ones by their host's name and the device. */
+/* Two ranks with the same device would fill its memory twice, and NCCL refuses it in words of its own: it
+ * takes ranks for different ones by their host's name and the device. */
 static int claim(BurstGpu *g)
 {
     cudaDeviceProp p;
@@ -90,7 +95,8 @@ static int claim(BurstGpu *g)
     g->host = hash_text(getenv("NCCL_HOSTID"));
     BURST_TRY(host_claim(g->ctx, halves[0] ^ halves[1], &other));
     if (other >= 0 && !g->may_share)
-        return burst_fail(g->ctx, BURST_E_DEVICE, "ranks %d and %d have the same CUDA device (%s), and each needs its own", other,
+        return burst_fail(g->ctx, BURST_E_DEVICE,
+                          "ranks %d and %d have the same CUDA device (%s), and each needs its own", other,
                           g->rank, p.name);
     if (!g->may_share)
         return BURST_OK;
@@ -98,7 +104,8 @@ static int claim(BurstGpu *g)
     BURST_TRY(host_claim(g->ctx, halves[0] ^ halves[1] ^ g->host, &same));
     g->twice = same >= 0;
     if (other >= 0 && g->rank == 0)
-        fprintf(stderr, "burst: ranks share CUDA devices: what they compute is right, but their times say nothing\n");
+        fprintf(stderr,
+                "burst: ranks share CUDA devices: what they compute is right, but their times say nothing\n");
     return BURST_OK;
 }
 
@@ -108,12 +115,14 @@ static int check(BurstGpu *g)
     size_t available = 0, total = 0, needed = g->bytes + BURST_GPU_OWN_BYTES;
     CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
     if (p.major < LEAST_MAJOR)
-        return burst_fail(g->ctx, BURST_E_DEVICE, "device %d (%s) has compute capability %d.%d, and %d.0 is needed", g->device,
+        return burst_fail(g->ctx, BURST_E_DEVICE,
+                          "device %d (%s) has compute capability %d.%d, and %d.0 is needed", g->device,
                           p.name, p.major, p.minor, LEAST_MAJOR);
     CUDA_TRY(g, cudaMemGetInfo(&available, &total));
     if (available < needed)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "device %d (%s) has %.2f of %.2f GiB free, and the plan needs %.2f GiB",
-                          g->device, p.name, gib(available), gib(total), gib(needed));
+        return burst_fail(g->ctx, BURST_E_MEMORY,
+                          "device %d (%s) has %.2f of %.2f GiB free, and the plan needs %.2f GiB", g->device,
+                          p.name, gib(available), gib(total), gib(needed));
     return BURST_OK;
 }
 

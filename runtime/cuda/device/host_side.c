@@ -1,4 +1,5 @@
-/* host_side.c: the CUDA runtime's view of the context: place on the host, broadcast, watch over device waits. */
+/* host_side.c: the CUDA runtime's view of the context: place on the host, broadcast, watch over device
+ * waits. */
 #include "cuda/device/host_side.h"
 #include "core/internal.h"
 
@@ -99,7 +100,8 @@ static int swap_locals(BurstCtx *c, size_t bytes, char *all, BurstReq *req)
         if (rank == c->rank || c->local_of[rank] < 0)
             continue;
         BURST_TRY(burst_send(c, HOST_CHANNEL, rank, c->slot->reduce, bytes, &req[posted++]));
-        BURST_TRY(burst_recv(c, HOST_CHANNEL, rank, all + (size_t)c->local_of[rank] * bytes, bytes, &req[posted++]));
+        BURST_TRY(burst_recv(c, HOST_CHANNEL, rank, all + (size_t)c->local_of[rank] * bytes, bytes,
+                             &req[posted++]));
     }
     for (int i = 0; i < posted; i++)
         BURST_TRY(burst_wait(c, &req[i]));
@@ -159,8 +161,9 @@ int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what)
         return BURST_OK;
     char others[ERROR_TEXT / 2] = "";
     describe_others(c, others, sizeof others);
-    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), waiting for the device: %s%s", waited, what,
-                      others);
+    return burst_fail(c, BURST_E_PEER,
+                      "stuck for %.3g s (--timeout sets the limit), waiting for the device: %s%s", waited,
+                      what, others);
 }
 
 bool host_failure_known(BurstCtx *c, double seconds)

@@ -7,7 +7,8 @@
 enum { ID_BYTES = sizeof(ncclUniqueId) };
 static constexpr size_t ALIGNMENT = 256;
 
-/* Transfers come first wherever both have work: their few blocks should not queue behind a wave of computing. */
+/* Transfers come first wherever both have work: their few blocks should not queue behind a wave of
+ * computing. */
 static int make_streams(BurstGpu *g)
 {
     int least, greatest;
@@ -129,7 +130,8 @@ static int open_all(BurstGpu *g)
     g->messages = (uint32_t *)calloc((size_t)g->channels + 2, PEERS_MOST * 2 * sizeof *g->messages);
     g->expected = (uint64_t *)calloc((size_t)g->channels + 2, PEERS_MOST * sizeof *g->expected);
     g->pieces = (BurstPiece *)calloc(2 * (size_t)g->world, sizeof *g->pieces);
-    if (!g->channel || !g->comm || !g->met || !g->greeting || !g->peer_of || !g->messages || !g->expected || !g->pieces)
+    if (!g->channel || !g->comm || !g->met || !g->greeting || !g->peer_of || !g->messages || !g->expected ||
+        !g->pieces)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
     BURST_TRY(gpu_take_device(g));
     size_t used = 0;
@@ -210,8 +212,8 @@ void burst_gpu_close(BurstGpu *g)
     if (!g)
         return;
     bool orderly = came_to_rest(g) && left_peers(g);
-    /* Aborting frees device memory, which waits for the streams; NCCL's kernels end when aborted, but a stream that waits
-     * for a lost peer's flag never does. What is left then ends with the process. */
+    /* Aborting frees device memory, which waits for the streams; NCCL's kernels end when aborted, but a
+     * stream that waits for a lost peer's flag never does. What is left then ends with the process. */
     for (int i = 0; g->comm && i < g->channels + GPU_GROUPS; i++) {
         const ncclComm_t comm = gpu_communicator(g, i);
         if (comm && (orderly || g->peers == 0))
@@ -237,7 +239,8 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
 {
     size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (rounded < bytes || rounded > g->bytes - g->used) {
-        burst_fail(g->ctx, BURST_E_MEMORY, "the plan counted %zu bytes of device memory, and %zu more are asked for after %zu",
+        burst_fail(g->ctx, BURST_E_MEMORY,
+                   "the plan counted %zu bytes of device memory, and %zu more are asked for after %zu",
                    g->bytes, bytes, g->used);
         return NULL;
     }

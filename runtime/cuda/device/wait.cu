@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum { LINE = 256, SPINS = 500, NAP_US = 20, NAPS_A_LOOK = 16 };
-static const double peers_word = 1; /* seconds: NCCL may notice a lost peer before the launcher says who it was */
+/* seconds: NCCL may notice a lost peer before the launcher says who it was */
+static const double peers_word = 1;
 
 int burst_gpu_sync(BurstGpu *g)
 {
@@ -18,8 +19,8 @@ int gpu_cuda_failed(BurstGpu *g, cudaError_t e, const char *call)
 {
     cudaGetLastError();
     g->broken = true;
-    return burst_fail(g->ctx, e == cudaErrorMemoryAllocation ? BURST_E_MEMORY : BURST_E_PLAN, "CUDA device %d: %s (%s)",
-                      g->device, cudaGetErrorString(e), call);
+    return burst_fail(g->ctx, e == cudaErrorMemoryAllocation ? BURST_E_MEMORY : BURST_E_PLAN,
+                      "CUDA device %d: %s (%s)", g->device, cudaGetErrorString(e), call);
 }
 
 int gpu_nccl_failed(BurstGpu *g, ncclResult_t e, const char *call)
@@ -27,7 +28,8 @@ int gpu_nccl_failed(BurstGpu *g, ncclResult_t e, const char *call)
     g->broken = true;
     if (host_failure_known(g->ctx, peers_word))
         return BURST_E_PEER;
-    return burst_fail(g->ctx, BURST_E_PEER, "NCCL: %s (%s): %s", ncclGetErrorString(e), call, ncclGetLastError(NULL));
+    return burst_fail(g->ctx, BURST_E_PEER, "NCCL: %s (%s): %s", ncclGetErrorString(e), call,
+                      ncclGetLastError(NULL));
 }
 
 int gpu_lt_failed(BurstGpu *g, cublasStatus_t e, const char *call)
@@ -39,7 +41,8 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
 {
     if (width % 8 == 0 && addresses % 16 == 0)
         return BURST_OK;
-    return burst_fail(g->ctx, BURST_E_PLAN, "%s: rows of %lld elements, and a multiple of 8 is needed, at addresses of 16 bytes",
+    return burst_fail(g->ctx, BURST_E_PLAN,
+                      "%s: rows of %lld elements, and a multiple of 8 is needed, at addresses of 16 bytes",
                       kernel, (long long)width);
 }
 
@@ -82,7 +85,8 @@ static void describe_unfinished(BurstGpu *g, char *text, size_t size)
             used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", name);
     cudaGetLastError();
     if (used < size)
-        snprintf(text + used, size - used, " unfinished after %u of %u norms", *(volatile uint32_t *)g->beat, g->beats);
+        snprintf(text + used, size - used, " unfinished after %u of %u norms", *(volatile uint32_t *)g->beat,
+                 g->beats);
 }
 
 static int check_communicators(BurstGpu *g)
@@ -93,7 +97,10 @@ static int check_communicators(BurstGpu *g)
         if (comm)
             NCCL_TRY(g, ncclCommGetAsyncError(comm, &state));
         if (state != ncclSuccess && state != ncclInProgress)
-            return gpu_nccl_failed(g, state, i < g->channels ? "a channel's transfer" : i == g->channels + GROUP_TENSOR ? "tensor ranks" : "weights");
+            return gpu_nccl_failed(g, state,
+                                   i < g->channels                   ? "a channel's transfer"
+                                   : i == g->channels + GROUP_TENSOR ? "tensor ranks"
+                                                                     : "weights");
     }
     return BURST_OK;
 }
@@ -181,7 +188,8 @@ int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device)
         size_t piece = piece_of(bytes, at);
         BURST_TRY(gpu_wait(g, g->staging.free[slot]));
         memcpy(g->staging.slot[slot], (const char *)host + at, piece);
-        CUDA_TRY(g, cudaMemcpyAsync((char *)device + at, g->staging.slot[slot], piece, cudaMemcpyHostToDevice, g->compute));
+        CUDA_TRY(g, cudaMemcpyAsync((char *)device + at, g->staging.slot[slot], piece, cudaMemcpyHostToDevice,
+                                    g->compute));
         CUDA_TRY(g, cudaEventRecord(g->staging.free[slot], g->compute));
     }
     return BURST_OK;
@@ -202,7 +210,8 @@ int burst_gpu_download(BurstGpu *g, const void *device, size_t bytes, void *host
         }
         if (at > 0 && at - STAGING_BYTES < bytes) {
             BURST_TRY(gpu_wait(g, g->staging.free[before]));
-            memcpy((char *)host + at - STAGING_BYTES, g->staging.slot[before], piece_of(bytes, at - STAGING_BYTES));
+            memcpy((char *)host + at - STAGING_BYTES, g->staging.slot[before],
+                   piece_of(bytes, at - STAGING_BYTES));
         }
         before = slot;
     }

@@ -1,7 +1,8 @@
 /* watch.cu: parts of a step on the device's streams: timed events for --trace, ranges for profilers (NVTX).
  *
- * A stream that begins a part gets an event there; the next part's event ends it. All events are made when the device is
- * opened and read when a traced step has come to rest. Without --trace and without a profiler nothing is recorded.
+ * A stream that begins a part gets an event there; the next part's event ends it. All events are made when
+ * the device is opened and read when a traced step has come to rest. Without --trace and without a
+ * profiler nothing is recorded.
  */
 #include "cuda/gpu.h"
 
@@ -35,7 +36,11 @@ int gpu_lane(const BurstGpu *g, cudaStream_t stream)
     for (int i = 0; i < g->channels; i++)
         if (stream == g->channel[i])
             return BURST_LANE_CHANNEL + i;
-    return stream == g->weights ? BURST_LANE_WEIGHTS : stream == g->copies ? LANE_COPIES : stream == g->tensor ? LANE_TENSOR : stream == g->downloads ? LANE_DOWNLOADS : BURST_LANE_COMPUTE;
+    return stream == g->weights     ? BURST_LANE_WEIGHTS
+           : stream == g->copies    ? LANE_COPIES
+           : stream == g->tensor    ? LANE_TENSOR
+           : stream == g->downloads ? LANE_DOWNLOADS
+                                    : BURST_LANE_COMPUTE;
 }
 
 static cudaStream_t stream_of(const BurstGpu *g, int lane)
@@ -110,7 +115,8 @@ int burst_gpu_part(BurstGpu *g, cudaStream_t stream, int part, int a, int b)
 void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received)
 {
     if (g->watched && g->watch->spans)
-        g->watch->spans->open[BURST_LANE_CHANNEL + channel].bytes = (int64_t)(sent > received ? sent : received);
+        g->watch->spans->open[BURST_LANE_CHANNEL + channel].bytes = (int64_t)(sent > received ? sent
+                                                                                              : received);
 }
 
 /* ---- waits of the compute stream: they cut what it does ---- */
@@ -121,13 +127,17 @@ int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int beg
     if (!begins)
         return record(g->watch, BURST_LANE_COMPUTE, cut->part, cut->a, cut->b);
     *cut = g->watch->spans->open[BURST_LANE_COMPUTE];
-    const int part = m->lane == BURST_LANE_WEIGHTS ? BURST_P_WAIT_WEIGHTS : m->lane == LANE_COPIES ? BURST_P_WAIT_COPY :
-                     m->lane == LANE_TENSOR ? BURST_P_TENSOR : BURST_P_WAIT;
-    return record(g->watch, BURST_LANE_COMPUTE, part, part == BURST_P_WAIT ? m->lane - BURST_LANE_CHANNEL : 0, 0);
+    const int part = m->lane == BURST_LANE_WEIGHTS ? BURST_P_WAIT_WEIGHTS
+                     : m->lane == LANE_COPIES      ? BURST_P_WAIT_COPY
+                     : m->lane == LANE_TENSOR      ? BURST_P_TENSOR
+                                                   : BURST_P_WAIT;
+    return record(g->watch, BURST_LANE_COMPUTE, part, part == BURST_P_WAIT ? m->lane - BURST_LANE_CHANNEL : 0,
+                  0);
 }
 
 /* ---- a traced step ---- */
-/* The streams are at rest: the base event is passed as soon as it is queued, between the two looks at the clock. */
+/* The streams are at rest: the base event is passed as soon as it is queued, between the two looks at the
+ * clock. */
 static int trace_begin(void *arg, Spans *spans)
 {
     BurstGpu *g = (BurstGpu *)arg;
@@ -202,13 +212,17 @@ static int describe_memory(void *arg, char *text, size_t size)
     for (int i = 0; i < GPU_TAKEN; i++)
         opened += g->taken[i];
     const int unplanned = unplanned_channels(g);
-    const int length = snprintf(
-        text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, since then (connections, "
-        "libraries) %.3f", (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib, (double)g->taken[TAKEN_OWN] * gib,
-        (double)g->taken[TAKEN_NCCL] * gib, (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
-        used > opened ? (double)(used - opened) * gib : 0.0);
+    const int length = snprintf(text, size,
+                                "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links "
+                                "%.3f, since then (connections, "
+                                "libraries) %.3f",
+                                (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib,
+                                (double)g->taken[TAKEN_OWN] * gib, (double)g->taken[TAKEN_NCCL] * gib,
+                                (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
+                                used > opened ? (double)(used - opened) * gib : 0.0);
     if (unplanned && length > 0 && (size_t)length < size)
-        snprintf(text + length, size - (size_t)length, "; not in the prediction: %d channels by NCCL, about %.3f", unplanned,
+        snprintf(text + length, size - (size_t)length,
+                 "; not in the prediction: %d channels by NCCL, about %.3f", unplanned,
                  (double)unplanned * BURST_GPU_CHANNEL_BYTES * gib);
     return BURST_OK;
 }

@@ -1,4 +1,5 @@
-/* weights.cu: fp32 master shards on the device with their bf16 copies, the host's mirror, and the optimizer's step. */
+/* weights.cu: fp32 master shards on the device with their bf16 copies, the host's mirror, and the
+ * optimizer's step. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -14,8 +15,13 @@ int burst_gpu_weights_tables(BurstGpu *g, const struct BurstPlan *p, BurstGpuWei
     float **table = g->tables = (float **)calloc((KINDS + 2) * units, sizeof *table);
     if (!table)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the list of weights");
-    *out = BurstGpuWeights{(int)units, table, table + units, table + 2 * units, table + 3 * units,
-                           (BurstBf16 **)(table + KINDS * units), (BurstBf16 **)(table + (KINDS + 1) * units)};
+    *out = BurstGpuWeights{(int)units,
+                           table,
+                           table + units,
+                           table + 2 * units,
+                           table + 3 * units,
+                           (BurstBf16 **)(table + KINDS * units),
+                           (BurstBf16 **)(table + (KINDS + 1) * units)};
     return BURST_OK;
 }
 
@@ -46,11 +52,13 @@ static __global__ void __launch_bounds__(THREADS) round_kernel(int64_t count, co
 
 static int round_unit(BurstGpu *g, const BurstGpuWeights *w, int unit, int64_t shard)
 {
-    round_kernel<<<(unsigned)((shard + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(shard, w->param[unit], w->bf16[unit]);
+    round_kernel<<<(unsigned)((shard + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(
+        shard, w->param[unit], w->bf16[unit]);
     return gpu_launched(g, "rounding weights");
 }
 
-int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to)
+int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from,
+                           BurstGpuWeights *to)
 {
     float **host[] = {from->param, from->m, from->v}, **device[] = {to->param, to->m, to->v};
     for (int u = 0; u < to->units; u++) {
@@ -62,7 +70,8 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
     return BURST_OK;
 }
 
-/* As floats: it arrives in the second half of where they will be, and none is overwritten before it is read. */
+/* As floats: it arrives in the second half of where they will be, and none is overwritten before it is
+ * read. */
 static int download_bf16(BurstGpu *g, const BurstBf16 *from, int64_t count, float *to)
 {
     const BurstBf16 *half = (BurstBf16 *)to + count;
@@ -72,9 +81,11 @@ static int download_bf16(BurstGpu *g, const BurstBf16 *from, int64_t count, floa
     return BURST_OK;
 }
 
-int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from, BurstWeights *to)
+int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from,
+                           BurstWeights *to)
 {
-    float **device[KINDS] = {from->param, from->grad, from->m, from->v}, **host[KINDS] = {to->param, to->grad, to->m, to->v};
+    float **device[KINDS] = {from->param, from->grad, from->m, from->v},
+          **host[KINDS] = {to->param, to->grad, to->m, to->v};
     for (int u = 0; u < from->units; u++)
         for (int k = 0; k < KINDS; k++) {
             const int64_t shard = burst_unit(p, u)->shard;
@@ -87,12 +98,15 @@ int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGp
 }
 
 /* ---- the norm ---- */
-/* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups that begin at multiples of eight: tensors may
- * begin anywhere. Launches follow each other, so the order is fixed. */
-template <class T> static __global__ void __launch_bounds__(THREADS) squares_kernel(int64_t begin, int64_t end, const T *x, double *sums)
+/* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups that begin at
+ * multiples of eight: tensors may begin anywhere. Launches follow each other, so the order is fixed. */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+    squares_kernel(int64_t begin, int64_t end, const T *x, double *sums)
 {
     double sum = 0;
-    for (int64_t i = begin / VEC * VEC + VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < end; i += (int64_t)VEC * THREADS * SUM_BLOCKS) {
+    for (int64_t i = begin / VEC * VEC + VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < end;
+         i += (int64_t)VEC * THREADS * SUM_BLOCKS) {
         float f[VEC] = {};
         if (i >= begin && i + VEC <= end)
             load(x + i, f);
@@ -139,24 +153,33 @@ static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWei
     double squares = 0;
     CUDA_TRY(g, cudaMemsetAsync(g->sums, 0, (SUM_BLOCKS + 1) * sizeof *g->sums, g->compute));
     for (int u = 0; u < w->units; u++)
-        BURST_TRY(w->grad_bf16[u] ? unit_squares(g, burst_unit(p, u), w->grad_bf16[u]) : unit_squares(g, burst_unit(p, u), w->grad[u]));
+        BURST_TRY(w->grad_bf16[u] ? unit_squares(g, burst_unit(p, u), w->grad_bf16[u])
+                                  : unit_squares(g, burst_unit(p, u), w->grad[u]));
     total_kernel<<<1, SUM_BLOCKS, 0, g->compute>>>(g->sums);
     BURST_TRY(gpu_launched(g, "the gradient's norm"));
     BURST_TRY(burst_gpu_download(g, g->sums + SUM_BLOCKS, sizeof squares, &squares));
-    BURST_TRY(burst_allreduce(g->ctx, burst_shard_group(g->ctx), &squares, 1)); /* replicas each have all of it */
+    /* replicas each have all of it */
+    BURST_TRY(burst_allreduce(g->ctx, burst_shard_group(g->ctx), &squares, 1));
     *norm = sqrt(squares);
     return BURST_OK;
 }
 
 /* ---- AdamW ---- */
-/* As the host's: p = p decay - rate m / (sqrt(v) root + eps), where rate and root carry the bias corrections. */
+/* As the host's: p = p decay - rate m / (sqrt(v) root + eps), where rate and root carry the bias
+ * corrections. */
 typedef struct Update { float scale, keep1, take1, keep2, take2, rate, root, eps, decay; } Update;
 
 static Update update_of(const BurstAdamW *o, bool decays)
 {
-    return Update{(float)o->grad_scale, (float)o->beta1, (float)(1 - o->beta1), (float)o->beta2, (float)(1 - o->beta2),
-                  (float)(o->lr / (1 - pow(o->beta1, (double)o->step))), (float)(1 / sqrt(1 - pow(o->beta2, (double)o->step))),
-                  (float)o->eps, (float)(decays ? 1 - o->lr * o->decay : 1)};
+    return Update{(float)o->grad_scale,
+                  (float)o->beta1,
+                  (float)(1 - o->beta1),
+                  (float)o->beta2,
+                  (float)(1 - o->beta2),
+                  (float)(o->lr / (1 - pow(o->beta1, (double)o->step))),
+                  (float)(1 / sqrt(1 - pow(o->beta2, (double)o->step))),
+                  (float)o->eps,
+                  (float)(decays ? 1 - o->lr * o->decay : 1)};
 }
 
 template <class G> struct Shard { float *param; G *grad; float *m, *v; BurstBf16 *bf16; };
@@ -176,8 +199,11 @@ template <class G> static __device__ void update_one(const Update &u, const Shar
     s.grad[i] = G(0.0f);
 }
 
-/* Elements [begin, end) of a shard, in groups that begin at multiples of eight: tensors may begin anywhere. */
-template <class G> static __global__ void __launch_bounds__(THREADS) adamw_kernel(Update u, Shard<G> s, int64_t begin, int64_t end)
+/* Elements [begin, end) of a shard, in groups that begin at multiples of eight: tensors may begin
+ * anywhere. */
+template <class G>
+static __global__ void __launch_bounds__(THREADS)
+    adamw_kernel(Update u, Shard<G> s, int64_t begin, int64_t end)
 {
     const int64_t i = begin / VEC * VEC + VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (i < begin || i + VEC > end) {
@@ -200,7 +226,8 @@ template <class G> static __global__ void __launch_bounds__(THREADS) adamw_kerne
 }
 
 /* What lies behind the unit's last element on the last ranks is zero and stays so. */
-template <class G> static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard<G> &s)
+template <class G>
+static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard<G> &s)
 {
     for (int i = 0; i < unit->tensors; i++) {
         const BurstTensor *t = &unit->tensor[i];
@@ -208,39 +235,49 @@ template <class G> static int update_unit(BurstGpu *g, const BurstUnit *unit, co
         if (part.begin >= part.end)
             continue;
         const int64_t groups = (part.end + VEC - 1) / VEC - part.begin / VEC;
-        adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(which[t->init_std > 0], s, part.begin, part.end);
+        adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(
+            which[t->init_std > 0], s, part.begin, part.end);
         BURST_TRY(gpu_launched(g, "AdamW"));
     }
     return BURST_OK;
 }
 
 /* The weights' stream adds the last gradients. */
-int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int64_t step, double *norm, BurstAdamW *o)
+int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int64_t step,
+                           double *norm, BurstAdamW *o)
 {
     const BurstTrain *t = &p->train;
     BURST_TRY(burst_gpu_mark(g, g->weights, &g->order));
     BURST_TRY(burst_gpu_after(g, g->compute, &g->order));
     BURST_TRY(global_norm(g, p, w, norm));
     if (!isfinite(*norm))
-        return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);
+        return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld",
+                          (long long)step);
     *o = BurstAdamW{};
-    o->lr = burst_learning_rate(p, step), o->beta1 = t->beta1, o->beta2 = t->beta2, o->eps = t->eps, o->decay = t->decay;
+    o->lr = burst_learning_rate(p, step), o->beta1 = t->beta1, o->beta2 = t->beta2, o->eps = t->eps,
+    o->decay = t->decay;
     o->step = step + 1, o->grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1;
     return BURST_OK;
 }
 
-int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int unit, const BurstAdamW *o)
+int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int unit,
+                          const BurstAdamW *o)
 {
     const BurstUnit *u = burst_unit(p, unit);
     if (!o)
         return round_unit(g, w, unit, u->shard);
     const Update which[2] = {update_of(o, false), update_of(o, true)};
-    return w->grad_bf16[unit] ? update_unit(g, u, which, Shard<BurstBf16>{w->param[unit], w->grad_bf16[unit], w->m[unit], w->v[unit], w->bf16[unit]})
-                              : update_unit(g, u, which, Shard<float>{w->param[unit], w->grad[unit], w->m[unit], w->v[unit], w->bf16[unit]});
+    return w->grad_bf16[unit] ? update_unit(g, u, which,
+                                            Shard<BurstBf16>{w->param[unit], w->grad_bf16[unit], w->m[unit],
+                                                             w->v[unit], w->bf16[unit]})
+                              : update_unit(g, u, which,
+                                            Shard<float>{w->param[unit], w->grad[unit], w->m[unit],
+                                                         w->v[unit], w->bf16[unit]});
 }
 
 /* The weights' stream gathers the rounded weights. */
-int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm)
+int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step,
+                             double *norm)
 {
     BurstAdamW o;
     BURST_TRY(burst_gpu_update_begin(g, p, w, step, norm, &o));

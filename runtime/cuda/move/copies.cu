@@ -22,7 +22,8 @@ static size_t number_in(const char *path, const char *format, size_t unit)
 static size_t available(void)
 {
     const size_t machine = number_in("/proc/meminfo", "MemAvailable: %zu kB", 1024);
-    const size_t most = number_in("/sys/fs/cgroup/memory.max", "%zu", 1), used = number_in("/sys/fs/cgroup/memory.current", "%zu", 1);
+    const size_t most = number_in("/sys/fs/cgroup/memory.max", "%zu", 1),
+                 used = number_in("/sys/fs/cgroup/memory.current", "%zu", 1);
     const size_t cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file %zu", 1);
     const size_t left = !most ? 0 : most + cache > used ? most + cache - used : 1;
     return left && (!machine || left < machine) ? left : machine;
@@ -32,8 +33,10 @@ static void *too_little(BurstGpu *g, size_t bytes, const char *what)
 {
     const int ranks = host_locals(g->ctx);
     burst_fail(g->ctx, BURST_E_MEMORY,
-               "the plan stages values to %.2f GiB of pinned host memory a rank, %.2f GiB for the %d of this host: %s; stage fewer values "
-               "(`offload`), or give the host's memory in the .topo as it is", (double)bytes / GIB, (double)bytes * ranks / GIB, ranks, what);
+               "the plan stages values to %.2f GiB of pinned host memory a rank, %.2f GiB for the %d of this "
+               "host: %s; stage fewer values "
+               "(`offload`), or give the host's memory in the .topo as it is",
+               (double)bytes / GIB, (double)bytes * ranks / GIB, ranks, what);
     return NULL;
 }
 
@@ -82,12 +85,16 @@ int burst_gpu_copy_back(BurstGpu *g, const void *from, void *to, size_t bytes)
 
 int burst_gpu_pin_weights(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w)
 {
-    char *begin = (char *)w->param[0], *end = (char *)(w->v[w->units - 1] + burst_unit(p, w->units - 1)->shard);
+    char *begin = (char *)w->param[0],
+         *end = (char *)(w->v[w->units - 1] + burst_unit(p, w->units - 1)->shard);
     const cudaError_t e = cudaHostRegister(begin, (size_t)(end - begin), cudaHostRegisterDefault);
     if (e != cudaSuccess) {
         cudaGetLastError();
-        return burst_fail(g->ctx, BURST_E_MEMORY, "%.2f GiB of parameters and moments cannot be pinned in the host's memory: %s; `update host` needs no "
-                          "more than gradients pinned", (double)(end - begin) / GIB, cudaGetErrorString(e));
+        return burst_fail(g->ctx, BURST_E_MEMORY,
+                          "%.2f GiB of parameters and moments cannot be pinned in the host's memory: %s; "
+                          "`update host` needs no "
+                          "more than gradients pinned",
+                          (double)(end - begin) / GIB, cudaGetErrorString(e));
     }
     g->pinned = begin;
     return BURST_OK;

@@ -1,8 +1,9 @@
 /* link_check.cu: at start-up, the rate from each rank to the next against what the topology says.
  *
- * A wrong path costs a factor of ten and nothing else tells: copies that are staged through the host, a slow network card, a
- * link that is down. Each rank times some pushes of its memory, which is still all zeros, into the next rank's, which is
- * too; or, between ranks without peer memory, messages by NCCL. All at the same time, as a ring does. Rank 0 reports.
+ * A wrong path costs a factor of ten and nothing else tells: copies that are staged through the host, a
+ * slow network card, a link that is down. Each rank times some pushes of its memory, which is still all
+ * zeros, into the next rank's, which is too; or, between ranks without peer memory, messages by NCCL. All
+ * at the same time, as a ring does. Rank 0 reports.
  */
 #include "cuda/gpu.h"
 
@@ -19,8 +20,9 @@ typedef struct Rate { double measured, expected; int to, by_peer; } Rate;
 /* The link from a rank to the next: both ends must come to the same. */
 typedef struct Link { int from, to; double expected; size_t bytes; bool by_peer; } Link;
 
-/* Small plans are not measured, what starts a transfer would count for too much; nor is NCCL inside a node below MOST, which
- * it needs to reach its rate; nor what the topology does not know. Nodes are the plan's: other ranks have a card between. */
+/* Small plans are not measured, what starts a transfer would count for too much; nor is NCCL inside a node
+ * below MOST, which it needs to reach its rate; nor what the topology does not know. Nodes are the plan's:
+ * other ranks have a card between. */
 static Link link_from(const BurstGpu *g, int from)
 {
     const BurstPlan *p = host_plan(g->ctx);
@@ -42,7 +44,8 @@ static int send_once(BurstGpu *g, const Link *out, const Link *in)
 {
     const cudaStream_t stream = gpu_stream(g, 0);
     if (out->bytes && out->by_peer)
-        CUDA_TRY(g, cudaMemcpyAsync(g->peer_of[out->to]->memory, g->memory, out->bytes, cudaMemcpyDeviceToDevice, stream));
+        CUDA_TRY(g, cudaMemcpyAsync(g->peer_of[out->to]->memory, g->memory, out->bytes,
+                                    cudaMemcpyDeviceToDevice, stream));
     const bool sends = out->bytes && !out->by_peer, receives = in->bytes && !in->by_peer;
     if (!sends && !receives)
         return BURST_OK;
@@ -56,7 +59,8 @@ static int send_once(BurstGpu *g, const Link *out, const Link *in)
 }
 
 /* The first round opens connections. */
-static int time_rounds(BurstGpu *g, const Link *out, const Link *in, cudaEvent_t begin, cudaEvent_t end, double *rate)
+static int time_rounds(BurstGpu *g, const Link *out, const Link *in, cudaEvent_t begin, cudaEvent_t end,
+                       double *rate)
 {
     float ms = 0;
     BURST_TRY(send_once(g, out, in));
@@ -90,20 +94,23 @@ static void report(const BurstGpu *g, const Rate *rates)
         const Rate *r = &rates[i];
         if (r->measured >= (r->by_peer ? SHARE : NCCL_SHARE) * r->expected || slow++ >= LINES)
             continue;
-        fprintf(stderr, "burst: rank %d -> %d: %.3g GB/s over %s, the topology says %.3g GB/s: %s\n", i, r->to, r->measured * 1e-9,
-                r->by_peer ? "peer memory" : "NCCL", r->expected * 1e-9,
-                r->by_peer ? "see `nvidia-smi topo -m` for what connects the two devices, or correct the .topo"
-                           : "NCCL_DEBUG=INFO shows NCCL's way; or correct the .topo");
+        fprintf(stderr, "burst: rank %d -> %d: %.3g GB/s over %s, the topology says %.3g GB/s: %s\n", i,
+                r->to, r->measured * 1e-9, r->by_peer ? "peer memory" : "NCCL", r->expected * 1e-9,
+                r->by_peer
+                    ? "see `nvidia-smi topo -m` for what connects the two devices, or correct the .topo"
+                    : "NCCL_DEBUG=INFO shows NCCL's way; or correct the .topo");
     }
     if (slow > LINES)
-        fprintf(stderr, "burst: ... and so between %d pair%s of ranks more\n", slow - LINES, plural(slow - LINES));
+        fprintf(stderr, "burst: ... and so between %d pair%s of ranks more\n", slow - LINES,
+                plural(slow - LINES));
 }
 
 static int collect(BurstGpu *g, const Rate *mine)
 {
     Rate *all = (Rate *)calloc((size_t)g->world, sizeof *all);
     int status = all ? host_collect(g->ctx, mine, sizeof *mine, all)
-                     : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the rates of %d rank%s", g->world, plural(g->world));
+                     : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the rates of %d rank%s", g->world,
+                                  plural(g->world));
     if (status == BURST_OK && g->rank == 0)
         report(g, all);
     free(all);
@@ -117,8 +124,10 @@ int gpu_check_links(BurstGpu *g)
     const Link out = link_from(g, g->rank), in = link_from(g, (g->rank + g->world - 1) % g->world);
     Rate mine = {0, out.bytes ? out.expected : 0, out.to, out.by_peer};
     burst_doing(g->ctx, "checking the links");
-    BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world})); /* NCCL connects unwatched: nobody is late */
+    /* NCCL connects unwatched: nobody is late */
+    BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world}));
     BURST_TRY(measure_rate(g, &out, &in, &mine.measured));
     BURST_TRY(collect(g, &mine));
-    return burst_barrier(g->ctx, BurstGroup{0, 1, g->world}); /* nobody writes into this rank's memory any more */
+    /* nobody writes into this rank's memory any more */
+    return burst_barrier(g->ctx, BurstGroup{0, 1, g->world});
 }

@@ -1,9 +1,11 @@
-/* peer.cu: at start-up, which ranks of the host can write into each other's device memory, and why not where they cannot.
+/* peer.cu: at start-up, which ranks of the host can write into each other's device memory, and why not
+ * where they cannot.
  *
- * A rank exports its one allocation (CUDA IPC) and opens those of the other ranks of its host; a pair uses peer memory
- * where both could. Opening enables the devices' access to each other as far as this allocation needs it: enabling it
- * explicitly would make a context on the other device, which costs memory there. Ranks with different NCCL_HOSTID count as
- * different hosts, so that one host can play several nodes.
+ * A rank exports its one allocation (CUDA IPC) and opens those of the other ranks of its host; a pair uses
+ * peer memory where both could. Opening enables the devices' access to each other as far as this
+ * allocation needs it: enabling it explicitly would make a context on the other device, which costs memory
+ * there. Ranks with different NCCL_HOSTID count as different hosts, so that one host can play several
+ * nodes.
  */
 #include "cuda/gpu.h"
 
@@ -80,7 +82,8 @@ static void *driver_entry(const char *name)
 
 static bool have_flag_ops(BurstGpu *g)
 {
-    const PFN_cuDeviceGetAttribute_v2000 attribute = (PFN_cuDeviceGetAttribute_v2000)driver_entry("cuDeviceGetAttribute");
+    const PFN_cuDeviceGetAttribute_v2000 attribute = (PFN_cuDeviceGetAttribute_v2000)driver_entry(
+        "cuDeviceGetAttribute");
     const PFN_cuDeviceGet_v2000 get = (PFN_cuDeviceGet_v2000)driver_entry("cuDeviceGet");
     CUdevice device;
     int has = 0;
@@ -108,12 +111,14 @@ static int make_offer(BurstGpu *g, Offer *o)
 }
 
 /* ---- opening ---- */
-/* Memory of a device that a launcher hides from this process may open all the same; only asking first is not possible. */
+/* Memory of a device that a launcher hides from this process may open all the same; only asking first is
+ * not possible. */
 static Refusal open_memory(BurstGpu *g, const Offer *theirs, char **memory)
 {
     int device = 0, access = 1;
     const bool visible = cudaDeviceGetByPCIBusId(&device, theirs->bus) == cudaSuccess;
-    const bool other = visible && device != g->device; /* CUDA says of a device that it is no peer of itself */
+    /* CUDA says of a device that it is no peer of itself */
+    const bool other = visible && device != g->device;
     cudaError_t e = other ? cudaDeviceCanAccessPeer(&access, g->device, device) : cudaSuccess;
     if (e == cudaSuccess && access)
         e = cudaIpcOpenMemHandle((void **)memory, theirs->handle, cudaIpcMemLazyEnablePeerAccess);
@@ -125,7 +130,8 @@ static Refusal open_memory(BurstGpu *g, const Offer *theirs, char **memory)
 }
 
 /* ---- a trial ---- */
-static constexpr uint64_t TRIAL = 0x6275727374; /* what a rank's stream writes into the memory of all it has opened */
+/* what a rank's stream writes into the memory of all it has opened */
+static constexpr uint64_t TRIAL = 0x6275727374;
 
 static size_t trial_at(const BurstGpu *g, int writer)
 {
@@ -145,7 +151,8 @@ static Refusal try_write(BurstGpu *g, const Peer *p)
     return Refusal{e == cudaSuccess ? REASON_NONE : REASON_WRITE, e};
 }
 
-/* After all have written: looks at what has come from those that say they could, and leaves the flags at zero. */
+/* After all have written: looks at what has come from those that say they could, and leaves the flags at
+ * zero. */
 static int look_for_trials(BurstGpu *g, const Opened *all, Opened *mine)
 {
     uint64_t written[PEERS_MOST];
@@ -189,7 +196,8 @@ static void open_offers(BurstGpu *g, int locals, const Offer *offer, Opened *min
     }
 }
 
-/* Whether every rank of the world has the memory of every other. Each rank looks at the same and comes to the same. */
+/* Whether every rank of the world has the memory of every other. Each rank looks at the same and comes to
+ * the same. */
 static bool all_opened(const BurstGpu *g, int locals, const Offer *offer, const Opened *all)
 {
     for (int i = 0; i < locals; i++)
@@ -206,7 +214,8 @@ static int settle(BurstGpu *g, const Opened *all)
     int kept = 0;
     for (int i = 0; i < g->peers; i++) {
         const Peer p = g->peer[i];
-        if (p.memory && all[me].refusal[p.local].reason == REASON_NONE && all[p.local].refusal[me].reason == REASON_NONE)
+        if (p.memory && all[me].refusal[p.local].reason == REASON_NONE &&
+            all[p.local].refusal[me].reason == REASON_NONE)
             g->peer[kept++] = p;
         else if (p.memory)
             CUDA_TRY(g, cudaIpcCloseMemHandle(p.memory));
@@ -224,7 +233,8 @@ static void describe(const Refusal *r, char *text, size_t size)
     snprintf(text, size, "%s%s%s", reason_text[r->reason], *error ? ": " : "", error);
 }
 
-/* The first pair of the host that was meant to use peer memory and cannot is named once, by the host's first rank. */
+/* The first pair of the host that was meant to use peer memory and cannot is named once, by the host's
+ * first rank. */
 static int report(BurstGpu *g, int locals, const Offer *offer, const Opened *all)
 {
     char text[256];
@@ -238,27 +248,33 @@ static int report(BurstGpu *g, int locals, const Offer *offer, const Opened *all
     describe(&all[a].refusal[b], text, sizeof text);
     if (offer[a].transport == PEER)
         return burst_fail(g->ctx, BURST_E_USAGE,
-                          "transport peer was asked for, and rank %d cannot use the memory of rank %d: %s; auto lets NCCL do it",
+                          "transport peer was asked for, and rank %d cannot use the memory of rank %d: %s; "
+                          "auto lets NCCL do it",
                           offer[a].rank, offer[b].rank, text);
     if (host_local(g->ctx) == 0)
-        fprintf(stderr, "burst: NCCL moves what goes from rank %d to rank %d of one host%s, more slowly than peer memory: %s\n",
+        fprintf(stderr,
+                "burst: NCCL moves what goes from rank %d to rank %d of one host%s, more slowly than peer "
+                "memory: %s\n",
                 offer[a].rank, offer[b].rank, refused > 1 ? " (and between others)" : "", text);
     return BURST_OK;
 }
 
-/* Senders compute where their data land: memory must be laid out alike. Nor may the ranks be told different things. */
+/* Senders compute where their data land: memory must be laid out alike. Nor may the ranks be told
+ * different things. */
 static int check_alike(BurstGpu *g, int locals, const Offer *offer)
 {
     const Offer *mine = &offer[host_local(g->ctx)];
     for (int i = 0; i < locals; i++)
         if (offer[i].transport != mine->transport)
             return burst_fail(g->ctx, BURST_E_USAGE, "BURST_TRANSPORT is %s at rank %d and %s at rank %d",
-                              transport_names[mine->transport], g->rank, transport_names[offer[i].transport], offer[i].rank);
+                              transport_names[mine->transport], g->rank, transport_names[offer[i].transport],
+                              offer[i].rank);
     for (int i = 0; i < locals; i++)
         if (offer[i].bytes != g->bytes)
-            return burst_fail(g->ctx, BURST_E_PLAN,
-                              "rank %d has %zu bytes of device memory and rank %d %llu: it must be laid out alike", g->rank, g->bytes,
-                              offer[i].rank, (unsigned long long)offer[i].bytes);
+            return burst_fail(
+                g->ctx, BURST_E_PLAN,
+                "rank %d has %zu bytes of device memory and rank %d %llu: it must be laid out alike", g->rank,
+                g->bytes, offer[i].rank, (unsigned long long)offer[i].bytes);
     return BURST_OK;
 }
 
@@ -285,10 +301,11 @@ static int refuse_crowd(BurstGpu *g, int locals)
     int transport;
     BURST_TRY(chosen_transport(g, &transport));
     if (transport == PEER)
-        return burst_fail(g->ctx, BURST_E_USAGE, "transport peer was asked for, and %s: %d, at most %d", reason_text[REASON_CROWD],
-                          locals, PEERS_MOST);
+        return burst_fail(g->ctx, BURST_E_USAGE, "transport peer was asked for, and %s: %d, at most %d",
+                          reason_text[REASON_CROWD], locals, PEERS_MOST);
     if (transport == AUTO && host_local(g->ctx) == 0)
-        fprintf(stderr, "burst: NCCL moves everything: %s: %d, at most %d\n", reason_text[REASON_CROWD], locals, PEERS_MOST);
+        fprintf(stderr, "burst: NCCL moves everything: %s: %d, at most %d\n", reason_text[REASON_CROWD],
+                locals, PEERS_MOST);
     return BURST_OK;
 }
 
@@ -297,7 +314,8 @@ int gpu_peers_open(BurstGpu *g)
     const int locals = host_locals(g->ctx);
     const size_t flags = (size_t)(g->channels + 2) * PEERS_MOST * 2 * sizeof(uint64_t);
     if (flags > FLAG_BYTES)
-        return burst_fail(g->ctx, BURST_E_PLAN, "%d channels are more than peer memory has flags for", g->channels);
+        return burst_fail(g->ctx, BURST_E_PLAN, "%d channels are more than peer memory has flags for",
+                          g->channels);
     if (locals > PEERS_MOST)
         return refuse_crowd(g, locals);
     Offer *offer = (Offer *)calloc((size_t)locals, sizeof *offer);

@@ -1,16 +1,18 @@
 /* peer_move.cu: messages between ranks of a host by copy engines, straight into the receiver's memory.
  *
- * All on one stream of each rank, the host waits for nothing. For each message the receiver writes `ready` into the
- * sender's memory when its stream gets there: what the buffer held is no longer needed. The sender waits for that, copies,
- * and writes `arrived` into the receiver's memory, which waits for it. Every rank queues first all its `ready`, then its
- * copies, then what NCCL moves, then its waits for `arrived`: whoever waits, waits for what its peer has queued in the same
- * or an earlier part of the same call, and calls come in the same order on all ranks, so there is no circle.
+ * All on one stream of each rank, the host waits for nothing. For each message the receiver writes `ready`
+ * into the sender's memory when its stream gets there: what the buffer held is no longer needed. The
+ * sender waits for that, copies, and writes `arrived` into the receiver's memory, which waits for it.
+ * Every rank queues first all its `ready`, then its copies, then what NCCL moves, then its waits for
+ * `arrived`: whoever waits, waits for what its peer has queued in the same or an earlier part of the same
+ * call, and calls come in the same order on all ranks, so there is no circle.
  *
- * Flags are written and awaited by memory operations of the stream (as NCCL's own copy-engine collectives do), which
- * take no multiprocessor and are ordered after the copies queued before them, for the whole system. A flag is a number of
- * the message with a hash of what it fills, and the wait is for just this value: if sender and receiver mean different
- * places the data stay unsent, and the watchdog ends the run. A flag is written again only after its reader has said so:
- * the next `ready` follows the wait for `arrived`, and the next `arrived` follows the wait for that `ready`.
+ * Flags are written and awaited by memory operations of the stream (as NCCL's own copy-engine collectives
+ * do), which take no multiprocessor and are ordered after the copies queued before them, for the whole
+ * system. A flag is a number of the message with a hash of what it fills, and the wait is for just this
+ * value: if sender and receiver mean different places the data stay unsent, and the watchdog ends the run.
+ * A flag is written again only after its reader has said so: the next `ready` follows the wait for
+ * `arrived`, and the next `arrived` follows the wait for that `ready`.
  */
 #include "cuda/gpu.h"
 
@@ -31,8 +33,10 @@ static int add_landing(BurstGpu *g, const BurstPiece *p, bool sending, Landing *
     const size_t pitch = sending ? p->lands_pitch : p->pitch, bytes = gpu_piece_bytes(p);
     const bool one = p->rows == 1 || pitch == p->width;
     const size_t extent = one ? bytes : (p->rows - 1) * pitch + p->width;
-    if (at < g->memory || extent > g->bytes || (size_t)(at - g->memory) > g->bytes - extent || (!one && pitch < p->width))
-        return burst_fail(g->ctx, BURST_E_PLAN, "rank %d %s rank %d %zu bytes that do not land in the plan's device memory",
+    if (at < g->memory || extent > g->bytes || (size_t)(at - g->memory) > g->bytes - extent ||
+        (!one && pitch < p->width))
+        return burst_fail(g->ctx, BURST_E_PLAN,
+                          "rank %d %s rank %d %zu bytes that do not land in the plan's device memory",
                           g->rank, sending ? "sends" : "expects from", p->peer, bytes);
     const uint64_t offset = (uint64_t)(at - g->memory);
     if (l->bytes == 0)
@@ -99,7 +103,8 @@ int gpu_queue_flag_ops(BurstGpu *g, cudaStream_t stream, FlagOps *ops)
     if (e == CUDA_SUCCESS)
         return BURST_OK;
     g->broken = true;
-    return burst_fail(g->ctx, BURST_E_PLAN, "CUDA device %d: memory operations of a stream failed with error %d", g->device,
+    return burst_fail(g->ctx, BURST_E_PLAN,
+                      "CUDA device %d: memory operations of a stream failed with error %d", g->device,
                       (int)e);
 }
 
@@ -110,7 +115,8 @@ static int push_to(BurstGpu *g, int channel, const Peer *to, const BurstPiece *p
         if (p[i].peer != to->rank || gpu_piece_bytes(&p[i]) == 0)
             continue;
         char *there = to->memory + ((char *)p[i].lands - g->memory);
-        BURST_TRY(gpu_copy_rows(g, gpu_stream(g, channel), p[i].data, p[i].pitch, there, p[i].lands_pitch, &p[i]));
+        BURST_TRY(
+            gpu_copy_rows(g, gpu_stream(g, channel), p[i].data, p[i].pitch, there, p[i].lands_pitch, &p[i]));
     }
     return BURST_OK;
 }
@@ -132,8 +138,8 @@ static int make_ready(BurstGpu *g, int channel, const BurstPiece *receive, int r
     return BURST_OK;
 }
 
-int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
-                   FlagOps *ops)
+int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive,
+                   int receives, FlagOps *ops)
 {
     const int me = host_local(g->ctx);
     BURST_TRY(make_ready(g, channel, receive, receives, ops));
@@ -165,7 +171,8 @@ int gpu_peers_await(BurstGpu *g, int channel, const BurstPiece *receive, int rec
     for (int i = 0; i < g->peers; i++) {
         const int local = g->peer[i].local;
         if (expects_from(&g->peer[i], receive, receives))
-            add_wait(ops, flag_at(g, g->memory, channel, local, ARRIVED), g->expected[channel * PEERS_MOST + local]);
+            add_wait(ops, flag_at(g, g->memory, channel, local, ARRIVED),
+                     g->expected[channel * PEERS_MOST + local]);
     }
     return gpu_queue_flag_ops(g, gpu_stream(g, channel), ops);
 }

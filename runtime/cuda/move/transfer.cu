@@ -1,5 +1,6 @@
-/* transfer.cu: hops, all-to-all pieces, the weights' gather and reduce-scatter, on streams of their own, and those of tensor ranks, which
- * computing waits for, on its own: by copy engine where two ranks have each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
+/* transfer.cu: hops, all-to-all pieces, the weights' gather and reduce-scatter, on streams of their own,
+ * and those of tensor ranks, which computing waits for, on its own: by copy engine where two ranks have
+ * each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
 #include "cuda/gpu.h"
 
 #include <string.h>
@@ -7,9 +8,10 @@
 enum { SENDING = 1, RECEIVING = 2, SUMMING = 4 };
 
 /* ---- meeting ---- */
-/* The first message between two ranks, on each channel and in each direction. NCCL connects them then, and waits for the
- * other's call with nobody watching: so both meet on the host before, where a lost or late rank is noticed. Over peer memory
- * they tell each other what the message fills: that is how a memory that is not laid out alike is found. */
+/* The first message between two ranks, on each channel and in each direction. NCCL connects them then, and
+ * waits for the other's call with nobody watching: so both meet on the host before, where a lost or late
+ * rank is noticed. Over peer memory they tell each other what the message fills: that is how a memory that
+ * is not laid out alike is found. */
 static int greet(BurstGpu *g, int channel, const BurstPiece *p, int count, int peer, int direction)
 {
     uint8_t *met = &g->met[channel * g->world + peer];
@@ -39,9 +41,11 @@ static int compare(BurstGpu *g, int channel, const Greeting *r)
     if (!r->compare || memcmp(&r->mine, &r->theirs, sizeof r->mine) == 0)
         return BURST_OK;
     return burst_fail(g->ctx, BURST_E_PLAN,
-                      "channel %d: rank %d sends rank %d %llu bytes to offset %llu of its device memory, which expects %llu at %llu",
-                      channel, r->peer, g->rank, (unsigned long long)r->theirs.bytes, (unsigned long long)r->theirs.offset,
-                      (unsigned long long)r->mine.bytes, (unsigned long long)r->mine.offset);
+                      "channel %d: rank %d sends rank %d %llu bytes to offset %llu of its device memory, "
+                      "which expects %llu at %llu",
+                      channel, r->peer, g->rank, (unsigned long long)r->theirs.bytes,
+                      (unsigned long long)r->theirs.offset, (unsigned long long)r->mine.bytes,
+                      (unsigned long long)r->mine.offset);
 }
 
 static int meet(BurstGpu *g, int channel)
@@ -64,13 +68,14 @@ static int meet_all(BurstGpu *g, int direction, Members *m)
 }
 
 /* ---- pieces ---- */
-int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch,
-                  const BurstPiece *p)
+int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to,
+                  size_t to_pitch, const BurstPiece *p)
 {
     if (p->rows <= 1 || (from_pitch == p->width && to_pitch == p->width))
         CUDA_TRY(g, cudaMemcpyAsync(to, from, gpu_piece_bytes(p), cudaMemcpyDeviceToDevice, stream));
     else
-        CUDA_TRY(g, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, p->width, p->rows, cudaMemcpyDeviceToDevice, stream));
+        CUDA_TRY(g, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, p->width, p->rows,
+                                      cudaMemcpyDeviceToDevice, stream));
     return BURST_OK;
 }
 
@@ -83,19 +88,23 @@ static int next_own(BurstGpu *g, const BurstPiece *p, int count, int i)
 }
 
 /* What a rank sends to itself: copies, for which NCCL would take multiprocessors. */
-static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, int sends, const BurstPiece *receive,
-                    int receives)
+static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, int sends,
+                    const BurstPiece *receive, int receives)
 {
     int i = next_own(g, send, sends, 0), j = next_own(g, receive, receives, 0);
-    for (; i < sends && j < receives; i = next_own(g, send, sends, i + 1), j = next_own(g, receive, receives, j + 1)) {
+    for (; i < sends && j < receives;
+         i = next_own(g, send, sends, i + 1), j = next_own(g, receive, receives, j + 1)) {
         if (send[i].width != receive[j].width || send[i].rows != receive[j].rows)
-            return burst_fail(g->ctx, BURST_E_PLAN, "rank %d sends itself %zu rows of %zu bytes and expects %zu of %zu", g->rank,
+            return burst_fail(g->ctx, BURST_E_PLAN,
+                              "rank %d sends itself %zu rows of %zu bytes and expects %zu of %zu", g->rank,
                               send[i].rows, send[i].width, receive[j].rows, receive[j].width);
         if (gpu_piece_bytes(&send[i]) && send[i].data != receive[j].data)
-            BURST_TRY(gpu_copy_rows(g, stream, send[i].data, send[i].pitch, receive[j].data, receive[j].pitch, &send[i]));
+            BURST_TRY(gpu_copy_rows(g, stream, send[i].data, send[i].pitch, receive[j].data, receive[j].pitch,
+                                    &send[i]));
     }
     if (i < sends || j < receives)
-        return burst_fail(g->ctx, BURST_E_PLAN, "rank %d does not send itself as many pieces as it expects", g->rank);
+        return burst_fail(g->ctx, BURST_E_PLAN, "rank %d does not send itself as many pieces as it expects",
+                          g->rank);
     return BURST_OK;
 }
 
@@ -103,9 +112,11 @@ static int check_pieces(BurstGpu *g, const BurstPiece *p, int count)
 {
     for (int i = 0; i < count; i++) {
         if (p[i].peer < 0 || p[i].peer >= g->world)
-            return burst_fail(g->ctx, BURST_E_PLAN, "rank %d has no peer %d in a world of %d", g->rank, p[i].peer, g->world);
+            return burst_fail(g->ctx, BURST_E_PLAN, "rank %d has no peer %d in a world of %d", g->rank,
+                              p[i].peer, g->world);
         if (p[i].rows > 1 && p[i].pitch < p[i].width)
-            return burst_fail(g->ctx, BURST_E_PLAN, "rows of %zu bytes that are %zu apart", p[i].width, p[i].pitch);
+            return burst_fail(g->ctx, BURST_E_PLAN, "rows of %zu bytes that are %zu apart", p[i].width,
+                              p[i].pitch);
     }
     return BURST_OK;
 }
@@ -128,7 +139,8 @@ static int place_of(BurstGpu *g, const BurstPiece &p, Packing *packing, char **a
     const size_t needed = (size_t)burst_gpu_packing((int64_t)p.width, (int64_t)p.rows, (int64_t)p.pitch);
     *at = needed ? packing->at + packing->used : (char *)p.data;
     if (needed > packing->bytes - packing->used)
-        return burst_fail(g->ctx, BURST_E_PLAN, "an exchange has %zu bytes of packing memory, and needs %zu more", packing->bytes,
+        return burst_fail(g->ctx, BURST_E_PLAN,
+                          "an exchange has %zu bytes of packing memory, and needs %zu more", packing->bytes,
                           needed - (packing->bytes - packing->used));
     packing->used += needed;
     return BURST_OK;
@@ -159,7 +171,8 @@ static int nccl_pieces(BurstGpu *g, int channel, const BurstPiece *p, int count,
         if (packing.at)
             BURST_TRY(place_of(g, p[i], &packing, &at));
         for (size_t row = 0; row < messages; row++)
-            BURST_TRY(nccl_one(g, channel, at + row * p[i].pitch, gpu_piece_bytes(&p[i]) / messages, p[i].peer, sends));
+            BURST_TRY(nccl_one(g, channel, at + row * p[i].pitch, gpu_piece_bytes(&p[i]) / messages,
+                               p[i].peer, sends));
     }
     return BURST_OK;
 }
@@ -191,8 +204,8 @@ static bool any_by_nccl(const BurstGpu *g, const BurstPiece *p, int count)
 }
 
 /* Sends are packed at the begin of the packing memory, receives behind them. */
-static int move_by_nccl(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
-                        Packing packing)
+static int move_by_nccl(BurstGpu *g, int channel, const BurstPiece *send, int sends,
+                        const BurstPiece *receive, int receives, Packing packing)
 {
     if (!any_by_nccl(g, send, sends) && !any_by_nccl(g, receive, receives))
         return BURST_OK;
@@ -219,12 +232,13 @@ static int check_channel(BurstGpu *g, int channel)
 {
     if (channel >= 0 && channel < g->channels)
         return BURST_OK;
-    return burst_fail(g->ctx, BURST_E_PLAN, "the device was opened with %d channels, and channel %d is used", g->channels, channel);
+    return burst_fail(g->ctx, BURST_E_PLAN, "the device was opened with %d channels, and channel %d is used",
+                      g->channels, channel);
 }
 
 /* Peers first: the way to them is the shorter one, and should not wait for a way between hosts. */
-static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
-                       Packing packing)
+static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive,
+                       int receives, Packing packing)
 {
     FlagOps ops = {};
     BURST_TRY(check_pieces(g, send, sends));
@@ -244,14 +258,15 @@ static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sen
 static int pieces_of(BurstGpu *g, const BurstBuffer *b, int count, int peer, BurstPiece *p)
 {
     if (count > BURST_GPU_BUFFERS)
-        return burst_fail(g->ctx, BURST_E_PLAN, "a hop of %d buffers, and at most %d are possible", count, BURST_GPU_BUFFERS);
+        return burst_fail(g->ctx, BURST_E_PLAN, "a hop of %d buffers, and at most %d are possible", count,
+                          BURST_GPU_BUFFERS);
     for (int i = 0; i < count; i++)
         p[i] = BurstPiece{peer, b[i].data, b[i].bytes, 1, b[i].bytes, b[i].lands, b[i].bytes};
     return BURST_OK;
 }
 
-int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, int to, const BurstBuffer *receive,
-                  int receives, int from)
+int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, int to,
+                  const BurstBuffer *receive, int receives, int from)
 {
     BurstPiece out[BURST_GPU_BUFFERS], in[BURST_GPU_BUFFERS];
     BURST_TRY(check_channel(g, channel));
@@ -260,11 +275,12 @@ int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, 
     return move_pieces(g, channel, out, sends, in, receives, Packing{NULL, 0, 0});
 }
 
-int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
-                       void *packing, size_t packing_bytes)
+int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive,
+                       int receives, void *packing, size_t packing_bytes)
 {
     BURST_TRY(check_channel(g, channel));
-    return move_pieces(g, channel, send, sends, receive, receives, Packing{(char *)packing, packing_bytes, 0});
+    return move_pieces(g, channel, send, sends, receive, receives,
+                       Packing{(char *)packing, packing_bytes, 0});
 }
 
 /* ---- groups ---- */
@@ -280,7 +296,8 @@ static Members *unit_group(BurstGpu *g, int unit)
 }
 
 /* Member i's part lies in every member's whole at the same place. */
-static int gather_over_peers(BurstGpu *g, int channel, const Members *m, const BurstBf16 *part, int64_t elements, BurstBf16 *whole)
+static int gather_over_peers(BurstGpu *g, int channel, const Members *m, const BurstBf16 *part,
+                             int64_t elements, BurstBf16 *whole)
 {
     const size_t bytes = (size_t)elements * sizeof *part;
     const int count = m->ranks.count;
@@ -293,8 +310,10 @@ static int gather_over_peers(BurstGpu *g, int channel, const Members *m, const B
     return move_pieces(g, channel, send, count, receive, count, Packing{NULL, 0, 0});
 }
 
-/* Where not all of them are peers NCCL moves everything: its ring sends each part between two nodes once only. */
-static int gather(BurstGpu *g, int channel, Members *m, const BurstBf16 *part, int64_t elements, BurstBf16 *whole)
+/* Where not all of them are peers NCCL moves everything: its ring sends each part between two nodes once
+ * only. */
+static int gather(BurstGpu *g, int channel, Members *m, const BurstBf16 *part, int64_t elements,
+                  BurstBf16 *whole)
 {
     if (m->peers)
         return gather_over_peers(g, channel, m, part, elements, whole);
@@ -304,13 +323,16 @@ static int gather(BurstGpu *g, int channel, Members *m, const BurstBf16 *part, i
 }
 
 /* part: this member's of the sum; it may be where it is in whole. */
-static int reduce(BurstGpu *g, int channel, Members *m, const void *whole, int64_t elements, void *part, ncclDataType_t type, size_t size)
+static int reduce(BurstGpu *g, int channel, Members *m, const void *whole, int64_t elements, void *part,
+                  ncclDataType_t type, size_t size)
 {
     if (m->ranks.count > 1) {
         BURST_TRY(meet_all(g, RECEIVING, m));
-        NCCL_TRY(g, ncclReduceScatter(whole, part, (size_t)elements, type, ncclSum, m->comm, gpu_stream(g, channel)));
+        NCCL_TRY(g, ncclReduceScatter(whole, part, (size_t)elements, type, ncclSum, m->comm,
+                                      gpu_stream(g, channel)));
     } else if (part != whole) {
-        CUDA_TRY(g, cudaMemcpyAsync(part, whole, (size_t)elements * size, cudaMemcpyDeviceToDevice, gpu_stream(g, channel)));
+        CUDA_TRY(g, cudaMemcpyAsync(part, whole, (size_t)elements * size, cudaMemcpyDeviceToDevice,
+                                    gpu_stream(g, channel)));
     }
     return BURST_OK;
 }
@@ -363,7 +385,8 @@ int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own,
     return gather(g, g->channels + 1, &g->group[GROUP_TENSOR], own, elements, all);
 }
 
-int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add, BurstBf16 *own)
+int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add,
+                             BurstBf16 *own)
 {
     Members *m = &g->group[GROUP_TENSOR];
     BurstBf16 *part = add ? parts + member_of(g, m) * elements : own;
@@ -376,7 +399,8 @@ int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
     const BurstUnit *u = burst_unit(host_plan(g->ctx), unit);
     for (int i = 0; i < u->tensors; i++) {
         const HostPart part = host_part(g->ctx, u, &u->tensor[i]);
-        Members *same = &g->group[part.copies == g->group[GROUP_TENSOR].ranks.count ? GROUP_TENSOR : GROUP_COPIES];
+        Members *same =
+            &g->group[part.copies == g->group[GROUP_TENSOR].ranks.count ? GROUP_TENSOR : GROUP_COPIES];
         if (part.copies > 1 && part.end > part.begin)
             BURST_TRY(sum(g, g->channels, same, shard + part.begin, part.end - part.begin));
     }

@@ -2,9 +2,11 @@
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
-enum { THREADS = 256, LANES = 8, ROWS = 64, COLUMNS = LANES * VEC }; /* of a block of the sum: COLUMNS columns, ROWS rows at a time */
+/* of a block of the sum: COLUMNS columns, ROWS rows at a time */
+enum { THREADS = 256, LANES = 8, ROWS = 64, COLUMNS = LANES * VEC };
 
-static __global__ void __launch_bounds__(THREADS) bias_kernel(int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
+static __global__ void __launch_bounds__(THREADS)
+    bias_kernel(int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
 {
     const int64_t at = (int64_t)blockIdx.x * width;
     for (int i = VEC * threadIdx.x; i < width; i += VEC * THREADS) {
@@ -27,10 +29,13 @@ int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const 
 }
 
 /* A block has its columns of all rows, so that sums are taken in one order. */
-static __global__ void __launch_bounds__(LANES * ROWS) bias_back_kernel(int64_t n, int width, const BurstBf16 *dy, float *db)
+static __global__ void __launch_bounds__(LANES *ROWS)
+    bias_back_kernel(int64_t n, int width, const BurstBf16 *dy, float *db)
 {
-    __shared__ double part[ROWS][COLUMNS]; /* a thread touches its own columns of its rows only, up to the end */
-    const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES, column = (int)blockIdx.x * COLUMNS + VEC * lane;
+    /* a thread touches its own columns of its rows only, up to the end */
+    __shared__ double part[ROWS][COLUMNS];
+    const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES,
+              column = (int)blockIdx.x * COLUMNS + VEC * lane;
     for (int j = 0; j < VEC; j++)
         part[row][VEC * lane + j] = 0;
     for (int64_t i = row; column < width && i < n;) {
@@ -57,6 +62,7 @@ int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, 
     BURST_TRY(gpu_aligned(g, "bias_back", width, address(dy)));
     if (n == 0)
         return BURST_OK;
-    bias_back_kernel<<<(unsigned)((width + COLUMNS - 1) / COLUMNS), LANES * ROWS, 0, g->compute>>>(n, width, dy, db);
+    bias_back_kernel<<<(unsigned)((width + COLUMNS - 1) / COLUMNS), LANES * ROWS, 0, g->compute>>>(n, width,
+                                                                                                   dy, db);
     return gpu_launched(g, "bias_back");
 }

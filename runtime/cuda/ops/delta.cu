@@ -1,14 +1,17 @@
-/* delta.cu: rowsum(dO * O) for attention's backward, the two plainest kernels, zero and add, and outputs merged by their lse. */
+/* delta.cu: rowsum(dO * O) for attention's backward, the two plainest kernels, zero and add, and outputs
+ * merged by their lse. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
 enum { THREADS = 256 };
 
 /* `lanes` neighbours share a head of a token: a power of two, at most a warp. */
-static __global__ void __launch_bounds__(THREADS) delta_kernel(int64_t n, int heads, int d, int lanes, const BurstBf16 *o,
-                                                               const BurstBf16 *d_o, float *delta)
+static __global__ void __launch_bounds__(THREADS)
+    delta_kernel(int64_t n, int heads, int d, int lanes, const BurstBf16 *o, const BurstBf16 *d_o,
+                 float *delta)
 {
-    const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / lanes; /* token * heads + head */
+    /* token * heads + head */
+    const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / lanes;
     float sum = 0;
     for (int i = VEC * (int)(thread % lanes); row < n * heads && i < d; i += VEC * lanes) {
         float a[VEC], b[VEC];
@@ -23,7 +26,8 @@ static __global__ void __launch_bounds__(THREADS) delta_kernel(int64_t n, int he
         delta[row % heads * n + row / heads] = sum;
 }
 
-int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta)
+int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
+                    float *delta)
 {
     BURST_TRY(gpu_aligned(g, "delta", d, address(o) | address(d_o)));
     int lanes = 1;
@@ -44,8 +48,9 @@ int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
 
 /* ---- add ---- */
 /* y = x, or y + x where add: in fp32, rounded to what y is. */
-template <class X, class T> static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, int64_t pitch, bool aligned, bool add,
-                                                                                         const X *x, T *y)
+template <class X, class T>
+static __global__ void __launch_bounds__(THREADS)
+    add_kernel(int64_t count, int64_t pitch, bool aligned, bool add, const X *x, T *y)
 {
     x += blockIdx.y * pitch;
     y += blockIdx.y * pitch;
@@ -66,7 +71,8 @@ template <class X, class T> static __global__ void __launch_bounds__(THREADS) ad
 
 /* Of each row `count` elements, rows a pitch of elements apart. */
 template <class X, class T>
-static int add_to(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const X *x, bool add, T *y)
+static int add_to(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const X *x,
+                  bool add, T *y)
 {
     if (count == 0 || rows == 0)
         return BURST_OK;
@@ -91,7 +97,8 @@ int gpu_widen(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *
     return add_to(g, stream, 1, count, count, x, false, y);
 }
 
-static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
+static __global__ void __launch_bounds__(THREADS)
+    add_activations_kernel(int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
 {
     const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (i >= count)
@@ -104,12 +111,14 @@ static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t
     store(z + i, b);
 }
 
-int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
+int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x,
+                        const BurstBf16 *y, BurstBf16 *z)
 {
     BURST_TRY(gpu_aligned(g, "add_activations", count, address(x) | address(y) | address(z)));
     if (count == 0)
         return BURST_OK;
-    add_activations_kernel<<<(unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, stream>>>(count, x, y, z);
+    add_activations_kernel<<<(unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, stream>>>(
+        count, x, y, z);
     return gpu_launched(g, "add_activations");
 }
 
@@ -118,7 +127,8 @@ int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const 
     return gpu_add(g, stream, count, x, y);
 }
 
-int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, float *y)
+int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch,
+                       const float *x, float *y)
 {
     return add_to(g, stream, rows, count, pitch, x, true, y);
 }
@@ -134,8 +144,9 @@ static __device__ bool is_in(const BurstTileRanges &tiles, int64_t token)
 }
 
 /* A warp a row: each output weighs exp(its lse). */
-static __global__ void __launch_bounds__(THREADS) merge_kernel(int64_t rows, int64_t tokens, BurstTileRanges tiles, int d, bool first,
-                                                               const float *o_in, const float *lse_in, float *o, float *lse)
+static __global__ void __launch_bounds__(THREADS)
+    merge_kernel(int64_t rows, int64_t tokens, BurstTileRanges tiles, int d, bool first, const float *o_in,
+                 const float *lse_in, float *o, float *lse)
 {
     const int64_t row = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP;
     const int lane = threadIdx.x % WARP;
@@ -144,22 +155,26 @@ static __global__ void __launch_bounds__(THREADS) merge_kernel(int64_t rows, int
     const bool arrived = is_in(tiles, row % tokens);
     if (!arrived && !first)
         return;
-    const float none = -INFINITY, in = arrived ? lse_in[row] : none, own = first ? none : lse[row], most = fmaxf(in, own);
-    const float from_in = in > none ? expf(in - most) : 0, from_own = own > none ? expf(own - most) : 0, sum = from_in + from_own;
+    const float none = -INFINITY, in = arrived ? lse_in[row] : none, own = first ? none : lse[row],
+                most = fmaxf(in, own);
+    const float from_in = in > none ? expf(in - most) : 0, from_own = own > none ? expf(own - most) : 0,
+                sum = from_in + from_own;
     for (int64_t j = row * d + lane; j < (row + 1) * d; j += WARP)
-        o[j] = sum > 0 ? ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum : 0;
+        o[j] = sum > 0 ? ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum
+                       : 0;
     __syncwarp();
     if (lane == 0)
         lse[row] = sum > 0 ? most + logf(sum) : none;
 }
 
-int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges tiles, int d, bool first, const float *o_in,
-                           const float *lse_in, float *o, float *lse)
+int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges tiles, int d, bool first,
+                           const float *o_in, const float *lse_in, float *o, float *lse)
 {
     const int64_t rows = heads * tokens;
     if (rows == 0)
         return BURST_OK;
     const int64_t blocks = (rows * WARP + THREADS - 1) / THREADS;
-    merge_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(rows, tokens, tiles, d, first, o_in, lse_in, o, lse);
+    merge_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(rows, tokens, tiles, d, first, o_in, lse_in, o,
+                                                               lse);
     return gpu_launched(g, "merge_output");
 }

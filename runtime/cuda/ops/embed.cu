@@ -1,17 +1,20 @@
-/* embed.cu: embedding rows and their gradients. No atomics: tokens are sorted by row, stably, chunks of them are summed, and then what
- * several chunks have of a row, in doubles: every run gives the same bits, a frequent token is many blocks' work, and its error does not
- * grow with how often it comes. */
+/* embed.cu: embedding rows and their gradients. No atomics: tokens are sorted by row, stably, chunks of
+ * them are summed, and then what several chunks have of a row, in doubles: every run gives the same bits,
+ * a frequent token is many blocks' work, and its error does not grow with how often it comes. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
 #include <cub/device/device_radix_sort.cuh>
 
 enum { THREADS = 256, COLUMNS = THREADS * VEC, CHUNK = 64 }; /* CHUNK: sorted tokens that are added in fp32 */
-enum { LANES = 8, ROWS = 64 }; /* of a block that adds sums of chunks: ROWS of them at a time, of LANES * VEC columns */
-/* Tokens that one sort takes in the workspace of matrix products: rows and places before and after it, and as much again for the sort. */
+/* of a block that adds sums of chunks: ROWS of them at a time, of LANES * VEC columns */
+enum { LANES = 8, ROWS = 64 };
+/* Tokens that one sort takes in the workspace of matrix products: rows and places before and after it, and
+ * as much again for the sort. */
 static constexpr int64_t SORTED = 2 << 20;
 
-static __global__ void __launch_bounds__(THREADS) embed_kernel(int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
+static __global__ void __launch_bounds__(THREADS)
+    embed_kernel(int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
 {
     const uint4 *from = (const uint4 *)(table + (int64_t)token[blockIdx.x] * hidden);
     uint4 *to = (uint4 *)(x + (int64_t)blockIdx.x * hidden);
@@ -19,7 +22,8 @@ static __global__ void __launch_bounds__(THREADS) embed_kernel(int hidden, const
         to[i] = from[i];
 }
 
-int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
+int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
+                    BurstBf16 *x)
 {
     BURST_TRY(gpu_aligned(g, "embed", hidden, address(table) | address(x)));
     if (n == 0)
@@ -67,11 +71,13 @@ static __device__ void add_to(float *to, const float sum[VEC])
     store(to, f);
 }
 
-/* A chunk of the sorted tokens, row after row: the chunk where a row's tokens begin adds to the table, later ones leave their sums. */
+/* A chunk of the sorted tokens, row after row: the chunk where a row's tokens begin adds to the table,
+ * later ones leave their sums. */
 static __global__ void __launch_bounds__(THREADS) chunks_kernel(Sorted s)
 {
     __shared__ int32_t row[CHUNK], place[CHUNK];
-    const int begin = (int)blockIdx.x * CHUNK, count = min(CHUNK, s.n - begin), own = VEC * (int)(blockIdx.y * THREADS + threadIdx.x);
+    const int begin = (int)blockIdx.x * CHUNK, count = min(CHUNK, s.n - begin),
+              own = VEC * (int)(blockIdx.y * THREADS + threadIdx.x);
     for (int i = threadIdx.x; i < count; i += THREADS)
         row[i] = s.row[begin + i], place[i] = s.place[begin + i];
     __syncthreads();
@@ -98,11 +104,13 @@ static __global__ void __launch_bounds__(THREADS) chunks_kernel(Sorted s)
     }
 }
 
-/* The sums that chunks have left of one row, in doubles: by the block of the first such chunk, in one order. */
+/* The sums that chunks have left of one row, in doubles: by the block of the first such chunk, in one
+ * order. */
 static __global__ void __launch_bounds__(LANES * ROWS) rest_kernel(Sorted s)
 {
     __shared__ double part[ROWS][LANES * VEC];
-    const int chunk = (int)blockIdx.x, begin = chunk * CHUNK, lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+    const int chunk = (int)blockIdx.x, begin = chunk * CHUNK, lane = threadIdx.x % LANES,
+              group = threadIdx.x / LANES;
     const int own = VEC * ((int)blockIdx.y * LANES + lane);
     const int32_t mine = s.row[begin];
     if (chunk == 0 || s.row[begin - 1] != mine || (chunk > 1 && s.row[begin - CHUNK - 1] == mine))
@@ -130,7 +138,8 @@ static __global__ void __launch_bounds__(LANES * ROWS) rest_kernel(Sorted s)
 /* As many columns at once as the workspace has room for, of each chunk's sum. */
 static int add_rows(BurstGpu *g, Sorted s, size_t room)
 {
-    const int chunks = (s.n + CHUNK - 1) / CHUNK, most = (int)(room / sizeof *s.partial / (size_t)chunks) / VEC * VEC;
+    const int chunks = (s.n + CHUNK - 1) / CHUNK,
+              most = (int)(room / sizeof *s.partial / (size_t)chunks) / VEC * VEC;
     for (; s.first < s.hidden; s.first += s.columns) {
         s.columns = s.hidden - s.first < most ? s.hidden - s.first : most;
         const dim3 all((unsigned)chunks, (unsigned)((s.columns + COLUMNS - 1) / COLUMNS));
@@ -144,19 +153,23 @@ static int add_rows(BurstGpu *g, Sorted s, size_t room)
 }
 
 /* Of at most SORTED tokens. What only the sort needs lies last, and is room for sums after it. */
-static int add_sorted(BurstGpu *g, int n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
+static int add_sorted(BurstGpu *g, int n, int hidden, const int32_t *token, const BurstBf16 *dx,
+                      float *dtable)
 {
-    int32_t *row = (int32_t *)g->workspace, *place = row + n, *unsorted = (int32_t *)(((uintptr_t)(place + n) + 255) / 256 * 256);
+    int32_t *row = (int32_t *)g->workspace, *place = row + n,
+            *unsorted = (int32_t *)(((uintptr_t)(place + n) + 255) / 256 * 256);
     void *rest = (void *)(((uintptr_t)(unsorted + n) + 255) / 256 * 256);
     size_t bytes = WORKSPACE_BYTES - (size_t)((char *)rest - g->workspace);
     places_kernel<<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(n, unsorted);
     BURST_TRY(gpu_launched(g, "embed_back"));
-    CUDA_TRY(g, cub::DeviceRadixSort::SortPairs(rest, bytes, token, row, unsorted, place, n, 0, 31, g->compute));
+    CUDA_TRY(g,
+             cub::DeviceRadixSort::SortPairs(rest, bytes, token, row, unsorted, place, n, 0, 31, g->compute));
     const Sorted s = {n, hidden, 0, 0, row, place, dx, dtable, (float *)unsorted};
     return add_rows(g, s, WORKSPACE_BYTES - (size_t)((char *)unsorted - g->workspace));
 }
 
-int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
+int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
+                         float *dtable)
 {
     BURST_TRY(gpu_aligned(g, "embed_back", hidden, address(dx) | address(dtable)));
     for (int64_t at = 0; at < n; at += SORTED) {

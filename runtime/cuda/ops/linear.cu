@@ -1,5 +1,5 @@
-/* linear.cu: the three products of a linear layer. cublasLt is column-major: a row-major [r][c] matrix is its c x r one,
- * so operands change places. Layouts and the chosen algorithm of every shape are kept. */
+/* linear.cu: the three products of a linear layer. cublasLt is column-major: a row-major [r][c] matrix is
+ * its c x r one, so operands change places. Layouts and the chosen algorithm of every shape are kept. */
 #include "cuda/gpu.h"
 
 #include <stdlib.h>
@@ -8,40 +8,52 @@
 enum { OPERANDS = 4, LARGEST_ALIGNMENT = 256 }; /* A, B, C, D */
 
 /* y^T [out][n] = W [out][in] x^T. */
-int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add,
-                             BurstBf16 *y)
+int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
+                             const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
-    Shape s = {.transpose_a = 1, .m = out, .n = n, .k = in, .lda = row, .ldb = in, .ldc = out, .beta = add != NULL};
+    Shape s = {
+        .transpose_a = 1, .m = out, .n = n, .k = in, .lda = row, .ldb = in, .ldc = out, .beta = add != NULL};
     return gpu_product(g, &s, w, x, add ? add : y, y);
 }
 
 /* dx^T [in][n] = W^T dy^T. */
-int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx,
-                                bool add)
+int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                                const BurstBf16 *w, BurstBf16 *dx, bool add)
 {
     Shape s = {.m = in, .n = n, .k = out, .lda = row, .ldb = out, .ldc = in, .beta = add};
     return gpu_product(g, &s, w, dy, dx, dx);
 }
 
 /* dw^T [in][out] += x^T dy. */
-int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                                const BurstBf16 *x, float *dw)
 {
-    Shape s = {.transpose_b = 1, .m = in, .n = out, .k = n, .lda = in, .ldb = out, .ldc = row, .fp32_out = 1, .beta = 1};
+    Shape s = {.transpose_b = 1,
+               .m = in,
+               .n = out,
+               .k = n,
+               .lda = in,
+               .ldb = out,
+               .ldc = row,
+               .fp32_out = 1,
+               .beta = 1};
     return gpu_product(g, &s, x, dy, dw, dw);
 }
 
-int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add,
-                     BurstBf16 *y)
+int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w,
+                     const BurstBf16 *add, BurstBf16 *y)
 {
     return burst_gpu_linear_columns(g, n, in, out, in, x, w, add, y);
 }
 
-int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w,
+                        BurstBf16 *dx, bool add)
 {
     return burst_gpu_linear_dx_columns(g, n, in, out, in, dy, w, dx, add);
 }
 
-int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x,
+                        float *dw)
 {
     return burst_gpu_linear_dw_columns(g, n, in, out, in, dy, x, dw);
 }
@@ -64,7 +76,8 @@ static uint32_t alignment_of(const void *p)
 
 static int describe_operation(BurstGpu *g, Product *p)
 {
-    cublasOperation_t a = p->shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t a = p->shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      b = p->shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT_TRY(g, cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     LT_TRY(g, cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     LT_TRY(g, cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
@@ -77,8 +90,10 @@ static int describe_layouts(BurstGpu *g, Product *p)
     int64_t rows_a = s->transpose_a ? s->k : s->m, cols_a = s->transpose_a ? s->m : s->k;
     int64_t rows_b = s->transpose_b ? s->n : s->k, cols_b = s->transpose_b ? s->k : s->n;
     cudaDataType_t out = s->fp32_out ? CUDA_R_32F : CUDA_R_16BF;
-    LT_TRY(g, cublasLtMatrixLayoutCreate(&p->layout[0], CUDA_R_16BF, (uint64_t)rows_a, (uint64_t)cols_a, s->lda));
-    LT_TRY(g, cublasLtMatrixLayoutCreate(&p->layout[1], CUDA_R_16BF, (uint64_t)rows_b, (uint64_t)cols_b, s->ldb));
+    LT_TRY(g, cublasLtMatrixLayoutCreate(&p->layout[0], CUDA_R_16BF, (uint64_t)rows_a, (uint64_t)cols_a,
+                                         s->lda));
+    LT_TRY(g, cublasLtMatrixLayoutCreate(&p->layout[1], CUDA_R_16BF, (uint64_t)rows_b, (uint64_t)cols_b,
+                                         s->ldb));
     LT_TRY(g, cublasLtMatrixLayoutCreate(&p->layout[2], out, (uint64_t)s->m, (uint64_t)s->n, s->ldc));
     return BURST_OK;
 }
@@ -89,9 +104,11 @@ static int prefer(BurstGpu *g, const Product *p, cublasLtMatmulPreference_t pref
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     size_t workspace = WORKSPACE_BYTES;
-    LT_TRY(g, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    LT_TRY(g, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                   &workspace, sizeof workspace));
     for (int i = 0; i < OPERANDS; i++)
-        LT_TRY(g, cublasLtMatmulPreferenceSetAttribute(preference, attribute[i], &p->alignment[i], sizeof p->alignment[i]));
+        LT_TRY(g, cublasLtMatmulPreferenceSetAttribute(preference, attribute[i], &p->alignment[i],
+                                                       sizeof p->alignment[i]));
     return BURST_OK;
 }
 
@@ -100,15 +117,17 @@ static int choose(BurstGpu *g, Product *p, cublasLtMatmulPreference_t preference
     cublasLtMatmulHeuristicResult_t best;
     int found = 0;
     BURST_TRY(prefer(g, p, preference));
-    cublasStatus_t e = cublasLtMatmulAlgoGetHeuristic(g->lt, p->operation, p->layout[0], p->layout[1], p->layout[2],
-                                                      p->layout[2], preference, 1, &best, &found);
+    cublasStatus_t e = cublasLtMatmulAlgoGetHeuristic(g->lt, p->operation, p->layout[0], p->layout[1],
+                                                      p->layout[2], p->layout[2], preference, 1, &best,
+                                                      &found);
     if (e == CUBLAS_STATUS_SUCCESS && found) {
         p->algorithm = best.algo;
         return BURST_OK;
     }
     const Shape *s = &p->shape;
-    return burst_fail(g->ctx, BURST_E_PLAN, "cublasLt has no algorithm for a product of %lld x %lld x %lld (%s)",
-                      (long long)s->m, (long long)s->n, (long long)s->k, cublasLtGetStatusString(e));
+    return burst_fail(g->ctx, BURST_E_PLAN,
+                      "cublasLt has no algorithm for a product of %lld x %lld x %lld (%s)", (long long)s->m,
+                      (long long)s->n, (long long)s->k, cublasLtGetStatusString(e));
 }
 
 static int plan(BurstGpu *g, Product *p)
@@ -169,8 +188,9 @@ int gpu_product(BurstGpu *g, const Shape *s, const void *a, const void *b, const
     if (s->m == 0 || s->n == 0 || s->k == 0)
         return BURST_OK; /* no tokens */
     BURST_TRY(planned(g, s, alignment, &p));
-    LT_TRY(g, cublasLtMatmul(g->lt, p->operation, &one, a, p->layout[0], b, p->layout[1], &beta, c, p->layout[2], d,
-                             p->layout[2], &p->algorithm, g->workspace, WORKSPACE_BYTES, g->compute));
+    LT_TRY(g,
+           cublasLtMatmul(g->lt, p->operation, &one, a, p->layout[0], b, p->layout[1], &beta, c, p->layout[2],
+                          d, p->layout[2], &p->algorithm, g->workspace, WORKSPACE_BYTES, g->compute));
     return BURST_OK;
 }
 

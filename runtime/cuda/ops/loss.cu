@@ -1,5 +1,6 @@
-/* loss.cu: LM head and cross entropy fused over tiles of tokens (BurstEngine, 3.3). A tile's logits are fp32 in scratch;
- * their gradients replace them as bf16, and feed the two products back. Nothing of size n x vocab is stored. */
+/* loss.cu: LM head and cross entropy fused over tiles of tokens (BurstEngine, 3.3). A tile's logits are
+ * fp32 in scratch; their gradients replace them as bf16, and feed the two products back. Nothing of size n
+ * x vocab is stored. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -13,8 +14,8 @@ int64_t burst_gpu_loss_scratch(int64_t tile, int vocab)
 }
 
 /* ---- one token ---- */
-/* The greatest logit seen, and the sum of exp(logit - top) over all but the label: the label's own gradient is
- * -others / (others + its own exp), which keeps its digits where the label is nearly certain. */
+/* The greatest logit seen, and the sum of exp(logit - top) over all but the label: the label's own
+ * gradient is -others / (others + its own exp), which keeps its digits where the label is nearly certain. */
 typedef struct Sums { float top, others; } Sums;
 
 static __device__ Sums join(Sums a, Sums b)
@@ -52,7 +53,8 @@ static __device__ Sums block_sums(Sums s)
 {
     __shared__ Sums part[WARP];
     for (int lane = WARP / 2; lane > 0; lane /= 2)
-        s = join(s, Sums{__shfl_xor_sync(0xffffffffu, s.top, lane), __shfl_xor_sync(0xffffffffu, s.others, lane)});
+        s = join(s, Sums{__shfl_xor_sync(0xffffffffu, s.top, lane),
+                         __shfl_xor_sync(0xffffffffu, s.others, lane)});
     if (threadIdx.x % WARP == 0)
         part[threadIdx.x / WARP] = s;
     __syncthreads();
@@ -62,8 +64,8 @@ static __device__ Sums block_sums(Sums s)
     return s;
 }
 
-/* factor (softmax - onehot) as bf16 in place: the first half of the row's bytes. What a round writes lies in places that
- * this or an earlier round has read. */
+/* factor (softmax - onehot) as bf16 in place: the first half of the row's bytes. What a round writes lies
+ * in places that this or an earlier round has read. */
 static __device__ void gradients(float *logit, int vocab, int label, float top, float share, float at_label)
 {
     BurstBf16 *out = (BurstBf16 *)logit;
@@ -87,8 +89,9 @@ static __device__ void no_gradients(float *logit, int vocab)
         *(uint4 *)((BurstBf16 *)logit + i) = make_uint4(0, 0, 0, 0);
 }
 
-static __global__ void __launch_bounds__(THREADS) loss_kernel(int vocab, int64_t row, const int32_t *label, const float *weight,
-                                                              float scale, float *logits, double *loss)
+static __global__ void __launch_bounds__(THREADS)
+    loss_kernel(int vocab, int64_t row, const int32_t *label, const float *weight, float scale, float *logits,
+                double *loss)
 {
     float *logit = logits + blockIdx.x * row;
     const int mine = label[blockIdx.x];
@@ -103,12 +106,14 @@ static __global__ void __launch_bounds__(THREADS) loss_kernel(int vocab, int64_t
     const Sums s = block_sums(thread_sums(logit, vocab, mine));
     const float own = __expf(at_label - s.top), sum = s.others + own, factor = scale * w;
     if (threadIdx.x == 0)
-        loss[blockIdx.x] = (double)w * (log((double)s.others + (double)own) + (double)s.top - (double)at_label);
+        loss[blockIdx.x] = (double)w *
+                           (log((double)s.others + (double)own) + (double)s.top - (double)at_label);
     gradients(logit, vocab, mine, s.top, factor / sum, -factor * (s.others / sum));
 }
 
 /* One block, in a fixed order. */
-static __global__ void __launch_bounds__(THREADS) add_losses_kernel(int64_t tokens, const double *loss, double *loss_sum)
+static __global__ void __launch_bounds__(THREADS)
+    add_losses_kernel(int64_t tokens, const double *loss, double *loss_sum)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < tokens; i += THREADS)
@@ -129,8 +134,14 @@ typedef struct Head {
 /* logits^T [vocab][tokens] = W x^T. */
 static int logits_of(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16 *x)
 {
-    Shape s = {.transpose_a = 1, .m = h->vocab, .n = tokens, .k = h->hidden, .lda = h->hidden, .ldb = h->hidden,
-               .ldc = burst_gpu_loss_row(h->vocab), .fp32_out = 1};
+    Shape s = {.transpose_a = 1,
+               .m = h->vocab,
+               .n = tokens,
+               .k = h->hidden,
+               .lda = h->hidden,
+               .ldb = h->hidden,
+               .ldc = burst_gpu_loss_row(h->vocab),
+               .fp32_out = 1};
     return gpu_product(g, &s, h->w, x, h->logits, h->logits);
 }
 
@@ -139,22 +150,32 @@ static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const Burst
 {
     const int64_t row = 2 * burst_gpu_loss_row(h->vocab);
     Shape to_x = {.m = h->hidden, .n = tokens, .k = h->vocab, .lda = h->hidden, .ldb = row, .ldc = h->hidden};
-    Shape to_w = {.transpose_b = 1, .m = h->hidden, .n = h->vocab, .k = tokens, .lda = h->hidden, .ldb = row, .ldc = h->hidden,
-                  .fp32_out = 1, .beta = 1};
+    Shape to_w = {.transpose_b = 1,
+                  .m = h->hidden,
+                  .n = h->vocab,
+                  .k = tokens,
+                  .lda = h->hidden,
+                  .ldb = row,
+                  .ldc = h->hidden,
+                  .fp32_out = 1,
+                  .beta = 1};
     BURST_TRY(gpu_product(g, &to_x, h->w, h->logits, dx, dx));
     return gpu_product(g, &to_w, x, h->logits, h->dw, h->dw);
 }
 
-int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
-                   const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
+int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
+                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale,
+                   double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
 {
     const int64_t row = burst_gpu_loss_row(vocab);
     Head h = {hidden, vocab, w, dw, (float *)scratch, (double *)((float *)scratch + tile * row)};
-    BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | address(w) | address(dx) | address(dw) | address(scratch)));
+    BURST_TRY(gpu_aligned(g, "loss", hidden,
+                          address(x) | address(w) | address(dx) | address(dw) | address(scratch)));
     for (int64_t i = 0; i < n; i += tile) {
         const int64_t tokens = n - i < tile ? n - i : tile;
         BURST_TRY(logits_of(g, &h, tokens, x + i * hidden));
-        loss_kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(vocab, row, label + i, weight + i, (float)scale, h.logits, h.loss);
+        loss_kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(vocab, row, label + i, weight + i,
+                                                                  (float)scale, h.logits, h.loss);
         BURST_TRY(gpu_launched(g, "loss"));
         add_losses_kernel<<<1, THREADS, 0, g->compute>>>(tokens, h.loss, loss_sum);
         BURST_TRY(gpu_launched(g, "loss"));

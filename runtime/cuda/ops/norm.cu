@@ -1,17 +1,26 @@
-/* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its cache. Narrow rows, such as
- * heads, are a warp's each, in registers. */
+/* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its
+ * cache. Narrow rows, such as heads, are a warp's each, in registers. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
-/* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; all resident at once, as a few
- * blocks behind the others would take as long again. */
-enum { THREADS = 256, BACK_THREADS = 512, BACK_RESIDENT = 3, NARROW_RESIDENT = 2, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS };
+/* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; all resident at
+ * once, as a few blocks behind the others would take as long again. */
+enum {
+    THREADS = 256,
+    BACK_THREADS = 512,
+    BACK_RESIDENT = 3,
+    NARROW_RESIDENT = 2,
+    BACK_BLOCKS = BURST_GPU_NORM_BLOCKS
+};
 enum { COLUMNS = 32, ROWS = 16 };
-enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THREADS / WARP }; /* a warp has NARROW columns at most */
-static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10; /* more than FREE_SHARED must be asked for */
+/* a warp has NARROW columns at most */
+enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THREADS / WARP };
+/* more than FREE_SHARED must be asked for */
+static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10;
 
-static __global__ void __launch_bounds__(THREADS) norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
-                                                              BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+static __global__ void __launch_bounds__(THREADS)
+    norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps, BurstBf16 *y, float *rstd,
+                uint32_t *beat, uint32_t number)
 {
     const int64_t row = blockIdx.x, at = row * hidden;
     float square = 0;
@@ -46,8 +55,9 @@ static __device__ __forceinline__ void load_narrow(const BurstBf16 *row, int hid
         load(row + at, f);
 }
 
-static __global__ void __launch_bounds__(THREADS) narrow_kernel(int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
-                                                                BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+static __global__ void __launch_bounds__(THREADS)
+    narrow_kernel(int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps, BurstBf16 *y,
+                  float *rstd, uint32_t *beat, uint32_t number)
 {
     const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP;
     const int at = VEC * (threadIdx.x % WARP);
@@ -69,17 +79,18 @@ static __global__ void __launch_bounds__(THREADS) narrow_kernel(int64_t n, int h
         *beat = number;
 }
 
-int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y,
-                      float *rstd)
+int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
+                      BurstBf16 *y, float *rstd)
 {
     BURST_TRY(gpu_aligned(g, "rmsnorm", hidden, address(x) | address(w) | address(y)));
     if (n == 0)
         return BURST_OK;
     if (hidden <= NARROW)
-        narrow_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(n, hidden, x, w, (float)eps, y, rstd,
-                                                                                                   g->beat, ++g->beats);
+        narrow_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
+            n, hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
     else
-        norm_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
+        norm_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat,
+                                                             ++g->beats);
     return gpu_launched(g, "rmsnorm");
 }
 
@@ -127,7 +138,8 @@ static __device__ void row_back(const Back &b, int64_t row, float r, float along
     }
 }
 
-/* This thread's columns of sums go to the block's doubles, and begin again. first: nothing has gone there before. */
+/* This thread's columns of sums go to the block's doubles, and begin again. first: nothing has gone there
+ * before. */
 static __device__ void add_to_partial(const Back &b, bool first, float *sums)
 {
     double *to = b.partial + (int64_t)blockIdx.x * b.hidden;
@@ -140,7 +152,8 @@ static __device__ void add_to_partial(const Back &b, bool first, float *sums)
         }
 }
 
-static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT) norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
+static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
+    norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
     extern __shared__ __align__(16) float sums[]; /* [hidden]; a thread touches its own columns only */
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)
@@ -161,7 +174,8 @@ static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT) norm_back_
 }
 
 /* One row of a warp; its columns' shares of dw are added to sum. */
-static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t row, const float w[VEC], float sum[VEC])
+static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t row, const float w[VEC],
+                                                       float sum[VEC])
 {
     const int at = VEC * (threadIdx.x % WARP);
     const float r = b.rstd[row];
@@ -181,9 +195,11 @@ static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t ro
         store(b.dx + row * b.hidden + at, out);
 }
 
-static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT) narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
+static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT)
+    narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
-    __shared__ double part[BACK_WARPS][NARROW]; /* a thread touches its own columns of its warp only, up to the end */
+    /* a thread touches its own columns of its warp only, up to the end */
+    __shared__ double part[BACK_WARPS][NARROW];
     const int warp = threadIdx.x / WARP, at = VEC * (threadIdx.x % WARP);
     float w[VEC], sum[VEC] = {};
     load_narrow(b.w, b.hidden, w);
@@ -230,18 +246,22 @@ int64_t burst_gpu_rmsnorm_scratch(int hidden)
 static int allow_shared(BurstGpu *g, size_t bytes)
 {
     if (bytes > MOST_SHARED)
-        return burst_fail(g->ctx, BURST_E_PLAN, "rmsnorm: rows of %zu elements, at most %zu are possible", bytes / sizeof(float),
-                          MOST_SHARED / sizeof(float));
+        return burst_fail(g->ctx, BURST_E_PLAN, "rmsnorm: rows of %zu elements, at most %zu are possible",
+                          bytes / sizeof(float), MOST_SHARED / sizeof(float));
     if (bytes > FREE_SHARED)
-        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)bytes));
     return BURST_OK;
 }
 
-int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
-                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, double *scratch)
+int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
+                           const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
+                           float *dw, double *scratch)
 {
     const size_t shared = (size_t)hidden * sizeof(float);
-    BURST_TRY(gpu_aligned(g, "rmsnorm_back", hidden, address(x) | address(w) | address(dy) | address(add) | address(dx) | address(scratch)));
+    BURST_TRY(
+        gpu_aligned(g, "rmsnorm_back", hidden,
+                    address(x) | address(w) | address(dy) | address(add) | address(dx) | address(scratch)));
     BURST_TRY(allow_shared(g, shared));
     if (n == 0)
         return BURST_OK;
@@ -251,6 +271,8 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
     else
         norm_back_kernel<<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
     BURST_TRY(gpu_launched(g, "rmsnorm_back"));
-    add_partials_kernel<<<(hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(hidden, scratch, dw);
+    add_partials_kernel<<<(hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(hidden,
+                                                                                                  scratch,
+                                                                                                  dw);
     return gpu_launched(g, "rmsnorm_back");
 }

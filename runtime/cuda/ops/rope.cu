@@ -1,4 +1,5 @@
-/* rope.cu: rotation of heads by their global position, forward in place or elsewhere, from fp32 to bf16 backward. */
+/* rope.cu: rotation of heads by their global position, forward in place or elsewhere, from fp32 to bf16
+ * backward. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -14,8 +15,10 @@ typedef struct Rope {
     int64_t row, head; /* strides of what is read: token-major, or by heads */
 } Rope;
 
-/* Turns in double: at position 4M an fp32 angle would be off by a quarter. What is left after whole turns is small. */
-static __device__ void angles(const Rope &r, const double *frequency, int32_t position, float direction, float *cosine, float *sine)
+/* Turns in double: at position 4M an fp32 angle would be off by a quarter. What is left after whole turns
+ * is small. */
+static __device__ void angles(const Rope &r, const double *frequency, int32_t position, float direction,
+                              float *cosine, float *sine)
 {
     for (int j = threadIdx.x; j < r.d / 2; j += THREADS) {
         const double turns = position * frequency[j];
@@ -42,9 +45,11 @@ static __device__ void rotate(const In *x, BurstBf16 *y, int half, const float *
 }
 
 template <typename In>
-static __global__ void __launch_bounds__(THREADS) rope_kernel(Rope r, float direction, const In *x, BurstBf16 *y)
+static __global__ void __launch_bounds__(THREADS)
+    rope_kernel(Rope r, float direction, const In *x, BurstBf16 *y)
 {
-    extern __shared__ double frequency[]; /* [d/2], turns a position; behind it the cosines and sines of one token */
+    /* [d/2], turns a position; behind it the cosines and sines of one token */
+    extern __shared__ double frequency[];
     const int half = r.d / 2, pieces = half / VEC;
     float *cosine = (float *)(frequency + half), *sine = cosine + half;
     for (int j = threadIdx.x; j < half; j += THREADS)
@@ -56,7 +61,8 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(Rope r, float dire
         for (int i = threadIdx.x; i < r.heads * pieces; i += THREADS) {
             const int j = i % pieces * VEC;
             const int head = i / pieces;
-            rotate(x + row * r.row + head * r.head + j, y + (row * r.heads + head) * r.d + j, half, cosine + j, sine + j);
+            rotate(x + row * r.row + head * r.head + j, y + (row * r.heads + head) * r.d + j, half,
+                   cosine + j, sine + j);
         }
     }
 }
@@ -84,14 +90,14 @@ template <typename In> static int rope(BurstGpu *g, const Rope &r, float directi
     return gpu_launched(g, "rope");
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const BurstBf16 *x,
-                   BurstBf16 *y)
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position,
+                   const BurstBf16 *x, BurstBf16 *y)
 {
     return rope<BurstBf16>(g, Rope{n, heads, d, theta, position, heads * d, d}, 1, x, y);
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta, const int32_t *position, const float *dy,
-                        BurstBf16 *dx)
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta,
+                        const int32_t *position, const float *dy, BurstBf16 *dx)
 {
     const Rope r = {n, heads, d, theta, position, d, all * d};
     if (theta != 0)

@@ -4,7 +4,8 @@
 
 enum { THREADS = 256 };
 
-/* What a launch works on: `lanes` neighbours share a row, a head of a token: a power of two, at most a warp. */
+/* What a launch works on: `lanes` neighbours share a row, a head of a token: a power of two, at most a
+ * warp. */
 typedef struct Sink {
     int64_t n;
     int heads, d, lanes;
@@ -41,7 +42,8 @@ static __global__ void __launch_bounds__(THREADS) sink_kernel(Sink s, BurstBf16 
         scale_to(s.o + row * s.d + i, keep, out + row * s.d + i);
 }
 
-static __global__ void __launch_bounds__(THREADS) sink_back_kernel(Sink s, const BurstBf16 *d_out, BurstBf16 *d_o, float *d_lse)
+static __global__ void __launch_bounds__(THREADS)
+    sink_back_kernel(Sink s, const BurstBf16 *d_out, BurstBf16 *d_o, float *d_lse)
 {
     const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / s.lanes;
     const bool there = row < s.n * s.heads;
@@ -63,7 +65,8 @@ static __global__ void __launch_bounds__(THREADS) sink_back_kernel(Sink s, const
 }
 
 /* A block a head, in a fixed order. */
-static __global__ void __launch_bounds__(THREADS) sink_sum_kernel(int64_t n, const float *d_lse, float *d_sink)
+static __global__ void __launch_bounds__(THREADS)
+    sink_sum_kernel(int64_t n, const float *d_lse, float *d_sink)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += THREADS)
@@ -86,7 +89,8 @@ static unsigned blocks_of(const Sink &s)
     return (unsigned)((s.n * s.heads * s.lanes + THREADS - 1) / THREADS);
 }
 
-int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse, const BurstBf16 *sink, BurstBf16 *out)
+int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse,
+                   const BurstBf16 *sink, BurstBf16 *out)
 {
     BURST_TRY(gpu_aligned(g, "sink", d, address(o) | address(out)));
     if (n == 0)
@@ -96,8 +100,8 @@ int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o,
     return gpu_launched(g, "sink");
 }
 
-int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o, const float *lse,
-                        const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
+int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o,
+                        const float *lse, const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
 {
     BURST_TRY(gpu_aligned(g, "sink_back", d, address(d_out) | address(o) | address(d_o)));
     if (n == 0)

@@ -32,7 +32,8 @@ int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, Burst
 }
 
 /* silu'(x) = s + x s (1 - s). dgu may be gu: a thread writes where it has read. */
-static __global__ void __launch_bounds__(THREADS) swiglu_back_kernel(int ffn, const BurstBf16 *gu, const BurstBf16 *da, BurstBf16 *dgu)
+static __global__ void __launch_bounds__(THREADS)
+    swiglu_back_kernel(int ffn, const BurstBf16 *gu, const BurstBf16 *da, BurstBf16 *dgu)
 {
     const int64_t row = 2 * (int64_t)blockIdx.x * ffn;
     for (int i = VEC * threadIdx.x; i < ffn; i += VEC * THREADS) {
@@ -50,7 +51,8 @@ static __global__ void __launch_bounds__(THREADS) swiglu_back_kernel(int ffn, co
     }
 }
 
-int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da, BurstBf16 *dgu)
+int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
+                          BurstBf16 *dgu)
 {
     BURST_TRY(gpu_aligned(g, "swiglu_back", ffn, address(gu) | address(da) | address(dgu)));
     if (n == 0)

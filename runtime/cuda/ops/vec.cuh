@@ -6,7 +6,9 @@
 #include <stdint.h>
 
 enum { VEC = 8, WARP = 32 };
-enum { IN_FLOATS = 64 }; /* rows that one thread sums in fp32 before it adds them up in doubles: their error does not grow with length */
+/* rows that one thread sums in fp32 before it adds them up in doubles: their error does not grow with
+ * length */
+enum { IN_FLOATS = 64 };
 
 static __device__ __forceinline__ void load(const __nv_bfloat16 *p, float f[VEC])
 {
@@ -36,7 +38,8 @@ static __device__ __forceinline__ uint32_t pack(float low, float high)
 
 static __device__ __forceinline__ void store(__nv_bfloat16 *p, const float f[VEC])
 {
-    *reinterpret_cast<uint4 *>(p) = make_uint4(pack(f[0], f[1]), pack(f[2], f[3]), pack(f[4], f[5]), pack(f[6], f[7]));
+    *reinterpret_cast<uint4 *>(p) = make_uint4(pack(f[0], f[1]), pack(f[2], f[3]), pack(f[4], f[5]),
+                                               pack(f[6], f[7]));
 }
 
 static __device__ __forceinline__ void store(float *p, const float f[VEC])

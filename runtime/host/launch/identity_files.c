@@ -1,4 +1,5 @@
-/* identity_files.c: files that all ranks read, which each host may have of its own: sizes, and hashes of pieces. */
+/* identity_files.c: files that all ranks read, which each host may have of its own: sizes, and hashes of
+ * pieces. */
 #include "host/launch/identity.h"
 
 #include <dirent.h>
@@ -34,7 +35,8 @@ static const char *hash_pieces(int fd, off_t size, uint64_t *hash)
     if (!room)
         return strerror(ENOMEM);
     for (int i = 0; i < pieces && !reason; i++) /* the last of a large file is its end */
-        reason = hash_piece(fd, size >= most ? (off_t)((double)last * i / (PIECES - 1)) : (off_t)i * PIECE, room, hash);
+        reason = hash_piece(fd, size >= most ? (off_t)((double)last * i / (PIECES - 1)) : (off_t)i * PIECE,
+                            room, hash);
     free(room);
     return reason;
 }
@@ -96,10 +98,13 @@ void identity_add_folder(Identity *id, const char *name, const char *path)
         char file[PATH_MAX];
         const char *at = entry[i]->d_name;
         sum.hash = hash_bytes(sum.hash, at, strlen(at));
-        const char *reason = snprintf(file, sizeof file, "%s/%s", path, at) < PATH_MAX ? add_file(file, &sum) : strerror(ENAMETOOLONG);
+        const char *reason = snprintf(file, sizeof file, "%s/%s", path, at) < PATH_MAX
+                                 ? add_file(file, &sum)
+                                 : strerror(ENAMETOOLONG);
         sum.hash = reason ? hash_bytes(sum.hash, reason, strlen(reason)) : sum.hash;
         free(entry[i]);
     }
     free(entry);
-    identity_add(id, name, "%d files, %lld bytes (%016llx)", sum.files, sum.bytes, (unsigned long long)sum.hash);
+    identity_add(id, name, "%d files, %lld bytes (%016llx)", sum.files, sum.bytes,
+                 (unsigned long long)sum.hash);
 }

@@ -39,7 +39,8 @@ static bool report(const BurstCtx *c, int status)
     char who[LINE], text[ERROR_TEXT + LINE + 4];
     describe_rank(c->region, c->rank, c->local, who, sizeof who);
     snprintf(text, sizeof text, "%s: %s", who, c->error);
-    bool bare = c->relayed || status == BURST_E_USAGE || status == BURST_E_DEVICE; /* not of this rank or step */
+    /* not of this rank or step */
+    bool bare = c->relayed || status == BURST_E_USAGE || status == BURST_E_DEVICE;
     return region_fail(c->region, status, bare ? c->error : text);
 }
 
@@ -199,7 +200,9 @@ static int run_children(const Job *job, Crew *crew)
 static int run_crew(const Job *job, Region *r)
 {
     const size_t world = (size_t)job->plan->world;
-    Crew crew = {.r = r, .child = calloc(world, sizeof *crew.child), .local_of = calloc(world, sizeof *crew.local_of)};
+    Crew crew = {.r = r,
+                 .child = calloc(world, sizeof *crew.child),
+                 .local_of = calloc(world, sizeof *crew.local_of)};
     int status = BURST_E_MEMORY;
     if (crew.child && crew.local_of && signals_hold(&crew.signals)) {
         status = run_children(job, &crew);
@@ -225,8 +228,9 @@ static int run_alone(const Job *job)
         return exit_code(status);
     }
     if (!memory_suffices(bytes, &machine)) {
-        say_line("%d rank%s of %.2f GiB each need%s %.2f GiB, and this machine has %.2f GiB left", p->world, plural(p->world),
-                (double)p->arena_bytes / (1 << 30), p->world == 1 ? "s" : "", (double)bytes / (1 << 30), (double)machine / (1 << 30));
+        say_line("%d rank%s of %.2f GiB each need%s %.2f GiB, and this machine has %.2f GiB left", p->world,
+                 plural(p->world), (double)p->arena_bytes / (1 << 30), p->world == 1 ? "s" : "",
+                 (double)bytes / (1 << 30), (double)machine / (1 << 30));
         return exit_code(BURST_E_MEMORY);
     }
     if (region_make(&r, p->world, p->arena_bytes) != 0) {
@@ -239,8 +243,8 @@ static int run_alone(const Job *job)
     return code;
 }
 
-/* What a caller has closed would be taken by the next file or memory that is opened, and text written into it. In the wrong
- * direction, so that writing fails as it does on a closed one. */
+/* What a caller has closed would be taken by the next file or memory that is opened, and text written into
+ * it. In the wrong direction, so that writing fails as it does on a closed one. */
 static void keep_standard_descriptors(void)
 {
     static const int mode[] = {O_WRONLY, O_RDONLY, O_RDONLY};
@@ -268,7 +272,8 @@ int job_run(const Job *job)
     return rendezvous_job_run(&placed);
 }
 
-int burst_launch(const BurstPlan *p, int argc, char **argv, int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg)
+int burst_launch(const BurstPlan *p, int argc, char **argv,
+                 int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg)
 {
     Job job = {.plan = p, .train = &p->train, .timeout = default_timeout(), .body = body, .arg = arg};
     for (int i = 1; i + 1 < argc; i++)

@@ -1,6 +1,6 @@
-/* mpi.c: taking one's place under mpirun, and messages between hosts. Ranks of one host share memory as they do alone.
- * Each message is two: a header with its bytes and number, so that a wrong size is named and not truncated, and the data
- * in pieces of at most 1 GiB (MPI counts in int). */
+/* mpi.c: taking one's place under mpirun, and messages between hosts. Ranks of one host share memory as
+ * they do alone. Each message is two: a header with its bytes and number, so that a wrong size is named
+ * and not truncated, and the data in pieces of at most 1 GiB (MPI counts in int). */
 #ifdef BURST_MPI
 #include "host/launch/identity.h"
 #include "core/internal.h"
@@ -28,8 +28,8 @@ static int mpi_failed(BurstCtx *c, const Op *op, int code)
     int n = 0;
     MPI_Error_string(code, text, &n);
     return burst_fail(c, BURST_E_PEER, "message %llu of rank %d %s rank %d on channel %d: %s",
-                      (unsigned long long)op->sequence, c->rank, op->lane->sending ? "to" : "from", op->lane->peer,
-                      op->lane->channel, text);
+                      (unsigned long long)op->sequence, c->rank, op->lane->sending ? "to" : "from",
+                      op->lane->peer, op->lane->channel, text);
 }
 
 static Parcel *parcel_of(Op *op, int requests)
@@ -67,7 +67,8 @@ static int remote_start(BurstCtx *c, Op *op)
     int pieces = (int)((op->bytes + PIECE - 1) / PIECE), tag = 2 * op->lane->channel;
     Parcel *p = parcel_of(op, 1 + pieces);
     if (!p || (op->add && !(p->landing = realloc(p->landing, op->bytes + 1))))
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a message of %llu bytes", (unsigned long long)op->bytes);
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a message of %llu bytes",
+                          (unsigned long long)op->bytes);
     char *data = op->add ? (char *)p->landing : op->data;
     p->header[0] = op->bytes;
     p->header[1] = op->sequence;
@@ -134,8 +135,8 @@ static void initialize(void)
     catch_termination();
 }
 
-/* The first rank of the host makes the region, the others open its descriptor through /proc. Where one of them may not
- * (separate containers), false for all. */
+/* The first rank of the host makes the region, the others open its descriptor through /proc. Where one of
+ * them may not (separate containers), false for all. */
 static bool share(MPI_Comm host, Region *r, size_t arena_bytes)
 {
     int locals, local, ok = 1, all;
@@ -224,13 +225,16 @@ static bool await_all(MPI_Request *request, double deadline)
 static int compare_all(const Job *job, char *all, int size)
 {
     char text[ERROR_TEXT];
-    const int status = identities_equal(all, size, text, sizeof text) ? identity_plan_fits(job, size, text, sizeof text) : BURST_E_USAGE;
+    const int status = identities_equal(all, size, text, sizeof text)
+                           ? identity_plan_fits(job, size, text, sizeof text)
+                           : BURST_E_USAGE;
     if (status != BURST_OK)
         say_line("%s", text);
     return status;
 }
 
-/* Whether all ranks run the same. Nothing else has been made yet: what differs may be any size of the plan. */
+/* Whether all ranks run the same. Nothing else has been made yet: what differs may be any size of the
+ * plan. */
 static int meet(const Job *job, int rank, int size)
 {
     const double deadline = burst_seconds() + job->timeout;
@@ -240,15 +244,16 @@ static int meet(const Job *job, int rank, int size)
     int status = BURST_E_MEMORY;
     if (mine && (all || rank > 0)) {
         identity_make(mine, job);
-        MPI_Igather(mine->text, IDENTITY_TEXT, MPI_BYTE, all, IDENTITY_TEXT, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        MPI_Igather(mine->text, IDENTITY_TEXT, MPI_BYTE, all, IDENTITY_TEXT, MPI_BYTE, 0, MPI_COMM_WORLD,
+                    &request);
         bool met = await_all(&request, deadline);
         status = met && rank == 0 ? compare_all(job, all, size) : BURST_OK;
         if (met)
             MPI_Ibcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
         if (met && await_all(&request, deadline))
             return free(mine), free(all), status;
-        say_line("rank %d waited in vain for all %d rank%s to begin for %.3g s (--timeout sets the limit)", rank, size, plural(size),
-                job->timeout);
+        say_line("rank %d waited in vain for all %d rank%s to begin for %.3g s (--timeout sets the limit)",
+                 rank, size, plural(size), job->timeout);
         status = BURST_E_PEER;
     } else {
         say_line("rank %d has no memory for a list of %d rank%s", rank, size, plural(size));
@@ -273,7 +278,8 @@ int mpi_job_run(const Job *job)
         code = run_here(job, host, &r);
     } else if (share(MPI_COMM_SELF, &r, job->plan->arena_bytes)) {
         if (rank == 0)
-            fprintf(stderr, "burst: ranks of one host cannot share memory here; all messages go through MPI\n");
+            fprintf(stderr,
+                    "burst: ranks of one host cannot share memory here; all messages go through MPI\n");
         code = run_here(job, MPI_COMM_SELF, &r);
     } else {
         say_line("rank %d cannot make %zu bytes of shared memory: %s", rank, job->plan->arena_bytes,

@@ -4,8 +4,8 @@
  *      where they number the processes as srun's own variables do, it is srun
  *   3. RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, set by hand or by another launcher
  *   4. srun, for a step of more than one task
- * Without any of them the program starts all ranks itself; so it does inside a batch script, whose environment tells of
- * tasks too but is none of them, and as the only task of a step. */
+ * Without any of them the program starts all ranks itself; so it does inside a batch script, whose
+ * environment tells of tasks too but is none of them, and as the only task of a step. */
 #include "host/launch/place.h"
 
 #include "core/internal.h"
@@ -79,10 +79,11 @@ static int read_secret(Place *p, const Reader *r)
 {
     const char *text = variable("BURST_SECRET");
     p->secret = text ? text : "";
-    return !text || strlen(text) >= LEAST_SECRET
-               ? BURST_OK
-               : unusable(r, "BURST_SECRET has %zu characters, and at least %d are needed (openssl rand -hex 32 makes some)",
-                          strlen(text), LEAST_SECRET);
+    return !text || strlen(text) >= LEAST_SECRET ? BURST_OK
+                                                 : unusable(r,
+                                                            "BURST_SECRET has %zu characters, and at least "
+                                                            "%d are needed (openssl rand -hex 32 makes some)",
+                                                            strlen(text), LEAST_SECRET);
 }
 
 static int set_master(Place *p, const Reader *r, const char *name, const char *text)
@@ -98,8 +99,8 @@ static int set_master(Place *p, const Reader *r, const char *name, const char *t
 /* ---- torchrun ---- */
 static const char *const torch_names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK"};
 
-/* The variables that say who this process is come together or not at all. MASTER_ADDR and MASTER_PORT alone say nothing
- * of that: scripts export them for everyone. */
+/* The variables that say who this process is come together or not at all. MASTER_ADDR and MASTER_PORT
+ * alone say nothing of that: scripts export them for everyone. */
 static int torch_half_set(const Reader *r, bool *set)
 {
     const char *have = NULL;
@@ -108,9 +109,11 @@ static int torch_half_set(const Reader *r, bool *set)
     *set = have != NULL;
     for (size_t i = 0; i < 2 && have; i++)
         if (!variable(torch_names[i]))
-            return unusable(r, "%s is set (to '%s') and %s is not: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every "
-                               "rank, or unset them and the program starts all ranks itself", have, variable(have),
-                            torch_names[i]);
+            return unusable(r,
+                            "%s is set (to '%s') and %s is not: set RANK, WORLD_SIZE, MASTER_ADDR and "
+                            "MASTER_PORT for every "
+                            "rank, or unset them and the program starts all ranks itself",
+                            have, variable(have), torch_names[i]);
     return BURST_OK;
 }
 
@@ -144,7 +147,8 @@ static int torch_place(Place *p, const Reader *r)
     BURST_TRY(read_number(r, "RANK", 0, world - 1, &rank));
     if (variable("LOCAL_RANK"))
         BURST_TRY(read_number(r, "LOCAL_RANK", 0, world - 1, &local));
-    *p = (Place){.launcher = BY_TORCHRUN, .rank = (int)rank, .world = (int)world, .local = (int)local, .secret = ""};
+    *p = (Place){
+        .launcher = BY_TORCHRUN, .rank = (int)rank, .world = (int)world, .local = (int)local, .secret = ""};
     BURST_TRY(torch_locals(p, r));
     return world > 1 ? torch_master(p, r) : BURST_OK;
 }
@@ -202,9 +206,15 @@ static int slurm_place(Place *p, const Reader *r)
     if (world > INT32_MAX)
         return unusable(r, "a step of %lld tasks", world);
     if (!master && (!list || !place_first_node(list, first, sizeof first)))
-        return unusable(r, "SLURM_STEP_NODELIST is '%s', and a list of nodes is needed (or MASTER_ADDR: where rank 0 runs)",
-                        list ? list : "");
-    *p = (Place){.launcher = BY_SLURM, .rank = (int)rank, .world = (int)world, .local = (int)local, .secret = "",
+        return unusable(
+            r,
+            "SLURM_STEP_NODELIST is '%s', and a list of nodes is needed (or MASTER_ADDR: where rank 0 runs)",
+            list ? list : "");
+    *p = (Place){.launcher = BY_SLURM,
+                 .rank = (int)rank,
+                 .world = (int)world,
+                 .local = (int)local,
+                 .secret = "",
                  .token = token_of("slurm", hash3((uint64_t)job, (uint64_t)step, 0))};
     if (variable("SLURM_STEP_NUM_NODES")) {
         BURST_TRY(read_number(r, "SLURM_STEP_NUM_NODES", 1, world, &nodes));
@@ -226,8 +236,8 @@ static bool says(const char *name, long long number)
 static bool pmi_is_srun(void)
 {
     const char *step = variable("SLURM_STEP_ID"), *rank = variable("SLURM_PROCID");
-    return step && rank && atoll(step) < slurm_own_steps && !variable("OMPI_COMM_WORLD_SIZE") && says("PMI_RANK", atoll(rank)) &&
-           says("PMIX_RANK", atoll(rank)) && says("PMI_SIZE", slurm_tasks());
+    return step && rank && atoll(step) < slurm_own_steps && !variable("OMPI_COMM_WORLD_SIZE") &&
+           says("PMI_RANK", atoll(rank)) && says("PMIX_RANK", atoll(rank)) && says("PMI_SIZE", slurm_tasks());
 }
 
 static bool mpi_place(Place *p)
@@ -259,8 +269,11 @@ int place_find(Place *p, char *text, size_t size)
         return torch_place(p, &r);
     if (under_slurm())
         return slurm_place(p, &r);
-    return !by_mpi ? BURST_OK : unusable(&r, "started by mpirun, but the runtime was built without MPI: start it directly, by "
-                                             "torchrun or by srun");
+    return !by_mpi
+               ? BURST_OK
+               : unusable(&r,
+                          "started by mpirun, but the runtime was built without MPI: start it directly, by "
+                          "torchrun or by srun");
 }
 
 int place_rank(void)

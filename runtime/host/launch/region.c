@@ -88,7 +88,8 @@ bool memory_suffices(size_t bytes, size_t *free_bytes)
 Ring *region_ring(const Region *r, int receiver, int sender, int channel)
 {
     size_t n = (size_t)r->locals;
-    return (Ring *)(r->base + r->ring_at) + ((size_t)receiver * n + (size_t)sender) * BURST_CHANNELS + (size_t)channel;
+    return (Ring *)(r->base + r->ring_at) + ((size_t)receiver * n + (size_t)sender) * BURST_CHANNELS +
+           (size_t)channel;
 }
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
@@ -96,7 +97,8 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
     return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
-/* bell and asleep are written in opposite orders by ringer and sleeper (sequentially consistent): one sees the other. */
+/* bell and asleep are written in opposite orders by ringer and sleeper (sequentially consistent): one sees
+ * the other. */
 void slot_ring(Slot *s)
 {
     atomic_fetch_add(&s->bell, 1);

@@ -45,14 +45,18 @@ bool rendezvous_agree(Rendezvous *m, const void *mine, size_t bytes, void *all)
     size_t whole = (size_t)m->world * bytes;
     memcpy(to + (size_t)m->rank * bytes, mine, bytes);
     if (m->rank > 0)
-        return (socket_write(m->root, mine, bytes, m->deadline) && socket_read(m->root, all, whole, m->deadline)) ||
-               rendezvous_fail(m, BURST_E_PEER, "rank %d lost rank 0 during the rendezvous: %s", m->rank, strerror(errno));
+        return (socket_write(m->root, mine, bytes, m->deadline) &&
+                socket_read(m->root, all, whole, m->deadline)) ||
+               rendezvous_fail(m, BURST_E_PEER, "rank %d lost rank 0 during the rendezvous: %s", m->rank,
+                               strerror(errno));
     for (int i = 1; i < m->world; i++)
         if (!socket_read(m->link[i], to + (size_t)i * bytes, bytes, m->deadline))
-            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i, strerror(errno));
+            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i,
+                                   strerror(errno));
     for (int i = 1; i < m->world; i++)
         if (!socket_write(m->link[i], all, whole, m->deadline))
-            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i, strerror(errno));
+            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i,
+                                   strerror(errno));
     return true;
 }
 
@@ -74,22 +78,26 @@ static bool judge(Rendezvous *m, const Identity *mine, char *all)
     memcpy(all, mine->text, IDENTITY_TEXT);
     for (int i = 1; i < m->world; i++)
         if (!socket_read(m->link[i], all + (size_t)i * IDENTITY_TEXT, IDENTITY_TEXT, m->deadline))
-            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i, strerror(errno));
+            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i,
+                                   strerror(errno));
     if (!identities_equal(all, m->world, v.text, sizeof v.text)) {
         rendezvous_fail(m, v.status = BURST_E_USAGE, "%s", v.text);
         rendezvous_say(m); /* now: the first rank that ends may take its launcher's patience along */
     }
     for (int i = 1; i < m->world; i++)
         if (!socket_write(m->link[i], &v, sizeof v, m->deadline))
-            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i, strerror(errno));
+            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i,
+                                   strerror(errno));
     return m->status == BURST_OK;
 }
 
 static bool hear_verdict(Rendezvous *m, const Identity *mine)
 {
     Verdict v;
-    if (!socket_write(m->root, mine->text, IDENTITY_TEXT, m->deadline) || !socket_read(m->root, &v, sizeof v, m->deadline))
-        return rendezvous_fail(m, BURST_E_PEER, "rank %d lost rank 0 during the rendezvous: %s", m->rank, strerror(errno));
+    if (!socket_write(m->root, mine->text, IDENTITY_TEXT, m->deadline) ||
+        !socket_read(m->root, &v, sizeof v, m->deadline))
+        return rendezvous_fail(m, BURST_E_PEER, "rank %d lost rank 0 during the rendezvous: %s", m->rank,
+                               strerror(errno));
     if (v.status == BURST_OK)
         return true;
     escape_text(v.text, sizeof v.text);
@@ -133,7 +141,8 @@ static bool allocate(Rendezvous *m)
     m->all = calloc(n, sizeof *m->all);
     m->shares = calloc(n, 1);
     if (!m->link || !m->mesh || !m->local_of || !m->all || !m->shares)
-        return rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world, plural(m->world));
+        return rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world,
+                               plural(m->world));
     for (int i = 0; i < m->world; i++)
         m->link[i] = m->mesh[i] = -1;
     permit_files(m->world);
@@ -209,14 +218,16 @@ static int run_connected(Rendezvous *m, Region *r)
     return status;
 }
 
-/* BURST_SECRET, or nothing, and what the launcher says of the job. A rank that is a job of this process behind is a stranger. */
+/* BURST_SECRET, or nothing, and what the launcher says of the job. A rank that is a job of this process
+ * behind is a stranger. */
 static void choose_key(Rendezvous *m, uint64_t number)
 {
     uint64_t job = hash3(m->place->token, number, 0);
     derive_key(m->key, m->place->secret, strlen(m->place->secret), "burst rendezvous", &job, sizeof job);
 }
 
-/* Whoever knows the name before this job does can take it: the secret makes it unknown, and BURST_PORT another one. 0 is none. */
+/* Whoever knows the name before this job does can take it: the secret makes it unknown, and BURST_PORT
+ * another one. 0 is none. */
 static uint64_t choose_name(const Rendezvous *m)
 {
     const int32_t of[] = {(int32_t)geteuid(), m->place->ports == 1 ? m->place->port : 0};
@@ -230,7 +241,8 @@ static uint64_t choose_name(const Rendezvous *m)
 int rendezvous_job_run(const Job *job)
 {
     static uint64_t jobs; /* of this process */
-    Rendezvous m = {.job = job, .place = job->place, .world = job->place->world, .rank = job->place->rank, .root = -1};
+    Rendezvous m = {
+        .job = job, .place = job->place, .world = job->place->world, .rank = job->place->rank, .root = -1};
     Region r = {.fd = -1};
     choose_key(&m, jobs++);
     m.name = choose_name(&m);
@@ -245,7 +257,8 @@ int rendezvous_job_run(const Job *job)
     region_free(&r);
     free(m.mesh);
     free(m.local_of);
-    if (status != BURST_OK) { /* a device may still wait for a lost peer, and what its libraries do at exit would wait too */
+    /* a device may still wait for a lost peer, and what its libraries do at exit would wait too */
+    if (status != BURST_OK) {
         fflush(NULL);
         _exit(exit_code(status));
     }

@@ -1,7 +1,7 @@
-/* rendezvous.h: what the parts of the rendezvous share. Ranks that torchrun, srun or a hand started find each other without
- * MPI: rank 0 listens where the environment says (place.h), each rank tells it who it is and gets the table of all
- * (members.c). Ranks of one host then share memory as they do under mpirun (share.c), and each two ranks of different hosts
- * get a connection (mesh.c). */
+/* rendezvous.h: what the parts of the rendezvous share. Ranks that torchrun, srun or a hand started find
+ * each other without MPI: rank 0 listens where the environment says (place.h), each rank tells it who it
+ * is and gets the table of all (members.c). Ranks of one host then share memory as they do under mpirun
+ * (share.c), and each two ranks of different hosts get a connection (mesh.c). */
 #ifndef BURST_RENDEZVOUS_H
 #define BURST_RENDEZVOUS_H
 
@@ -35,7 +35,8 @@ typedef struct Rendezvous {
 } Rendezvous;
 
 /* Records the first error; returns false. */
-bool rendezvous_fail(Rendezvous *m, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool rendezvous_fail(Rendezvous *m, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void rendezvous_say(Rendezvous *m);
 /* The time limit of a round, in seconds. */
 double rendezvous_limit(const Job *job);

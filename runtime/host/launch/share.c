@@ -24,12 +24,14 @@ bool make_region(Rendezvous *m, Region *r, int locals)
 {
     size_t machine, arena = m->job->plan->arena_bytes, bytes = arena * (size_t)locals;
     if (!memory_suffices(bytes, &machine))
-        return rendezvous_fail(m, BURST_E_MEMORY, "%d rank%s of %.2f GiB each need%s %.2f GiB, and %s has %.2f GiB left", locals, plural(locals),
-                               (double)arena / (1 << 30), locals == 1 ? "s" : "", (double)bytes / (1 << 30), m->all[m->rank].hello.name,
+        return rendezvous_fail(m, BURST_E_MEMORY,
+                               "%d rank%s of %.2f GiB each need%s %.2f GiB, and %s has %.2f GiB left", locals,
+                               plural(locals), (double)arena / (1 << 30), locals == 1 ? "s" : "",
+                               (double)bytes / (1 << 30), m->all[m->rank].hello.name,
                                (double)machine / (1 << 30));
     return region_make(r, locals, arena) == 0 ||
-           rendezvous_fail(m, BURST_E_MEMORY, "cannot make %.2f GiB of shared memory: %s", (double)bytes / (1 << 30),
-                           strerror(errno));
+           rendezvous_fail(m, BURST_E_MEMORY, "cannot make %.2f GiB of shared memory: %s",
+                           (double)bytes / (1 << 30), strerror(errno));
 }
 
 /* A file of another size is not what was meant: the number of the process is of another host after all. */
@@ -39,7 +41,8 @@ static bool join_region(Region *r, const Share *s, int locals, size_t arena_byte
     struct stat info;
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)s->pid, (long long)s->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    return fd >= 0 && region_join(r, fd, locals, arena_bytes) == 0 && fstat(fd, &info) == 0 && (size_t)info.st_size == r->bytes;
+    return fd >= 0 && region_join(r, fd, locals, arena_bytes) == 0 && fstat(fd, &info) == 0 &&
+           (size_t)info.st_size == r->bytes;
 }
 
 /* Who found no memory to share is on its own, and so are all of its host. */
@@ -55,7 +58,8 @@ static bool share_or_not(Rendezvous *m, Region *r, bool ok)
     if (m->shares[m->rank])
         return true;
     if (m->local_of[m->rank] == 0)
-        say_line("ranks of %s cannot share memory; their messages go through TCP", m->all[m->rank].hello.name);
+        say_line("ranks of %s cannot share memory; their messages go through TCP",
+                 m->all[m->rank].hello.name);
     region_free(r);
     for (int i = 0; i < m->world; i++)
         m->local_of[i] = i == m->rank ? 0 : -1;
@@ -86,9 +90,12 @@ bool share_memory(Rendezvous *m, Region *r)
         first++;
     if (m->rank == first && make_region(m, r, locals))
         mine.fd = r->fd;
-    bool ok = (all || rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world, plural(m->world))) &&
+    bool ok = (all || rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world,
+                                      plural(m->world))) &&
               rendezvous_agree(m, &mine, sizeof mine, all) && all_made(m, all) &&
-              share_or_not(m, r, m->rank == first || join_region(r, &all[first], locals, m->job->plan->arena_bytes));
+              share_or_not(m, r,
+                           m->rank == first ||
+                               join_region(r, &all[first], locals, m->job->plan->arena_bytes));
     free(all);
     return ok;
 }

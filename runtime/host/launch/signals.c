@@ -1,5 +1,5 @@
-/* signals.c: the signals that ask a job to end. A launcher of ours reads them from a descriptor; ranks that somebody else
- * started notice them in their next wait, or behind their step. */
+/* signals.c: the signals that ask a job to end. A launcher of ours reads them from a descriptor; ranks
+ * that somebody else started notice them in their next wait, or behind their step. */
 #include "core/internal.h"
 #include "host/launch/signals.h"
 
@@ -33,7 +33,8 @@ static void note(int number)
     told = number;
 }
 
-/* mpirun and torchrun send SIGKILL later: a rank that does not wait just then ends all the same. So does a second one. */
+/* mpirun and torchrun send SIGKILL later: a rank that does not wait just then ends all the same. So does a
+ * second one. */
 void catch_termination(void)
 {
     struct sigaction a = {.sa_handler = note, .sa_flags = (int)SA_RESETHAND};

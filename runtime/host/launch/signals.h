@@ -1,4 +1,5 @@
-/* signals.h: the launcher's side of the signals that ask a job to end (SIGHUP, SIGINT, SIGTERM, where they are not ignored). */
+/* signals.h: the launcher's side of the signals that ask a job to end (SIGHUP, SIGINT, SIGTERM, where they
+ * are not ignored). */
 #ifndef BURST_SIGNALS_H
 #define BURST_SIGNALS_H
 

@@ -1,4 +1,5 @@
-/* watchdog.c: what a waiting rank looks out for: another rank's failure, a lost peer, and its own time limit. */
+/* watchdog.c: what a waiting rank looks out for: another rank's failure, a lost peer, and its own time
+ * limit. */
 #include "core/internal.h"
 
 #include <errno.h>
@@ -56,7 +57,8 @@ static int look_at_processes(BurstCtx *c)
     for (int i = 0; i < c->region->locals; i++) {
         Slot *s = region_slot(c->region, i);
         pid_t pid = atomic_load(&s->pid);
-        if (pid == 0 || !is_gone(pid) || atomic_load(&s->ended)) /* in this order: it may end between the two */
+        /* in this order: it may end between the two */
+        if (pid == 0 || !is_gone(pid) || atomic_load(&s->ended))
             continue;
         char who[LINE];
         describe_rank(c->region, local_rank(c, i), i, who, sizeof who);
@@ -70,12 +72,13 @@ static void describe_wait(const BurstCtx *c, const Op *op, char *text, size_t si
     char peer[LINE];
     const Lane *l = op->lane;
     describe_rank(c->region, l->peer, c->local_of[l->peer], peer, sizeof peer);
-    snprintf(text, size, "waiting to %s %llu bytes (channel %d, message %llu) %s %s", l->sending ? "send" : "receive",
-             (unsigned long long)op->bytes, l->channel, (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
+    snprintf(text, size, "waiting to %s %llu bytes (channel %d, message %llu) %s %s",
+             l->sending ? "send" : "receive", (unsigned long long)op->bytes, l->channel,
+             (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
 }
 
-/* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or that was stopped while it
- * waited, or after world steps, in a circle. */
+/* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or that was
+ * stopped while it waited, or after world steps, in a circle. */
 static int root_of_wait(const BurstCtx *c, int rank, bool *circle)
 {
     for (int i = 0; i < c->world; i++) {
@@ -98,8 +101,10 @@ static int stuck(BurstCtx *c, const Op *op, double seconds)
     int root = root_of_wait(c, op->lane->peer, &circle);
     describe_wait(c, op, what, sizeof what);
     describe_rank(c->region, root, c->local_of[root], who, sizeof who);
-    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), %s; %s %s", seconds, what,
-                      circle ? "the ranks wait for each other in a circle with" : "in the end all wait for", who);
+    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), %s; %s %s", seconds,
+                      what,
+                      circle ? "the ranks wait for each other in a circle with" : "in the end all wait for",
+                      who);
 }
 
 static bool has_ended(const BurstCtx *c, int peer)
@@ -110,8 +115,8 @@ static bool has_ended(const BurstCtx *c, int peer)
     return atomic_load(&region_slot(c->region, local)->ended);
 }
 
-/* A peer that has ended may have published its last message just before: only the second look, after another round of
- * progress, counts. */
+/* A peer that has ended may have published its last message just before: only the second look, after
+ * another round of progress, counts. */
 static int look_at_peer(BurstCtx *c, Watchdog *v, const Op *op)
 {
     if (!has_ended(c, op->lane->peer))

@@ -1,5 +1,5 @@
-/* collective.c: gather, reduce-scatter, allreduce and barrier, from messages: the same code inside and between hosts.
- * Sums are taken in the order of the members, so every run gives the same bits. */
+/* collective.c: gather, reduce-scatter, allreduce and barrier, from messages: the same code inside and
+ * between hosts. Sums are taken in the order of the members, so every run gives the same bits. */
 #include "core/internal.h"
 
 #include <string.h>
@@ -27,8 +27,10 @@ static int free_gather(BurstCtx *c)
     return burst_fail(c, BURST_E_PLAN, "more than %d gathers under way", GATHERS_MAX), -1;
 }
 
-/* The sends are not waited for: members differ in when they need the result, and none should wait for the slowest. */
-int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full, BurstGather *op)
+/* The sends are not waited for: members differ in when they need the result, and none should wait for the
+ * slowest. */
+int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full,
+                       BurstGather *op)
 {
     int me = my_member(c, g), slot = free_gather(c);
     size_t bytes = (size_t)shard_elements * sizeof *shard;
@@ -36,12 +38,14 @@ int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t sh
         return BURST_E_PLAN;
     *op = (BurstGather){g, slot + 1, c->gather_reqs + (size_t)slot * (size_t)c->world};
     c->gather_busy[slot] = true;
-    for (int i = 1; i < g.count; i++) { /* each begins with its successor: no member is asked by all at once */
+    /* each begins with its successor: no member is asked by all at once */
+    for (int i = 1; i < g.count; i++) {
         int to = (me + i) % g.count, from = (me + g.count - i) % g.count;
         BurstReq sent;
         BURST_TRY(burst_send(c, CHANNEL_GATHER, member_rank(g, to), shard, bytes, &sent));
         request_detach(c, &sent);
-        BURST_TRY(burst_recv(c, CHANNEL_GATHER, member_rank(g, from), full + from * shard_elements, bytes, &op->reqs[from]));
+        BURST_TRY(burst_recv(c, CHANNEL_GATHER, member_rank(g, from), full + from * shard_elements, bytes,
+                             &op->reqs[from]));
     }
     memmove(full + me * shard_elements, shard, bytes);
     return BURST_OK;
@@ -73,7 +77,8 @@ int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_e
     BurstReq *sent = c->gather_reqs + (size_t)GATHERS_MAX * (size_t)c->world, received;
     for (int i = 1; i < g.count; i++) {
         int to = (me + i) % g.count;
-        BURST_TRY(burst_send(c, CHANNEL_SCATTER, member_rank(g, to), full + to * shard_elements, bytes, &sent[to]));
+        BURST_TRY(
+            burst_send(c, CHANNEL_SCATTER, member_rank(g, to), full + to * shard_elements, bytes, &sent[to]));
     }
     for (int i = 0; i < g.count; i++) {
         if (i == me) {
@@ -97,11 +102,13 @@ int burst_all_gather(BurstCtx *c, BurstGroup g, const float *shard, int64_t shar
         return BURST_E_PLAN;
     BurstReq *sent = c->gather_reqs + (size_t)GATHERS_MAX * (size_t)c->world, received;
     for (int i = 1; i < g.count; i++)
-        BURST_TRY(burst_send(c, CHANNEL_SCATTER, member_rank(g, (me + i) % g.count), shard, bytes, &sent[(me + i) % g.count]));
+        BURST_TRY(burst_send(c, CHANNEL_SCATTER, member_rank(g, (me + i) % g.count), shard, bytes,
+                             &sent[(me + i) % g.count]));
     memcpy(full + me * shard_elements, shard, bytes);
     for (int i = 1; i < g.count; i++) {
         const int from = (me + g.count - i) % g.count;
-        BURST_TRY(burst_recv(c, CHANNEL_SCATTER, member_rank(g, from), full + from * shard_elements, bytes, &received));
+        BURST_TRY(burst_recv(c, CHANNEL_SCATTER, member_rank(g, from), full + from * shard_elements, bytes,
+                             &received));
         BURST_TRY(burst_wait(c, &received));
     }
     for (int i = 0; i < g.count; i++)
@@ -123,7 +130,8 @@ static int send_parts(BurstCtx *c, BurstGroup g, int me, const float *data, int6
     for (int i = 1; i < g.count; i++) {
         const int to = (me + i) % g.count, part = mine ? me : to;
         const int64_t begin = part_begin(elements, g, part), end = part_begin(elements, g, part + 1);
-        BURST_TRY(burst_send(c, CHANNEL_SCATTER, member_rank(g, to), data + begin, (size_t)(end - begin) * sizeof *data, &sent[to]));
+        BURST_TRY(burst_send(c, CHANNEL_SCATTER, member_rank(g, to), data + begin,
+                             (size_t)(end - begin) * sizeof *data, &sent[to]));
     }
     return BURST_OK;
 }
@@ -149,13 +157,15 @@ int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements)
     for (int i = 0; i < g.count; i++) {
         if (i == me)
             continue;
-        BURST_TRY(receive_adding(c, CHANNEL_SCATTER, member_rank(g, i), data + first, (size_t)(end - first) * sizeof *data, &received));
+        BURST_TRY(receive_adding(c, CHANNEL_SCATTER, member_rank(g, i), data + first,
+                                 (size_t)(end - first) * sizeof *data, &received));
         BURST_TRY(burst_wait(c, &received));
     }
     BURST_TRY(sent_parts(c, g, me));
     BURST_TRY(send_parts(c, g, me, data, elements, true));
     for (int i = 0; i < g.count; i++) {
-        const int64_t at = part_begin(elements, g, i), bytes = (part_begin(elements, g, i + 1) - at) * (int64_t)sizeof *data;
+        const int64_t at = part_begin(elements, g, i),
+                      bytes = (part_begin(elements, g, i + 1) - at) * (int64_t)sizeof *data;
         if (i == me)
             continue;
         BURST_TRY(burst_recv(c, CHANNEL_SCATTER, member_rank(g, i), data + at, (size_t)bytes, &received));
@@ -204,7 +214,8 @@ int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count)
     if (me < 0)
         return BURST_E_PLAN;
     if (count < 0 || count > REDUCE_MAX)
-        return burst_fail(c, BURST_E_PLAN, "allreduce of %d values, at most %d are possible", count, REDUCE_MAX);
+        return burst_fail(c, BURST_E_PLAN, "allreduce of %d values, at most %d are possible", count,
+                          REDUCE_MAX);
     if (me == 0)
         return reduce_at_first(c, g, values, count);
     memcpy(c->slot->reduce, values, bytes);

@@ -13,14 +13,16 @@
 enum { CONNECTING, AWAITS_PROOF, AWAITS_WELCOME, AWAITS_CALL, AWAITS_HELLO }; /* the first three: of a dial */
 enum { MORE, DONE, GONE };
 enum { ACCEPTS_A_ROUND = 64 };
-static const uint64_t magic = 0x3356525453525542; /* "BURSTRV3" where bytes are little-endian: another order is a stranger */
+/* "BURSTRV3" where bytes are little-endian: another order is a stranger */
+static const uint64_t magic = 0x3356525453525542;
 /* Seconds: a caller's to prove itself, a dial's, and the pauses between two tries. */
 static const double caller_limit = 2, dial_limit = 3, least_pause = 0.05, most_pause = 0.2;
 
-_Static_assert(sizeof(Hello) == 96 && sizeof(Call) == 40 && sizeof(Proof) == 64 && sizeof(Entry) == 128, "no padding");
+_Static_assert(sizeof(Hello) == 96 && sizeof(Call) == 40 && sizeof(Proof) == 64 && sizeof(Entry) == 128,
+               "no padding");
 
-void derive_key(uint8_t key[SHA256_BYTES], const void *from, size_t bytes, const char *purpose, const void *data,
-                size_t data_bytes)
+void derive_key(uint8_t key[SHA256_BYTES], const void *from, size_t bytes, const char *purpose,
+                const void *data, size_t data_bytes)
 {
     Hmac h;
     hmac_begin(&h, from, bytes);
@@ -61,7 +63,8 @@ static int send_call(Handshakes *g, Handshake *x)
     Call mine = {.magic = magic};
     Address self = socket_name(x->fd); /* a port that nobody listens on may have been this socket's own */
     (void)g;
-    if (memcmp(&self, &x->at, sizeof self) == 0 || !socket_same_user(x->fd) || !random_bytes(mine.nonce, sizeof mine.nonce))
+    if (memcmp(&self, &x->at, sizeof self) == 0 || !socket_same_user(x->fd) ||
+        !random_bytes(mine.nonce, sizeof mine.nonce))
         return GONE;
     memcpy(x->caller_nonce, mine.nonce, sizeof x->caller_nonce);
     return put(x, &mine, sizeof mine, AWAITS_PROOF);
@@ -255,7 +258,8 @@ static int wait_for_any(Handshakes *g, double now, double deadline)
     for (int i = 0; i < g->listeners; i++)
         g->poll[n++] = (struct pollfd){.fd = g->listener[i], .events = POLLIN};
     for (int i = 0; i < g->dials; i++)
-        g->poll[n++] = (struct pollfd){.fd = g->dial[i].fd, .events = g->dial[i].stage == CONNECTING ? POLLOUT : POLLIN};
+        g->poll[n++] = (struct pollfd){.fd = g->dial[i].fd,
+                                       .events = g->dial[i].stage == CONNECTING ? POLLOUT : POLLIN};
     for (int i = 0; i < g->callers; i++)
         g->poll[n++] = (struct pollfd){.fd = g->caller[i].fd, .events = POLLIN};
     double left = earliest(g->caller, g->callers, earliest(g->dial, g->dials, deadline)) - now;
@@ -264,8 +268,11 @@ static int wait_for_any(Handshakes *g, double now, double deadline)
 
 static void hand_over(Handshake *x, bool dialled, Connected *out)
 {
-    *out = (Connected){.fd = x->fd, .dialled = dialled, .at = x->at, .rank = dialled ? x->to : x->in.entry.hello.rank,
-                     .hello = x->in.entry.hello};
+    *out = (Connected){.fd = x->fd,
+                       .dialled = dialled,
+                       .at = x->at,
+                       .rank = dialled ? x->to : x->in.entry.hello.rank,
+                       .hello = x->in.entry.hello};
     escape_text(out->hello.name, sizeof out->hello.name);
     x->fd = -1;
 }
@@ -323,7 +330,8 @@ bool handshakes_next(Handshakes *g, double deadline, Connected *out)
     }
 }
 
-bool handshakes_open(Handshakes *g, const uint8_t key[SHA256_BYTES], const Hello *mine, int listeners, int dials, int room)
+bool handshakes_open(Handshakes *g, const uint8_t key[SHA256_BYTES], const Hello *mine, int listeners,
+                     int dials, int room)
 {
     *g = (Handshakes){.mine = *mine, .room = room};
     memcpy(g->key, key, sizeof g->key);

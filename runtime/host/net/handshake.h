@@ -1,8 +1,9 @@
 /* handshake.h: how two ranks that connect find out that both are of the same job.
  *
- * Caller and callee each send a nonce and prove with an HMAC over both that they hold the job's key; the callee goes first, and
- * the caller's proof covers who it is. What was recorded proves nothing again. All of them are polled together, each
- * with a deadline of its own, and nothing is read but the message that is due: a silent or slow stranger holds up nobody. */
+ * Caller and callee each send a nonce and prove with an HMAC over both that they hold the job's key; the
+ * callee goes first, and the caller's proof covers who it is. What was recorded proves nothing again. All
+ * of them are polled together, each with a deadline of its own, and nothing is read but the message that
+ * is due: a silent or slow stranger holds up nobody. */
 #ifndef BURST_HANDSHAKE_H
 #define BURST_HANDSHAKE_H
 
@@ -15,7 +16,8 @@ enum { HOST_NAME = 64 };
 
 /* Who a rank is. On the wire, as the structures below: without padding. */
 typedef struct Hello {
-    uint64_t instance; /* of the process, at random: a rank that calls again is not another process of the same rank */
+    /* of the process, at random: a rank that calls again is not another process of the same rank */
+    uint64_t instance;
     uint64_t host;
     int32_t rank, to, local, zero; /* to: the rank that it means to call */
     char name[HOST_NAME];
@@ -59,15 +61,17 @@ typedef struct Connected {
 } Connected;
 
 /* A key from another one, for one purpose. */
-void derive_key(uint8_t key[SHA256_BYTES], const void *from, size_t bytes, const char *purpose, const void *data,
-                size_t data_bytes);
+void derive_key(uint8_t key[SHA256_BYTES], const void *from, size_t bytes, const char *purpose,
+                const void *data, size_t data_bytes);
 bool random_bytes(void *data, size_t bytes);
 
 /* False: no memory. dials, room: the most at once; listeners may follow later. */
-bool handshakes_open(Handshakes *g, const uint8_t key[SHA256_BYTES], const Hello *mine, int listeners, int dials, int room);
+bool handshakes_open(Handshakes *g, const uint8_t key[SHA256_BYTES], const Hello *mine, int listeners,
+                     int dials, int room);
 /* Connects to this address, again and again until the rank there has proven the key. */
 void handshakes_dial(Handshakes *g, const Address *at, int to);
-/* The next connection of which both ends have proven the key. False past the deadline (ETIMEDOUT), or with another reason. */
+/* The next connection of which both ends have proven the key. False past the deadline (ETIMEDOUT), or with
+ * another reason. */
 bool handshakes_next(Handshakes *g, double deadline, Connected *out);
 void handshakes_close(Handshakes *g);
 #endif

@@ -1,5 +1,5 @@
-/* hmac.h: SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), for the handshake of ranks that meet over a network. Small on
- * purpose: an emitted program needs no cryptographic library for three short messages. */
+/* hmac.h: SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), for the handshake of ranks that meet over a
+ * network. Small on purpose: an emitted program needs no cryptographic library for three short messages. */
 #ifndef BURST_HMAC_H
 #define BURST_HMAC_H
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 enum { LINE = 256 };
-/* Seconds: an answer's, rank 0's for those who come late to an error and for a rival that holds the only port, and until a
- * name is looked up again. */
+/* Seconds: an answer's, rank 0's for those who come late to an error and for a rival that holds the only
+ * port, and until a name is looked up again. */
 static const double answer_limit = 5, late_limit = 1, rival_limit = 1, resolve_again = 1;
 
 typedef struct Answer { /* when all have come; behind it, where all is well, the table */
@@ -28,8 +28,8 @@ static double soon(const Rendezvous *m, double seconds)
 }
 
 /* ---- who I am ---- */
-/* Processes with the same number can open each other's memory through /proc: one kernel, one name, one space of process
- * numbers. BURST_HOSTID keeps ranks apart, for tests. */
+/* Processes with the same number can open each other's memory through /proc: one kernel, one name, one
+ * space of process numbers. BURST_HOSTID keeps ranks apart, for tests. */
 static uint64_t host_identity(char *name, size_t size)
 {
     char boot[HOST_NAME] = "", space[HOST_NAME] = "";
@@ -85,7 +85,8 @@ static Address with_port(const Rendezvous *m, Address at, int number)
     return at;
 }
 
-/* A name of its own that a host takes for loopback, as some distributions write into /etc/hosts, is another address elsewhere. */
+/* A name of its own that a host takes for loopback, as some distributions write into /etc/hosts, is
+ * another address elsewhere. */
 static bool says_loopback(const char *master)
 {
     Address at;
@@ -128,7 +129,8 @@ static int listen_at(Rendezvous *m, Handshakes *g, const Address *at, int count)
     return reason;
 }
 
-/* Where the name is not this host's own, as behind a translation of addresses, nobody knows where calls will come from. */
+/* Where the name is not this host's own, as behind a translation of addresses, nobody knows where calls
+ * will come from. */
 static int listen_everywhere(Rendezvous *m, Handshakes *g, const char *why)
 {
     const Address any = {0};
@@ -170,18 +172,20 @@ static bool open_listeners(Rendezvous *m, Handshakes *g)
     }
     describe_place(m->place, where, sizeof where);
     return rendezvous_fail(m, BURST_E_USAGE, "rank 0 cannot listen %s: %s; %s", where, strerror(reason),
-                           m->place->one_host ? "BURST_SECRET and BURST_PORT choose other names" : "BURST_PORT chooses another port");
+                           m->place->one_host ? "BURST_SECRET and BURST_PORT choose other names"
+                                              : "BURST_PORT chooses another port");
 }
 
 /* ---- rank 0 receives ---- */
 static bool admissible(Rendezvous *m, const Hello *h)
 {
     if (h->rank < 0 || h->rank >= m->world)
-        return rendezvous_fail(m, BURST_E_USAGE, "a process on %s says it is rank %d of %d", h->name, h->rank, m->world);
+        return rendezvous_fail(m, BURST_E_USAGE, "a process on %s says it is rank %d of %d", h->name, h->rank,
+                               m->world);
     bool again = m->link[h->rank] >= 0 && h->instance == m->all[h->rank].hello.instance;
     if (h->rank == 0 || (m->link[h->rank] >= 0 && !again))
-        return rendezvous_fail(m, BURST_E_USAGE, "two processes say they are rank %d, on %s and on %s", h->rank,
-                               m->all[h->rank].hello.name, h->name);
+        return rendezvous_fail(m, BURST_E_USAGE, "two processes say they are rank %d, on %s and on %s",
+                               h->rank, m->all[h->rank].hello.name, h->name);
     return true;
 }
 
@@ -223,8 +227,11 @@ static void describe_strangers(const Handshakes *g, char *text, size_t size)
     *text = 0;
     address_describe(&g->stranger, where, sizeof where);
     if (g->refused)
-        snprintf(text, size, "; %d other connections were refused, the last from %s: they did not prove that they know the "
-                 "job's secret (BURST_SECRET)", g->refused, where);
+        snprintf(
+            text, size,
+            "; %d other connections were refused, the last from %s: they did not prove that they know the "
+            "job's secret (BURST_SECRET)",
+            g->refused, where);
 }
 
 static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
@@ -240,8 +247,9 @@ static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
         return rendezvous_fail(m, status, "%s", where);
     describe_place(m->place, where, sizeof where);
     describe_strangers(g, strangers, sizeof strangers);
-    return rendezvous_fail(m, BURST_E_PEER, "after %.3g s (--timeout) there is no rank %s%s of the plan's %d; rank 0 waits %s%s",
-                           limit, missing, count > 8 ? ", ..." : "", m->world, where, strangers);
+    return rendezvous_fail(
+        m, BURST_E_PEER, "after %.3g s (--timeout) there is no rank %s%s of the plan's %d; rank 0 waits %s%s",
+        limit, missing, count > 8 ? ", ..." : "", m->world, where, strangers);
 }
 
 static bool check_locals(Rendezvous *m)
@@ -250,7 +258,8 @@ static bool check_locals(Rendezvous *m)
         for (int j = 0; j < i; j++) {
             const Hello *a = &m->all[j].hello, *b = &m->all[i].hello;
             if (a->host == b->host && a->local >= 0 && a->local == b->local)
-                return rendezvous_fail(m, BURST_E_USAGE, "ranks %d and %d on %s both have LOCAL_RANK %d", j, i, b->name, b->local);
+                return rendezvous_fail(m, BURST_E_USAGE, "ranks %d and %d on %s both have LOCAL_RANK %d", j,
+                                       i, b->name, b->local);
         }
     return true;
 }
@@ -265,8 +274,10 @@ static bool receive_all(Rendezvous *m, Handshakes *g)
         if (!handshakes_next(g, limit, &who)) {
             if (failed)
                 return false;
-            return errno == ETIMEDOUT ? name_missing(m, g, m->deadline - began)
-                                      : rendezvous_fail(m, BURST_E_PEER, "rank 0 cannot accept connections: %s", strerror(errno));
+            return errno == ETIMEDOUT
+                       ? name_missing(m, g, m->deadline - began)
+                       : rendezvous_fail(m, BURST_E_PEER, "rank 0 cannot accept connections: %s",
+                                         strerror(errno));
         }
         there += admit(m, &who);
         if (!failed && m->status != BURST_OK) {
@@ -277,7 +288,8 @@ static bool receive_all(Rendezvous *m, Handshakes *g)
     return m->status == BURST_OK && check_locals(m);
 }
 
-/* Ranks of this host may have come over loopback, which means nothing elsewhere: they are where others reach rank 0. */
+/* Ranks of this host may have come over loopback, which means nothing elsewhere: they are where others
+ * reach rank 0. */
 static void complete_addresses(Rendezvous *m)
 {
     Address reached = {0};
@@ -314,7 +326,8 @@ static bool host_members(Rendezvous *m, Handshakes *g)
 static bool dial_rank_0(Rendezvous *m, Handshakes *g, Connected *out, const char **reason)
 {
     Address at[ADDRESSES];
-    int found = find_addresses(m, at, reason), ports = m->place->one_host ? RENDEZVOUS_PORTS : m->place->ports;
+    int found = find_addresses(m, at, reason),
+        ports = m->place->one_host ? RENDEZVOUS_PORTS : m->place->ports;
     g->dials = 0;
     if (found > 0)
         *reason = "nobody answers as rank 0 of this job";
@@ -341,10 +354,10 @@ static bool find_rank_0(Rendezvous *m, Handshakes *g)
         describe_place(m->place, where, sizeof where);
         address_describe(&g->impostor_at, at, sizeof at);
         if (g->impostor)
-            snprintf(impostor, sizeof impostor, "; what answers at %s is of another job, or knows another secret (BURST_SECRET)",
-                     at);
-        return rendezvous_fail(m, BURST_E_PEER, "rank %d found no rank 0 %s in %.3g s (--timeout): %s%s", m->rank, where,
-                               burst_seconds() - began, reason, impostor);
+            snprintf(impostor, sizeof impostor,
+                     "; what answers at %s is of another job, or knows another secret (BURST_SECRET)", at);
+        return rendezvous_fail(m, BURST_E_PEER, "rank %d found no rank 0 %s in %.3g s (--timeout): %s%s",
+                               m->rank, where, burst_seconds() - began, reason, impostor);
     }
     m->root = who.fd;
     m->root_at = who.at;
@@ -353,7 +366,8 @@ static bool find_rank_0(Rendezvous *m, Handshakes *g)
 
 static bool lost_rank_0(Rendezvous *m)
 {
-    return rendezvous_fail(m, BURST_E_PEER, "rank %d lost rank 0 during the rendezvous: %s", m->rank, strerror(errno));
+    return rendezvous_fail(m, BURST_E_PEER, "rank %d lost rank 0 during the rendezvous: %s", m->rank,
+                           strerror(errno));
 }
 
 static bool receive_table(Rendezvous *m, double limit)
@@ -363,7 +377,8 @@ static bool receive_table(Rendezvous *m, double limit)
     for (int i = 0; i < m->world; i++) {
         escape_text(m->all[i].hello.name, HOST_NAME);
         if (m->all[i].hello.rank != i)
-            return rendezvous_fail(m, BURST_E_PEER, "rank %d got a garbled list of the ranks from rank 0", m->rank);
+            return rendezvous_fail(m, BURST_E_PEER, "rank %d got a garbled list of the ranks from rank 0",
+                                   m->rank);
     }
     return true;
 }
@@ -390,9 +405,11 @@ bool members_gather(Rendezvous *m)
     Handshakes g;
     Hello mine;
     member_introduce(m, &mine);
-    bool ok = handshakes_open(&g, m->key, &mine, ADDRESSES, ADDRESSES * RENDEZVOUS_PORTS, m->rank == 0 ? m->world + MORE_CALLERS : 0)
+    bool ok = handshakes_open(&g, m->key, &mine, ADDRESSES, ADDRESSES * RENDEZVOUS_PORTS,
+                              m->rank == 0 ? m->world + MORE_CALLERS : 0)
                   ? (m->rank == 0 ? host_members(m, &g) : join_members(m, &g))
-                  : rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d connections", m->world + MORE_CALLERS);
+                  : rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d connections",
+                                    m->world + MORE_CALLERS);
     handshakes_close(&g);
     return ok;
 }

@@ -1,4 +1,5 @@
-/* mesh.c: a connection for each two ranks that share no memory. The higher one dials; all are connected at once. */
+/* mesh.c: a connection for each two ranks that share no memory. The higher one dials; all are connected at
+ * once. */
 #include "host/launch/rendezvous.h"
 
 #include <errno.h>
@@ -38,7 +39,8 @@ static bool listen_for_higher(Rendezvous *m, uint16_t *port)
         fd = socket_listen(&at, m->world + MORE_CALLERS, &bound);
     }
     if (fd < 0)
-        return rendezvous_fail(m, BURST_E_PEER, "rank %d cannot listen for other ranks: %s", m->rank, strerror(errno));
+        return rendezvous_fail(m, BURST_E_PEER, "rank %d cannot listen for other ranks: %s", m->rank,
+                               strerror(errno));
     m->listener[m->listeners++] = fd;
     *port = bound.port;
     return true;
@@ -69,14 +71,15 @@ static bool name_unconnected(Rendezvous *m, const Handshakes *g, int reason)
     if (g->dials) {
         const Handshake *x = &g->dial[0];
         address_describe(&x->at, where, sizeof where);
-        return rendezvous_fail(m, BURST_E_PEER, "rank %d cannot connect to rank %d on %s (%s): %s", m->rank, x->to,
-                               m->all[x->to].hello.name, where, strerror(x->reason ? x->reason : reason));
+        return rendezvous_fail(m, BURST_E_PEER, "rank %d cannot connect to rank %d on %s (%s): %s", m->rank,
+                               x->to, m->all[x->to].hello.name, where,
+                               strerror(x->reason ? x->reason : reason));
     }
     int missing = m->rank + 1;
     while (missing < m->world - 1 && (!apart(m, missing) || m->mesh[missing] >= 0))
         missing++;
-    return rendezvous_fail(m, BURST_E_PEER, "rank %d waited in vain for rank %d on %s to connect: %s", m->rank, missing,
-                           m->all[missing].hello.name, strerror(reason));
+    return rendezvous_fail(m, BURST_E_PEER, "rank %d waited in vain for rank %d on %s to connect: %s",
+                           m->rank, missing, m->all[missing].hello.name, strerror(reason));
 }
 
 /* A rank that calls again has lost its first call. */
@@ -117,7 +120,8 @@ bool connect_mesh(Rendezvous *m)
     Handshakes g = {0};
     uint8_t done = 1;
     uint16_t mine, *port = calloc((size_t)m->world, sizeof *port);
-    bool ok = port && handshakes_open(&g, m->mesh_key, &m->all[m->rank].hello, ADDRESSES, m->rank, m->world + MORE_CALLERS);
+    bool ok = port && handshakes_open(&g, m->mesh_key, &m->all[m->rank].hello, ADDRESSES, m->rank,
+                                      m->world + MORE_CALLERS);
     if (!ok)
         rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d connections", m->world + MORE_CALLERS);
     ok = ok && listen_for_higher(m, &mine) && rendezvous_agree(m, &mine, sizeof mine, port);

@@ -1,7 +1,7 @@
-/* message.c: messages between ranks. On one host the sender publishes where its data lie in the shared region, and the
- * receiver copies them straight out of there (one copy) and acknowledges; between hosts a Remote carries them.
- * Whatever has been posted moves on inside every blocking wait, so the order in which a rank waits for its peers cannot
- * lock it up. */
+/* message.c: messages between ranks. On one host the sender publishes where its data lie in the shared
+ * region, and the receiver copies them straight out of there (one copy) and acknowledges; between hosts a
+ * Remote carries them. Whatever has been posted moves on inside every blocking wait, so the order in which
+ * a rank waits for its peers cannot lock it up. */
 #include "core/internal.h"
 
 #include <sched.h>
@@ -10,7 +10,8 @@
 
 enum { IDLE = 0, SEND = 1, RECEIVE = 2 };
 enum { SLEEP_US = 100000 };
-/* A message between hosts rings no bell: it moves on only when asked, by MPI over TCP on every eighth time only. */
+/* A message between hosts rings no bell: it moves on only when asked, by MPI over TCP on every eighth time
+ * only. */
 enum { POLL_US = 50, POLLS = 64, POLLS_A_SLEEP = 8 };
 
 int messages_open(BurstCtx *c)
@@ -21,14 +22,16 @@ int messages_open(BurstCtx *c)
         if (!lane)
             return burst_fail(c, BURST_E_MEMORY, "no memory for %zu message queues", lanes);
         for (size_t i = 0; i < lanes; i++) {
-            int peer = (int)(i / BURST_CHANNELS), channel = (int)(i % BURST_CHANNELS), there = c->local_of[peer];
+            int peer = (int)(i / BURST_CHANNELS), channel = (int)(i % BURST_CHANNELS),
+                there = c->local_of[peer];
             int receiver = sending ? there : c->local, sender = sending ? c->local : there;
             lane[i] = (Lane){.sending = sending, .peer = peer, .channel = channel,
                              .ring = there < 0 ? NULL : region_ring(c->region, receiver, sender, channel)};
         }
     }
     c->gather_reqs = calloc((size_t)c->world * (GATHERS_MAX + 1), sizeof *c->gather_reqs);
-    return c->gather_reqs ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "no memory for the requests of a gather");
+    return c->gather_reqs ? BURST_OK
+                          : burst_fail(c, BURST_E_MEMORY, "no memory for the requests of a gather");
 }
 
 static void op_free(BurstCtx *c, Op *op)
@@ -141,9 +144,10 @@ static void deliver(const Op *op, const char *from)
 int message_mismatch(BurstCtx *c, const Op *op, uint64_t sent)
 {
     const Lane *l = op->lane;
-    return burst_fail(c, BURST_E_PEER, "rank %d sent %llu bytes to rank %d on channel %d (message %llu), which expects %llu",
-                      l->peer, (unsigned long long)sent, c->rank, l->channel, (unsigned long long)op->sequence,
-                      (unsigned long long)op->bytes);
+    return burst_fail(c, BURST_E_PEER,
+                      "rank %d sent %llu bytes to rank %d on channel %d (message %llu), which expects %llu",
+                      l->peer, (unsigned long long)sent, c->rank, l->channel,
+                      (unsigned long long)op->sequence, (unsigned long long)op->bytes);
 }
 
 static int receive_on(BurstCtx *c, Lane *l, bool *moved)
@@ -184,7 +188,9 @@ static int progress(BurstCtx *c, bool *moved)
 {
     for (Lane **at = &c->active; *at;) {
         Lane *l = *at;
-        BURST_TRY(!l->ring ? remote_on(c, l, moved) : l->sending ? send_on(c, l, moved) : receive_on(c, l, moved));
+        BURST_TRY(!l->ring     ? remote_on(c, l, moved)
+                  : l->sending ? send_on(c, l, moved)
+                               : receive_on(c, l, moved));
         if (!l->head) {
             l->active = false;
             *at = l->next_active;
@@ -232,7 +238,8 @@ static int wait_for(BurstCtx *c, const Op *op)
 static int check_peer(BurstCtx *c, int channel, int peer)
 {
     if (peer < 0 || peer >= c->world || peer == c->rank)
-        return burst_fail(c, BURST_E_PLAN, "rank %d has no peer %d in a world of %d", c->rank, peer, c->world);
+        return burst_fail(c, BURST_E_PLAN, "rank %d has no peer %d in a world of %d", c->rank, peer,
+                          c->world);
     if (channel < 0 || channel >= BURST_CHANNELS)
         return burst_fail(c, BURST_E_PLAN, "there is no channel %d", channel);
     return BURST_OK;
@@ -241,7 +248,8 @@ static int check_peer(BurstCtx *c, int channel, int peer)
 static bool in_region(const Region *r, const void *data, size_t bytes)
 {
     const char *at = data;
-    return bytes == 0 || (at >= r->base && at < r->base + r->bytes && bytes <= (size_t)(r->base + r->bytes - at));
+    return bytes == 0 ||
+           (at >= r->base && at < r->base + r->bytes && bytes <= (size_t)(r->base + r->bytes - at));
 }
 
 static int post(BurstCtx *c, Op request, int kind, int channel, int peer, BurstReq *req)
@@ -249,7 +257,8 @@ static int post(BurstCtx *c, Op request, int kind, int channel, int peer, BurstR
     BURST_TRY(check_peer(c, channel, peer));
     Lane *l = &c->lane[kind == SEND][peer * BURST_CHANNELS + channel];
     if (kind == SEND && l->ring && !in_region(c->region, request.data, request.bytes))
-        return burst_fail(c, BURST_E_PLAN, "rank %d sends %llu bytes to rank %d on channel %d that are not in its arena",
+        return burst_fail(c, BURST_E_PLAN,
+                          "rank %d sends %llu bytes to rank %d on channel %d that are not in its arena",
                           c->rank, (unsigned long long)request.bytes, peer, channel);
     Op *op = op_take(c);
     if (!op)
@@ -278,14 +287,16 @@ int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, Bur
 }
 
 /* A message a row. A lane's end in order, so that the last stands for all. */
-static int post_rows(BurstCtx *c, int kind, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req)
+static int post_rows(BurstCtx *c, int kind, int channel, int peer, const BurstStrip *strip, int strips,
+                     BurstReq *req)
 {
     bool posted = false;
     for (const BurstStrip *s = strip; s < strip + strips; s++)
         for (size_t i = 0; i < s->rows; i++, posted = true) {
             if (posted)
                 request_detach(c, req);
-            BURST_TRY(post(c, (Op){.data = (char *)s->data + i * s->pitch, .bytes = s->bytes}, kind, channel, peer, req));
+            BURST_TRY(post(c, (Op){.data = (char *)s->data + i * s->pitch, .bytes = s->bytes}, kind, channel,
+                           peer, req));
         }
     return BURST_OK;
 }
@@ -313,7 +324,8 @@ int receive_adding(BurstCtx *c, int channel, int peer, float *data, size_t bytes
 /* A traced wait cuts what the rank computes, and stands in the row of the message's channel. */
 static int wait_shown(BurstCtx *c, const Op *op)
 {
-    const int channel = op->lane->channel, lane = channel < CHANNEL_GATHER ? BURST_LANE_CHANNEL + channel : BURST_LANE_WEIGHTS;
+    const int channel = op->lane->channel,
+              lane = channel < CHANNEL_GATHER ? BURST_LANE_CHANNEL + channel : BURST_LANE_WEIGHTS;
     const BurstSpan cut = c->watching->open[BURST_LANE_COMPUTE];
     spans_switch(c->watching, BURST_LANE_COMPUTE, burst_seconds(), BURST_P_IDLE, 0, 0);
     spans_switch(c->watching, lane, burst_seconds(), BURST_P_WAIT_RANK, op->lane->peer, 0);

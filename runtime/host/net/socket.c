@@ -51,7 +51,8 @@ static socklen_t name_of(const Address *a, Name *n)
 {
     *n = (Name){0};
     if (a->unix_name) {
-        n->local.sun_family = AF_UNIX; /* an abstract name begins with a zero, and is not in the file system */
+        /* an abstract name begins with a zero, and is not in the file system */
+        n->local.sun_family = AF_UNIX;
         int length = snprintf(n->local.sun_path + 1, sizeof n->local.sun_path - 1, "burst-%016llx-%u",
                               (unsigned long long)a->unix_name, a->port);
         return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);

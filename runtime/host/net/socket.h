@@ -1,5 +1,5 @@
-/* socket.h: stream sockets with deadlines: TCP, and between processes of one host and user a Unix socket with an abstract name.
- * Deadlines are on burst_seconds' clock. */
+/* socket.h: stream sockets with deadlines: TCP, and between processes of one host and user a Unix socket
+ * with an abstract name. Deadlines are on burst_seconds' clock. */
 #ifndef BURST_SOCKET_H
 #define BURST_SOCKET_H
 
@@ -31,6 +31,7 @@ bool socket_write(int fd, const void *data, size_t bytes, double deadline);
 int socket_resolve(const char *host, Address *out, int count, const char **reason);
 bool address_is_loopback(const Address *a);
 void address_describe(const Address *a, char *text, size_t size);
-/* Makes text that another process sent fit to print: ends it, and escapes all but printable ASCII; cuts what then is too long. */
+/* Makes text that another process sent fit to print: ends it, and escapes all but printable ASCII; cuts
+ * what then is too long. */
 void escape_text(char *text, size_t size);
 #endif

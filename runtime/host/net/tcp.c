@@ -1,13 +1,14 @@
 /* tcp.c: messages between hosts over TCP, one connection for each two ranks.
  *
- * A message goes in segments, each with a header, so that messages of several channels and both directions move side by
- * side. The receiver says how many receives it has posted on a channel (GRANT), and a message is sent only to a posted
- * receive: it lands where it belongs, and one that nobody waits for yet does not hold up the others. Small messages go
- * ahead of their grant, RING_SLOTS of each channel, and are kept until their receive comes: so a peer can make this rank keep
- * RING_SLOTS * SMALL bytes a channel and not more. Every header is checked against what its sender may say at that point.
+ * A message goes in segments, each with a header, so that messages of several channels and both directions
+ * move side by side. The receiver says how many receives it has posted on a channel (GRANT), and a message
+ * is sent only to a posted receive: it lands where it belongs, and one that nobody waits for yet does not
+ * hold up the others. Small messages go ahead of their grant, RING_SLOTS of each channel, and are kept
+ * until their receive comes: so a peer can make this rank keep RING_SLOTS * SMALL bytes a channel and not
+ * more. Every header is checked against what its sender may say at that point.
  *
- * A rank that ends in order says so (BYE) and waits for the others' word: a connection that closes without is a lost rank.
- * What goes wrong is noted where it is seen and told by look(), which every wait calls. */
+ * A rank that ends in order says so (BYE) and waits for the others' word: a connection that closes without
+ * is a lost rank. What goes wrong is noted where it is seen and told by look(), which every wait calls. */
 #include "host/net/tcp.h"
 
 #include "host/net/socket.h"
@@ -24,7 +25,8 @@ enum { SEGMENT = 256 << 10, SMALL = 4096, MAGIC = 0x42525354, WAIT_MS = 20, FRAM
 static const double look_every = 1e-3; /* seconds */
 
 enum { F_DATA, F_GRANT, F_STEP, F_BYE, F_FAILED, F_KINDS };
-typedef struct Frame { /* as it is on the wire; the ranks of a job are of one byte order (the handshake's magic tells) */
+/* as it is on the wire; the ranks of a job are of one byte order (the handshake's magic tells) */
+typedef struct Frame {
     uint32_t magic, kind, channel, length; /* length: bytes behind this header */
     uint64_t sequence; /* DATA: of the message; GRANT: receives posted so far; FAILED: the status, negated */
     uint64_t bytes, at; /* of the message, and where this segment begins in it */
@@ -117,8 +119,14 @@ static bool put_data(Conn *k, BurstCtx *c)
         if (!may_send(k, op, channel))
             continue;
         uint64_t at = ((Parcel *)op->remote)->moved, left = op->bytes - at;
-        put(k, c, (Frame){.kind = F_DATA, .channel = (uint32_t)channel, .length = left < SEGMENT ? (uint32_t)left : SEGMENT,
-                          .sequence = op->sequence, .bytes = op->bytes, .at = at}, (const char *)op->data + at);
+        put(k, c,
+            (Frame){.kind = F_DATA,
+                    .channel = (uint32_t)channel,
+                    .length = left < SEGMENT ? (uint32_t)left : SEGMENT,
+                    .sequence = op->sequence,
+                    .bytes = op->bytes,
+                    .at = at},
+            (const char *)op->data + at);
         k->out_op = op;
         k->turn = channel + 1;
         return true;
@@ -139,7 +147,8 @@ static bool put_grant(Conn *k, BurstCtx *c)
     return false;
 }
 
-/* The next frame, in order of urgency; BYE only behind all else. A peer that has ended wants to know nothing more. */
+/* The next frame, in order of urgency; BYE only behind all else. A peer that has ended wants to know
+ * nothing more. */
 static bool put_next(Conn *k, BurstCtx *c)
 {
     if (!k->ended && (put_grant(k, c) || put_data(k, c)))
@@ -170,10 +179,14 @@ static void sent_frame(Conn *k)
 /* Writes what is left of the frame: 1 all, 0 the socket is full, -1 it is closed. */
 static int write_frame(Conn *k)
 {
-    size_t done = sizeof k->out + k->out.length - k->out_left, head = done < sizeof k->out ? sizeof k->out - done : 0;
+    size_t done = sizeof k->out + k->out.length - k->out_left,
+           head = done < sizeof k->out ? sizeof k->out - done : 0;
     size_t skip = head ? 0 : done - sizeof k->out; /* of the payload */
     struct iovec part[2] = {{(char *)&k->out + done, head}, {(char *)k->payload + skip, k->out_left - head}};
-    struct msghdr m = {.msg_iov = head ? part : part + 1, .msg_iovlen = !head ? 1 : k->out_left > head ? 2 : 1};
+    struct msghdr m = {.msg_iov = head ? part : part + 1,
+                       .msg_iovlen = !head                ? 1
+                                     : k->out_left > head ? 2
+                                                          : 1};
     ssize_t n = sendmsg(k->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0)
         return would_block() ? 0 : -1;
@@ -198,10 +211,11 @@ static void conn_write(Conn *k, BurstCtx *c)
 static int garbled(const Conn *k, BurstCtx *c)
 {
     const Frame *f = &k->in;
-    return burst_fail(c, BURST_E_PEER,
-                      "what came from rank %d is garbled: kind %u, channel %u, message %llu, %u of %llu bytes at %llu", k->peer,
-                      f->kind, f->channel, (unsigned long long)f->sequence, f->length, (unsigned long long)f->bytes,
-                      (unsigned long long)f->at);
+    return burst_fail(
+        c, BURST_E_PEER,
+        "what came from rank %d is garbled: kind %u, channel %u, message %llu, %u of %llu bytes at %llu",
+        k->peer, f->kind, f->channel, (unsigned long long)f->sequence, f->length,
+        (unsigned long long)f->bytes, (unsigned long long)f->at);
 }
 
 static Early **early_of(Conn *k, int channel, uint64_t sequence)
@@ -213,7 +227,8 @@ static int keep(Conn *k, BurstCtx *c)
 {
     Early *e = malloc(sizeof *e + k->in.bytes);
     if (!e)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a message of %llu bytes", (unsigned long long)k->in.bytes);
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a message of %llu bytes",
+                          (unsigned long long)k->in.bytes);
     e->bytes = k->in.bytes;
     *early_of(k, (int)k->in.channel, k->in.sequence) = e;
     k->in_early = true;
@@ -226,7 +241,8 @@ static int land(Conn *k, BurstCtx *c, Op *op)
     Parcel *p = op->remote;
     if (op->bytes != k->in.bytes)
         return message_mismatch(c, op, k->in.bytes);
-    if (p->moved != k->in.at || k->in.length > op->bytes - p->moved || (op->add && k->in.length % sizeof(float)))
+    if (p->moved != k->in.at || k->in.length > op->bytes - p->moved ||
+        (op->add && k->in.length % sizeof(float)))
         return garbled(k, c);
     if (op->add && !k->landing && !(k->landing = malloc(SEGMENT)))
         return burst_fail(c, BURST_E_MEMORY, "no memory for a segment of %d bytes", SEGMENT);
@@ -357,7 +373,8 @@ static void tell_step(Mesh *m, BurstCtx *c)
         conn_write(&m->conn[i], c);
 }
 
-/* Takes what came ahead of this receive; of a message that is still on its way, the rest goes to the receive. */
+/* Takes what came ahead of this receive; of a message that is still on its way, the rest goes to the
+ * receive. */
 static int unpack(Conn *k, BurstCtx *c, Op *op)
 {
     const int channel = op->lane->channel;
@@ -418,7 +435,8 @@ static int check_conns(const Mesh *m, BurstCtx *c)
     }
     for (int i = 0; i < m->world; i++)
         if (m->conn[i].lost)
-            return burst_fail(c, BURST_E_PEER, "lost rank %d, step %lld (on another host): its connection was closed", i,
+            return burst_fail(c, BURST_E_PEER,
+                              "lost rank %d, step %lld (on another host): its connection was closed", i,
                               (long long)m->conn[i].step);
     return BURST_OK;
 }
@@ -480,7 +498,9 @@ const Remote *tcp_open(int world, const int *socket)
     Mesh *m = calloc(1, sizeof *m);
     if (!m)
         return NULL;
-    *m = (Mesh){.world = world, .conn = calloc((size_t)world, sizeof *m->conn), .poll = calloc((size_t)world, sizeof *m->poll)};
+    *m = (Mesh){.world = world,
+                .conn = calloc((size_t)world, sizeof *m->conn),
+                .poll = calloc((size_t)world, sizeof *m->poll)};
     m->remote = (Remote){.start = start, .test = test, .release = release, .look = look, .ended = ended,
                          .finish = finish, .state = m};
     if (!m->conn || !m->poll) {
@@ -510,15 +530,18 @@ void tcp_close(const Remote *remote)
     free(m);
 }
 
-/* Not in the middle of another frame, and not what came from another host: that has told all itself. The context is gone
- * by now. */
+/* Not in the middle of another frame, and not what came from another host: that has told all itself. The
+ * context is gone by now. */
 void tcp_tell_failure(const Remote *remote, int status, const char *text)
 {
     Mesh *m = remote->state;
     for (int i = 0; i < m->world; i++)
         if (m->conn[i].failure_status)
             return;
-    Frame f = {.magic = MAGIC, .kind = F_FAILED, .length = (uint32_t)strlen(text), .sequence = (uint64_t)-status,
+    Frame f = {.magic = MAGIC,
+               .kind = F_FAILED,
+               .length = (uint32_t)strlen(text),
+               .sequence = (uint64_t)-status,
                .step = m->step};
     for (int i = 0; i < m->world; i++) {
         Conn *k = &m->conn[i];

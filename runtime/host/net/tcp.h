@@ -4,8 +4,8 @@
 
 #include "core/internal.h"
 
-/* socket[world]: connected to the rank of that number, -1: it shares this rank's memory. Owns the sockets of a mesh that
- * it returns; NULL: no memory. */
+/* socket[world]: connected to the rank of that number, -1: it shares this rank's memory. Owns the sockets
+ * of a mesh that it returns; NULL: no memory. */
 const Remote *tcp_open(int world, const int *socket);
 void tcp_close(const Remote *remote);
 /* Tells the others why this host's ranks end; what cannot be written at once is left out. */

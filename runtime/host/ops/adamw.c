@@ -29,7 +29,8 @@ VEC_INLINE void update(const Update *u, Vec *p, Vec g, Vec *m, Vec *v)
     *p = *p * u->decay - u->rate * *m / (vec_sqrt(*v) * u->root + u->eps);
 }
 
-void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m, float *v)
+void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m,
+                 float *v)
 {
     const Update u = update_of(o, decays);
     int64_t i = 0;
@@ -43,7 +44,8 @@ void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, 
     int rest = (int)(count - i);
     if (!rest)
         return;
-    Vec p = vec_load_part(param + i, rest), first = vec_load_part(m + i, rest), second = vec_load_part(v + i, rest);
+    Vec p = vec_load_part(param + i, rest), first = vec_load_part(m + i, rest),
+        second = vec_load_part(v + i, rest);
     update(&u, &p, vec_load_part(grad + i, rest), &first, &second);
     vec_store_part(param + i, p, rest);
     vec_store_part(m + i, first, rest);
@@ -55,7 +57,8 @@ static uint16_t bf16_of(float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded); /* what is not a number stays so */
+    /* what is not a number stays so */
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
 }
 
 void burst_round_bf16(int64_t count, const float *x, uint16_t *y)

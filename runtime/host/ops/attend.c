@@ -1,7 +1,9 @@
-/* attend.c: start and delta of host attention, its scratch, and the packing and tile masks behind both directions. */
+/* attend.c: start and delta of host attention, its scratch, and the packing and tile masks behind both
+ * directions. */
 #include "host/ops/attend_kernel.h"
 
-_Static_assert((int)BURST_SIZES_TILE == (int)BURST_TILE, "the compiler sizes scratch for the tiles that are used");
+_Static_assert((int)BURST_SIZES_TILE == (int)BURST_TILE,
+               "the compiler sizes scratch for the tiles that are used");
 
 int64_t burst_attend_scratch(int head_dim)
 {
@@ -18,12 +20,14 @@ void burst_attend_start(const BurstAttend *a)
         a->lse[i] = -INFINITY;
 }
 
-void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse_in, const float *rest_in, float *o, float *lse, float *rest)
+void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse_in, const float *rest_in,
+                        float *o, float *lse, float *rest)
 {
     for (int64_t i = 0; i < rows; i++) {
         if (lse_in[i] == -INFINITY)
             continue;
-        const double in = (double)lse_in[i] + rest_in[i], own = lse[i] == -INFINITY ? -INFINITY : (double)lse[i] + rest[i];
+        const double in = (double)lse_in[i] + rest_in[i],
+                     own = lse[i] == -INFINITY ? -INFINITY : (double)lse[i] + rest[i];
         const double most = fmax(in, own), sum = most + log(exp(in - most) + exp(own - most));
         const double from_in = exp(in - sum), from_own = exp(own - sum);
         for (int64_t j = i * d; j < (i + 1) * d; j++)
@@ -118,7 +122,8 @@ void attend_pack(const float *x, int n, int d, float *out)
     }
 }
 
-/* Bit j of the result: byte j of keep, each 0 or 1. The product gathers a byte's bit of eight into the top byte. */
+/* Bit j of the result: byte j of keep, each 0 or 1. The product gathers a byte's bit of eight into the top
+ * byte. */
 static uint64_t pack_bits(const uint8_t *keep)
 {
     uint64_t bits = 0;
@@ -151,7 +156,8 @@ void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep)
         keep[i] = 0;
         if (q0 + i >= a->qc->tokens)
             continue;
-        a->mask->row(a->qc->position[q0 + i], a->kc->position + k0, left < BURST_TILE ? (int)left : BURST_TILE, a->tables, row);
+        a->mask->row(a->qc->position[q0 + i], a->kc->position + k0,
+                     left < BURST_TILE ? (int)left : BURST_TILE, a->tables, row);
         keep[i] = pack_bits(row);
     }
     transpose_bits(keep);

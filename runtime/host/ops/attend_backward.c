@@ -17,8 +17,8 @@ static void load_queries(const BurstAttend *a, AttendSlot *slot)
     }
 }
 
-/* S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). tanh: what a score is multiplied with to be the tanh
- * of its cap, whose slope is 1 - tanh^2; 0: no cap. */
+/* S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). tanh: what a score is multiplied
+ * with to be the tanh of its cap, whose slope is 1 - tanh^2; 0: no cap. */
 VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot *slot, float *s, float *ds)
 {
     for (int v = 0; v < LANES; v += VEC) {
@@ -34,7 +34,8 @@ VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot 
     }
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s)
+VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial,
+                     AttendScratch *s)
 {
     int64_t key = (slot->kv * a->kc->tokens + keys.first) * d, query = slot->row * d;
     int nq = slot->queries, nk = keys.count;

@@ -1,8 +1,10 @@
-/* attend_forward.c: folds one (query chunk, key chunk) pair into the running output and lse (FlashAttention-2). */
+/* attend_forward.c: folds one (query chunk, key chunk) pair into the running output and lse
+ * (FlashAttention-2). */
 #include "host/ops/attend_kernel.h"
 
-/* A row's normalised output with its lse is a state of sum 2^(lse - m) at any m; at m = -inf the first fold drops it. The
- * maximum is kept as a whole number, so that what was summed under an older one is scaled without rounding. */
+/* A row's normalised output with its lse is a state of sum 2^(lse - m) at any m; at m = -inf the first
+ * fold drops it. The maximum is kept as a whole number, so that what was summed under an older one is
+ * scaled without rounding. */
 static void load_state(const BurstAttend *a, AttendSlot *slot)
 {
     int d = a->head_dim;
@@ -10,7 +12,8 @@ static void load_state(const BurstAttend *a, AttendSlot *slot)
     memset(slot->part, 0, (size_t)slot->queries * d * sizeof(float));
     for (int i = 0; i < LANES; i++) {
         bool seen = i < slot->queries && a->lse[slot->row + i] != -INFINITY;
-        double lse = seen ? ((double)a->lse[slot->row + i] + a->lse_rest[slot->row + i]) / LN2 : -INFINITY, whole = rint(lse);
+        double lse = seen ? ((double)a->lse[slot->row + i] + a->lse_rest[slot->row + i]) / LN2 : -INFINITY,
+               whole = rint(lse);
         slot->max[i] = (float)whole;
         slot->sum[i] = slot->shrink[i] = seen ? (float)exp2(lse - whole) : 1;
         slot->rest[i] = 0;
@@ -42,8 +45,9 @@ static void store_state(const BurstAttend *a, AttendSlot *slot)
     }
 }
 
-/* S to P = 2^(S - max) in place for one vector of queries; factor: what the sums so far are multiplied with. A tile's sum
- * begins at zero, and what rounding takes from the running one is kept: keys of a low score are lost neither way. */
+/* S to P = 2^(S - max) in place for one vector of queries; factor: what the sums so far are multiplied
+ * with. A tile's sum begins at zero, and what rounding takes from the running one is kept: keys of a low
+ * score are lost neither way. */
 VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *slot, int v, float *factor)
 {
     Vec old = vec_load(slot->max + v), top = vec_load(s), tile[8] = {{0}};
@@ -52,7 +56,8 @@ VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *s
     top = vec_max(old, vec_round(top * scale));
     /* Rows that have seen no key yet: -inf - 0 instead of -inf - -inf. */
     Vec base = vec_select(top == -INFINITY, (Vec){0}, top);
-    /* Beyond 2^22 a score's product is rounded as the maximum's was: the exact one may differ by more than 2^x can hold. */
+    /* Beyond 2^22 a score's product is rounded as the maximum's was: the exact one may differ by more than
+     * 2^x can hold. */
     if (vec_sum(vec_select((base > 0x1p22f) | (base < -0x1p22f), vec_set(1), (Vec){0})) != 0) {
         for (int k = 0; k < nk; k++)
             vec_store(s + k * LANES, vec_load(s + k * LANES) * scale);
@@ -74,7 +79,8 @@ VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *s
     vec_store(factor, shrink);
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s)
+VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial,
+                     AttendScratch *s)
 {
     int64_t key = (slot->kv * a->kc->tokens + keys.first) * d;
     scores(keys.count, d, a->k + key, slot->qt, s->s);
@@ -84,7 +90,8 @@ VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, Attend
         mask_scores(keys.count, s->keep, s->s);
     for (int v = 0; v < LANES; v += VEC)
         softmax_lanes(keys.count, a->scale * LOG2E, s->s + v, slot, v, s->factor + v);
-    product(slot->queries, d, keys.count, (Operand){s->s, 1, LANES}, a->v + key, d, slot->part, d, true, s->factor);
+    product(slot->queries, d, keys.count, (Operand){s->s, 1, LANES}, a->v + key, d, slot->part, d, true,
+            s->factor);
 }
 
 static const Direction forward = {load_state, fold, settle, store_state, NULL};

@@ -1,12 +1,15 @@
-/* attend_kernel.h: what forward and backward attention share: the register-blocked product, packing, and tile masks.
+/* attend_kernel.h: what forward and backward attention share: the register-blocked product, packing, and
+ * tile masks.
  *
- * A tile of scores is kept transposed, S[key][query], so that a vector's lanes are queries: maxima and sums over keys need
- * no horizontal step, keys and values are read where they lie, and only the query side is packed, once per query tile.
+ * A tile of scores is kept transposed, S[key][query], so that a vector's lanes are queries: maxima and
+ * sums over keys need no horizontal step, keys and values are read where they lie, and only the query side
+ * is packed, once per query tile.
  *
- * Sums over thousands of tokens must not lose what is small beside them. A tile's product begins at zero in registers.
- * Products of FOLDS key tiles of a query tile add up in its slot and are then settled: added to the caller's o or dq, the
- * rounding error staying in the slot, so the error of a row does not grow with its keys. dK and dV of a key tile first add
- * up over the query tiles that share a walk: their error grows with the square root of the number of walks.
+ * Sums over thousands of tokens must not lose what is small beside them. A tile's product begins at zero
+ * in registers. Products of FOLDS key tiles of a query tile add up in its slot and are then settled: added
+ * to the caller's o or dq, the rounding error staying in the slot, so the error of a row does not grow
+ * with its keys. dK and dV of a key tile first add up over the query tiles that share a walk: their error
+ * grows with the square root of the number of walks.
  */
 #ifndef BURST_HOST_ATTEND_KERNEL_H
 #define BURST_HOST_ATTEND_KERNEL_H
@@ -20,7 +23,8 @@ enum {
     LANE_VECS = LANES / VEC,
     ATTEND_SLOTS = BURST_ATTEND_HEADS, /* query tiles that share one walk over the keys */
     FOLDS = 16,            /* key tiles between two settlings of a slot */
-    BLOCK_ROWS = VEC == 4 ? 4 : 6, /* rows x columns of vectors of a register block: 24 of 32 or 12 (8) of 16 registers */
+    /* rows x columns of vectors of a register block: 24 of 32 or 12 (8) of 16 registers */
+    BLOCK_ROWS = VEC == 4 ? 4 : 6,
     BLOCK_COLS = VEC == 16 ? 4 : 2
 };
 #define LOG2E 1.44269504088896340736f
@@ -31,10 +35,13 @@ typedef struct AttendSlot {
     float *qt;    /* [d][LANES]: queries */
     float *dot;   /* [d][LANES]: backward, dO */
     float *part;  /* [LANES][d]: what is not yet settled of o (forward, not normalised) or dQ (backward) */
-    float *max;   /* [LANES]: forward, about the maximum in log2, a whole number; backward, lse in log2, +inf where no key is */
+    /* [LANES]: forward, about the maximum in log2, a whole number; backward, lse in log2, +inf where no
+     * key is */
+    float *max;
     float *sum;   /* [LANES]: forward, running sum; backward, delta */
     float *rest;  /* [LANES]: what rounding took: forward, from sum; backward, from max */
-    float *shrink; /* [LANES]: forward, what the settled o is to be multiplied with, since the maximum has moved */
+    /* [LANES]: forward, what the settled o is to be multiplied with, since the maximum has moved */
+    float *shrink;
     int64_t row;  /* of q, o, lse, ...: head * tokens + first query */
     int queries, kv; /* kv: key head in these buffers */
     int folds;    /* key tiles so far; 0: not loaded */
@@ -62,11 +69,11 @@ void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep);
 /* A [rows][depth] with any two strides. */
 typedef struct Operand { const float *at; int64_t row, depth; } Operand;
 
-/* C[rows][cols vectors] = (add ? C : 0) * (factor ? factor[row] : 1) + A * B, the product summed from zero and then added;
- * B [depth][...] and C with leading dimensions.
- * rows, cols, tail, add and the strides are constants after inlining; tail: lanes of a short vector, then cols is 1. */
-VEC_INLINE void block(int rows, int cols, int tail, int depth, Operand a, const float *b, int64_t ldb, float *c, int64_t ldc,
-                      bool add, const float *factor)
+/* C[rows][cols vectors] = (add ? C : 0) * (factor ? factor[row] : 1) + A * B, the product summed from zero
+ * and then added; B [depth][...] and C with leading dimensions. rows, cols, tail, add and the strides are
+ * constants after inlining; tail: lanes of a short vector, then cols is 1. */
+VEC_INLINE void block(int rows, int cols, int tail, int depth, Operand a, const float *b, int64_t ldb,
+                      float *c, int64_t ldc, bool add, const float *factor)
 {
     Vec sum[BLOCK_ROWS][BLOCK_COLS];
 #pragma GCC unroll 8
@@ -103,8 +110,8 @@ VEC_INLINE void block(int rows, int cols, int tail, int depth, Operand a, const 
 }
 
 /* One column of blocks, all rows. */
-VEC_INLINE void panel(int m, int cols, int tail, int depth, Operand a, const float *b, int64_t ldb, float *c, int64_t ldc,
-                      bool add, const float *factor)
+VEC_INLINE void panel(int m, int cols, int tail, int depth, Operand a, const float *b, int64_t ldb, float *c,
+                      int64_t ldc, bool add, const float *factor)
 {
     int i = 0;
 #define ROWS(count)                                                                                              \
@@ -118,8 +125,8 @@ VEC_INLINE void panel(int m, int cols, int tail, int depth, Operand a, const flo
 }
 
 /* C[m][n] = (add ? C * factor by rows : 0) + A[m][depth] B[depth][n], for any sizes. */
-VEC_INLINE void product(int m, int n, int depth, Operand a, const float *b, int64_t ldb, float *c, int64_t ldc, bool add,
-                        const float *factor)
+VEC_INLINE void product(int m, int n, int depth, Operand a, const float *b, int64_t ldb, float *c,
+                        int64_t ldc, bool add, const float *factor)
 {
     int j = 0;
     for (; j + BLOCK_COLS * VEC <= n; j += BLOCK_COLS * VEC)
@@ -157,16 +164,18 @@ VEC_INLINE void cap_scores(int nk, float scale, float softcap, float *s)
         vec_store(s + i, vec_tanh(vec_load(s + i) * (scale / softcap)) * (softcap / scale));
 }
 
-/* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, settle what was folded in, put
- * results back; and with a tile of keys, once it was folded into a key head's slots. */
+/* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, settle what
+ * was folded in, put results back; and with a tile of keys, once it was folded into a key head's slots. */
 typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);
-typedef void (*SlotFold)(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s);
+typedef void (*SlotFold)(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial,
+                         AttendScratch *s);
 typedef void (*KeysStep)(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s);
 typedef struct Direction { SlotStep load; SlotFold fold; SlotStep settle, store; KeysStep keys; } Direction;
 
-/* Query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head, against every key tile: a tile of keys stays in
- * cache for all of them, and its mask is evaluated once for all heads. */
-VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int heads, AttendScratch *s, Direction dir)
+/* Query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head, against every key tile: a tile
+ * of keys stays in cache for all of them, and its mask is evaluated once for all heads. */
+VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int heads, AttendScratch *s,
+                           Direction dir)
 {
     for (int kt = 0; kt < a->kc->tiles; kt++) {
         int64_t first = (int64_t)kt * BURST_TILE, left = a->kc->tokens - first;
@@ -193,7 +202,8 @@ VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int h
     }
 }
 
-/* Sets the slots of a walk to their heads and tiles; returns how many tiles there are, at most ATTEND_SLOTS / heads. */
+/* Sets the slots of a walk to their heads and tiles; returns how many tiles there are, at most
+ * ATTEND_SLOTS / heads. */
 int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch *s);
 /* How many heads from h0 on read the same key head, at most ATTEND_SLOTS. */
 int attend_heads(const BurstAttend *a, int h0);

@@ -1,7 +1,8 @@
 /* attend_sides.c: bounds of a chunk's tiles, and whether a pair of chunks has anything to compute. */
 #include "burst_rt.h"
 
-static void side_tables(const int64_t *position, int64_t n, const int32_t *table, int32_t *least, int32_t *greatest)
+static void side_tables(const int64_t *position, int64_t n, const int32_t *table, int32_t *least,
+                        int32_t *greatest)
 {
     *least = *greatest = table[position[0]];
     for (int64_t i = 1; i < n; i++) {
@@ -20,7 +21,8 @@ static void side_positions(const int64_t *position, int64_t n, BurstSide *side)
     }
 }
 
-static void side_of(const int64_t *position, int64_t n, const BurstTables *tables, int table_count, BurstSide *side)
+static void side_of(const int64_t *position, int64_t n, const BurstTables *tables, int table_count,
+                    BurstSide *side)
 {
     side_positions(position, n, side);
     for (int t = 0; t < BURST_MAX_TABLES; t++) {
@@ -31,7 +33,8 @@ static void side_of(const int64_t *position, int64_t n, const BurstTables *table
     }
 }
 
-void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count, BurstSide *side)
+void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count,
+                 BurstSide *side)
 {
     for (int64_t i = 0; i < tokens; i += BURST_TILE) {
         int64_t n = tokens - i < BURST_TILE ? tokens - i : BURST_TILE;
@@ -56,11 +59,12 @@ static BurstSide side_union(const BurstSide *side, int n)
 
 /* ---- what a mask leaves of tiles ---- */
 
-/* Hulls of a tile's tokens at either side of its widest gap, the first of equal ones, where that is wider than a tile; or of all. As
- * mask_range_apart in compiler/mask/range.c. */
+/* Hulls of a tile's tokens at either side of its widest gap, the first of equal ones, where that is wider
+ * than a tile; or of all. As mask_range_apart in compiler/mask/range.c. */
 static int sides_apart(const BurstChunk *c, int tile, BurstSide side[2])
 {
-    const int64_t *position = c->position + (int64_t)tile * BURST_TILE, left = c->tokens - (int64_t)tile * BURST_TILE;
+    const int64_t *position = c->position + (int64_t)tile * BURST_TILE,
+                  left = c->tokens - (int64_t)tile * BURST_TILE;
     const int64_t n = left < BURST_TILE ? left : BURST_TILE;
     int64_t cut = 0, widest = BURST_TILE;
     for (int64_t i = 1; i < n; i++)
@@ -95,13 +99,14 @@ static Tiles part_of(Tiles t, int first, int n)
     return (Tiles){t.chunk, t.first + first, n};
 }
 
-/* EMPTY of a union of tiles is a proof for each of them, so whole regions are settled at once; only where the union
- * proves nothing is it halved, down to single tiles, whose own answer counts. */
+/* EMPTY of a union of tiles is a proof for each of them, so whole regions are settled at once; only where
+ * the union proves nothing is it halved, down to single tiles, whose own answer counts. */
 static bool live(const BurstMask *m, Tiles q, Tiles k)
 {
     if (q.n == 1 && k.n == 1)
         return burst_tile_cover(m, q.chunk, q.first, k.chunk, k.first) != BURST_EMPTY;
-    const BurstSide all_q = side_union(q.chunk->side + q.first, q.n), all_k = side_union(k.chunk->side + k.first, k.n);
+    const BurstSide all_q = side_union(q.chunk->side + q.first, q.n),
+                    all_k = side_union(k.chunk->side + k.first, k.n);
     if (m->tile(&all_q, &all_k) == BURST_EMPTY)
         return false;
     if (q.n >= k.n)
@@ -125,7 +130,8 @@ static bool any_live(const void *of, int32_t first, int32_t tiles)
 {
     const Look *l = of;
     const Tiles q = all_tiles(l->q), k = all_tiles(l->k);
-    return l->side == BURST_OF_QUERIES ? live(l->m, part_of(q, first, tiles), k) : live(l->m, q, part_of(k, first, tiles));
+    return l->side == BURST_OF_QUERIES ? live(l->m, part_of(q, first, tiles), k)
+                                       : live(l->m, q, part_of(k, first, tiles));
 }
 
 BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const BurstChunk *k, int side)

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static const size_t buffer_bytes = (size_t)128 << 20; /* of a thread: what builds for x86-64 and arm64 ask for at most */
+/* of a thread: what builds for x86-64 and arm64 ask for at most */
+static const size_t buffer_bytes = (size_t)128 << 20;
 static const size_t program_bytes = (size_t)64 << 20; /* with its libraries and stack */
 
 /* Only in an OpenBLAS that chooses its kernels at run time; without them there is nothing to choose. */
@@ -20,8 +21,8 @@ static int level_of_machine(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
         return 2;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
 #else
@@ -31,22 +32,26 @@ static int level_of_machine(void)
 
 static int level_of_kernels(const char *core)
 {
-    static const struct { const char *core; int level; } known[] = {{"Haswell", 1}, {"Zen", 1}, {"Excavator", 1},
-                                                                    {"SkylakeX", 2}, {"Cooperlake", 2}, {"SapphireRapids", 2}};
+    static const struct {
+        const char *core;
+        int level;
+    } known[] = {{"Haswell", 1},  {"Zen", 1},        {"Excavator", 1},
+                 {"SkylakeX", 2}, {"Cooperlake", 2}, {"SapphireRapids", 2}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(core, known[i].core) == 0)
             return known[i].level;
     return 0;
 }
 
-/* OpenBLAS reads OPENBLAS_CORETYPE once, in its constructor; forgetting that choice makes it read again. Releases that
- * do not know a processor fall back to AVX2 kernels at half the rate (0.3.21 on Zen 4 and 5), or to SSE3 at a fifth (on some
- * Sapphire Rapids). */
+/* OpenBLAS reads OPENBLAS_CORETYPE once, in its constructor; forgetting that choice makes it read again.
+ * Releases that do not know a processor fall back to AVX2 kernels at half the rate (0.3.21 on Zen 4 and
+ * 5), or to SSE3 at a fifth (on some Sapphire Rapids). */
 static void choose_kernels(void)
 {
     static const char *const best[] = {NULL, "Haswell", "SkylakeX"};
     const int level = level_of_machine();
-    if (level <= level_of_kernels(openblas_get_corename()) || !gotoblas_dynamic_init || !gotoblas_dynamic_quit)
+    if (level <= level_of_kernels(openblas_get_corename()) || !gotoblas_dynamic_init ||
+        !gotoblas_dynamic_quit)
         return;
     if (setenv("OPENBLAS_CORETYPE", best[level], 0) != 0) /* 0: what the user has set stays */
         return; /* slower, and right */
@@ -70,9 +75,12 @@ bool burst_blas_fits(size_t bytes, char *text, size_t size)
     const size_t threads = threads_started(), needed = bytes + program_bytes + threads * buffer_bytes;
     if (getrlimit(RLIMIT_AS, &room) != 0 || room.rlim_cur == RLIM_INFINITY || room.rlim_cur >= needed)
         return true;
-    snprintf(text, size, "the address space is limited to %.0f MiB (ulimit -v), and %.0f MiB are needed: %.0f MiB of arenas and messages, "
-             "%.0f MiB for each of %zu threads of OpenBLAS, %.0f MiB for the program: raise the limit%s", (double)room.rlim_cur / mib,
-             (double)needed / mib, (double)bytes / mib, (double)buffer_bytes / mib, threads, (double)program_bytes / mib,
+    snprintf(text, size,
+             "the address space is limited to %.0f MiB (ulimit -v), and %.0f MiB are needed: %.0f MiB of "
+             "arenas and messages, "
+             "%.0f MiB for each of %zu threads of OpenBLAS, %.0f MiB for the program: raise the limit%s",
+             (double)room.rlim_cur / mib, (double)needed / mib, (double)bytes / mib,
+             (double)buffer_bytes / mib, threads, (double)program_bytes / mib,
              threads > 1 ? ", or set OPENBLAS_NUM_THREADS=1" : "");
     return false;
 }

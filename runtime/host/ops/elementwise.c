@@ -42,7 +42,8 @@ void burst_swiglu_back(int64_t count, const float *g, const float *u, const floa
     int rest = (int)(count - i);
     if (!rest)
         return;
-    swiglu_back(vec_load_part(g + i, rest), vec_load_part(u + i, rest), vec_load_part(da + i, rest), &to_g, &to_u);
+    swiglu_back(vec_load_part(g + i, rest), vec_load_part(u + i, rest), vec_load_part(da + i, rest), &to_g,
+                &to_u);
     vec_store_part(dg + i, to_g, rest);
     vec_store_part(du + i, to_u, rest);
 }

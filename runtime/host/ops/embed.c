@@ -43,7 +43,8 @@ static const int32_t *sorted(int64_t n, const int32_t *token, int32_t *place, in
     return place;
 }
 
-/* The rows at these places, added to one row: a strip of columns at a time in doubles, however many rows there are. */
+/* The rows at these places, added to one row: a strip of columns at a time in doubles, however many rows
+ * there are. */
 static void add_rows(int64_t count, int hidden, const int32_t *place, const float *dx, float *row)
 {
     for (int first = 0; first < hidden; first += STRIP) {
@@ -64,7 +65,8 @@ int64_t burst_embed_scratch(int64_t n)
     return burst_embed_ints(n);
 }
 
-void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable, int32_t *scratch)
+void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable,
+                      int32_t *scratch)
 {
     const int32_t *place = sorted(n, token, scratch, scratch + n);
     for (int64_t i = 0, end; i < n; i = end) {

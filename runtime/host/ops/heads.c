@@ -16,7 +16,8 @@ void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float
             memcpy(y + (i * heads + h) * d, x + (h * all + i) * d, (size_t)d * sizeof *y);
 }
 
-/* A run of a head's pairs: element first + j belongs with element first + j + d/2. Frequencies behind count are 0. */
+/* A run of a head's pairs: element first + j belongs with element first + j + d/2. Frequencies behind
+ * count are 0. */
 enum { PAIRS = 64 };
 typedef struct Angles { int first, count; double frequency[PAIRS]; float cosine[PAIRS], sine[PAIRS]; } Angles;
 
@@ -52,7 +53,8 @@ static void rotate(const Angles *a, int half, float direction, const float *x, f
 }
 
 /* Rows by tokens to rows by heads, or `back`. */
-static void rope(bool back, int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *x, float *y)
+static void rope(bool back, int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position,
+                 const float *x, float *y)
 {
     Angles a;
     for (int first = 0; first < d / 2 && theta != 0; first += PAIRS) {
@@ -61,20 +63,24 @@ static void rope(bool back, int64_t n, int64_t all, int heads, int d, double the
             angles_at(&a, position[i]);
             for (int h = 0; h < heads; h++) {
                 const int64_t by_tokens = (i * heads + h) * d, by_heads = (h * all + i) * d;
-                rotate(&a, d / 2, back ? -1 : 1, x + (back ? by_heads : by_tokens), y + (back ? by_tokens : by_heads));
+                rotate(&a, d / 2, back ? -1 : 1, x + (back ? by_heads : by_tokens),
+                       y + (back ? by_tokens : by_heads));
             }
         }
     }
 }
 
-void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *x, float *y)
+void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position,
+                         const float *x, float *y)
 {
     if (theta == 0 || d % 2)
-        burst_tokens_to_heads(n, all, heads, d, x, y); /* with odd d the last element of a head has no partner */
+        /* with odd d the last element of a head has no partner */
+        burst_tokens_to_heads(n, all, heads, d, x, y);
     rope(false, n, all, heads, d, theta, position, x, y);
 }
 
-void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx)
+void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position,
+                     const float *dy, float *dx)
 {
     if (theta == 0 || d % 2)
         burst_heads_to_tokens(n, all, heads, d, dy, dx);

@@ -3,22 +3,27 @@
 
 #include <cblas.h>
 
-void burst_linear_columns(int64_t n, int in, int out, int row, const float *x, const float *w, float *y, bool add)
+void burst_linear_columns(int64_t n, int in, int out, int row, const float *x, const float *w, float *y,
+                          bool add)
 {
     if (n > 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n, out, in, 1, x, in, w, row, add ? 1 : 0, y, out);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n, out, in, 1, x, in, w, row,
+                    add ? 1 : 0, y, out);
 }
 
-void burst_linear_dx_columns(int64_t n, int in, int out, int row, const float *dy, const float *w, float *dx, bool add)
+void burst_linear_dx_columns(int64_t n, int in, int out, int row, const float *dy, const float *w, float *dx,
+                             bool add)
 {
     if (n > 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)n, in, out, 1, dy, out, w, row, add ? 1 : 0, dx, in);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)n, in, out, 1, dy, out, w, row,
+                    add ? 1 : 0, dx, in);
 }
 
 void burst_linear_dw_columns(int64_t n, int in, int out, int row, const float *dy, const float *x, float *dw)
 {
     if (n > 0)
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out, in, (blasint)n, 1, dy, out, x, in, 1, dw, row);
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out, in, (blasint)n, 1, dy, out, x, in, 1, dw,
+                    row);
 }
 
 void burst_linear(int64_t n, int in, int out, const float *x, const float *w, float *y, bool add)

@@ -1,6 +1,8 @@
-/* host/ops/loss.c: LM head and cross entropy fused over tiles of tokens; forward and backward in one pass (BurstEngine, 3.3).
+/* host/ops/loss.c: LM head and cross entropy fused over tiles of tokens; forward and backward in one pass
+ * (BurstEngine, 3.3).
  *
- * A tile's logits live in scratch and turn in place into their gradients, so each product is computed once.
+ * A tile's logits live in scratch and turn in place into their gradients, so each product is computed
+ * once.
  */
 #include "burst_rt.h"
 #include "burst_sizes.h"
@@ -73,7 +75,8 @@ static bool any_counts(int64_t n, const int32_t *label, const float *weight)
     return false;
 }
 
-/* dw += beside. What the addition rounds off stays in beside: dw's error does not grow with the number of additions. */
+/* dw += beside. What the addition rounds off stays in beside: dw's error does not grow with the number of
+ * additions. */
 static void add_beside(int64_t count, float *beside, float *dw)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -83,8 +86,9 @@ static void add_beside(int64_t count, float *beside, float *dw)
     }
 }
 
-void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w, const int32_t *label,
-                const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch)
+void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w,
+                const int32_t *label, const float *weight, double scale, double *loss_sum, float *dx,
+                float *dw, float *scratch)
 {
     enum { TOGETHER = 64 }; /* tiles that are summed beside dw before they are added to it */
     const int64_t weights = (int64_t)vocab * hidden;

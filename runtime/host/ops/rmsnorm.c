@@ -32,7 +32,8 @@ static void token_back(int hidden, const float *x, const float *w, float r, cons
 }
 
 /* dw of a strip of columns, so that the sums over tokens are doubles without a buffer of `hidden` of them. */
-static void strip_back(int64_t n, int hidden, int columns, const float *x, const float *rstd, const float *dy, float *dw)
+static void strip_back(int64_t n, int hidden, int columns, const float *x, const float *rstd, const float *dy,
+                       float *dw)
 {
     double sum[STRIP] = {0};
     for (int64_t i = 0; i < n; i++)
@@ -42,8 +43,8 @@ static void strip_back(int64_t n, int hidden, int columns, const float *x, const
         dw[j] += (float)sum[j];
 }
 
-void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd, const float *dy,
-                        float *dx, float *dw)
+void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
+                        const float *dy, float *dx, float *dw)
 {
     for (int64_t i = 0; i < n; i++)
         token_back(hidden, x + i * hidden, w, rstd[i], dy + i * hidden, dx + i * hidden);

@@ -1,6 +1,8 @@
-/* vec.h: fp32 vectors of the width the compiler was told (-march): AVX-512, AVX2, or the 128 bits of plain x86-64.
+/* vec.h: fp32 vectors of the width the compiler was told (-march): AVX-512, AVX2, or the 128 bits of plain
+ * x86-64.
  *
- * GNU vector types carry the arithmetic (a * b + c contracts to one FMA); the few intrinsics are what they lack.
+ * GNU vector types carry the arithmetic (a * b + c contracts to one FMA); the few intrinsics are what they
+ * lack.
  */
 #ifndef BURST_HOST_VEC_H
 #define BURST_HOST_VEC_H
@@ -27,7 +29,8 @@ typedef float VecHalf __attribute__((vector_size(VEC * 2)));
 typedef double VecDouble __attribute__((vector_size(VEC * 4)));
 typedef int64_t VecLong __attribute__((vector_size(VEC * 4)));
 enum { VEC_DOUBLES = VEC / 2 };
-typedef float VecAny __attribute__((vector_size(VEC * 4), aligned(4), may_alias)); /* at any float's address */
+/* at any float's address */
+typedef float VecAny __attribute__((vector_size(VEC * 4), aligned(4), may_alias));
 typedef float VecHalfAny __attribute__((vector_size(VEC * 2), aligned(4), may_alias));
 
 #define VEC_INLINE static inline __attribute__((always_inline))
@@ -158,7 +161,8 @@ VEC_INLINE Vec vec_exp2_core(Vec f)
     return p * f + 1.0f;
 }
 
-/* 2^x, relative error about 1e-7. Exactly 0 for x = -inf; large where 2^x overflows (infinity or 2^127). Not for NaN. */
+/* 2^x, relative error about 1e-7. Exactly 0 for x = -inf; large where 2^x overflows (infinity or 2^127).
+ * Not for NaN. */
 VEC_INLINE Vec vec_exp2(Vec x)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -177,7 +181,8 @@ VEC_INLINE Vec vec_exp2(Vec x)
 #endif
 }
 
-/* tanh x, relative error about 1e-7: near 0 a series, where 1 - 2 / (1 + e^2x) would lose digits. What is not a number stays. */
+/* tanh x, relative error about 1e-7: near 0 a series, where 1 - 2 / (1 + e^2x) would lose digits. What is
+ * not a number stays. */
 VEC_INLINE Vec vec_tanh(Vec x)
 {
     const Vec z = x * x, far = 1.0f - 2.0f / (1.0f + vec_exp2(x * 2.88539008177792681472f));
@@ -189,7 +194,8 @@ VEC_INLINE Vec vec_tanh(Vec x)
     return vec_select((x > 0.625f) | (x < -0.625f), far, p * z * x + x);
 }
 
-/* Sines and cosines of VEC_DOUBLES angles up to 2^40, exact to fp32: reduced by quarter turns in double, then Taylor series. */
+/* Sines and cosines of VEC_DOUBLES angles up to 2^40, exact to fp32: reduced by quarter turns in double,
+ * then Taylor series. */
 VEC_INLINE void vec_sincos(const VecDouble *angle, float *sine, float *cosine)
 {
     const double shift = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer in the low bits */
@@ -201,7 +207,8 @@ VEC_INLINE void vec_sincos(const VecDouble *angle, float *sine, float *cosine)
     s = (((s * z - 1 / 5040.0) * z + 1 / 120.0) * z - 1 / 6.0) * z * r + r;
     c = (((c * z - 1 / 720.0) * z + 1 / 24.0) * z - 0.5) * z + 1.0;
     VecLong odd = -(quadrant & 1);
-    VecLong for_sine = ((VecLong)c & odd) | ((VecLong)s & ~odd), for_cosine = ((VecLong)s & odd) | ((VecLong)c & ~odd);
+    VecLong for_sine = ((VecLong)c & odd) | ((VecLong)s & ~odd),
+            for_cosine = ((VecLong)s & odd) | ((VecLong)c & ~odd);
     for_sine ^= (quadrant & 2) << 62; /* to the sign bit */
     for_cosine ^= ((quadrant + 1) & 2) << 62;
     *(VecHalfAny *)sine = __builtin_convertvector((VecDouble)for_sine, VecHalf);

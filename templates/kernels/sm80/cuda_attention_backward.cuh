@@ -1,20 +1,24 @@
-/* cuda_attention_backward.cuh: attention backward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
+/* cuda_attention_backward.cuh: attention backward of one (query chunk, key chunk) pair, sm_80 form
+ * (FlashAttention-2).
  *
- * A block of 8 warps owns a tile of 128 keys and walks the query tiles of its list, for every query head that reads the
- * key head, so dK and dV stay in registers. Scores are kept transposed, S^T = K Q^T: a warp (four groups of 32 keys, two
- * parts) makes 32 keys by its part of the queries, which are the A operand of dV and dK as they lie in registers; for those
- * products the parts split head_dim instead, and a warp reads the other part's P and dS from shared memory. dQ is added to
- * global memory. Gradients are sums: they need the final lse and delta = rowsum(dO * O), and then any number of pairs add up.
- * Where head_dim is over 128 a tile has 64 keys, in two groups and four parts. Columns are padded with zeros in shared memory, to whole
- * blocks of 16 a part; a part has columns side by side, or blocks of 16 as far apart as there are parts, so that no address carries.
- * About 162 KB of shared memory, one block a multiprocessor: sm_80, and sm_90 and later.
+ * A block of 8 warps owns a tile of 128 keys and walks the query tiles of its list, for every query head
+ * that reads the key head, so dK and dV stay in registers. Scores are kept transposed, S^T = K Q^T: a warp
+ * (four groups of 32 keys, two parts) makes 32 keys by its part of the queries, which are the A operand of
+ * dV and dK as they lie in registers; for those products the parts split head_dim instead, and a warp
+ * reads the other part's P and dS from shared memory. dQ is added to global memory. Gradients are sums:
+ * they need the final lse and delta = rowsum(dO * O), and then any number of pairs add up. Where head_dim
+ * is over 128 a tile has 64 keys, in two groups and four parts. Columns are padded with zeros in shared
+ * memory, to whole blocks of 16 a part; a part has columns side by side, or blocks of 16 as far apart as
+ * there are parts, so that no address carries. About 162 KB of shared memory, one block a multiprocessor:
+ * sm_80, and sm_90 and later.
  */
 #include "cuda_attention.cuh"
 
 template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int BM = BurstTileShape<80, D>::BACKWARD_Q, BN = BurstTileShape<80, D>::BACKWARD_K;
     static constexpr int THREADS = 256, STAGES = BurstTileShape<80, D>::BACKWARD_STAGES;
-    static constexpr int ROW_BYTES = burst_row_bytes(D), STAGE = BM * ROW_BYTES, Q_INTS = burst::token_ints<MASK>(BM) * 4;
+    static constexpr int ROW_BYTES = burst_row_bytes(D), STAGE = BM * ROW_BYTES,
+                         Q_INTS = burst::token_ints<MASK>(BM) * 4;
     static constexpr int K = 0, V = K + BN * ROW_BYTES, Q = V + BN * ROW_BYTES, DO = Q + STAGES * STAGE;
     static constexpr int P = DO + STAGES * STAGE, DS = P + BN * BM * 2;
     static constexpr int ROWS = DS + BN * BM * 2; /* stages of lse[BM], delta[BM] */
@@ -25,8 +29,8 @@ template <int D, class MASK> struct BurstBackwardLayout {
 
 namespace burst {
 
-/* How a block's warps share its work: each part has QUERIES of the scores and COLUMNS of dK and dV, from part * FIRST on, 16 of them
- * every STEP. */
+/* How a block's warps share its work: each part has QUERIES of the scores and COLUMNS of dK and dV, from
+ * part * FIRST on, 16 of them every STEP. */
 template <int D> struct BackwardParts {
     static constexpr int BM = BurstTileShape<80, D>::BACKWARD_Q, BN = BurstTileShape<80, D>::BACKWARD_K;
     static constexpr int PARTS = burst_80_parts(BN), GROUPS = BURST_80_WARPS / PARTS;
@@ -37,7 +41,8 @@ template <int D> struct BackwardParts {
 
 /* Where a lane works: addresses in shared memory for load_block, and its rows. */
 typedef struct BackwardLane {
-    int lane, keys, part; /* keys: first key of the warp's 32; part: of the queries for S and dP, of head_dim for dK and dV */
+    /* keys: first key of the warp's 32; part: of the queries for S and dP, of head_dim for dK and dV */
+    int lane, keys, part;
     uint32_t down, across; /* of load_block */
 } BackwardLane;
 
@@ -80,17 +85,19 @@ static __device__ __forceinline__ void backward_scores(float s[2][Q / 8][4], uin
 
 /* s = A B^T under the softcap. */
 template <int D, int Q, int A>
-static __device__ __forceinline__ void backward_capped(float (&s)[2][Q / 8][4], uint32_t keys, uint32_t queries, float scale)
+static __device__ __forceinline__ void backward_capped(float (&s)[2][Q / 8][4], uint32_t keys,
+                                                       uint32_t queries, float scale)
 {
     backward_zero(s);
     backward_scores<D, Q, A>(s, keys, queries);
     cap_scores<Q>(&s[0][0][0], scale);
 }
 
-/* -inf where the mask drops a pair or the row is no key; keys: how many there are from the tile's first on. */
+/* -inf where the mask drops a pair or the row is no key; keys: how many there are from the tile's first
+ * on. */
 template <int D, class MASK, int Q>
-static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const unsigned char *shared, int stage,
-                                                     const BackwardLane &w, int keys)
+static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const unsigned char *shared,
+                                                     int stage, const BackwardLane &w, int keys)
 {
     using L = BurstBackwardLayout<D, MASK>;
     const int32_t *const q_ints = (const int32_t *)(shared + L::INTS + stage * L::Q_INTS);
@@ -99,7 +106,8 @@ static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const 
 }
 
 /* Scores to probabilities. A query without keys has lse = -inf and gets p = 0. */
-template <int Q> static __device__ __forceinline__ void backward_exp(float (&s)[2][Q][4], const float *lse, float scale_log2)
+template <int Q>
+static __device__ __forceinline__ void backward_exp(float (&s)[2][Q][4], const float *lse, float scale_log2)
 {
 #pragma unroll
     for (int j = 0; j < Q; j++) {
@@ -116,7 +124,8 @@ template <int Q> static __device__ __forceinline__ void backward_exp(float (&s)[
 
 /* ds times the slope of the softcap at the scores of P. */
 template <int Q>
-static __device__ __forceinline__ void backward_slope(float (&ds)[2][Q][4], const float (&s)[2][Q][4], const float *lse)
+static __device__ __forceinline__ void backward_slope(float (&ds)[2][Q][4], const float (&s)[2][Q][4],
+                                                      const float *lse)
 {
     if constexpr (CAPPED)
 #pragma unroll
@@ -131,7 +140,8 @@ static __device__ __forceinline__ void backward_slope(float (&ds)[2][Q][4], cons
 }
 
 /* -delta of each query: dP then starts from it. */
-template <int Q> static __device__ __forceinline__ void backward_minus_delta(float (&ds)[2][Q][4], const float *delta)
+template <int Q>
+static __device__ __forceinline__ void backward_minus_delta(float (&ds)[2][Q][4], const float *delta)
 {
 #pragma unroll
     for (int j = 0; j < Q; j++) {
@@ -146,7 +156,8 @@ template <int Q> static __device__ __forceinline__ void backward_minus_delta(flo
 
 /* dS = P (dP - delta), times the softcap's slope at the scores of P. */
 template <int D, class MASK, int Q>
-static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_t keys, uint32_t queries, const float *lse)
+static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_t keys, uint32_t queries,
+                                                   const float *lse)
 {
     using L = BurstBackwardLayout<D, MASK>;
     backward_minus_delta(x.ds, lse + L::BM);
@@ -159,7 +170,8 @@ static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_
 
 /* The fragments of x as A operands of k = queries, kept and stored for the other parts. */
 template <int Q>
-static __device__ __forceinline__ void backward_pack(uint32_t (&a)[2][Q / 2][4], const float (&x)[2][Q][4], uint32_t store)
+static __device__ __forceinline__ void backward_pack(uint32_t (&a)[2][Q / 2][4], const float (&x)[2][Q][4],
+                                                     uint32_t store)
 {
 #pragma unroll
     for (int b = 0; b < 2; b++)
@@ -176,8 +188,8 @@ static __device__ __forceinline__ void backward_pack(uint32_t (&a)[2][Q / 2][4],
 
 /* sum += A B of 32 keys by the warp's columns: 16 queries; b16 at their first row. */
 template <int D>
-static __device__ __forceinline__ void backward_step(float sum[2][BackwardSums<D>::TILES][4], const uint32_t a0[4], const uint32_t a1[4],
-                                                     uint32_t b16)
+static __device__ __forceinline__ void backward_step(float sum[2][BackwardSums<D>::TILES][4],
+                                                     const uint32_t a0[4], const uint32_t a1[4], uint32_t b16)
 {
     using P = BackwardParts<D>;
 #pragma unroll
@@ -191,11 +203,15 @@ static __device__ __forceinline__ void backward_step(float sum[2][BackwardSums<D
     }
 }
 
-/* Of each part, the warp's own first: its queries' columns in a tile of the warp's keys, and its queries in a tile at the warp's columns. */
-template <int D> struct BackwardReach { uint32_t keys[BackwardParts<D>::PARTS], rows[BackwardParts<D>::PARTS]; };
+/* Of each part, the warp's own first: its queries' columns in a tile of the warp's keys, and its queries
+ * in a tile at the warp's columns. */
+template <int D> struct BackwardReach {
+    uint32_t keys[BackwardParts<D>::PARTS], rows[BackwardParts<D>::PARTS];
+};
 
 template <int D>
-static __device__ __forceinline__ void backward_reach(BackwardReach<D> &r, const BackwardLane &w, uint32_t offset)
+static __device__ __forceinline__ void backward_reach(BackwardReach<D> &r, const BackwardLane &w,
+                                                      uint32_t offset)
 {
     using P = BackwardParts<D>;
 #pragma unroll
@@ -206,10 +222,12 @@ static __device__ __forceinline__ void backward_reach(BackwardReach<D> &r, const
     }
 }
 
-/* sum += A B of the warp's keys and columns, over all queries: of A its own part's are in registers, the others' in its tile. */
+/* sum += A B of the warp's keys and columns, over all queries: of A its own part's are in registers, the
+ * others' in its tile. */
 template <int D, int A, int B>
 static __device__ __forceinline__ void backward_sum(float sum[2][BackwardSums<D>::TILES][4],
-                                                    const uint32_t own[2][BackwardParts<D>::QUERIES / 16][4], const BackwardReach<D> &r)
+                                                    const uint32_t own[2][BackwardParts<D>::QUERIES / 16][4],
+                                                    const BackwardReach<D> &r)
 {
     using P = BackwardParts<D>;
 #pragma unroll
@@ -228,9 +246,11 @@ static __device__ __forceinline__ void backward_sum(float sum[2][BackwardSums<D>
         }
 }
 
-/* Adds 32 queries by 32 columns of dQ, or, with half, by the first 16; at: row lane/4 of the group of columns. */
+/* Adds 32 queries by 32 columns of dQ, or, with half, by the first 16; at: row lane/4 of the group of
+ * columns. */
 template <int D>
-static __device__ __forceinline__ void backward_add_rows(const float sum[2][4][4], float *at, int lane, int rows, bool half)
+static __device__ __forceinline__ void backward_add_rows(const float sum[2][4][4], float *at, int lane,
+                                                         int rows, bool half)
 {
 #pragma unroll
     for (int row = 0; row < 4; row++) {
@@ -243,7 +263,8 @@ static __device__ __forceinline__ void backward_add_rows(const float sum[2][4][4
 #pragma unroll
         for (int j = 0; j < 4; j += 2)
             if (j < 2 || !half)
-                add_four(to + dq_place<D>(j, lane % 4, 0), s[j][h], s[j][h + 1], s[j + 1][h], s[j + 1][h + 1]);
+                add_four(to + dq_place<D>(j, lane % 4, 0), s[j][h], s[j][h + 1], s[j + 1][h],
+                         s[j + 1][h + 1]);
 #else
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -255,9 +276,11 @@ static __device__ __forceinline__ void backward_add_rows(const float sum[2][4][4
 
 /* The same of a head's queries from `query` on and columns from `column` on. */
 template <int D>
-static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], const BurstBackward &p, int head, int query, int column, int lane)
+static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], const BurstBackward &p,
+                                                       int head, int query, int column, int lane)
 {
-    backward_add_rows<D>(sum, p.dq + ((int64_t)head * p.q_tokens.n + query) * D + column, lane, p.q_tokens.n - query, D % 32 && column + 32 > D);
+    backward_add_rows<D>(sum, p.dq + ((int64_t)head * p.q_tokens.n + query) * D + column, lane,
+                         p.q_tokens.n - query, D % 32 && column + 32 > D);
 }
 
 /* dQ = dS K: 32 queries by 32 columns a warp. */
@@ -289,22 +312,25 @@ static __device__ __forceinline__ Place backward_place(const BurstBackward &p)
 }
 
 /* The query heads of a split of key head kv: its share of those that are here. */
-static __device__ __forceinline__ void backward_heads(const BurstBackward &p, int number, int kv, int &first, int &end)
+static __device__ __forceinline__ void backward_heads(const BurstBackward &p, int number, int kv, int &first,
+                                                      int &end)
 {
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
-    const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low, split = number % p.splits;
+    const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low,
+              split = number % p.splits;
     first = low + heads * split / p.splits;
     end = low + heads * (split + 1) / p.splits;
 }
 
 /* first: the first of the warp's keys. */
 template <int D>
-static __device__ __forceinline__ void backward_write(const BackwardSums<D> &sums, const BurstBackward &p, int head, int first, int part,
-                                                      int lane)
+static __device__ __forceinline__ void backward_write(const BackwardSums<D> &sums, const BurstBackward &p,
+                                                      int head, int first, int part, int lane)
 {
     using P = BackwardParts<D>;
     constexpr int TILES = BackwardSums<D>::TILES;
-    const int columns = P::WIDE == D ? TILES / 2 * P::STEP : D - part * P::FIRST; /* of the part's, those that are there */
+    /* of the part's, those that are there */
+    const int columns = P::WIDE == D ? TILES / 2 * P::STEP : D - part * P::FIRST;
 #pragma unroll
     for (int row = 0; row < 4; row++) {
         const int key = first + row * 8 + lane / 4, b = row / 2, h = row % 2 * 2;
@@ -315,12 +341,13 @@ static __device__ __forceinline__ void backward_write(const BackwardSums<D> &sum
     }
 }
 
-/* Has the rows of dK and dV that this block will add to fetched into the L2 cache: additions to rows that are not there
- * hold up others. */
+/* Has the rows of dK and dV that this block will add to fetched into the L2 cache: additions to rows that
+ * are not there hold up others. */
 template <int D> static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
 {
     const Place here = backward_place(p);
-    const int key0 = tile_again(p.lists, here.tile) * BurstTileShape<80, D>::BACKWARD_K, thread = thread_number();
+    const int key0 = tile_again(p.lists, here.tile) * BurstTileShape<80, D>::BACKWARD_K,
+              thread = thread_number();
     const int64_t at = ((int64_t)(here.head / p.splits) * p.k_tokens.n + key0) * D;
     const int floats = min(BurstTileShape<80, D>::BACKWARD_K, p.k_tokens.n - key0) * D;
 #pragma unroll 1
@@ -332,26 +359,32 @@ template <int D> static __device__ __forceinline__ void backward_expect(const Bu
 
 /* Starts the copies of the block's key tile. */
 template <int D, class MASK>
-static __device__ __forceinline__ void backward_copy_keys(uint32_t base, const BurstBackward &p, int kv, int first)
+static __device__ __forceinline__ void backward_copy_keys(uint32_t base, const BurstBackward &p, int kv,
+                                                          int first)
 {
     using L = BurstBackwardLayout<D, MASK>;
-    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::K, p.k.at + kv * p.k.head, p.k.row, first, p.k_tokens.n);
-    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::V, p.v.at + kv * p.v.head, p.v.row, first, p.k_tokens.n);
+    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::K, p.k.at + kv * p.k.head, p.k.row, first,
+                                                     p.k_tokens.n);
+    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::V, p.v.at + kv * p.v.head, p.v.row, first,
+                                                     p.k_tokens.n);
     copy_tokens<L::BN, 256, MASK>(base + L::K_INTS, p.k_tokens, first);
 }
 
 /* Starts the copies of one query tile into a stage. */
 template <int D, class MASK>
-static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstBackward &p, int head, int entry, int stage)
+static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstBackward &p, int head,
+                                                     int entry, int stage)
 {
     using L = BurstBackwardLayout<D, MASK>;
     const int first = entry_tile(entry) * L::BM, n = p.q_tokens.n, i = (int)threadIdx.x;
-    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row, first, n);
-    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::DO + stage * L::STAGE, p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
+    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head,
+                                                     p.q.row, first, n);
+    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::DO + stage * L::STAGE,
+                                                     p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
     if (i < 2 * L::BM) {
         const int row = min(first + i % L::BM, n - 1);
-        copy4(base + L::ROWS + (uint32_t)(stage * 2 * L::BM + i) * 4, (i < L::BM ? p.lse : p.delta) + (int64_t)head * n + row,
-              first + i % L::BM < n);
+        copy4(base + L::ROWS + (uint32_t)(stage * 2 * L::BM + i) * 4,
+              (i < L::BM ? p.lse : p.delta) + (int64_t)head * n + row, first + i % L::BM < n);
     }
     if (entry & 1)
         copy_tokens<L::BM, 256, MASK>(base + L::INTS + stage * L::Q_INTS, p.q_tokens, first);
@@ -359,7 +392,8 @@ static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstB
 
 /* The same after a tile, where there is one stage: nothing is copied while it is read. */
 template <int D, class MASK>
-static __device__ __forceinline__ void backward_copy_late(uint32_t base, const BurstBackward &p, int head, int head_end, int entry)
+static __device__ __forceinline__ void backward_copy_late(uint32_t base, const BurstBackward &p, int head,
+                                                          int head_end, int entry)
 {
     if (BurstBackwardLayout<D, MASK>::STAGES == 1) {
         __syncthreads(); /* its tiles, P and dS are no longer read */
@@ -370,7 +404,8 @@ static __device__ __forceinline__ void backward_copy_late(uint32_t base, const B
 }
 
 /* What ptxas had better not keep from one tile to the next: found by trying. */
-template <int D> static __device__ __forceinline__ void backward_forget(BackwardLane &w, int &dq_row, int &dq_column)
+template <int D>
+static __device__ __forceinline__ void backward_forget(BackwardLane &w, int &dq_row, int &dq_column)
 {
     (void)w, (void)dq_column;
     forget(dq_row);
@@ -387,7 +422,8 @@ template <int D> static __device__ __forceinline__ void backward_forget(Backward
 
 } // namespace burst
 
-template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const BurstBackward p)
+template <int D, class MASK>
+static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const BurstBackward p)
 {
     using namespace burst;
     using L = BurstBackwardLayout<D, MASK>;
@@ -402,14 +438,17 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     if (count == 0 || head >= head_end)
         return;
     const int32_t *const list = p.lists.list + (int64_t)tile * p.lists.stride;
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key0 = tile * BN, keys = p.k_tokens.n;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key0 = tile * BN,
+              keys = p.k_tokens.n;
     const uint32_t base = shared_address(shared);
-    BackwardLane w = {lane, warp % P::GROUPS * 32, warp / P::GROUPS, base + lanes_down(lane), base + lanes_across(lane)};
+    BackwardLane w = {lane, warp % P::GROUPS * 32, warp / P::GROUPS, base + lanes_down(lane),
+                      base + lanes_across(lane)};
     /* dQ: groups of 32 columns by groups of 32 queries. */
     constexpr int DQ_WIDE = (D + 31) / 32, DQ_GROUPS = DQ_WIDE * (BM / 32);
     int dq_column = warp % DQ_WIDE * 32, dq_row = warp / DQ_WIDE * 32;
     const uint32_t warp_keys = moved<BN>(w.down, w.keys, 0);
-    const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4, w.part * Q);
+    const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4,
+                                     w.part * Q);
 
     backward_copy_keys<D, MASK>(base, p, kv, key0);
     int next = of.first;
@@ -431,8 +470,10 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         } else
             backward_expect<D>(p);
         copies_commit();
-        const uint32_t offset = (uint32_t)(stage * L::STAGE), part = moved<BM>(w.across + offset, w.part * Q, 0);
-        const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.part * Q + lane % 4 * 2;
+        const uint32_t offset = (uint32_t)(stage * L::STAGE),
+                       part = moved<BM>(w.across + offset, w.part * Q, 0);
+        const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.part * Q +
+                                  lane % 4 * 2;
         BackwardReach<D> reach;
         backward_reach(reach, w, offset);
         BackwardScores<Q> x;
@@ -454,7 +495,8 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
             if (DQ_GROUPS % BURST_80_WARPS && first + warp >= DQ_GROUPS)
                 break;
             float dq[2][4][4] = {};
-            backward_dq<BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
+            backward_dq<BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS,
+                            moved<BN>(w.down, 0, dq_column) + L::K);
             backward_add_dq<D>(dq, p, now, entry_tile(entry) * BM + dq_row + lane / 4, dq_column, lane);
         }
         backward_copy_late<D, MASK>(base, p, head, head_end, next);
@@ -462,7 +504,8 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     copies_wait<0>();
     const Place here = backward_place(p);
     const int thread = thread_number();
-    backward_write<D>(sums, p, here.head / p.splits, tile_again(p.lists, here.tile) * BN + thread / 32 % P::GROUPS * 32,
+    backward_write<D>(sums, p, here.head / p.splits,
+                      tile_again(p.lists, here.tile) * BN + thread / 32 % P::GROUPS * 32,
                       thread / 32 / P::GROUPS, thread % 32);
 }
 
@@ -473,10 +516,12 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
                                 BurstBackwardLayout<D, MASK>::BYTES);
 }
 
-/* Adds the gradients of the pair, the only one of a launch of this form. Where there are few key tiles, the heads of a group are split over several blocks, so that
- * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. */
+/* Adds the gradients of the pair, the only one of a launch of this form. Where there are few key tiles,
+ * the heads of a group are split over several blocks, so that the multiprocessors have a few blocks each;
+ * the sums' order then varies from run to run, as dQ's always does. */
 template <int D, class MASK>
-static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
+static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors,
+                                  cudaStream_t stream)
 {
     BurstBackward p = *pair;
     const int tiles = p.lists.rows * p.kv_heads;

@@ -1,16 +1,19 @@
-/* cuda_attention_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
+/* cuda_attention_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_80 form
+ * (FlashAttention-2).
  *
- * A block owns a tile of 128 queries of one head and walks its list of key tiles; it has 4 warps of 32 rows, or, where head_dim
- * is over 128, 8 warps of 16 (runtime/include/burst_kernels.h). The
- * running state (O, lse) is read into registers before the walk and written after it, so folding a ring step costs no
- * merge: the state seeds the softmax with m = lse, l = 1. The next load is always in flight: V while the scores are made,
- * the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two blocks a multiprocessor, or with 144 KB, one.
+ * A block owns a tile of 128 queries of one head and walks its list of key tiles; it has 4 warps of 32
+ * rows, or, where head_dim is over 128, 8 warps of 16 (runtime/include/burst_kernels.h). The running state
+ * (O, lse) is read into registers before the walk and written after it, so folding a ring step costs no
+ * merge: the state seeds the softmax with m = lse, l = 1. The next load is always in flight: V while the
+ * scores are made, the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two
+ * blocks a multiprocessor, or with 144 KB, one.
  */
 #include "cuda_attention.cuh"
 
 template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, BN = BurstTileShape<80, D>::FORWARD_K;
-    static constexpr int ROWS = BurstTileShape<80, D>::FORWARD_ROWS, THREADS = BM / ROWS * 32, BLOCKS = 256 / THREADS;
+    static constexpr int ROWS = BurstTileShape<80, D>::FORWARD_ROWS, THREADS = BM / ROWS * 32,
+                         BLOCKS = 256 / THREADS;
     static constexpr int ROW_BYTES = burst_row_bytes(D);
     static constexpr int Q = 0, K = Q + BM * ROW_BYTES, V = K + BN * ROW_BYTES, Q_INTS = V + BN * ROW_BYTES;
     static constexpr int K_INTS = Q_INTS + burst::token_ints<MASK>(BM) * 4;
@@ -33,7 +36,8 @@ static __device__ __forceinline__ Place forward_place(const BurstForward &p)
 }
 
 template <int D, int BN>
-static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
+static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head,
+                                                    int row0, int lane)
 {
     const bool first = p.flags & BURST_FIRST;
 #pragma unroll
@@ -62,7 +66,8 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
 
 /* s = Q K^T of the warp's rows and BN keys; q_lanes: moved by those rows. */
 template <int D, int BM, int Q, int K, int BN>
-static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, uint32_t q_lanes, uint32_t k_lanes)
+static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, uint32_t q_lanes,
+                                                      uint32_t k_lanes)
 {
     constexpr int B = ForwardState<D, BN>::BLOCKS;
 #pragma unroll
@@ -82,7 +87,8 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, ui
     for (int x = 0; x < D / 16; x++) /* two loops: one of more than about 50 turns would not be unrolled */
 #pragma unroll
         for (int j = 0; j < BN / 16; j++) {
-            const int step = x * (BN / 16) + j, next_x = (step + 1) / (BN / 16), next_j = (step + 1) % (BN / 16);
+            const int step = x * (BN / 16) + j, next_x = (step + 1) / (BN / 16),
+                      next_j = (step + 1) % (BN / 16);
             not_ahead();
             if (next_x < D / 16)
                 load_block(r[(step + 1) % 2], block_at<BN>(k_lanes, K, next_j * 16, next_x * 16));
@@ -99,12 +105,14 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, ui
 }
 
 template <int D, class MASK, int BN>
-static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints, int keys)
+static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints,
+                                                    const int32_t *k_ints, int keys)
 {
-    /* At head_dim 64 and under a softcap with tables ptxas had better not keep the thread; found by trying. */
+    /* At head_dim 64 and under a softcap with tables ptxas had better not keep the thread; found by
+     * trying. */
     const int thread = D == 64 || (CAPPED && MASK::TABLES) ? thread_number() : (int)threadIdx.x;
-    mask_blocks<BurstTileShape<80, D>::FORWARD_Q, BN, MASK, false>(w.s, q_ints, k_ints, thread / 32 * BurstTileShape<80, D>::FORWARD_ROWS, 0,
-                                                                   thread % 32, keys);
+    mask_blocks<BurstTileShape<80, D>::FORWARD_Q, BN, MASK, false>(
+        w.s, q_ints, k_ints, thread / 32 * BurstTileShape<80, D>::FORWARD_ROWS, 0, thread % 32, keys);
 }
 
 /* Whether any of the warp's pairs in this tile is unmasked; one that is not a number is. */
@@ -121,9 +129,10 @@ template <int D, int BN> static __device__ __forceinline__ bool forward_seen(con
     return __any_sync(0xffffffffu, top != -CUDART_INF_F);
 }
 
-/* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p = 0. Maxima
- * settle after a few tiles: where none of the warp's moved, O stays as it is. */
-template <int D, int BN> static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
+/* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p
+ * = 0. Maxima settle after a few tiles: where none of the warp's moved, O stays as it is. */
+template <int D, int BN>
+static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
 {
     float shrink[ForwardState<D, BN>::BLOCKS][2];
     bool moved = false;
@@ -140,7 +149,8 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
             /* both rounded, not fused: a maximum that stays must give exactly 1 */
             shrink[b][half] = exp2_fast(__fmul_rn(w.m[b][half], scale_log2) - shift);
             moved |= top != w.m[b][half];
-            float sum = 0; /* of this tile: beside a running sum of one high score, single keys of low ones would vanish */
+            /* of this tile: beside a running sum of one high score, single keys of low ones would vanish */
+            float sum = 0;
             w.m[b][half] = top;
 #pragma unroll
             for (int j = 0; j < BN / 8; j++)
@@ -163,7 +173,8 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
 }
 
 /* O += P V. */
-template <int D, int V, int BN> static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t lanes)
+template <int D, int V, int BN>
+static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t lanes)
 {
     uint32_t a[ForwardState<D, BN>::BLOCKS][4], r[2][4];
     load_block_transposed(r[0], block_at<BN>(lanes, V, 0, 0));
@@ -175,13 +186,15 @@ template <int D, int V, int BN> static __device__ __forceinline__ void forward_v
             if (step % 2 == 0)
                 not_ahead();
             if (next < BN / 16 * (D / 16))
-                load_block_transposed(r[next % 2], block_at<BN>(lanes, V, next / (D / 16) * 16, next % (D / 16) * 16));
+                load_block_transposed(r[next % 2],
+                                      block_at<BN>(lanes, V, next / (D / 16) * 16, next % (D / 16) * 16));
             if (x == 0)
 #pragma unroll
                 for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        a[b][e] = pack(w.s[b][2 * j + e / 2][e % 2 * 2], w.s[b][2 * j + e / 2][e % 2 * 2 + 1]);
+                        a[b][e] = pack(w.s[b][2 * j + e / 2][e % 2 * 2],
+                                       w.s[b][2 * j + e / 2][e % 2 * 2 + 1]);
 #pragma unroll
             for (int b = 0; b < w.BLOCKS; b++) {
                 mma(w.o[b][2 * x], a[b], r[step % 2][0], r[step % 2][1]);
@@ -191,7 +204,8 @@ template <int D, int V, int BN> static __device__ __forceinline__ void forward_v
 }
 
 template <int D, int BN>
-static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
+static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, int head,
+                                                     int row0, int lane)
 {
 #pragma unroll
     for (int b = 0; b < w.BLOCKS; b++)
@@ -204,7 +218,9 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
             if (there && lane % 4 == 0)
                 p.lse[at] = l > 0 ? w.m[b][half] * score_scale(p.scale) + logf(l) : -CUDART_INF_F;
             if (p.flags & BURST_LAST) {
-                __nv_bfloat16 *const begin = p.out.at + head * p.out.head + row * p.out.row, *const out = begin + lane % 4 * 8;
+                __nv_bfloat16 *const begin = p.out.at + head * p.out.head + row * p.out.row, *const out =
+                                                                                                 begin +
+                                                                                                 lane % 4 * 8;
 #pragma unroll
                 for (int j = 0; j + 4 <= D / 8; j += 4) {
                     uint32_t x[4];
@@ -224,7 +240,8 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
                 float *o = p.o + at * D + lane % 4 * 2;
 #pragma unroll
                 for (int j = 0; j < D / 8; j++)
-                    *(float2 *)(o + j * 8) = make_float2(w.o[b][j][half * 2] * part, w.o[b][j][half * 2 + 1] * part);
+                    *(float2 *)(o + j * 8) = make_float2(w.o[b][j][half * 2] * part,
+                                                         w.o[b][j][half * 2 + 1] * part);
             }
         }
 }
@@ -232,7 +249,8 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
 } // namespace burst
 
 template <int D, class MASK>
-static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, BurstForwardLayout<D, MASK>::BLOCKS)
+static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS,
+                                         BurstForwardLayout<D, MASK>::BLOCKS)
     burst_forward_kernel(const BurstForward p)
 {
     using namespace burst;
@@ -248,8 +266,11 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, B
     int kv = (p.q_head0 + place.head) / p.group - p.kv_head0, lane = (int)threadIdx.x % 32;
     int warp_row = (int)threadIdx.x / 32 * L::ROWS;
     const int first = tile * L::BM, keys = p.k_tokens.n;
-    const uint32_t base = shared_address(shared), down = base + lanes_down(lane), across = base + lanes_across(lane);
-    const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS), *const k_ints = (const int32_t *)(shared + L::K_INTS);
+    const uint32_t base = shared_address(shared), down = base + lanes_down(lane),
+                   across = base + lanes_across(lane);
+    const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS), *const k_ints =
+                                                                             (const int32_t *)(shared +
+                                                                                               L::K_INTS);
 
     copy_tile<L::BM, D, THREADS>(base + L::Q, p.q.at + place.head * p.q.head, p.q.row, first, p.q_tokens.n);
     copy_tokens<L::BM, THREADS, MASK>(base + L::Q_INTS, p.q_tokens, first);
@@ -291,7 +312,8 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, B
     copies_wait<0>();
     const Place here = forward_place(p);
     const int thread = thread_number();
-    forward_write(w, p, here.head, tile_again(p.lists, here.tile) * L::BM + thread / 32 * L::ROWS, thread % 32);
+    forward_write(w, p, here.head, tile_again(p.lists, here.tile) * L::BM + thread / 32 * L::ROWS,
+                  thread % 32);
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
@@ -301,10 +323,11 @@ template <int D, class MASK> static cudaError_t burst_forward_setup(void)
                                 BurstForwardLayout<D, MASK>::BYTES);
 }
 
-/* Folds the pair, the only one of a launch of this form, into (o, lse), or, with BURST_LAST, finishes it into out. An EMPTY pair needs no launch unless it is the
- * first or the last of its query chunk. */
+/* Folds the pair, the only one of a launch of this form, into (o, lse), or, with BURST_LAST, finishes it
+ * into out. An EMPTY pair needs no launch unless it is the first or the last of its query chunk. */
 template <int D, class MASK>
-static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
+static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors,
+                                 cudaStream_t stream)
 {
     BurstForward p = *pair;
     const int blocks = p.lists.rows * p.q_heads;
@@ -312,6 +335,7 @@ static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys
     p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
     if (blocks == 0)
         return cudaSuccess;
-    burst_forward_kernel<D, MASK><<<blocks, BurstForwardLayout<D, MASK>::THREADS, BurstForwardLayout<D, MASK>::BYTES, stream>>>(p);
+    burst_forward_kernel<D, MASK>
+        <<<blocks, BurstForwardLayout<D, MASK>::THREADS, BurstForwardLayout<D, MASK>::BYTES, stream>>>(p);
     return cudaGetLastError();
 }

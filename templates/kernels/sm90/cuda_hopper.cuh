@@ -1,5 +1,6 @@
-/* cuda_hopper.cuh: the instructions of sm_90a that its attention kernels are made of: mbarriers, the copy engine (TMA), matrix
- * products of a warpgroup (wgmma), and the tensor maps that the host makes for copies.
+/* cuda_hopper.cuh: the instructions of sm_90a that its attention kernels are made of: mbarriers, the copy
+ * engine (TMA), matrix products of a warpgroup (wgmma), and the tensor maps that the host makes for
+ * copies.
  */
 #ifndef CUDA_HOPPER_CUH
 #define CUDA_HOPPER_CUH
@@ -10,21 +11,26 @@
 
 namespace burst {
 
-/* ---- mbarriers: addresses in shared memory; a phase ends when all arrivals and all expected bytes are there ---- */
+/* ---- mbarriers: addresses in shared memory; a phase ends when all arrivals and all expected bytes
+ * are there ---- */
 static __device__ __forceinline__ void barrier_make(uint32_t barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-static __device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+static __device__ __forceinline__ void barriers_made()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Arrivals of a warp at a barrier: its first lane's, for all that its lanes have read and written before `__syncwarp`. compute-sanitizer's
- * racecheck takes that for the arriving lane's alone: BURST_RACECHECK has all lanes arrive. */
+/* Arrivals of a warp at a barrier: its first lane's, for all that its lanes have read and written before
+ * `__syncwarp`. compute-sanitizer's racecheck takes that for the arriving lane's alone: BURST_RACECHECK
+ * has all lanes arrive. */
 #ifndef BURST_RACECHECK
 #define BURST_RACECHECK 0
 #endif
@@ -39,7 +45,8 @@ static __device__ __forceinline__ void warp_arrive(uint32_t barrier, int lane)
 /* Arrives, and has the phase wait for so many bytes of the copy engine. */
 static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
 }
 
 /* Has the present phase wait for this thread's copies by cp.async as well. */
@@ -52,14 +59,16 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
 {
     uint32_t done;
     do
-        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, "
+                     "1, 0, p;\n}"
                      : "=r"(done)
                      : "r"(barrier), "r"(parity)
                      : "memory");
     while (!done);
 }
 
-/* A place in a ring of N stages and the parity of its full barrier; its empty barrier is waited for with the other parity. */
+/* A place in a ring of N stages and the parity of its full barrier; its empty barrier is waited for with
+ * the other parity. */
 template <int N> struct Stage {
     int at;
     uint32_t parity;
@@ -92,30 +101,36 @@ template <int N> static __device__ __forceinline__ void registers_down()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* The thread's warp or warpgroup, in a uniform register, so that descriptors made of it are in uniform registers too. */
+/* The thread's warp or warpgroup, in a uniform register, so that descriptors made of it are in uniform
+ * registers too. */
 template <int THREADS> static __device__ __forceinline__ int group_number()
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / THREADS, 0);
 }
 
-/* ---- the copy engine. One thread asks for a whole tile: rows of one head, all panels of their columns; where the last panel is
- * not full, panel by panel, and what the head does not have becomes zeros ---- */
+/* ---- the copy engine. One thread asks for a whole tile: rows of one head, all panels of their
+ * columns; where the last panel is not full, panel by panel, and what the head does not have
+ * becomes zeros ---- */
 template <int ROWS, int D>
-static __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap *map, int row, int head, uint32_t barrier)
+static __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap *map, int row, int head,
+                                                   uint32_t barrier)
 {
 #pragma unroll
     for (int column = 0; column < (D % 64 ? D : 1); column += 64)
-        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
-                         to + (uint32_t)(column / 64 * ROWS * 128)),
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                     "{%2, %3, %4, %5}], [%6];" ::"r"(to + (uint32_t)(column / 64 * ROWS * 128)),
                      "l"(map), "r"(column), "r"(row), "r"(0), "r"(head), "r"(barrier)
                      : "memory");
 }
 
-/* Adds a tile of fp32 from shared memory to panels panel, ... of a head; rows that the head does not have are left out. */
-static __device__ __forceinline__ void tensor_add(const CUtensorMap *map, uint32_t from, int row, int panel, int head)
+/* Adds a tile of fp32 from shared memory to panels panel, ... of a head; rows that the head does not have
+ * are left out. */
+static __device__ __forceinline__ void tensor_add(const CUtensorMap *map, uint32_t from, int row, int panel,
+                                                  int head)
 {
-    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map), "r"(0),
-                 "r"(row), "r"(panel), "r"(head), "r"(from)
+    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, "
+                 "%4}], [%5];" ::"l"(map),
+                 "r"(0), "r"(row), "r"(panel), "r"(head), "r"(from)
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -126,7 +141,10 @@ template <int PENDING> static __device__ __forceinline__ void adds_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-static __device__ __forceinline__ void adds_made() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+static __device__ __forceinline__ void adds_made()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 
 /* Asks for memory that is read soon to be brought to the L2 cache; at and bytes: multiples of 16. */
 static __device__ __forceinline__ void bring_near(const void *at, uint32_t bytes)
@@ -134,8 +152,12 @@ static __device__ __forceinline__ void bring_near(const void *at, uint32_t bytes
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
 }
 
-/* What this thread has stored in shared memory may be read by wgmma and the copy engine after the next barrier. */
-static __device__ __forceinline__ void stored_for_engines() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* What this thread has stored in shared memory may be read by wgmma and the copy engine after the next
+ * barrier. */
+static __device__ __forceinline__ void stored_for_engines()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 /* Which of a launch's chunks has the tile of that number among those of all. */
 template <class CHUNK> static __device__ __forceinline__ int chunk_of(const CHUNK *of, int chunks, int tile)
@@ -146,7 +168,8 @@ template <class CHUNK> static __device__ __forceinline__ int chunk_of(const CHUN
     return chunk;
 }
 
-/* The next number of a persistent grid's work; one lane. The one who asks last leaves the counter as it was. */
+/* The next number of a persistent grid's work; one lane. The one who asks last leaves the counter as it
+ * was. */
 static __device__ __forceinline__ int ask_number(const BurstTileLists &lists, int total)
 {
     const int before = atomicAdd(lists.taken, 1);
@@ -155,10 +178,11 @@ static __device__ __forceinline__ int ask_number(const BurstTileLists &lists, in
     return (int)gridDim.x + before;
 }
 
-/* What partial tiles need of a side, copied by one warp: ints[0 .. TILE) positions, then the values of each table that the
- * mask reads; zeros where there is no token. */
+/* What partial tiles need of a side, copied by one warp: ints[0 .. TILE) positions, then the values of
+ * each table that the mask reads; zeros where there is no token. */
 template <int TILE, class MASK>
-static __device__ __forceinline__ void copy_tokens_warp(uint32_t ints, const BurstTokens &tokens, int first, int lane)
+static __device__ __forceinline__ void copy_tokens_warp(uint32_t ints, const BurstTokens &tokens, int first,
+                                                        int lane)
 {
 #pragma unroll
     for (int v = 0; v <= BURST_MAX_TABLES; v++)
@@ -172,40 +196,49 @@ static __device__ __forceinline__ void copy_tokens_warp(uint32_t ints, const Bur
         }
 }
 
-/* ---- wgmma ----
- * A tile in shared memory is panels of 64 columns as in cuda_attention.cuh. Its descriptor: address, bytes from panel to panel
- * (where the columns are the operand's long side; otherwise unread), 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
- * An operand is K-major where its tile's columns are the product's inner dimension: 16 of them are 32 bytes on, or in the
- * next panel; else it is transposed (TA, TB = 1), and 16 rows are 2048 bytes on. */
+/* ---- wgmma ---- A tile in shared memory is panels of 64 columns as in cuda_attention.cuh. Its
+ * descriptor: address, bytes from panel to panel (where the columns are the operand's long side;
+ * otherwise unread), 1024 bytes from 8 rows to the next 8, 128-byte swizzle. An operand is
+ * K-major where its tile's columns are the product's inner dimension: 16 of them are 32 bytes
+ * on, or in the next panel; else it is transposed (TA, TB = 1), and 16 rows are 2048 bytes on. ---- */
 static __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t panel)
 {
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
-/* The 16 inner columns x of a K-major operand in panels of ROWS rows; the 16 rows x of a transposed one: descriptor units. */
+/* The 16 inner columns x of a K-major operand in panels of ROWS rows; the 16 rows x of a transposed one:
+ * descriptor units. */
 template <int ROWS> static __device__ __forceinline__ constexpr uint64_t inner_columns(int x)
 {
     return (uint64_t)((x / 4 * ROWS * 128 + x % 4 * 32) >> 4);
 }
 static __device__ __forceinline__ constexpr uint64_t inner_rows(int x) { return (uint64_t)(x * 2048 >> 4); }
 
-/* Wgmma<N>: d (+)= A B of 64 rows by N columns over 16; d[4j], d[4j + 1] are row lane/4 of the warp's 16, columns 8j +
- * 2 * (lane % 4) (+ 1), d[4j + 2], d[4j + 3] the same of row lane/4 + 8. `registers`: A is four registers of two bf16, those
- * of d[8i ...] packed in their order for the 16 columns i. add 0: d's old values are not read. */
+/* Wgmma<N>: d (+)= A B of 64 rows by N columns over 16; d[4j], d[4j + 1] are row lane/4 of the warp's 16,
+ * columns 8j + 2 * (lane % 4) (+ 1), d[4j + 2], d[4j + 3] the same of row lane/4 + 8. `registers`: A is
+ * four registers of two bf16, those of d[8i ...] packed in their order for the 16 columns i. add 0: d's
+ * old values are not read. */
 template <int N> struct Wgmma;
-#define BURST_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
+#define BURST_TEN(t) \
+    "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
 #define BURST_NAMES_16 BURST_TEN() ",%10,%11,%12,%13,%14,%15"
 #define BURST_NAMES_32 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) ",%30,%31"
 #define BURST_NAMES_40 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3)
-#define BURST_NAMES_48 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define BURST_NAMES_48 \
+    BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define BURST_NAMES_56                                                                                                          \
     BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) ",%50,%51,%52,%53,%54,%55"
-#define BURST_NAMES_64 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) ",%60,%61,%62,%63"
+#define BURST_NAMES_64 \
+    BURST_TEN() \
+    "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) ",%60,%61,%62,%63"
 #define BURST_NAMES_88                                                                                                          \
     BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) "," BURST_TEN(6) ","       \
     BURST_TEN(7) ",%80,%81,%82,%83,%84,%85,%86,%87"
 #define BURST_NAMES_96 BURST_NAMES_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
-#define BURST_NAMES_128 BURST_NAMES_96 ",%96,%97,%98,%99," BURST_TEN(10) "," BURST_TEN(11) ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define BURST_NAMES_128 \
+    BURST_NAMES_96 \
+        ",%96,%97,%98,%99," BURST_TEN(10) "," BURST_TEN(11) ",%120,%121,%122,%123,%124,%125,%126,%127"
 #define BURST_EIGHT(d, i)                                                                                                       \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BURST_SUMS_16(d) BURST_EIGHT(d, 0), BURST_EIGHT(d, 8)
@@ -217,7 +250,8 @@ template <int N> struct Wgmma;
     BURST_SUMS_56(d), BURST_EIGHT(d, 56)
 #define BURST_SUMS_88(d) BURST_SUMS_64(d), BURST_EIGHT(d, 64), BURST_EIGHT(d, 72), BURST_EIGHT(d, 80)
 #define BURST_SUMS_96(d) BURST_SUMS_88(d), BURST_EIGHT(d, 88)
-#define BURST_SUMS_128(d) BURST_SUMS_96(d), BURST_EIGHT(d, 96), BURST_EIGHT(d, 104), BURST_EIGHT(d, 112), BURST_EIGHT(d, 120)
+#define BURST_SUMS_128(d) \
+    BURST_SUMS_96(d), BURST_EIGHT(d, 96), BURST_EIGHT(d, 104), BURST_EIGHT(d, 112), BURST_EIGHT(d, 120)
 /* N, its registers R of d, and the numbers of the operands after them. */
 #define BURST_WGMMA(N, R, i0, i1, i2, i3, i4, i5, i6)                                                                           \
     template <> struct Wgmma<N> {                                                                                               \
@@ -249,16 +283,24 @@ BURST_WGMMA(176, 88, 88, 89, 90, 91, 92, 93, 94)
 BURST_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102)
 BURST_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
-/* Around each batch of products. Ordinary writes of its registers come before `begin`; of batches that were ended, wait<P>
- * leaves the last P running. Nothing may run over a loop's end, or ptxas waits after every product (C7514, C7515). */
-static __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-static __device__ __forceinline__ void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/* Around each batch of products. Ordinary writes of its registers come before `begin`; of batches that
+ * were ended, wait<P> leaves the last P running. Nothing may run over a loop's end, or ptxas waits after
+ * every product (C7514, C7515). */
+static __device__ __forceinline__ void products_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void products_end()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 template <int PENDING> static __device__ __forceinline__ void products_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/* The compiler moves no use of d across this point: needed after a wait, and before a batch that adds to d. */
+/* The compiler moves no use of d across this point: needed after a wait, and before a batch that adds to
+ * d. */
 template <int N> static __device__ __forceinline__ void hold(float (&d)[N])
 {
 #pragma unroll
@@ -266,18 +308,21 @@ template <int N> static __device__ __forceinline__ void hold(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* Stores an A fragment (16 rows by 16 columns of two-byte elements) where load_block with lanes "down" reads it. */
+/* Stores an A fragment (16 rows by 16 columns of two-byte elements) where load_block with lanes "down"
+ * reads it. */
 static __device__ __forceinline__ void store_block(uint32_t address, const uint32_t *a)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a[0]),
+                 "r"(a[1]), "r"(a[2]), "r"(a[3])
                  : "memory");
 }
 
-/* -inf where the mask drops a pair or there is no key, of the thread's rows of scores, `row` and 8 further, and all columns. TURNED: rows are
- * keys and columns queries, not the other way round. keys: how many there are from the tile's first on. */
+/* -inf where the mask drops a pair or there is no key, of the thread's rows of scores, `row` and 8
+ * further, and all columns. TURNED: rows are keys and columns queries, not the other way round. keys: how
+ * many there are from the tile's first on. */
 template <int ROWS, int COLUMNS, class MASK, bool TURNED>
-static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], const int32_t *row_ints, const int32_t *column_ints, int row,
-                                                   int lane, int keys)
+static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], const int32_t *row_ints,
+                                                   const int32_t *column_ints, int row, int lane, int keys)
 {
     int32_t row_value[2][BURST_MAX_TABLES];
     token_values<ROWS, MASK>(row_ints, row, row_value[0]);
@@ -294,8 +339,11 @@ static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], cons
             int32_t value[BURST_MAX_TABLES];
             token_values<COLUMNS, MASK>(column_ints, column0 + e % 2, value);
             const int position = e % 2 ? both.y : both.x, key = TURNED ? row + e / 2 * 8 : column0 + e % 2;
-            const bool keep = (key < keys) & (MASK::ALL || (TURNED ? MASK::keep(position, row_position[e / 2], value, row_value[e / 2]) :
-                                                                     MASK::keep(row_position[e / 2], position, row_value[e / 2], value)) != 0);
+            const bool keep =
+                (key < keys) &
+                (MASK::ALL ||
+                 (TURNED ? MASK::keep(position, row_position[e / 2], value, row_value[e / 2])
+                         : MASK::keep(row_position[e / 2], position, row_value[e / 2], value)) != 0);
             s[j * 4 + e] = keep ? s[j * 4 + e] : -CUDART_INF_F;
         }
     }
@@ -304,34 +352,42 @@ static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], cons
 } // namespace burst
 
 /* ---- tensor maps, made on the host for each launch ---- */
-typedef CUresult BurstEncode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
-                             const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+typedef CUresult BurstEncode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                             const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                             CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                              CUtensorMapFloatOOBfill);
 
-/* [heads][n][d] of elements of `size` bytes, strides in bytes: a tile is `rows` rows of one head, in `panels` panels of 128
- * bytes, or, where the last panel is not full, a single one of them. What has no element is not loaded from: its map stays zero. The driver's function is asked for by name, so that
+/* [heads][n][d] of elements of `size` bytes, strides in bytes: a tile is `rows` rows of one head, in
+ * `panels` panels of 128 bytes, or, where the last panel is not full, a single one of them. What has no
+ * element is not loaded from: its map stays zero. The driver's function is asked for by name, so that
  * programs need not be linked with its library. */
-static cudaError_t burst_tensor_map(CUtensorMap *map, const void *at, int size, int d, int n, int heads, int64_t row, int64_t head,
-                                    int rows, int panels)
+static cudaError_t burst_tensor_map(CUtensorMap *map, const void *at, int size, int d, int n, int heads,
+                                    int64_t row, int64_t head, int rows, int panels)
 {
     static BurstEncode *encode;
     const int width = 128 / size, whole = d % width == 0;
-    const cuuint64_t extent[4] = {(cuuint64_t)(whole ? width : d), (cuuint64_t)n, (cuuint64_t)(whole ? d / width : 1), (cuuint64_t)heads};
+    const cuuint64_t extent[4] = {(cuuint64_t)(whole ? width : d), (cuuint64_t)n,
+                                  (cuuint64_t)(whole ? d / width : 1), (cuuint64_t)heads};
     const cuuint64_t stride[3] = {(cuuint64_t)row, 128, (cuuint64_t)head};
-    const cuuint32_t box[4] = {(cuuint32_t)width, (cuuint32_t)rows, (cuuint32_t)(whole ? panels : 1), 1}, step[4] = {1, 1, 1, 1};
+    const cuuint32_t box[4] = {(cuuint32_t)width, (cuuint32_t)rows, (cuuint32_t)(whole ? panels : 1), 1},
+                     step[4] = {1, 1, 1, 1};
     if (n == 0 || heads == 0)
         return cudaSuccess;
     if (!encode) {
         void *function = NULL;
         cudaDriverEntryPointQueryResult found;
-        const cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+        const cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                               cudaEnableDefault, &found);
         if (e != cudaSuccess || !function)
             return e != cudaSuccess ? e : cudaErrorNotSupported;
         encode = (BurstEncode *)function;
     }
-    return encode(map, size == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, (void *)(uintptr_t)at, extent,
-                  stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+    return encode(map, size == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4,
+                  (void *)(uintptr_t)at, extent, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 
 static cudaError_t burst_rows_map(CUtensorMap *map, BurstRows x, int d, int n, int heads, int rows)

@@ -1,12 +1,15 @@
-/* cuda_hopper_backward.cuh: attention backward of some chunks of queries with some of keys, sm_90a form (FlashAttention-3).
+/* cuda_hopper_backward.cuh: attention backward of some chunks of queries with some of keys, sm_90a form
+ * (FlashAttention-3).
  *
- * A block owns a multiprocessor and takes works, longest list first, until none is left: a tile of 128 keys and the query tiles of its
- * list, for every query head that reads the key head. The next work's queries and keys are loaded while dK and dV of the last are added. Two
- * consumer warpgroups have 64 keys each and keep dK and dV in registers. Scores are transposed, S^T = K Q^T and dP^T = V dO^T,
- * so that P^T and dS^T are the left sides of dV and dK as they lie in registers. For dQ = dS K a warpgroup needs the dS of
- * both: it goes through shared memory, and each makes 64 by 64 of dQ, of all 128 keys. dQ leaves by the copy engine, which adds
- * it to memory. Of the first warpgroup one warp loads rows of heads, one lse and delta, one finds works and loads positions
- * and table values, and one adds dQ. Over head_dim 128: cuda_hopper_backward_wide.cuh.
+ * A block owns a multiprocessor and takes works, longest list first, until none is left: a tile of 128
+ * keys and the query tiles of its list, for every query head that reads the key head. The next work's
+ * queries and keys are loaded while dK and dV of the last are added. Two consumer warpgroups have 64 keys
+ * each and keep dK and dV in registers. Scores are transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T
+ * and dS^T are the left sides of dV and dK as they lie in registers. For dQ = dS K a warpgroup needs the
+ * dS of both: it goes through shared memory, and each makes 64 by 64 of dQ, of all 128 keys. dQ leaves by
+ * the copy engine, which adds it to memory. Of the first warpgroup one warp loads rows of heads, one lse
+ * and delta, one finds works and loads positions and table values, and one adds dQ. Over head_dim 128:
+ * cuda_hopper_backward_wide.cuh.
  */
 #include "cuda_hopper_backward_load.cuh"
 
@@ -38,7 +41,8 @@ static __device__ __forceinline__ BackwardConsumer backward_consumer()
 }
 
 /* Asks for 64 keys by BM queries: c = A B^T over head_dim. */
-template <int D, int BM, int BN> static __device__ __forceinline__ void backward_scores(float (&c)[BM / 2], uint32_t keys, uint32_t queries)
+template <int D, int BM, int BN>
+static __device__ __forceinline__ void backward_scores(float (&c)[BM / 2], uint32_t keys, uint32_t queries)
 {
     const uint64_t a = descriptor(keys, 16), b = descriptor(queries, 16);
     products_begin();
@@ -49,7 +53,8 @@ template <int D, int BM, int BN> static __device__ __forceinline__ void backward
 }
 
 /* Asks for sum += X rows: 64 keys by head_dim, over the tile's queries. */
-template <int D, int BM> static __device__ __forceinline__ void backward_sum(float (&sum)[D / 2], const uint32_t *x, uint32_t rows)
+template <int D, int BM>
+static __device__ __forceinline__ void backward_sum(float (&sum)[D / 2], const uint32_t *x, uint32_t rows)
 {
     const uint64_t b = descriptor(rows, BM * 128);
     hold(sum);
@@ -72,7 +77,8 @@ static __device__ __forceinline__ void backward_dq(float (&dq)[32], uint32_t ds,
 }
 
 /* Scores to probabilities, and these as the left side of dV. */
-template <class L, class STATE> static __device__ __forceinline__ void backward_exp(STATE &w, const float *rows, float scale_log2)
+template <class L, class STATE>
+static __device__ __forceinline__ void backward_exp(STATE &w, const float *rows, float scale_log2)
 {
     if (!L::EARLY)
         backward_read<L::BM>(w.lse, rows);
@@ -84,13 +90,16 @@ template <class L, class STATE> static __device__ __forceinline__ void backward_
         w.p[i] = pack(w.s[i * 2], w.s[i * 2 + 1]);
 }
 
-/* The same, and P for dS times the slope of the softcap. lse is read where it is needed: registers are few. */
-template <int BM, class STATE> static __device__ __forceinline__ void backward_exp_capped(STATE &w, const float *rows)
+/* The same, and P for dS times the slope of the softcap. lse is read where it is needed: registers are
+ * few. */
+template <int BM, class STATE>
+static __device__ __forceinline__ void backward_exp_capped(STATE &w, const float *rows)
 {
 #pragma unroll
     for (int i = 0; i < BM / 2; i += 2) {
         const float2 lse = *(const float2 *)(rows + i / 8 * 16 + i / 4 % 2 * 2);
-        const float p[2] = {exp2_fast(fmaf(w.s[i], 1.44269504f, -lse.x)), exp2_fast(fmaf(w.s[i + 1], 1.44269504f, -lse.y))};
+        const float p[2] = {exp2_fast(fmaf(w.s[i], 1.44269504f, -lse.x)),
+                            exp2_fast(fmaf(w.s[i + 1], 1.44269504f, -lse.y))};
         w.p[i / 2] = pack(p[0], p[1]);
         w.s[i] = times_slope(p[0], p[0], lse.x), w.s[i + 1] = times_slope(p[1], p[1], lse.y);
     }
@@ -101,11 +110,14 @@ template <int D, int BM> static __device__ __forceinline__ void backward_ds(Back
 {
 #pragma unroll
     for (int i = 0; i < BM / 2; i += 2)
-        w.ds[i / 2] = pack(w.s[i] * (w.dp[i] - w.delta[i / 4 * 2]), w.s[i + 1] * (w.dp[i + 1] - w.delta[i / 4 * 2 + 1]));
+        w.ds[i / 2] = pack(w.s[i] * (w.dp[i] - w.delta[i / 4 * 2]),
+                           w.s[i + 1] * (w.dp[i + 1] - w.delta[i / 4 * 2 + 1]));
 }
 
-/* dQ to shared memory, rows of 32 columns in the order of dq_place, 16 bytes u of row r at u ^ (r % 8), as its map says. */
-static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], uint32_t to, const BackwardConsumer &c)
+/* dQ to shared memory, rows of 32 columns in the order of dq_place, 16 bytes u of row r at u ^ (r % 8), as
+ * its map says. */
+static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], uint32_t to,
+                                                         const BackwardConsumer &c)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -113,9 +125,10 @@ static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], 
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
             const uint32_t unit = (uint32_t)((c.lane % 4 * 2 + j / 2 % 2) ^ (row & 7));
-            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + (uint32_t)(j / 4 * 64 * 128 + row * 128) + unit * 16),
-                         "f"(dq[j * 4 + half * 2]), "f"(dq[j * 4 + half * 2 + 1]), "f"(dq[j * 4 + 4 + half * 2]),
-                         "f"(dq[j * 4 + 5 + half * 2])
+            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                             to + (uint32_t)(j / 4 * 64 * 128 + row * 128) + unit * 16),
+                         "f"(dq[j * 4 + half * 2]), "f"(dq[j * 4 + half * 2 + 1]),
+                         "f"(dq[j * 4 + 4 + half * 2]), "f"(dq[j * 4 + 5 + half * 2])
                          : "memory");
         }
     }
@@ -123,8 +136,11 @@ static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], 
 
 /* Scores, probabilities and dS of one query tile, in stage s. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L::BM> &w, const BurstBackwardLaunch &a, unsigned char *shared,
-                                                              const BackwardConsumer &c, const Stage<L::STAGES> &s, int keys, int entry)
+static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L::BM> &w,
+                                                              const BurstBackwardLaunch &a,
+                                                              unsigned char *shared,
+                                                              const BackwardConsumer &c,
+                                                              const Stage<L::STAGES> &s, int keys, int entry)
 {
     const uint32_t base = shared_address(shared);
     const float *const rows = (const float *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + c.lane % 4 * 4;
@@ -138,7 +154,8 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
-        mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key, c.lane, keys);
+        mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key,
+                                              c.lane, keys);
         if (L::EARLY) /* again, so that the mask has their registers */
             backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     }
@@ -155,7 +172,8 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
 
 /* Products of dQ that are done, to the warp that adds them, once it has taken what was there. */
 template <class L>
-static __device__ __forceinline__ void backward_give_dq(float (&dq)[32], uint32_t base, const BackwardConsumer &c)
+static __device__ __forceinline__ void backward_give_dq(float (&dq)[32], uint32_t base,
+                                                        const BackwardConsumer &c)
 {
     hold(dq);
     named_sync(DQ_EMPTY + c.me, 160);
@@ -166,7 +184,8 @@ static __device__ __forceinline__ void backward_give_dq(float (&dq)[32], uint32_
 
 /* dQ of a query tile of which the warpgroup's keys are seen by none: its half of dS is 0. */
 template <class L>
-static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const BackwardConsumer &c, const Stage<L::STAGES> &s)
+static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const BackwardConsumer &c,
+                                                            const Stage<L::STAGES> &s)
 {
     const uint32_t ds = base + L::DS + s.at * L::DS_BYTES;
     const uint32_t store = ds + (uint32_t)(c.me * 64 + c.thread / 32 * 16) * 128 + lanes_down(c.lane);
@@ -177,7 +196,8 @@ static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const
     stored_for_engines();
     named_sync(DS_FULL, 256);
     float dq[32];
-    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
+    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0),
+                base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
     warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     products_wait<0>();
@@ -188,8 +208,9 @@ static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const
 
 /* One query tile. dS has two stages, so that one barrier a tile serves both warpgroups. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w, const BurstBackwardLaunch &a, unsigned char *shared,
-                                                     const BackwardConsumer &c, const Stage<L::STAGES> &s, int keys)
+static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w, const BurstBackwardLaunch &a,
+                                                     unsigned char *shared, const BackwardConsumer &c,
+                                                     const Stage<L::STAGES> &s, int keys)
 {
     const uint32_t base = shared_address(shared), ds = base + L::DS + s.at * L::DS_BYTES;
     const uint32_t store = ds + (uint32_t)(c.me * 64 + c.thread / 32 * 16) * 128 + lanes_down(c.lane);
@@ -207,7 +228,8 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
     stored_for_engines();
     named_sync(DS_FULL, 256);
     float dq[32];
-    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
+    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0),
+                base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
     products_wait<1>();
     warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     backward_sum<D, L::BM>(w.dk, w.ds, base + L::Q + s.at * L::Q_BYTES);
@@ -219,7 +241,8 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
 
 /* Adds dK and dV of a work's keys; of them the thread has two. */
 template <class L, int D>
-static __device__ __forceinline__ void backward_write(BackwardState<D, L::BM> &w, const BurstBackwardLaunch &a, const BackwardWork &work)
+static __device__ __forceinline__ void backward_write(BackwardState<D, L::BM> &w,
+                                                      const BurstBackwardLaunch &a, const BackwardWork &work)
 {
     const BurstBackwardKeys &of = a.keys[work.chunk];
     const BackwardConsumer c = backward_consumer();
@@ -234,7 +257,8 @@ static __device__ __forceinline__ void backward_write(BackwardState<D, L::BM> &w
 }
 
 template <int D, class MASK>
-static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunch &a, unsigned char *shared, int me)
+static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunch &a, unsigned char *shared,
+                                                        int me)
 {
     using L = BurstBackwardLayout<D, MASK>;
     const uint32_t base = shared_address(shared);
@@ -277,7 +301,8 @@ template <class L> static __device__ __forceinline__ void backward_barriers(uint
 #include "cuda_hopper_backward_wide.cuh"
 
 template <int D, class MASK>
-static __global__ void __launch_bounds__(384, 1) burst_backward_kernel(const __grid_constant__ BurstBackwardLaunch a)
+static __global__ void __launch_bounds__(384, 1)
+    burst_backward_kernel(const __grid_constant__ BurstBackwardLaunch a)
 {
     using namespace burst;
     using L = BurstBackwardLayout<D, MASK>;
@@ -307,12 +332,14 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
                                 BurstBackwardLayout<D, MASK>::BYTES);
 }
 
-/* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j] those of chunks i and
- * j; lists are those of the first. The heads of a group are split over several works (backward_order), more where there are few key
- * tiles, so that the multiprocessors have some works each; the sums' order then varies from run to run, as dQ's always does. Not so with
+/* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i
+ * * keys + j] those of chunks i and j; lists are those of the first. The heads of a group are split over
+ * several works (backward_order), more where there are few key tiles, so that the multiprocessors have
+ * some works each; the sums' order then varies from run to run, as dQ's always does. Not so with
  * PLAN_DETERMINISTIC: a work has all heads of its group, and dQ's additions take turns. */
 template <int D, class MASK>
-static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
+static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors,
+                                  cudaStream_t stream)
 {
     using L = BurstBackwardLayout<D, MASK>;
     BurstBackwardLaunch a;
@@ -326,11 +353,14 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
         const BurstBackward &from = pair[i * keys];
         const int n = from.q_tokens.n;
         BurstBackwardQueries &of = a.queries[i];
-        of.lse = from.lse, of.delta = from.delta, of.added = from.dq, of.tokens = from.q_tokens, of.first = first, tokens += n;
+        of.lse = from.lse, of.delta = from.delta, of.added = from.dq, of.tokens = from.q_tokens,
+        of.first = first, tokens += n;
         e = e != cudaSuccess ? e : burst_rows_map(&of.q, from.q, D, n, p.q_heads, L::BM);
         e = e != cudaSuccess ? e : burst_rows_map(&of.d_o, from.d_o, D, n, p.q_heads, L::BM);
         if (!L::APART)
-            e = e != cudaSuccess ? e : burst_tensor_map(&of.dq, from.dq, 4, D, n, p.q_heads, D * 4, (int64_t)n * D * 4, 64, 2);
+            e = e != cudaSuccess
+                    ? e
+                    : burst_tensor_map(&of.dq, from.dq, 4, D, n, p.q_heads, D * 4, (int64_t)n * D * 4, 64, 2);
     }
     if (tiles == 0 || p.q_heads == 0 || tokens == 0)
         return cudaSuccess;
@@ -343,7 +373,8 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
         e = e != cudaSuccess ? e : burst_rows_map(&of.v, from.v, D, n, p.kv_heads, L::BN);
     }
     if (PLAN_DETERMINISTIC && e == cudaSuccess)
-        e = cudaMemsetAsync(p.lists.added, 0, (size_t)p.q_heads * (size_t)p.lists.stride * sizeof(int32_t), stream);
+        e = cudaMemsetAsync(p.lists.added, 0, (size_t)p.q_heads * (size_t)p.lists.stride * sizeof(int32_t),
+                            stream);
     if (e != cudaSuccess)
         return e;
     p.splits = 1;
@@ -351,6 +382,7 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
         p.splits++;
     p.section = burst_section(p.q_heads, 4.0 * D * tokens);
     const int works = PLAN_DETERMINISTIC ? tiles : tiles * p.group;
-    burst_backward_kernel<D, MASK><<<works < multiprocessors ? works : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
+    burst_backward_kernel<
+        D, MASK> < <<works<multiprocessors ? works : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

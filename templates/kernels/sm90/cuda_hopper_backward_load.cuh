@@ -1,10 +1,10 @@
-/* cuda_hopper_backward_load.cuh: a launch of backward's sm_90a kernels, and its first warpgroup, which finds tiles of keys that have
- * something to do, loads for those who compute, and adds dQ.
+/* cuda_hopper_backward_load.cuh: a launch of backward's sm_90a kernels, and its first warpgroup, which
+ * finds tiles of keys that have something to do, loads for those who compute, and adds dQ.
  */
 #include "cuda_hopper.cuh"
 
-/* Chunks of a launch: their tokens, what of them the copy engine reads and adds to, what else is read and added to, and the number of the
- * first tile among those of all chunks. */
+/* Chunks of a launch: their tokens, what of them the copy engine reads and adds to, what else is read and
+ * added to, and the number of the first tile among those of all chunks. */
 typedef struct BurstBackwardQueries {
     CUtensorMap q, d_o, dq;
     const float *lse, *delta;
@@ -28,37 +28,49 @@ typedef struct BurstBackwardLaunch {
 } BurstBackwardLaunch;
 
 template <int D, class MASK> struct BurstBackwardLayout {
-    static constexpr int BM = BurstTiles<D, MASK>::BACKWARD_Q, BN = BurstTiles<D, MASK>::BACKWARD_K, STAGES = 2, THREADS = 384;
+    static constexpr int BM = BurstTiles<D, MASK>::BACKWARD_Q, BN = BurstTiles<D, MASK>::BACKWARD_K,
+                         STAGES = 2, THREADS = 384;
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
     static constexpr bool APART = D > 128; /* dK and dV are of different warpgroups */
-    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS; /* warpgroups leave out tiles of which their keys are seen by none */
-    static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128), "what a warpgroup makes of dQ");
+    /* warpgroups leave out tiles of which their keys are seen by none */
+    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS;
+    static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128),
+                  "what a warpgroup makes of dQ");
     static constexpr int FEW = D <= 96 ? 40 : 24, MANY = D <= 96 ? 232 : 240; /* registers */
     /* lse and delta are read before products are asked for: loads queue behind those. */
     static constexpr bool EARLY = WIDE == 128 && !burst::CAPPED;
-    static constexpr int K_BYTES = BN * WIDE * 2, Q_BYTES = BM * WIDE * 2, DS_BYTES = BN * BM * 2, DQ_BYTES = APART ? 0 : 64 * 64 * 4;
-    static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, ROWS_BYTES = 2 * BM * 4 + Q_TOKENS; /* of a stage */
-    static constexpr int K = 0, V = K + K_BYTES, Q = V + K_BYTES, DO = Q + STAGES * Q_BYTES, DS = DO + STAGES * Q_BYTES;
+    static constexpr int K_BYTES = BN * WIDE * 2, Q_BYTES = BM * WIDE * 2, DS_BYTES = BN * BM * 2,
+                         DQ_BYTES = APART ? 0 : 64 * 64 * 4;
+    /* of a stage */
+    static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, ROWS_BYTES = 2 * BM * 4 + Q_TOKENS;
+    static constexpr int K = 0, V = K + K_BYTES, Q = V + K_BYTES, DO = Q + STAGES * Q_BYTES,
+                         DS = DO + STAGES * Q_BYTES;
     static constexpr int DQ = DS + (APART ? 1 : STAGES) * DS_BYTES, P = DQ; /* DQ: of each warpgroup */
-    static constexpr int ROWS = DQ + (APART ? BN * BM * 4 : 2 * DQ_BYTES); /* lse * log2 e and delta in the order of backward_place, then tokens */
-    static constexpr int K_INTS = ROWS + STAGES * ROWS_BYTES, ENTRY = K_INTS + burst::token_ints<MASK>(BN) * 4;
+    /* lse * log2 e and delta in the order of backward_place, then tokens */
+    static constexpr int ROWS = DQ + (APART ? BN * BM * 4 : 2 * DQ_BYTES);
+    static constexpr int K_INTS = ROWS + STAGES * ROWS_BYTES,
+                         ENTRY = K_INTS + burst::token_ints<MASK>(BN) * 4;
     static constexpr int ORDER = ENTRY + 8, WORK = ENTRY + 16; /* BackwardOrder; BackwardWork of a stage */
     static constexpr int KV_FULL = WORK + STAGES * 32, KV_EMPTY = KV_FULL + 8;
     static constexpr int Q_FULL = KV_EMPTY + 8, Q_EMPTY = Q_FULL + 8 * STAGES;
     static constexpr int DO_FULL = Q_EMPTY + 8 * STAGES, DO_EMPTY = DO_FULL + 8 * STAGES;
-    static constexpr int WORK_FULL = DO_EMPTY + 8 * STAGES, WORK_EMPTY = WORK_FULL + 8 * STAGES, BYTES = WORK_EMPTY + 8 * STAGES;
+    static constexpr int WORK_FULL = DO_EMPTY + 8 * STAGES, WORK_EMPTY = WORK_FULL + 8 * STAGES,
+                         BYTES = WORK_EMPTY + 8 * STAGES;
 };
 
 namespace burst {
 
-/* Named barriers: a warpgroup's dQ is in shared memory, and may be written again; both warpgroups' dS is there. */
+/* Named barriers: a warpgroup's dQ is in shared memory, and may be written again; both warpgroups' dS is
+ * there. */
 enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5, P_FULL = 6 };
 
-/* The order of works, which blocks take head by head. splits: how many share the query heads of a key tile; section, late: see Place. */
+/* The order of works, which blocks take head by head. splits: how many share the query heads of a key
+ * tile; section, late: see Place. */
 struct BackwardOrder { int16_t splits, section, late; };
 
-/* With few query heads a work, the rows that all blocks read and add to at a time stay in the L2 cache, and a long list holds no block for
- * long. But each work adds a whole tile of dK and dV, so it has BACKWARD_LEAST query tiles on average (benchmarks/log). */
+/* With few query heads a work, the rows that all blocks read and add to at a time stay in the L2 cache,
+ * and a long list holds no block for long. But each work adds a whole tile of dK and dV, so it has
+ * BACKWARD_LEAST query tiles on average (benchmarks/log). */
 enum { BACKWARD_LEAST = 32 };
 static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackward &p)
 {
@@ -69,11 +81,14 @@ static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackwa
     return {(int16_t)splits, (int16_t)max(p.section * splits / p.group, 1), (int16_t)late};
 }
 
-/* A tile of keys and what it meets: of the lists row `row`, tile `tile` of the chunk; first: the first entry. count -1: there are no more. */
+/* A tile of keys and what it meets: of the lists row `row`, tile `tile` of the chunk; first: the first
+ * entry. count -1: there are no more. */
 struct __align__(16) BackwardWork { int row, chunk, tile, count, first, kv, head, head_end; };
 
 /* Work `number`, field by field, since the warp has few registers; says whether it has something to do. */
-static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows, const volatile BackwardOrder &order, volatile BackwardWork &w)
+static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows,
+                                                     const volatile BackwardOrder &order,
+                                                     volatile BackwardWork &w)
 {
     const BurstBackward &p = a.p;
     const int splits = order.splits;
@@ -90,9 +105,11 @@ static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &
     return w.count > 0 && w.head < w.head_end;
 }
 
-/* Hands the next work that has something to do, or that there is none, to all warps; one lane. begun: it is not the block's first. */
+/* Hands the next work that has something to do, or that there is none, to all warps; one lane. begun: it
+ * is not the block's first. */
 template <class L>
-static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &a, unsigned char *shared, const Stage<L::STAGES> &works, bool begun)
+static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &a, unsigned char *shared,
+                                                     const Stage<L::STAGES> &works, bool begun)
 {
     const uint32_t base = shared_address(shared);
     const volatile BackwardOrder &order = *(const volatile BackwardOrder *)(shared + L::ORDER);
@@ -112,14 +129,16 @@ static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &
 
 /* The work that was handed over, NULL after the last one; this warp is done with it. */
 template <class L>
-static __device__ __forceinline__ const BackwardWork *backward_take(unsigned char *shared, const Stage<L::STAGES> &works)
+static __device__ __forceinline__ const BackwardWork *backward_take(unsigned char *shared,
+                                                                    const Stage<L::STAGES> &works)
 {
     const BackwardWork *const w = (const BackwardWork *)(shared + L::WORK + works.at * 32);
     barrier_wait(shared_address(shared) + L::WORK_FULL + works.at * 8, works.parity);
     return w->count > 0 ? w : NULL;
 }
 
-template <class L> static __device__ __forceinline__ void backward_done(uint32_t base, Stage<L::STAGES> &works)
+template <class L>
+static __device__ __forceinline__ void backward_done(uint32_t base, Stage<L::STAGES> &works)
 {
     __syncwarp();
     warp_arrive(base + L::WORK_EMPTY + works.at * 8, (int)threadIdx.x % 32);
@@ -133,10 +152,14 @@ static __device__ __forceinline__ int backward_place(int i)
 }
 
 /* ---- the loading warp: its first lane ---- */
-template <class L> struct BackwardLoader { Stage<L::STAGES> s, works; uint32_t parity; /* parity: of the keys' barriers */ };
+template <class L> struct BackwardLoader {
+    Stage<L::STAGES> s, works;
+    uint32_t parity; /* parity: of the keys' barriers */
+};
 
 template <class L>
-static __device__ __forceinline__ void backward_load_keys(const BurstBackwardLaunch &a, uint32_t base, const BackwardWork &w, uint32_t parity)
+static __device__ __forceinline__ void backward_load_keys(const BurstBackwardLaunch &a, uint32_t base,
+                                                          const BackwardWork &w, uint32_t parity)
 {
     barrier_wait(base + L::KV_EMPTY, parity ^ 1);
     barrier_expect(base + L::KV_FULL, 2 * L::K_BYTES);
@@ -144,8 +167,10 @@ static __device__ __forceinline__ void backward_load_keys(const BurstBackwardLau
     tensor_load<L::BN, L::COLUMNS>(base + L::V, &a.keys[w.chunk].v, w.tile * L::BN, w.kv, base + L::KV_FULL);
 }
 
-/* The rows of dK and dV that the work adds to, to the cache: additions to rows that are not there hold up others. */
-template <class L> static __device__ __forceinline__ void backward_bring(const BurstBackwardLaunch &a, const BackwardWork &w)
+/* The rows of dK and dV that the work adds to, to the cache: additions to rows that are not there hold up
+ * others. */
+template <class L>
+static __device__ __forceinline__ void backward_bring(const BurstBackwardLaunch &a, const BackwardWork &w)
 {
     const BurstBackwardKeys &of = a.keys[w.chunk];
     const int first = w.tile * L::BN, rows = min(L::BN, of.tokens.n - first);
@@ -156,7 +181,8 @@ template <class L> static __device__ __forceinline__ void backward_bring(const B
 
 /* One query tile's rows of Q or dO. */
 template <class L>
-static __device__ __forceinline__ void backward_load_tile(uint32_t to, const CUtensorMap *map, int row, int head, uint32_t full, uint32_t empty,
+static __device__ __forceinline__ void backward_load_tile(uint32_t to, const CUtensorMap *map, int row,
+                                                          int head, uint32_t full, uint32_t empty,
                                                           uint32_t parity)
 {
     barrier_wait(empty, parity ^ 1);
@@ -166,7 +192,8 @@ static __device__ __forceinline__ void backward_load_tile(uint32_t to, const CUt
 
 /* A work's keys are asked for after its first queries, which need not wait for the last work's products. */
 template <class L>
-static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &a, uint32_t base, const BackwardWork &w, Stage<L::STAGES> &s,
+static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &a, uint32_t base,
+                                                     const BackwardWork &w, Stage<L::STAGES> &s,
                                                      uint32_t parity)
 {
     const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
@@ -175,8 +202,10 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
         const int entry = i ? __ldg(list + i) : w.first, row = entry_tile(entry) * L::BM;
         const BurstBackwardQueries &of = a.queries[entry_chunk(entry)];
         const uint32_t at = base + s.at * 8, stage = (uint32_t)(s.at * L::Q_BYTES);
-        backward_load_tile<L>(base + L::Q + stage, &of.q, row, head, at + L::Q_FULL, at + L::Q_EMPTY, s.parity);
-        backward_load_tile<L>(base + L::DO + stage, &of.d_o, row, head, at + L::DO_FULL, at + L::DO_EMPTY, s.parity);
+        backward_load_tile<L>(base + L::Q + stage, &of.q, row, head, at + L::Q_FULL, at + L::Q_EMPTY,
+                              s.parity);
+        backward_load_tile<L>(base + L::DO + stage, &of.d_o, row, head, at + L::DO_FULL, at + L::DO_EMPTY,
+                              s.parity);
         if (i == 0 && head == w.head)
             backward_load_keys<L>(a, base, w, parity);
         if (++i == w.count)
@@ -187,8 +216,8 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
 /* ---- the warp of what belongs to queries ---- */
 /* lse * log2 e and delta of a lane's queries; +inf where there is no key or no query, so that p = 0. */
 template <int BM>
-static __device__ __forceinline__ void backward_rows(const BurstBackwardQueries &of, int head, int first, int lane, float (&lse)[BM / 32],
-                                                     float (&delta)[BM / 32])
+static __device__ __forceinline__ void backward_rows(const BurstBackwardQueries &of, int head, int first,
+                                                     int lane, float (&lse)[BM / 32], float (&delta)[BM / 32])
 {
 #pragma unroll
     for (int i = 0; i < BM / 32; i++) {
@@ -201,8 +230,8 @@ static __device__ __forceinline__ void backward_rows(const BurstBackwardQueries 
 }
 
 template <class L>
-static __device__ __forceinline__ void backward_load_rows(const BurstBackwardLaunch &a, unsigned char *shared, const BackwardWork &w,
-                                                          Stage<L::STAGES> &s)
+static __device__ __forceinline__ void backward_load_rows(const BurstBackwardLaunch &a, unsigned char *shared,
+                                                          const BackwardWork &w, Stage<L::STAGES> &s)
 {
     const uint32_t base = shared_address(shared);
     const int lane = (int)threadIdx.x % 32;
@@ -210,8 +239,10 @@ static __device__ __forceinline__ void backward_load_rows(const BurstBackwardLau
     for (int head = w.head; head < w.head_end; head++)
         for (int i = 0; i < w.count; i++, s.next()) {
             const int entry = i ? __ldg(list + i) : w.first;
-            float lse[L::BM / 32], delta[L::BM / 32], *const rows = (float *)(shared + L::ROWS + s.at * L::ROWS_BYTES);
-            backward_rows<L::BM>(a.queries[entry_chunk(entry)], head, entry_tile(entry) * L::BM, lane, lse, delta);
+            float lse[L::BM / 32],
+                delta[L::BM / 32], *const rows = (float *)(shared + L::ROWS + s.at * L::ROWS_BYTES);
+            backward_rows<L::BM>(a.queries[entry_chunk(entry)], head, entry_tile(entry) * L::BM, lane, lse,
+                                 delta);
             barrier_wait(base + L::Q_EMPTY + s.at * 8, s.parity ^ 1);
 #pragma unroll
             for (int j = 0; j < L::BM / 32; j++) {
@@ -227,8 +258,9 @@ static __device__ __forceinline__ void backward_load_rows(const BurstBackwardLau
 
 /* ---- the warp of works, positions and table values ---- */
 template <class L, class MASK>
-static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardLaunch &a, uint32_t base, const BackwardWork &w,
-                                                            Stage<L::STAGES> &s, uint32_t parity)
+static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardLaunch &a, uint32_t base,
+                                                            const BackwardWork &w, Stage<L::STAGES> &s,
+                                                            uint32_t parity)
 {
     const int lane = thread_number() % 32;
     const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
@@ -245,8 +277,9 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
             i = 0;
         barrier_wait(base + L::Q_EMPTY + s.at * 8, s.parity ^ 1);
         if (!MASK::ALL && entry & 1) {
-            copy_tokens_warp<L::BM, MASK>(base + L::ROWS + s.at * L::ROWS_BYTES + 2 * L::BM * 4, a.queries[entry_chunk(entry)].tokens,
-                                        entry_tile(entry) * L::BM, lane);
+            copy_tokens_warp<L::BM, MASK>(base + L::ROWS + s.at * L::ROWS_BYTES + 2 * L::BM * 4,
+                                          a.queries[entry_chunk(entry)].tokens, entry_tile(entry) * L::BM,
+                                          lane);
             barrier_copies(base + L::Q_FULL + s.at * 8);
         }
         __syncwarp();
@@ -255,10 +288,16 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
 }
 
 /* ---- the warp that adds dQ ---- */
-/* With turns: waits until all rows that come before this one have added to the query tile; lets the next one add. First lane. */
-static __device__ __forceinline__ void backward_await_turn(const BurstTileLists &lists, const BackwardWork &w, int head, int tile)
+/* With turns: waits until all rows that come before this one have added to the query tile; lets the next
+ * one add. First lane. */
+static __device__ __forceinline__ void backward_await_turn(const BurstTileLists &lists, const BackwardWork &w,
+                                                           int head, int tile)
 {
-    const int32_t turn = __ldg(lists.turn + (int64_t)w.row * lists.stride + tile), *const added = lists.added + (int64_t)head * lists.stride + tile;
+    const int32_t turn = __ldg(lists.turn + (int64_t)w.row * lists.stride + tile), *const added =
+                                                                                       lists.added +
+                                                                                       (int64_t)head *
+                                                                                           lists.stride +
+                                                                                       tile;
     int32_t now;
     do
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(added) : "memory");
@@ -270,13 +309,16 @@ static __device__ __forceinline__ void backward_end_turn(const BurstTileLists &l
 {
     adds_made();
     asm volatile("fence.proxy.async.global;" ::: "memory");
-    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(lists.added + (int64_t)head * lists.stride + tile) : "memory");
+    asm volatile(
+        "red.release.gpu.global.add.s32 [%0], 1;" ::"l"(lists.added + (int64_t)head * lists.stride + tile)
+        : "memory");
 }
 
-/* Up to head_dim 64 the warpgroups' blocks are rows 0 and 64, else columns 0 and 64 (panels of 32); columns that a head does not
- * have are left out. */
+/* Up to head_dim 64 the warpgroups' blocks are rows 0 and 64, else columns 0 and 64 (panels of 32);
+ * columns that a head does not have are left out. */
 template <class L>
-static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch &a, uint32_t base, const BackwardWork &w)
+static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch &a, uint32_t base,
+                                                       const BackwardWork &w)
 {
     const bool first = threadIdx.x % 32 == 0;
     const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
@@ -292,8 +334,8 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
             for (int half = 0; half < 2; half++) {
                 named_sync(DQ_FULL + half, 160);
                 if (first)
-                    tensor_add(&of.dq, base + L::DQ + half * L::DQ_BYTES, row + (L::WIDE == 64 ? half * 64 : 0), L::WIDE == 64 ? 0 : half * 2,
-                               head);
+                    tensor_add(&of.dq, base + L::DQ + half * L::DQ_BYTES,
+                               row + (L::WIDE == 64 ? half * 64 : 0), L::WIDE == 64 ? 0 : half * 2, head);
             }
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -311,8 +353,10 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
         }
 }
 
-/* The next work is asked for with the last query tile: asked earlier, a block would hold a long one while others are free. */
-template <class L, class MASK> static __device__ __forceinline__ void backward_find(const BurstBackwardLaunch &a, unsigned char *shared)
+/* The next work is asked for with the last query tile: asked earlier, a block would hold a long one while
+ * others are free. */
+template <class L, class MASK>
+static __device__ __forceinline__ void backward_find(const BurstBackwardLaunch &a, unsigned char *shared)
 {
     Stage<L::STAGES> s = {};
     for (uint32_t i = 0;; i++) {
@@ -333,12 +377,14 @@ template <class L, class STEP>
 static __device__ __forceinline__ void backward_follow(unsigned char *shared, const STEP &step)
 {
     Stage<L::STAGES> works = {}, s = {};
-    for (const BackwardWork *w; (w = backward_take<L>(shared, works)); backward_done<L>(shared_address(shared), works))
+    for (const BackwardWork *w; (w = backward_take<L>(shared, works));
+         backward_done<L>(shared_address(shared), works))
         step(*w, s, (uint32_t)works.at);
 }
 
 template <class L, class MASK>
-static __device__ __forceinline__ void backward_produce(const BurstBackwardLaunch &a, unsigned char *shared, int warp)
+static __device__ __forceinline__ void backward_produce(const BurstBackwardLaunch &a, unsigned char *shared,
+                                                        int warp)
 {
     const uint32_t base = shared_address(shared);
     const bool first = threadIdx.x % 32 == 0;
@@ -349,11 +395,15 @@ static __device__ __forceinline__ void backward_produce(const BurstBackwardLaunc
         });
     } else if (!L::APART && warp == 1) {
         named_arrive(DQ_EMPTY, 160), named_arrive(DQ_EMPTY + 1, 160);
-        backward_follow<L>(shared, [&](const BackwardWork &w, Stage<L::STAGES> &, uint32_t) { backward_add_dq<L>(a, base, w); });
+        backward_follow<L>(shared, [&](const BackwardWork &w, Stage<L::STAGES> &, uint32_t) {
+            backward_add_dq<L>(a, base, w);
+        });
         if (first)
             adds_made();
     } else if (warp == 2) {
-        backward_follow<L>(shared, [&](const BackwardWork &w, Stage<L::STAGES> &s, uint32_t) { backward_load_rows<L>(a, shared, w, s); });
+        backward_follow<L>(shared, [&](const BackwardWork &w, Stage<L::STAGES> &s, uint32_t) {
+            backward_load_rows<L>(a, shared, w, s);
+        });
     } else if (warp == 3) {
         backward_find<L, MASK>(a, shared);
     }

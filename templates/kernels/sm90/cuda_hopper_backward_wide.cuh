@@ -1,18 +1,21 @@
 /* cuda_hopper_backward_wide.cuh: what computes in backward where head_dim is over 128, sm_90a form.
  *
- * A warpgroup has no registers for dK and dV of 64 keys, so each has one of them: the first makes S^T and P of a tile of 64 keys and
- * keeps dV, the second makes dP^T and keeps dK. P goes to the second in fp32 by shared memory, where it makes dS = P (dP - delta), and dS
- * comes back for dQ = dS K, of which the first makes the first 128 columns and the second the rest. P^T and dS^T are the left sides of dV
- * and dK as they lie in registers. dQ is added to memory from registers: there is no room for it in shared memory.
+ * A warpgroup has no registers for dK and dV of 64 keys, so each has one of them: the first makes S^T and
+ * P of a tile of 64 keys and keeps dV, the second makes dP^T and keeps dK. P goes to the second in fp32 by
+ * shared memory, where it makes dS = P (dP - delta), and dS comes back for dQ = dS K, of which the first
+ * makes the first 128 columns and the second the rest. P^T and dS^T are the left sides of dV and dK as
+ * they lie in registers. dQ is added to memory from registers: there is no room for it in shared memory.
  */
 namespace burst {
 
-/* What a thread of the first warpgroup keeps, and of the second: keys lane/4 and lane/4 + 8 of its warp's 16. */
+/* What a thread of the first warpgroup keeps, and of the second: keys lane/4 and lane/4 + 8 of its warp's
+ * 16. */
 template <int D, int BM> struct WideValues { float dv[D / 2], s[BM / 2], lse[BM / 4]; uint32_t p[BM / 4]; };
 template <int D, int BM> struct WideKeys { float dk[D / 2], dp[BM / 2]; uint32_t ds[BM / 4]; };
 
 /* Asks for COLUMNS columns of dQ = dS K, k at the first of them: 64 queries, over the tile's 64 keys. */
-template <int COLUMNS> static __device__ __forceinline__ void wide_dq(float (&dq)[COLUMNS / 2], uint32_t ds, uint32_t k)
+template <int COLUMNS>
+static __device__ __forceinline__ void wide_dq(float (&dq)[COLUMNS / 2], uint32_t ds, uint32_t k)
 {
     const uint64_t a = descriptor(ds, 16), b = descriptor(k, 64 * 128);
     products_begin();
@@ -22,8 +25,8 @@ template <int COLUMNS> static __device__ __forceinline__ void wide_dq(float (&dq
     products_end();
 }
 
-/* Adds them to memory; at: of the tile's first query, the first of the columns. rows: queries that are there. Without a branch, since
- * other products are running. */
+/* Adds them to memory; at: of the tile's first query, the first of the columns. rows: queries that are
+ * there. Without a branch, since other products are running. */
 template <int COLUMNS, int D>
 static __device__ __forceinline__ void wide_add_dq(const float (&dq)[COLUMNS / 2], float *at, int rows)
 {
@@ -33,18 +36,25 @@ static __device__ __forceinline__ void wide_add_dq(const float (&dq)[COLUMNS / 2
         const int row = thread / 32 * 16 + lane / 4 + half * 8;
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j += 2)
-            add_four_if(row < rows, at + row * D + j / 4 * 32 + dq_place<D>(j % 4, lane % 4, 0), dq[j * 4 + half * 2], dq[j * 4 + half * 2 + 1],
-                         dq[j * 4 + 4 + half * 2], dq[j * 4 + 5 + half * 2]);
+            add_four_if(row < rows, at + row * D + j / 4 * 32 + dq_place<D>(j % 4, lane % 4, 0),
+                        dq[j * 4 + half * 2], dq[j * 4 + half * 2 + 1], dq[j * 4 + 4 + half * 2],
+                        dq[j * 4 + 5 + half * 2]);
     }
 }
 
-/* Where a thread finds what the other warpgroup's thread of its number has of P: four floats i, every 2 KB. */
-static __device__ __forceinline__ uint32_t wide_place(uint32_t p, int thread) { return p + (uint32_t)thread * 16; }
+/* Where a thread finds what the other warpgroup's thread of its number has of P: four floats i, every 2
+ * KB. */
+static __device__ __forceinline__ uint32_t wide_place(uint32_t p, int thread)
+{
+    return p + (uint32_t)thread * 16;
+}
 
 /* P of one query tile: in registers, and in shared memory. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &w, const BurstBackwardLaunch &a, unsigned char *shared,
-                                                          const BackwardConsumer &c, const Stage<L::STAGES> &s, int keys)
+static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &w,
+                                                          const BurstBackwardLaunch &a, unsigned char *shared,
+                                                          const BackwardConsumer &c,
+                                                          const Stage<L::STAGES> &s, int keys)
 {
     const uint32_t base = shared_address(shared), to = wide_place(base + L::P, c.thread);
     const float *const rows = (const float *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + c.lane % 4 * 4;
@@ -56,7 +66,8 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (entry & 1)
-        mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key, c.lane, keys);
+        mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key,
+                                              c.lane, keys);
     if (CAPPED)
         backward_exp_capped<L::BM>(w, rows);
     else
@@ -65,16 +76,19 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &
     warp_arrive(base + L::Q_EMPTY + s.at * 8, c.lane);
 #pragma unroll
     for (int i = 0; i < L::BM / 8; i++)
-        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * 2048), "f"(w.s[i * 4]), "f"(w.s[i * 4 + 1]),
-                     "f"(w.s[i * 4 + 2]), "f"(w.s[i * 4 + 3])
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * 2048), "f"(w.s[i * 4]),
+                     "f"(w.s[i * 4 + 1]), "f"(w.s[i * 4 + 2]), "f"(w.s[i * 4 + 3])
                      : "memory");
     named_arrive(P_FULL, 256);
 }
 
-/* The first warpgroup's part of one query tile. The second has read the last tile's P before its dS was there. */
+/* The first warpgroup's part of one query tile. The second has read the last tile's P before its dS was
+ * there. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void wide_values_tile(WideValues<D, L::BM> &w, const BurstBackwardLaunch &a, unsigned char *shared,
-                                                        const BackwardConsumer &c, const Stage<L::STAGES> &s, int keys, float *dq_at, int rows)
+static __device__ __forceinline__ void wide_values_tile(WideValues<D, L::BM> &w, const BurstBackwardLaunch &a,
+                                                        unsigned char *shared, const BackwardConsumer &c,
+                                                        const Stage<L::STAGES> &s, int keys, float *dq_at,
+                                                        int rows)
 {
     const uint32_t base = shared_address(shared);
     wide_probabilities<L, MASK>(w, a, shared, c, s, keys);
@@ -92,17 +106,22 @@ static __device__ __forceinline__ void wide_values_tile(WideValues<D, L::BM> &w,
 
 /* dS of one query tile: in registers, and in shared memory. */
 template <class L, int D>
-static __device__ __forceinline__ void wide_ds(WideKeys<D, L::BM> &w, unsigned char *shared, const BackwardConsumer &c, const Stage<L::STAGES> &s)
+static __device__ __forceinline__ void wide_ds(WideKeys<D, L::BM> &w, unsigned char *shared,
+                                               const BackwardConsumer &c, const Stage<L::STAGES> &s)
 {
     const uint32_t base = shared_address(shared), from = wide_place(base + L::P, c.thread);
     const uint32_t store = base + L::DS + (uint32_t)(c.thread / 32 * 16) * 128 + lanes_down(c.lane);
-    const float *const delta = (const float *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + L::BM + c.lane % 4 * 4;
+    const float *const delta = (const float *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + L::BM +
+                               c.lane % 4 * 4;
     named_sync(P_FULL, 256);
 #pragma unroll
     for (int i = 0; i < L::BM / 8; i++) {
         float p[4];
         const float2 of = *(const float2 *)(delta + i / 2 * 16 + i % 2 * 2);
-        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(p[0]), "=f"(p[1]), "=f"(p[2]), "=f"(p[3]) : "r"(from + i * 2048) : "memory");
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(p[0]), "=f"(p[1]), "=f"(p[2]), "=f"(p[3])
+                     : "r"(from + i * 2048)
+                     : "memory");
         w.ds[i * 2] = pack(p[0] * (w.dp[i * 4] - of.x), p[1] * (w.dp[i * 4 + 1] - of.y));
         w.ds[i * 2 + 1] = pack(p[2] * (w.dp[i * 4 + 2] - of.x), p[3] * (w.dp[i * 4 + 3] - of.y));
     }
@@ -113,10 +132,12 @@ static __device__ __forceinline__ void wide_ds(WideKeys<D, L::BM> &w, unsigned c
     named_sync(DS_FULL, 256);
 }
 
-/* The second warpgroup's part. Both warpgroups' dQ of the last tile has been made when P is there, and dS may be written. */
+/* The second warpgroup's part. Both warpgroups' dQ of the last tile has been made when P is there, and dS
+ * may be written. */
 template <class L, int D>
-static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, unsigned char *shared, const BackwardConsumer &c,
-                                                      const Stage<L::STAGES> &s, float *dq_at, int rows)
+static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, unsigned char *shared,
+                                                      const BackwardConsumer &c, const Stage<L::STAGES> &s,
+                                                      float *dq_at, int rows)
 {
     const uint32_t base = shared_address(shared);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
@@ -138,21 +159,24 @@ static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, uns
 
 /* Adds a warpgroup's dK or dV of a work. */
 template <class L, int D>
-static __device__ __forceinline__ void wide_write(float (&sum)[D / 2], float *to, float scale, const BackwardWork &work, int n)
+static __device__ __forceinline__ void wide_write(float (&sum)[D / 2], float *to, float scale,
+                                                  const BackwardWork &work, int n)
 {
     const BackwardConsumer c = backward_consumer();
     hold(sum);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int key = work.tile * L::BN + c.key % 64 + half * 8;
-        add_row<D / 8>((const float(*)[4])sum, half * 2, scale, to + ((int64_t)work.kv * n + key) * D, c.lane, key < n);
+        add_row<D / 8>((const float(*)[4])sum, half * 2, scale, to + ((int64_t)work.kv * n + key) * D, c.lane,
+                       key < n);
     }
 }
 
-/* Calls tile(its dQ, queries that are there) for every query tile of a work. One loop: over a loop inside another ptxas lets no
- * accumulator stay where it is (C7514). */
+/* Calls tile(its dQ, queries that are there) for every query tile of a work. One loop: over a loop inside
+ * another ptxas lets no accumulator stay where it is (C7514). */
 template <class L, int D, class TILE>
-static __device__ __forceinline__ void wide_walk(const BurstBackwardLaunch &a, const BackwardWork &work, Stage<L::STAGES> &s, const TILE &tile)
+static __device__ __forceinline__ void wide_walk(const BurstBackwardLaunch &a, const BackwardWork &work,
+                                                 Stage<L::STAGES> &s, const TILE &tile)
 {
     const int32_t *const list = a.p.lists.list + (int64_t)work.row * a.p.lists.stride;
     const int count = work.count;
@@ -167,7 +191,8 @@ static __device__ __forceinline__ void wide_walk(const BurstBackwardLaunch &a, c
 }
 
 template <int D, class MASK>
-static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a, unsigned char *shared, int me)
+static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a, unsigned char *shared,
+                                                    int me)
 {
     using L = BurstBackwardLayout<D, MASK>;
     const uint32_t base = shared_address(shared);
@@ -183,7 +208,9 @@ static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 w.dv[i] = 0;
-            wide_walk<L, D>(a, *work, s, [&](float *dq, int rows) { wide_values_tile<L, MASK>(w, a, shared, c, s, keys, dq, rows); });
+            wide_walk<L, D>(a, *work, s, [&](float *dq, int rows) {
+                wide_values_tile<L, MASK>(w, a, shared, c, s, keys, dq, rows);
+            });
             __syncwarp();
             warp_arrive(base + L::KV_EMPTY, c.lane);
             wide_write<L, D>(w.dv, of.dv, 1, *work, of.tokens.n);
@@ -192,7 +219,8 @@ static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
                 w.dk[i] = 0;
-            wide_walk<L, D>(a, *work, s, [&](float *dq, int rows) { wide_keys_tile<L>(w, shared, c, s, dq, rows); });
+            wide_walk<L, D>(a, *work, s,
+                            [&](float *dq, int rows) { wide_keys_tile<L>(w, shared, c, s, dq, rows); });
             __syncwarp();
             warp_arrive(base + L::KV_EMPTY, c.lane);
             wide_write<L, D>(w.dk, of.dk, a.p.scale, *work, of.tokens.n);

@@ -1,11 +1,14 @@
-/* cuda_hopper_forward.cuh: attention forward of some chunks of queries with some of keys, sm_90a form (FlashAttention-3).
+/* cuda_hopper_forward.cuh: attention forward of some chunks of queries with some of keys, sm_90a form
+ * (FlashAttention-3).
  *
- * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its warpgroups the first loads, by the
- * copy engine, and the others compute, 64 queries each: scores and output are in registers, and so are the probabilities as the left side of
- * P V. The scores of key tile i + 1 are asked for before P V of tile i, so that the softmax runs beside products, of this warpgroup and, where
- * they take turns, of the others. Next to queries and keys lie what a consumer has to know of them (tile, head, entry of the list, positions),
- * so that consumers read no global memory. The running state (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge. A
- * list goes through all chunks of keys of the launch, so that the state is read and written once for all of them.
+ * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its
+ * warpgroups the first loads, by the copy engine, and the others compute, 64 queries each: scores and
+ * output are in registers, and so are the probabilities as the left side of P V. The scores of key tile i
+ * + 1 are asked for before P V of tile i, so that the softmax runs beside products, of this warpgroup and,
+ * where they take turns, of the others. Next to queries and keys lie what a consumer has to know of them
+ * (tile, head, entry of the list, positions), so that consumers read no global memory. The running state
+ * (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge. A list goes through all
+ * chunks of keys of the launch, so that the state is read and written once for all of them.
  */
 #include "cuda_hopper_forward_load.cuh"
 
@@ -27,8 +30,9 @@ template <class L> struct ForwardConsumer {
 
 /* The running state of rows first + row and + 8. */
 template <int D, int BN>
-static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, const BurstForwardQueries &of, int head,
-                                                    int row, int lane)
+static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p,
+                                                    const BurstForwardQueries &of, int head, int row,
+                                                    int lane)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -52,7 +56,8 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
 }
 
 /* Asks for S = Q K^T. */
-template <int D, int BM, int BN> static __device__ __forceinline__ void forward_scores(float (&s)[BN / 2], uint32_t q, uint32_t k)
+template <int D, int BM, int BN>
+static __device__ __forceinline__ void forward_scores(float (&s)[BN / 2], uint32_t q, uint32_t k)
 {
     const uint64_t a = descriptor(q, 16), b = descriptor(k, 16);
     products_begin();
@@ -63,7 +68,8 @@ template <int D, int BM, int BN> static __device__ __forceinline__ void forward_
 }
 
 /* Asks for O += P V. */
-template <int D, int BN> static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t v)
+template <int D, int BN>
+static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t v)
 {
     const uint64_t b = descriptor(v, BN * 128);
     hold(w.o);
@@ -75,7 +81,8 @@ template <int D, int BN> static __device__ __forceinline__ void forward_values(F
 }
 
 /* This lane's largest score of a row. */
-template <int D, int BN> static __device__ __forceinline__ float forward_largest(const ForwardState<D, BN> &w, int half)
+template <int D, int BN>
+static __device__ __forceinline__ float forward_largest(const ForwardState<D, BN> &w, int half)
 {
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F};
 #pragma unroll
@@ -90,10 +97,11 @@ static __device__ __forceinline__ float forward_shift(float m, float scale_log2)
     return m == -CUDART_INF_F ? 0.0f : __fmul_rn(m, scale_log2);
 }
 
-/* Moves a row's m to its maximum. Both products are rounded, or an m that stays would shrink l by a little more or less than 1
- * in each tile. */
+/* Moves a row's m to its maximum. Both products are rounded, or an m that stays would shrink l by a little
+ * more or less than 1 in each tile. */
 template <int D, int BN>
-static __device__ __forceinline__ void forward_follow(ForwardState<D, BN> &w, int half, float most, float scale_log2)
+static __device__ __forceinline__ void forward_follow(ForwardState<D, BN> &w, int half, float most,
+                                                      float scale_log2)
 {
     const float old = w.m[half];
     w.m[half] = fmaxf(quad_max(most), old);
@@ -101,13 +109,16 @@ static __device__ __forceinline__ void forward_follow(ForwardState<D, BN> &w, in
     w.l[half] *= w.shrink[half];
 }
 
-/* Scores to probabilities. m follows a row's maximum only when that has grown by more than 2^8, as it does in a few tiles: sums
- * and O have the same m, so the result is exact, and otherwise no lane need ask another (shuffles queue behind the products
- * that this warp has asked for). A tile's sum is made from zero and then added: a long row of small ones would be lost. */
-template <int D, int BN> static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
+/* Scores to probabilities. m follows a row's maximum only when that has grown by more than 2^8, as it does
+ * in a few tiles: sums and O have the same m, so the result is exact, and otherwise no lane need ask
+ * another (shuffles queue behind the products that this warp has asked for). A tile's sum is made from
+ * zero and then added: a long row of small ones would be lost. */
+template <int D, int BN>
+static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
 {
     const float most[2] = {forward_largest(w, 0), forward_largest(w, 1)};
-    w.moved = __any_sync(0xffffffffu, ((most[0] - w.m[0]) * scale_log2 > 8.0f) | ((most[1] - w.m[1]) * scale_log2 > 8.0f));
+    w.moved = __any_sync(0xffffffffu,
+                         ((most[0] - w.m[0]) * scale_log2 > 8.0f) | ((most[1] - w.m[1]) * scale_log2 > 8.0f));
     if (w.moved)
         forward_follow(w, 0, most[0], scale_log2), forward_follow(w, 1, most[1], scale_log2);
 #pragma unroll
@@ -141,8 +152,9 @@ template <int D, int BN> static __device__ __forceinline__ void forward_pack(For
 
 /* The state, or with BURST_LAST the result, of rows first + row and + 8. */
 template <int D, int BN>
-static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, const BurstForwardQueries &of, int head,
-                                                     int row, int lane)
+static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p,
+                                                     const BurstForwardQueries &of, int head, int row,
+                                                     int lane)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -152,7 +164,8 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
         if (there && lane % 4 == 0)
             of.lse[at] = l == 0 ? -CUDART_INF_F : w.m[half] * score_scale(p.scale) + logf(l);
         if (p.flags & BURST_LAST) {
-            __nv_bfloat16 *const out = of.out.at + head * of.out.head + (row + half * 8) * of.out.row + lane % 4 * 8;
+            __nv_bfloat16 *const out = of.out.at + head * of.out.head + (row + half * 8) * of.out.row +
+                                       lane % 4 * 8;
 #pragma unroll
             for (int j = 0; j < D / 8; j += 4) {
                 uint32_t x[4];
@@ -167,14 +180,16 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
             float *const o = of.o + at * D + lane % 4 * 2;
 #pragma unroll
             for (int j = 0; j < D / 8; j++)
-                *(float2 *)(o + j * 8) = make_float2(w.o[j * 4 + half * 2] * part, w.o[j * 4 + half * 2 + 1] * part);
+                *(float2 *)(o + j * 8) = make_float2(w.o[j * 4 + half * 2] * part,
+                                                     w.o[j * 4 + half * 2 + 1] * part);
         }
     }
 }
 
 /* After S is there: the mask where the tile is partial, K released, softmax. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN> &w,
+                                                           const BurstForwardLaunch &a, unsigned char *shared,
                                                            ForwardConsumer<L> &c, int entry)
 {
     hold(w.s);
@@ -193,7 +208,8 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
 
 /* After P V is there: V released. */
 template <class L, int D>
-static __device__ __forceinline__ void forward_take_values(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c)
+static __device__ __forceinline__ void forward_take_values(ForwardState<D, L::BN> &w, uint32_t base,
+                                                           ForwardConsumer<L> &c)
 {
     products_wait<0>();
     hold(w.o);
@@ -216,8 +232,9 @@ template <class L> static __device__ __forceinline__ void forward_pass_turn(cons
 
 /* Scores of a tile, and beside its softmax P V of the tile before. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_tile(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
-                                                    ForwardConsumer<L> &c, uint32_t q, int entry)
+static __device__ __forceinline__ void forward_tile(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a,
+                                                    unsigned char *shared, ForwardConsumer<L> &c, uint32_t q,
+                                                    int entry)
 {
     const uint32_t base = shared_address(shared);
     hold(w.o);
@@ -234,8 +251,8 @@ static __device__ __forceinline__ void forward_tile(ForwardState<D, L::BN> &w, c
 
 /* The list of one tile; `count` at least 1. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
-                                                    ForwardConsumer<L> &c, int count)
+static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a,
+                                                    unsigned char *shared, ForwardConsumer<L> &c, int count)
 {
     const uint32_t base = shared_address(shared), q = base + L::Q + c.q.at * L::Q_BYTES + c.me * 8192;
     const volatile int32_t *const entries = (const volatile int32_t *)(shared + L::ENTRY);
@@ -253,9 +270,11 @@ static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, c
     }
 }
 
-/* P V of the tile before, with nothing beside it; its V is released. seen: by the warpgroup; else there is no P. */
+/* P V of the tile before, with nothing beside it; its V is released. seen: by the warpgroup; else there is
+ * no P. */
 template <class L, int D>
-static __device__ __forceinline__ void forward_settle(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c, bool seen)
+static __device__ __forceinline__ void forward_settle(ForwardState<D, L::BN> &w, uint32_t base,
+                                                      ForwardConsumer<L> &c, bool seen)
 {
     barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
     if (seen) {
@@ -267,9 +286,11 @@ static __device__ __forceinline__ void forward_settle(ForwardState<D, L::BN> &w,
     c.v.next();
 }
 
-/* A tile of which the warpgroup sees nothing, or nothing of the one before: P V of that one, then the scores of this one. */
+/* A tile of which the warpgroup sees nothing, or nothing of the one before: P V of that one, then the
+ * scores of this one. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_tile_apart(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+static __device__ __forceinline__ void forward_tile_apart(ForwardState<D, L::BN> &w,
+                                                          const BurstForwardLaunch &a, unsigned char *shared,
                                                           ForwardConsumer<L> &c, uint32_t q, int entry)
 {
     const uint32_t base = shared_address(shared);
@@ -287,10 +308,11 @@ static __device__ __forceinline__ void forward_tile_apart(ForwardState<D, L::BN>
     c.k.next();
 }
 
-/* The same where the warpgroup sees nothing of some tiles; whether it sees some of the last. In a function of its own: with this
- * branch others would be slower. */
+/* The same where the warpgroup sees nothing of some tiles; whether it sees some of the last. In a function
+ * of its own: with this branch others would be slower. */
 template <class L, class MASK, int D>
-static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<D, L::BN> &w,
+                                                           const BurstForwardLaunch &a, unsigned char *shared,
                                                            ForwardConsumer<L> &c, int count)
 {
     const uint32_t base = shared_address(shared), q = base + L::Q + c.q.at * L::Q_BYTES + c.me * 8192;
@@ -315,7 +337,8 @@ static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<D, L::BN
 
 /* The last P V; Q, of which the scores were the last reader, is released before it. */
 template <class L, int D>
-static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c, int count, bool seen)
+static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w, uint32_t base,
+                                                      ForwardConsumer<L> &c, int count, bool seen)
 {
     __syncwarp();
     warp_arrive(base + L::Q_EMPTY + c.q.at * 8, c.lane);
@@ -324,7 +347,8 @@ static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w,
 }
 
 template <int D, class MASK>
-static __device__ __forceinline__ void forward_consume(const BurstForwardLaunch &a, unsigned char *shared, int me)
+static __device__ __forceinline__ void forward_consume(const BurstForwardLaunch &a, unsigned char *shared,
+                                                       int me)
 {
     using L = BurstForwardLayout<D, MASK>;
     const uint32_t base = shared_address(shared);
@@ -395,11 +419,13 @@ template <int D, class MASK> static cudaError_t burst_forward_setup(void)
                                 BurstForwardLayout<D, MASK>::BYTES);
 }
 
-/* Folds the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j] those of chunks i and j, into (o, lse)
- * of the queries, or, with BURST_LAST, finishes them into out. EMPTY pairs need no launch unless they are the first or the last of their
- * queries. lists are those of the first pair. */
+/* Folds the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j]
+ * those of chunks i and j, into (o, lse) of the queries, or, with BURST_LAST, finishes them into out.
+ * EMPTY pairs need no launch unless they are the first or the last of their queries. lists are those of
+ * the first pair. */
 template <int D, class MASK>
-static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
+static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors,
+                                 cudaStream_t stream)
 {
     using L = BurstForwardLayout<D, MASK>;
     BurstForwardLaunch a;
@@ -425,6 +451,7 @@ static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys
     if (e != cudaSuccess)
         return e;
     a.p.section = a.p.group * burst_section((a.p.q_heads + a.p.group - 1) / a.p.group, 4.0 * D * tokens);
-    burst_forward_kernel<D, MASK><<<total < multiprocessors ? total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
+    burst_forward_kernel<
+        D, MASK> < <<total<multiprocessors ? total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

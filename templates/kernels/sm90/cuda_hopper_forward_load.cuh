@@ -1,10 +1,10 @@
-/* cuda_hopper_forward_load.cuh: a launch of forward's sm_90a kernels, and its first warpgroup, which takes tiles of queries and loads for those
- * who compute.
+/* cuda_hopper_forward_load.cuh: a launch of forward's sm_90a kernels, and its first warpgroup, which takes
+ * tiles of queries and loads for those who compute.
  */
 #include "cuda_hopper.cuh"
 
-/* A chunk of queries of a launch: q as the copy engine sees it, what is made of it, and the number of its first tile among those of
- * all chunks. */
+/* A chunk of queries of a launch: q as the copy engine sees it, what is made of it, and the number of its
+ * first tile among those of all chunks. */
 typedef struct BurstForwardQueries {
     CUtensorMap q;
     BurstRows out;
@@ -22,18 +22,22 @@ typedef struct BurstForwardLaunch {
     BurstForward p;
 } BurstForwardLaunch;
 
-/* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three (benchmarks/log). */
+/* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three
+ * (benchmarks/log). */
 template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K;
-    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS; /* warpgroups leave out tiles of which they see nothing */
+    /* warpgroups leave out tiles of which they see nothing */
+    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS;
     static constexpr int STAGES = BLOCKS && D <= 128 ? 4 : 2;
     static constexpr int CONSUMERS = BM / 64, THREADS = 128 * (1 + CONSUMERS);
     static constexpr bool TURNS = D <= 64;
     static constexpr int FEW = CONSUMERS == 2 ? 40 : 32, MANY = CONSUMERS == 2 ? 232 : 160; /* registers */
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
     static constexpr int Q_BYTES = BM * WIDE * 2, K_BYTES = BN * WIDE * 2;
-    static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, K_TOKENS = burst::token_ints<MASK>(BN) * 4;
-    static constexpr int KEYS = STAGES * (2 * K_BYTES + K_TOKENS + 4 + 4 * 8), QUERIES = Q_BYTES + Q_TOKENS + 16 + 2 * 8;
+    static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4,
+                         K_TOKENS = burst::token_ints<MASK>(BN) * 4;
+    static constexpr int KEYS = STAGES * (2 * K_BYTES + K_TOKENS + 4 + 4 * 8),
+                         QUERIES = Q_BYTES + Q_TOKENS + 16 + 2 * 8;
     static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= 232448 ? 2 : 1;
     static constexpr int Q = 0, K = Q + Q_STAGES * Q_BYTES, V = K + STAGES * K_BYTES;
     static constexpr int Q_INTS = V + STAGES * K_BYTES, K_INTS = Q_INTS + Q_STAGES * Q_TOKENS;
@@ -41,12 +45,14 @@ template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int ENTRY = TILE + Q_STAGES * 16;
     static constexpr int Q_FULL = ENTRY + STAGES * 4, Q_EMPTY = Q_FULL + Q_STAGES * 8;
     static constexpr int K_FULL = Q_EMPTY + Q_STAGES * 8, K_EMPTY = K_FULL + STAGES * 8;
-    static constexpr int V_FULL = K_EMPTY + STAGES * 8, V_EMPTY = V_FULL + STAGES * 8, BYTES = V_EMPTY + STAGES * 8;
+    static constexpr int V_FULL = K_EMPTY + STAGES * 8, V_EMPTY = V_FULL + STAGES * 8,
+                         BYTES = V_EMPTY + STAGES * 8;
 };
 
 namespace burst {
 
-/* A tile of queries: its place in its chunk, its head, and how many entries its list has. tile -1: there are no more. */
+/* A tile of queries: its place in its chunk, its head, and how many entries its list has. tile -1: there
+ * are no more. */
 struct __align__(16) ForwardWork { int tile, head, count, chunk; };
 
 /* ---- the producer: one warp; its first lane asks for copies ---- */
@@ -58,8 +64,8 @@ template <class L> struct ForwardProducer {
 
 /* Keys of the list's entry, with their tokens where the tile is partial. */
 template <class L, class MASK>
-static __device__ __forceinline__ void forward_load_k(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w, int entry,
-                                                      int kv)
+static __device__ __forceinline__ void forward_load_k(const BurstForwardLaunch &a, unsigned char *shared,
+                                                      ForwardProducer<L> &w, int entry, int kv)
 {
     const uint32_t base = shared_address(shared), full = base + L::K_FULL + w.k.at * 8;
     const int chunk = entry_chunk(entry), first = entry_tile(entry) * L::BN;
@@ -78,26 +84,28 @@ static __device__ __forceinline__ void forward_load_k(const BurstForwardLaunch &
 }
 
 template <class L>
-static __device__ __forceinline__ void forward_load_v(const BurstForwardLaunch &a, uint32_t base, ForwardProducer<L> &w, int entry, int kv)
+static __device__ __forceinline__ void forward_load_v(const BurstForwardLaunch &a, uint32_t base,
+                                                      ForwardProducer<L> &w, int entry, int kv)
 {
     const uint32_t full = base + L::V_FULL + w.v.at * 8;
     barrier_wait(base + L::V_EMPTY + w.v.at * 8, w.v.parity ^ 1);
     if (w.lane == 0) {
         barrier_expect(full, L::K_BYTES);
-        tensor_load<L::BN, L::COLUMNS>(base + L::V + w.v.at * L::K_BYTES, &a.v[entry_chunk(entry)], entry_tile(entry) * L::BN, kv,
-                                           full);
+        tensor_load<L::BN, L::COLUMNS>(base + L::V + w.v.at * L::K_BYTES, &a.v[entry_chunk(entry)],
+                                       entry_tile(entry) * L::BN, kv, full);
     }
     w.v.next();
 }
 
 template <class L, class MASK>
-static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w,
-                                                      const ForwardWork &of)
+static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &a, unsigned char *shared,
+                                                      ForwardProducer<L> &w, const ForwardWork &of)
 {
     const uint32_t base = shared_address(shared), full = base + L::Q_FULL + w.q.at * 8;
     barrier_wait(base + L::Q_EMPTY + w.q.at * 8, w.q.parity ^ 1);
     if (!MASK::ALL) {
-        copy_tokens_warp<L::BM, MASK>(base + L::Q_INTS + w.q.at * L::Q_TOKENS, a.queries[of.chunk].tokens, of.tile * L::BM, w.lane);
+        copy_tokens_warp<L::BM, MASK>(base + L::Q_INTS + w.q.at * L::Q_TOKENS, a.queries[of.chunk].tokens,
+                                      of.tile * L::BM, w.lane);
         barrier_copies(full);
     }
     __syncwarp();
@@ -105,24 +113,28 @@ static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &
         volatile ForwardWork &to = *(volatile ForwardWork *)(shared + L::TILE + w.q.at * 16);
         to.tile = of.tile, to.head = of.head, to.count = of.count, to.chunk = of.chunk;
         barrier_expect(full, L::Q_BYTES);
-        tensor_load<L::BM, L::COLUMNS>(base + L::Q + w.q.at * L::Q_BYTES, &a.queries[of.chunk].q, of.tile * L::BM, of.head, full);
+        tensor_load<L::BM, L::COLUMNS>(base + L::Q + w.q.at * L::Q_BYTES, &a.queries[of.chunk].q,
+                                       of.tile * L::BM, of.head, full);
     }
     w.q.next();
 }
 
 /* The running state of the tile to the cache: consumers read it while nothing else is computed. */
-template <class L> static __device__ __forceinline__ void forward_bring_state(const BurstForwardLaunch &a, const ForwardWork &of)
+template <class L>
+static __device__ __forceinline__ void forward_bring_state(const BurstForwardLaunch &a, const ForwardWork &of)
 {
     const int n = a.queries[of.chunk].tokens.n, first = of.tile * L::BM, rows = min(L::BM, n - first);
     if (!(a.p.flags & BURST_FIRST))
-        bring_near(a.queries[of.chunk].o + ((int64_t)of.head * n + first) * L::COLUMNS, (uint32_t)(rows * L::COLUMNS * 4));
+        bring_near(a.queries[of.chunk].o + ((int64_t)of.head * n + first) * L::COLUMNS,
+                   (uint32_t)(rows * L::COLUMNS * 4));
 }
 
-/* One tile of queries and its list. The next tile is asked for with the last keys: asked earlier, a block would hold a long
- * tile while others are free. */
+/* One tile of queries and its list. The next tile is asked for with the last keys: asked earlier, a block
+ * would hold a long tile while others are free. */
 template <class L, class MASK>
-static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w,
-                                                           int number, int rows, int late)
+static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLaunch &a, unsigned char *shared,
+                                                           ForwardProducer<L> &w, int number, int rows,
+                                                           int late)
 {
     const Place place = place_late(number, rows, a.p.q_heads, a.p.section, late);
     const BurstTileList of = list_of(a.p.lists, place.tile);
@@ -154,7 +166,8 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
 }
 
 /* Between the first pair and the last, rows that see none of the keys stay as they are. */
-template <class L, class MASK> static __device__ __forceinline__ void forward_produce(const BurstForwardLaunch &a, unsigned char *shared)
+template <class L, class MASK>
+static __device__ __forceinline__ void forward_produce(const BurstForwardLaunch &a, unsigned char *shared)
 {
     const uint32_t base = shared_address(shared);
     const int rows = a.p.flags & (BURST_FIRST | BURST_LAST) ? a.p.lists.rows : list_of(a.p.lists, 0).live;
