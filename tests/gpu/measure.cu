@@ -147,10 +147,18 @@ static void measure_adamw(Check *k, cudaStream_t s)
     BurstPlan p = *k->p;
     p.units = &unit, p.unit_rows = 1;
     float *part[4];
-    for (float *&at : part)
+    for (float *&at : part) {
         at = (float *)burst_gpu_take(k->g, (size_t)shard * sizeof(float));
-    BurstBf16 *bf16 = (BurstBf16 *)burst_gpu_take(k->g, (size_t)shard * sizeof *bf16);
-    BurstGpuWeights w = {1, &part[0], &part[1], &part[2], &part[3], &bf16};
+        cudaMemsetAsync(at, 0, (size_t)shard * sizeof(float), s);
+    }
+    BurstBf16 *bf16 = (BurstBf16 *)burst_gpu_take(k->g, (size_t)shard * sizeof *bf16), *fp32_gradients = NULL;
+    BurstGpuWeights w = {.units = 1,
+                         .param = &part[0],
+                         .grad = &part[1],
+                         .m = &part[2],
+                         .v = &part[3],
+                         .bf16 = &bf16,
+                         .grad_bf16 = &fp32_gradients};
     double norm;
     timed(k, "weights_update", s, {0, 34.0 * (double)shard},
           [&] { return burst_gpu_weights_update(k->g, &p, &w, 1, &norm); });
