@@ -28,7 +28,7 @@ static void rate_block(Arena *a, StepModel *m, int block)
     const Block *b = &m->step->block[block];
     const int units[UNIT_KINDS] = {0, 1, step_units(m->step) - 1};
     double *seconds = m->seconds[block] = NEW_ARRAY(a, double,
-                                                    b->ops.n *UNIT_KINDS *CHUNK_KINDS * m->rank_kinds);
+                                                    b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
     for (int i = 0; i < b->ops.n; i++)
         for (int u = 0; u < UNIT_KINDS * CHUNK_KINDS; u++) {
             const Work w = op_work(m->step, &b->ops.at[i], block, units[u / CHUNK_KINDS], u % CHUNK_KINDS);

@@ -17,7 +17,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask0 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask0_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -45,7 +45,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask1 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask1_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -73,7 +73,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask2 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask2_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -102,7 +102,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask3 {
-    enum { TABLES = 0x1, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x1, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask3_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -132,7 +132,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask4 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask4_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -160,7 +160,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask5 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask5_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -207,7 +207,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask6 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask6_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -240,7 +240,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask7 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask7_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -273,7 +273,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask8 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask8_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {

@@ -19,7 +19,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask0 {
-    enum { TABLES = 0x0, ALL = 1, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 1, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask0_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -45,7 +45,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask1 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask1_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -73,7 +73,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask2 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask2_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -103,7 +103,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask3 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask3_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -136,7 +136,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask4 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask4_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -164,7 +164,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask5 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask5_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -193,7 +193,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask6 {
-    enum { TABLES = 0x1, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x1, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask6_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -219,7 +219,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask7 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask7_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -265,7 +265,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int64_t q, int64_t k, c
 }
 
 struct PlanMask8 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask8_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -301,7 +301,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask9_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask9 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask9_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -329,7 +329,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask10_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask10 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask10_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -357,7 +357,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask11_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask11 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask11_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -404,7 +404,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask12_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask12 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/cuda_attention.cuh */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask12_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
