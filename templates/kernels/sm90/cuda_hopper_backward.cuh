@@ -387,7 +387,7 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
         p.splits++;
     p.section = burst_section(p.q_heads, 4.0 * D * tokens);
     const int works = PLAN_DETERMINISTIC ? tiles : tiles * p.group;
-    burst_backward_kernel<
-        D, MASK> < <<works<multiprocessors ? works : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
+    const int blocks = works < multiprocessors ? works : multiprocessors;
+    burst_backward_kernel<D, MASK><<<blocks, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

@@ -451,7 +451,7 @@ static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys
     if (e != cudaSuccess)
         return e;
     a.p.section = a.p.group * burst_section((a.p.q_heads + a.p.group - 1) / a.p.group, 4.0 * D * tokens);
-    burst_forward_kernel<
-        D, MASK> < <<total<multiprocessors ? total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
+    const int blocks = total < multiprocessors ? total : multiprocessors;
+    burst_forward_kernel<D, MASK><<<blocks, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }
