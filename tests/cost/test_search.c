@@ -385,6 +385,50 @@ static void need_is_never_slower_than_a_rule(void **state)
     assert_true(tails > 1 && cut > 10);
 }
 
+/* What is staged, what layers save and where the optimizer updates are decided together: left open, no
+ * slower than a layout that gives all of them. Layouts: found with other orders of the decisions. */
+static void staging_is_never_slower_than_a_given_one(void **state)
+{
+    (void)state;
+    static const struct { const char *gpus, *model, *given; } cases[] = {
+        {"nodes 1 { gpus 2 of h100; } } host { memory 1000 GB; pcie 25 GB/s; cores 64; }",
+         "layers 32; hidden 5120; heads 40; kv_heads 40; head_dim 128; ffn swiglu 15360; vocab 128000; } "
+         "sequence 144Ki;",
+         "recompute save(q, k, o, lse, x_mid, gate_up(31)); offload activations(x, q, k, o), optimizer; "
+         "update host;"},
+        {"nodes 1 { gpus 8 of h100; } } host { memory 2000 GB; }",
+         "layers 60; hidden 7168; heads 56; kv_heads 8; head_dim 128; ffn swiglu 20480; vocab 64000; } "
+         "sequence 128Ki;",
+         "recompute none; offload activations(gate_up, x), optimizer; update device;"},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        double step[2];
+        for (int given = 0; given < 2; given++) {
+            Arena *a = arena_new();
+            Diags *d = diags_new(a);
+            Text topo = {0}, model = {0};
+            text_printf(&topo, "cluster c { %s\n", cases[i].gpus);
+            text_printf(&model,
+                        "import \"masks\";\nmodel m { %s attention { default causal; } layout { %s } "
+                        "train { steps 1; }\n",
+                        cases[i].model, given ? cases[i].given : "offload auto;");
+            assert_int_equal(text_write_file(&topo, "search_case.topo"), 0);
+            assert_int_equal(text_write_file(&model, "search_case.burst"), 0);
+            const Program *p = front_end(a, d, &front);
+            const Found f = p ? search_open(a, d, &front, p) : (Found){0};
+            if (!f.plan)
+                diags_print(d, stdout);
+            assert_non_null(f.plan);
+            step[given] = f.cost.step;
+            text_free(&topo);
+            text_free(&model);
+            arena_free(a);
+        }
+        printf("%d: open %.3f ms, given %.3f ms\n", i, step[0] * 1e3, step[1] * 1e3);
+        assert_true(step[0] <= step[1] * (1 + SEARCH_TIE));
+    }
+}
+
 /* What is left out could not win: with and without it the choice is the same. */
 static void cutting_chooses_the_same(void **state)
 {
@@ -473,6 +517,7 @@ int main(void)
         cmocka_unit_test(open_tensor_is_the_best_of_all),
         cmocka_unit_test(open_layout_is_the_best_of_all),
         cmocka_unit_test(need_is_never_slower_than_a_rule),
+        cmocka_unit_test(staging_is_never_slower_than_a_given_one),
         cmocka_unit_test(printed_layout_chooses_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

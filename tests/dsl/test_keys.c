@@ -1,7 +1,9 @@
-/* test_keys.c: which key tiles masks take (compiler/mask_keys.c): those that an H100 was faster with where
+/* test_keys.c: which key tiles masks take (compiler/mask/keys.c): those that an H100 was faster with where
  * both were measured (docs/performance.md), and what follows from how blocks lie in tiles.
  */
 #include "text.h"
+
+#include "mask/mask.h"
 
 #include "burst_kernels.h"
 
