@@ -152,25 +152,36 @@ Candidate search_stage_fewer(Searcher *s, const Candidate *best)
  * values of rows before. */
 typedef struct Stagings { Searcher *s; const Candidate *from; Candidate best; } Stagings;
 
-static void try_staging(Stagings *t, Choice c)
+static void keep_faster(Stagings *t, const Candidate *x)
+{
+    if (search_works(x) && x->cost.step < t->best.cost.step)
+        t->best = *x;
+}
+
+static Candidate try_staging(Stagings *t, Choice c)
 {
     Candidate x = {.choice = c, .order = t->from->order};
     memcpy(x.value, t->from->value, sizeof x.value);
-    if (choice_why_not(t->s->arena, t->s->program, &c))
-        return;
+    x.why_not = choice_why_not(t->s->arena, t->s->program, &c);
     search_try(t->s, &x);
-    if (search_works(&x) && x.cost.step < t->best.cost.step)
-        t->best = x;
+    keep_faster(t, &x);
+    return x;
 }
 
-/* What layers save as it is, and all. */
+/* What layers save as it is, and all; or, where all does not fit, as much as fits. */
 static void try_savings(Stagings *t, Choice c)
 {
-    try_staging(t, c);
-    if (saving_other_way(t->s->program) && t->from->value[saving_row()] > 0) {
-        saving_take(t->s->program, &c, 0);
+    const int row = saving_row(), last = saving_other_way(t->s->program) - 1;
+    if (last < 0 || t->from->value[row] > 0)
         try_staging(t, c);
-    }
+    if (last < 0)
+        return;
+    saving_take(t->s->program, &c, 0);
+    const Candidate all = try_staging(t, c);
+    if (!all.tried || !all.too_large || all.too_slow)
+        return;
+    const Candidate most = least_need(t->s, &all, row, (Way){1, last});
+    keep_faster(t, &most);
 }
 
 /* The feed-forward network in the chunks that it has, and whole. */

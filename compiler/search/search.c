@@ -452,15 +452,76 @@ static void try_layers(Searcher *s)
     }
 }
 
-/* Of the winner. */
-static void try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candidate *))
+/* Of the winner; whether what it finds is faster. */
+static bool try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candidate *))
 {
     const Candidate *best = best_of(s);
     if (!best)
-        return;
+        return false;
     const Candidate x = stage(s, best);
-    if (x.cost.step < best->cost.step * (1 - tie))
+    const bool faster = x.cost.step < best->cost.step * (1 - tie);
+    if (faster)
         *vec_push(s->arena, &s->all) = x;
+    return faster;
+}
+
+/* Whether two candidates differ at most in what is decided by need. */
+static bool same_but_for_need(const Candidate *x, const Candidate *y)
+{
+    for (int row = 0; row < DIMENSIONS; row++)
+        if (!dimensions[row].by_need && x->value[row] != y->value[row])
+            return false;
+    return true;
+}
+
+/* What the other has by need, at this one's schedule and positions. */
+static Candidate with_needs_of(const Candidate *x, const Candidate *like)
+{
+    Candidate y = {.choice = x->choice, .order = x->order};
+    Choice *c = &y.choice;
+    const Choice *o = &like->choice;
+    for (int row = 0; row < DIMENSIONS; row++)
+        y.value[row] = dimensions[row].by_need ? like->value[row] : x->value[row];
+    c->ffn_chunks = o->ffn_chunks, c->spared = o->spared, c->saving = o->saving;
+    c->staged = o->staged, c->offload = o->offload, c->staged_layers = o->staged_layers;
+    c->optimizer = o->optimizer, c->head_chunks = o->head_chunks, c->token_chunks = o->token_chunks;
+    c->chunk_queries = o->chunk_queries, c->chunk_keys = o->chunk_keys;
+    c->fetch_chunks = o->fetch_chunks, c->loss_tile = o->loss_tile;
+    return y;
+}
+
+/* What the winner has in the host's memory, with each other schedule and partition that may take less:
+ * rows by need stopped at the first value that fit there. */
+static void try_staging_elsewhere(Searcher *s)
+{
+    const Candidate *best = best_of(s);
+    if (!best || (!best->choice.staged && !best->choice.optimizer))
+        return;
+    const Candidate like = *best;
+    const int tried = s->all.n;
+    for (int i = 0; i < tried; i++) {
+        const Candidate *x = &s->all.at[i];
+        const bool again = i > 0 && same_but_for_need(x, &s->all.at[i - 1]);
+        if (!x->tried || again || x->choice.of_mask || same_but_for_need(x, &like))
+            continue;
+        Candidate y = with_needs_of(x, &like);
+        y.why_not = choice_why_not(s->arena, s->program, &y.choice);
+        search_try(s, &y);
+        if (search_works(&y) && y.cost.step < like.cost.step * (1 - tie))
+            *vec_push(s->arena, &s->all) = y;
+    }
+}
+
+/* What lies in the host's memory, by time: of the winner, then of others with what it has, and of the
+ * winner among those. */
+static void try_stagings(Searcher *s)
+{
+    try_staging(s, search_stage_otherwise);
+    if (s->program->layout.offload.is_auto && !s->single) {
+        try_staging_elsewhere(s);
+        try_staging(s, search_stage_otherwise);
+    }
+    try_staging(s, search_stage_fewer);
 }
 
 /* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
@@ -473,8 +534,7 @@ static Candidate *find_best(Searcher *s)
     }
     try_all(s);
     try_layers(s);
-    try_staging(s, search_stage_otherwise);
-    try_staging(s, search_stage_fewer);
+    try_stagings(s);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
         search_judge(s, s->arena, best, diags_new(s->arena));
