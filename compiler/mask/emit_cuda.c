@@ -91,7 +91,7 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
     text_printf(out,
                 "struct PlanMask%d {\n"
                 "    enum { TABLES = 0x%x, ALL = %d, KEYS = %d, KEYS_BACKWARD = %d }; /* "
-                "templates/cuda_attention.cuh */\n",
+                "templates/kernels/cuda_attention.cuh */\n",
                 mask, mask_tables(e), e->op == E_TRUE, narrow ? mask_keys(p, mask, false) : BURST_KEYS_USUAL,
                 narrow ? mask_keys(p, mask, true) : BURST_KEYS_USUAL);
     text_printf(out,

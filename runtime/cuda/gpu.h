@@ -75,6 +75,7 @@ struct BurstGpu {
     uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
     cudaStream_t compute, weights, copies, downloads, tensor, *channel;
     void *staged;          /* pinned memory of the host that values are staged to */
+    size_t staged_bytes;
     void *pinned;          /* the host's parameters and moments, where units of them are fetched */
     ncclComm_t *comm;  /* [channels]; NULL: nothing moves by it */
     Members group[GPU_GROUPS];

@@ -8,8 +8,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -35,8 +34,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     (void)q;

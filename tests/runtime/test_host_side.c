@@ -53,8 +53,37 @@ static void all_ranks_hear_of_each_other(void **unused)
     }
 }
 
+/* Pages of odd sizes are zero from end to end, can be written, and go back. */
+static int take_pages(BurstCtx *c, const BurstPlan *p, void *arg)
+{
+    (void)p, (void)arg;
+    static const size_t sizes[] = {1, 4095, 4096, 4097, (6 << 20) + 12345};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *at = host_pages(c, sizes[i]);
+        CHECK(c, at != NULL);
+        for (size_t x = 0; x < sizes[i]; x++)
+            CHECK(c, at[x] == 0);
+        memset(at, 1, sizes[i]);
+        host_pages_free(at, sizes[i]);
+    }
+    CHECK(c, host_pages(c, (size_t)1 << 62) == NULL);
+    return BURST_OK;
+}
+
+static void pages_are_zero_and_whole(void **unused)
+{
+    (void)unused;
+    for (int world = 1; world <= 3; world++) {
+        BurstPlan p = bare_plan(world, 64);
+        Outcome o = run_job(&p, "20", take_pages, NULL);
+        assert_string_equal(o.text, "");
+        assert_int_equal(o.code, 0);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_ranks_hear_of_each_other)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_ranks_hear_of_each_other),
+                                       cmocka_unit_test(pages_are_zero_and_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

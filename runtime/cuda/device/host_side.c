@@ -3,6 +3,7 @@
 #include "cuda/device/host_side.h"
 #include "core/internal.h"
 
+#include <sys/mman.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,4 +190,36 @@ void host_watch(BurstCtx *c, HostDevice d)
 void host_nap(long microseconds)
 {
     nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
+}
+
+/* ---- memory that a device copies from and to ---- */
+
+typedef struct Pages { volatile char *at; size_t bytes; } Pages;
+
+enum { PAGE = 4096 }; /* the least that a processor has: a step of it touches larger ones as well */
+
+static void touch_pages(const void *what, int part, int parts)
+{
+    const Pages *p = what;
+    const size_t pages = (p->bytes + PAGE - 1) / PAGE, count = (size_t)parts;
+    const size_t first = pages / count * (size_t)part;
+    const size_t end = part + 1 == parts ? pages : pages / count * (size_t)(part + 1);
+    for (size_t i = first; i < end; i++)
+        p->at[i * PAGE] = 0;
+}
+
+void *host_pages(BurstCtx *c, size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+    madvise(at, bytes, MADV_HUGEPAGE); /* where the kernel has none, pages are small */
+    const Pages p = {at, bytes};
+    in_parts(c, touch_pages, &p);
+    return at;
+}
+
+void host_pages_free(void *at, size_t bytes)
+{
+    munmap(at, bytes);
 }

@@ -43,6 +43,11 @@ int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what);
  * one's, and the context's error. */
 bool host_failure_known(BurstCtx *c, double seconds);
 void host_nap(long microseconds);
+/* Zeroed memory of this process in huge pages where the host has them, all of it present: written to by
+ * as many threads as this rank has cores, since the kernel clears pages at 2 to 5 GB/s a core. NULL: there
+ * is not so much. Freed by host_pages_free, whose bytes are the same. */
+void *host_pages(BurstCtx *c, size_t bytes);
+void host_pages_free(void *at, size_t bytes);
 bool host_traced(const BurstCtx *c);          /* whether any step of this run is */
 /* from now on the context knows the device; an empty one: no longer */
 void host_watch(BurstCtx *c, HostDevice d);

@@ -204,7 +204,10 @@ static void release_device(BurstGpu *g)
     cudaFree(g->workspace);
     cudaFreeHost(g->staging.slot[0]);
     cudaFreeHost(g->beat);
-    cudaFreeHost(g->staged);
+    if (g->staged) {
+        cudaHostUnregister(g->staged);
+        host_pages_free(g->staged, g->staged_bytes);
+    }
 }
 
 void burst_gpu_close(BurstGpu *g)

@@ -52,13 +52,18 @@ void *burst_gpu_take_host(BurstGpu *g, size_t bytes)
         snprintf(what, sizeof what, "%.2f GiB are available", least / GIB);
         return too_little(g, bytes, what);
     }
-    const cudaError_t e = cudaMallocHost(&g->staged, bytes);
+    void *const pages = host_pages(g->ctx, bytes);
+    if (!pages)
+        return too_little(g, bytes, "mmap fails");
+    const cudaError_t e = cudaHostRegister(pages, bytes, cudaHostRegisterDefault);
     if (e != cudaSuccess) {
         cudaGetLastError();
-        snprintf(what, sizeof what, "cudaMallocHost: %s", cudaGetErrorString(e));
+        host_pages_free(pages, bytes);
+        snprintf(what, sizeof what, "cudaHostRegister: %s", cudaGetErrorString(e));
         return too_little(g, bytes, what);
     }
-    return g->staged;
+    g->staged = pages, g->staged_bytes = bytes;
+    return pages;
 }
 
 cudaStream_t burst_gpu_copies(BurstGpu *g)
