@@ -33,6 +33,52 @@ int result_tensor(bool backward, int side)
     return results[backward][side];
 }
 
+/* ---- two choices compared, by the table of fields ---- */
+
+static bool same_text(const char *x, const char *y)
+{
+    return strcmp(x ? x : "", y ? y : "") == 0;
+}
+
+static bool same_saving(const Choice *x, const Choice *y)
+{
+    const Saving v = saving_of(x), w = saving_of(y);
+    return same_text(v.lower, w.lower) && same_text(v.upper, w.upper) && v.from == w.from && v.tail == w.tail;
+}
+
+static bool same_share(const Choice *x, const Choice *y)
+{
+    return !x->share == !y->share && x->ranks == y->ranks &&
+           (!x->share || memcmp(x->share, y->share, sizeof *x->share * (size_t)x->ranks) == 0);
+}
+
+#define SAME_VALUE(name) (x->name == y->name)
+#define SAME_ARRAY(name) (memcmp(x->name, y->name, sizeof x->name) == 0)
+#define SAME_TEXT(name) same_text(x->name, y->name)
+#define SAME_SAVING(name) same_saving(x, y)
+#define SAME_SHARE(name) same_share(x, y)
+
+bool choice_same(const Choice *x, const Choice *y, unsigned keys)
+{
+#define X(type, name, dimension, kind, of) \
+    if (keys & (of) && !SAME_##kind(name)) \
+        return false;
+    CHOICE_FIELDS(X)
+#undef X
+#define X(fact, of) \
+    if (keys & (of) && fact(x) != fact(y)) \
+        return false;
+    CHOICE_FACTS(X)
+#undef X
+    return true;
+}
+
+/* Which chunks of keys are attended depends on where the tokens of chunks lie. */
+unsigned choice_step_keys(const Choice *c)
+{
+    return KEY_STEP | (choice_chunks_keys(c) ? KEY_COUNTS : 0);
+}
+
 int choice_tensor(const Choice *c)
 {
     return c->tensor ? c->tensor : 1;
@@ -42,6 +88,8 @@ void choice_shape(Choice *c, int coords, const int *size)
 {
     int stride = 1;
     c->coords = coords;
+    for (int i = coords; i < MAX_COORDS; i++)
+        c->size[i] = c->stride[i] = 0;
     for (int i = coords - 1; i >= 0; i--) {
         c->size[i] = size[i];
         c->stride[i] = stride;

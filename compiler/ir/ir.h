@@ -436,54 +436,88 @@ typedef struct MaskChoice {
     Travel travel;
     int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* as Choice has them, of the same ranks */
 } MaskChoice;
+/* What is found once for all choices that are the same in what it depends on. */
+typedef enum ChoiceKey {
+    KEY_COUNTS = 1,       /* the ranks' tokens, and the counted pairs of their chunks */
+    KEY_RANGES = 2,       /* whether transfers of keys carry ranges */
+    KEY_ATTENTION = 4,    /* the time of attention */
+    KEY_STEP = 8,         /* the step's list, of as many tokens and with as much scratch for attention */
+    KEY_ACTIVATIONS = 16, /* the memory of activations, near enough to bound it */
+    KEY_ATTENDS = KEY_RANGES | KEY_ATTENTION,
+    KEY_TOKENS = KEY_COUNTS | KEY_ATTENDS
+} ChoiceKey;
+/* The fields of Choice, each with what depends on it: Choice, choice_same and the tests read this table.
+ * type, name, dimension, how two are compared (choice.c), keys */
+#define CHOICE_FIELDS(X) \
+    X(int, data, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ACTIVATIONS) /* data-parallel groups */ \
+    /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */ \
+    X(int, tensor, , VALUE, KEY_ATTENDS) \
+    X(int, ranks, , VALUE, KEY_TOKENS) /* G: chunks of a sequence */ \
+    /* the ranks as a product of rings: the sum of coordinate * stride; of no coordinate 0 */ \
+    X(int, coords, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
+    X(int, size, [MAX_COORDS], ARRAY, KEY_ATTENDS | KEY_ACTIVATIONS) \
+    X(int, stride, [MAX_COORDS], ARRAY, KEY_ATTENDS) \
+    /* ranks of the world are the sum of coordinate * place and group * data_stride; else groups follow \
+     * each other, and these are 0 */ \
+    X(bool, placed, , VALUE, KEY_ATTENDS) \
+    X(int, place, [MAX_COORDS], ARRAY, KEY_ATTENDS) \
+    X(int, data_stride, , VALUE, KEY_ATTENDS) \
+    X(PartitionKind, partition, , VALUE, KEY_TOKENS) \
+    X(int64_t, block, , VALUE, KEY_TOKENS) \
+    X(SharesKind, shares, , VALUE, KEY_ACTIVATIONS) \
+    /* [ranks] tokens in proportion, once shares.c has found them; NULL: equal */ \
+    X(const int *, share, , SHARE, KEY_TOKENS) \
+    X(const char *, shares_text, , TEXT, 0) /* as a layout has it, with `share` */ \
+    X(const SchedText *, schedule, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
+    X(Travel, travel, , VALUE, KEY_ATTENDS) \
+    X(int, masks, , VALUE, 0) /* of of_mask */ \
+    /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers. Nothing \
+     * is found once where there are some, but for the list */ \
+    X(const MaskChoice *, of_mask, , VALUE, 0) \
+    X(Sharding, sharding, , VALUE, KEY_STEP) \
+    /* so many consecutive ranks share the weights, other such groups have replicas; 0: all ranks do */ \
+    X(int, within, , VALUE, KEY_STEP) \
+    X(int, ffn_chunks, , VALUE, KEY_STEP) /* of the tokens; below 2: none */ \
+    /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own \
+     * for ffn */ \
+    X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP) \
+    /* with chunks of tokens: attention too has a chunk of queries at a time */ \
+    X(bool, chunk_queries, , VALUE, KEY_ATTENDS | KEY_STEP) \
+    /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */ \
+    X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP) \
+    X(int, head_chunks, , VALUE, KEY_ATTENDS | KEY_STEP) /* of each layer's heads; below 2: none */ \
+    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved; `saving` \
+     * has what that comes to */ \
+    X(int, spared, , VALUE, 0) \
+    X(Saving, saving, , SAVING, KEY_STEP) /* upper NULL: all that `none` saves */ \
+    /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */ \
+    X(int64_t, loss_tile, , VALUE, KEY_STEP) \
+    /* so many of the values that all layers save are staged to the host's memory, the largest first: \
+     * `offload` has their names */ \
+    X(int, staged, , VALUE, 0) \
+    X(const char *, offload, , TEXT, KEY_STEP) /* names of what is staged; NULL: nothing */ \
+    X(int, staged_layers, , VALUE, KEY_STEP) /* of the first so many; 0: of all but the last */ \
+    /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */ \
+    X(bool, fetch_chunks, , VALUE, KEY_STEP) \
+    X(OptimizerPlace, optimizer, , VALUE, KEY_STEP) \
+    /* what tensor ranks do among them is beside products: step/passes/overlap.c */ \
+    X(bool, overlap, , VALUE, KEY_STEP) \
+    X(bool, bf16_gradients, , VALUE, KEY_STEP) /* of weights, kept rounded */ \
+    X(bool, whole, , VALUE, 0) /* the layout says `ranges no` */ \
+    /* attention's transfers carry the tiles that somebody further along reads, or added to */ \
+    X(bool, ranges, , VALUE, 0)
+/* What follows from several fields, or is a part of one: function of a choice, keys. */
+#define CHOICE_FACTS(X) \
+    X(choice_pieces, KEY_COUNTS) \
+    X(choice_tail, KEY_ATTENTION)
 typedef struct Choice {
-    int data;  /* data-parallel groups */
-    int tensor; /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */
-    int ranks; /* G: chunks of a sequence */
-    /* the ranks as a product of rings: the sum of coordinate * stride */
-    int coords, size[MAX_COORDS], stride[MAX_COORDS];
-    /* ranks of the world are the sum of coordinate * place and group * data_stride; else groups follow
-     * each other */
-    bool placed;
-    int place[MAX_COORDS], data_stride;
-    PartitionKind partition;
-    int64_t block;
-    SharesKind shares;
-    const int *share;        /* [ranks] tokens in proportion, once shares.c has found them; NULL: equal */
-    const char *shares_text; /* as a layout has it, with `share` */
-    const SchedText *schedule;
-    Travel travel;
-    int masks; /* of of_mask */
-    /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers */
-    const MaskChoice *of_mask;
-    Sharding sharding;
-    /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
-    int within;
-    int ffn_chunks; /* of the tokens; below 2: none */
-    /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own
-     * for ffn */
-    int token_chunks;
-    bool chunk_queries; /* with chunks of tokens: attention too has a chunk of queries at a time */
-    /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */
-    bool chunk_keys;
-    int head_chunks; /* of each layer's heads; below 2: none */
-    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
-    int spared;
-    Saving saving; /* upper NULL: all that `none` saves */
-    /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */
-    int64_t loss_tile;
-    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
-    int staged;
-    const char *offload; /* ... or these; NULL: none */
-    int staged_layers; /* of the first so many; 0: of all but the last */
-    /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
-    bool fetch_chunks;
-    OptimizerPlace optimizer;
-    bool overlap;  /* what tensor ranks do among them is beside products: step/passes/overlap.c */
-    bool bf16_gradients; /* of weights, kept rounded */
-    bool whole;    /* the layout says `ranges no` */
-    bool ranges;   /* attention's transfers carry the tiles that somebody further along reads, or added to */
+#define X(type, name, dimension, kind, keys) type name dimension;
+    CHOICE_FIELDS(X)
+#undef X
 } Choice;
+/* Whether what has one of these keys is the same for both. */
+bool choice_same(const Choice *x, const Choice *y, unsigned keys);
+unsigned choice_step_keys(const Choice *c); /* of the step's list: some lists also have the counted pairs */
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 
 /* ---- ir/choice.c ---- */
@@ -494,6 +528,7 @@ bool choice_chunks_keys(const Choice *c);
 int64_t tokens_in_chunk(int64_t tokens, int chunks); /* of so many chunks, all but the last */
 int chunk_count(int64_t tokens, int chunks); /* chunks that there are then: there may be fewer */
 bool choice_keeps_tail(const Choice *c); /* layers keep attention's output of a rank's last tokens alone */
+double choice_tail(const Choice *c); /* the share of the tokens whose output they keep then; else 0 */
 int64_t choice_loss_tile(const Program *p, const Choice *c); /* tokens, never 0 */
 /* so many of them, of the rank that has most: at least one, and not all */
 int64_t tail_tokens(double share, int64_t tokens);

@@ -35,6 +35,8 @@ Saving saving_of(const Choice *c)
 
 bool choice_keeps_tail(const Choice *c) { return saves(saving_of(c).upper, "o_tail"); }
 
+double choice_tail(const Choice *c) { return choice_keeps_tail(c) ? saving_of(c).tail : 0; }
+
 int64_t tail_tokens(double share, int64_t tokens)
 {
     const int64_t kept = llround(share * (double)tokens);

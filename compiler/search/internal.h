@@ -99,7 +99,6 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 struct Flow;
-bool search_same_partition(const Choice *x, const Choice *y);
 /* The partition that the choice wants, with the counts of its pieces: made once. */
 const Parted *search_parted(Searcher *s, const Choice *c);
 /* As ranges_wanted, found once for all that attend alike. */

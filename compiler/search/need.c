@@ -227,15 +227,6 @@ Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
 
 /* ---- what a candidate takes at least ---- */
 
-/* Of candidates with the same schedule on as many ranks of each coordinate: activations and their
- * gradients need as much memory, and what they need beside it differs. Without that what fits is each a
- * point that none of them falls below. */
-static bool needs_alike(const Candidate *x, const Candidate *y)
-{
-    const Choice *c = &x->choice, *d = &y->choice;
-    return c->schedule == d->schedule && c->data == d->data && sizes_equal(c, d) && c->shares == d->shares;
-}
-
 /* Whether activations alone fit, instead of all that search_judge asks for. */
 void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
@@ -253,10 +244,12 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->why_not = x->too_large ? x->why_not : NULL;
 }
 
+/* Of candidates whose activations and their gradients need as much memory: what they need beside it
+ * differs. Without that what fits is each a point that none of them falls below. */
 static Points points_of(Searcher *s, const Candidate *x)
 {
     for (int i = 0; i < s->points.n; i++)
-        if (needs_alike(&s->points.at[i].of, x))
+        if (choice_same(&s->points.at[i].of.choice, &x->choice, KEY_ACTIVATIONS))
             return s->points.at[i];
     const Candidates all = s->all;
     s->all = (Candidates){0};

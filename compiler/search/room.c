@@ -6,17 +6,10 @@
 
 #include <string.h>
 
-bool search_same_partition(const Choice *x, const Choice *y)
-{
-    return choice_pieces(x) == choice_pieces(y) && x->partition == y->partition && x->ranks == y->ranks &&
-           !x->share == !y->share &&
-           (!x->share || memcmp(x->share, y->share, sizeof *x->share * (size_t)x->ranks) == 0);
-}
-
 const Parted *search_parted(Searcher *s, const Choice *c)
 {
     for (int i = 0; i < s->parted.n; i++)
-        if (search_same_partition(&s->parted.at[i].choice, c))
+        if (choice_same(&s->parted.at[i].choice, c, KEY_COUNTS))
             return &s->parted.at[i];
     const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks,
                                           c->share);
@@ -28,22 +21,10 @@ const Parted *search_parted(Searcher *s, const Choice *c)
     return made;
 }
 
-/* All of a choice that its attention depends on, where layers of all masks attend alike. */
-static bool attends_alike(const Choice *x, const Choice *y)
-{
-    return search_same_partition(x, y) && x->data == y->data && x->tensor == y->tensor &&
-           x->block == y->block && x->schedule == y->schedule && x->travel == y->travel &&
-           sizes_equal(x, y) && memcmp(x->stride, y->stride, sizeof x->stride) == 0 &&
-           x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
-           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks &&
-           x->chunk_queries == y->chunk_queries && x->chunk_keys == y->chunk_keys &&
-           x->head_chunks == y->head_chunks;
-}
-
 bool search_ranges(Searcher *s, Arena *a, const Draft *t)
 {
     for (int i = 0; i < s->ranged.n && !t->choice.of_mask; i++)
-        if (attends_alike(&s->ranged.at[i].choice, &t->choice))
+        if (choice_same(&s->ranged.at[i].choice, &t->choice, KEY_RANGES))
             return s->ranged.at[i].ranges;
     const bool ranges = ranges_wanted(a, t);
     if (!t->choice.of_mask)
@@ -51,19 +32,12 @@ bool search_ranges(Searcher *s, Arena *a, const Draft *t)
     return ranges;
 }
 
-/* What the queries that are attended again take is theirs too. */
-static bool attended_alike(const Choice *x, const Choice *y)
-{
-    return attends_alike(x, y) && choice_keeps_tail(x) == choice_keeps_tail(y) &&
-           x->saving.tail == y->saving.tail;
-}
-
 const struct StepParts *search_attended(Searcher *s, const Draft *t)
 {
     if (t->choice.of_mask)
         return NULL;
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
-        if (attended_alike(&s->attended[i].choice, &t->choice))
+        if (choice_same(&s->attended[i].choice, &t->choice, KEY_ATTENTION))
             return s->attended[i].parts;
     Attended *x = &s->attended[s->attends++ % ATTENDED];
     if (x->arena)
@@ -94,10 +68,11 @@ static bool says_as_much(const Room *r, PackRoom fits)
  * found yet. */
 static const Room *known_room(const Searcher *s, const Draft *t, PackRoom fits)
 {
+    const unsigned keys = choice_step_keys(&t->choice);
     for (int i = 0; i < s->rooms.n; i++) {
         const Room *r = &s->rooms.at[i];
         if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch &&
-            r->keys == t->memory.keys && step_same(&r->choice, &t->choice) &&
+            r->keys == t->memory.keys && choice_same(&r->choice, &t->choice, keys) &&
             (r->unpacked ? r->packed > fits.device : says_as_much(r, fits)))
             return r;
     }

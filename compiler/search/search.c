@@ -28,7 +28,7 @@ static MaskMap **make_maps(Arena *a, const Program *p)
 /* Unmasked pairs of the sequence, by mask. */
 static const double *sequence_pairs(Searcher *s)
 {
-    const Choice one = {.data = s->program->cluster.world, .ranks = 1, .partition = PART_CONTIGUOUS};
+    const Choice one = choice_on(s->program, &(Choice){.data = s->program->cluster.world, .ranks = 1});
     double *pairs = NEW_ARRAY(s->arena, double, s->program->mask_count);
     for (int m = 0; m < s->program->mask_count; m++)
         pairs[m] = (double)pair_whole(search_parted(s, &one)->counts[m]).pairs;
@@ -79,7 +79,7 @@ static bool shares_again(const Searcher *s, const Candidate *x)
     for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
         Candidate y = s->open.at[i];
         y.value[shares] = x->value[shares];
-        if (memcmp(y.value, x->value, sizeof y.value) == 0 && search_same_partition(&y.choice, &x->choice))
+        if (memcmp(y.value, x->value, sizeof y.value) == 0 && choice_same(&y.choice, &x->choice, KEY_COUNTS))
             return true;
     }
     return false;
@@ -431,7 +431,7 @@ static bool leads(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
-            y->choice.data == x->choice.data && search_same_partition(&x->choice, &y->choice) &&
+            y->choice.data == x->choice.data && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }

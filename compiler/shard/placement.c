@@ -37,7 +37,9 @@ static void place(Choice *c, const Axes *x)
     const Axes usual = usual_axes(c);
     int stride = choice_tensor(c);
     c->placed = memcmp(x, &usual, sizeof usual) != 0;
-    for (int i = 0; i < x->n; i++) {
+    c->data_stride = 0;
+    memset(c->place, 0, sizeof c->place);
+    for (int i = 0; i < x->n && c->placed; i++) {
         *(x->at[i] == DATA ? &c->data_stride : &c->place[x->at[i]]) = stride;
         stride *= x->at[i] == DATA ? c->data : c->size[x->at[i]];
     }

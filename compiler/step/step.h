@@ -313,12 +313,10 @@ void step_optimizer(Step *s);
 const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part,
                            PairCounts *const *counts);
 /* All of them, and scratch of operations; pairs: of step_pairs; attention: bytes of attention's, one for
- * both directions; keys: of it what stays from one chunk of queries to the next. */
+ * both directions; keys: of it what stays from one chunk of queries to the next. Of the choice it reads
+ * what KEY_STEP names alone. */
 Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
                 const uint64_t *pairs, int64_t attention, int64_t keys);
-/* Whether two choices' steps of one program differ in nothing but the tokens of a rank and attention's
- * scratch: of all that step_make and program_chunked read. */
-bool step_same(const Choice *x, const Choice *y);
 
 /* ---- values and operations by name ---- */
 int step_value(const Step *s, const char *name); /* -1: none of that name */

@@ -74,28 +74,3 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
     return s;
 }
-
-static const char *text_of(const char *set)
-{
-    return set ? set : "";
-}
-
-/* Chunks of keys that are attended depend on where the tokens of chunks lie. */
-static bool same_pairs(const Choice *x, const Choice *y)
-{
-    return !choice_chunks_keys(x) || (x->ranks == y->ranks && x->partition == y->partition &&
-                                      x->block == y->block && x->share == y->share);
-}
-
-bool step_same(const Choice *x, const Choice *y)
-{
-    const Saving v = saving_of(x), w = saving_of(y);
-    return same_pairs(x, y) && x->data == y->data && x->optimizer == y->optimizer &&
-           x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
-           choice_chunks_queries(x) == choice_chunks_queries(y) &&
-           choice_chunks_keys(x) == choice_chunks_keys(y) && x->fetch_chunks == y->fetch_chunks &&
-           x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding &&
-           x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
-           x->staged_layers == y->staged_layers && strcmp(v.lower, w.lower) == 0 &&
-           strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
-}

@@ -1,0 +1,105 @@
+/* test_choice.c: two choices that differ in one field have the same step, and need the same memory, wherever
+ * choice_same says that they do; and each field that it reads for a step makes a difference somewhere. */
+#include "case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct FieldOf { const char *name; size_t offset, size; unsigned keys; } FieldOf;
+
+static const FieldOf fields[] = {
+#define X(type, name, dimension, kind, keys) {#name, offsetof(Choice, name), sizeof (Choice){0}.name, keys},
+    CHOICE_FIELDS(X)
+#undef X
+};
+
+/* What steps do not depend on differs too. */
+static Choice other_choice(const Program *p, Choice c)
+{
+    c.data = draw(2) ? (int)p->train.batch : (int)p->layout.data.value;
+    c.loss_tile = 16 * draw(3);
+    c.head_chunks = draw(2) ? 2 : 0;
+    c.ranks = 3;
+    choice_shape(&c, 1, &c.ranks);
+    c.partition = PART_STRIPED;
+    c.block = 3;
+    c.shares = SHARES_REST;
+    c.placed = c.ranges = c.whole = true;
+    c.place[0] = c.data_stride = 2;
+    c.travel = TRAVEL_QUERIES;
+    c.spared = c.staged = 3;
+    return c;
+}
+
+/* What no layout may combine. */
+static bool is_planned(const Program *p, const Choice *c)
+{
+    const bool queries = choice_chunks_queries(c), heads = c->head_chunks > 1;
+    return (!queries || (!p->tensor && !heads)) && (!choice_keeps_tail(c) || (!queries && !heads)) &&
+           (!c->fetch_chunks || (queries && c->offload && !c->staged_layers)) && (!c->overlap || p->tensor) &&
+           (!heads || program_kv_heads(p) > 1);
+}
+
+/* The list, and what its values take. */
+static const char *step_text(Arena *a, const Program *whole, const Choice *c)
+{
+    const Program *p = program_chunked(a, whole, c->head_chunks > 1 ? c->head_chunks : 1);
+    const Partition *part = partition_make(a, PART_CONTIGUOUS, 0, p->sequence, 1);
+    Step *step = step_make(a, p, c, part, units_make(a, p, c->within), NULL, 64, 0);
+    Flow *f = step_flow(a, step);
+    Text t = {0};
+    step_pack(a, f, 4, (PackRoom){0});
+    print_step(step, &t);
+    text_printf(&t, "%lld %lld %lld %lld\n", (long long)f->packed, (long long)f->host, (long long)f->state,
+                (long long)f->host_state);
+    return text_keep(a, &t);
+}
+
+/* Each field taken from the other; shown[field]: how often that made another step. */
+static void compare_fields(const Case *c, const Choice *x, const Choice *y, int *shown)
+{
+    const char *text = step_text(c->arena, &c->program, x);
+    for (int i = 0; i < countof(fields); i++) {
+        Choice z = *x;
+        memcpy((char *)&z + fields[i].offset, (const char *)y + fields[i].offset, fields[i].size);
+        if (!is_planned(&c->program, &z))
+            continue;
+        const bool same = choice_same(x, &z, choice_step_keys(x) | choice_step_keys(&z)),
+                   shows = strcmp(text, step_text(c->arena, &c->program, &z)) != 0;
+        if (same && shows)
+            fail_msg("choices that differ in %s are the same by their keys, and have other steps",
+                     fields[i].name);
+        shown[i] += shows;
+    }
+}
+
+static void fields_that_make_a_step_are_compared(void **state)
+{
+    (void)state;
+    int shown[countof(fields)] = {0};
+    for (int i = 0; i < 160; i++) {
+        Case *c = make_split_case(i % 2, i / 2, i % 5 == 4), *o = make_split_case(i % 2, i / 2 + 1, false);
+        const Choice x = c->choice;
+        Choice y = other_choice(&c->program, o->choice);
+        y.overlap = c->program.tensor && !x.overlap;
+        y.within = x.within ? 0 : c->program.cluster.world > 1 ? program_tensor(&c->program) : 0;
+        if (is_planned(&c->program, &x))
+            compare_fields(c, &x, &y, shown);
+        arena_free(o->arena);
+        arena_free(c->arena);
+    }
+    for (int i = 0; i < countof(fields); i++)
+        if (!shown[i] != !(fields[i].keys & KEY_STEP))
+            fail_msg("%s is %sa key of the step and makes another one %d times", fields[i].name,
+                     fields[i].keys & KEY_STEP ? "" : "not ", shown[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fields_that_make_a_step_are_compared)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
