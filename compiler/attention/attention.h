@@ -13,6 +13,8 @@
 
 #include "shard/shard.h"
 
+#include "burst_prune.h"
+
 /* ---- Schedule: the statements of one direction, with streams, slots and waits ---- */
 #define NODES(X) X(LOOP) X(IF) X(COMPUTE) X(PASS) X(RETURN) X(EXCHANGE)
 typedef enum NodeKind {
@@ -110,10 +112,11 @@ const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* 
 enum { PRUNED_RANKS = 256 }; /* what a mask leaves of a schedule is looked at for every rank of so many */
 typedef struct Live {
     int ranks, ops;
-    uint8_t *op;           /* [ops][ranks]: LIVE_* bits */
+    uint8_t *op;           /* [ops][ranks]: BURST_LIVE_* bits */
     BurstTileRanges *tiles; /* [ops][ranks] of what arrives at the rank; all where chunks travel whole */
 } Live;
-enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
+/* What it is to the rule of burst_prune.h: all but the rank that it goes to and whether a pair is live. */
+BurstPruneOp prune_instance(const Schedule *s, const Instance *i);
 /* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the
  * direction. tiles, by pair: which tiles of its queries and keys a live one has work for; NULL: chunks
  * travel whole. */

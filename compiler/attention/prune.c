@@ -1,119 +1,58 @@
-/* prune.c: which operations of a trace a mask leaves, for every rank.
- *
- * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along
- * its path computes with it: found backwards in time. A partial sum travels only where something was added
- * to it: found forwards. Every rank runs the same rule on the same mask (the emitted program through
- * runtime/timeline/trace.c), so both ends of a transfer agree without talking. A mark is a few runs of the
- * chunk's tiles: those that are read further along, or were added to.
+/* prune.c: which operations of a trace a mask leaves, for every rank (the rule of burst_prune.h, in
+ * relative chunks).
  */
 #include "attention/attention.h"
 
-#include <string.h>
+_Static_assert(T_Q == (int)BURST_T_Q && T_KV == (int)BURST_T_KV && T_O == (int)BURST_T_O &&
+                   T_DQ == (int)BURST_T_DQ && T_DKV == (int)BURST_T_DKV &&
+                   TENSOR_COUNT == (int)BURST_TENSORS,
+               "compiler and runtime number the tensors of a schedule alike");
 
 typedef struct Pruner {
     const Schedule *s;
     const uint8_t *pair;
     const BurstPairTiles *tiles;
-    int ranks, chunks;
     Live live;
-    BurstTileRanges *state[TENSOR_COUNT]; /* [rank][relative chunk] */
-    BurstTileRanges *next;                /* [rank] */
 } Pruner;
 
-static uint8_t *bits_of(Pruner *p, int at, int rank)
+BurstPruneOp prune_instance(const Schedule *s, const Instance *i)
 {
-    return &p->live.op[(size_t)at * (size_t)p->ranks + (size_t)rank];
-}
-
-static BurstTileRanges *state_of(Pruner *p, TensorId t, int rank, int chunk)
-{
-    return &p->state[t][(size_t)rank * (size_t)p->chunks + (size_t)chunk];
-}
-
-static void mark_computing(Pruner *p)
-{
-    const Choice *c = p->s->choice;
-    for (int at = 0; at < p->live.ops; at++) {
-        const Instance *i = &p->s->trace.at[at];
-        if (i->node->kind != N_COMPUTE)
-            continue;
-        for (int r = 0; r < p->ranks; r++) {
-            size_t q = (size_t)rel_add(c, r, i->chunk[0]), k = (size_t)rel_add(c, r, i->chunk[1]);
-            if (p->pair[q * (size_t)p->chunks + k])
-                *bits_of(p, at, r) |= LIVE_COMPUTE;
-        }
+    const NodeKind kind = i->node->kind;
+    BurstPruneOp o = {.tensor = BURST_PRUNE_OTHER, .chunk = {i->chunk[0], i->chunk[1]}};
+    if (kind == N_COMPUTE) {
+        o.tensor = BURST_PRUNE_COMPUTE;
+    } else if (kind == N_PASS || kind == N_RETURN) {
+        o.tensor = (int)i->node->ref[0].tensor;
+        o.here = i->chunk[0];
+        o.there = rel_sub(s->choice, i->chunk[0], i->hop);
     }
+    return o;
 }
 
-static void widen(BurstTileRanges *mark, BurstTileRanges r)
+static BurstPruneOp op_of(void *asks, int at, int rank)
 {
-    *mark = burst_join(*mark, r);
-}
-
-/* What the pair that rank r computes there reads of a side's chunk, or adds to. */
-static BurstTileRanges tiles_of(const Pruner *p, const Instance *i, int r, int side)
-{
-    const size_t q = (size_t)rel_add(p->s->choice, r, i->chunk[0]),
-                 k = (size_t)rel_add(p->s->choice, r, i->chunk[1]);
-    return p->tiles ? p->tiles[q * (size_t)p->chunks + k].side[side] : burst_all_tiles();
-}
-
-/* Moves the mark of a passed chunk from one end to the other for all ranks at once; from and to are
- * relative chunks. */
-static void carry(Pruner *p, int at, TensorId t, int here, int there, int hop, bool backwards)
-{
+    const Pruner *p = asks;
     const Choice *c = p->s->choice;
-    for (int r = 0; r < p->ranks; r++) {
-        int to = rel_add(c, r, hop);
-        BurstTileRanges *mark = backwards ? state_of(p, t, to, there) : state_of(p, t, r, here);
-        p->next[r] = p->live.tiles[(size_t)at * (size_t)p->ranks + (size_t)to] = *mark;
-        if (burst_has_tiles(*mark)) {
-            *bits_of(p, at, r) |= LIVE_SEND;
-            *bits_of(p, at, to) |= LIVE_RECV;
-        }
-        *mark = (BurstTileRanges){0};
-    }
-    for (int r = 0; r < p->ranks; r++)
-        widen(backwards ? state_of(p, t, r, here) : state_of(p, t, rel_add(c, r, hop), there), p->next[r]);
-}
-
-/* tensor -1: computing does nothing to that side. */
-static void mark_side(Pruner *p, int at, int side, int tensor)
-{
     const Instance *i = &p->s->trace.at[at];
-    for (int r = 0; r < p->ranks && tensor >= 0; r++)
-        if (*bits_of(p, at, r) & LIVE_COMPUTE)
-            widen(state_of(p, (TensorId)tensor, r, i->chunk[side]), tiles_of(p, i, r, side));
+    BurstPruneOp o = prune_instance(p->s, i);
+    if (o.tensor == BURST_PRUNE_COMPUTE) {
+        const size_t pair = (size_t)rel_add(c, rank, i->chunk[0]) * (size_t)choice_chunks(c) +
+                            (size_t)rel_add(c, rank, i->chunk[1]);
+        o.live = p->pair[pair];
+        o.tiles = p->tiles ? &p->tiles[pair] : NULL;
+    } else if (o.tensor >= 0) {
+        o.to = rel_add(c, rank, i->hop);
+    }
+    return o;
 }
 
-static void mark_copies(Pruner *p)
+static void leave(void *asks, int at, int rank, int bit, BurstTileRanges moved)
 {
-    const Choice *c = p->s->choice;
-    for (int at = p->live.ops - 1; at >= 0; at--) {
-        const Instance *i = &p->s->trace.at[at];
-        TensorId t = i->node->ref[0].tensor;
-        if (i->node->kind == N_COMPUTE) {
-            mark_side(p, at, BURST_OF_QUERIES, T_Q);
-            mark_side(p, at, BURST_OF_KEYS, T_KV);
-        } else if (i->node->kind == N_PASS && !tensor_accumulates(t)) {
-            carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, true);
-        }
-    }
-}
-
-static void mark_sums(Pruner *p)
-{
-    const Choice *c = p->s->choice;
-    for (int at = 0; at < p->live.ops; at++) {
-        const Instance *i = &p->s->trace.at[at];
-        TensorId t = i->node->ref[0].tensor;
-        if (i->node->kind == N_COMPUTE) {
-            for (int side = 0; side < BURST_SIDES; side++)
-                mark_side(p, at, side, result_tensor(p->s->backward, side));
-        } else if ((i->node->kind == N_PASS || i->node->kind == N_RETURN) && tensor_accumulates(t)) {
-            carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, false);
-        }
-    }
+    Live *live = &((Pruner *)asks)->live;
+    const size_t cell = (size_t)at * (size_t)live->ranks + (size_t)rank;
+    live->op[cell] |= (uint8_t)bit;
+    if (bit == BURST_LIVE_RECV)
+        live->tiles[cell] = moved;
 }
 
 int schedule_sides(const Schedule *s)
@@ -148,20 +87,18 @@ const BurstPairTiles *schedule_tiles(Arena *a, const Schedule *s, PairCounts *co
 
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles)
 {
-    int ranks = s->choice->ranks, chunks = choice_chunks(s->choice);
-    Pruner p = {.s = s,
-                .pair = pair,
-                .tiles = tiles,
-                .ranks = ranks,
-                .chunks = chunks,
-                .live = {.ranks = ranks, .ops = s->trace.n}};
-    p.live.op = arena_alloc(a, (size_t)s->trace.n * (size_t)ranks);
-    p.live.tiles = NEW_ARRAY(a, BurstTileRanges, s->trace.n * ranks);
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        p.state[t] = NEW_ARRAY(a, BurstTileRanges, ranks * chunks);
-    p.next = NEW_ARRAY(a, BurstTileRanges, ranks);
-    mark_computing(&p);
-    mark_copies(&p);
-    mark_sums(&p);
+    const int ranks = s->choice->ranks, chunks = choice_chunks(s->choice), ops = s->trace.n;
+    Pruner p = {.s = s, .pair = pair, .tiles = tiles, .live = {.ranks = ranks, .ops = ops}};
+    p.live.op = arena_alloc(a, (size_t)ops * (size_t)ranks);
+    p.live.tiles = NEW_ARRAY(a, BurstTileRanges, ops * ranks);
+    burst_prune(&(BurstPrune){.ranks = ranks,
+                              .chunks = chunks,
+                              .ops = ops,
+                              .backward = s->backward,
+                              .asks = &p,
+                              .op = op_of,
+                              .left = leave,
+                              .mark = NEW_ARRAY(a, BurstTileRanges, burst_prune_marks(ranks, chunks)),
+                              .next = NEW_ARRAY(a, BurstTileRanges, ranks)});
     return p.live;
 }

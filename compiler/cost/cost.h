@@ -207,7 +207,7 @@ double collective_moving(const Cluster *c, Collective x); /* seconds of its byte
 /* the task with which it ends */
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after);
 
-/* ---- cost/live.c: what empty pairs leave: the rule of prune.c on the simulated ranks ---- */
+/* ---- cost/live.c: what empty pairs leave: the rule of burst_prune.h on the simulated ranks ---- */
 /* seconds and tiles are given; live[trace.n][ranks]: which tiles the transfer brings the rank, if any. */
 BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
 

@@ -84,9 +84,9 @@ static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, in
     bool sum = tensor_accumulates(t);
     uint8_t there = z->live.op[(size_t)(i - z->s->trace.at) * (size_t)z->ranks + (size_t)to];
     *moving = 0;
-    if (!(bits & LIVE_SEND) != !(there & LIVE_RECV))
+    if (!(bits & BURST_LIVE_SEND) != !(there & BURST_LIVE_RECV))
         return false;
-    if (!(bits & LIVE_SEND))
+    if (!(bits & BURST_LIVE_SEND))
         return !sum || z->sum[t][cell(z, rank, chunk)] == 0;
     *moving = sum ? z->sum[t][cell(z, rank, chunk)] : use_copy(z, t, rank, chunk);
     if (sum)
@@ -135,7 +135,7 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
     for (int r = 0; r < z->ranks; r++) {
         int q = rel_add(z->s->choice, r, i->chunk[0]), k = rel_add(z->s->choice, r, i->chunk[1]);
         bool wanted = z->pair[cell(z, q, k)];
-        if (wanted != !!(bits[r] & LIVE_COMPUTE))
+        if (wanted != !!(bits[r] & BURST_LIVE_COMPUTE))
             return false;
         if (!wanted)
             continue;

@@ -1,5 +1,5 @@
 /* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler
- * (compiler/attention/prune.c) and by the runtime (trace.c) by one rule.
+ * and by the runtime by the rule of burst_prune.h.
  */
 #ifndef BURST_RANGE_H
 #define BURST_RANGE_H
@@ -20,6 +20,13 @@ typedef struct BurstTileRanges { BurstTileRange at[BURST_RANGES]; } BurstTileRan
 /* Of a pair of chunks, which tiles of its queries attend to any key, and which tiles of its keys are read. */
 enum { BURST_OF_QUERIES, BURST_OF_KEYS, BURST_SIDES };
 typedef struct BurstPairTiles { BurstTileRanges side[BURST_SIDES]; } BurstPairTiles;
+/* What a schedule passes. In backward, BURST_T_Q stands for Q, dO, D and lse together. */
+enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
+
+static inline bool burst_is_sum(int tensor)
+{
+    return tensor == BURST_T_O || tensor == BURST_T_DQ || tensor == BURST_T_DKV;
+}
 
 static inline bool burst_range_has(BurstTileRange r)
 {

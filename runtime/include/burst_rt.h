@@ -424,7 +424,6 @@ int burst_launch(const BurstPlan *p, int argc, char **argv,
 typedef struct BurstTrace BurstTrace;
 void burst_trace_compute(BurstTrace *t, int q_chunk, int kv_chunk); /* attend or grad */
 void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to); /* to: rank in the group */
-enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
 typedef void (*burst_trace_fn)(BurstTrace *t, int me);
 /* [ops] of this rank, in program order. sent, received: which tiles of the chunk; NULL: transfers carry
  * whole chunks. */

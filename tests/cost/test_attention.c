@@ -330,7 +330,7 @@ static void live_is_what_prune_says(void **state)
         Live expected = prune(k.arena, k.in.schedule, pair, tiles);
         const BurstTileRanges *live = cost_live(k.arena, &k.in);
         for (int i = 0; i < k.in.schedule->trace.n * k.in.ranks; i++) {
-            assert_int_equal(burst_has_tiles(live[i]), (expected.op[i] & LIVE_RECV) != 0);
+            assert_int_equal(burst_has_tiles(live[i]), (expected.op[i] & BURST_LIVE_RECV) != 0);
             assert_memory_equal(&live[i], &expected.tiles[i], sizeof live[i]);
             k.in.bytes[i] = burst_has_tiles(live[i]) ? k.in.bytes[i] : 0;
         }

@@ -233,14 +233,14 @@ static uint8_t bits_of(const World *w, int op, int rank)
     const Instance *i = &w->s->trace.at[op];
     const TensorId t = i->node->ref[0].tensor;
     if (!w->live)
-        return LIVE_COMPUTE | LIVE_SEND | LIVE_RECV;
+        return BURST_LIVE_COMPUTE | BURST_LIVE_SEND | BURST_LIVE_RECV;
     const size_t row = (size_t)op * (size_t)w->ranks;
     uint8_t bits = w->live->op[row + (size_t)rank];
     if (i->node->kind == N_COMPUTE || (t == T_KV || t == T_DKV) != (w->side == BURST_OF_KEYS))
         return bits;
     if (!in_range(w, w->live->tiles[row + (size_t)away(w, rank, i->hop)]))
-        bits &= (uint8_t)~LIVE_SEND;
-    return in_range(w, w->live->tiles[row + (size_t)rank]) ? bits : bits & (uint8_t)~LIVE_RECV;
+        bits &= (uint8_t)~BURST_LIVE_SEND;
+    return in_range(w, w->live->tiles[row + (size_t)rank]) ? bits : bits & (uint8_t)~BURST_LIVE_RECV;
 }
 
 /* This rank's own sum of the chunk; a new one takes a slot, which later computing may not touch before it
@@ -292,7 +292,7 @@ static void compute(World *w, int op, int rank)
     w->heads[T_O] |= heads && !w->s->backward;
     w->heads[T_DQ] |= heads && w->s->backward;
     w->heads[T_DKV] |= heads && w->s->backward;
-    if (!(bits_of(w, op, rank) & LIVE_COMPUTE))
+    if (!(bits_of(w, op, rank) & BURST_LIVE_COMPUTE))
         return;
     Tasks before = no_tasks(w);
     int from[2];
@@ -391,7 +391,7 @@ static void post(World *w, int op, int rank, Hop *h)
                .to = away(w, rank, i->hop),
                .chunk = away(w, rank, i->chunk[0]),
                .waits = no_tasks(w)};
-    h->sends = bits_of(w, op, rank) & LIVE_SEND;
+    h->sends = bits_of(w, op, rank) & BURST_LIVE_SEND;
     for (int p = 0; p < pieces_of(w, t) && sum && n->waits & WAIT_HOME; p++)
         merge(w, rank, n, t, rank + p * w->ranks, heads);
     if (sum && n->waits & WAIT_MERGED)
@@ -413,7 +413,7 @@ static void post(World *w, int op, int rank, Hop *h)
 static void receive(World *w, int op, const Hop *from, const Hop *at)
 {
     TensorId t = w->s->trace.at[op].node->ref[0].tensor;
-    bool comes = bits_of(w, op, at->from) & LIVE_RECV;
+    bool comes = bits_of(w, op, at->from) & BURST_LIVE_RECV;
     Place *slot = &w->place[at->slot];
     if (from->sends != comes)
         wrong(w, "a send has no receive, or a receive no send");

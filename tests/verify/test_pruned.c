@@ -57,9 +57,9 @@ static void flip(const Pruned *p, int op, int rank)
     const Instance *i = &p->s->trace.at[op];
     if (i->node->kind == N_EXCHANGE)
         return; /* whatever the mask leaves */
-    unsigned one[2] = {LIVE_SEND, LIVE_RECV};
+    unsigned one[2] = {BURST_LIVE_SEND, BURST_LIVE_RECV};
     if (i->node->kind == N_COMPUTE)
-        one[0] = one[1] = LIVE_COMPUTE;
+        one[0] = one[1] = BURST_LIVE_COMPUTE;
     for (int j = 0; j < (one[0] == one[1] ? 1 : 2); j++) {
         *bits_at(p, op, rank) ^= (uint8_t)one[j];
         judge(p, op, rank, one[j]);
@@ -68,11 +68,11 @@ static void flip(const Pruned *p, int op, int rank)
     if (i->node->kind == N_COMPUTE)
         return;
     int to = rel_add(p->s->choice, rank, i->hop); /* both ends */
-    *bits_at(p, op, rank) ^= LIVE_SEND;
-    *bits_at(p, op, to) ^= LIVE_RECV;
-    judge(p, op, rank, LIVE_SEND | LIVE_RECV);
-    *bits_at(p, op, rank) ^= LIVE_SEND;
-    *bits_at(p, op, to) ^= LIVE_RECV;
+    *bits_at(p, op, rank) ^= BURST_LIVE_SEND;
+    *bits_at(p, op, to) ^= BURST_LIVE_RECV;
+    judge(p, op, rank, BURST_LIVE_SEND | BURST_LIVE_RECV);
+    *bits_at(p, op, rank) ^= BURST_LIVE_SEND;
+    *bits_at(p, op, to) ^= BURST_LIVE_RECV;
 }
 
 /* Of a run of what arrives: one tile less at either end, the same one tile on, nothing. */
