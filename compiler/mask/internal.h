@@ -32,7 +32,6 @@ int64_t mask_divisor(int64_t a, int64_t b);
 /* ---- mask/lower.c ---- */
 /* A side without tables: their values may be anything. */
 BurstSide mask_side(int64_t lo, int64_t last);
-bool mask_is_comparison(ExprOp op);
 
 /* ---- mask/affine.c ---- */
 /* f += s * e where e is affine in q and k; false (and f unspecified) where it is not. */
@@ -53,6 +52,7 @@ typedef enum MaskNodeOp {
     MN_MOD,
     MN_MIN,
     MN_ABS,
+    MN_FUNCTION,
     MN_HASH,
     MN_CONSTANT,
     MN_NEGATIVE,
@@ -65,9 +65,11 @@ typedef enum MaskNodeOp {
 typedef struct MaskNode {
     MaskNodeOp op;
     BurstForm affine;          /* AFFINE */
-    int64_t value;             /* SCALE, DIV, MOD, HASH: the number; TABLE: which; CONSTANT: a verdict */
+    int64_t value;             /* SCALE, DIV, MOD, HASH: the number; TABLE: which; CONSTANT: a verdict;
+                                * FUNCTION: its ExprOp */
     const MaskDocuments *documents; /* TABLE: NULL: may be anything */
     const Pattern *pattern;
+    const ExprFunction *function; /* FUNCTION */
     const struct MaskNode *x, *y;
     int64_t work;              /* of one evaluation, in plain operations */
     bool open;                 /* reads a table that may be anything: open even at one pair */

@@ -31,7 +31,7 @@ static const Expr *on_diagonal(Arena *a, const Expr *e, int64_t *size)
     x->op = e->op == E_K ? E_Q : e->op == E_TABLE_K ? E_TABLE_Q : e->op;
     x->a = e->a ? on_diagonal(a, e->a, size) : NULL;
     x->b = e->b ? on_diagonal(a, e->b, size) : NULL;
-    if ((!mask_is_comparison(e->op) && e->op != E_SUB) || !same(x->a, x->b, &nodes))
+    if ((!expr_compares(e->op) && e->op != E_SUB) || !same(x->a, x->b, &nodes))
         return x;
     bool holds = e->op == E_EQ || e->op == E_LE || e->op == E_GE;
     *x = (Expr){.op = e->op == E_SUB ? E_CONST : holds ? E_TRUE : E_FALSE, .span = e->span};

@@ -52,7 +52,7 @@ static int cover_of(const Expr *e, const BurstSide *q, const BurstSide *k)
     case E_AND: return burst_and(cover_of(e->a, q, k), cover_of(e->b, q, k));
     case E_OR: return burst_or(cover_of(e->a, q, k), cover_of(e->b, q, k));
     case E_PATTERN: return burst_pattern_cover(p->bits, p->rows, p->cols, FORM(e->a), FORM(e->b), q, k);
-    default: return mask_is_comparison(e->op) ? compare(e, q, k) : BURST_PARTIAL;
+    default: return expr_compares(e->op) ? compare(e, q, k) : BURST_PARTIAL;
     }
 }
 
