@@ -248,7 +248,8 @@ static void put_tile_leaf(Emit *m, const Expr *e)
         return;
     }
     const bool swap = e->op == E_GT || e->op == E_GE, equal = e->op == E_EQ || e->op == E_NE;
-    text_add(m->out, e->op == E_NE ? "burst_not(burst_zero(" : equal ? "burst_zero(" : "burst_negative(");
+    text_add(m->out, e->op == E_NE ? "burst_not(" : "");
+    text_add(m->out, equal ? "burst_zero(" : "burst_negative(");
     put_difference(m, swap ? e->b : e->a, swap ? e->a : e->b, e->op == E_LE || e->op == E_GE ? -1 : 0);
     text_add(m->out, e->op == E_NE ? ", q, k))" : ", q, k)");
 }
@@ -324,14 +325,15 @@ static int chain_operands(const Expr *e, ExprOp op, const Expr **at)
  * ones. */
 static void put_chain(Emit *m, ExprOp op, const Expr *const *x, int n)
 {
-    const bool all = op == E_AND;
+    static const struct { const char *begin, *between; } spelled[2][2] = {
+        {{"(", " | "}, {"(", " & "}}, {{"burst_or(", ", "}, {"burst_and(", ", "}}}; /* [tile][and] */
     if (n == 1) {
         put_verdict(m, x[0]);
         return;
     }
-    text_add(m->out, !m->tile ? "(" : all ? "burst_and(" : "burst_or(");
+    text_add(m->out, spelled[m->tile][op == E_AND].begin);
     put_chain(m, op, x, n - n / 2);
-    text_add(m->out, m->tile ? ", " : all ? " & " : " | ");
+    text_add(m->out, spelled[m->tile][op == E_AND].between);
     put_chain(m, op, x + n - n / 2, n / 2);
     text_add(m->out, ")");
 }

@@ -1,6 +1,7 @@
 /* mask.h: what the files of the mask pass share; nobody else includes it.
  *
- *   Expr -lower-> MaskNode -walk-> verdict on a box, and a key that names what is still open -count-> tiles and pairs
+ *   Expr -lower-> MaskNode -walk-> verdict on a box, and a key that names what is still open
+ *        -count-> tiles and pairs
  */
 #ifndef MASK_H
 #define MASK_H

@@ -71,9 +71,9 @@ static bool is_long(const Expr *e, int64_t sequence)
 
 int mask_keys(const Program *p, int mask)
 {
-    return mask_in_blocks(p, mask)                     ? BURST_KEYS_BLOCKS
-           : is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG
-                                                       : BURST_KEYS_USUAL;
+    if (mask_in_blocks(p, mask))
+        return BURST_KEYS_BLOCKS;
+    return is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG : BURST_KEYS_USUAL;
 }
 
 /* ---- lists of live tiles of one launch ---- */

@@ -23,7 +23,12 @@ typedef struct Lowering { Arena *arena; const MaskDocuments *const *documents; }
  * from each other. */
 static int64_t own_work(MaskNodeOp op)
 {
-    return op == MN_DIV || op == MN_MOD ? 3 : op == MN_HASH ? 8 : op == MN_PATTERN ? 16 : 1;
+    switch (op) {
+    case MN_DIV: case MN_MOD: return 3;
+    case MN_HASH: return 8;
+    case MN_PATTERN: return 16;
+    default: return 1;
+    }
 }
 
 static MaskNode *node(Lowering *l, MaskNodeOp op, int64_t value, const MaskNode *x, const MaskNode *y)
@@ -273,7 +278,10 @@ int mask_node_within(MaskSpare *spare, const MaskNode **n, const BurstSide *q, c
     const bool both = whole->op == MN_AND;
     const int neutral = both ? BURST_FULL : BURST_EMPTY, a = mask_node_within(spare, &x, q, k),
               b = mask_node_within(spare, &y, q, k);
-    *n = a == neutral ? y : b == neutral ? x : with(spare, whole, x, y);
+    if (a == neutral)
+        *n = y;
+    else
+        *n = b == neutral ? x : with(spare, whole, x, y);
     return both ? burst_and(a, b) : burst_or(a, b);
 }
 

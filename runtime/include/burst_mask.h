@@ -190,7 +190,9 @@ BURST_FN BurstForm burst_form_hash(BurstForm x, BurstForm y, int64_t n, const Bu
 BURST_FN int burst_negative(BurstForm x, const BurstSide *q, const BurstSide *k) /* x < 0 */
 {
     const BurstForm u = burst_range(x, q, k);
-    return u.hi < 0 ? BURST_FULL : u.lo >= 0 ? BURST_EMPTY : BURST_PARTIAL;
+    if (u.hi < 0)
+        return BURST_FULL;
+    return u.lo >= 0 ? BURST_EMPTY : BURST_PARTIAL;
 }
 
 BURST_FN int burst_zero(BurstForm x, const BurstSide *q, const BurstSide *k) /* x == 0 */
