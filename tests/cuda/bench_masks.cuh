@@ -8,8 +8,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -17,8 +16,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask0 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask0_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -36,8 +34,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -46,8 +43,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask1 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask1_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -65,8 +61,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask2_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -75,8 +70,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask2 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask2_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -89,14 +83,12 @@ struct PlanMask2 {
 static __device__ BURST_MAYBE_UNUSED int plan_mask3_tile(const BurstSide *q, const BurstSide *k)
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
-    /* doc[q] == doc[k] */
-    const int c1 = burst_zero(burst_form_sub(burst_table(q, 0), burst_table(k, 0)), q, k);
+    const int c1 = burst_zero(burst_form_sub(burst_table(q, 0), burst_table(k, 0)), q, k); /* doc[q] == doc[k] */
     return burst_and(c0, c1);
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -105,8 +97,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask3 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x1, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x1, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask3_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -125,8 +116,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask4_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -136,8 +126,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask4 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask4_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -155,8 +144,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask5_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -165,8 +153,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask5 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask5_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -179,42 +166,25 @@ struct PlanMask5 {
 static __device__ BURST_MAYBE_UNUSED int plan_mask6_tile(const BurstSide *q, const BurstSide *k)
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
-    /* k / 64 < 1 */
-    const int c1 = burst_negative(burst_form_sub(burst_form_div(burst_affine(0, 1, 0), 64, q, k),
-                                                 burst_affine(0, 0, 1)),
-                                  q, k);
-    /* q / 64 - k / 64 < 3 */
-    const int c2 =
-        burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 64, q, k),
-                                                     burst_form_div(burst_affine(0, 1, 0), 64, q, k)),
-                                      burst_affine(0, 0, 3)),
-                       q, k);
-    /* hash(q / 64, k / 64) mod 5 == 0 */
-    const int c3 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 64, q, k),
-                                                             burst_form_div(burst_affine(0, 1, 0), 64, q, k),
-                                                             5, q, k),
-                                             burst_affine(0, 0, 0)),
-                              q, k);
+    const int c1 = burst_negative(burst_form_sub(burst_form_div(burst_affine(0, 1, 0), 64, q, k), burst_affine(0, 0, 1)), q, k); /* k / 64 < 1 */
+    const int c2 = burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 64, q, k), burst_form_div(burst_affine(0, 1, 0), 64, q, k)), burst_affine(0, 0, 3)), q, k); /* q / 64 - k / 64 < 3 */
+    const int c3 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 64, q, k), burst_form_div(burst_affine(0, 1, 0), 64, q, k), 5, q, k), burst_affine(0, 0, 0)), q, k); /* hash(q / 64, k / 64) mod 5 == 0 */
     return burst_and(c0, burst_or(burst_or(c1, c2), c3));
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
     const int c1 = burst_floor_div32(k, 64) < 1; /* k / 64 < 1 */
     const int c2 = (burst_floor_div32(q, 64) - burst_floor_div32(k, 64)) < 3; /* q / 64 - k / 64 < 3 */
-    /* hash(q / 64, k / 64) mod 5 == 0 */
-    const int c3 = burst_floor_mod32(burst_hash32(burst_floor_div32(q, 64), burst_floor_div32(k, 64)), 5) ==
-                   0;
+    const int c3 = burst_floor_mod32(burst_hash32(burst_floor_div32(q, 64), burst_floor_div32(k, 64)), 5) == 0; /* hash(q / 64, k / 64) mod 5 == 0 */
     return (c0 & ((c1 | c2) | c3));
 }
 
 struct PlanMask6 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask6_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -228,16 +198,12 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_tile(const BurstSide *q, con
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
     const int c1 = burst_negative(burst_affine(1, -1, -4096), q, k); /* q - k < 4096 */
-    /* k mod 1024 < 128 */
-    const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 1024, q, k),
-                                                 burst_affine(0, 0, 128)),
-                                  q, k);
+    const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 1024, q, k), burst_affine(0, 0, 128)), q, k); /* k mod 1024 < 128 */
     return burst_and(c0, burst_or(c1, c2));
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -247,8 +213,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask7 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask7_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -262,16 +227,12 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask8_tile(const BurstSide *q, con
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
     const int c1 = burst_negative(burst_affine(1, -1, -1024), q, k); /* q - k < 1024 */
-    /* k mod 512 < 64 */
-    const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 512, q, k),
-                                                 burst_affine(0, 0, 64)),
-                                  q, k);
+    const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 512, q, k), burst_affine(0, 0, 64)), q, k); /* k mod 512 < 64 */
     return burst_and(c0, burst_or(c1, c2));
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -281,8 +242,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask8 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask8_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {

@@ -9,8 +9,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     (void)q;
@@ -19,8 +18,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask0 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 1, KEYS = 1 };
+    enum { TABLES = 0x0, ALL = 1, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask0_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -37,8 +35,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -46,8 +43,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask1 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask1_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -65,8 +61,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask2_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -75,8 +70,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask2 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask2_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -95,8 +89,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask3_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -106,8 +99,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask3 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask3_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -121,16 +113,12 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask4_tile(const BurstSide *q, con
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
     const int c1 = burst_negative(burst_affine(1, -1, -100), q, k); /* q - k < 100 */
-    /* (q - k) mod 5 == 0 */
-    const int c2 = burst_zero(burst_form_sub(burst_form_mod(burst_affine(1, -1, 0), 5, q, k),
-                                             burst_affine(0, 0, 0)),
-                              q, k);
+    const int c2 = burst_zero(burst_form_sub(burst_form_mod(burst_affine(1, -1, 0), 5, q, k), burst_affine(0, 0, 0)), q, k); /* (q - k) mod 5 == 0 */
     return burst_and(burst_and(c0, c1), c2);
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -140,8 +128,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask4 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask4_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -159,8 +146,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask5_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -169,8 +155,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask5 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask5_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -183,14 +168,12 @@ struct PlanMask5 {
 static __device__ BURST_MAYBE_UNUSED int plan_mask6_tile(const BurstSide *q, const BurstSide *k)
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
-    /* doc[q] == doc[k] */
-    const int c1 = burst_zero(burst_form_sub(burst_table(q, 0), burst_table(k, 0)), q, k);
+    const int c1 = burst_zero(burst_form_sub(burst_table(q, 0), burst_table(k, 0)), q, k); /* doc[q] == doc[k] */
     return burst_and(c0, c1);
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -199,8 +182,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask6 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x1, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x1, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask6_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -217,8 +199,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_tile(const BurstSide *q, con
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = (k + 6) <= q; /* k + 6 <= q */
@@ -226,8 +207,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask7 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask7_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -239,42 +219,24 @@ struct PlanMask7 {
  *   (q * q + 3 * k) mod 13 != 4 and abs(q - k) < 333 or hash(q / 16, k / 16) mod 5 == 0 */
 static __device__ BURST_MAYBE_UNUSED int plan_mask8_tile(const BurstSide *q, const BurstSide *k)
 {
-    /* (q * q + 3 * k) mod 13 != 4 */
-    const int c0 = burst_not(
-        burst_zero(burst_form_sub(burst_form_mod(burst_form_add(burst_form_mul(burst_affine(1, 0, 0),
-                                                                               burst_affine(1, 0, 0), q, k),
-                                                                burst_affine(0, 3, 0)),
-                                                 13, q, k),
-                                  burst_affine(0, 0, 4)),
-                   q, k));
-    /* abs(q - k) < 333 */
-    const int c1 = burst_negative(burst_form_sub(burst_form_abs(burst_affine(1, -1, 0), q, k),
-                                                 burst_affine(0, 0, 333)),
-                                  q, k);
-    /* hash(q / 16, k / 16) mod 5 == 0 */
-    const int c2 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 16, q, k),
-                                                             burst_form_div(burst_affine(0, 1, 0), 16, q, k),
-                                                             5, q, k),
-                                             burst_affine(0, 0, 0)),
-                              q, k);
+    const int c0 = burst_not(burst_zero(burst_form_sub(burst_form_mod(burst_form_add(burst_form_mul(burst_affine(1, 0, 0), burst_affine(1, 0, 0), q, k), burst_affine(0, 3, 0)), 13, q, k), burst_affine(0, 0, 4)), q, k)); /* (q * q + 3 * k) mod 13 != 4 */
+    const int c1 = burst_negative(burst_form_sub(burst_form_abs(burst_affine(1, -1, 0), q, k), burst_affine(0, 0, 333)), q, k); /* abs(q - k) < 333 */
+    const int c2 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 16, q, k), burst_form_div(burst_affine(0, 1, 0), 16, q, k), 5, q, k), burst_affine(0, 0, 0)), q, k); /* hash(q / 16, k / 16) mod 5 == 0 */
     return burst_or(burst_and(c0, c1), c2);
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int64_t q, int64_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int64_t q, int64_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = burst_floor_mod(((q * q) + (3 * k)), 13) != 4; /* (q * q + 3 * k) mod 13 != 4 */
     const int c1 = burst_abs((q - k)) < 333; /* abs(q - k) < 333 */
-    /* hash(q / 16, k / 16) mod 5 == 0 */
-    const int c2 = burst_floor_mod(burst_hash(burst_floor_div(q, 16), burst_floor_div(k, 16)), 5) == 0;
+    const int c2 = burst_floor_mod(burst_hash(burst_floor_div(q, 16), burst_floor_div(k, 16)), 5) == 0; /* hash(q / 16, k / 16) mod 5 == 0 */
     return ((c0 & c1) | c2);
 }
 
 struct PlanMask8 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask8_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -286,22 +248,13 @@ struct PlanMask8 {
  *   (7 * q + 3 * k) mod 11 < 8 and q / 40 - k / 30 < 5 */
 static __device__ BURST_MAYBE_UNUSED int plan_mask9_tile(const BurstSide *q, const BurstSide *k)
 {
-    /* (7 * q + 3 * k) mod 11 < 8 */
-    const int c0 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(7, 3, 0), 11, q, k),
-                                                 burst_affine(0, 0, 8)),
-                                  q, k);
-    /* q / 40 - k / 30 < 5 */
-    const int c1 =
-        burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 40, q, k),
-                                                     burst_form_div(burst_affine(0, 1, 0), 30, q, k)),
-                                      burst_affine(0, 0, 5)),
-                       q, k);
+    const int c0 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(7, 3, 0), 11, q, k), burst_affine(0, 0, 8)), q, k); /* (7 * q + 3 * k) mod 11 < 8 */
+    const int c1 = burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 40, q, k), burst_form_div(burst_affine(0, 1, 0), 30, q, k)), burst_affine(0, 0, 5)), q, k); /* q / 40 - k / 30 < 5 */
     return burst_and(c0, c1);
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask9_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                         const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask9_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = burst_floor_mod32(((7 * q) + (3 * k)), 11) < 8; /* (7 * q + 3 * k) mod 11 < 8 */
@@ -310,8 +263,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask9_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask9 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask9_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -329,8 +281,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask10_tile(const BurstSide *q, co
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask10_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                          const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask10_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -339,8 +290,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask10_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask10 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask10_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -358,8 +308,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask11_tile(const BurstSide *q, co
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask11_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                          const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask11_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
@@ -368,8 +317,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask11_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask11 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask11_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -382,42 +330,25 @@ struct PlanMask11 {
 static __device__ BURST_MAYBE_UNUSED int plan_mask12_tile(const BurstSide *q, const BurstSide *k)
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
-    /* k / 64 < 1 */
-    const int c1 = burst_negative(burst_form_sub(burst_form_div(burst_affine(0, 1, 0), 64, q, k),
-                                                 burst_affine(0, 0, 1)),
-                                  q, k);
-    /* q / 64 - k / 64 < 3 */
-    const int c2 =
-        burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 64, q, k),
-                                                     burst_form_div(burst_affine(0, 1, 0), 64, q, k)),
-                                      burst_affine(0, 0, 3)),
-                       q, k);
-    /* hash(q / 64, k / 64) mod 5 == 0 */
-    const int c3 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 64, q, k),
-                                                             burst_form_div(burst_affine(0, 1, 0), 64, q, k),
-                                                             5, q, k),
-                                             burst_affine(0, 0, 0)),
-                              q, k);
+    const int c1 = burst_negative(burst_form_sub(burst_form_div(burst_affine(0, 1, 0), 64, q, k), burst_affine(0, 0, 1)), q, k); /* k / 64 < 1 */
+    const int c2 = burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 64, q, k), burst_form_div(burst_affine(0, 1, 0), 64, q, k)), burst_affine(0, 0, 3)), q, k); /* q / 64 - k / 64 < 3 */
+    const int c3 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 64, q, k), burst_form_div(burst_affine(0, 1, 0), 64, q, k), 5, q, k), burst_affine(0, 0, 0)), q, k); /* hash(q / 64, k / 64) mod 5 == 0 */
     return burst_and(c0, burst_or(burst_or(c1, c2), c3));
 }
 
 /* tq[t], tk[t]: the value of table t at q, at k. */
-static __device__ BURST_MAYBE_UNUSED int plan_mask12_keep(int32_t q, int32_t k, const int32_t *tq,
-                                                          const int32_t *tk)
+static __device__ BURST_MAYBE_UNUSED int plan_mask12_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
     const int c1 = burst_floor_div32(k, 64) < 1; /* k / 64 < 1 */
     const int c2 = (burst_floor_div32(q, 64) - burst_floor_div32(k, 64)) < 3; /* q / 64 - k / 64 < 3 */
-    /* hash(q / 64, k / 64) mod 5 == 0 */
-    const int c3 = burst_floor_mod32(burst_hash32(burst_floor_div32(q, 64), burst_floor_div32(k, 64)), 5) ==
-                   0;
+    const int c3 = burst_floor_mod32(burst_hash32(burst_floor_div32(q, 64), burst_floor_div32(k, 64)), 5) == 0; /* hash(q / 64, k / 64) mod 5 == 0 */
     return (c0 & ((c1 | c2) | c3));
 }
 
 struct PlanMask12 {
-    /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2 };
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask12_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
