@@ -128,18 +128,13 @@ static void print_number(const Number *n, Text *out)
 
 static void print_operator(const Ast *n, Text *out)
 {
-    static const char *const op_text[] = {
-#define X(id, text) text,
-        EXPR_OPS(X)
-#undef X
-    };
     static const char *const kind_name[] = {
 #define X(id, name) name,
         AST_KINDS(X)
 #undef X
     };
     if (n->kind == A_BINARY)
-        text_add(out, op_text[n->op]);
+        text_add(out, expr_ops[n->op].burst.text);
     else
         text_add(out, kind_name[n->kind]);
 }

@@ -200,21 +200,11 @@ static Typed operand(Checker *c, const Ast *a, const Frame *frame, Type wanted, 
                               type_name[t.type]));
 }
 
-static const char *operator_text(ExprOp op)
-{
-    static const char *const text[] = {
-#define X(id, text) text,
-        EXPR_OPS(X)
-#undef X
-    };
-    return text[op];
-}
-
 static bool good_divisor(Checker *c, const Frame *frame, Typed d, const Ast *at, ExprOp op)
 {
     if (d.open)
         return true;
-    const char *name = operator_text(op);
+    const char *name = expr_ops[op].burst.text;
     if (!is_constant(d))
         wrong(c, frame, at->span, arena_printf(c->arena, "the divisor of '%s' must be a constant", name));
     else if (d.e->value <= 0)
@@ -227,7 +217,7 @@ static bool good_divisor(Checker *c, const Frame *frame, Typed d, const Ast *at,
 static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
 {
     Type wanted = a->op == E_AND || a->op == E_OR ? TRUTH : NUMBER;
-    const char *of = arena_printf(c->arena, "'%s'", operator_text(a->op));
+    const char *of = arena_printf(c->arena, "'%s'", expr_ops[a->op].burst.text);
     Typed x = operand(c, a->args.first, frame, wanted, of),
           y = operand(c, a->args.first->next, frame, wanted, of);
     if (x.type == BROKEN || y.type == BROKEN)
@@ -276,9 +266,9 @@ static MaskDecl *called_mask(const Checker *c, const Ast *a, const Frame *frame)
 static Typed unknown_name(Checker *c, const Ast *a, const Frame *frame)
 {
     Vec(const char *) names = {0};
-    static const char *const built_in[] = {"q", "k", "min", "max", "abs", "hash", "true", "false"};
-    for (int i = 0; i < countof(built_in); i++)
-        *vec_push(c->arena, &names) = built_in[i];
+    for (int op = 0; op < EXPR_OP_COUNT; op++)
+        if (expr_ops[op].burst.shape == SHAPE_WORD || expr_ops[op].burst.shape == SHAPE_CALL)
+            *vec_push(c->arena, &names) = expr_ops[op].burst.text;
     for (const Ast *p = frame ? frame->decl->ast->args.first : NULL; p; p = p->next)
         *vec_push(c->arena, &names) = p->text;
     for (int i = 0; i < c->masks.n && diags_errors(c->diags) < DIAG_MAX_ERRORS; i++) /* no more are printed */
@@ -454,7 +444,12 @@ static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *fr
 static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)
 {
     static const struct { const char *name; ExprOp op; int least, most; } functions[] = {
-        {"min", E_MIN, 2, 1 << 20}, {"max", E_MAX, 2, 1 << 20}, {"abs", E_ABS, 1, 1}, {"hash", E_HASH, 2, 2}};
+#define X(id, name) {#name, E_##id, 2, 1 << 20},
+        EXPR_FUNCTIONS(X)
+#undef X
+        {"abs", E_ABS, 1, 1},
+        {"hash", E_HASH, 2, 2},
+    };
     for (int i = 0; i < countof(functions); i++)
         if (strcmp(functions[i].name, a->text) == 0)
             return inline_function(c, a, frame, functions[i].op, functions[i].least, functions[i].most);

@@ -26,6 +26,14 @@ static Range quotient(Range a, Range b)
                 floor_div((int64_t)a.lo, (int64_t)b.hi), floor_div((int64_t)a.hi, (int64_t)b.hi));
 }
 
+static Range of_function(const ExprFunction *f, Range a, Range b)
+{
+    const BurstSide any = {0}; /* no part of an interval is in q or k */
+    const BurstForm r = f->form(burst_interval((int64_t)a.lo, (int64_t)a.hi),
+                                burst_interval((int64_t)b.lo, (int64_t)b.hi), &any, &any);
+    return (Range){r.lo, r.hi};
+}
+
 Range range_of(ExprOp op, Range a, Range b)
 {
     switch (op) {
@@ -35,10 +43,10 @@ Range range_of(ExprOp op, Range a, Range b)
     case E_DIV: return quotient(a, b);
     case E_MOD: return (Range){0, b.hi - 1};
     case E_POW: return (Range){(__int128)1 << b.lo, (__int128)1 << b.hi};
-    case E_MIN: return (Range){a.lo < b.lo ? a.lo : b.lo, a.hi < b.hi ? a.hi : b.hi};
-    case E_MAX: return (Range){a.lo > b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi};
     case E_ABS: return magnitude(a);
     case E_HASH: return (Range){0, BURST_HASH_LAST};
-    default: return (Range){0, 1}; /* conditions */
+    default: break;
     }
+    const ExprFunction *f = expr_function(op);
+    return f ? of_function(f, a, b) : (Range){0, 1}; /* conditions */
 }

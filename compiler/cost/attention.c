@@ -480,11 +480,7 @@ static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
 {
     t->sent[from] += task->bytes;
     t->received[to] += task->bytes;
-    links_count(t,
-                task->class == COST_LINK  ? 0
-                : task->class == COST_NIC ? 1
-                                          : task->class - COST_UPLINK + 2,
-                task->bytes);
+    links_count(t, links_distance(task->class), task->bytes);
 }
 
 static void collect_exchange(Build *b, AttentionTime *t, int at, int rank)

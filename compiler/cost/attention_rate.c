@@ -13,11 +13,9 @@ enum { TILE = 64 };
 
 static double tile_sides(const Program *p, bool backward)
 {
-    const Kernels k = kernels_of(p);
-    const int sides = !p->cluster.target->device_memory ? 0
-                      : backward                        ? k.tile.backward_q + k.tile.backward_k
-                                 : k.tile.forward_q + k.tile.forward_k[BURST_KEYS_USUAL];
-    return sides ? sides : 2 * TILE;
+    const BurstTileSizes t = kernels_of(p).tile;
+    const int sides = backward ? t.backward_q + t.backward_k : t.forward_q + t.forward_k[BURST_KEYS_USUAL];
+    return p->cluster.target->device_memory && sides ? sides : 2 * TILE;
 }
 
 /* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of

@@ -201,6 +201,7 @@ void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, dou
 /* of a rank's peers, by distance */
 void links_shares(const AttentionInput *in, int rank, double share[DISTANCES]);
 void links_count(AttentionTime *t, int distance, double bytes); /* that were sent so far */
+int links_distance(CostClass class); /* over which a transfer of that class goes */
 /* With so many bytes in full, every NIC of a node in use. */
 Collective collective_of(const Cluster *c, Ring r, double bytes);
 double collective_moving(const Cluster *c, Collective x); /* seconds of its bytes alone, without latency */

@@ -92,7 +92,17 @@ static int distance(const AttentionInput *in, int from, int to)
 
 static CostClass class_of(int distance)
 {
-    return distance == 0 ? COST_LINK : distance == 1 ? COST_NIC : (CostClass)(COST_UPLINK + distance - 2);
+    static const CostClass within[] = {COST_LINK, COST_NIC};
+    const int levels = distance - countof(within);
+    return levels < 0 ? within[distance] : (CostClass)(COST_UPLINK + levels);
+}
+
+int links_distance(CostClass class)
+{
+    for (int distance = 0; distance < DISTANCES; distance++)
+        if (class_of(distance) == class)
+            return distance;
+    return 0;
 }
 
 /* Seconds. */
@@ -219,13 +229,25 @@ static int ring_spans(const Cluster *c, Ring r, int ranks, int units)
     const int all = r.ranks * r.stride;
     if (all <= ranks)
         return 1;
-    return r.stride > 1 && r.stride >= ranks ? r.ranks : all == c->world ? units : all / ranks;
+    if (r.stride > 1 && r.stride >= ranks)
+        return r.ranks;
+    return all == c->world ? units : all / ranks;
 }
 
 /* The bytes that leave one of these, of all rings that are on it: each ring enters and leaves once. */
 static double ring_leaves(Ring r, int ranks, int spans, double sent)
 {
-    return spans > 1 ? (r.stride < ranks ? r.stride : ranks) * sent : 0;
+    if (spans <= 1)
+        return 0;
+    return (r.stride < ranks ? r.stride : ranks) * sent;
+}
+
+/* The ranks of a ring that a node has, one after the other. */
+static int ring_near(Ring r, int gpus)
+{
+    if (r.stride >= gpus)
+        return 1;
+    return r.ranks < gpus / r.stride ? r.ranks : gpus / r.stride;
 }
 
 Collective collective_of(const Cluster *c, Ring r, double bytes)
@@ -234,8 +256,7 @@ Collective collective_of(const Cluster *c, Ring r, double bytes)
         return (Collective){0};
     const Nic *nic = c->groups[0].nic;
     const int gpus = c->groups[0].gpus, nodes = ring_spans(c, r, gpus, c->nodes);
-    /* of a node, one after the other */
-    const int near = r.stride >= gpus ? 1 : r.ranks < gpus / r.stride ? r.ranks : gpus / r.stride;
+    const int near = ring_near(r, gpus);
     Collective x = {.bytes = r.rounds * (bytes * (r.ranks - 1) / r.ranks)};
     double latency = (nodes - 1) * (nic ? nic->latency : c->link_latency) + (near - 1) * c->link_latency;
     x.link = near > 1 ? x.bytes : 0;

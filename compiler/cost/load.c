@@ -72,7 +72,7 @@ static Grid part_of_grid(const Draft *d)
         if (units < 2)
             continue;
         wanted = CELLS / (ops * (g.ranks / g.size[i] * unit) + 1);
-        g.size[i] = (wanted < 2 ? 2 : wanted < units ? wanted : units) * unit;
+        g.size[i] = (int)burst_min(burst_max(wanted, 2), units) * unit;
         set_strides(c, &g);
     }
     return g;
@@ -140,7 +140,9 @@ static int groups_alike(const Draft *d)
     for (int g = 0; choice->placed && g < choice->data; g++)
         alike += cluster_node_of(c, choice_rank(choice, g, 0)) ==
                  cluster_node_of(c, choice_rank(choice, 0, 0));
-    return choice->tensor ? choice->tensor * (alike ? alike : 1) : alike;
+    if (choice->tensor && !alike)
+        return choice->tensor;
+    return choice->tensor ? choice->tensor * alike : alike;
 }
 
 /* ---- loads ---- */

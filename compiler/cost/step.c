@@ -12,7 +12,9 @@ enum { UNIT_KINDS = 3, CHUNK_KINDS = 2 };
 
 static int unit_kind(const Step *s, int unit)
 {
-    return unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1;
+    if (unit == 0)
+        return 0;
+    return unit == step_units(s) - 1 ? 2 : 1;
 }
 
 const double *model_seconds(const StepModel *m, const StepOp *o)
@@ -246,7 +248,9 @@ static int attention_runs(const Draft *d, int mask, int chunks)
 static double moved_share(const Node *n, int chunks, int runs, bool pairs)
 {
     const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV;
-    return n->kind == N_EXCHANGE ? (pairs && keys ? 1.0 / chunks : 1.0 / runs) : pairs ? 1.0 / chunks : 1;
+    if (n->kind == N_EXCHANGE)
+        return 1.0 / (pairs && keys ? chunks : runs);
+    return pairs ? 1.0 / chunks : 1;
 }
 
 /* Of one run, as long as others on average. */

@@ -44,7 +44,9 @@ static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short
 static double added(const Step *s, const Op *o, int i)
 {
     const bool sum = o->write[i].value >= 0 && op_takes_whole(s, o, o->write[i].value);
-    return o->adds[i] ? 1 : sum ? 1 - 1.0 / s->head_chunks : 0;
+    if (o->adds[i])
+        return 1;
+    return sum ? 1 - 1.0 / s->head_chunks : 0;
 }
 
 /* Where there is one layout, a change of layout alone is nothing. */
@@ -58,9 +60,9 @@ static bool moves_nothing(const Step *s, const Op *o)
 static double row_bytes(const Step *s, const Op *o)
 {
     const double d = s->program->model.hidden;
-    return o->kind == OP_EMBED        ? s->program->target->activation_bytes * d
-           : o->kind == OP_EMBED_BACK ? 2 * 4 * d
-                                      : 0;
+    if (o->kind == OP_EMBED)
+        return s->program->target->activation_bytes * d;
+    return o->kind == OP_EMBED_BACK ? 2 * 4 * d : 0;
 }
 
 static double memory_bytes(const Step *s, const Op *o, bool is_short)

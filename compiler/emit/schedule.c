@@ -43,30 +43,6 @@ static void add_variable(const Writer *w, int64_t v)
         text_printf(w->out, "i_%s", w->text->var_name[v]);
 }
 
-static const char *operator_text(ExprOp op)
-{
-    static const char *const text[] = {
-#define X(id, t) [E_##id] = t,
-        EXPR_OPS(X)
-#undef X
-    };
-    return op == E_AND ? "&&" : op == E_OR ? "||" : text[op];
-}
-
-static const char *function_text(ExprOp op)
-{
-    switch (op) {
-    case E_DIV: return "burst_floor_div";
-    case E_MOD: return "burst_floor_mod";
-    case E_MIN: return "burst_min";
-    case E_MAX: return "burst_max";
-    case E_ABS: return "burst_abs";
-    default:    return NULL;
-    }
-}
-
-static void add_expr(const Writer *w, const Expr *e, bool nested);
-
 /* Of int alone in C: constants and sizes. */
 static bool is_int(const Expr *e)
 {
@@ -74,46 +50,37 @@ static bool is_int(const Expr *e)
         return false;
     if (e->op == E_CONST || e->op == E_VAR)
         return e->op == E_CONST || (e->value >= MAX_COORDS && e->value < 2 * MAX_COORDS);
-    return !function_text(e->op) && e->a && is_int(e->a) && (!e->b || is_int(e->b));
+    return expr_ops[e->op].c.shape != SHAPE_CALL && e->a && is_int(e->a) && (!e->b || is_int(e->b));
 }
 
-static void add_call(const Writer *w, const Expr *e)
+/* A product may be too large for an int. */
+static const char *widened(const Expr *e)
 {
-    text_printf(w->out, "%s(", function_text(e->op));
-    add_expr(w, e->a, false);
-    if (e->b) {
-        text_add(w->out, ", ");
-        add_expr(w, e->b, false);
+    return e->op == E_MUL && e->a->op != E_MUL && is_int(e) ? "INT64_C(1) * " : "";
+}
+
+static void add_own(const ExprWriter *x, const Expr *e)
+{
+    if (e->op == E_CONST) {
+        text_printf(x->out, "%" PRId64, e->value);
+    } else if (e->op == E_VAR) {
+        add_variable(x->with, e->value);
+    } else { /* E_POW, of 2 */
+        text_add(x->out, "(INT64_C(1) << ");
+        expr_write_operand(x, e->b);
+        text_add(x->out, ")");
     }
-    text_add(w->out, ")");
 }
 
 static void add_expr(const Writer *w, const Expr *e, bool nested)
 {
-    if (e->op == E_CONST) {
-        text_printf(w->out, "%" PRId64, e->value);
-    } else if (e->op == E_TRUE || e->op == E_FALSE) {
-        text_add(w->out, e->op == E_TRUE ? "1" : "0");
-    } else if (e->op == E_VAR) {
-        add_variable(w, e->value);
-    } else if (function_text(e->op)) {
-        add_call(w, e);
-    } else if (e->op == E_POW) {
-        text_add(w->out, "(INT64_C(1) << ");
-        add_expr(w, e->b, true);
-        text_add(w->out, ")");
-    } else if (e->op == E_NOT) {
-        text_add(w->out, "!");
-        add_expr(w, e->a, true);
-    } else {
-        text_add(w->out, nested ? "(" : "");
-        /* may be too large for an int */
-        text_add(w->out, e->op == E_MUL && e->a->op != E_MUL && is_int(e) ? "INT64_C(1) * " : "");
-        add_expr(w, e->a, e->a->op != e->op || e->op == E_SUB);
-        text_printf(w->out, " %s ", operator_text(e->op));
-        add_expr(w, e->b, true);
-        text_add(w->out, nested ? ")" : "");
-    }
+    const ExprWriter x = {.c = true,
+                          .brackets = BRACKETS_OPERANDS,
+                          .before = widened,
+                          .own = add_own,
+                          .with = w,
+                          .out = w->out};
+    (nested ? expr_write_operand : expr_write)(&x, e);
 }
 
 /* coordinate + e: true, and e (NULL: zero) with its sign. */
@@ -474,11 +441,6 @@ static void emit_leaf(const Walk *k, const Node *n)
 
 /* ---- conditions that C compilers find odd ---- */
 
-static bool is_comparison(const Expr *e)
-{
-    return e->op >= E_LT && e->op <= E_NE;
-}
-
 static bool same_expr(const Expr *x, const Expr *y)
 {
     if (!x || !y)
@@ -489,16 +451,16 @@ static bool same_expr(const Expr *x, const Expr *y)
 /* The variable that the comparison compares with a constant; -1: it compares something else. */
 static int64_t bounded_variable(const Expr *e)
 {
-    if (is_comparison(e) && e->a->op == E_VAR && e->b->op == E_CONST)
+    if (expr_compares(e->op) && e->a->op == E_VAR && e->b->op == E_CONST)
         return e->a->value;
-    return is_comparison(e) && e->a->op == E_CONST && e->b->op == E_VAR ? e->b->value : -1;
+    return expr_compares(e->op) && e->a->op == E_CONST && e->b->op == E_VAR ? e->b->value : -1;
 }
 
 /* A comparison of a thing with itself, or two of one variable with constants: the same throughout,
  * perhaps. */
 static bool is_odd(const Expr *e)
 {
-    if (is_comparison(e))
+    if (expr_compares(e->op))
         return same_expr(e->a, e->b);
     if (e->op == E_AND || e->op == E_OR)
         return is_odd(e->a) || is_odd(e->b) ||

@@ -65,9 +65,8 @@ int cluster_most_ranks(const Cluster *c)
 double cluster_host_rate(const Cluster *c)
 {
     static const double core = 5e9, most = 200e9;
-    const double all = c->host_bandwidth > 0         ? c->host_bandwidth
-                       : c->host_cores * core < most ? c->host_cores * core
-                                                     : most;
+    const double of_cores = c->host_cores * core < most ? c->host_cores * core : most;
+    const double all = c->host_bandwidth > 0 ? c->host_bandwidth : of_cores;
     return all / cluster_most_ranks(c);
 }
 

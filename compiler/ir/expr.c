@@ -2,7 +2,27 @@
  * tested against. */
 #include "ir/ir.h"
 
-#include "burst_mask.h"
+const ExprOpRow expr_ops[EXPR_OP_COUNT] = {
+#define EXPR_OP(id, text, shape, strength, c, c_shape) \
+    [E_##id] = {strength, {text, SHAPE_##shape}, {c, SHAPE_##c_shape}},
+    EXPR_OPS
+#undef EXPR_OP
+};
+
+const ExprFunction *expr_function(ExprOp op)
+{
+    static const ExprFunction functions[EXPR_OP_COUNT] = {
+#define X(id, name) [E_##id] = {burst_##name, burst_form_##name},
+        EXPR_FUNCTIONS(X)
+#undef X
+    };
+    return functions[op].value ? &functions[op] : NULL;
+}
+
+bool expr_compares(ExprOp op)
+{
+    return expr_ops[op].strength == expr_ops[E_LT].strength;
+}
 
 static int64_t table_value(const Expr *e, int64_t position, const int32_t *const *table)
 {
@@ -25,8 +45,9 @@ int64_t expr_eval(const Expr *e, int64_t q, int64_t k, const int64_t *var, const
     case E_DIV: return floor_div(VALUE(e->a), VALUE(e->b));
     case E_MOD: return floor_mod(VALUE(e->a), VALUE(e->b));
     case E_POW: return (int64_t)1 << VALUE(e->b);
-    case E_MIN: return burst_min(VALUE(e->a), VALUE(e->b));
-    case E_MAX: return burst_max(VALUE(e->a), VALUE(e->b));
+#define X(id, name) case E_##id: return burst_##name(VALUE(e->a), VALUE(e->b));
+    EXPR_FUNCTIONS(X)
+#undef X
     case E_ABS: return burst_abs(VALUE(e->a));
     case E_HASH: return burst_hash(VALUE(e->a), VALUE(e->b));
     case E_PATTERN:
@@ -41,7 +62,7 @@ int64_t expr_eval(const Expr *e, int64_t q, int64_t k, const int64_t *var, const
     case E_OR: return VALUE(e->a) || VALUE(e->b);
     case E_NOT: return !VALUE(e->a);
     case E_TRUE: return 1;
-    case E_FALSE: return 0;
+    case E_FALSE: case EXPR_OP_COUNT: return 0;
     }
     return 0;
 #undef VALUE

@@ -5,21 +5,56 @@
 
 #include "base/base.h"
 #include "burst_kernels.h"
+#include "burst_mask.h"
 #include "burst_range.h"
 
 /* ---- expressions: masks and schedule indices (made by dsl/check.c) ---- */
-#define EXPR_OPS(X) /* id, text, C precedence class */ \
-    X(CONST, "")  X(Q, "q")  X(K, "k")  X(VAR, "")        \
-    X(TABLE_Q, "") X(TABLE_K, "")                          \
-    X(ADD, "+") X(SUB, "-") X(MUL, "*") X(DIV, "/") X(MOD, "mod") X(POW, "^") \
-    X(MIN, "min") X(MAX, "max") X(ABS, "abs") X(HASH, "hash") X(PATTERN, "file") \
-    X(LT, "<") X(LE, "<=") X(GT, ">") X(GE, ">=") X(EQ, "==") X(NE, "!=") \
-    X(AND, "and") X(OR, "or") X(NOT, "not") X(TRUE, "true") X(FALSE, "false")
-typedef enum ExprOp {
-#define X(id, text) E_##id,
-    EXPR_OPS(X)
-#undef X
-} ExprOp;
+/* Functions of two numbers or more, one after the other: a row is all that the compiler has of one. It
+ * takes burst_NAME, burst_NAME32 and burst_form_NAME (its bounds) from burst_mask.h. */
+#define EXPR_FUNCTIONS(X) X(MIN, min) X(MAX, max) X(BITAND, bitand)
+/* id; in .burst and .sched: text, shape, how strongly it binds; in C: text, shape */
+#define EXPR_FUNCTION_OP(id, name) EXPR_OP(id, #name, CALL, 7, "burst_" #name, CALL)
+#define EXPR_OPS \
+    EXPR_OP(CONST, "", OWN, 7, "", OWN) \
+    EXPR_OP(Q, "q", WORD, 7, "", OWN) \
+    EXPR_OP(K, "k", WORD, 7, "", OWN) \
+    EXPR_OP(VAR, "", OWN, 7, "", OWN) \
+    EXPR_OP(TABLE_Q, "", OWN, 7, "", OWN) \
+    EXPR_OP(TABLE_K, "", OWN, 7, "", OWN) \
+    EXPR_OP(ADD, "+", INFIX, 5, "+", INFIX) \
+    EXPR_OP(SUB, "-", INFIX, 5, "-", INFIX) \
+    EXPR_OP(MUL, "*", INFIX, 6, "*", INFIX) \
+    EXPR_OP(DIV, "/", INFIX, 6, "burst_floor_div", CALL) \
+    EXPR_OP(MOD, "mod", INFIX, 6, "burst_floor_mod", CALL) \
+    EXPR_OP(POW, "^", INFIX, 7, "", OWN) \
+    EXPR_FUNCTIONS(EXPR_FUNCTION_OP) \
+    EXPR_OP(ABS, "abs", CALL, 7, "burst_abs", CALL) \
+    EXPR_OP(HASH, "hash", CALL, 7, "burst_hash", CALL) \
+    EXPR_OP(PATTERN, "file", OWN, 7, "", OWN) \
+    EXPR_OP(LT, "<", INFIX, 4, "<", INFIX) \
+    EXPR_OP(LE, "<=", INFIX, 4, "<=", INFIX) \
+    EXPR_OP(GT, ">", INFIX, 4, ">", INFIX) \
+    EXPR_OP(GE, ">=", INFIX, 4, ">=", INFIX) \
+    EXPR_OP(EQ, "==", INFIX, 4, "==", INFIX) \
+    EXPR_OP(NE, "!=", INFIX, 4, "!=", INFIX) \
+    EXPR_OP(AND, "and", INFIX, 2, "&&", INFIX) \
+    EXPR_OP(OR, "or", INFIX, 1, "||", INFIX) \
+    EXPR_OP(NOT, "not", PREFIX, 3, "!", PREFIX) \
+    EXPR_OP(TRUE, "true", WORD, 7, "1", WORD) \
+    EXPR_OP(FALSE, "false", WORD, 7, "0", WORD)
+#define EXPR_OP(id, text, shape, strength, c, c_shape) E_##id,
+typedef enum ExprOp { EXPR_OPS EXPR_OP_COUNT } ExprOp;
+#undef EXPR_OP
+/* OWN: as whoever writes it says. */
+typedef enum ExprShape { SHAPE_OWN, SHAPE_WORD, SHAPE_INFIX, SHAPE_PREFIX, SHAPE_CALL } ExprShape;
+typedef struct ExprOpText { const char *text; ExprShape shape; } ExprOpText;
+typedef struct ExprOpRow { int strength; ExprOpText burst, c; } ExprOpRow;
+extern const ExprOpRow expr_ops[EXPR_OP_COUNT];
+typedef struct ExprFunction {
+    int64_t (*value)(int64_t, int64_t);
+    BurstForm (*form)(BurstForm, BurstForm, const BurstSide *q, const BurstSide *k);
+} ExprFunction;
+const ExprFunction *expr_function(ExprOp op); /* of EXPR_FUNCTIONS; NULL: it is none */
 /* A 0/1 pattern read from a file: bit (row, col) says whether the block is kept; outside is not kept. */
 typedef struct Pattern {
     const char *path;
@@ -43,6 +78,24 @@ typedef struct Expr {
 int64_t expr_eval(const Expr *e, int64_t q, int64_t k, const int64_t *var, const int32_t *const *table);
 int64_t floor_div(int64_t a, int64_t b);
 int64_t floor_mod(int64_t a, int64_t b);
+bool expr_compares(ExprOp op);
+
+/* ---- expr_text.c: expressions as text, in .burst or in C ---- */
+/* FEWEST: by strength. OPERANDS: of infix operators inside of others, but for a chain of one that is
+ * associative. ALL: around each. */
+typedef enum Brackets { BRACKETS_FEWEST, BRACKETS_OPERANDS, BRACKETS_ALL } Brackets;
+typedef struct ExprWriter {
+    bool c;
+    Brackets brackets;
+    const char *suffix;     /* of functions in C: "32"; NULL: none */
+    const char *(*before)(const Expr *e); /* in front of an infix operator's first operand; NULL: nothing */
+    void (*own)(const struct ExprWriter *w, const Expr *e); /* writes what has a shape of its own */
+    const void *with;       /* for `own` */
+    Text *out;
+} ExprWriter;
+void expr_write(const ExprWriter *w, const Expr *e);
+/* with its brackets as an operand of an infix operator */
+void expr_write_operand(const ExprWriter *w, const Expr *e);
 
 /* ---- target.c: what a program is written for, and what runs it. Passes read a row; none asks which
  * row it is ---- */

@@ -67,7 +67,7 @@ int64_t pos_before(const PosSet *s, int64_t x)
     for (const Piece *p = s->pieces; p < s->pieces + s->npieces; p++) {
         const int64_t at = x - p->start, runs = at <= 0 ? 0 : at / p->stride;
         const int64_t rest = at <= 0 ? 0 : at - runs * p->stride;
-        n += runs >= p->count ? pos_piece_tokens(p) : runs * p->run + (rest < p->run ? rest : p->run);
+        n += runs >= p->count ? pos_piece_tokens(p) : runs * p->run + burst_min(rest, p->run);
     }
     return n;
 }
@@ -83,8 +83,7 @@ static void add_share(PosSet *s, Piece *pieces, const Piece *p, int64_t begin, i
 {
     while (begin < end) {
         const int64_t inside = p->count == 1 ? begin : begin % p->run, left = end - begin;
-        const int64_t run = inside || left < p->run ? (left < p->run - inside ? left : p->run - inside)
-                                                    : p->run;
+        const int64_t run = burst_min(left, p->run - inside);
         const int64_t count = run == p->run && p->count > 1 ? left / p->run : 1;
         pos_add_piece(s, pieces,
                       (Piece){.start = piece_at(p, begin),

@@ -13,9 +13,9 @@ const char *const sharding_names[SHARDINGS] = {
 int64_t choice_loss_tile(const Program *p, const Choice *c)
 {
     const int vocab = p->model.vocab;
-    return c->loss_tile               ? c->loss_tile
-           : p->target->device_memory ? burst_gpu_loss_tile(vocab)
-                                      : burst_loss_tile(vocab);
+    if (c->loss_tile)
+        return c->loss_tile;
+    return p->target->device_memory ? burst_gpu_loss_tile(vocab) : burst_loss_tile(vocab);
 }
 
 int program_tensor(const Program *p)

@@ -40,7 +40,9 @@ double choice_tail(const Choice *c) { return choice_keeps_tail(c) ? saving_of(c)
 int64_t tail_tokens(double share, int64_t tokens)
 {
     const int64_t kept = llround(share * (double)tokens);
-    return kept < 1 ? 1 : kept < tokens ? kept : tokens - 1;
+    if (kept < 1)
+        return 1;
+    return kept < tokens ? kept : tokens - 1;
 }
 
 static bool saves_word(const char *set, const char *name, size_t n)

@@ -117,28 +117,6 @@ static void put_number(int64_t v, Text *out)
 }
 
 /* ---- arithmetic in plan_mask<i>_row ---- */
-static void put_value(Emit *m, const Expr *e);
-
-static void put_value_call(Emit *m, const char *name, const Expr *e)
-{
-    text_printf(m->out, "%s%s(", name, m->spelling->suffix);
-    put_value(m, e->a);
-    if (e->b) {
-        text_add(m->out, ", ");
-        put_value(m, e->b);
-    }
-    text_add(m->out, ")");
-}
-
-static void put_infix(Emit *m, const char *op, const Expr *e)
-{
-    text_add(m->out, "(");
-    put_value(m, e->a);
-    text_printf(m->out, " %s ", op);
-    put_value(m, e->b);
-    text_add(m->out, ")");
-}
-
 static void put_negatable(int64_t v, Text *out)
 {
     text_add(out, v < 0 ? "(" : "");
@@ -147,31 +125,34 @@ static void put_negatable(int64_t v, Text *out)
 }
 
 /* `how` with the table's number for its %d. */
-static void put_table(Emit *m, const char *how, int table)
+static void put_table(const char *how, int table, Text *out)
 {
     const char *at = strstr(how, "%d");
-    text_add_n(m->out, how, (size_t)(at - how));
-    text_printf(m->out, "%d%s", table, at + 2);
+    text_add_n(out, how, (size_t)(at - how));
+    text_printf(out, "%d%s", table, at + 2);
+}
+
+static void put_own(const ExprWriter *w, const Expr *e)
+{
+    const MaskSpelling *spelling = w->with;
+    switch (e->op) {
+    case E_CONST: put_negatable(e->value, w->out); break;
+    case E_Q: text_add(w->out, "q"); break;
+    case E_K: text_add(w->out, spelling->key); break;
+    case E_TABLE_Q: put_table(spelling->table_q, (int)e->value, w->out); break;
+    default: put_table(spelling->table_k, (int)e->value, w->out); break;
+    }
 }
 
 static void put_value(Emit *m, const Expr *e)
 {
-    switch (e->op) {
-    case E_CONST: put_negatable(e->value, m->out); break;
-    case E_Q: text_add(m->out, "q"); break;
-    case E_K: text_add(m->out, m->spelling->key); break;
-    case E_TABLE_Q: put_table(m, m->spelling->table_q, (int)e->value); break;
-    case E_TABLE_K: put_table(m, m->spelling->table_k, (int)e->value); break;
-    case E_ADD: put_infix(m, "+", e); break;
-    case E_SUB: put_infix(m, "-", e); break;
-    case E_MUL: put_infix(m, "*", e); break;
-    case E_DIV: put_value_call(m, "burst_floor_div", e); break;
-    case E_MOD: put_value_call(m, "burst_floor_mod", e); break;
-    case E_MIN: put_value_call(m, "burst_min", e); break;
-    case E_MAX: put_value_call(m, "burst_max", e); break;
-    case E_ABS: put_value_call(m, "burst_abs", e); break;
-    default: put_value_call(m, "burst_hash", e); break;
-    }
+    expr_write(&(ExprWriter){.c = true,
+                             .brackets = BRACKETS_ALL,
+                             .suffix = m->spelling->suffix,
+                             .own = put_own,
+                             .with = m->spelling,
+                             .out = m->out},
+               e);
 }
 
 /* ---- forms in plan_mask<i>_tile ---- */
@@ -230,10 +211,9 @@ static void put_form(Emit *m, const Expr *e)
         else
             put_form_by(m, "mod", e->a, NULL, e->b->value);
         break;
-    case E_MIN: put_form_call(m, "min", e->a, e->b, ", q, k"); break;
-    case E_MAX: put_form_call(m, "max", e->a, e->b, ", q, k"); break;
     case E_ABS: put_form_call(m, "abs", e->a, NULL, ", q, k"); break;
-    default: put_form_by(m, "hash", e->a, e->b, 0); break;
+    case E_HASH: put_form_by(m, "hash", e->a, e->b, 0); break;
+    default: put_form_call(m, expr_ops[e->op].burst.text, e->a, e->b, ", q, k"); /* EXPR_FUNCTIONS */
     }
 }
 
@@ -268,7 +248,8 @@ static void put_tile_leaf(Emit *m, const Expr *e)
         return;
     }
     const bool swap = e->op == E_GT || e->op == E_GE, equal = e->op == E_EQ || e->op == E_NE;
-    text_add(m->out, e->op == E_NE ? "burst_not(burst_zero(" : equal ? "burst_zero(" : "burst_negative(");
+    text_add(m->out, e->op == E_NE ? "burst_not(" : "");
+    text_add(m->out, equal ? "burst_zero(" : "burst_negative(");
     put_difference(m, swap ? e->b : e->a, swap ? e->a : e->b, e->op == E_LE || e->op == E_GE ? -1 : 0);
     text_add(m->out, e->op == E_NE ? ", q, k))" : ", q, k)");
 }
@@ -276,8 +257,6 @@ static void put_tile_leaf(Emit *m, const Expr *e)
 /* Compilers warn of x == x, so equal texts are decided here. */
 static void put_row_comparison(Emit *m, const Expr *e)
 {
-    static const char *const sign[] = {
-        [E_LT] = "<", [E_LE] = "<=", [E_GT] = ">", [E_GE] = ">=", [E_EQ] = "==", [E_NE] = "!="};
     Text left = {0}, right = {0}, *out = m->out;
     m->out = &left;
     put_value(m, e->a);
@@ -287,7 +266,7 @@ static void put_row_comparison(Emit *m, const Expr *e)
     if (strcmp(left.at, right.at) == 0)
         text_add(out, e->op == E_LE || e->op == E_GE || e->op == E_EQ ? "1" : "0");
     else {
-        text_printf(out, "%s %s %s", left.at, sign[e->op], right.at);
+        text_printf(out, "%s %s %s", left.at, expr_ops[e->op].c.text, right.at);
         find_names(m, e);
     }
     text_free(&left);
@@ -315,7 +294,7 @@ static void put_leaves(Emit *m, const Expr *e)
         put_leaves(m, e->a);
         if (e->b)
             put_leaves(m, e->b);
-    } else if (e->op == E_PATTERN || mask_is_comparison(e->op)) {
+    } else if (e->op == E_PATTERN || expr_compares(e->op)) {
         text_printf(m->out, "%sconst int c%d = ", m->tile || m->spelling->one ? "    " : "        ",
                     m->leaves++);
         (m->tile ? put_tile_leaf : put_row_leaf)(m, e);
@@ -346,14 +325,15 @@ static int chain_operands(const Expr *e, ExprOp op, const Expr **at)
  * ones. */
 static void put_chain(Emit *m, ExprOp op, const Expr *const *x, int n)
 {
-    const bool all = op == E_AND;
+    static const struct { const char *begin, *between; } spelled[2][2] = {
+        {{"(", " | "}, {"(", " & "}}, {{"burst_or(", ", "}, {"burst_and(", ", "}}}; /* [tile][and] */
     if (n == 1) {
         put_verdict(m, x[0]);
         return;
     }
-    text_add(m->out, !m->tile ? "(" : all ? "burst_and(" : "burst_or(");
+    text_add(m->out, spelled[m->tile][op == E_AND].begin);
     put_chain(m, op, x, n - n / 2);
-    text_add(m->out, m->tile ? ", " : all ? " & " : " | ");
+    text_add(m->out, spelled[m->tile][op == E_AND].between);
     put_chain(m, op, x + n - n / 2, n / 2);
     text_add(m->out, ")");
 }

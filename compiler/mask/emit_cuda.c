@@ -37,10 +37,13 @@ static Range range_of_two(ExprOp op, Range a, Range b)
     case E_MUL: return range_multiply(a, b);
     case E_DIV: return range_make(burst_floor_div(a.lo, b.lo), burst_floor_div(a.hi, b.lo), true);
     case E_MOD: return range_make(0, b.lo - 1, true);
-    case E_MIN: return range_make(burst_min(a.lo, b.lo), burst_min(a.hi, b.hi), true);
-    case E_MAX: return range_make(burst_max(a.lo, b.lo), burst_max(a.hi, b.hi), true);
-    default: return range_make(0, BURST_HASH_LAST, true);
+    case E_HASH: return range_make(0, BURST_HASH_LAST, true);
+    default: break;
     }
+    const BurstSide any = {0}; /* no part of an interval is in q or k */
+    const BurstForm f =
+        expr_function(op)->form(burst_interval(a.lo, a.hi), burst_interval(b.lo, b.hi), &any, &any);
+    return range_make(f.lo, f.hi, true);
 }
 
 static Range range_of(const Expr *e, int64_t last)

@@ -1,6 +1,7 @@
 /* mask.h: what the files of the mask pass share; nobody else includes it.
  *
- *   Expr -lower-> MaskNode -walk-> verdict on a box, and a key that names what is still open -count-> tiles and pairs
+ *   Expr -lower-> MaskNode -walk-> verdict on a box, and a key that names what is still open
+ *        -count-> tiles and pairs
  */
 #ifndef MASK_H
 #define MASK_H
@@ -32,7 +33,6 @@ int64_t mask_divisor(int64_t a, int64_t b);
 /* ---- mask/lower.c ---- */
 /* A side without tables: their values may be anything. */
 BurstSide mask_side(int64_t lo, int64_t last);
-bool mask_is_comparison(ExprOp op);
 
 /* ---- mask/affine.c ---- */
 /* f += s * e where e is affine in q and k; false (and f unspecified) where it is not. */
@@ -53,6 +53,7 @@ typedef enum MaskNodeOp {
     MN_MOD,
     MN_MIN,
     MN_ABS,
+    MN_FUNCTION,
     MN_HASH,
     MN_CONSTANT,
     MN_NEGATIVE,
@@ -65,9 +66,11 @@ typedef enum MaskNodeOp {
 typedef struct MaskNode {
     MaskNodeOp op;
     BurstForm affine;          /* AFFINE */
-    int64_t value;             /* SCALE, DIV, MOD, HASH: the number; TABLE: which; CONSTANT: a verdict */
+    int64_t value;             /* SCALE, DIV, MOD, HASH: the number; TABLE: which; CONSTANT: a verdict;
+                                * FUNCTION: its ExprOp */
     const MaskDocuments *documents; /* TABLE: NULL: may be anything */
     const Pattern *pattern;
+    const ExprFunction *function; /* FUNCTION */
     const struct MaskNode *x, *y;
     int64_t work;              /* of one evaluation, in plain operations */
     bool open;                 /* reads a table that may be anything: open even at one pair */

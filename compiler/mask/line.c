@@ -7,7 +7,9 @@ static bool progression(const MaskRange *r, int64_t *step, int64_t *width)
 {
     int64_t shape[SHAPE_WORDS];
     mask_range_shape(r, shape);
-    const int64_t stride = shape[1] == 0 ? 1 : shape[1] == 1 ? shape[2] : 0;
+    int64_t stride = 0;
+    if (shape[1] == 0 || shape[1] == 1) /* one run, or runs of one token */
+        stride = shape[1] ? shape[2] : 1;
     const bool short_tile = r->tokens > r->tile && r->tokens % r->tile;
     *step = stride * r->tile;
     *width = stride * (burst_min(r->tile, r->tokens) - 1);

@@ -17,18 +17,18 @@ BurstSide mask_side(int64_t lo, int64_t last)
     return s;
 }
 
-bool mask_is_comparison(ExprOp op)
-{
-    return op >= E_LT && op <= E_NE;
-}
-
 typedef struct Lowering { Arena *arena; const MaskDocuments *const *documents; } Lowering;
 
 /* In plain operations: divisions are slow, hashes look at several cells, and those of patterns are far
  * from each other. */
 static int64_t own_work(MaskNodeOp op)
 {
-    return op == MN_DIV || op == MN_MOD ? 3 : op == MN_HASH ? 8 : op == MN_PATTERN ? 16 : 1;
+    switch (op) {
+    case MN_DIV: case MN_MOD: return 3;
+    case MN_HASH: return 8;
+    case MN_PATTERN: return 16;
+    default: return 1;
+    }
 }
 
 static MaskNode *node(Lowering *l, MaskNodeOp op, int64_t value, const MaskNode *x, const MaskNode *y)
@@ -79,6 +79,14 @@ static const MaskNode *binary_node(Lowering *l, MaskNodeOp op, const Expr *e)
     return node(l, op, 0, x, y);
 }
 
+static const MaskNode *function_node(Lowering *l, const Expr *e)
+{
+    const MaskNode *x = value_node(l, e->a), *y = value_node(l, e->b);
+    MaskNode *n = node(l, MN_FUNCTION, e->op, x, y);
+    n->function = expr_function(e->op);
+    return n;
+}
+
 static const MaskNode *value_node(Lowering *l, const Expr *e)
 {
     BurstForm f = {0};
@@ -97,7 +105,8 @@ static const MaskNode *value_node(Lowering *l, const Expr *e)
             return hash_node(l, e->a, e->b->value);
         return node(l, MN_MOD, e->b->value, value_node(l, e->a), NULL);
     case E_ABS: return node(l, MN_ABS, 0, value_node(l, e->a), NULL);
-    default: return hash_node(l, e, 0);
+    case E_HASH: return hash_node(l, e, 0);
+    default: return function_node(l, e);
     }
 }
 
@@ -193,6 +202,7 @@ static void node_form(const MaskNode *n, const BurstSide *q, const BurstSide *k,
     case MN_MOD: *out = burst_form_mod(*x, n->value, q, k); break;
     case MN_MIN: *out = burst_form_min(*x, *y, q, k); break;
     case MN_ABS: *out = burst_form_abs(*x, q, k); break;
+    case MN_FUNCTION: *out = n->function->form(*x, *y, q, k); break;
     default: *out = burst_form_hash(*x, *y, n->value, q, k);
     }
 }
@@ -268,7 +278,10 @@ int mask_node_within(MaskSpare *spare, const MaskNode **n, const BurstSide *q, c
     const bool both = whole->op == MN_AND;
     const int neutral = both ? BURST_FULL : BURST_EMPTY, a = mask_node_within(spare, &x, q, k),
               b = mask_node_within(spare, &y, q, k);
-    *n = a == neutral ? y : b == neutral ? x : with(spare, whole, x, y);
+    if (a == neutral)
+        *n = y;
+    else
+        *n = b == neutral ? x : with(spare, whole, x, y);
     return both ? burst_and(a, b) : burst_or(a, b);
 }
 

@@ -151,7 +151,9 @@ Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k)
     const int64_t allowed = m->left = mask_effort_for(&m->looks, share, m->trust);
     m->enough = SEEN_BOTH;
     const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
-    const Cover cover = seen == SEEN_LIVE ? COVER_FULL : seen == SEEN_OPEN ? COVER_EMPTY : COVER_PARTIAL;
+    Cover cover = COVER_PARTIAL;
+    if (seen == SEEN_LIVE || seen == SEEN_OPEN)
+        cover = seen == SEEN_LIVE ? COVER_FULL : COVER_EMPTY;
     if (mask_effort_spend(&m->looks, &m->trust, allowed, m->left) || m->left < 0)
         mask_memory_add(&m->covers, key, words, (MaskCount){.full = cover});
     return cover;

@@ -20,6 +20,7 @@ static int64_t value_at(const MaskNode *n, int64_t q, int64_t k)
     case MN_MOD: return burst_floor_mod(AT(n->x), n->value);
     case MN_MIN: return burst_min(AT(n->x), AT(n->y));
     case MN_ABS: return burst_abs(AT(n->x));
+    case MN_FUNCTION: return n->function->value(AT(n->x), AT(n->y));
     default: return n->value ? burst_hash(AT(n->x), AT(n->y)) % n->value : burst_hash(AT(n->x), AT(n->y));
     }
 }

@@ -134,9 +134,10 @@ static int64_t roundest(int64_t lo, int64_t hi, int64_t unit)
 
 static int64_t round_position(const MaskRange *r, const MaskUnits *units)
 {
+    const int64_t stride = r->piece->count > 1 ? r->piece->stride : 1;
     int64_t unit = 1;
     for (int i = -1; i < units->n; i++) {
-        const int64_t one = i >= 0 ? units->of[i] : r->piece->count > 1 ? r->piece->stride : 1;
+        const int64_t one = i >= 0 ? units->of[i] : stride;
         const int64_t joined = least_common_multiple(unit, one);
         if (joined && roundest(r->lo, r->hi, joined))
             unit = joined;

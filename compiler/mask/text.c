@@ -1,41 +1,6 @@
 /* mask/text.c: expressions printed as .burst text, and texts made safe for C. */
 #include "mask/internal.h"
 
-/* Binding strength, weakest first, as in the language: or, and, not, comparisons, sums, products, the
- * rest. */
-static int strength(ExprOp op)
-{
-    if (mask_is_comparison(op))
-        return 4;
-    switch (op) {
-    case E_OR: return 1;
-    case E_AND: return 2;
-    case E_NOT: return 3;
-    case E_ADD: case E_SUB: return 5;
-    case E_MUL: case E_DIV: case E_MOD: return 6;
-    default: return 7;
-    }
-}
-
-static const char *const op_text[] = {
-#define X(id, text) text,
-    EXPR_OPS(X)
-#undef X
-};
-
-static void put(const Expr *e, int least, const Table *tables, Text *out);
-
-static void put_call(const Expr *e, const Table *tables, Text *out)
-{
-    text_printf(out, "%s(", op_text[e->op]);
-    put(e->a, 0, tables, out);
-    if (e->b) {
-        text_add(out, ", ");
-        put(e->b, 0, tables, out);
-    }
-    text_add(out, ")");
-}
-
 static void put_table(const Expr *e, const Table *tables, Text *out)
 {
     if (tables)
@@ -45,69 +10,28 @@ static void put_table(const Expr *e, const Table *tables, Text *out)
     text_add(out, e->op == E_TABLE_Q ? "[q]" : "[k]");
 }
 
-static void put_pattern(const Expr *e, const Table *tables, Text *out)
+static void put_pattern(const ExprWriter *w, const Expr *e)
 {
-    text_printf(out, "file \"%s\" at (", e->pattern->path);
-    put(e->a, 0, tables, out);
-    text_add(out, ", ");
-    put(e->b, 0, tables, out);
-    text_add(out, ")");
+    text_printf(w->out, "file \"%s\" at (", e->pattern->path);
+    expr_write(w, e->a);
+    text_add(w->out, ", ");
+    expr_write(w, e->b);
+    text_add(w->out, ")");
 }
 
-/* Equal strength on the right needs parentheses, except where the operator is associative; comparisons on
- * both sides. */
-static void put_binary(const Expr *e, const Table *tables, Text *out)
-{
-    const int own = strength(e->op);
-    const bool associative = e->op == E_AND || e->op == E_OR || e->op == E_ADD;
-    put(e->a, mask_is_comparison(e->op) ? own + 1 : own, tables, out);
-    text_printf(out, " %s ", op_text[e->op]);
-    put(e->b, associative ? own : own + 1, tables, out);
-}
-
-static void put_bare(const Expr *e, const Table *tables, Text *out)
+static void put_own(const ExprWriter *w, const Expr *e)
 {
     switch (e->op) {
-    case E_CONST:
-        text_printf(out, e->value < 0 ? "(%lld)" : "%lld", (long long)e->value);
-        break;
-    case E_VAR:
-        text_printf(out, "v%d", (int)e->value);
-        break;
-    case E_TABLE_Q: case E_TABLE_K:
-        put_table(e, tables, out);
-        break;
-    case E_MIN: case E_MAX: case E_ABS: case E_HASH:
-        put_call(e, tables, out);
-        break;
-    case E_PATTERN:
-        put_pattern(e, tables, out);
-        break;
-    case E_NOT:
-        text_add(out, "not ");
-        put(e->a, strength(E_NOT), tables, out);
-        break;
-    case E_Q: case E_K: case E_TRUE: case E_FALSE:
-        text_add(out, op_text[e->op]);
-        break;
-    default:
-        put_binary(e, tables, out);
+    case E_CONST: text_printf(w->out, e->value < 0 ? "(%lld)" : "%lld", (long long)e->value); break;
+    case E_VAR: text_printf(w->out, "v%d", (int)e->value); break;
+    case E_PATTERN: put_pattern(w, e); break;
+    default: put_table(e, w->with, w->out);
     }
-}
-
-static void put(const Expr *e, int least, const Table *tables, Text *out)
-{
-    const bool bracket = strength(e->op) < least;
-    if (bracket)
-        text_add(out, "(");
-    put_bare(e, tables, out);
-    if (bracket)
-        text_add(out, ")");
 }
 
 void mask_text(const Expr *e, const Table *tables, Text *out)
 {
-    put(e, 0, tables, out);
+    expr_write(&(ExprWriter){.own = put_own, .with = tables, .out = out}, e);
 }
 
 /* No line feed: with a backslash before it, what was parted would be joined again. No general punctuation

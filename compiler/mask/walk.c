@@ -235,6 +235,18 @@ static Value walk_absolute(MaskWalk *w, const MaskNode *n)
     return atom(burst_form_abs(x.f, &w->q, &w->k), 0, x.begin, same_everywhere(&x), depends_of(&x));
 }
 
+/* Nothing is known of it but its bounds: the key has both operands at the corner. */
+static Value walk_function(MaskWalk *w, const MaskNode *n)
+{
+    const Value x = walk_value(w, n->x), y = walk_value(w, n->y);
+    const BurstForm f = n->function->form(x.f, y.f, &w->q, &w->k);
+    if (f.lo == f.hi && !f.a && !f.b)
+        return decided(w, x.begin, f.lo);
+    put_pair(w, MN_FUNCTION, &x, &y, rebased(w, &x), rebased(w, &y));
+    put(w, n->value);
+    return atom(f, 0, x.begin, same_everywhere(&x) && same_everywhere(&y), depends_of(&x) | depends_of(&y));
+}
+
 static Value walk_hash(MaskWalk *w, const MaskNode *n)
 {
     const Value x = walk_value(w, n->x), y = walk_value(w, n->y);
@@ -257,6 +269,7 @@ static Value walk_value(MaskWalk *w, const MaskNode *n)
     case MN_MOD: return walk_remainder(w, n);
     case MN_MIN: return walk_least(w, n);
     case MN_ABS: return walk_absolute(w, n);
+    case MN_FUNCTION: return walk_function(w, n);
     default: return walk_hash(w, n);
     }
 }

@@ -28,13 +28,16 @@ static const Expr *on_diagonal(Arena *a, const Expr *e, int64_t *size)
     Expr *x = NEW(a, Expr);
     ++*size;
     *x = *e;
-    x->op = e->op == E_K ? E_Q : e->op == E_TABLE_K ? E_TABLE_Q : e->op;
+    if (e->op == E_K || e->op == E_TABLE_K)
+        x->op = e->op == E_K ? E_Q : E_TABLE_Q;
     x->a = e->a ? on_diagonal(a, e->a, size) : NULL;
     x->b = e->b ? on_diagonal(a, e->b, size) : NULL;
-    if ((!mask_is_comparison(e->op) && e->op != E_SUB) || !same(x->a, x->b, &nodes))
+    if ((!expr_compares(e->op) && e->op != E_SUB) || !same(x->a, x->b, &nodes))
         return x;
     bool holds = e->op == E_EQ || e->op == E_LE || e->op == E_GE;
-    *x = (Expr){.op = e->op == E_SUB ? E_CONST : holds ? E_TRUE : E_FALSE, .span = e->span};
+    *x = (Expr){.op = holds ? E_TRUE : E_FALSE, .span = e->span};
+    if (e->op == E_SUB)
+        x->op = E_CONST;
     return x;
 }
 

@@ -120,9 +120,9 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
 /* A live pair at a rank reads a side's chunk, and adds to its sum; keys have none in forward. */
 static bool replay_side(Replay *z, int rank, int q, int k, int side)
 {
-    const TensorId copy = side == BURST_OF_QUERIES ? T_Q : T_KV, sum = side == BURST_OF_KEYS ? T_DKV
-                                                                       : z->s->backward      ? T_DQ
-                                                                                             : T_O;
+    static const TensorId copies[BURST_SIDES] = {T_Q, T_KV};
+    const TensorId sums[BURST_SIDES] = {z->s->backward ? T_DQ : T_O, T_DKV};
+    const TensorId copy = copies[side], sum = sums[side];
     const size_t at = cell(z, rank, side == BURST_OF_QUERIES ? q : k);
     const BurstTileRanges tiles = tiles_of(z, q, k, side);
     z->sum[sum][at]++;

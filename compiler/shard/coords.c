@@ -16,7 +16,9 @@ static int lanes_of(const Cluster *c, int ranks)
     for (int g = 1; g < c->group_count; g++)
         if (c->groups[g].gpus != lanes)
             return 0;
-    return lanes % ranks == 0 ? ranks : ranks % lanes == 0 ? lanes : 0;
+    if (lanes % ranks == 0)
+        return ranks;
+    return ranks % lanes == 0 ? lanes : 0;
 }
 
 /* What is known of the sizes, 0 where a size is open. */

@@ -59,10 +59,11 @@ int choice_rank(const Choice *c, int group, int chunk)
 
 static const char *axis_name(const Choice *c, int axis)
 {
-    return axis == DATA                  ? "data"
-           : c->coords > 1               ? c->schedule->way_name[axis]
-           : c->schedule->exchanged >= 0 ? "heads"
-                                         : "context";
+    if (axis == DATA)
+        return "data";
+    if (c->coords > 1)
+        return c->schedule->way_name[axis];
+    return c->schedule->exchanged >= 0 ? "heads" : "context";
 }
 
 static bool names_axis(const Choice *c, const char *name, int axis)

@@ -127,7 +127,9 @@ BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim)
     const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
     const int made = head_dim >= BURST_HEAD_DIM_LEAST && head_dim <= BURST_HEAD_DIM_MOST &&
                      head_dim % BURST_HEAD_DIM_STEP == 0;
-    return !made ? none : form == 90 ? burst_tiles_90(head_dim) : burst_tiles_80(head_dim);
+    if (!made)
+        return none;
+    return form == 90 ? burst_tiles_90(head_dim) : burst_tiles_80(head_dim);
 }
 
 /* Parts of a tile of `tokens` that the kernels of a form judge by themselves, where a mask takes key tiles

@@ -39,12 +39,14 @@ BURST_FN int64_t burst_floor_mod(int64_t a, int64_t b)
 BURST_FN int64_t burst_min(int64_t a, int64_t b) { return a < b ? a : b; }
 BURST_FN int64_t burst_max(int64_t a, int64_t b) { return a > b ? a : b; }
 BURST_FN int64_t burst_abs(int64_t a) { return a < 0 ? -a : a; }
+BURST_FN int64_t burst_bitand(int64_t a, int64_t b) { return a & b; }
 
 /* The same where 32 bits suffice, for plan_mask<i>_keep. */
 BURST_FN int32_t burst_floor_div32(int32_t a, int32_t b) { return a / b - (a % b < 0); }
 BURST_FN int32_t burst_min32(int32_t a, int32_t b) { return a < b ? a : b; }
 BURST_FN int32_t burst_max32(int32_t a, int32_t b) { return a > b ? a : b; }
 BURST_FN int32_t burst_abs32(int32_t a) { return a < 0 ? -a : a; }
+BURST_FN int32_t burst_bitand32(int32_t a, int32_t b) { return a & b; }
 BURST_FN int32_t burst_hash32(int32_t a, int32_t b) { return (int32_t)burst_hash(a, b); }
 BURST_FN int32_t burst_floor_mod32(int32_t a, int32_t b)
 {
@@ -165,6 +167,35 @@ BURST_FN BurstForm burst_form_abs(BurstForm x, const BurstSide *q, const BurstSi
     return u.hi <= 0 ? burst_form_scale(x, -1) : burst_interval(0, burst_max(burst_minus(0, u.lo), u.hi));
 }
 
+/* The bits that differ between lo and hi, and all below them: the others are the same at all values. */
+BURST_FN uint64_t burst_changing_bits(BurstForm u)
+{
+    uint64_t bits = (uint64_t)u.lo ^ (uint64_t)u.hi;
+    for (int by = 1; by < 64; by *= 2)
+        bits |= bits >> by;
+    return bits;
+}
+
+/* Bitwise and, of two's complement: not above an operand that is not negative, nor below both together. */
+BURST_FN BurstForm burst_form_bitand(BurstForm x, BurstForm y, const BurstSide *q, const BurstSide *k)
+{
+    const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k);
+    const uint64_t x_changes = burst_changing_bits(u), y_changes = burst_changing_bits(v);
+    const int signs = u.lo < 0 && v.lo < 0;
+    int64_t lo = signs ? burst_plus(u.lo, v.lo) : 0, hi = burst_max(u.hi, v.hi);
+    if (u.lo >= 0)
+        hi = v.lo >= 0 ? burst_min(u.hi, v.hi) : u.hi;
+    else if (v.lo >= 0)
+        hi = v.hi;
+    if ((x_changes | y_changes) <= INT64_MAX) { /* both signs are known: bits that all have, that any has */
+        const uint64_t least = (uint64_t)u.lo & ~x_changes & (uint64_t)v.lo & ~y_changes;
+        const uint64_t most = ((uint64_t)u.lo | x_changes) & ((uint64_t)v.lo | y_changes);
+        lo = burst_max(lo, (int64_t)least);
+        hi = burst_min(hi, (int64_t)most);
+    }
+    return burst_interval(lo, hi);
+}
+
 enum { BURST_HASH_CASES = 16 }; /* so many argument pairs are tried one by one */
 
 /* hash(x, y) mod n; n = 0: the hash itself. */
@@ -190,7 +221,9 @@ BURST_FN BurstForm burst_form_hash(BurstForm x, BurstForm y, int64_t n, const Bu
 BURST_FN int burst_negative(BurstForm x, const BurstSide *q, const BurstSide *k) /* x < 0 */
 {
     const BurstForm u = burst_range(x, q, k);
-    return u.hi < 0 ? BURST_FULL : u.lo >= 0 ? BURST_EMPTY : BURST_PARTIAL;
+    if (u.hi < 0)
+        return BURST_FULL;
+    return u.lo >= 0 ? BURST_EMPTY : BURST_PARTIAL;
 }
 
 BURST_FN int burst_zero(BurstForm x, const BurstSide *q, const BurstSide *k) /* x == 0 */

@@ -18,12 +18,19 @@ static inline int64_t burst_attend_floats(int head_dim)
     return BURST_ATTEND_HEADS * head + 2 * packed + 2 * lanes * lanes + lanes + 64 / (int64_t)sizeof(float);
 }
 
+static inline int64_t burst_between(int64_t least, int64_t n, int64_t most)
+{
+    if (n < least)
+        return least;
+    return n > most ? most : n;
+}
+
 /* Tokens of a tile of the fused loss, where the layout leaves it open: enough for an efficient product,
  * few enough that tile x vocab stays at some tens of megabytes. */
 static inline int64_t burst_loss_tile(int vocab)
 {
     const int64_t least = 64, most = 256, tokens = (8 << 20) / vocab;
-    return tokens < least ? least : tokens > most ? most : tokens;
+    return burst_between(least, tokens, most);
 }
 
 /* Whether a sequence has so many tiles that the gradient of the head is summed beside it first: each
@@ -67,7 +74,7 @@ static inline int64_t burst_gpu_loss_tile(int vocab)
 {
     const int64_t least = 128, most = 4096, bytes = 512 << 20;
     const int64_t tokens = bytes / (4 * burst_gpu_loss_row(vocab)) / least * least;
-    return tokens < least ? least : tokens > most ? most : tokens;
+    return burst_between(least, tokens, most);
 }
 
 /* CUDA: a tile's logits in fp32, then a double for each token. */

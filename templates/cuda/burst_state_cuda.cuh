@@ -122,11 +122,11 @@ typedef struct PlanState {
     PlanBuffers buffer;
 } PlanState;
 
-#define PLAN_CUDA(call)                                                                                          \
-    do {                                                                                                         \
-        cudaError_t error_ = (call);                                                                             \
-        if (error_ != cudaSuccess)                                                                               \
-            return burst_fail(c, BURST_E_MEMORY, "CUDA: %s in %s", cudaGetErrorString(error_), #call);           \
+#define PLAN_CUDA(call)                                                                                \
+    do {                                                                                               \
+        cudaError_t error_ = (call);                                                                   \
+        if (error_ != cudaSuccess)                                                                     \
+            return burst_fail(c, BURST_E_MEMORY, "CUDA: %s in %s", cudaGetErrorString(error_), #call); \
     } while (0)
 
 /* What the compute stream does from here on, for --trace and profilers. */

@@ -30,11 +30,11 @@ enum { MEASURE_ROUNDS = 48, MEASURE_LEAST_ROUNDS = 5, MEASURE_DOCUMENTS = 7 };
 static constexpr size_t MEASURE_MIB = 1 << 20, MEASURE_HOP = 256 * MEASURE_MIB, MEASURE_SMALL_HOP = 1 << 14;
 static constexpr double MEASURE_SHORT = 4e-3; /* seconds: what takes less is timed several times at once */
 
-#define MEASURE_CUDA(call)                                                                                               \
-    do {                                                                                                                 \
-        const cudaError_t measure_error = (call);                                                                        \
-        if (measure_error != cudaSuccess)                                                                                \
-            return burst_fail(m->c, BURST_E_DEVICE, "%s: %s", #call, cudaGetErrorString(measure_error));                 \
+#define MEASURE_CUDA(call)                                                                               \
+    do {                                                                                                 \
+        const cudaError_t measure_error = (call);                                                        \
+        if (measure_error != cudaSuccess)                                                                \
+            return burst_fail(m->c, BURST_E_DEVICE, "%s: %s", #call, cudaGetErrorString(measure_error)); \
     } while (0)
 
 static bool measure_machine(void) { return MEASURE_MACHINE; }
@@ -75,10 +75,13 @@ template <class MASK> static void measure_pairs(BurstTokens t, unsigned long lon
     measure_pairs_kernel<MASK><<<1024, 256, 0, stream>>>(t, sum);
 }
 
-#define MEASURE_KERNELS(D, MASK, n, h, hk)                                                                                  \
-    {D, n, h, hk, {BurstTiles<D, MASK>::FORWARD_Q, BurstTiles<D, MASK>::FORWARD_K, BurstTiles<D, MASK>::BACKWARD_Q,         \
-     BurstTiles<D, MASK>::BACKWARD_K}, {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK>, burst_backward_setup<D, MASK>, \
-     burst_make_lists<MASK>, burst_forward<D, MASK>, burst_backward<D, MASK>, burst_delta<D>, burst_finish_dq<D>, measure_pairs<MASK>},
+#define MEASURE_KERNELS(D, MASK, n, h, hk) \
+    {D, n, h, hk, \
+     {BurstTiles<D, MASK>::FORWARD_Q, BurstTiles<D, MASK>::FORWARD_K, \
+      BurstTiles<D, MASK>::BACKWARD_Q, BurstTiles<D, MASK>::BACKWARD_K}, \
+     {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK>, burst_backward_setup<D, MASK>, \
+     burst_make_lists<MASK>, burst_forward<D, MASK>, burst_backward<D, MASK>, burst_delta<D>, \
+     burst_finish_dq<D>, measure_pairs<MASK>},
 static const MeasureKernels measure_cases[] = {MEASURE_CASES(MEASURE_KERNELS)};
 enum { MEASURE_CASE_COUNT = sizeof measure_cases / sizeof measure_cases[0] };
 

@@ -178,6 +178,11 @@ static void constants_fold(void **state)
         {"q < -1", E_FALSE, 1},
         {"k <= q and q - k < 2Mi", E_LE, 3},
         {"abs(q - k) >= 0", E_TRUE, 1},
+        {"bitand(12, 10, 14) == 8", E_TRUE, 1},
+        {"bitand(-3, -6) == -8", E_TRUE, 1},
+        {"bitand(q, 12) <= 12", E_TRUE, 1},
+        {"bitand(q, 12) < 12", E_LT, 5},
+        {"bitand(k - q, 12) >= 0", E_TRUE, 1},
         {"q == k and q != 1Mi", E_EQ, 3},
     };
     for (int i = 0; i < countof(folds); i++) {

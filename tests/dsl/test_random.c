@@ -23,6 +23,7 @@ typedef enum Op {
     MIN_,
     MAX_,
     ABS_,
+    BITAND_,
     LEAF
 } Op;
 /* level: how tightly it binds; text: the operator. */
@@ -30,7 +31,8 @@ static const struct { const char *text; int level; } ops[] = {
     [OR] = {" or ", 1},   [AND] = {" and ", 2}, [NOT] = {"not ", 3}, [LT] = {" < ", 4},   [LE] = {" <= ", 4},
     [GT] = {" > ", 4},    [GE] = {" >= ", 4},   [EQ] = {" == ", 4},  [NE] = {" != ", 4},  [ADD] = {" + ", 5},
     [SUB] = {" - ", 5},   [MUL] = {" * ", 6},   [DIV] = {" / ", 6},  [MOD] = {" mod ", 6}, [NEG] = {"-", 7},
-    [MIN_] = {"min", 8},  [MAX_] = {"max", 8},  [ABS_] = {"abs", 8}, [LEAF] = {"", 8},
+    [MIN_] = {"min", 8},  [MAX_] = {"max", 8},  [ABS_] = {"abs", 8}, [BITAND_] = {"bitand", 8},
+    [LEAF] = {"", 8},
 };
 /* leaf: text; q, k: value -1, -2 */
 typedef struct Tree { Op op; struct Tree *a, *b; const char *text; int64_t value; } Tree;
@@ -60,7 +62,7 @@ static Tree *constant(Arena *a)
 
 static Tree *number(Arena *a, int depth)
 {
-    static const Op inner[] = {ADD, ADD, SUB, SUB, MUL, DIV, MOD, NEG, MIN_, MAX_, ABS_};
+    static const Op inner[] = {ADD, ADD, SUB, SUB, MUL, DIV, MOD, NEG, MIN_, MAX_, ABS_, BITAND_};
     Op op = depth ? inner[below(countof(inner))] : LEAF;
     if (op == LEAF && below(3) == 0)
         return constant(a);
@@ -109,6 +111,7 @@ static int64_t evaluate(const Tree *n, int64_t q, int64_t k)
     case NEG: return -x;
     case MIN_: return x < y ? x : y;
     case MAX_: return x > y ? x : y;
+    case BITAND_: return x & y;
     default: return x < 0 ? -x : x;
     }
 }

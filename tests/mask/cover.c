@@ -23,6 +23,7 @@ static BurstForm form_of(const Expr *e, const BurstSide *q, const BurstSide *k)
     case E_MIN: return burst_form_min(FORM(e->a), FORM(e->b), q, k);
     case E_MAX: return burst_form_max(FORM(e->a), FORM(e->b), q, k);
     case E_ABS: return burst_form_abs(FORM(e->a), q, k);
+    case E_BITAND: return burst_form_bitand(FORM(e->a), FORM(e->b), q, k);
     case E_HASH: return burst_form_hash(FORM(e->a), FORM(e->b), 0, q, k);
     default: return burst_interval(0, 1); /* a boolean; checked not to occur */
     }
@@ -52,7 +53,7 @@ static int cover_of(const Expr *e, const BurstSide *q, const BurstSide *k)
     case E_AND: return burst_and(cover_of(e->a, q, k), cover_of(e->b, q, k));
     case E_OR: return burst_or(cover_of(e->a, q, k), cover_of(e->b, q, k));
     case E_PATTERN: return burst_pattern_cover(p->bits, p->rows, p->cols, FORM(e->a), FORM(e->b), q, k);
-    default: return mask_is_comparison(e->op) ? compare(e, q, k) : BURST_PARTIAL;
+    default: return expr_compares(e->op) ? compare(e, q, k) : BURST_PARTIAL;
     }
 }
 

@@ -201,7 +201,7 @@ RX const Expr *rx_divided(Rx *r, ExprOp op, int depth, int64_t *bound)
 RX const Expr *rx_value(Rx *r, int depth, int64_t *bound)
 {
     static const ExprOp ops[] = {E_ADD, E_SUB, E_SUB, E_SUB, E_MUL, E_MIN, E_MAX,
-                                 E_ABS, E_DIV, E_DIV, E_MOD, E_MOD, E_HASH};
+                                 E_ABS, E_DIV, E_DIV, E_MOD, E_MOD, E_BITAND, E_HASH};
     if (depth <= 0 || rx_one_in(r, 3))
         return rx_leaf(r, bound);
     const ExprOp op = ops[rx_between(r, 0, countof(ops) - 1 - !r->hash)];
@@ -274,7 +274,7 @@ typedef struct RxWords {
 } RxWords;
 
 static const RxWords rx_burst_words = {
-    .call = {[E_MIN] = "min", [E_MAX] = "max", [E_ABS] = "abs", [E_HASH] = "hash"},
+    .call = {[E_MIN] = "min", [E_MAX] = "max", [E_ABS] = "abs", [E_HASH] = "hash", [E_BITAND] = "bitand"},
     .infix = {[E_ADD] = "+",
               [E_SUB] = "-",
               [E_MUL] = "*",
@@ -300,6 +300,7 @@ static const RxWords rx_c_words = {
     .infix = {[E_ADD] = "+",
               [E_SUB] = "-",
               [E_MUL] = "*",
+              [E_BITAND] = "&",
               [E_LT] = "<",
               [E_LE] = "<=",
               [E_GT] = ">",

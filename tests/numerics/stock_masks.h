@@ -1,5 +1,5 @@
 /* stock_masks.h: the stock masks again, from their papers and the comments of masks.burst, for the oracle;
- * and a pattern from a file.
+ * a pattern from a file, and bits.
  *
  * X(id, text in the model file, reads documents, predicate) over global positions q, k, and doc[] where
  * documents are read. q and k are never negative, so C's division is floored here.
@@ -21,4 +21,6 @@
     X(bigbird, "bigbird(8, 1, 2, 5)", false, \
       k <= q && (k <= 7 || k >= (q / 8 - 1) * 8 || murmur(q / 8, k / 8) % 5 == 0)) \
     X(pattern, "file \"pattern.txt\" at (q / 9, k / 7)", false, \
-      q / 9 < PATTERN_SIDE && k / 7 < PATTERN_SIDE && (q / 9 * 7 + k / 7 * 3) % 5 < 2)
+      q / 9 < PATTERN_SIDE && k / 7 < PATTERN_SIDE && (q / 9 * 7 + k / 7 * 3) % 5 < 2) \
+    X(bits, "causal and bitand(q, 20) == bitand(k, 28, 53)", false, \
+      k <= q && (q / 4 % 2 * 4 + q / 16 % 2 * 16 == k / 4 % 2 * 4 + k / 16 % 2 * 16))

@@ -1,0 +1,177 @@
+"""run_style.py ROOT [--all]: no conditional operator inside another's operand, and no line over 110 columns.
+
+A conditional counts as nested where it is a part of another's operand by itself or in brackets; as an argument of a
+call, an index or an initializer inside of one it does not. Folders in NOT_YET have at most so many nested ones and long
+lines; whoever mends some lowers the figure, and a folder without a row stays clean. Generated files are left out. --all prints each place.
+"""
+import pathlib
+import re
+import sys
+
+WIDTH = 110
+TOPS = ("compiler", "dsl", "runtime", "templates", "tests")
+GENERATED = "/* Made by "
+SUFFIXES = {".c", ".h", ".cc", ".cu", ".cuh"}
+# folder: (nested conditionals, lines over WIDTH)
+NOT_YET = {
+    "compiler/base": (2, 1),
+    "compiler/cost": (2, 0),
+    "compiler/emit": (19, 2),
+    "compiler/layout": (24, 0),
+    "compiler": (5, 0),
+    "compiler/search": (4, 0),
+    "compiler/step/memory": (5, 0),
+    "compiler/step/passes": (5, 0),
+    "compiler/step": (17, 1),
+    "compiler/step/verify": (17, 0),
+    "compiler/tools": (4, 0),
+    "compiler/tools/pictures": (6, 0),
+    "dsl": (9, 6),
+    "dsl/sched": (5, 0),
+    "runtime/checkpoint": (2, 0),
+    "runtime/core": (4, 9),
+    "runtime/cuda/device": (6, 0),
+    "runtime/cuda": (1, 0),
+    "runtime/cuda/move": (2, 0),
+    "runtime/cuda/ops": (2, 0),
+    "runtime/host/launch": (2, 1),
+    "runtime/host/net": (8, 0),
+    "runtime/host/ops": (3, 3),
+    "runtime/safetensors": (3, 0),
+    "templates/kernels": (6, 1),
+    "templates/kernels/sm80": (1, 0),
+    "templates/kernels/sm90": (0, 25),
+    "tests/check": (0, 11),
+    "tests/cost": (1, 0),
+    "tests/cuda": (0, 2),
+    "tests/driver": (0, 2),
+    "tests/dsl": (5, 6),
+    "tests/gpu": (1, 1),
+    "tests/heads": (3, 0),
+    "tests/kernels": (3, 5),
+    "tests/mask": (6, 1),
+    "tests/numerics": (1, 3),
+    "tests/programs": (1, 0),
+    "tests/runtime": (3, 0),
+    "tests/step": (21, 3),
+    "tests/training": (2, 14),
+    "tests/verify": (6, 0),
+}
+KEYWORDS = {"return", "case", "else", "do"} # an opening bracket after one of these groups; after a name it calls
+TOKEN = re.compile(r"""
+    (?P<skip>\s+|//[^\n]*|/\*.*?\*/|\\\n)
+  | (?P<text>(?:u8|[uUL])?R?"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
+  | (?P<line>\n[ \t]*\#)
+  | (?P<name>[A-Za-z_]\w*|\.?\d(?:[eEpP][-+]|'(?=\w)|[\w.])*)
+  | (?P<mark>::|.)
+""", re.S | re.X)
+
+
+def tokens_of(text):
+    """(text, line) of each token but comments; a preprocessor's line ends what is before it and itself."""
+    found, line, at = [], 1, 0
+    text = "\n" + text.replace("\\\n", " \\\n")
+    directive = False
+    while at < len(text):
+        m = re.compile(r"\n[ \t]*#").match(text, at) or TOKEN.match(text, at)
+        token = m[0]
+        if token.startswith("\n") and (directive or token.endswith("#")):
+            found.append((";", line))
+            directive = token.endswith("#")
+            token = m[0] if directive else "\n"
+        elif m.re is TOKEN and m.lastgroup in ("name", "mark", "text"):
+            found.append((token, line))
+        elif m.re is TOKEN and directive and token.isspace() and "\n" in token:
+            token = token[:token.index("\n")] or "\n"
+        line += token.count("\n")
+        at += len(token)
+    return [(t, n - 1) for t, n in found]
+
+
+class Group:
+    """What is between two brackets, up to a comma or the like: its conditionals, and those in brackets that group."""
+
+    def __init__(self, groups):
+        self.groups, self.lines, self.inner = groups, [], []
+
+    def ends(self):
+        """The lines of nested ones; what is left for the group around it: the first conditional, if any."""
+        nested = self.lines[1:] + self.inner if self.lines else []
+        first = self.lines[:1] or self.inner
+        self.lines, self.inner = [], []
+        return nested, first
+
+
+def nested_in(text):
+    stack, faults, before = [Group(False)], [], ""
+    for token, line in tokens_of(text):
+        if token in ("(", "[", "{"):
+            groups = token == "(" and (not re.match(r"\w|\)|\]", before) or before in KEYWORDS)
+            stack.append(Group(groups))
+        elif token in (")", "]", "}") and len(stack) > 1:
+            group = stack.pop()
+            nested, first = group.ends()
+            faults += nested
+            if group.groups:
+                stack[-1].inner += first
+            if token == "}": # a block, or an initializer of something that goes on
+                nested, first = stack[-1].ends() if not stack[-1].lines else ([], [])
+                faults += nested
+        elif token in (",", ";"):
+            faults += stack[-1].ends()[0]
+        elif token == "?":
+            stack[-1].lines.append(line)
+        before = token
+    return sorted(faults)
+
+
+def files(root):
+    for top in TOPS:
+        yield from sorted(p for p in (root / top).rglob("*") if p.suffix in SUFFIXES and p.is_file())
+
+
+def probe():
+    """What must be found, and what must not."""
+    wrong = ["x = a ? b : c ? d : e;", "x = a ? b ? c : d : e;", "x = a ? (b ? c : d) : e;", "return (a ? b : c) ? d : e;",
+             "x = a ? 1 + ((b ? c : d)) : e;", "#define X(a) \\\n    (a ? b : c ? d : e)\n"]
+    right = ["x = a ? b : c; y = a ? b : c;", "f(a ? b : c, d ? e : f);", "x = a ? f(b ? c : d) : e;", "x = (a ? b : c) + (d ? e : f);",
+             "if ((a ? b : c) == 1)\n    x = d ? e : f;", "x = a ? \"b ? c\" : '?'; /* a ? b ? */", "x = a ? b[c ? d : e] : f;",
+             "#define X(a) (a ? b : c)\n#define Y(a) (a ? b : c)\n", "case A: return a ? b : c;\ncase B: return a ? b : c;",
+             "for (i = a ? b : c; i < (a ? b : c); i++)\n    x = a ? b : c;"]
+    return [f"the check itself judges {text!r} wrongly" for kind in (wrong, right) for text in kind
+            if bool(nested_in(text)) != (kind is wrong)]
+
+
+def main():
+    root, show = pathlib.Path(sys.argv[1]), "--all" in sys.argv
+    places = {}
+    for path in files(root):
+        text = path.read_text()
+        if text.startswith(GENERATED):
+            continue
+        where = path.relative_to(root)
+        nested = [f"{where}:{n}: a conditional operator inside another's operand" for n in nested_in(text)]
+        wide = [f"{where}:{n}: {len(line)} columns, and {WIDTH} is the most"
+                for n, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
+        row = places.setdefault(str(where.parent), ([], []))
+        row[0].extend(nested)
+        row[1].extend(wide)
+    faults = probe()
+    for folder, found in places.items():
+        most = NOT_YET.get(folder, (0, 0))
+        for places_found, allowed in zip(found, most):
+            if show or len(places_found) > allowed:
+                faults += places_found
+            if len(places_found) > allowed > 0:
+                faults.append(f"{folder}: {len(places_found)} such places, and NOT_YET allows {allowed}")
+        count = tuple(len(x) for x in found)
+        if any(count) and show:
+            print(f'    "{folder}": {count},')
+        if folder in NOT_YET and count != most and all(c <= m for c, m in zip(count, most)):
+            print(f"{folder}: {count} are left; its row of NOT_YET can say so")
+    faults += [f"NOT_YET names {folder}, which is no folder of sources" for folder in NOT_YET if folder not in places]
+    print("\n".join(faults) or "no nested conditionals and no long lines where none may be")
+    return bool(faults)
+
+
+sys.exit(main())
