@@ -131,6 +131,7 @@ const char *savable_names(Checker *c);                     /* these, but for x, 
 void take_offload(Checker *c, const Ast *s, const Field *f, void *to);
 void check_offload(Checker *c, const Layout *l);
 void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* "what is set twice" */
+Span word_in(Span setting, const char *word); /* where the setting's text names it */
 
 /* ---- check_range.c: what an operation can give ---- */
 #define RANGE_BOUND (INT64_C(1) << 62) /* every value of a mask or an index stays within +- this */

@@ -19,7 +19,7 @@ static const Ast *mask_value(Checker *c, Cursor *u)
     if (u->failed || !u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL)) {
         if (!u->failed)
             diag_error(c->diags, u->at ? u->at->span : u->setting->name_span,
-                       "'%s' needs a mask, such as causal or window(4Ki)", u->setting->text);
+                       "'%s' requires a mask, such as causal or window(4Ki)", u->setting->text);
         return NULL;
     }
     const Ast *mask = cursor_next(u);
@@ -42,7 +42,7 @@ static void assign(Checker *c, const Ast *s, Assignment *a, int64_t layer, int m
 {
     if (layer >= a->layers) {
         if (a->layers)
-            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0",
+            diag_error(c->diags, span, "layer %lld does not exist: the model has %d, numbered from 0",
                        (long long)layer, a->layers);
     } else if (a->by[layer].src) {
         diag_error(c->diags, span, "layer %lld is set twice", (long long)layer);

@@ -145,14 +145,13 @@ static Typed too_large(Checker *c)
 {
     if (!c->mask_too_large && c->all_mask_work > MAX_ALL_NODES)
         diag_error(c->diags, c->mask_at,
-                   "the masks up to this one are too large when the masks they call are written out: "
-                   "more than %d operations",
+                   "the masks up to this one are too large after the masks they call are expanded: more than "
+                   "%d operations",
                    MAX_ALL_NODES);
     else if (!c->mask_too_large)
         diag_error(c->diags, c->mask_at,
-                   "mask is too large when the masks it calls are written out: more than %d operations, %d "
-                   "levels or %d brackets "
-                   "inside each other",
+                   "mask is too large after the masks it calls are expanded: more than %d operations, %d "
+                   "levels or %d nested brackets",
                    MAX_NODES, MAX_DEPTH, MAX_NESTING);
     c->mask_too_large = true;
     return broken;
@@ -196,7 +195,7 @@ static Typed operand(Checker *c, const Ast *a, const Frame *frame, Type wanted, 
     if (t.type == BROKEN || t.type == wanted)
         return t;
     return wrong(c, frame, a->span,
-                 arena_printf(c->arena, "%s needs %s, and this is %s", of, type_name[wanted],
+                 arena_printf(c->arena, "%s requires %s, but this is %s", of, type_name[wanted],
                               type_name[t.type]));
 }
 
@@ -233,7 +232,7 @@ static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
     if (x.type == BROKEN || y.type == BROKEN)
         return broken;
     if (a->op == E_POW) {
-        wrong(c, frame, a->span, "'^' is an operator of schedules; a mask has '*'");
+        wrong(c, frame, a->span, "'^' is not available in masks, only in schedules; use '*'");
         return broken;
     }
     bool divides = a->op == E_DIV || a->op == E_MOD;
@@ -262,8 +261,7 @@ static Typed inline_number(Checker *c, const Ast *a, const Frame *frame)
     if (number_is_huge(n, RANGE_BOUND))
         return wrong(c, frame, a->span, "number is too large; the limit is 2^62");
     if (n->unit != UNIT_NONE || !n->is_whole)
-        return wrong(c, frame, a->span,
-                     "masks count in whole tokens: a whole number without a unit is needed here");
+        return wrong(c, frame, a->span, "expected a whole number without a unit: masks count tokens");
     return constant(c, n->whole, a->span);
 }
 
@@ -340,8 +338,10 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
          k = index->kind == A_NAME && strcmp(index->text, "k") == 0;
     if (index->next || (!q && !k))
         return wrong(c, frame, a->span,
-                     arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text,
-                                  a->text));
+                     arena_printf(c->arena,
+                                  "a table can be indexed by q or k only: write %s[q] "
+                                  "or %s[k]",
+                                  a->text, a->text));
     int number = frame && frame->open ? 0 : use_table(c, t);
     return leaf(c, q ? E_TABLE_Q : E_TABLE_K, number, a->span, NUMBER, INT32_MIN, INT32_MAX);
 }
@@ -350,7 +350,7 @@ static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
 {
     if (a->args.n != 2)
         return wrong(c, frame, a->span,
-                     "a pattern is read at a row and a column: file \"...\" at (q / 64, k / 64)");
+                     "a pattern requires a row and a column, such as file \"...\" at (q / 64, k / 64)");
     Typed row = operand(c, a->args.first, frame, NUMBER, "a row");
     Typed column = operand(c, a->args.first->next, frame, NUMBER, "a column");
     const Pattern *pattern = load_pattern(c, a);
@@ -473,7 +473,7 @@ static Typed inline_kind(Checker *c, const Ast *a, const Frame *frame)
     case A_BINARY: return inline_binary(c, a, frame);
     case A_NOT: return inline_not(c, a, frame);
     case A_NEGATE: return inline_negate(c, a, frame);
-    default: return wrong(c, frame, a->span, "an expression is needed here");
+    default: return wrong(c, frame, a->span, "expected an expression");
     }
 }
 
@@ -526,7 +526,7 @@ static const char *call_text(Checker *c, const Ast *call)
         if (t.type == BROKEN)
             return NULL;
         if (!is_constant(t)) {
-            diag_error(c->diags, a->span, "a layer's mask needs constants as parameters");
+            diag_error(c->diags, a->span, "parameters of a layer's mask must be constants");
             return NULL;
         }
         text = arena_printf(c->arena, "%s%s%lld", text, i ? ", " : "(", (long long)t.e->value);
