@@ -153,9 +153,9 @@ Panel *picture_others(Arena *a, const Draft *d, const Cost *c)
     double most = (double)c->memory;
     for (int i = 0; i < n; i++)
         most = fmax(most, (double)other[i].needs);
-    Panel *p = panel_new(a, "with one choice made otherwise", WIDTH, 40 + ROW * (n + 1));
+    Panel *p = panel_new(a, "with one setting changed", WIDTH, 40 + ROW * (n + 1));
     svg_text(p, 0, 34, "s d", "memory that a rank needs, predicted step");
-    add_bar(p, 52, "as it is", "p5", (double)c->memory / most,
+    add_bar(p, 52, "as chosen", "p5", (double)c->memory / most,
             arena_printf(a, "%s, %.3f ms", size(a, (double)c->memory), 1e3 * c->step));
     for (int i = 0; i < n; i++) {
         const Other *o = &other[i];
