@@ -180,7 +180,13 @@ static const Action *find_action(const char *name)
 
 static int check_action(const Options *o)
 {
-    const char *no = o->emit ? "--emit" : o->explain ? "--explain" : o->print_build ? "--print-build" : NULL;
+    const char *no = NULL;
+    if (o->emit)
+        no = "--emit";
+    else if (o->explain)
+        no = "--explain";
+    else if (o->print_build)
+        no = "--print-build";
     if (!o->model && o->action->any_order)
         return usage_error("%s requires a model (.burst)", o->action->name);
     if (no) {
@@ -393,7 +399,9 @@ static int print_tree(Arena *a, Diags *d, const Options *o, const FrontEnd *in)
 /* By name; all else, binaries and the forms before the program, as the cluster's devices are. */
 static const Target *target_asked(const Options *o)
 {
-    return o->emit ? target_named(o->emit) : o->output ? target_of_suffix(o->output) : NULL;
+    if (o->emit)
+        return target_named(o->emit);
+    return o->output ? target_of_suffix(o->output) : NULL;
 }
 
 /* What was asked for beside the output. */
@@ -506,6 +514,20 @@ static int probe_options(int argc, char **argv, ProbeOptions *o, const char **ou
     return 0;
 }
 
+/* 0: it is no number, or has another suffix. */
+static int64_t whole_number(const char *text)
+{
+    char *suffix;
+    const int64_t value = strtoll(text, &suffix, 10);
+    if (value < 0 || value > INT64_MAX >> 20)
+        return 0;
+    if (strcmp(suffix, "Ki") == 0)
+        return value << 10;
+    if (strcmp(suffix, "Mi") == 0)
+        return value << 20;
+    return *suffix ? 0 : value;
+}
+
 static int run_probe(Arena *a, Diags *d, int argc, char **argv)
 {
     const char *output = NULL;
@@ -539,14 +561,9 @@ static int bench_options(int argc, char **argv, BenchOptions *o)
         for (int k = 0; k < countof(number) && !taken; k++) {
             if (!(value = option_value(number[k].name, argc, argv, &i)))
                 continue;
-            char *end;
             if (*number[k].at)
                 return given_twice(number[k].name);
-            *number[k].at = strtoll(value, &end, 10);
-            *number[k].at *= strcmp(end, "Ki") == 0   ? 1 << 10
-                             : strcmp(end, "Mi") == 0 ? 1 << 20
-                             : *end                   ? 0
-                                                      : 1;
+            *number[k].at = whole_number(value);
             if (*number[k].at < 1 || *number[k].at > number[k].most)
                 return usage_error("'%s' is not a whole number that bench accepts, such as 32Ki", value);
             taken = true;

@@ -56,7 +56,7 @@ typedef struct Checker {
     const FrontEnd *in;
     Program *program;
     bool stock; /* the file being read is a stock file */
-    /* of the block whose settings are taken: what a word behind a forgotten ';' may be */
+    /* of the block whose settings are taken: what a word after a forgotten ';' may be */
     const struct Field *fields;
     int field_count;
     const Ast *cut; /* that word, in the setting just taken */

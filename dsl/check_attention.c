@@ -1,5 +1,5 @@
 /* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; softcap 50; }: the
- * mask of each layer, and what is done to scores.
+ * mask of each layer, and the operations on scores.
  */
 #include "check.h"
 
@@ -114,7 +114,7 @@ static int causal_mask(Checker *c)
     return use_mask(c, name);
 }
 
-/* The user's own masks that no layer uses, behind those that layers use. */
+/* The user's own masks that no layer uses, after those that layers use. */
 static void add_every_mask(Checker *c)
 {
     Program *p = c->program;

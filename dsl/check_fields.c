@@ -172,7 +172,7 @@ static const char *joined(Arena *a, const char *const *names, int n, const char 
 {
     const char *text = "";
     for (int i = 0; i < n; i++)
-        text = arena_printf(a, "%s%s%s", text, i == 0 ? "" : i == n - 1 ? last : ", ", names[i]);
+        text = arena_printf(a, "%s%s%s", text, list_separator(i, n, last), names[i]);
     return text;
 }
 
@@ -216,7 +216,7 @@ static bool names_field(const Checker *c, const char *word)
     return false;
 }
 
-/* A word where the setting has all its values: the next setting, behind a forgotten ';'. */
+/* A word where the setting has all its values: the next setting, after a forgotten ';'. */
 static bool begins_setting(const Cursor *u)
 {
     const Source *s = u->at->span.src;
@@ -334,7 +334,7 @@ bool has_setting(AstList items, const Field *fields, int n)
     return false;
 }
 
-/* The block belongs to a setting behind a forgotten ';': `sequence 1Ki layout { ... }`. */
+/* The block belongs to a setting after a forgotten ';': `sequence 1Ki layout { ... }`. */
 static bool is_anothers_block(Checker *c, const Ast *s)
 {
     for (const Ast *a = s->args.first ? s->args.first->next : NULL; a; a = a->next)
@@ -406,7 +406,8 @@ void take_fields(Checker *c, AstList settings, const Field *fields, int n, void 
     c->fields = outer;
     c->field_count = outer_count;
     c->cut = outer_cut;
-    bool clean = diags_errors(c->diags) == before; /* else what is missing may be what was misspelled */
+    bool clean = diags_errors(c->diags) ==
+                 before; /* otherwise the missing setting may be the misspelled one */
     for (int i = 0; i < n; i++)
         if (clean && (fields[i].flags & FIELD_REQUIRED) && !first[i].src)
             diag_error(c->diags, at, "%s needs '%s'", what, fields[i].name);

@@ -6,10 +6,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Calls multiply: what is written out is bounded, of one mask and of all, and so is the depth of its
+/* Calls multiply: the expansion of one mask and of all masks is bounded, and so is the depth of its
  * recursion. */
-enum { MAX_NODES = 1 << 14, MAX_ALL_NODES = 1 << 21, MAX_DEPTH = 1000,
-       MAX_NESTING = 200 /* brackets: clang refuses 256 in what is emitted */ };
+enum {
+    MAX_NODES = 1 << 14,
+    MAX_ALL_NODES = 1 << 21,
+    MAX_DEPTH = 1000,
+    MAX_NESTING = 200 /* brackets: clang refuses 256 in emitted text */
+};
 
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
 /* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as
@@ -112,12 +116,19 @@ static Typed fold(Checker *c, Typed t)
     return folded;
 }
 
+static int either(bool holds, bool fails)
+{
+    if (holds)
+        return 1;
+    return fails ? 0 : -1;
+}
+
 /* Comparisons that the ranges of both sides decide: 1, 0, or -1 for neither. */
 static int decided(ExprOp op, Typed a, Typed b)
 {
     switch (op) {
-    case E_LT: return a.hi < b.lo ? 1 : a.lo >= b.hi ? 0 : -1;
-    case E_LE: return a.hi <= b.lo ? 1 : a.lo > b.hi ? 0 : -1;
+    case E_LT: return either(a.hi < b.lo, a.lo >= b.hi);
+    case E_LE: return either(a.hi <= b.lo, a.lo > b.hi);
     case E_GT: return decided(E_LT, b, a);
     case E_GE: return decided(E_LE, b, a);
     case E_EQ: return a.hi < b.lo || a.lo > b.hi ? 0 : -1;
@@ -370,13 +381,11 @@ static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
 /* ---- calls ---- */
 static Typed inline_function(Checker *c, const Ast *a, const Frame *frame, ExprOp op, int least, int most)
 {
+    const char *several = most == 2 ? "two values" : "two values or more";
     if (a->args.n < least || a->args.n > most)
         return wrong(c, frame, a->span,
                      arena_printf(c->arena, "'%s' takes %s, not %d", a->text,
-                                  least == 1  ? "one value"
-                                  : most == 2 ? "two values"
-                                              : "two values or more",
-                                  a->args.n));
+                                  least == 1 ? "one value" : several, a->args.n));
     const char *of = arena_printf(c->arena, "'%s'", a->text);
     Typed t = operand(c, a->args.first, frame, NUMBER, of);
     if (least == 1)
@@ -418,7 +427,7 @@ static Typed write_out_open(Checker *c, const Frame *frame, Typed *values)
         return *known;
     Typed *t = NEW(c->arena, Typed);
     *t = write_out(c, frame);
-    if (t->type != BROKEN) /* what is wrong is said at each call */
+    if (t->type != BROKEN) /* errors are reported at each call */
         name_add(c->arena, &c->open_calls, name, t);
     return *t;
 }
@@ -441,14 +450,18 @@ static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *fr
         good = good && values[i].type != BROKEN;
     }
     bool told = false;
-    bool *own = frame && frame->told ? frame->told : decl->stock ? &told : NULL;
+    bool *own = frame ? frame->told : NULL;
+    if (!own && decl->stock)
+        own = &told;
     Frame inner = {.decl = decl,
                    .values = values,
                    .call = a->span,
                    .caller = frame,
                    .open = frame && frame->open,
                    .told = own};
-    return !good ? broken : inner.open ? write_out_open(c, &inner, values) : write_out(c, &inner);
+    if (!good)
+        return broken;
+    return inner.open ? write_out_open(c, &inner, values) : write_out(c, &inner);
 }
 
 static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)

@@ -19,7 +19,7 @@ static void take_table(Checker *c, const Ast *s, const Field *f, void *to)
     declare_table(c, s);
 }
 
-/* Read where it stands: a block behind its values is another setting's. What is wrong with the number
+/* Read where it stands: a block after its values is another setting's. What is wrong with the number
  * spoils nothing else. */
 static void take_sequence(Checker *c, const Ast *s, const Field *f, void *to)
 {

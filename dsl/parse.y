@@ -379,7 +379,7 @@ static Expected expected_tokens(Parser *p, const yypcontext_t *at)
         e.operator |= kinds[i] == YYSYMBOL_AND;
         e.semicolon |= strcmp(text, "';'") == 0;
         if (strcmp(text, "'.'") == 0)
-            continue; /* of a piece: behind any chunk, and rarely meant */
+            continue; /* a piece: possible after any chunk, and rarely meant */
         bool word = text[0] != '\'' && strncmp(text, "a ", 2) != 0;
         if (number && name && open)
             text = "an expression";
@@ -395,7 +395,7 @@ static Expected expected_tokens(Parser *p, const yypcontext_t *at)
 static void expected_text(const Expected *e, Text *out)
 {
     for (int i = 0; i < e->n; i++)
-        text_printf(out, "%s%s", i == 0 ? "" : i == e->n - 1 ? " or " : ", ", e->text[i]);
+        text_printf(out, "%s%s", list_separator(i, e->n, " or "), e->text[i]);
 }
 
 /* What was seen, as it stands in the source, cut to a readable length. */

@@ -50,6 +50,8 @@ void text_add(Text *t, const char *s);
 void text_add_n(Text *t, const char *s, size_t n);
 void text_free(Text *t);
 char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
+/* What stands before the i-th of n names: "", ", " or, before the last, `last`. */
+const char *list_separator(int i, int n, const char *last);
 char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
 /* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno.
  * "-" is standard output. */

@@ -83,7 +83,7 @@ Kernels kernels_of(const Program *p)
     return k;
 }
 
-/* Of the sm_80 form's five products backward two make columns of dK and dV, one those of dQ in groups of
+/* Two of the five backward products of the sm_80 form make columns of dK and dV, one those of dQ in groups of
  * 32, two read head_dim as it is. */
 double kernels_columns(const Program *p, bool backward)
 {

@@ -56,9 +56,10 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
 {
     Model *m = &p->model;
     m->heads = o->heads ? (int)o->heads : m->heads;
-    m->kv_heads = o->kv_heads                          ? (int)o->kv_heads
-                  : o->heads && m->heads % m->kv_heads ? m->heads
-                                                       : m->kv_heads;
+    if (o->kv_heads)
+        m->kv_heads = (int)o->kv_heads;
+    else if (o->heads && m->heads % m->kv_heads)
+        m->kv_heads = m->heads;
     m->head_dim = o->head_dim ? (int)o->head_dim : m->head_dim;
     if (m->heads % m->kv_heads)
         diag_error(d, (Span){0}, "heads %d is not a multiple of kv_heads %d", m->heads, m->kv_heads);

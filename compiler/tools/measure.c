@@ -82,7 +82,7 @@ static char *line_of(Reader *r, const char *words)
     return rest;
 }
 
-/* So many numbers from lo to hi, and nothing behind them. */
+/* Exactly that many numbers from lo to hi, and nothing after them. */
 static bool numbers_of(const char *text, int n, double lo, double hi, double *out)
 {
     for (int i = 0; i < n; i++) {

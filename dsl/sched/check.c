@@ -399,10 +399,7 @@ static int exchanged_over(Scheduler *s, const Ast *a)
     for (int i = 0; i < t->coords; i++) {
         if (over && strcmp(over->text, t->coord_name[i]) == 0)
             return i;
-        names = arena_printf(s->c->arena, "%s%s'%s'", names,
-                             !i                   ? ""
-                             : i == t->coords - 1 ? " and "
-                                                  : ", ",
+        names = arena_printf(s->c->arena, "%s%s'%s'", names, list_separator(i, t->coords, " and "),
                              t->coord_name[i]);
     }
     if (over)

@@ -131,7 +131,9 @@ void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
                    *away = variable_plus(s, own, out->var, a->span);
         pass->to[i] = i == over ? away : own;
         for (int j = 0; j < pass->nrefs; j++) {
-            const Expr *at = !pass->refs[j].all ? pass->refs[j].index[i] : i == s->exchanged ? NULL : own;
+            const Expr *at = i == s->exchanged ? NULL : own;
+            if (!pass->refs[j].all)
+                at = pass->refs[j].index[i];
             pass->refs[j].index[i] = i == over && !gathers ? variable_plus(s, at, out->var, a->span) : at;
         }
     }
@@ -338,7 +340,8 @@ static const SchedText *used_schedule(Scheduler *s, const Ast *a)
 static const Phase *used_phase(Scheduler *s, const Ast *a, const SchedText *t)
 {
     const Phase *keys = t->backward[TRAVEL_KEYS], *queries = t->backward[TRAVEL_QUERIES];
-    const Phase *phase = !s->backward ? t->forward : s->travel == TRAVELS ? keys : t->backward[s->travel];
+    const Phase *backward = s->travel == TRAVELS ? keys : t->backward[s->travel];
+    const Phase *phase = s->backward ? backward : t->forward;
     if (s->backward && s->travel == TRAVELS && keys != queries)
         fault(s, a->span,
               arena_printf(s->c->arena,
@@ -429,7 +432,7 @@ static void used_requires(const Copier *c)
 Stmt *use_statement(Scheduler *s, const Ast *a)
 {
     const bool failed = s->failed;
-    s->failed = false; /* what is wrong before it has been said */
+    s->failed = false; /* earlier errors have been reported */
     const SchedText *from = used_schedule(s, a);
     const Phase *phase = from ? used_phase(s, a, from) : NULL;
     Copier c = {.s = s, .by = a->span, .tensor = same, .from = from};

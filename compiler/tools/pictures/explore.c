@@ -89,9 +89,9 @@ static int ranks_of(const Page *g)
                           (l->heads.is_auto ? 1 : l->heads.value);
     if (g->found->plan)
         return plan_draft(g->found->plan)->choice.ranks;
-    return asked > 1 && asked <= g->program->sequence ? (int)asked
-           : g->program->sequence < ALONE_RANKS       ? 1
-                                                      : ALONE_RANKS;
+    if (asked > 1 && asked <= g->program->sequence)
+        return (int)asked;
+    return g->program->sequence < ALONE_RANKS ? 1 : ALONE_RANKS;
 }
 
 /* By mask; what the search has counted already, where it has. */
@@ -189,7 +189,7 @@ static void add_layout(const Page *g, const Draft *d, const Cost *cost, bool all
     text_add(g->out, "</div>\n");
 }
 
-/* The fastest of each schedule, what is chosen first. */
+/* The fastest candidate of each schedule, the chosen one first. */
 static void add_layouts(const Page *g)
 {
     const Draft *chosen = plan_draft(g->found->plan);

@@ -28,7 +28,7 @@ static const char *size(Arena *a, double bytes)
 
 /* ---- over the step ---- */
 
-/* Of a column's operations the one where most is alive. */
+/* The operation of a column at which most bytes are alive. */
 static int op_of_column(const Flow *f, const int64_t *uses, int column, int columns)
 {
     const int end = (int)((int64_t)f->ops * (column + 1) / columns);
