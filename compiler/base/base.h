@@ -81,9 +81,9 @@ enum { DIAG_MAX_ERRORS = 20 };
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
     X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
     X(UNUSED_COSINE, "unused-cosine", "`cosine` where the warm-up takes all steps") \
-    X(UNUSED_SETTING, "unused-setting", "a setting of the layout that has nothing to act on") \
+    X(UNUSED_SETTING, "unused-setting", "a layout setting that has no effect") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
-    X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
+    X(UNCHECKED_TEXT, "unchecked-text", "an emitted program that could not be checked with libclang")
 typedef enum Warning {
 #define X(id, name, what) WARN_##id,
     WARNINGS(X)
