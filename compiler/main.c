@@ -32,30 +32,30 @@ static const char usage[] =
     "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written "
     "through\n"
     "  -o FILE.cu           the program as CUDA\n"
-    "  -o FILE              the same, as the cluster's devices are, compiled ($CC or cc, $NVCC or nvcc)\n"
+    "  -o FILE              the same for the cluster's devices, compiled ($CC or cc, $NVCC or nvcc)\n"
     "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, "
     "trace, c or cuda,\n"
     "                       or standard output; mask, partition, schedule, cost and memory to FILE.svg: as a "
     "picture\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
-    "  --explain            prints every candidate layout and what it loses by\n"
+    "  --explain            prints every candidate layout and how much slower it is\n"
     "  --print-build        prints the command that compiles the program\n"
     "  -Wno-NAME            turns off a warning; -Werror=NAME makes it an error, -Werror all of them:\n"
 #define X(id, name, what) "    " name ": " what "\n"
     WARNINGS(X)
 #undef X
         "  --help, --version\n"
-        "explore draws the model's masks, what each rank owns, and the layouts that suit the cluster, as one "
+        "explore draws the model's masks, the tokens of each rank and the cluster's candidate layouts as one "
         "page for a browser.\n"
-        "fit finds the longest sequence that fits the cluster's memory with each way to save some, and what "
-        "a step of it takes.\n"
+        "fit reports, for each memory-saving option, the longest sequence that fits and its predicted step "
+        "time.\n"
         "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes "
         "them as a cluster.\n"
         "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), "
         "on this machine;\n"
-        "with --peers also by PyTorch's kernels.\n"
-        "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of "
-        "burstc.\n";
+        "with --peers also with PyTorch's kernels.\n"
+        "Exit status: 0, 1 after an error in the input, 2 after an error in the command, 3 after an "
+        "internal error of burstc.\n";
 
 /* ---- options ---- */
 
@@ -123,7 +123,7 @@ static int unknown_option(int argc, char **argv, int i)
     for (int v = 0; v < countof(with_value); v++) {
         if (strcmp(argv[i], with_value[v]) != 0)
             continue;
-        fprintf(stderr, "burstc: error: '%s' needs a value", argv[i]);
+        fprintf(stderr, "burstc: error: '%s' requires a value", argv[i]);
         if (i + 1 < argc && argv[i + 1][0])
             fprintf(stderr, ", and '%s' looks like an option; write './%s' for a file of that name",
                     argv[i + 1], argv[i + 1]);
@@ -147,13 +147,13 @@ static bool is_stream(const char *path)
 static int check_explore(const Options *o)
 {
     if (!o->output || (!ends_with(o->output, ".html") && !is_stream(o->output)))
-        return usage_error("%s", "explore writes a page: give -o FILE.html");
+        return usage_error("%s", "explore requires an output page: give -o FILE.html");
     return 0;
 }
 
 static int check_fit(const Options *o)
 {
-    return o->topo && o->model ? 0 : usage_error("%s", "fit needs a cluster (.topo) and a model (.burst)");
+    return o->topo && o->model ? 0 : usage_error("%s", "fit requires a cluster (.topo) and a model (.burst)");
 }
 
 static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
@@ -180,9 +180,15 @@ static const Action *find_action(const char *name)
 
 static int check_action(const Options *o)
 {
-    const char *no = o->emit ? "--emit" : o->explain ? "--explain" : o->print_build ? "--print-build" : NULL;
+    const char *no = NULL;
+    if (o->emit)
+        no = "--emit";
+    else if (o->explain)
+        no = "--explain";
+    else if (o->print_build)
+        no = "--print-build";
     if (!o->model && o->action->any_order)
-        return usage_error("%s needs a model (.burst)", o->action->name);
+        return usage_error("%s requires a model (.burst)", o->action->name);
     if (no) {
         fprintf(stderr, "burstc: error: %s writes %s, which has no %s", o->action->name, o->action->writes,
                 no);
@@ -233,7 +239,7 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
     if (o->action)
         return check_action(o);
     if (!o->model)
-        return usage_error("%s", "a cluster (.topo) and a model (.burst) are needed");
+        return usage_error("%s", "a cluster (.topo) and a model (.burst) are required");
     if (!o->output && !o->emit && !o->explain && !o->print_build)
         return usage_error("%s", "nothing to write: give -o FILE, --emit=FORM or --explain");
     return 0;
@@ -314,7 +320,7 @@ static int check_destination(const Options *o, const Destination *to, const Prog
         status = check_imported(p, to->source);
     if (status == 0 && to->binary && same_file(to->source, to->program))
         return cannot_write(to->program,
-                            "it is the same file as the program's text, which is written beside it");
+                            "it is the same file as the program's source, which is written next to it");
     return status;
 }
 
@@ -358,10 +364,10 @@ static int check_suffix(const Options *o)
 {
     const Form *form = o->emit ? find_form(o->emit) : NULL;
     if (o->output && ends_with(o->output, ".html") && !o->action)
-        return usage_error("'%s' is the name of a page, which `burstc explore` writes", o->output);
+        return usage_error("'%s' is an HTML page, which only `burstc explore` can write", o->output);
     if (is_picture(o->output) && (!form || !form->draw))
         return usage_error(
-            "'%s' is the name of a picture, which --emit=mask, partition, schedule, cost or memory can write",
+            "'%s' is a picture, which only --emit=mask, partition, schedule, cost or memory can write",
             o->output);
     return 0;
 }
@@ -393,7 +399,9 @@ static int print_tree(Arena *a, Diags *d, const Options *o, const FrontEnd *in)
 /* By name; all else, binaries and the forms before the program, as the cluster's devices are. */
 static const Target *target_asked(const Options *o)
 {
-    return o->emit ? target_named(o->emit) : o->output ? target_of_suffix(o->output) : NULL;
+    if (o->emit)
+        return target_named(o->emit);
+    return o->output ? target_of_suffix(o->output) : NULL;
 }
 
 /* What was asked for beside the output. */
@@ -478,7 +486,7 @@ static int check_probed(Arena *a, const char *path)
     if (strncmp(text, first, sizeof first - 1) != 0)
         return cannot_write(path,
                             "the file exists and was not written by probe; remove it or give another name");
-    fprintf(stderr, "burstc: note: '%s', which probe wrote before, is overwritten\n", path);
+    fprintf(stderr, "burstc: note: '%s', which probe wrote earlier, will be overwritten\n", path);
     return 0;
 }
 
@@ -499,11 +507,25 @@ static int probe_options(int argc, char **argv, ProbeOptions *o, const char **ou
         else if (argv[i][0] == '-')
             return unknown_option(argc, argv, i);
         else
-            return usage_error("probe takes 'cpus' or 'gpus', the number of nodes and, of cpus, that of "
-                               "devices of a node, not '%s'",
+            return usage_error("probe takes 'cpus' or 'gpus', the number of nodes and, for cpus, the "
+                               "number of devices per node, not '%s'",
                                argv[i]);
     }
     return 0;
+}
+
+/* 0: it is no number, or has another suffix. */
+static int64_t whole_number(const char *text)
+{
+    char *suffix;
+    const int64_t value = strtoll(text, &suffix, 10);
+    if (value < 0 || value > INT64_MAX >> 20)
+        return 0;
+    if (strcmp(suffix, "Ki") == 0)
+        return value << 10;
+    if (strcmp(suffix, "Mi") == 0)
+        return value << 20;
+    return *suffix ? 0 : value;
 }
 
 static int run_probe(Arena *a, Diags *d, int argc, char **argv)
@@ -539,14 +561,9 @@ static int bench_options(int argc, char **argv, BenchOptions *o)
         for (int k = 0; k < countof(number) && !taken; k++) {
             if (!(value = option_value(number[k].name, argc, argv, &i)))
                 continue;
-            char *end;
             if (*number[k].at)
                 return given_twice(number[k].name);
-            *number[k].at = strtoll(value, &end, 10);
-            *number[k].at *= strcmp(end, "Ki") == 0   ? 1 << 10
-                             : strcmp(end, "Mi") == 0 ? 1 << 20
-                             : *end                   ? 0
-                                                      : 1;
+            *number[k].at = whole_number(value);
             if (*number[k].at < 1 || *number[k].at > number[k].most)
                 return usage_error("'%s' is not a whole number that bench accepts, such as 32Ki", value);
             taken = true;
@@ -557,7 +574,8 @@ static int bench_options(int argc, char **argv, BenchOptions *o)
             return usage_error("bench takes one mask or one model; unexpected '%s'", argv[i]);
         o->what = taken ? o->what : argv[i];
     }
-    return o->what ? 0 : usage_error("%s", "bench needs a mask, such as 'window(1024)', or a model (.burst)");
+    return o->what ? 0
+                   : usage_error("%s", "bench requires a mask, such as 'window(1024)', or a model (.burst)");
 }
 
 static int run_bench(Arena *a, Diags *d, int argc, char **argv)
@@ -587,8 +605,8 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
     const int words = o.action ? 1 : 0;
     int status = parse_options(a, d, argc - words, argv + words, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, kernels, "
-                             "cost, memory, trace, c, cuda",
+        status = usage_error("unknown form '%s'; the forms are ast, mask, partition, schedule, step, "
+                             "plan, kernels, cost, memory, trace, c and cuda",
                              o.emit);
     if (status == 0)
         status = check_suffix(&o);

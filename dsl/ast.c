@@ -177,6 +177,17 @@ static void print_values(AstList list, const char *before, Text *out)
     }
 }
 
+static const char *word_before_more(AstKind kind)
+{
+    switch (kind) {
+    case A_MASK: return " =";
+    case A_SCHEDULE: return " pieces";
+    case A_COLLECTIVE: return " over";
+    case A_USE: return " with";
+    default: return " ->";
+    }
+}
+
 static void print_node(const Ast *n, int indent, Text *out)
 {
     text_printf(out, "%*s", indent * 2, "");
@@ -187,11 +198,7 @@ static void print_node(const Ast *n, int indent, Text *out)
         text_printf(out, " %s", n->text);
     print_values(n->args, " ", out);
     if (n->more.n)
-        text_add(out, n->kind == A_MASK         ? " ="
-                      : n->kind == A_SCHEDULE   ? " pieces"
-                      : n->kind == A_COLLECTIVE ? " over"
-                      : n->kind == A_USE        ? " with"
-                                                : " ->");
+        text_add(out, word_before_more(n->kind));
     print_values(n->more, " ", out);
     text_add(out, n->has_body ? " {\n" : "\n");
     for (const Ast *b = n->body.first; b; b = b->next)

@@ -25,7 +25,7 @@ typedef enum UnitKind {
 /* In base units: bytes, bytes/s, FLOP/s, ns. whole is exact where is_whole; bad: already reported. */
 typedef struct Number { double value; int64_t whole; bool is_whole, bad; UnitKind unit; } Number;
 /* Reads text[0..n): digits with fraction and exponent, then a suffix (Ki, M) or a unit (GiB, Gb/s), blanks
- * between. Returns the bytes that belong to the number; known is false where the letters right behind the
+ * between. Returns the bytes that belong to the number; known is false where the letters right after the
  * digits mean nothing. Infinite values are left to the caller. */
 size_t number_read(const char *text, size_t n, Number *out, bool *known);
 /* a whole number without a unit, however large, that is above the limit */
@@ -50,15 +50,15 @@ typedef enum AstKind {
 typedef struct Ast Ast;
 typedef struct AstList { Ast *first, *last; int n; } AstList;
 /* text: the word, the string's bytes, the setting's name. The lists by kind:
- *   CALL, INDEX, BINARY, NOT, NEGATE, FILE: args are operands, of an INDEX more its piece;  SETTING: args are values, body its block
- *   MASK: args are parameters, more the expression;  SCHEDULE: args are coordinates, more `pieces`, body its phases
- *   COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args are words, body statements, or none: `mirrors` is a word
- *   FOR: args are the bounds;  IF: args is the condition;  ATTEND, GRAD: Q and KV;  PASS: args chunks, more coordinates
- *   EXCHANGE: args chunks and the word before the arrow, more the word behind it and the coordinate; or args chunks alone,
- *   more the coordinate as a COORD
- *   COLLECTIVE: `gather` or `scatter`, args chunks, more the coordinate
- *   USE: text the schedule, args the coordinates, each with the size in its args where one is written, more chunks
- *   REQUIRE: its condition in args;  LATER: a statement of a later version, its words in args */
+ *   CALL, INDEX, BINARY, NOT, NEGATE, FILE: args are operands, of an INDEX more its piece;  SETTING: args are
+ * values, body its block MASK: args are parameters, more the expression;  SCHEDULE: args are coordinates,
+ * more `pieces`, body its phases COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args
+ * are words, body statements, or none: `mirrors` is a word FOR: args are the bounds;  IF: args is the
+ * condition;  ATTEND, GRAD: Q and KV;  PASS: args chunks, more coordinates EXCHANGE: args chunks and the word
+ * before the arrow, more the word after it and the coordinate; or args chunks alone, more the coordinate as a
+ * COORD COLLECTIVE: `gather` or `scatter`, args chunks, more the coordinate USE: text the schedule, args the
+ * coordinates, each with the size in its args where one is written, more chunks REQUIRE: its condition in
+ * args;  LATER: a statement of a later version, its words in args */
 struct Ast {
     AstKind kind;
     ExprOp op; /* BINARY */
@@ -81,10 +81,10 @@ typedef struct Parser {
     uint32_t at;      /* how far the lexer has read */
     uint32_t open_string; /* end of a string that took the rest of its line: what it lacks then is known */
     int mended;       /* errors after which what was read is as if they were not there */
-    uint32_t semicolon[DIAG_MAX_ERRORS]; /* ends of the tokens behind which one was forgotten */
+    uint32_t semicolon[DIAG_MAX_ERRORS]; /* ends of the tokens after which one was forgotten */
     int semicolons;
     struct Held *held;
-    bool again;       /* one more was found: the file is read again */
+    bool again;       /* one more was found: the file is reread */
     /* ends of the last token and of the one before it: where a missing ';' belongs */
     uint32_t token_end, last_end;
     AstList items;

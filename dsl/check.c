@@ -19,7 +19,7 @@ static const Target *find_target(Checker *c, const Target *asked)
     const Cluster *k = &c->program->cluster;
     if (asked && asked != k->target && asked->device_memory && k->group_count > 0)
         diag_error(c->diags, k->groups[0].span,
-                   "a %s program needs %ss, and '%s' is a %s; write %s with `-o FILE%s`", asked->language,
+                   "a %s program runs on %ss, but '%s' is a %s; write %s with `-o FILE%s`", asked->language,
                    asked->device, k->groups[0].device->name, k->target->device, k->target->language,
                    k->target->suffix);
     return asked ? asked : k->target;
@@ -33,8 +33,8 @@ static void check_head_dim(Checker *c)
     if (t && t->head_dim.step && m->head_dim > 0 &&
         (m->head_dim < t->head_dim.least || m->head_dim > t->head_dim.most || m->head_dim % t->head_dim.step))
         diag_error(c->diags, m->head_dim_span,
-                   "head_dim is %d, and %s attention needs a multiple of %d from %d to %d; heads times "
-                   "head_dim need not be hidden",
+                   "head_dim %d is not supported: %s attention requires a multiple of %d from %d to %d; "
+                   "heads times head_dim may differ from hidden",
                    m->head_dim, t->language, t->head_dim.step, t->head_dim.least, t->head_dim.most);
 }
 
@@ -45,8 +45,8 @@ static void check_deterministic(Checker *c)
     if (p->train.deterministic && p->target && p->target->device_memory && !kernels_of(p).form)
         diag_error(
             c->diags, p->train.deterministic_span,
-            "`deterministic yes` needs the attention kernels of sm_90a: all devices of that "
-            "architecture, head_dim 64 or 128, and no softcap at head_dim 64; others add up dQ in any order");
+            "`deterministic yes` requires the sm_90a attention kernels: all devices sm_90a, head_dim 64 or "
+            "128, and no softcap at head_dim 64; other kernels accumulate dQ in no fixed order");
 }
 
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
@@ -107,7 +107,7 @@ static void report_cycle(Checker *c, Span import, const LoadedFile *again)
     diag_error(c->diags, import, "'%s' imports itself", again->path);
     for (int i = 0; i < c->files.n; i++)
         if (c->files.at[i]->open && c->files.at[i]->import.src)
-            diag_note(c->diags, c->files.at[i]->import, "by way of this import");
+            diag_note(c->diags, c->files.at[i]->import, "imported from here");
 }
 
 /* Reads a file once, however it is spelled; NULL: it was read before, or cannot be. */
@@ -189,7 +189,9 @@ void import_file(Checker *c, const Ast *setting, const char *extension, void (*d
         read_once(c, path, name->span, declare);
         return;
     }
-    diag_error(c->diags, name->span, "cannot find '%s', neither a stock file nor one beside this file",
+    diag_error(c->diags, name->span,
+               "cannot find '%s': it is neither a stock file nor a file in this file's "
+               "folder",
                name->text);
 }
 
@@ -201,7 +203,7 @@ static const SchedText *add_schedule(Checker *c, const SchedText *s, bool stock,
         if (strcmp(other->name, s->name) != 0)
             continue;
         if (i >= c->stock_schedules) {
-            diag_error(c->diags, at.src ? at : s->span, "schedule '%s' is given twice", s->name);
+            diag_error(c->diags, at.src ? at : s->span, "schedule '%s' is defined twice", s->name);
             diag_note(c->diags, other->span, "first here");
             return NULL;
         }
@@ -287,12 +289,12 @@ static void read_user_files(Checker *c)
     LoadedFile *model = load_once(c, model_path, (Span){0});
     if (topo && model && is_model_file(topo->items) && is_cluster_file(model->items)) {
         diag_error(c->diags, (Span){0},
-                   "'%s' is a model and '%s' a cluster; the cluster comes first: burstc %s %s", topo_path,
+                   "'%s' is a model and '%s' is a cluster; give the cluster first: burstc %s %s", topo_path,
                    model_path, model_path, topo_path);
         return;
     }
     if (topo && !model && diags_errors(c->diags) == before) {
-        diag_error(c->diags, (Span){0}, "'%s' is given as the cluster and as the model", model_path);
+        diag_error(c->diags, (Span){0}, "'%s' is given both as the cluster and as the model", model_path);
         return;
     }
     declare_file(c, topo, check_topology);

@@ -56,7 +56,7 @@ typedef struct Checker {
     const FrontEnd *in;
     Program *program;
     bool stock; /* the file being read is a stock file */
-    /* of the block whose settings are taken: what a word behind a forgotten ';' may be */
+    /* of the block whose settings are taken: what a word after a forgotten ';' may be */
     const struct Field *fields;
     int field_count;
     const Ast *cut; /* that word, in the setting just taken */
@@ -131,6 +131,7 @@ const char *savable_names(Checker *c);                     /* these, but for x, 
 void take_offload(Checker *c, const Ast *s, const Field *f, void *to);
 void check_offload(Checker *c, const Layout *l);
 void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* "what is set twice" */
+Span word_in(Span setting, const char *word); /* where the setting's text names it */
 
 /* ---- check_range.c: what an operation can give ---- */
 #define RANGE_BOUND (INT64_C(1) << 62) /* every value of a mask or an index stays within +- this */

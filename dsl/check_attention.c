@@ -1,5 +1,5 @@
 /* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; softcap 50; }: the
- * mask of each layer, and what is done to scores.
+ * mask of each layer, and the operations on scores.
  */
 #include "check.h"
 
@@ -19,7 +19,7 @@ static const Ast *mask_value(Checker *c, Cursor *u)
     if (u->failed || !u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL)) {
         if (!u->failed)
             diag_error(c->diags, u->at ? u->at->span : u->setting->name_span,
-                       "'%s' needs a mask, such as causal or window(4Ki)", u->setting->text);
+                       "'%s' requires a mask, such as causal or window(4Ki)", u->setting->text);
         return NULL;
     }
     const Ast *mask = cursor_next(u);
@@ -42,7 +42,7 @@ static void assign(Checker *c, const Ast *s, Assignment *a, int64_t layer, int m
 {
     if (layer >= a->layers) {
         if (a->layers)
-            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0",
+            diag_error(c->diags, span, "layer %lld does not exist: the model has %d, numbered from 0",
                        (long long)layer, a->layers);
     } else if (a->by[layer].src) {
         diag_error(c->diags, span, "layer %lld is set twice", (long long)layer);
@@ -114,7 +114,7 @@ static int causal_mask(Checker *c)
     return use_mask(c, name);
 }
 
-/* The user's own masks that no layer uses, behind those that layers use. */
+/* The user's own masks that no layer uses, after those that layers use. */
 static void add_every_mask(Checker *c)
 {
     Program *p = c->program;

@@ -38,7 +38,7 @@ static void report_cycle(Order *o, const Call *call)
     diag_error(o->c->diags, call->at, "mask '%s' calls itself", call->to->name);
     o->open.at[i].decl->broken = true;
     for (int notes = MOST_NOTES; notes && o->open.at[i].decl != call->to; notes--, i--)
-        diag_note(o->c->diags, o->open.at[i].from, "by way of '%s', called here", o->open.at[i].decl->name);
+        diag_note(o->c->diags, o->open.at[i].from, "'%s' is called here", o->open.at[i].decl->name);
 }
 
 static void visit(Order *o, MaskDecl *decl)

@@ -3,6 +3,7 @@
  */
 #include "check.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static const char *leading_to(const Cursor *u, const Ast *value)
 static bool needs(Cursor *u, const char *what)
 {
     if (!u->failed)
-        diag_error(u->c->diags, here(u), "'%s' needs %s", leading_to(u, u->at), what);
+        diag_error(u->c->diags, here(u), "'%s' requires %s", leading_to(u, u->at), what);
     return fail(u);
 }
 
@@ -87,7 +88,7 @@ const Ast *cursor_string(Cursor *u, const char *what)
         return NULL;
     }
     if (u->at->len == 0) {
-        diag_error(u->c->diags, u->at->span, "'%s' needs %s, not an empty string", u->setting->text, what);
+        diag_error(u->c->diags, u->at->span, "'%s' requires %s, not an empty string", u->setting->text, what);
         fail(u);
         return NULL;
     }
@@ -101,11 +102,11 @@ static bool wrong_unit(Cursor *u, const Ast *number, UnitKind unit)
     const char *name = leading_to(u, number),
                *wanted = arena_printf(a, "%s, such as %s", unit_what[unit], unit_examples[unit]);
     if (number->number.unit == UNIT_NONE && next && next->kind == A_NAME)
-        diag_error(u->c->diags, next->span, "unknown unit '%s'; '%s' needs %s", next->text, name, wanted);
+        diag_error(u->c->diags, next->span, "unknown unit '%s'; '%s' requires %s", next->text, name, wanted);
     else if (number->number.unit == UNIT_NONE)
-        diag_error(u->c->diags, number->span, "missing unit; '%s' needs %s", name, wanted);
+        diag_error(u->c->diags, number->span, "missing unit; '%s' requires %s", name, wanted);
     else
-        diag_error(u->c->diags, number->span, "wrong unit; '%s' needs %s, not %s", name, wanted,
+        diag_error(u->c->diags, number->span, "wrong unit; '%s' requires %s, not %s", name, wanted,
                    unit_what[number->number.unit]);
     return fail(u);
 }
@@ -138,7 +139,7 @@ bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out)
     int64_t value = negative ? -n->number.whole : n->number.whole;
     bool huge = number_is_huge(&n->number, INT64_MAX);
     if (!n->number.is_whole && !huge) {
-        diag_error(u->c->diags, n->span, "'%s' needs a whole number", leading_to(u, n));
+        diag_error(u->c->diags, n->span, "'%s' requires a whole number", leading_to(u, n));
         return fail(u);
     }
     if (huge || value < lo || value > hi) {
@@ -171,7 +172,7 @@ static const char *joined(Arena *a, const char *const *names, int n, const char 
 {
     const char *text = "";
     for (int i = 0; i < n; i++)
-        text = arena_printf(a, "%s%s%s", text, i == 0 ? "" : i == n - 1 ? last : ", ", names[i]);
+        text = arena_printf(a, "%s%s%s", text, list_separator(i, n, last), names[i]);
     return text;
 }
 
@@ -185,7 +186,10 @@ int cursor_choice(Cursor *u, const char *const *names, int n)
         if (strcmp(names[i], word->text) == 0)
             return i;
     const char *near = nearest_name(word->text, names, n);
-    diag_error(u->c->diags, word->span, "'%s' cannot be '%s'; it is %s", u->setting->text, word->text, all);
+    diag_error(u->c->diags, word->span,
+               "'%s' cannot be '%s'; "
+               "expected %s",
+               u->setting->text, word->text, all);
     if (near)
         diag_fixit(u->c->diags, word->span, near);
     fail(u);
@@ -212,7 +216,7 @@ static bool names_field(const Checker *c, const char *word)
     return false;
 }
 
-/* A word where the setting has all its values: the next setting, behind a forgotten ';'. */
+/* A word where the setting has all its values: the next setting, after a forgotten ';'. */
 static bool begins_setting(const Cursor *u)
 {
     const Source *s = u->at->span.src;
@@ -279,13 +283,31 @@ void unknown_of(Checker *c, Span at, const char *word, const char *const *names,
 
 void not_planned(Checker *c, Span at, const char *what, const char *use)
 {
-    diag_error(c->diags, at, "`%s` is not planned by this version of burstc; use %s", what, use);
+    diag_error(c->diags, at, "`%s` is not supported by this version of burstc; use %s", what, use);
 }
 
 void duplicate(Checker *c, const Ast *second, Span first, const char *what)
 {
     diag_error(c->diags, second->name_span, "%s is set twice", what);
     diag_note(c->diags, first, "first here");
+}
+
+static bool in_word(char ch) { return ch == '_' || isalnum((unsigned char)ch); }
+
+Span word_in(Span setting, const char *word)
+{
+    const char *text = setting.src->text;
+    const uint32_t n = (uint32_t)strlen(word);
+    for (uint32_t i = setting.begin, end; i < setting.end; i = end) {
+        end = i + 1;
+        if (text[i] == '#')
+            end = i + (uint32_t)strcspn(text + i, "\n");
+        while (in_word(text[i]) && end < setting.end && in_word(text[end]))
+            end++;
+        if (end - i == n && strncmp(text + i, word, n) == 0)
+            return (Span){setting.src, i, end};
+    }
+    return setting;
 }
 
 static const Field *find_field(Checker *c, const Ast *s, const Field *fields, int n, const char *what)
@@ -312,7 +334,7 @@ bool has_setting(AstList items, const Field *fields, int n)
     return false;
 }
 
-/* The block belongs to a setting behind a forgotten ';': `sequence 1Ki layout { ... }`. */
+/* The block belongs to a setting after a forgotten ';': `sequence 1Ki layout { ... }`. */
 static bool is_anothers_block(Checker *c, const Ast *s)
 {
     for (const Ast *a = s->args.first ? s->args.first->next : NULL; a; a = a->next)
@@ -326,7 +348,10 @@ static bool block_as_field(Checker *c, const Ast *s, const Field *f)
     if (s->has_body == ((f->flags & FIELD_BLOCK) != 0) || (s->has_body && is_anothers_block(c, s)))
         return true;
     diag_error(c->diags, s->span,
-               s->has_body ? "'%s' takes no block; end it with ';'" : "'%s' needs a block { ... }", s->text);
+               s->has_body ? "'%s' takes no block; end it with ';'"
+                           : "'%s' requires a block { "
+                             "... }",
+               s->text);
     return false;
 }
 
@@ -381,7 +406,8 @@ void take_fields(Checker *c, AstList settings, const Field *fields, int n, void 
     c->fields = outer;
     c->field_count = outer_count;
     c->cut = outer_cut;
-    bool clean = diags_errors(c->diags) == before; /* else what is missing may be what was misspelled */
+    bool clean = diags_errors(c->diags) ==
+                 before; /* otherwise the missing setting may be the misspelled one */
     for (int i = 0; i < n; i++)
         if (clean && (fields[i].flags & FIELD_REQUIRED) && !first[i].src)
             diag_error(c->diags, at, "%s needs '%s'", what, fields[i].name);
@@ -422,7 +448,7 @@ void take_once(Checker *c, const Ast *setting, const Field *f, void *to)
 {
     const Ast **slot = to;
     if (c->stock)
-        diag_error(c->diags, setting->span, "'%s' does not belong in a stock file", f->name);
+        diag_error(c->diags, setting->span, "'%s' is not allowed in a stock file", f->name);
     else if (*slot)
         duplicate(c, setting, (*slot)->name_span, arena_printf(c->arena, "'%s'", f->name));
     else

@@ -47,7 +47,7 @@ static bool take_for(Checker *c, Cursor *u, LayerEntry *x)
         return true;
     if (!u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL)) {
         diag_error(c->diags, u->at ? u->at->span : u->setting->span,
-                   "'for' needs the mask of some layers, such as window(4Ki)");
+                   "'for' requires a mask that some layers use, such as window(4Ki)");
         return false;
     }
     x->mask = cursor_next(u);
@@ -104,7 +104,7 @@ static int mask_of_layers(Checker *c, const Ast *mask)
         return index;
     for (int m = 0; m < c->program->mask_count; m++)
         known = arena_printf(c->arena, "%s%s%s", known, m ? ", " : "", c->used_masks.at[m].text);
-    diag_error(c->diags, mask->span, "no layer has mask '%s'; layers have %s", c->used_masks.at[index].text,
+    diag_error(c->diags, mask->span, "no layer uses mask '%s'; layers use %s", c->used_masks.at[index].text,
                known);
     return -1;
 }

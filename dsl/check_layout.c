@@ -115,7 +115,7 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
     if (!call_value(c, s, "blocks", &block)) {
         take_named(c, s, &l->partition, partition_names, PART_KINDS);
         if (!l->partition.is_auto && l->partition.value == PART_BLOCKS)
-            diag_error(c->diags, s->span, "'blocks' needs its size in tokens, such as blocks(64)");
+            diag_error(c->diags, s->span, "'blocks' requires its size in tokens, such as blocks(64)");
         return;
     }
     l->partition = (Setting){.value = PART_BLOCKS, .given = true, .span = s->span};
@@ -159,10 +159,14 @@ static void take_saved(Checker *c, const Ast *name, Saving *v)
         diag_error(c->diags, name->span, "'%s' is saved twice", name->text);
     } else if (bound && (bound->kind != A_NUMBER || !bound->number.is_whole || bound->number.whole < 1 ||
                          bound->number.whole > 1 << 20)) {
-        diag_error(c->diags, bound->span, "expected the first layer that saves '%s', from 1 on", name->text);
+        diag_error(c->diags, bound->span,
+                   "expected the number of the first layer that saves '%s', 1 or "
+                   "greater",
+                   name->text);
     } else if (bound && v->from && bound->number.whole != v->from) {
         diag_error(c->diags, bound->span,
-                   "all values of one `save` start at the same layer; this one starts at %lld, another at %d",
+                   "all values of one `save` must start at the same layer; this one starts at %lld, another "
+                   "at %d",
                    (long long)bound->number.whole, v->from);
     } else {
         v->from = bound ? (int)bound->number.whole : v->from;
@@ -187,7 +191,8 @@ static void take_tail(Checker *c, const Ast *s, Layout *l)
     const Ast *share = NULL;
     if (!call_value(c, s, "tail", &share))
         diag_error(c->diags, s->span,
-                   "'tail' needs the fraction of a rank's tokens to keep, such as tail(0.5)");
+                   "'tail' requires the fraction of a rank's tokens whose attention output is kept, such as "
+                   "tail(0.5)");
     else if (share && (share->number.unit != UNIT_NONE ||
                        !(share->number.value >= 0.01 && share->number.value <= 0.99)))
         diag_error(
@@ -259,7 +264,9 @@ static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
     if (l->weights.value >= 0 && cursor_try(&u, "within")) {
         l->within = (Setting){.given = true, .span = u.at ? u.at->span : s->span};
         if (!u.at)
-            diag_error(c->diags, s->span, "'within' needs `node`, or how many ranks share the weights");
+            diag_error(c->diags, s->span,
+                       "'within' requires `node` or the number of ranks that share the "
+                       "weights");
         else if (!cursor_try(&u, "node"))
             cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &l->within.value);
     }
@@ -310,15 +317,13 @@ static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to
     l->chunk_keys = what && strcmp(what->text, "keys") == 0;
     l->chunk_queries = l->chunk_keys || (what && strcmp(what->text, "attention") == 0);
     if (what && !l->chunk_queries)
-        diag_error(
-            c->diags, what->span,
-            "unknown '%s': what goes through chunks of the tokens too is `attention`, or `keys` as well",
-            what->text);
+        diag_error(c->diags, what->span,
+                   "unknown '%s'; `token chunks` can be followed by `attention` or `keys`", what->text);
     if (!cursor_end(&u) || !l->chunk_queries || l->token_chunks.is_auto)
         return;
     if (l->chunk_keys && l->token_chunks.value > MOST_KEY_CHUNKS)
         diag_error(c->diags, s->span,
-                   "keys go through %d chunks of the tokens at most; use `token chunks %d, keys`",
+                   "`token chunks` with `keys` is limited to %d chunks; use `token chunks %d, keys`",
                    MOST_KEY_CHUNKS, MOST_KEY_CHUNKS);
 }
 
@@ -401,7 +406,9 @@ void check_tokens(Checker *c, int64_t group)
 {
     const Program *p = c->program;
     if (p->sequence && p->sequence < group)
-        diag_error(c->diags, p->sequence_span, "a sequence of %lld tokens cannot be shared by %lld ranks",
+        diag_error(c->diags, p->sequence_span,
+                   "a sequence of %lld tokens is too short for %lld ranks; use "
+                   "at most one rank for each token",
                    (long long)p->sequence, (long long)group);
 }
 
@@ -422,7 +429,7 @@ static void check_layout(Checker *c, Layout *l)
     check_shares(c, l, world);
     if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
         diag_error(c->diags, l->heads.span,
-                   "heads %lld is more than the model's %d head%s; use context for the rest",
+                   "heads %lld exceeds the model's %d head%s; use `context` for the remaining ranks",
                    (long long)l->heads.value, p->model.heads, plural(p->model.heads));
     if (!l->data.is_auto)
         check_tokens(c, world / l->data.value * tensor);
@@ -438,9 +445,9 @@ static bool check_sizes(Checker *c, const Layout *l, const SchedText *t)
 {
     if (!l->sizes.n || l->sizes.n == t->rings)
         return true;
-    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s%s",
+    diag_error(c->diags, l->sizes.span, "context has %d sizes, but schedule '%s' has %d coordinate%s%s",
                l->sizes.n, t->name, t->rings, plural(t->rings),
-               t->rings < t->coords ? " beside the one of heads" : "");
+               t->rings < t->coords ? " in addition to the one for heads" : "");
     diag_note(c->diags, t->span, "its coordinates");
     return false;
 }
@@ -450,7 +457,7 @@ static void check_any_sizes(Checker *c, const Layout *l)
     for (int i = 0; i < c->schedules.n; i++)
         if (!l->sizes.n || c->schedules.at[i]->rings == l->sizes.n)
             return;
-    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has as many coordinates",
+    diag_error(c->diags, l->sizes.span, "context has %d sizes, but no schedule has that many coordinates",
                l->sizes.n);
 }
 
@@ -482,7 +489,7 @@ static void check_head_chunks(Checker *c, const Layout *l)
     const int64_t kv_heads = all > tensor ? all / tensor : all > 0;
     if (!l->head_chunks.is_auto && l->head_chunks.value > kv_heads && kv_heads > 0)
         diag_error(c->diags, l->head_chunks.span,
-                   "%lld chunks of heads are more than the %s %lld kv_heads; use `head chunks %lld`",
+                   "head chunks %lld exceeds the %s %lld kv_heads; use `head chunks %lld`",
                    (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads,
                    (long long)kv_heads);
 }
@@ -515,7 +522,8 @@ void finish_layout(Checker *c)
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(
             c->diags, l.saving_span,
-            "no layer saves it: `save` starts at layer %d and the model has %d layer%s, numbered from 0",
+            "no layer saves these values: `save` starts at layer %d, but the model has %d layer%s, numbered "
+            "from 0",
             l.saving.from, c->program->model.layers, plural(c->program->model.layers));
     check_offload(c, &l);
     check_head_chunks(c, &l);

@@ -6,10 +6,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Calls multiply: what is written out is bounded, of one mask and of all, and so is the depth of its
+/* Calls multiply: the expansion of one mask and of all masks is bounded, and so is the depth of its
  * recursion. */
-enum { MAX_NODES = 1 << 14, MAX_ALL_NODES = 1 << 21, MAX_DEPTH = 1000,
-       MAX_NESTING = 200 /* brackets: clang refuses 256 in what is emitted */ };
+enum {
+    MAX_NODES = 1 << 14,
+    MAX_ALL_NODES = 1 << 21,
+    MAX_DEPTH = 1000,
+    MAX_NESTING = 200 /* brackets: clang refuses 256 in emitted text */
+};
 
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
 /* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as
@@ -112,12 +116,19 @@ static Typed fold(Checker *c, Typed t)
     return folded;
 }
 
+static int either(bool holds, bool fails)
+{
+    if (holds)
+        return 1;
+    return fails ? 0 : -1;
+}
+
 /* Comparisons that the ranges of both sides decide: 1, 0, or -1 for neither. */
 static int decided(ExprOp op, Typed a, Typed b)
 {
     switch (op) {
-    case E_LT: return a.hi < b.lo ? 1 : a.lo >= b.hi ? 0 : -1;
-    case E_LE: return a.hi <= b.lo ? 1 : a.lo > b.hi ? 0 : -1;
+    case E_LT: return either(a.hi < b.lo, a.lo >= b.hi);
+    case E_LE: return either(a.hi <= b.lo, a.lo > b.hi);
     case E_GT: return decided(E_LT, b, a);
     case E_GE: return decided(E_LE, b, a);
     case E_EQ: return a.hi < b.lo || a.lo > b.hi ? 0 : -1;
@@ -145,14 +156,13 @@ static Typed too_large(Checker *c)
 {
     if (!c->mask_too_large && c->all_mask_work > MAX_ALL_NODES)
         diag_error(c->diags, c->mask_at,
-                   "the masks up to this one are too large when the masks they call are written out: "
-                   "more than %d operations",
+                   "the masks up to this one are too large after the masks they call are expanded: more than "
+                   "%d operations",
                    MAX_ALL_NODES);
     else if (!c->mask_too_large)
         diag_error(c->diags, c->mask_at,
-                   "mask is too large when the masks it calls are written out: more than %d operations, %d "
-                   "levels or %d brackets "
-                   "inside each other",
+                   "mask is too large after the masks it calls are expanded: more than %d operations, %d "
+                   "levels or %d nested brackets",
                    MAX_NODES, MAX_DEPTH, MAX_NESTING);
     c->mask_too_large = true;
     return broken;
@@ -196,7 +206,7 @@ static Typed operand(Checker *c, const Ast *a, const Frame *frame, Type wanted, 
     if (t.type == BROKEN || t.type == wanted)
         return t;
     return wrong(c, frame, a->span,
-                 arena_printf(c->arena, "%s needs %s, and this is %s", of, type_name[wanted],
+                 arena_printf(c->arena, "%s requires %s, but this is %s", of, type_name[wanted],
                               type_name[t.type]));
 }
 
@@ -223,7 +233,7 @@ static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
     if (x.type == BROKEN || y.type == BROKEN)
         return broken;
     if (a->op == E_POW) {
-        wrong(c, frame, a->span, "'^' is an operator of schedules; a mask has '*'");
+        wrong(c, frame, a->span, "'^' is not available in masks, only in schedules; use '*'");
         return broken;
     }
     bool divides = a->op == E_DIV || a->op == E_MOD;
@@ -252,8 +262,7 @@ static Typed inline_number(Checker *c, const Ast *a, const Frame *frame)
     if (number_is_huge(n, RANGE_BOUND))
         return wrong(c, frame, a->span, "number is too large; the limit is 2^62");
     if (n->unit != UNIT_NONE || !n->is_whole)
-        return wrong(c, frame, a->span,
-                     "masks count in whole tokens: a whole number without a unit is needed here");
+        return wrong(c, frame, a->span, "expected a whole number without a unit: masks count tokens");
     return constant(c, n->whole, a->span);
 }
 
@@ -330,8 +339,10 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
          k = index->kind == A_NAME && strcmp(index->text, "k") == 0;
     if (index->next || (!q && !k))
         return wrong(c, frame, a->span,
-                     arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text,
-                                  a->text));
+                     arena_printf(c->arena,
+                                  "a table can be indexed by q or k only: write %s[q] "
+                                  "or %s[k]",
+                                  a->text, a->text));
     int number = frame && frame->open ? 0 : use_table(c, t);
     return leaf(c, q ? E_TABLE_Q : E_TABLE_K, number, a->span, NUMBER, INT32_MIN, INT32_MAX);
 }
@@ -340,7 +351,7 @@ static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
 {
     if (a->args.n != 2)
         return wrong(c, frame, a->span,
-                     "a pattern is read at a row and a column: file \"...\" at (q / 64, k / 64)");
+                     "a pattern requires a row and a column, such as file \"...\" at (q / 64, k / 64)");
     Typed row = operand(c, a->args.first, frame, NUMBER, "a row");
     Typed column = operand(c, a->args.first->next, frame, NUMBER, "a column");
     const Pattern *pattern = load_pattern(c, a);
@@ -360,13 +371,11 @@ static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
 /* ---- calls ---- */
 static Typed inline_function(Checker *c, const Ast *a, const Frame *frame, ExprOp op, int least, int most)
 {
+    const char *several = most == 2 ? "two values" : "two values or more";
     if (a->args.n < least || a->args.n > most)
         return wrong(c, frame, a->span,
                      arena_printf(c->arena, "'%s' takes %s, not %d", a->text,
-                                  least == 1  ? "one value"
-                                  : most == 2 ? "two values"
-                                              : "two values or more",
-                                  a->args.n));
+                                  least == 1 ? "one value" : several, a->args.n));
     const char *of = arena_printf(c->arena, "'%s'", a->text);
     Typed t = operand(c, a->args.first, frame, NUMBER, of);
     if (least == 1)
@@ -408,7 +417,7 @@ static Typed write_out_open(Checker *c, const Frame *frame, Typed *values)
         return *known;
     Typed *t = NEW(c->arena, Typed);
     *t = write_out(c, frame);
-    if (t->type != BROKEN) /* what is wrong is said at each call */
+    if (t->type != BROKEN) /* errors are reported at each call */
         name_add(c->arena, &c->open_calls, name, t);
     return *t;
 }
@@ -431,14 +440,18 @@ static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *fr
         good = good && values[i].type != BROKEN;
     }
     bool told = false;
-    bool *own = frame && frame->told ? frame->told : decl->stock ? &told : NULL;
+    bool *own = frame ? frame->told : NULL;
+    if (!own && decl->stock)
+        own = &told;
     Frame inner = {.decl = decl,
                    .values = values,
                    .call = a->span,
                    .caller = frame,
                    .open = frame && frame->open,
                    .told = own};
-    return !good ? broken : inner.open ? write_out_open(c, &inner, values) : write_out(c, &inner);
+    if (!good)
+        return broken;
+    return inner.open ? write_out_open(c, &inner, values) : write_out(c, &inner);
 }
 
 static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)
@@ -468,7 +481,7 @@ static Typed inline_kind(Checker *c, const Ast *a, const Frame *frame)
     case A_BINARY: return inline_binary(c, a, frame);
     case A_NOT: return inline_not(c, a, frame);
     case A_NEGATE: return inline_negate(c, a, frame);
-    default: return wrong(c, frame, a->span, "an expression is needed here");
+    default: return wrong(c, frame, a->span, "expected an expression");
     }
 }
 
@@ -521,7 +534,7 @@ static const char *call_text(Checker *c, const Ast *call)
         if (t.type == BROKEN)
             return NULL;
         if (!is_constant(t)) {
-            diag_error(c->diags, a->span, "a layer's mask needs constants as parameters");
+            diag_error(c->diags, a->span, "parameters of a layer's mask must be constants");
             return NULL;
         }
         text = arena_printf(c->arena, "%s%s%lld", text, i ? ", " : "(", (long long)t.e->value);

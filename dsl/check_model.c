@@ -19,7 +19,7 @@ static void take_table(Checker *c, const Ast *s, const Field *f, void *to)
     declare_table(c, s);
 }
 
-/* Read where it stands: a block behind its values is another setting's. What is wrong with the number
+/* Read where it stands: a block after its values is another setting's. What is wrong with the number
  * spoils nothing else. */
 static void take_sequence(Checker *c, const Ast *s, const Field *f, void *to)
 {
@@ -51,7 +51,9 @@ static void declare(Checker *c, Ast *s)
     if (s->kind == A_MASK)
         declare_mask(c, s);
     else
-        diag_error(c->diags, s->name_span, "a schedule belongs in a .sched file of its own");
+        diag_error(c->diags, s->name_span,
+                   "a schedule is not allowed in a model file; write it in a "
+                   "separate .sched file");
 }
 
 void check_declarations(Checker *c, AstList items)
@@ -92,13 +94,23 @@ static void take_kv_heads(Checker *c, const Ast *s, const Field *f, void *to)
     take_int(c, s, f, &m->kv_heads);
 }
 
-typedef struct ModelFields { Model m; Span head_dim; } ModelFields;
+typedef struct ModelFields {
+    Model m;
+    Span head_dim, qk_norm;
+} ModelFields;
 
 static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
     m->head_dim = s->span;
     take_int(c, s, f, &m->m.head_dim);
+}
+
+static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    m->qk_norm = s->span;
+    take_yes_no(c, s, f, &m->m.qk_norm);
 }
 
 #define AT(member) offsetof(ModelFields, m.member)
@@ -114,7 +126,7 @@ static const Field model_fields[] = {
     {"vocab", take_int, AT(vocab), FIELD_REQUIRED, UNIT_NONE, 2, 1 << 26},
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
-    {"qk_norm", take_yes_no, AT(qk_norm), 0},
+    {"qk_norm", take_qk_norm, 0, 0},
 };
 #undef AT
 
@@ -126,20 +138,22 @@ static void check_heads(Checker *c, ModelFields *f)
     if (!m->kv_heads)
         m->kv_heads = m->heads;
     if (m->heads % m->kv_heads != 0) {
-        diag_error(c->diags, m->kv_heads_span, "%d head%s cannot share kv_heads %d evenly", m->heads,
-                   plural(m->heads), m->kv_heads);
+        diag_error(c->diags, m->kv_heads_span,
+                   "%d head%s cannot be divided evenly among "
+                   "%d kv_heads",
+                   m->heads, plural(m->heads), m->kv_heads);
         diag_note(c->diags, m->heads_span, "kv_heads must divide the %d head%s given here", m->heads,
                   plural(m->heads));
     }
     if (!f->head_dim.src && m->hidden % m->heads != 0)
-        diag_error(c->diags, m->heads_span, "hidden %d is not a multiple of heads %d; give head_dim",
+        diag_error(c->diags, m->heads_span, "hidden %d is not a multiple of heads %d; set head_dim",
                    m->hidden, m->heads);
     if (!f->head_dim.src)
         m->head_dim = m->hidden / m->heads;
     m->head_dim_span = f->head_dim.src ? f->head_dim : m->heads_span;
     if (m->head_dim % 2 != 0)
-        diag_error(c->diags, m->head_dim_span,
-                   "head_dim %d is odd; rotary embedding rotates pairs, so it must be even", m->head_dim);
+        diag_error(c->diags, m->head_dim_span, "head_dim %d must be even: rotary embeddings rotate pairs",
+                   m->head_dim);
     if ((int64_t)m->heads * m->head_dim > INT_MAX)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }
@@ -147,9 +161,12 @@ static void check_heads(Checker *c, ModelFields *f)
 void finish_model(Checker *c, Span file)
 {
     if (!c->sequence)
-        diag_error(c->diags, file, "'%s' has no sequence, such as sequence 64Ki;", c->in->model_path);
+        diag_error(c->diags, file,
+                   "'%s' does not set the sequence length, such as "
+                   "sequence 64Ki;",
+                   c->in->model_path);
     if (!c->model) {
-        diag_error(c->diags, file, "'%s' has no model, such as model small { layers 2; ... }",
+        diag_error(c->diags, file, "'%s' does not define a model, such as model small { layers 2; ... }",
                    c->in->model_path);
         return;
     }
@@ -158,7 +175,6 @@ void finish_model(Checker *c, Span file)
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
-        diag_error(c->diags, c->model->span,
-                   "a model cannot have both 'qkv_bias' and 'qk_norm'; remove one of them");
+        diag_error(c->diags, f.qk_norm, "'qk_norm' cannot be combined with 'qkv_bias'; remove one of them");
     c->program->model = f.m;
 }

@@ -14,7 +14,7 @@ static void take_staged(Checker *c, const Ast *value, Layout *l)
             diag_error(c->diags, name->span, "expected the name of a value that a layer can save: x, %s",
                        savable_names(c));
         else if (saves(set, name->text))
-            diag_error(c->diags, name->span, "'%s' is staged twice", name->text);
+            diag_error(c->diags, name->span, "'%s' is offloaded twice", name->text);
         else
             l->offloaded = arena_printf(c->arena, "%s%s ", set, name->text);
     }
@@ -90,8 +90,9 @@ void check_offload(Checker *c, const Layout *l)
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));
         if (!saves(saved, name))
             diag_error(
-                c->diags, l->offload.span,
-                "'%s' cannot be staged: no layer that stages saves it; use a value that one saves:%.*s", name,
-                (int)strlen(saved) - 1, saved);
+                c->diags, word_in(l->offload.span, name),
+                "'%s' cannot be offloaded: no layer that offloads activations saves it; use one of the "
+                "values that are saved:%.*s",
+                name, (int)strlen(saved) - 1, saved);
     }
 }

@@ -16,13 +16,13 @@ static const char *read_pattern(Arena *a, const char *text, size_t len, Pattern 
             row_length++;
         } else if (ch == '\n' && row_length) {
             if (out->rows && row_length != out->cols)
-                return arena_printf(a, "row %lld has %lld entries and row 1 has %lld",
+                return arena_printf(a, "row %lld has %lld entries, but row 1 has %lld",
                                     (long long)out->rows + 1, (long long)row_length, (long long)out->cols);
             out->cols = row_length;
             out->rows++;
             row_length = 0;
         } else if (!strchr(" \t\r\n", ch) || !ch) {
-            return "it may hold 0, 1 and blanks only";
+            return "only 0, 1 and white space are allowed";
         }
     }
     out->bits = bits;

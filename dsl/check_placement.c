@@ -23,7 +23,7 @@ void take_placement(Checker *c, const Ast *s, const Field *f, void *to)
         return;
     }
     do {
-        const Ast *name = cursor_name(&u, "auto, or axes from the innermost on, such as context, data");
+        const Ast *name = cursor_name(&u, "auto, or axes from the innermost outwards, such as context, data");
         if (!name)
             return;
         if (placed_already(l, name->text))
@@ -31,7 +31,7 @@ void take_placement(Checker *c, const Ast *s, const Field *f, void *to)
         else if (l->placement_names < countof(l->placement_name))
             l->placement_name[l->placement_names++] = name->text;
         else
-            diag_error(c->diags, name->span, "more axes than there are");
+            diag_error(c->diags, name->span, "too many axes");
     } while (cursor_try(&u, ","));
     cursor_end(&u);
 }
@@ -56,7 +56,7 @@ void check_placement(Checker *c, const Layout *l)
         }
         if (!known)
             diag_error(
-                c->diags, l->placement.span,
+                c->diags, word_in(l->placement.span, name),
                 "'placement' cannot place '%s'; it takes data, context, heads and the coordinates of %s%s",
                 name, l->schedule ? "schedule " : "a schedule", l->schedule ? l->schedule : "");
     }

@@ -66,14 +66,14 @@ static void check_device_shares(Checker *c, const Layout *l)
         if (known == n)
             unknown_of(c, given->at[i].span, given->at[i].device, names, n, "device of the cluster");
         else if (seen[known])
-            diag_error(c->diags, given->at[i].span, "'%s' has two shares", names[known]);
+            diag_error(c->diags, given->at[i].span, "'%s' is given two shares", names[known]);
         else
             seen[known] = true;
     }
     for (int i = 0; i < n; i++)
         if (!seen[i])
             diag_error(c->diags, l->shares.span,
-                       "'shares' gives none to '%s'; each device of the cluster needs one", names[i]);
+                       "'shares' omits device '%s'; give each device of the cluster a share", names[i]);
 }
 
 /* One share for each rank that shares a sequence. */
@@ -84,8 +84,8 @@ static void check_rank_shares(Checker *c, const Layout *l, int world)
     const int64_t of = n == ranks ? world : ranks;
     if (n != ranks || world % n != 0)
         diag_error(c->diags, l->shares.span,
-                   "'shares' has %d share%s, and %lld rank%s share%s a sequence; give each rank one, or each "
-                   "device of the cluster",
+                   "'shares' has %d share%s, but %lld rank%s share%s a sequence; give one to each rank or to "
+                   "each device of the cluster",
                    n, plural(n), (long long)of, plural(of), of == 1 ? "s" : "");
 }
 

@@ -70,7 +70,7 @@ void check_tensor(Checker *c, const Layout *l, int world)
     if (i < FACTORS)
         diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s%s; use `tensor %lld`",
                    (long long)tensor, i ? "model's " : "", (long long)f[i].value, f[i].name,
-                   f[i].shared ? ", nor do they divide it" : "",
+                   f[i].shared ? ", nor is it a multiple of them" : "",
                    (long long)largest_divisor(f, FACTORS, tensor));
 }
 
@@ -85,7 +85,7 @@ void settle_tensor(Checker *c)
     if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 &&
         m->ffn / tensor->value % GRANULE != 0)
         diag_error(c->diags, tensor->span,
-                   "tensor %lld leaves each rank %lld columns of ffn, and kernels read them by eights; use "
+                   "tensor %lld gives each rank %lld columns of ffn, which must be a multiple of 8; use "
                    "`tensor %lld`",
                    (long long)tensor->value, (long long)(m->ffn / tensor->value),
                    (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world},
@@ -96,8 +96,7 @@ void settle_tensor(Checker *c)
     if (p->layout.within.given && cluster_shards(&p->cluster, 1, p->layout.within.value) &&
         !cluster_shards(&p->cluster, (int)tensor->value, p->layout.within.value))
         diag_error(c->diags, p->layout.within.span,
-                   "`within %lld` is not a multiple of `tensor %lld`, the ranks that split each layer; use "
-                   "`within %lld`",
+                   "`within %lld` must be a multiple of `tensor %lld`; use `within %lld`",
                    (long long)p->layout.within.value, (long long)tensor->value, (long long)tensor->value);
     p->tensor = (int)tensor->value;
     p->model.heads /= p->tensor;

@@ -21,7 +21,9 @@ static void take_arch(Checker *c, const Ast *s, const Field *f, void *to)
     bool sm = digits >= 2 && digits <= 3 &&
               (t[3 + digits] == 0 || (islower((unsigned char)t[3 + digits]) && !t[4 + digits]));
     if (!sm && strcmp(t, "cpu") != 0)
-        diag_error(c->diags, name->span, "'arch' is cpu or an architecture such as sm_80 or sm_90a, not '%s'",
+        diag_error(c->diags, name->span,
+                   "'arch' must be cpu or an architecture such as sm_80 or sm_90a, not "
+                   "'%s'",
                    t);
     d->arch = t;
     d->target = &targets[strcmp(t, "cpu") == 0 ? TARGET_C : TARGET_CUDA];
@@ -124,7 +126,7 @@ static void device_defaults(Checker *c, DeviceFields *f)
     if (!d->arch)
         return;
     if (f->matmul_type && strcmp(f->matmul_type, t->matmul_type) != 0)
-        diag_error(c->diags, f->matmul_span, "a %s device needs its matmul rate in %s", t->device,
+        diag_error(c->diags, f->matmul_span, "a %s device requires its matmul rate in %s", t->device,
                    t->matmul_type);
     if (!d->attention_forward)
         d->attention_forward = d->matmul * t->attention_share[0];
@@ -210,7 +212,7 @@ bool is_cluster_file(AstList items)
 
 static void refuse_declaration(Checker *c, Ast *s)
 {
-    diag_error(c->diags, s->name_span, "a %s does not belong in a cluster file",
+    diag_error(c->diags, s->name_span, "a %s is not allowed in a cluster file",
                s->kind == A_MASK ? "mask" : "schedule");
 }
 
@@ -281,7 +283,7 @@ static void take_gpus(Checker *c, const Ast *s, const Field *f, void *to)
     GroupFields *g = to;
     if (g->devices.src) {
         duplicate(c, s, g->devices, "the kind of device of this group");
-        diag_note(c->diags, g->devices, "another 'nodes' may have other devices");
+        diag_note(c->diags, g->devices, "use another 'nodes' for nodes with other devices");
         return;
     }
     g->devices = s->name_span;
@@ -320,7 +322,7 @@ static void take_nodes(Checker *c, const Ast *s, const Field *f, void *to)
     g.group.nodes = (int)nodes;
     take_fields(c, s->body, group_fields, countof(group_fields), &g, "a group of nodes", s->span);
     if (!g.devices.src)
-        diag_error(c->diags, s->span, "a group of nodes needs 'gpus' or 'cpus', such as gpus 4 of h200");
+        diag_error(c->diags, s->span, "a group of nodes requires 'gpus' or 'cpus', such as gpus 4 of h200");
     if (!g.nic_given)
         g.group.nic = &FIND_DECL(c->nics, nic, "ethernet10")->nic;
     k->nics_missing |= !g.nic_given;
@@ -401,7 +403,7 @@ static bool fits_inside(Checker *c, const Cluster *k, const Level *l)
     const Level *inner = k->levels ? &k->level[k->levels - 1] : NULL;
     for (int i = 0; i < k->levels; i++)
         if (strcmp(k->level[i].name, l->name) == 0) {
-            diag_error(c->diags, l->span, "the cluster has a level '%s' already", l->name);
+            diag_error(c->diags, l->span, "level '%s' is defined twice", l->name);
             diag_note(c->diags, k->level[i].span, "here");
             return false;
         }
@@ -409,9 +411,8 @@ static bool fits_inside(Checker *c, const Cluster *k, const Level *l)
         diag_error(c->diags, l->span, "more than %d levels above the node are not supported", MAX_LEVELS);
     else if (inner && (l->nodes % inner->nodes || l->nodes == inner->nodes))
         diag_error(c->diags, l->span,
-                   "a %s of %d node%s does not hold several whole levels '%s' of %d; levels are listed from "
-                   "the node outwards, "
-                   "and this one may have %d nodes",
+                   "a %s of %d node%s does not consist of two or more whole '%s' levels of %d nodes; list "
+                   "levels from the node outwards; this one could have %d nodes",
                    l->name, l->nodes, plural(l->nodes), inner->name, inner->nodes,
                    (l->nodes / inner->nodes + 1) * inner->nodes);
     else
@@ -452,9 +453,9 @@ static void total_up(Checker *c, ClusterFields *k)
                    (long long)world, 1 << 20);
     if (mixed)
         diag_error(c->diags, cluster->span,
-                   "the cluster mixes cpu devices and GPUs; one program runs on one kind");
+                   "the cluster mixes CPUs and GPUs; a program runs on one kind of device");
     if (nodes > 1 && k->nics_missing)
-        diag_error(c->diags, k->nodes_span, "a cluster of %lld nodes needs 'nics', such as nics 4 of hdr",
+        diag_error(c->diags, k->nodes_span, "a cluster of %lld nodes requires 'nics', such as nics 4 of hdr",
                    (long long)nodes);
     cluster->nodes = (int)nodes;
     cluster->world = (int)world;
@@ -468,7 +469,7 @@ static void total_up(Checker *c, ClusterFields *k)
 void finish_topology(Checker *c, Span file)
 {
     if (!c->cluster) {
-        diag_error(c->diags, file, "'%s' has no cluster", c->in->topo_path);
+        diag_error(c->diags, file, "'%s' does not define a cluster", c->in->topo_path);
         return;
     }
     ClusterFields k = {.cluster = {.name = block_name(c, c->cluster),

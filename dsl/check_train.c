@@ -3,7 +3,11 @@
 
 #include <limits.h>
 
-typedef struct TrainFields { Train t; Span batch, warmup, steps, cosine; double lr_end; } TrainFields;
+typedef struct TrainFields {
+    Train t;
+    Span batch, warmup, steps, cosine, separator;
+    double lr_end;
+} TrainFields;
 
 /* `data "tokens.bin";` `data "text.txt" bytes;` */
 static void take_data(Checker *c, const Ast *s, const Field *f, void *to)
@@ -112,6 +116,13 @@ static void take_steps(Checker *c, const Ast *s, const Field *f, void *to)
     take_int64(c, s, f, &t->t.steps);
 }
 
+static void take_separator(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    TrainFields *t = to;
+    t->separator = s->span;
+    take_int64(c, s, f, &t->t.separator);
+}
+
 static void take_deterministic(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Train *t = &((TrainFields *)to)->t;
@@ -121,7 +132,7 @@ static void take_deterministic(Checker *c, const Ast *s, const Field *f, void *t
 
 static const Field train_fields[] = {
     {"data", take_data, 0, 0},
-    {"separator", take_int64, AT(separator), 0, UNIT_NONE, 0, INT32_MAX},
+    {"separator", take_separator, 0, 0, UNIT_NONE, 0, INT32_MAX},
     {"predict", take_int64, AT(predict), 0, UNIT_NONE, 1, 64},
     {"steps", take_steps, 0, 0, UNIT_NONE, 1, 1e15},
     {"batch", take_batch, 0, 0, UNIT_NONE, 1, 1 << 30},
@@ -153,10 +164,12 @@ static void check_batch(Checker *c, TrainFields *f)
     if (!f->batch.src)
         t->batch = data->value;
     if (t->batch % data->value != 0) {
-        diag_error(c->diags, f->batch, "batch %lld cannot be shared evenly by data %lld", (long long)t->batch,
+        diag_error(c->diags, f->batch, "batch %lld is not a multiple of data %lld", (long long)t->batch,
                    (long long)data->value);
-        diag_note(c->diags, data->span, data->given ? "batch must be a multiple of the data factor given here"
-                                                    : "data follows from the ranks of a sequence given here");
+        diag_note(c->diags, data->span,
+                  data->given ? "batch must be a multiple of the data factor given here"
+                              : "data is derived from the ranks per sequence "
+                                "given here");
     }
     if (data->is_auto && c->program->cluster.world)
         check_tokens(c, c->program->cluster.world / most_groups(c->program->cluster.world, t->batch));
@@ -167,7 +180,7 @@ static void check_train(Checker *c, TrainFields *f)
     Train *t = &f->t;
     check_batch(c, f);
     if (t->warmup > t->steps)
-        diag_error(c->diags, f->warmup, "warmup %lld is longer than the %lld step%s of training",
+        diag_error(c->diags, f->warmup, "warmup %lld exceeds the %lld step%s of training",
                    (long long)t->warmup, (long long)t->steps, plural(t->steps));
     else if (t->cosine && t->steps <= (t->warmup > 1 ? t->warmup : 1))
         diag_warn(c->diags, WARN_UNUSED_COSINE, f->cosine,
@@ -175,7 +188,7 @@ static void check_train(Checker *c, TrainFields *f)
                   (long long)t->steps);
     t->lr_end = t->cosine ? f->lr_end : t->lr;
     if (t->separator >= c->program->model.vocab && c->program->model.vocab)
-        diag_error(c->diags, c->train->span, "separator %lld is not a token of a vocabulary of %d",
+        diag_error(c->diags, f->separator, "separator %lld is outside the vocabulary of %d tokens",
                    (long long)t->separator, c->program->model.vocab);
 }
 

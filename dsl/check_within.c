@@ -11,15 +11,16 @@ void check_within(Checker *c, Layout *l)
     if (!ranks) {
         diag_error(
             c->diags, l->within.span,
-            "the cluster's nodes have different numbers of ranks; say how many share the weights, such as "
-            "`within 2`");
+            "`within node` requires nodes with equal numbers of ranks; give the number of ranks that share "
+            "the weights, such as `within 2`");
         return;
     }
     if (cluster_shards(k, 1, ranks))
         return;
     diag_error(
         c->diags, l->within.span,
-        "groups of %lld rank%s are neither parts of a node nor whole nodes of this cluster of %d rank%s%s",
+        "groups of %lld rank%s do not divide a node evenly and are not whole nodes of this cluster of %d "
+        "rank%s%s",
         (long long)ranks, plural(ranks), k->world, plural(k->world),
         node ? arena_printf(c->arena, "; use `within node`, which is %d", node) : "");
 }

@@ -166,7 +166,8 @@ expr: primary
     | expr '>' expr                         { $$ = ast_op(p, A_BINARY, E_GT, $1, $3, @$); }
     | expr LE expr                          { $$ = ast_op(p, A_BINARY, E_LE, $1, $3, @$); }
     | expr GE expr                          { $$ = ast_op(p, A_BINARY, E_GE, $1, $3, @$); }
-    | expr '=' expr                         { parser_mends(p, @2, "==", "'=' gives a mask its name; use '==' to compare");
+    | expr '=' expr                         { parser_mends(p, @2, "==", "'=' defines a mask; use '==' to "
+                                                                        "compare");
                                               $$ = ast_op(p, A_BINARY, E_EQ, $1, $3, @$); }
     | expr EQ expr                          { $$ = ast_op(p, A_BINARY, E_EQ, $1, $3, @$); }
     | expr NE expr                          { $$ = ast_op(p, A_BINARY, E_NE, $1, $3, @$); }
@@ -378,7 +379,7 @@ static Expected expected_tokens(Parser *p, const yypcontext_t *at)
         e.operator |= kinds[i] == YYSYMBOL_AND;
         e.semicolon |= strcmp(text, "';'") == 0;
         if (strcmp(text, "'.'") == 0)
-            continue; /* of a piece: behind any chunk, and rarely meant */
+            continue; /* a piece: possible after any chunk, and rarely meant */
         bool word = text[0] != '\'' && strncmp(text, "a ", 2) != 0;
         if (number && name && open)
             text = "an expression";
@@ -394,7 +395,7 @@ static Expected expected_tokens(Parser *p, const yypcontext_t *at)
 static void expected_text(const Expected *e, Text *out)
 {
     for (int i = 0; i < e->n; i++)
-        text_printf(out, "%s%s", i == 0 ? "" : i == e->n - 1 ? " or " : ", ", e->text[i]);
+        text_printf(out, "%s%s", list_separator(i, e->n, " or "), e->text[i]);
 }
 
 /* What was seen, as it stands in the source, cut to a readable length. */
@@ -456,7 +457,7 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
         return 0;
     Text text = {0};
     if (e.operator && is_comparison(yypcontext_token(context))) {
-        text_add(&text, "comparisons do not chain, write a < b and b < c; unexpected ");
+        text_add(&text, "comparisons cannot be chained; write a < b and b < c; unexpected ");
     } else if (e.n && e.n <= 4) {
         text_add(&text, "expected ");
         expected_text(&e, &text);

@@ -235,7 +235,7 @@ static bool set_trace(Maker *m)
     m->schedule->trace = (Trace){.n = t.out.n, .at = t.out.at};
     if (t.endless)
         diag_error(m->diags, stmt_place(t.endless->stmt),
-                   "this loop, with those around it, has too many iterations: each of %d rank%s has %d "
+                   "this loop and the loops around it have too many iterations: each of %d rank%s has %d "
                    "pair%s to compute",
                    m->schedule->choice->ranks, plural(m->schedule->choice->ranks),
                    choice_chunks(m->schedule->choice), plural(choice_chunks(m->schedule->choice)));
@@ -342,9 +342,12 @@ static bool channels_fit(Maker *m, const SchedText *t)
     /* forward's fitted, or this is forward */
     Span at = stmt_place(node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt);
     diag_error(m->diags, at,
-               "schedule '%s' needs %d streams for its transfers, and the runtime has %d; none is left here",
+               "schedule '%s' requires %d streams for its transfers, but the runtime has %d; none is left "
+               "here",
                t->name, m->schedule->channels, PLAN_CHANNELS);
-    diag_note(m->diags, at, "each tensor of a statement takes one stream, however often a loop repeats it");
+    diag_note(m->diags, at,
+              "each tensor of a statement uses one stream, however many times a loop "
+              "repeats it");
     return false;
 }
 

@@ -50,6 +50,8 @@ void text_add(Text *t, const char *s);
 void text_add_n(Text *t, const char *s, size_t n);
 void text_free(Text *t);
 char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
+/* What stands before the i-th of n names: "", ", " or, before the last, `last`. */
+const char *list_separator(int i, int n, const char *last);
 char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
 /* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno.
  * "-" is standard output. */
@@ -79,9 +81,9 @@ enum { DIAG_MAX_ERRORS = 20 };
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
     X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
     X(UNUSED_COSINE, "unused-cosine", "`cosine` where the warm-up takes all steps") \
-    X(UNUSED_SETTING, "unused-setting", "a setting of the layout that has nothing to act on") \
+    X(UNUSED_SETTING, "unused-setting", "a layout setting that has no effect") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
-    X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
+    X(UNCHECKED_TEXT, "unchecked-text", "an emitted program that could not be checked with libclang")
 typedef enum Warning {
 #define X(id, name, what) WARN_##id,
     WARNINGS(X)

@@ -86,7 +86,8 @@ static void keep(Diags *d, Severity severity, Span at, const char *text)
     *vec_push(d->arena, &d->messages) = (Message){.severity = severity, .at = at, .text = text};
 }
 
-/* Errors and warnings open a group; what is said twice or beyond the limit is dropped with its notes. */
+/* Errors and warnings open a group; a message that repeats one or exceeds the limit is dropped with its
+ * notes. */
 static void report(Diags *d, Severity severity, Span at, const char *text)
 {
     d->dropping = already_said(d, severity, at, text);
@@ -280,7 +281,10 @@ static void print_line(const Excerpt *e, FILE *out)
 static int shown_column(const Excerpt *e, size_t at)
 {
     int column = column_of(e->src, e->begin, at < e->end ? at : e->end);
-    column = column < e->from ? e->from : column > e->to ? e->to : column;
+    if (column < e->from)
+        column = e->from;
+    else if (column > e->to)
+        column = e->to;
     return column - e->from + (e->from ? 3 : 0);
 }
 

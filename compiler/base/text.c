@@ -62,6 +62,13 @@ char *text_keep(Arena *a, Text *t)
     return copy;
 }
 
+const char *list_separator(int i, int n, const char *last)
+{
+    if (i == 0)
+        return "";
+    return i == n - 1 ? last : ", ";
+}
+
 char *bytes_text(Arena *a, double bytes, int digits)
 {
     static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -120,7 +127,9 @@ char *read_file(Arena *a, const char *path, size_t *len)
     text_add_n(&t, "", 0);
     while ((n = fread(buffer, 1, sizeof buffer, f)) > 0)
         text_add_n(&t, buffer, n);
-    int reason = ferror(f) ? (errno ? errno : EIO) : 0;
+    int reason = 0;
+    if (ferror(f))
+        reason = errno ? errno : EIO;
     fclose(f);
     char *copy = reason ? NULL : arena_copy(a, t.at, t.n);
     *len = t.n;

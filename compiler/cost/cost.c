@@ -23,7 +23,7 @@ static const char *class_name(Arena *a, const Cluster *c, int class)
 /* Where transfers hide, what little is waited for is no answer. */
 const char *cost_waits_text(const Cost *c)
 {
-    return c->hidden ? "compute: transfers hide behind it" : c->critical;
+    return c->hidden ? "compute, with all transfers overlapped" : c->critical;
 }
 
 /* What ranks wait for most: on the critical path, or, where others compute more, for those. */
@@ -46,7 +46,7 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
     double others = waits - known; /* waiting while others compute */
     bool balance = others > path[most];
     return arena_printf(a, "%s (%.0f %% of the step)",
-                        balance ? "ranks with more to compute" : class_name(a, cluster, most),
+                        balance ? "ranks with more work" : class_name(a, cluster, most),
                         100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
@@ -59,7 +59,7 @@ static const char *attention_grew(const Cost *x, const Cost *best)
     if (balance >= tiles && balance >= slower)
         return "unbalanced attention";
     return tiles >= slower ? "attention computes more tiles"
-                           : "attention's tiles are slower, with shorter rows or more of them partial";
+                           : "attention tiles are slower, with shorter rows or more partial tiles";
 }
 
 /* What the step takes longer for than another's, by what grew most. */
@@ -70,7 +70,7 @@ const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost
     const double again = x->again - best->again, update = x->update - best->update;
     const struct { double seconds; const char *text;
     } grew[] = {{attention, attention_grew(x, best)},
-                {again, "it recomputes more"},
+                {again, "recomputes more"},
                 {update, c->optimizer == OPTIMIZER_ON_HOST ? "the optimizer's update on the host"
                                                            : "the optimizer's update"},
                 {x->compute - best->compute - attention - again - update, "other operations take longer"}};
@@ -94,9 +94,8 @@ const char *cost_mfu_text(Arena *a, double mfu)
     return mfu <= 1 || !isfinite(mfu)
                ? NULL
                : arena_printf(a,
-                              "%.0f %% MFU is more than the devices can do: the topology's rates of "
-                              "attention are above that of matmul, "
-                              "which MFU is a share of",
+                              "%.0f %% MFU exceeds the devices' peak: the topology's attention rates are "
+                              "above its matmul rate, to which MFU is relative",
                               100 * mfu);
 }
 

@@ -91,7 +91,7 @@ const char *shares_why_not(Arena *a, const Program *p, const Choice *c);
     X(NIC, "network between the nodes") \
     X(MERGE, "merging partial sums") \
     X(WEIGHTS, "gathering weights and reducing gradients") \
-    X(TENSOR, "gathering tokens and adding up parts of tensor ranks") \
+    X(TENSOR, "tensor-parallel gathers and reductions") \
     X(COPIES, "copies to and from the host's memory")
 typedef enum CostClass {
 #define X(id, name) COST_##id,

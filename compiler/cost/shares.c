@@ -212,6 +212,6 @@ const char *shares_why_not(Arena *a, const Program *p, const Choice *c)
     const int n = p->layout.given_shares.n;
     return c->shares != SHARES_GIVEN || !by_rank(p) || n == c->ranks
                ? NULL
-               : arena_printf(a, "the layout has shares for %d rank%s, and %d share%s a sequence", n,
+               : arena_printf(a, "the layout gives shares to %d rank%s, but %d share%s a sequence", n,
                               plural(n), c->ranks, c->ranks == 1 ? "s" : "");
 }

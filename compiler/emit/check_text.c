@@ -101,7 +101,7 @@ static Span span_of(Check *c, CXSourceRange range)
 static void problem(Check *c, Span at, const char *message)
 {
     c->problems++;
-    diag_error(c->diags, at, "internal error of burstc, not of your files: emitted text: %s", message);
+    diag_error(c->diags, at, "internal error in burstc, not in your files: emitted text: %s", message);
 }
 
 /* ---- rule 1: clang's own diagnostics ---- */
@@ -424,10 +424,9 @@ int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, cons
                     const Target *target)
 {
     if (needs_toolkit(target) && !cuda_folder(a)) {
-        diag_warn(
-            d, WARN_UNCHECKED_TEXT, (Span){0},
-            "'%s' is not checked: no CUDA toolkit in /usr/local/cuda; CUDA_PATH may name another folder",
-            name);
+        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
+                  "'%s' was not checked: no CUDA toolkit in /usr/local/cuda; set CUDA_PATH to its folder",
+                  name);
         return 0;
     }
     Source *source = NEW(a, Source);
@@ -448,7 +447,7 @@ int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, cons
     static bool told;
     if (!told)
         diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
-                  "'%s' is not checked: this burstc was built without libclang", name);
+                  "'%s' was not checked: this burstc was built without libclang", name);
     told = true;
     return 0;
 }

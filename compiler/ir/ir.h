@@ -112,8 +112,8 @@ typedef struct Target {
     /* that attention kernels are made for: multiples of step; 0: any */
     struct { int least, most, step; } head_dim;
     int activation_bytes;         /* of an element of activations and gathered weights; all else is fp32 */
-    int align;                    /* of what is taken from the arena of a rank */
-    bool device_memory;           /* a rank's buffers are on its device, beside an arena on the host */
+    int align; /* of values in the arena of a rank */
+    bool device_memory; /* a rank's buffers are on its device, in addition to an arena on the host */
     bool one_layout;              /* tokens and heads are one layout, and rotation works in place */
     bool copies_at_wait;          /* a transfer is copied by the rank that waits for it, in its own time */
     bool shares_cores;            /* devices of a node share its cores */
@@ -129,8 +129,8 @@ const Target *target_named(const char *name);      /* NULL: none */
 const Target *target_of_suffix(const char *path);  /* NULL: none */
 
 /* ---- Program: checked input, base units, names resolved, defaults filled in ---- */
-/* A rate of attention beside those of long rows of full tiles: at another head_dim, with so many keys a
- * query (backward: queries a key), in partial tiles. */
+/* A rate of attention in addition to those of long rows of full tiles: at another head_dim, with so many keys
+ * a query (backward: queries a key), in partial tiles. */
 #define ATTENTION_KINDS(X) X(HEAD_DIM, "head_dim") X(KEYS, "keys") X(PARTIAL, "partial")
 typedef enum AttentionKind {
 #define X(id, name) ATTENTION_##id,
@@ -176,7 +176,7 @@ typedef struct Level {
 enum { MAX_LEVELS = 6 };
 typedef struct Cluster {
     const char *name;
-    const Target *target; /* what runs on its devices, which is what is simulated; NULL: it has none */
+    const Target *target; /* runs on its devices and is simulated; NULL: it has none */
     const NodeGroup *groups;
     int group_count;
     int nodes, world; /* totals */
@@ -242,7 +242,7 @@ typedef enum PartitionKind {
 } PartitionKind;
 typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
 /* What a layer saves from forward to backward, as names of the step's values between spaces: less and
- * less. Cheap beside its memory, and therefore in no row: a norm's output, the product of the activated
+ * less. Cheap compared to its memory, and therefore in no row: a norm's output, the product of the activated
  * gate and up. */
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
     X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up ") \
@@ -380,7 +380,7 @@ typedef struct Program {
     int table_count;
     const Mask *masks; /* the distinct masks that layers use */
     int mask_count;
-    int all_masks, all_tables; /* with those that every_mask adds behind them */
+    int all_masks, all_tables; /* including those that every_mask appends */
     /* that it could not add, since they take parameters: "mine, other"; NULL: none */
     const char *open_masks;
     const int *layer_mask; /* [layers] index into masks */

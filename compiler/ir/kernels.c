@@ -34,17 +34,17 @@ static const char *unfit(const struct Form *f, const Program *p)
     const Model *m = &p->model;
     const BurstTileSizes tile = burst_tile_sizes(f->form, m->head_dim);
     if (!runs_everywhere(&p->cluster, f->arch))
-        return "need that architecture on every device";
+        return "require that architecture on every device";
     if (!tile.forward_rows || !tile.backward_k)
         return "have no tiles for this head_dim";
     if (p->train.deterministic && f->form != 90)
-        return "add to dQ in no fixed order";
+        return "accumulate dQ in no fixed order";
     if (p->train.deterministic && m->head_dim != 64 && m->head_dim != 128)
-        return "add to dQ in a fixed order at head_dim 64 and 128 only";
+        return "accumulate dQ in a fixed order only at head_dim 64 and 128";
     if (f->form == 90 && m->head_dim <= 64 && m->softcap > 0)
-        return "have no registers left for softcap up to head_dim 64";
+        return "do not support softcap at head_dim 64 or less";
     if (f->form == 90 && m->head_dim > 192 && p->table_count > 1)
-        return "have no shared memory left for a second table above head_dim 192";
+        return "do not support a second table at head_dim above 192";
     return NULL;
 }
 
@@ -83,7 +83,7 @@ Kernels kernels_of(const Program *p)
     return k;
 }
 
-/* Of the sm_80 form's five products backward two make columns of dK and dV, one those of dQ in groups of
+/* Two of the five backward products of the sm_80 form make columns of dK and dV, one those of dQ in groups of
  * 32, two read head_dim as it is. */
 double kernels_columns(const Program *p, bool backward)
 {

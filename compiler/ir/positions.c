@@ -60,7 +60,7 @@ PosSet pos_run(Piece *p, int64_t begin, int64_t end)
     return (PosSet){.tokens = end - begin, .npieces = 1, .pieces = p};
 }
 
-/* Of a piece: whole runs before x, and what lies before x of the run that x is in. */
+/* In a piece: whole runs before x, and the part before x of the run that contains x. */
 int64_t pos_before(const PosSet *s, int64_t x)
 {
     int64_t n = 0;

@@ -85,19 +85,17 @@ static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys"
 static const char *queries_why_not(const Program *p, const Choice *c)
 {
     return choice_by_heads(c, false) != choice_by_heads(c, true)
-               ? "`token chunks` with `%1$s` is not planned where one direction "
-                 "alone exchanges heads; let both, as usp does, or leave `%1$s` out"
-           : moves_queries(c) ? "`token chunks` with `%1$s` runs the schedule for one chunk of queries after "
-                                "the other, which stay at home; use `travel keys` "
-                                "and a schedule that passes KV alone, such as ring, or leave `%1$s` out"
-           : p->tensor        ? "`token chunks` with `%1$s` is not planned yet where ranks split layers; use "
-                                "`tensor 1`, or leave `%1$s` out"
+               ? "`token chunks` with `%1$s` requires that both directions of the schedule exchange heads or "
+                 "neither does; use a schedule such as usp or ring, or remove `%1$s`"
+           : moves_queries(c) ? "`token chunks` with `%1$s` requires a schedule that passes only KV; use "
+                                "`travel keys` and a schedule such as ring, or remove `%1$s`"
+           : p->tensor        ? "`token chunks` with `%1$s` cannot be combined with tensor parallelism; use "
+                                "`tensor 1` or remove `%1$s`"
            : c->chunk_keys && choice_pieces(c) > 1
-               ? "`token chunks` with `keys` has a chunk of keys at a time, and this schedule pieces of all "
-                 "of them; use a "
-                 "schedule without `pieces`, such as ring, or `token chunks` with `attention`"
-           : c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, "
-                                  "or `token chunks` without `%1$s`"
+               ? "`token chunks` with `keys` cannot be combined with a schedule that has `pieces`; use a "
+                 "schedule such as ring, or `token chunks` with `attention`"
+           : c->head_chunks > 1 ? "`token chunks` with `%1$s` cannot be combined with `head chunks`; use "
+                                  "`head chunks 1` or remove `%1$s`"
                                 : saving_why_no_chunks(c, false);
 }
 
@@ -180,10 +178,10 @@ const char *fetch_why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)p;
     return !c->fetch_chunks || can_fetch_chunks(c) ? NULL
-           : c->staged_layers ? "`fetch chunks` is of all layers: loops of backward read what was fetched; "
-                                "leave `layers` out of `offload`, or use `fetch layers`"
-                              : "`fetch chunks` brings back the chunk that a loop over chunks of queries "
-                                "reads; use `token chunks auto, attention`, or `fetch layers`";
+           : c->staged_layers ? "`fetch chunks` cannot be combined with `layers` in `offload`; remove "
+                                "`layers` or use `fetch layers`"
+                              : "`fetch chunks` requires `token chunks` with `attention` and offloaded "
+                                "activations; use `token chunks auto, attention` or `fetch layers`";
 }
 
 const char *fetch_text(Arena *a, const Choice *c)

@@ -55,9 +55,12 @@ const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c)
     return ranks <= least
                ? NULL
                : arena_printf(
-                     a, "%d ranks share the %d head%s of %s of %d chunks; use at most %d chunk%s of heads",
-                     ranks, least, plural(least), p->model.kv_heads % c->head_chunks ? "the least" : "each",
-                     c->head_chunks, most, plural(most));
+                     a,
+                     "%d ranks cannot share the %d head%s of %s of %d head chunks; use at most %d head "
+                     "chunk%s",
+                     ranks, least, plural(least),
+                     p->model.kv_heads % c->head_chunks ? "the smallest" : "each", c->head_chunks, most,
+                     plural(most));
 }
 
 const char *head_chunks_text(Arena *a, const Choice *c)

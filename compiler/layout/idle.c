@@ -14,12 +14,13 @@
  * it acts. */
 typedef const char *IdleRule(Arena *a, const Program *p, const Choice *c);
 
-static const char one_rank[] = "a sequence is on one rank; remove it";
+static const char one_rank[] = "each sequence is on one rank; remove it";
 
 static const char *idle_overlap(Arena *a, const Program *p, const Choice *c)
 {
     (void)a;
-    return p->layout.overlap.value && !c->tensor ? "no rank splits layers; set `tensor 2` or remove it"
+    return p->layout.overlap.value && !c->tensor ? "it requires tensor parallelism; set `tensor 2` or remove "
+                                                   "it"
                                                  : NULL;
 }
 
@@ -46,8 +47,10 @@ static bool asks_to_stage(const Layout *l)
 static const char *idle_offload(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)c;
-    return asks_to_stage(&p->layout) && p->model.layers == 1 ?
-           "the model has one layer, whose activations backward reads at once; remove `activations`" : NULL;
+    return asks_to_stage(&p->layout) && p->model.layers == 1
+               ? "the model has one layer, whose activations are used at once and never offloaded; remove "
+                 "`activations`"
+               : NULL;
 }
 
 static const char *idle_staged_layers(Arena *a, const Program *p, const Choice *c)
@@ -57,7 +60,7 @@ static const char *idle_staged_layers(Arena *a, const Program *p, const Choice *
         return "no activations are offloaded; set `offload activations` or remove it";
     return p->model.layers == 1 || p->layout.staged_layers.value < p->model.layers
                ? NULL
-               : arena_printf(a, "all layers but the last of %d offload their activations; remove it",
+               : arena_printf(a, "all of the %d layers except the last offload their activations; remove it",
                               p->model.layers);
 }
 
@@ -71,7 +74,10 @@ static const char *idle_travel(Arena *a, const Program *p, const Choice *c)
         if (!travel_is_idle(&x))
             return NULL;
     }
-    return arena_printf(a, "schedule '%s' has one backward for both; remove it", c->schedule->name);
+    return arena_printf(a,
+                        "schedule '%s' has the same backward for keys and queries; "
+                        "remove it",
+                        c->schedule->name);
 }
 
 static const char *idle_ranges(Arena *a, const Program *p, const Choice *c)
@@ -98,14 +104,16 @@ static const char *idle_placement(Arena *a, const Program *p, const Choice *c)
     int axes = c->data > 1;
     for (int i = 0; i < c->coords; i++)
         axes += c->size[i] > 1;
-    return axes < 2 ? "fewer than two axes have several ranks; remove it" : NULL;
+    return axes < 2 ? "fewer than two axes have more than one rank; remove it" : NULL;
 }
 
 static const char *idle_weights(Arena *a, const Program *p, const Choice *c)
 {
     (void)a;
     const bool usual = c->sharding == SHARDING_ZERO3 && !p->layout.within.given;
-    return p->cluster.world == 1 && !usual ? "one rank has all weights; remove it" : NULL;
+    return p->cluster.world == 1 && !usual ? "the cluster has one rank, which holds all weights; "
+                                             "remove it"
+                                           : NULL;
 }
 
 static const char *idle_ffn_chunks(Arena *a, const Program *p, const Choice *c)
@@ -119,7 +127,7 @@ static const char *idle_ffn_chunks(Arena *a, const Program *p, const Choice *c)
 static const char *idle_token_chunks(Arena *a, const Program *p, const Choice *c)
 {
     return p->layout.chunk_queries && c->token_chunks == 1
-               ? arena_printf(a, "one chunk has all tokens; use `token chunks 2, %s` or remove it",
+               ? arena_printf(a, "one chunk holds all tokens; use `token chunks 2, %s` or remove it",
                               p->layout.chunk_keys ? "keys" : "attention")
                : NULL;
 }

@@ -65,8 +65,10 @@ const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
     (void)p;
     return c->of_mask || c->schedule->backward[c->travel]
                ? NULL
-               : arena_printf(a, "it has no `backward %s`; use `travel %s`", travel_names[c->travel],
-                              travel_names[!c->travel]);
+               : arena_printf(a,
+                              "the schedule has no `backward %s`; use "
+                              "`travel %s`",
+                              travel_names[c->travel], travel_names[!c->travel]);
 }
 
 static const char *travel_name(Arena *a, const Choice *c)
@@ -103,21 +105,20 @@ const char *mask_why_not(Arena *a, const Program *p, const Choice *c, int mask)
                             travel_names[x.travel]);
     if (choice_exchanges(&x))
         return arena_printf(a,
-                            "schedule '%s' exchanges heads, and only rings differ from layer to layer; use "
-                            "it for all layers, or a schedule "
-                            "without `exchange` for %s",
+                            "schedule '%s' exchanges heads and cannot be combined with other schedules; use "
+                            "it for all layers or use a schedule without `exchange` for %s",
                             x.schedule->name, c->of_mask[mask].mask);
     if (choice_pieces(&x) != choice_pieces(c))
-        return beside(a, c, mask, "have different pieces of keys; use schedules with the same `pieces`");
+        return beside(a, c, mask, "have different numbers of pieces; use schedules with the same `pieces`");
     if (c->placed && !sizes_equal(&x, c))
         return beside(a, c, mask,
-                      "have different coordinates, which `placement` orders; leave it out, or use schedules "
-                      "over the same");
+                      "have different coordinates and cannot be combined with `placement`; remove "
+                      "`placement` or use schedules over the same coordinates");
     if (x.coords == c->coords ? !sizes_equal(&x, c)
                               : x.coords - x.schedule->lanes > 1 || c->coords - c->schedule->lanes > 1)
         return beside(a, c, mask,
-                      "have different coordinates; use schedules over the same, over one, or over nodes and "
-                      "their lanes");
+                      "have different coordinates; use schedules over the same coordinates, over one "
+                      "coordinate, or over nodes and their lanes");
     return choice_why_not(a, p, &x);
 }
 

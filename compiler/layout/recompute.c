@@ -29,18 +29,15 @@ int saving_count(const Program *p)
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
     if (choice_exchanges(c))
-        return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of "
-               "several ranks; "
-               "use a ring, or `recompute selective`";
+        return "`recompute tail` is not supported with all-to-all schedules; use a ring schedule or "
+               "`recompute selective`";
     if (choice_moves_queries(c, false))
-        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes "
-               "queries or outputs on; use a schedule "
-               "that passes KV alone, such as ring, or `recompute selective`";
+        return "`recompute tail` requires a schedule whose forward passes only KV; use a schedule such as "
+               "ring, or `recompute selective`";
     /* the rank with most has two then, however tokens are shared out */
     return p->sequence > c->ranks ? NULL
-                                  : "`recompute tail` needs a rank with two tokens, one to keep and one to "
-                                    "attend again, and the sequence has no more tokens than ranks "
-                                    "share it; use `recompute selective`";
+                                  : "`recompute tail` requires a sequence with more tokens than ranks; use a "
+                                    "longer sequence or `recompute selective`";
 }
 
 bool saving_take(const Program *p, Choice *c, int n)
@@ -59,11 +56,10 @@ bool saving_take(const Program *p, Choice *c, int n)
 const char *saving_why_no_chunks(const Choice *c, bool heads)
 {
     return !choice_keeps_tail(c) ? NULL
-           : heads ? "`recompute tail` is not planned yet with chunks of heads; use `recompute selective`, "
-                     "or `head chunks 1`"
-                   : "`recompute tail` attends a rank's first queries again, and `token chunks` with "
-                     "`attention` some at a time; use `recompute selective`, "
-                     "or leave `attention` out";
+           : heads ? "`recompute tail` cannot be combined with `head chunks`; use `recompute selective` or "
+                     "`head chunks 1`"
+                   : "`recompute tail` cannot be combined with `token chunks` with `%1$s`; use `recompute "
+                     "selective` or remove `%1$s`";
 }
 
 const char *saving_fewer(void)

@@ -103,7 +103,11 @@ static const char *axis_why_not(Arena *a, const char *name, const Setting *asked
                                 int value)
 {
     const bool differs = !asked->is_auto && asked->value != value && (asked->value > value || other->is_auto);
-    return differs ? arena_printf(a, "the layout asks for %s %lld", name, (long long)asked->value) : NULL;
+    return differs ? arena_printf(a,
+                                  "the schedule cannot use `%s %lld` of "
+                                  "the layout",
+                                  name, (long long)asked->value)
+                   : NULL;
 }
 
 /* The sizes of the schedule's coordinates; where there are none, why_not says so. */
@@ -124,7 +128,7 @@ static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
     const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, choice_heads(c));
     return axis || choice_heads(c) <= p->model.heads
                ? axis
-               : arena_printf(a, "%d ranks share %d head%s; use at most %d rank%s, or a ring",
+               : arena_printf(a, "%d ranks cannot share %d head%s; use at most %d rank%s or a ring schedule",
                               choice_heads(c), p->model.heads, plural(p->model.heads), p->model.heads,
                               plural(p->model.heads));
 }
@@ -312,7 +316,7 @@ static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
         const char *name = arena_copy(a, at, strcspn(at, " "));
         if (!saves(can, name))
             return arena_printf(a,
-                                "'%s' cannot be staged: backward with `recompute %s` does not read it "
+                                "'%s' cannot be offloaded: backward with `recompute %s` does not read it "
                                 "unchanged; it reads%.*s",
                                 name, saving_text(a, v), (int)strlen(can) - 1, can);
     }
@@ -414,14 +418,13 @@ static const char *ranges_why_not(Arena *a, const Program *p, const Choice *c)
     const bool asked = p->layout.ranges.given && !p->layout.ranges.is_auto && p->layout.ranges.value &&
                        c->ranks > 1;
     if (asked && choice_chunks_keys(c))
-        return "`ranges yes` sends parts of all keys of a rank, and `token chunks` with `keys` has a chunk "
-               "of them at a time; leave `ranges` out, or use `token chunks` with `attention`";
+        return "`ranges yes` cannot be combined with `token chunks` with `keys`; remove `ranges` or use "
+               "`token chunks` with `attention`";
     return !asked || !choice_exchanges(c)
                ? NULL
                : arena_printf(a,
-                              "`ranges yes` sends parts of a rank's own keys, and schedule '%s' exchanges "
-                              "heads; use a schedule without "
-                              "`exchange`, or leave `ranges` out",
+                              "`ranges yes` cannot be combined with schedule '%s', which exchanges heads; "
+                              "use a schedule without `exchange` or remove `ranges`",
                               c->schedule->name);
 }
 

@@ -32,7 +32,7 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
             if (group[g]->nics > 0 && group[g]->nic)
                 continue;
             diag_error(d, stmt_place(i->node->stmt),
-                       "proof %d (%s) fails: rank %d sends to rank %d on another node, and %s has no nics",
+                       "proof %d (%s) fails: rank %d sends to rank %d on another node, but %s has no nics",
                        PROOF_LINKS, proof_names[PROOF_LINKS], rank, peer, g ? "that node" : "its node");
             diag_note(d, group[g]->span, "add `nics 1 of hdr;` to this node");
             (void)a;
@@ -82,17 +82,15 @@ static bool check_groups(Diags *d, const Draft *t)
         return true;
     if (!whole)
         diag_error(d, t->program->layout.span,
-                   "proof %d (%s) fails: %d group%s of %d rank%s, each of which is %d that split layers, do "
-                   "not make the "
-                   "cluster's %d rank%s",
+                   "proof %d (%s) fails: %d group%s of %d rank%s with tensor parallelism %d do not add up to "
+                   "the cluster's %d rank%s",
                    PROOF_LINKS, proof_names[PROOF_LINKS], c->data, plural(c->data), c->ranks,
                    plural(c->ranks), tensor, k->world, plural(k->world));
     else
         diag_error(d, t->program->layout.span,
-                   "proof %d (%s) fails: groups of %d rank%s that share the weights are neither whole nodes "
-                   "nor parts of "
-                   "one in this cluster of %d rank%s, or do not hold whole groups of the %d rank%s that "
-                   "split layers",
+                   "proof %d (%s) fails: groups of %d rank%s that share the weights must be whole nodes or "
+                   "equal parts of a node in this cluster of %d rank%s, and must contain whole groups of %d "
+                   "tensor-parallel rank%s",
                    PROOF_LINKS, proof_names[PROOF_LINKS], c->within, plural(c->within), k->world,
                    plural(k->world), tensor, plural(tensor));
     return false;
@@ -133,7 +131,7 @@ static void report_memory(Arena *a, Diags *d, Span at, double needs, bool or_mor
         need = bytes_text(a, needs, digits);
         has = bytes_text(a, least->memory, digits);
     } while (strcmp(need, has) == 0 && digits++ < 9);
-    diag_error(d, at, "proof %d (%s) fails: a rank needs %s%s and a %s has %s", PROOF_MEMORY,
+    diag_error(d, at, "proof %d (%s) fails: a rank needs %s%s, but a %s has %s", PROOF_MEMORY,
                proof_names[PROOF_MEMORY], need, or_more ? " or more" : "", least->name, has);
 }
 
@@ -174,17 +172,17 @@ static bool check_host(Arena *a, Diags *d, const Draft *t)
         return true;
     const double rest = host_bytes(t) - offloaded_bytes(t), room = c->host_memory / g->gpus - rest;
     diag_error(d, at,
-               "proof %d (%s) fails: %d rank%s of a node need %s of the host's memory, %s of it for what is "
-               "offloaded, and a host has %s",
+               "proof %d (%s) fails: %d rank%s of a node need %s of host memory, %s of it for offloaded "
+               "values, but a host has %s",
                PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, plural(g->gpus),
                bytes_text(a, host_bytes(t) * g->gpus, 2), bytes_text(a, offloaded_bytes(t) * g->gpus, 2),
                bytes_text(a, c->host_memory, 2));
     diag_note(d, c->span, "the memory of a host");
     if (t->program->layout.offload.is_auto)
-        diag_note(d, (Span){0}, "with nothing offloaded a rank needs more than a %s has",
+        diag_note(d, (Span){0}, "without offloading, a rank needs more memory than a %s has",
                   cluster_least_memory(c)->name);
     diag_note(d, (Span){0},
-              "%s a rank would fit; offload less (`layers N` stages those of the first N layers), or %s",
+              "%s a rank would fit; offload less (`layers N` offloads only the first N layers) or %s",
               bytes_text(a, room > 0 ? room : 0, 2), saving_fewer());
     return false;
 }
@@ -198,10 +196,10 @@ static bool check_memory(Arena *a, Diags *d, const Draft *t)
     report_memory(a, d, at, (double)(t->memory.total + t->memory.beside), t->memory.flow->unpacked, least);
     diag_note(d, least->span, "the memory of '%s'", least->name);
     if (t->memory.beside)
-        diag_note(d, (Span){0}, "beside the plan: CUDA's context, NCCL, workspace, %s",
+        diag_note(d, (Span){0}, "in addition to the plan: CUDA's context, NCCL and workspace, %s",
                   bytes_text(a, (double)t->memory.beside, 2));
     note_alive(a, d, t);
-    diag_note(d, at, "more context ranks or a shorter sequence need less");
+    diag_note(d, at, "to reduce memory, use more context ranks or a shorter sequence");
     return false;
 }
 
@@ -217,9 +215,9 @@ static bool check_attentions(Arena *a, Diags *d, const Draft *t)
                 s->backward == backward && sizes_equal(s->choice, &wanted))
                 continue;
             diag_error(d, s->choice->schedule->span,
-                       "proof %d (%s) fails: %s of layers with mask `%s` is that of %s, and they have %s",
-                       PROOF_PAIRS, proof_names[PROOF_PAIRS], backward ? "backward" : "forward",
-                       t->program->masks[m].text, attention_name(a, s->choice), attention_name(a, &wanted));
+                       "proof %d (%s) fails: %s of layers with mask `%s` uses %s instead of %s", PROOF_PAIRS,
+                       proof_names[PROOF_PAIRS], backward ? "backward" : "forward", t->program->masks[m].text,
+                       attention_name(a, s->choice), attention_name(a, &wanted));
             return false;
         }
     }

@@ -227,7 +227,7 @@ bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t
     const Instance *bad = replay_pruned(&z);
     if (bad)
         diag_error(d, stmt_place(bad->node->stmt),
-                   "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
+                   "proof %d (%s) fails: the schedule is incomplete after pruning for mask `%s`",
                    PROOF_MESSAGES, proof_names[PROOF_MESSAGES], mask);
     return !bad;
 }
@@ -253,7 +253,7 @@ static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, 
             pair_tiles_suffice(t->counts[mask], q, k, side, taken))
             continue;
         diag_error(d, phase_of(s->choice, s->backward)->span,
-                   "proof %d (%s) fails: mask `%s` needs more of %s for %s than tiles %s, which come "
+                   "proof %d (%s) fails: mask `%s` requires more of %s for %s than tiles %s, which are sent "
                    "there",
                    PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
                    side == BURST_OF_QUERIES ? chunk_name(a, s, T_Q, q) : chunk_name(a, s, T_KV, k),

@@ -184,7 +184,7 @@ static bool has_chunks(Machine *m, bool heads, TensorId t, Proof proof)
 {
     const bool sum = tensor_accumulates(t);
     if (heads != m->by_heads)
-        reject(m, proof, "it takes %s by %s where chunks are laid out by %s", tensor_name(t),
+        reject(m, proof, "it takes %s by %s, but chunks are laid out by %s", tensor_name(t),
                heads ? "heads" : "tokens", heads ? "tokens" : "heads");
     else if (m->by_heads && sum && m->exchanged[t])
         reject(m, proof, "%s is laid out by tokens already", tensor_name(t));
@@ -236,10 +236,15 @@ static Held fill_slot(Machine *m, TensorId t, int pool)
                tensor_name(p->tensor), tensor_name(t));
     Slot *slot = &m->slot[pool][k];
     if (slot->used && !(m->now->node->waits & WAIT_FREE))
-        reject(m, PROOF_SLOTS, "it fills slot %s[%d] without waiting until its last content is read and sent",
+        reject(m, PROOF_SLOTS,
+               "it fills slot %s[%d] without waiting until its previous content is read and "
+               "sent",
                p->name, k);
     else if (slot->pending)
-        reject(m, PROOF_SLOTS, "it fills slot %s[%d] before the sum that arrived there is added", p->name, k);
+        reject(m, PROOF_SLOTS,
+               "it fills slot %s[%d] before the partial sum that arrived there "
+               "is added",
+               p->name, k);
     *slot = (Slot){.content = ++m->fills, .used = true};
     return (Held){true, pool, k, m->fills, m->now};
 }
@@ -521,7 +526,7 @@ static void check_sums_used(Machine *m, const Node *n, const Node **returned)
         bool idle = n->kind == N_RETURN ? !m->strayed[t] || returned[t]
                                         : n->kind == N_PASS && n->stays && !m->strayed[t];
         if (idle && choice_rows(m->choice, m->s->backward) > 1) {
-            reject_node(m, n, PROOF_MESSAGES, "it has nothing to send: every part of %s is at home%s",
+            reject_node(m, n, PROOF_MESSAGES, "it has nothing to send: every part of %s is at its owner%s",
                         tensor_name(t), returned[t] ? " already" : "");
             if (returned[t])
                 diag_note(m->diags, returned[t]->stmt->span, "since this");
@@ -575,7 +580,7 @@ static bool streams_apart(Machine *m, const Node *n, const Node **owner)
         if (n->channel >= 0 && owner[n->channel]) {
             reject_node(m, n, PROOF_LINKS, "it shares stream %d with another transfer that may be under way",
                         n->channel);
-            diag_note(m->diags, owner[n->channel]->stmt->span, "the other one");
+            diag_note(m->diags, owner[n->channel]->stmt->span, "the other transfer");
         } else if (n->channel >= 0) {
             owner[n->channel] = n;
         }

@@ -134,9 +134,9 @@ const char *layers_choose(Arena *a, const Program *p, const Partition *part, Pai
                               ? (Best){.choice = *c, .options = !(l.why_not = option_why_not(&l, c, c, m))}
                               : best_option(&l, c, m);
         if (!best.options)
-            return l.why_not ? l.why_not
-                             : arena_printf(a, "no schedule of the layout works for the layers of %s",
-                                            p->masks[m].text);
+            return l.why_not
+                       ? l.why_not
+                       : arena_printf(a, "no schedule works for the layers with mask %s", p->masks[m].text);
         of[m] = of_layers(p, &best.choice, m);
     }
     Choice x = *c;

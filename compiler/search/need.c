@@ -232,7 +232,7 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     Draft t = search_begin(s, a, d, &x->choice);
     x->tried = true;
-    x->why_not = "activations alone are too large";
+    x->why_not = "activations alone do not fit in memory";
     if (!t.attention.n)
         return;
     const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units,

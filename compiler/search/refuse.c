@@ -30,17 +30,17 @@ static void note_too_large(Searcher *s)
         search_judge(s, s->arena, near, diags_new(s->arena));
     diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
     if (others > 0)
-        diag_note(s->diags, (Span){0}, "that is the least; %d other%s %s", others,
+        diag_note(s->diags, (Span){0}, "this was the smallest of %d candidates; the other%s %s", others + 1,
                   others == 1 ? " needs" : "s need",
                   next == most ? bytes_text(s->arena, (double)most, 2)
                                : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2),
                                               bytes_text(s->arena, (double)most, 2)));
     if (s->unfit)
         diag_note(s->diags, (Span){0},
-                  "%d more were not tried: even without a schedule's buffers they need more than there is",
+                  "%d more candidates were not tried: they do not fit even without communication buffers",
                   s->unfit);
     search_advise(s, near);
-    diag_note(s->diags, (Span){0}, "more context ranks or a shorter sequence need less");
+    diag_note(s->diags, (Span){0}, "to reduce memory, use more context ranks or a shorter sequence");
 }
 
 static bool has_reason(const Candidate *x, const Candidate *first)
@@ -106,8 +106,7 @@ void search_remark_kernels(const Program *p, Text *t)
     if (!p->cluster.target->device_memory || !k.missed)
         return;
     text_printf(t,
-                "the attention kernels are those for sm_%d: those for %s %s; times take %.2f of the devices' "
-                "attention rate forward "
-                "and %.2f backward, as measured on an H200\n",
+                "attention uses the sm_%d kernels, because the %s kernels %s; predicted times assume %.2f of "
+                "the devices' attention rate forward and %.2f backward, as measured on an H200\n",
                 k.form, k.missed, k.unfit, k.share[0], k.share[1]);
 }

@@ -153,8 +153,8 @@ static bool ends(Diags *d, const Candidate *x)
     if (isfinite(x->cost.step))
         return true;
     diag_error(d, x->choice.schedule->span,
-               "transfers of schedule '%s' deadlock where the masks leave pairs out; use another partition "
-               "or another schedule",
+               "transfers of schedule '%s' deadlock when pairs that the masks exclude are skipped; use "
+               "another partition or another schedule",
                x->choice.schedule->name);
     return false;
 }
@@ -180,7 +180,7 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     const double step = isfinite(fastest(s)) ? cost_bound(a, t).step : 0;
     x->too_slow = step > search_to_win(s);
     if (x->too_slow)
-        x->why_not = arena_printf(s->arena, "does not fit, and with memory enough it takes %.3f ms or more",
+        x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %.3f ms",
                                   step * 1e3);
 }
 
@@ -256,10 +256,9 @@ static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
     if (x == best)
         t.verdict = "chosen";
     else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
-        t.verdict = "as fast";
+        t.verdict = "equally fast";
     else if (search_works(x))
-        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)",
-                                 100 * (x->cost.step / best->cost.step - 1),
+        t.verdict = arena_printf(s->arena, "%.1f %% slower (%s)", 100 * (x->cost.step / best->cost.step - 1),
                                  cost_loses_text(s->arena, &x->choice, &x->cost, &best->cost));
     return t;
 }
@@ -297,31 +296,28 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
         text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n",
                     s->skipped.at[i].data, s->skipped.at[i].least * 1e3);
     if (s->unfit)
-        text_printf(
-            &t, "%d more not tried: even without a schedule's buffers they need more memory than there is\n",
-            s->unfit);
+        text_printf(&t, "%d more not tried: they do not fit even without communication buffers\n", s->unfit);
     if (s->cut)
         text_printf(&t,
-                    "%d more not tried: they lose whatever their weights, even if gathers and reductions "
-                    "took no time\n",
+                    "%d more not tried: they are slower with any setting of weights, even if gathers and "
+                    "reductions took no time\n",
                     s->cut);
     search_remark_kernels(s->program, &t);
     const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
     if (too_fast)
         text_printf(&t, "%s\n", too_fast);
     if (!cost_is_of_program(s->program))
-        text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is "
+        text_add(&t, "the layout was chosen by predicted times of CUDA on the cluster's GPUs; no time is "
                      "predicted for C on CPUs\n");
     if (d->choice.of_mask && isfinite(fastest_alike(s)))
         text_printf(&t,
-                    "layers of different masks attend by schedules of their own: %.1f %% faster than the "
-                    "best layout with one for all\n",
+                    "layers with different masks use different schedules: %.1f %% faster than the best "
+                    "layout with one schedule\n",
                     100 * (fastest_alike(s) / fastest_here(s) - 1));
     if (d->choice.ranges)
         text_printf(&t,
-                    "attention's transfers carry the tiles that are read further along, or were added to: "
-                    "%.0f %% less than whole "
-                    "chunks\n",
+                    "attention transfers only the tiles that another rank reads or has added to: %.0f %% "
+                    "less than whole chunks\n",
                     100 * cost_ranges_save(s->arena, d));
     return text_keep(s->arena, &t);
 }
@@ -541,7 +537,7 @@ static Candidate *find_best(Searcher *s)
     else if (s->single && !best && last->tried) {
         search_judge(s, s->arena, last, s->diags);
         if (s->all.n > 1)
-            diag_note(s->diags, (Span){0}, "that is the least that was tried: %s",
+            diag_note(s->diags, (Span){0}, "this was the smallest candidate that was tried: %s",
                       choice_text(s->arena, &last->choice));
         if (last->too_large)
             search_advise(s, last);

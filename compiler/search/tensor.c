@@ -74,7 +74,7 @@ static void note_equal(Diags *d, const Program *p, const Choice *c)
     while (world % ranks)
         ranks--;
     diag_note(d, (Span){0},
-              "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
+              "use `data %d`, which gives each sequence %d rank%s, or a sequence of at least %lld tokens",
               world / ranks, ranks, plural(ranks), (long long)BURST_TILE * c->ranks);
 }
 
@@ -83,7 +83,7 @@ static void note_shared(Diags *d, const Choice *c, int rank)
     int64_t all = 0;
     for (int r = 0; r < c->ranks; r++)
         all += c->share[r];
-    diag_note(d, (Span){0}, "its share is %d of %lld; give it more, or a sequence of %lld tokens or more",
+    diag_note(d, (Span){0}, "its share is %d of %lld; increase it or use a sequence of at least %lld tokens",
               c->share[rank], (long long)all,
               (long long)((BURST_TILE * all + c->share[rank] - 1) / c->share[rank]));
 }
@@ -103,7 +103,7 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
                                         : p->sequence_span;
     if (c->ranks > 1 && tokens < BURST_TILE) {
         diag_warn(d, WARN_FEW_TOKENS, c->share && l->shares.given ? l->shares.span : equal,
-                  "a rank has %lld token%s of a sequence, and kernels compute whole tiles of %d",
+                  "a rank has %lld token%s of a sequence, but kernels compute whole tiles of %d tokens",
                   (long long)tokens, plural(tokens), BURST_TILE);
         if (c->share)
             note_shared(d, c, rank);
@@ -178,8 +178,8 @@ static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best
 {
     Tried t = *x;
     t.chosen = false;
-    t.verdict = more < SEARCH_TIE ? "as fast"
-                                  : arena_printf(a, "loses by %.1f %% (%s)", 100 * more,
+    t.verdict = more < SEARCH_TIE ? "equally fast"
+                                  : arena_printf(a, "%.1f %% slower (%s)", 100 * more,
                                                  cost_loses_text(a, &x->choice, &x->cost, best));
     return t;
 }

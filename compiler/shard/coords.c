@@ -98,7 +98,7 @@ static const char *required(Arena *a, const Choice *c)
     for (const Require *r = c->schedule->requires; r; r = r->next)
         if (!expr_eval(r->cond, 0, 0, var, NULL))
             return arena_printf(a, "%s requires `%.*s`",
-                                r->span.src == c->schedule->source ? "it" : "what it uses",
+                                r->span.src == c->schedule->source ? "it" : "a schedule that it uses",
                                 (int)(r->span.end - r->span.begin), r->span.src->text + r->span.begin);
     return NULL;
 }
@@ -109,7 +109,7 @@ const char *coords_why_not(Arena *a, const Program *p, const Choice *c)
         return required(a, c);
     return arena_printf(a,
                         p->layout.sizes.n || c->schedule->exchanged >= 0
-                            ? "the layout's sizes of context do not multiply to %d rank%s"
+                            ? "the layout's context sizes do not multiply to %d rank%s"
                             : "%d rank%s do not divide into nodes of equal size",
                         c->ranks, plural(c->ranks));
 }

@@ -128,7 +128,7 @@ const char *placement_why_not(Arena *a, const Program *p, const Choice *c)
         for (int i = 0; i < c->coords; i++)
             known |= names_axis(c, name, i);
         if (!known)
-            return arena_printf(a, "it has no coordinate '%s' to place", name);
+            return arena_printf(a, "the schedule has no coordinate '%s' to place", name);
     }
     return NULL;
 }

@@ -22,7 +22,7 @@ static bool check_mask(Diags *d, const char *mask)
     const size_t n = strcspn(mask, ";{}#\"\n\r");
     if (!mask[n])
         return true;
-    diag_error(d, (Span){0}, "a mask is one expression, such as 'causal and q - k < 100', without %s",
+    diag_error(d, (Span){0}, "a mask must be one expression without %s, such as 'causal and q - k < 100'",
                mask[n] == '\n' || mask[n] == '\r' ? "a line's end" : "any of ; { } # \"");
     return false;
 }
@@ -56,22 +56,23 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
 {
     Model *m = &p->model;
     m->heads = o->heads ? (int)o->heads : m->heads;
-    m->kv_heads = o->kv_heads                          ? (int)o->kv_heads
-                  : o->heads && m->heads % m->kv_heads ? m->heads
-                                                       : m->kv_heads;
+    if (o->kv_heads)
+        m->kv_heads = (int)o->kv_heads;
+    else if (o->heads && m->heads % m->kv_heads)
+        m->kv_heads = m->heads;
     m->head_dim = o->head_dim ? (int)o->head_dim : m->head_dim;
     if (m->heads % m->kv_heads)
         diag_error(d, (Span){0}, "heads %d is not a multiple of kv_heads %d", m->heads, m->kv_heads);
     else if (p->target->device_memory && !kernels_of(p).form)
         diag_error(d, (Span){0},
-                   "the kernels for GPUs have head_dims that are multiples of %d from %d to %d, and not %d",
+                   "GPU kernels require a head_dim that is a multiple of %d from %d to %d, not %d",
                    p->target->head_dim.step, p->target->head_dim.least, p->target->head_dim.most,
                    m->head_dim);
     else if (p->mask_count > MEASURE_MOST)
-        diag_error(d, (Span){0}, "the model has %d masks; bench takes %d at once", p->mask_count,
+        diag_error(d, (Span){0}, "the model has %d masks; bench accepts at most %d", p->mask_count,
                    MEASURE_MOST);
     else if (p->sequence > 1 << 24)
-        diag_error(d, (Span){0}, "%lld tokens are more than bench takes; --tokens 64Ki has fewer",
+        diag_error(d, (Span){0}, "%lld tokens are too many for bench; use fewer, such as --tokens 64Ki",
                    (long long)p->sequence);
     else
         return true;
@@ -88,9 +89,9 @@ static bool check_peers(Diags *d, const Program *p)
     static const char look[] =
         "python3 -c 'import torch; raise SystemExit(not torch.cuda.is_available())' >/dev/null 2>&1";
     if (!p->target->device_memory)
-        diag_error(d, (Span){0}, "--peers are kernels for GPUs, and nvidia-smi lists none here");
+        diag_error(d, (Span){0}, "--peers requires a GPU, but nvidia-smi lists none on this machine");
     else if (run_command(look) != 0)
-        diag_error(d, (Span){0}, "--peers needs a python3 in $PATH that has PyTorch with CUDA");
+        diag_error(d, (Span){0}, "--peers requires a python3 in $PATH that has PyTorch with CUDA");
     else
         return true;
     return false;

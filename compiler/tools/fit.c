@@ -114,7 +114,9 @@ static int64_t next_guess(const Bracket *b, double memory, int round)
     const double share = (memory - b->fits_bytes) / (b->fails_bytes - b->fits_bytes);
     const bool middle = round % 3 == 2 || !isfinite(b->fails_bytes);
     const int64_t guess = rounded(b->fits + (middle ? between / 2 : (int64_t)(share * (double)between)));
-    return guess < next ? next : guess >= b->fails ? rounded(b->fails - 1) : guess;
+    if (guess < next)
+        return next;
+    return guess >= b->fails ? rounded(b->fails - 1) : guess;
 }
 
 static int64_t longest(const Fit *f, const Choice *c, int64_t first)
@@ -166,7 +168,7 @@ static void add_row(Fit *f, const Choice *c)
     *vec_push(f->arena, &f->rows) = (Row){.choice = *c, .tokens = steps * f->step};
 }
 
-/* Whether less of what is decided by need gives as long a sequence. */
+/* Whether a smaller memory-saving value gives as long a sequence. */
 static bool gains_nothing(const Fit *f, int row)
 {
     for (int i = 0; i < row; i++) {

@@ -29,7 +29,8 @@ static void form_schedule(Diags *d, const Found *f, Text *out)
     }
 }
 
-/* The step as operations, and its memory, proved: what is refused is nothing that the input could mend. */
+/* The step as operations, and its memory, proved: a refusal is an internal error, which no change of the
+ * input could mend. */
 static void form_step(Diags *d, const Found *f, Text *out)
 {
     const Draft *t = plan_draft(f->plan);

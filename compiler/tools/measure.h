@@ -26,7 +26,7 @@ typedef struct MeasureJob {
 /* forward, backward: seconds of one, tiles of one head, cycles that a multiprocessor takes for one tile
  * (0: not known) */
 typedef struct MeasuredAttention { double pairs, seconds[2], tiles[2], cycles[2]; } MeasuredAttention;
-/* bytes/s, beside computing, seconds */
+/* bytes/s, while computing, seconds */
 typedef struct MeasuredLink { double alone, beside, latency; } MeasuredLink;
 enum { LINK_AUTO, LINK_NCCL, LINKS };
 typedef struct Measured {
@@ -38,7 +38,7 @@ typedef struct Measured {
     /* of processors: the most that half of the repetitions of anything took at least, in times of the best
      * one */
     double spread;
-    double pcie[2];          /* alone, beside computing */
+    double pcie[2]; /* alone, while computing */
     MeasuredLink link[LINKS];
     MeasuredAttention attention[MEASURE_MOST];
 } Measured;

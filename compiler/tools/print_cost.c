@@ -66,15 +66,15 @@ static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost
         print_block(arena_printf(a, "rest of %s", p->block_name[b]), t->times, t->seconds, out);
         print_block(arena_printf(a, "rest of %s, recomputed", p->block_name[b]), t->times, t->again, out);
     }
-    print_row("weights that nothing hides", 1, p->weights, 0, out);
+    print_row("exposed gathers and reductions", 1, p->weights, 0, out);
     if (p->tensor > 0)
-        print_row("tokens and sums of tensor ranks", 1, p->tensor, 0, out);
+        print_row("tensor-parallel transfers", 1, p->tensor, 0, out);
     if (d->memory.staged)
-        print_row("copies that nothing hides", 1, p->copies, 0, out);
+        print_row("exposed host copies", 1, p->copies, 0, out);
     print_row("step", 1, p->step, c->compute, out);
     text_printf(out,
-                "beside computing: attention's transfers %.3f ms, gathers of weights %.3f ms, reductions of "
-                "gradients %.3f ms\n",
+                "overlapped with computing: attention transfers %.3f ms, gathers of weights %.3f ms, "
+                "reductions of gradients %.3f ms\n",
                 ms(p->rows[BURST_ROW_PASS]), ms(p->rows[BURST_ROW_GATHER]), ms(p->rows[BURST_ROW_REDUCE]));
 }
 

@@ -25,8 +25,10 @@ static void print_forms(const Program *p, Text *out)
                 "forms, tiles of queries x keys: forward (keys where rows have %d or more, and where halves "
                 "of tiles are empty), backward (stages of queries)\n",
                 BURST_LONG_KEYS);
-    for (int i = 0; i < n; i++)
-        print_tiles(&form[i], form[i].unfit ? "refused" : form[i].form == chosen ? "chosen" : "fits", out);
+    for (int i = 0; i < n; i++) {
+        const char *fits = form[i].form == chosen ? "chosen" : "fits";
+        print_tiles(&form[i], form[i].unfit ? "refused" : fits, out);
+    }
 }
 
 /* TFLOP/s over unmasked pairs: masked ones of a tile are computed too, and head_dim is padded. */

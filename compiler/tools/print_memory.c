@@ -51,7 +51,7 @@ static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
     if (s->staged)
         print_size(a, (double)s->staged,
                    arena_printf(a, "arena of what %s; live bytes peak at %s",
-                                optimizer ? "is offloaded" : "layers stage",
+                                optimizer ? "is offloaded" : "layers offload",
                                 size(a, (double)(m->flow->host_peak - (s->rows ? m->flow->host_state : 0)))),
                    out);
     rest -= s->staged;
@@ -86,7 +86,7 @@ static void print_over_step(Arena *a, const Flow *f, Text *out)
     const int64_t *uses = step_uses(a, f);
     Section *s;
     const int n = step_sections(a, f, uses, SECTIONS, &s);
-    text_printf(out, "  %-28s %*s", "live bytes where most", COLUMN, "all");
+    text_printf(out, "  %-28s %*s", "live bytes where largest", COLUMN, "all");
     for (int u = 0; u < USES; u++)
         text_printf(out, " %*s", COLUMN, use_text[u].column);
     text_add(out, "\n");
@@ -126,8 +126,8 @@ static void print_others(Arena *a, const Draft *d, const Cost *c, Text *out)
 {
     Other *other;
     const int n = others_of(a, d, &other);
-    text_printf(out, "with one choice made otherwise%17s%28s\n", "needs", "predicted step");
-    text_printf(out, "  %-34s %*s %*s %12.3f ms\n", "as it is", COLUMN, size(a, (double)c->memory),
+    text_printf(out, "with one setting changed%23s%28s\n", "needs", "predicted step");
+    text_printf(out, "  %-34s %*s %*s %12.3f ms\n", "as chosen", COLUMN, size(a, (double)c->memory),
                 COLUMN + 1, "", c->step * 1e3);
     for (int i = 0; i < n; i++)
         print_other(a, &other[i], (double)c->memory, c->step, out);

@@ -55,9 +55,8 @@ bool probe_uncertain(const Measured *m)
     return m->spread > most_spread;
 }
 
-static const char uncertain[] = "the figures are uncertain: half of the repetitions of something took more "
-                                "than a fifth longer than the best, which counts; "
-                                "run probe again on an idle machine";
+static const char uncertain[] = "the figures are uncertain: half of the repetitions of a measurement took "
+                                "over 20 % longer than the best; run probe again on an idle machine";
 
 void probe_cpu_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, int devices,
                      Text *out)
@@ -107,9 +106,10 @@ bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o,
         return probe_gpus(a, d, share, gpus, arch, h, out);
     if (o->kind == PROBE_GPUS)
         diag_error(d, (Span){0},
-                   "nvidia-smi lists no GPU here; `burstc probe cpus` describes the processors");
+                   "nvidia-smi lists no GPU on this machine; use `burstc probe cpus` to measure the "
+                   "processors");
     else if (h.memory <= 0 || h.cores <= 0)
-        diag_error(d, (Span){0}, "this machine does not say how much memory and how many processors it has");
+        diag_error(d, (Span){0}, "cannot determine this machine's memory and number of processors");
     else
         return probe_cpus(a, d, share, &h, o->devices ? o->devices : 1, out);
     return false;

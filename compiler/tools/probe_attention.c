@@ -47,9 +47,10 @@ static void start_fit(Arena *a, const Program *p, const Measured *m, Fit *f)
                 continue;
             AttentionRate *r = &f->row[f->at[i][b]];
             r->kind = (AttentionKind)c->kind, r->backward = b;
-            r->value = r->kind == ATTENTION_HEAD_DIM ? c->head_dim
-                       : r->kind == ATTENTION_KEYS   ? llround(x.pairs / x.rows)
-                                                     : 0;
+            if (r->kind == ATTENTION_HEAD_DIM)
+                r->value = c->head_dim;
+            else if (r->kind == ATTENTION_KEYS)
+                r->value = llround(x.pairs / x.rows);
         }
     }
     f->device.rate = f->row;

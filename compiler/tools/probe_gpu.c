@@ -158,8 +158,8 @@ bool probe_gpus(Arena *a, Diags *d, const char *share, int gpus, const char *arc
     h.cards = probe_cards(a, "/sys");
     if (h.nodes > 1 && !h.cards.count) {
         diag_error(d, (Span){0},
-                   "no network card is up here, which several nodes need; `burstc probe gpus` describes this "
-                   "node alone");
+                   "a cluster of several nodes requires a network card, but none is up on this machine; use "
+                   "`burstc probe gpus` to measure this node alone");
         return false;
     }
     const MeasureJob j = probe_job(a, p, share, &probe_gpu_cases);

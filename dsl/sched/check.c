@@ -27,9 +27,10 @@ static int tensor_of(Scheduler *s, const Ast *a)
         if (strcmp(tensor_names[i], a->text) != 0)
             continue;
         if (!allowed[s->backward][i])
-            fault(s, a->span, arena_printf(s->c->arena, "there is no %s in %s; it has %s", a->text,
-                                           s->backward ? "backward" : "forward",
-                                           s->backward ? "Q, KV, dQ and dKV" : "Q, KV and O"));
+            fault(s, a->span,
+                  arena_printf(s->c->arena, "%s is not available in %s, which has %s", a->text,
+                               s->backward ? "backward" : "forward",
+                               s->backward ? "Q, KV, dQ and dKV" : "Q, KV and O"));
         return allowed[s->backward][i] ? i : -1;
     }
     unknown_of(s->c, a->name_span, a->text, tensor_names, TENSOR_COUNT, "tensor");
@@ -49,15 +50,16 @@ static void star(Scheduler *s, ChunkRef *ref, const Ast *a, int coord)
         fault(s, a->span,
               arena_printf(
                   s->c->arena,
-                  "'*' stands for the coordinate that a direction exchanges over, and this one exchanges "
-                  "nothing over %s",
+                  "'*' stands for the coordinate that a direction exchanges over, but this direction does "
+                  "not exchange over %s",
                   name));
     else if (a->kind != A_STAR && wanted)
-        fault(s, a->span,
-              arena_printf(
-                  s->c->arena,
-                  "this direction exchanges over %s: a rank has %s of all ranks along it; write * here", name,
-                  tensor));
+        fault(
+            s, a->span,
+            arena_printf(s->c->arena,
+                         "this direction exchanges over %s, so a rank holds %s of all ranks along it; write "
+                         "'*' here",
+                         name, tensor));
 }
 
 /* `T[c].p`: pieces are of keys; the same one at all ranks, and there for any value of its variables. */
@@ -68,13 +70,13 @@ static const Expr *piece(Scheduler *s, TensorId t, const Ast *a)
     const Expr *e = common_value(s, a, NUMBER, &at);
     if (t != T_KV && t != T_DKV)
         fault(s, a->span,
-              arena_printf(s->c->arena, "%s has no pieces: those of KV and dKV alone travel by themselves",
+              arena_printf(s->c->arena, "%s has no pieces; only KV and dKV can be passed in pieces",
                            tensor_names[t]));
     else if (pieces == 1)
-        fault(s, a->span, "this schedule has no pieces: write `pieces 2` behind its coordinates");
+        fault(s, a->span, "this schedule has no pieces; write `pieces 2` after its coordinates");
     else if (e && (at.lo < 0 || at.hi >= pieces))
         fault(s, a->span,
-              arena_printf(s->c->arena, "pieces are numbered from 0 to %d, and this can be %lld", pieces - 1,
+              arena_printf(s->c->arena, "pieces are numbered from 0 to %d, but this can be %lld", pieces - 1,
                            (long long)(at.lo < 0 ? at.lo : at.hi)));
     return e;
 }
@@ -146,8 +148,11 @@ int new_loop_variable(Scheduler *s, const Ast *a)
             continue;
         if (i < FIRST_LOOP || s->in_scope[i]) {
             fault(s, a->name_span,
-                  arena_printf(s->c->arena, "'%s' is taken; choose another loop variable", a->text));
-            diag_note(s->c->diags, i < FIRST_LOOP ? t->span : s->loop_at[i], "it is declared here");
+                  arena_printf(s->c->arena,
+                               "'%s' is already declared; choose another name for the loop "
+                               "variable",
+                               a->text));
+            diag_note(s->c->diags, i < FIRST_LOOP ? t->span : s->loop_at[i], "declared here");
             return -1;
         }
         free = i; /* loops that are not inside each other share a variable */
@@ -201,7 +206,7 @@ static void check_pair(Scheduler *s, const Stmt *out)
     if (q->tensor != T_Q || kv->tensor != T_KV)
         fault(s, out->span, "attend and grad take Q and KV, in this order: Q[...] with KV[...]");
     else if (q->all != kv->all)
-        fault(s, out->span, "either both of Q and KV have an index or neither has");
+        fault(s, out->span, "Q and KV must both have an index or both have none");
     else if (q->all && s->text->coords > 1)
         needs_index(s, q);
 }
@@ -211,14 +216,14 @@ static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
     chunks(s, out, a->args.first, NULL);
     if ((a->kind == A_GRAD) != s->backward)
         fault(s, a->span,
-              s->backward ? "backward computes with 'grad', not 'attend'"
-                          : "forward computes with 'attend', not 'grad'");
+              s->backward ? "'attend' is not available in backward; use 'grad'"
+                          : "'grad' is not available in forward; use 'attend'");
     check_pair(s, out);
     if (!s->failed && out->refs[0].all && s->exchanged < 0 && s->text->coords == 1)
         fault(s, a->span,
               arena_printf(s->c->arena,
-                           "without an index it takes what an exchange brings, and this direction has none; "
-                           "write Q[...] with KV[...]"));
+                           "without an index, this computes on exchanged tensors, but this direction has no "
+                           "exchange; write Q[...] with KV[...]"));
     for (int i = 0; i < 2; i++) /* of one coordinate, Q is short for Q[*] */
         out->refs[i].heads |= out->refs[i].all;
 }
@@ -236,12 +241,13 @@ static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
     for (const Ast *to = a->more.first; to; to = to->next, i++)
         own = own && to->kind == A_NAME && strcmp(to->text, s->text->coord_name[i]) == 0;
     if (own)
-        fault(s, a->span, "this passes to the rank itself");
+        fault(s, a->span, "this passes a chunk to the rank that sends it");
     const Ast *along = s->exchanged < 0 ? NULL : ast_at(a->more, s->exchanged);
     if (along && (along->kind != A_NAME || strcmp(along->text, s->text->coord_name[s->exchanged]) != 0))
         fault(s, along->span,
               arena_printf(s->c->arena,
-                           "what is exchanged over %s is passed on among ranks of the same %s: write %s here",
+                           "tensors exchanged over %s can only be passed between ranks with the same %s; "
+                           "write %s here",
                            s->text->coord_name[s->exchanged], s->text->coord_name[s->exchanged],
                            s->text->coord_name[s->exchanged]));
 }
@@ -251,8 +257,9 @@ static void returned_late(Scheduler *s, const ChunkRef *ref)
     const char *name = tensor_names[ref->tensor];
     fault(s, ref->span,
           arena_printf(s->c->arena,
-                       "%s is at home after its exchange; write `return %s;` before the exchange", name,
-                       name));
+                       "%s is already at its owner after the exchange; write `return %s;` before "
+                       "the exchange",
+                       name, name));
     diag_note(s->c->diags, s->home[ref->tensor], "the exchange");
 }
 
@@ -264,17 +271,18 @@ static void return_statement(Scheduler *s, const Ast *a, Stmt *out)
     for (int i = 0; i < out->nrefs; i++) {
         const ChunkRef *ref = &out->refs[i];
         if (ref->tensor == T_Q || ref->tensor == T_KV)
-            fault(s, ref->span, s->backward ? "only sums are returned: return dQ; or return dKV;"
-                                            : "only sums are returned: return O;");
+            fault(s, ref->span,
+                  s->backward ? "only sums can be returned: return dQ; or return dKV;"
+                              : "only sums can be returned: return O;");
         else if (!ref->all)
-            fault(s, ref->span, "return brings all chunks home and takes no index");
+            fault(s, ref->span, "return sends all chunks to their owners and takes no index");
         else if (s->home[ref->tensor].src)
             returned_late(s, ref);
     }
     if (s->nesting)
-        fault(s, a->span, "return stands at the end of a direction, not inside a loop or a condition");
+        fault(s, a->span, "return must be at the end of a direction, not inside a loop or a condition");
     else if (a->next && a->next->kind != A_RETURN && a->next->kind != A_EXCHANGE)
-        fault(s, a->next->span, "nothing may follow a return but another one, and exchanges");
+        fault(s, a->next->span, "only another return or an exchange may follow a return");
 }
 
 /* The word before the arrow; NULL without an arrow: then the first tensor says which way. */
@@ -287,7 +295,7 @@ static const Ast *exchange_direction(Scheduler *s, const Ast *a, bool *tokens_to
     *tokens_to_heads = strcmp(from->text, "tokens") == 0 && strcmp(to->text, "heads") == 0;
     if (*tokens_to_heads || (strcmp(from->text, "heads") == 0 && strcmp(to->text, "tokens") == 0))
         return from;
-    fault(s, span_join(from->span, to->span), "an exchange is tokens -> heads or heads -> tokens");
+    fault(s, span_join(from->span, to->span), "an exchange must be tokens -> heads or heads -> tokens");
     return NULL;
 }
 
@@ -302,7 +310,9 @@ static void check_exchanged(Scheduler *s, const Stmt *out)
             s->failed = true;
         } else if (input != out->tokens_to_heads) {
             fault(s, ref->span,
-                  input ? "Q and KV are exchanged tokens -> heads" : "results are exchanged heads -> tokens");
+                  input ? "Q and KV must be exchanged tokens "
+                          "-> heads"
+                        : "results must be exchanged heads -> tokens");
         }
     }
 }
@@ -316,13 +326,13 @@ static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
     chunks(s, out, a->args.first, from);
     once_each(s, out);
     if (!out->nrefs)
-        fault(s, a->span, "exchange what? Write exchange Q, KV tokens -> heads");
+        fault(s, a->span, "'exchange' requires tensors; write exchange Q, KV tokens -> heads");
     check_exchanged(s, out);
     for (int i = 0; i < out->nrefs; i++)
         if (!out->tokens_to_heads)
             s->home[out->refs[i].tensor] = out->span;
     if (s->nesting)
-        fault(s, a->span, "exchange stands outside of loops and conditions");
+        fault(s, a->span, "exchange must be outside loops and conditions");
 }
 
 /* Statements that a later version plans, and what serves today. */
@@ -389,10 +399,7 @@ static int exchanged_over(Scheduler *s, const Ast *a)
     for (int i = 0; i < t->coords; i++) {
         if (over && strcmp(over->text, t->coord_name[i]) == 0)
             return i;
-        names = arena_printf(s->c->arena, "%s%s'%s'", names,
-                             !i                   ? ""
-                             : i == t->coords - 1 ? " and "
-                                                  : ", ",
+        names = arena_printf(s->c->arena, "%s%s'%s'", names, list_separator(i, t->coords, " and "),
                              t->coord_name[i]);
     }
     if (over)
@@ -401,7 +408,7 @@ static int exchanged_over(Scheduler *s, const Ast *a)
                            names));
     else if (t->coords > 1)
         fault(s, a->span,
-              arena_printf(s->c->arena, "an exchange over which coordinate? Write over %s",
+              arena_printf(s->c->arena, "'exchange' requires a coordinate in this schedule; write over %s",
                            t->coord_name[0]));
     return 0;
 }
@@ -423,7 +430,8 @@ static int find_exchanged(Scheduler *s, const Ast *phase)
             fault(s, a->span,
                   arena_printf(
                       s->c->arena,
-                      "all exchanges of a schedule are over one coordinate, and another one is over '%s'",
+                      "all exchanges of a schedule must be over the same coordinate, but another one is over "
+                      "'%s'",
                       s->text->coord_name[s->text->exchanged]));
         s->text->exchanged = exchanged;
     }
@@ -439,7 +447,7 @@ static const Phase *direction(Scheduler *s, const Ast *phase, Travel travel)
     memset(s->home, 0, sizeof s->home);
     *out = (Phase){.span = phase->span, .body = statements(s, phase->body), .exchanges = s->exchanged >= 0};
     if (!out->body && !s->failed)
-        fault(s, phase->span, "this computes nothing");
+        fault(s, phase->span, "this direction computes nothing");
     return out;
 }
 
@@ -447,7 +455,7 @@ static const Phase *direction(Scheduler *s, const Ast *phase, Travel travel)
 static void set_phase(Scheduler *s, const Phase **slot, const Phase *phase)
 {
     if (*slot) {
-        fault(s, phase->span, "this direction is given twice");
+        fault(s, phase->span, "this direction is defined twice");
         diag_note(s->c->diags, (*slot)->span, "first here");
         return;
     }
@@ -460,14 +468,14 @@ static int travel_of(Scheduler *s, const Ast *word)
         if (strcmp(travel_names[i], word->text) == 0)
             return i;
     fault(s, word->span,
-          arena_printf(s->c->arena, "backward lets 'keys' or 'queries' travel, not '%s'", word->text));
+          arena_printf(s->c->arena, "backward can pass 'keys' or 'queries', not '%s'", word->text));
     return -1;
 }
 
 static void require(Scheduler *s, const Ast *a)
 {
     if (strcmp(a->text, "require") != 0) {
-        fault(s, a->name_span, "a schedule holds forward { }, backward { } and require CONDITION;");
+        fault(s, a->name_span, "expected forward { }, backward { } or require CONDITION;");
         return;
     }
     Require *r = NEW(s->c->arena, Require);
@@ -483,7 +491,7 @@ static void written(Scheduler *s, const Ast *phase)
     const int only = phase->args.n && backward ? travel_of(s, phase->args.first) : TRAVELS;
     const Phase *out = direction(s, phase, only < 0 ? TRAVELS : (Travel)only);
     if (phase->args.n > 1)
-        fault(s, phase->args.last->span, "one of 'keys' and 'queries' is enough here");
+        fault(s, phase->args.last->span, "give only one of 'keys' and 'queries' here");
     if (!backward)
         set_phase(s, &t->forward, out);
     for (int travel = 0; backward && travel < TRAVELS; travel++)
@@ -498,9 +506,8 @@ static void mirrored(Scheduler *s, const Ast *phase)
     const Ast *word = ast_at(phase->args, backward);
     if (phase->args.n != 2 + backward || strcmp(word->text, "mirrors") != 0) {
         fault(s, phase->span,
-              backward ? "a direction is its statements, `backward queries { ... }`, or `backward queries "
-                         "mirrors keys;`"
-                       : "a direction is its statements, `forward { ... }`, or `forward mirrors keys;`");
+              backward ? "expected `backward queries { ... }` or `backward queries mirrors keys;`"
+                       : "expected `forward { ... }` or `forward mirrors keys;`");
         return;
     }
     const int to = backward ? travel_of(s, phase->args.first) : TRAVELS, of = travel_of(s, word->next);
@@ -508,7 +515,7 @@ static void mirrored(Scheduler *s, const Ast *phase)
     s->backward = backward;
     if (to >= 0 && of >= 0 && (!source || to == of))
         fault(s, word->next->span,
-              arena_printf(s->c->arena, "there is no `backward %s { ... }` here that this could mirror",
+              arena_printf(s->c->arena, "this schedule has no `backward %s { ... }` to mirror",
                            travel_names[of]));
     else if (to >= 0 && of >= 0)
         set_phase(s, backward ? &s->text->backward[to] : &s->text->forward, mirror(s, source, phase->span));
@@ -543,7 +550,8 @@ const SchedText *check_schedule(Checker *c, const Source *source, AstList items)
     if (!a || a->kind != A_SCHEDULE || a->next) {
         Span at = !a ? (Span){source, 0, 0} : a->kind != A_SCHEDULE ? a->name_span : a->next->name_span;
         diag_error(c->diags, at,
-                   "a .sched file holds one schedule, such as schedule ring over (r of G) { ... }");
+                   "a .sched file must define exactly one schedule, such as schedule ring over (r of G) { "
+                   "... }");
         return NULL;
     }
     SchedText *text = NEW(c->arena, SchedText);

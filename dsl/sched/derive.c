@@ -37,8 +37,8 @@ Stmt *each_piece(Scheduler *s, Stmt *stmt)
         return stmt;
     if (all != stmt->nrefs - first)
         fault(s, stmt_place(stmt),
-              "this passes all pieces of one tensor, and one piece or the whole of another; use a statement "
-              "for each");
+              "this passes all pieces of one tensor but one piece or the whole of another; use a separate "
+              "statement for each");
     *zero = (Expr){.op = E_CONST, .span = stmt->span};
     *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
     *loop = (Stmt){.kind = S_FOR,
@@ -75,8 +75,10 @@ static int coordinate_over(Scheduler *s, const Ast *a)
         return coordinate_named(s, a->more.first);
     if (t->coords > 1)
         fault(s, a->span,
-              arena_printf(s->c->arena, "over which coordinate? Write %s ... over %s;", a->text,
-                           t->coord_name[t->coords - 1]));
+              arena_printf(s->c->arena,
+                           "this statement requires a coordinate in this schedule; write %s ... "
+                           "over %s;",
+                           a->text, t->coord_name[t->coords - 1]));
     return 0;
 }
 
@@ -86,8 +88,10 @@ static void check_collected(Scheduler *s, const ChunkRef *ref, bool gathers)
     if (copy != gathers)
         fault(s, ref->span,
               arena_printf(s->c->arena,
-                           gathers ? "%s is a sum: `scatter %s;` brings the parts of a sum to its owners"
-                                   : "%s is a copy: `gather %s;` brings copies to all ranks",
+                           gathers ? "%s is a sum and cannot be gathered; `scatter %s;` sends the parts of a "
+                                     "sum to their owners"
+                                   : "%s is not a sum and cannot be scattered; `gather %s;` copies it to all "
+                                     "ranks",
                            tensor_name(ref->tensor), tensor_name(ref->tensor)));
 }
 
@@ -105,7 +109,9 @@ void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
     once_each(s, pass);
     if (over == s->exchanged)
         fault(s, a->span,
-              arena_printf(s->c->arena, "this direction exchanges over %s; %s over another coordinate",
+              arena_printf(s->c->arena,
+                           "this direction already exchanges over %s; %s over "
+                           "another coordinate",
                            s->text->coord_name[over], a->text));
     out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
     if (out->var < 0)
@@ -125,7 +131,9 @@ void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
                    *away = variable_plus(s, own, out->var, a->span);
         pass->to[i] = i == over ? away : own;
         for (int j = 0; j < pass->nrefs; j++) {
-            const Expr *at = !pass->refs[j].all ? pass->refs[j].index[i] : i == s->exchanged ? NULL : own;
+            const Expr *at = i == s->exchanged ? NULL : own;
+            if (!pass->refs[j].all)
+                at = pass->refs[j].index[i];
             pass->refs[j].index[i] = i == over && !gathers ? variable_plus(s, at, out->var, a->span) : at;
         }
     }
@@ -162,7 +170,7 @@ static Range range_over(const Copier *c, const Expr *e, Range a, Range b)
                     : e->op == E_VAR ? c->s->range[e->value]
                                      : range_of(e->op, a, b);
     if (r.lo < -RANGE_BOUND || r.hi > RANGE_BOUND)
-        fault(c->s, c->by, "what is used has values here that can overflow on a large cluster");
+        fault(c->s, c->by, "values of the schedule used here can overflow on a large cluster");
     return c->s->failed ? (Range){0, 0} : r;
 }
 
@@ -301,7 +309,7 @@ static Stmt *copies(Copier *c, const Stmt *list)
         if (++c->s->copied > MOST_COPIED) /* files that each use the one before twice double it every time */
             fault(c->s, c->by,
                   arena_printf(c->s->c->arena,
-                               "what is used here makes more than %d statements of this schedule",
+                               "the schedules used here expand this schedule to more than %d statements",
                                MOST_COPIED));
         *end = copy(c, list);
         end = *end ? &(*end)->next : end;
@@ -322,7 +330,8 @@ static const SchedText *used_schedule(Scheduler *s, const Ast *a)
     }
     unknown_of(s->c, a->name_span, a->text, names, c->schedules.n, "schedule");
     diag_note(c->diags, a->name_span,
-              "that of a file is known to the files after it: --schedule inner.sched --schedule outer.sched");
+              "a schedule can be used only by files given after it: --schedule inner.sched --schedule "
+              "outer.sched");
     s->failed = true;
     return NULL;
 }
@@ -331,11 +340,13 @@ static const SchedText *used_schedule(Scheduler *s, const Ast *a)
 static const Phase *used_phase(Scheduler *s, const Ast *a, const SchedText *t)
 {
     const Phase *keys = t->backward[TRAVEL_KEYS], *queries = t->backward[TRAVEL_QUERIES];
-    const Phase *phase = !s->backward ? t->forward : s->travel == TRAVELS ? keys : t->backward[s->travel];
+    const Phase *backward = s->travel == TRAVELS ? keys : t->backward[s->travel];
+    const Phase *phase = s->backward ? backward : t->forward;
     if (s->backward && s->travel == TRAVELS && keys != queries)
         fault(s, a->span,
               arena_printf(s->c->arena,
-                           "which backward of '%s'? Write `backward keys {` or `backward queries {`",
+                           "schedule '%s' has two backward directions; write `backward keys {` or `backward "
+                           "queries {` here",
                            t->name));
     else if (!phase)
         fault(s, a->span,
@@ -344,16 +355,15 @@ static const Phase *used_phase(Scheduler *s, const Ast *a, const SchedText *t)
     else if (phase->exchanges)
         fault(s, a->span,
               arena_printf(s->c->arena,
-                           "schedule '%s' exchanges, and cannot be used inside of another one; write "
-                           "`exchange` here, and "
-                           "use a ring between",
+                           "schedule '%s' has exchanges and cannot be used in another schedule; write "
+                           "`exchange` here and use a ring between",
                            t->name));
     else if (t->pieces > 1 && t->pieces != s->text->pieces)
-        fault(
-            s, a->span,
-            arena_printf(s->c->arena,
-                         "schedule '%s' has pieces %d: write `pieces %d` behind the coordinates of this one",
-                         t->name, t->pieces, t->pieces));
+        fault(s, a->span,
+              arena_printf(s->c->arena,
+                           "schedule '%s' has pieces %d; write `pieces %d` after the coordinates of this "
+                           "schedule",
+                           t->name, t->pieces, t->pieces));
     return s->failed ? NULL : phase;
 }
 
@@ -365,7 +375,7 @@ static void used_coordinates(Copier *c, const Ast *a)
     int i = 0, at;
     if (a->args.n != c->from->coords)
         fault(s, a->span,
-              arena_printf(s->c->arena, "schedule '%s' is over %d coordinate%s, and %d %s named here",
+              arena_printf(s->c->arena, "schedule '%s' is over %d coordinate%s, but %d %s named here",
                            c->from->name, c->from->coords, c->from->coords == 1 ? "" : "s", a->args.n,
                            a->args.n == 1 ? "is" : "are"));
     for (const Ast *x = a->args.first; x && !s->failed; x = x->next, i++) {
@@ -381,8 +391,9 @@ static void used_coordinates(Copier *c, const Ast *a)
         if (at == s->exchanged)
             fault(s, x->span,
                   arena_printf(s->c->arena,
-                               "this direction exchanges over %s; use '%s' over another coordinate", x->text,
-                               c->from->name));
+                               "this direction already exchanges over %s; use '%s' over "
+                               "another coordinate",
+                               x->text, c->from->name));
         c->coord[i] = at;
     }
 }
@@ -399,8 +410,7 @@ static void used_bases(Copier *c, const Ast *a)
         const ChunkRef ref = chunk(s, x);
         const int side = is_of_keys(ref.tensor);
         if ((ref.tensor != T_Q && ref.tensor != T_KV) || ref.all || ref.piece)
-            fault(s, x->span,
-                  "the chunks that a schedule is used with are Q[...] and KV[...]; their sums follow them");
+            fault(s, x->span, "a schedule is used with Q[...] and KV[...]; their sums are passed with them");
         else if (named[side])
             fault(s, x->span, "the chunk is named twice");
         c->base[side] = ref;
@@ -422,7 +432,7 @@ static void used_requires(const Copier *c)
 Stmt *use_statement(Scheduler *s, const Ast *a)
 {
     const bool failed = s->failed;
-    s->failed = false; /* what is wrong before it has been said */
+    s->failed = false; /* earlier errors have been reported */
     const SchedText *from = used_schedule(s, a);
     const Phase *phase = from ? used_phase(s, a, from) : NULL;
     Copier c = {.s = s, .by = a->span, .tensor = same, .from = from};
@@ -448,8 +458,8 @@ const Phase *mirror(Scheduler *s, const Phase *of, Span by)
     s->exchanged = of->exchanges ? s->text->exchanged : -1;
     if (s->backward && s->text->pieces > 1)
         fault(s, by,
-              "queries have no pieces, and the direction that this mirrors has pieces of keys; write the "
-              "statements of this one");
+              "queries have no pieces, but the mirrored direction passes keys in pieces; write the "
+              "statements of this direction");
     *out = (Phase){.span = by, .of = of->span, .body = copies(&c, of->body), .exchanges = of->exchanges};
     return out;
 }

@@ -51,7 +51,7 @@ static Typed number_value(Scheduler *s, const Ast *a)
     if (number_is_huge(&a->number, MAX_RANKS))
         return broken(s, a->span, "number is too large; schedules count ranks, up to 1Mi");
     if (!a->number.is_whole || a->number.unit != UNIT_NONE)
-        return broken(s, a->span, "schedules count ranks: a whole number without a unit is needed here");
+        return broken(s, a->span, "expected a whole number without a unit: schedules count ranks");
     Expr *e = NEW(s->c->arena, Expr);
     *e = (Expr){.op = E_CONST, .value = a->number.whole, .span = a->span};
     return (Typed){.type = NUMBER, .e = e, .r = {a->number.whole, a->number.whole}};
@@ -92,8 +92,9 @@ static Typed operand(Scheduler *s, const Ast *a, Type wanted)
 {
     Typed t = value(s, a);
     if (t.type != BROKEN && t.type != wanted)
-        return broken(s, a->span, wanted == NUMBER ? "a number is needed here, and this is a condition"
-                                                   : "a condition is needed here, and this is a number");
+        return broken(s, a->span,
+                      wanted == NUMBER ? "expected a number, but this is a condition"
+                                       : "expected a condition, but this is a number");
     return t;
 }
 
@@ -115,13 +116,13 @@ static bool good_power(Scheduler *s, const Typed *base, const Typed *by, const A
 {
     enum { MOST = 20 };
     if (base->e->op != E_CONST || base->e->value != 2)
-        fault(s, a->args.first->span, "only powers of 2 are known here: 2 ^ k");
+        fault(s, a->args.first->span, "only powers of 2 are supported: write 2 ^ k");
     else if (reads_coordinate(by))
         fault(s, a->args.first->next->span, reads);
     else if (by->r.lo < 0 || by->r.hi > MOST)
         fault(s, a->args.first->next->span,
               arena_printf(s->c->arena,
-                           "the exponent must be from 0 to %d, and this can be from %lld to %lld", MOST,
+                           "the exponent must be from 0 to %d, but this can be from %lld to %lld", MOST,
                            (long long)by->r.lo, (long long)by->r.hi));
     else
         return true;
@@ -167,7 +168,7 @@ static Typed call_value(Scheduler *s, const Ast *a)
         Typed y = functions[i].n == 2 ? operand(s, a->args.first->next, NUMBER) : (Typed){.type = NUMBER};
         return x.type == BROKEN || y.type == BROKEN ? (Typed){0} : apply(s, functions[i].op, x, y, a->span);
     }
-    return broken(s, a->span, "a schedule knows min, max and abs only");
+    return broken(s, a->span, "unknown function; schedules have min, max and abs only");
 }
 
 static Typed value(Scheduler *s, const Ast *a)
@@ -179,8 +180,7 @@ static Typed value(Scheduler *s, const Ast *a)
     case A_NOT:
     case A_NEGATE: return unary_value(s, a);
     case A_CALL: return call_value(s, a);
-    default:
-        return broken(s, a->span, "an expression over coordinates, sizes and loop variables is needed here");
+    default: return broken(s, a->span, "expected an expression over coordinates, sizes and loop variables");
     }
 }
 
@@ -211,8 +211,8 @@ static const Expr *place(Scheduler *s, const Ast *a, int i)
         const char *own = s->text->coord_name[i];
         fault(s, a->span,
               arena_printf(s->c->arena,
-                           "this must be '%s' plus or minus loop variables, sizes and constants, "
-                           "such as %s - 1: all ranks do the same relative to their own place",
+                           "this must be '%s' plus or minus loop variables, sizes and constants, such as %s "
+                           "- 1: all ranks do the same relative to their own coordinates",
                            own, own));
         return NULL;
     }
@@ -227,7 +227,7 @@ static void wrong_count(Scheduler *s, Span at, int n)
     if (s->counted)
         return;
     s->counted = true;
-    diag_error(s->c->diags, at, "%d coordinate%s needed here, not %d", t->coords,
+    diag_error(s->c->diags, at, "%d coordinate%s required here, not %d", t->coords,
                t->coords == 1 ? " is" : "s are", n);
     diag_note(s->c->diags, t->span, "the schedule's coordinates");
 }

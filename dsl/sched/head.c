@@ -14,8 +14,8 @@ static void level(Scheduler *s, const Ast *word, int i)
     t->lanes |= last;
     if (t->coords == 1 || strcmp(word->text, last ? "lane" : "node") != 0)
         fault(s, word->span,
-              "the word in front of a coordinate is 'lane' for the last of several, and 'node' for those "
-              "before");
+              "the word before a coordinate must be 'lane' for the last of several coordinates and 'node' "
+              "for the others");
 }
 
 /* `r of G`, or with the level's name in front: `node n of N`, `lane l of W`. */
@@ -24,7 +24,7 @@ static void coordinate(Scheduler *s, const Ast *a, int i)
     SchedText *t = s->text;
     const Ast *name = a->args.first, *size = a->args.last;
     if (a->args.n > 3) {
-        fault(s, a->span, "a coordinate is a name of a size, such as r of G or node n of N");
+        fault(s, a->span, "expected a coordinate and its size, such as r of G or node n of N");
         return;
     }
     if (a->args.n == 3) {
@@ -58,8 +58,7 @@ static void pieces(Scheduler *s, const Ast *a)
     s->text->pieces = fine ? (int)a->number.whole : 1;
     if (!fine)
         fault(s, a->span,
-              arena_printf(s->c->arena,
-                           "a chunk of keys has a number of pieces from 1 to %d, such as pieces 2",
+              arena_printf(s->c->arena, "the number of pieces must be from 1 to %d, such as pieces 2",
                            MOST_PIECES));
 }
 
@@ -67,7 +66,10 @@ bool schedule_head(Scheduler *s, const Ast *a)
 {
     if (a->args.n > MAX_COORDS) {
         fault(s, a->args.last->span,
-              arena_printf(s->c->arena, "%d coordinates; a schedule has at most %d", a->args.n, MAX_COORDS));
+              arena_printf(s->c->arena,
+                           "%d coordinates are too many; a schedule has at "
+                           "most %d",
+                           a->args.n, MAX_COORDS));
         return false;
     }
     if (a->more.n)

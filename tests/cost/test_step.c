@@ -546,7 +546,7 @@ static void what_is_waited_for(void **state)
     StepParts p = step_parts(a, &d);
     double idle = p.attention_busy * 7 / 15 / c.step, percent = 0;
     assert_true(c.exposed < 0.01 * c.step && idle > 0.3);
-    assert_int_equal(sscanf(c.critical, "ranks with more to compute (%lf %% of the step)", &percent), 1);
+    assert_int_equal(sscanf(c.critical, "ranks with more work (%lf %% of the step)", &percent), 1);
     assert_true(fabs(percent - 100 * idle) <= 1);
     k.partition = PART_ZIGZAG;
     d = make(a, &k);

@@ -7,31 +7,31 @@ import subprocess
 import sys
 
 burstc, topo, burst = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]).read_text().replace("batch 1;", "batch 4;")
-ONE_RANK = "a sequence is on one rank; remove it"
+ONE_RANK = "each sequence is on one rank; remove it"
 RING, ALONE = "data 1; schedule ring; ", "data 4; schedule ring; "
 IDLE = [  # layout, setting, what is said, layers
-    (RING, "overlap yes", "no rank splits layers; set `tensor 2` or remove it"),
+    (RING, "overlap yes", "it requires tensor parallelism; set `tensor 2` or remove it"),
     (RING, "update host", "parameters and moments are in device memory; set `offload optimizer` or remove it"),
     (RING + "offload activations; ", "update device", "parameters and moments are in device memory; set `offload optimizer` or remove it"),
     (RING, "fetch layers", "no activations are offloaded; set `offload activations` or remove it"),
     (RING, "fetch chunks", "no activations are offloaded; set `offload activations` or remove it"),
-    (RING + "offload activations{}; ", ", layers 2", "all layers but the last of 2 offload their activations; remove it"),
-    (RING + "offload activations{}; ", ", layers 9", "all layers but the last of 2 offload their activations; remove it"),
+    (RING + "offload activations{}; ", ", layers 2", "all of the 2 layers except the last offload their activations; remove it"),
+    (RING + "offload activations{}; ", ", layers 9", "all of the 2 layers except the last offload their activations; remove it"),
     (RING + "offload optimizer{}; ", ", layers 1", "no activations are offloaded; set `offload activations` or remove it"),
-    (RING, "offload activations", "the model has one layer, whose activations backward reads at once; remove `activations`", 1),
-    (RING, "offload activations(x)", "the model has one layer, whose activations backward reads at once; remove `activations`", 1),
+    (RING, "offload activations", "the model has one layer, whose activations are used at once and never offloaded; remove `activations`", 1),
+    (RING, "offload activations(x)", "the model has one layer, whose activations are used at once and never offloaded; remove `activations`", 1),
     (RING + "token chunks 2; ", "ffn chunks 2", "`token chunks 2` already splits the feed-forward network; remove it"),
-    (RING + "travel keys; ", "token chunks 1, attention", "one chunk has all tokens; use `token chunks 2, attention` or remove it"),
-    (RING + "travel keys; ", "token chunks 1, keys", "one chunk has all tokens; use `token chunks 2, keys` or remove it"),
-    ("data 1; schedule ulysses; ", "travel queries", "schedule 'ulysses' has one backward for both; remove it"),
-    ("data 1; schedule mesh; context 2 x 2; ", "travel keys", "schedule 'mesh' has one backward for both; remove it"),
+    (RING + "travel keys; ", "token chunks 1, attention", "one chunk holds all tokens; use `token chunks 2, attention` or remove it"),
+    (RING + "travel keys; ", "token chunks 1, keys", "one chunk holds all tokens; use `token chunks 2, keys` or remove it"),
+    ("data 1; schedule ulysses; ", "travel queries", "schedule 'ulysses' has the same backward for keys and queries; remove it"),
+    ("data 1; schedule mesh; context 2 x 2; ", "travel keys", "schedule 'mesh' has the same backward for keys and queries; remove it"),
     *((f"data 4; schedule {name}; ", f"travel {what}", ONE_RANK) for name in ("gather", "ulysses", "ring") for what in ("keys", "queries")),
     (ALONE, "ranges yes", ONE_RANK),
     ("data 4; schedule ulysses; ", "ranges yes", ONE_RANK),
     (ALONE, "partition zigzag", ONE_RANK),
     (ALONE, "partition blocks(32)", ONE_RANK),
     (ALONE, "shares 3", ONE_RANK),
-    (ALONE, "placement data", "fewer than two axes have several ranks; remove it"),
+    (ALONE, "placement data", "fewer than two axes have more than one rank; remove it"),
 ]
 ACTS = [RING + setting for setting in (
     "travel queries;", "ranges yes;", "partition zigzag;", "ffn chunks 2;", "shares 3, 3, 1, 1;", "overlap no;", "head chunks 1;",

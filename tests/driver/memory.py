@@ -64,7 +64,7 @@ def check_spaces(text, plan, step):
     assert [name for _, name in alive] == [line.split()[0] for line in lines_between(step, "packed into", "proof 7")]
     total = sum(size(b) for b, _ in alive)
     assert abs(total - size(peak)) <= 0.006 * sum(UNITS[b.split()[1]] for b, _ in alive), (total, peak)
-    sections = [re.findall(SIZE, line) for line in lines_between(text, "live bytes where most", "at the peak")]
+    sections = [re.findall(SIZE, line) for line in lines_between(text, "live bytes where largest", "at the peak")]
     assert max(size(s[0]) for s in sections) == size(peak)
     for whole, *parts in sections:
         assert abs(size(whole) - sum(map(size, parts))) <= 0.006 * sum(UNITS[p.split()[1]] for p in [whole, *parts]), (whole, parts)
@@ -90,7 +90,7 @@ def cost_of(folder):
 
 
 def check_others(folder, text, model):
-    rows = text[text.index("with one choice"):].splitlines()
+    rows = text[text.index("with one setting"):].splitlines()
     layout = text.splitlines()[1]
     assert len(rows) > 3
     for row in rows[1:]:
@@ -100,10 +100,10 @@ def check_others(folder, text, model):
             burstc(folder, "c.topo", "other.burst", "--emit=cost", status=1)
             continue
         what, needs, step = re.match(rf"  (.*?) +{SIZE} +(?:[-+]{SIZE[1:-1]} +)?(\S+) ms", row).groups()
-        other = layout if what == "as it is" else with_choice(layout, what)
+        other = layout if what == "as chosen" else with_choice(layout, what)
         (folder / "other.burst").write_text(model.replace(re.search(r"layout \{.*\}", model).group(0), other))
         if row.endswith("does not fit"):
-            said = re.search(rf"proof 6 .*: a rank needs {SIZE} ", burstc(folder, "c.topo", "other.burst", "--emit=cost", status=1)).group(1)
+            said = re.search(rf"proof 6 .*: a rank needs {SIZE}[ ,]", burstc(folder, "c.topo", "other.burst", "--emit=cost", status=1)).group(1)
             assert said == needs, (row, said)
         else:
             got, memory = cost_of(folder)

@@ -253,14 +253,14 @@ def test_memory(folder):
         text, picture = form(folder, "memory")
         (space, over), (alive, bars), (others, choices) = svg.panels(picture)
         needs, arena, peak = re.search(rf"needs ({SIZE}),[^\n]*\n +({SIZE})  arena .* peak at ({SIZE})", text).groups()
-        assert (space, alive, others) == (f"device: a rank needs {needs}", "alive at the peak", "with one choice made otherwise")
+        assert (space, alive, others) == (f"device: a rank needs {needs}", "alive at the peak", "with one setting changed")
         assert find(svg.texts(over), rf"of {SIZE}; arena of the step's values ({SIZE}), live bytes ({SIZE}) at most, in (.*)") == \
             (arena, peak, re.search(r"at the peak, in (.*):\n", text).group(1))
         near(max(stacked(over).values()), bytes_of(peak) / bytes_of(arena) / 1.06 * 260, 3)
         rows = re.findall(rf"^ +({SIZE})  (\w+ \[.*?)(?: \((\d+)\))?: ", text, re.M)
         shown = svg.texts(bars)[2:]
         assert list(zip(shown[::2], shown[1::2])) == [(what, f"{size} ({n})" if n else size) for size, what, n in rows][:24]
-        rows = re.findall(rf"^  (\S.*?)  +({SIZE}) .* (\S+ ms)", text[text.index("with one choice"):], re.M)
+        rows = re.findall(rf"^  (\S.*?)  +({SIZE}) .* (\S+ ms)", text[text.index("with one setting"):], re.M)
         shown = svg.texts(choices)[2:]
         assert list(zip(shown[::2], shown[1::2])) == [(what, f"{size}, {ms}") for what, size, ms in rows] and len(rows) > 4
 
@@ -339,7 +339,7 @@ def test_page(folder):
         check_mask(found[f"mask {name}"], keeps, 1000, name)
     assert list(found)[:4] == [f"mask {name}" for name in MASKS]
     assert "no layer uses it" in page.text and "2 of 4 layers" in page.text and "k <= q and k / 100 mod 2 == 0" in page.text
-    assert any(line.endswith("no layer gives them: nothing_seen") for line in page.text), page.text
+    assert any(line.endswith("no layer uses them: nothing_seen") for line in page.text), page.text
     for partition in ("contiguous", "zigzag", "striped", "blocks(256)"):
         write(folder, f"data 1; schedule ring; partition {partition};")
         owner = owners(run(folder, "c.topo", "m.burst", "--emit=partition"))
@@ -400,9 +400,9 @@ layout { data 1; travel keys; partition zigzag; }
 
 def test_page_refused(folder):
     write(folder, "")
-    said = {("m.burst",): "explore writes a page: give -o FILE.html",
-            ("m.burst", "-o", "x.svg"): "explore writes a page: give -o FILE.html",
-            ("c.topo", "-o", "x.html"): "explore needs a model (.burst)",
+    said = {("m.burst",): "explore requires an output page: give -o FILE.html",
+            ("m.burst", "-o", "x.svg"): "explore requires an output page: give -o FILE.html",
+            ("c.topo", "-o", "x.html"): "explore requires a model (.burst)",
             ("m.burst", "c.topo", "n.burst", "-o", "x.html"): "expected one model and one cluster (a file that ends in .topo); unexpected 'n.burst'",
             ("m.burst", "--emit=mask", "-o", "x.html"): "explore writes a page, which has no --emit",
             ("m.burst", "--explain", "-o", "x.html"): "explore writes a page, which has no --explain"}
@@ -410,7 +410,7 @@ def test_page_refused(folder):
         error = run(folder, "explore", *arguments, status=2)
         assert f"burstc: error: {text}\n" in error, error
     error = run(folder, "c.topo", "m.burst", "-o", "x.html", status=2)
-    assert "'x.html' is the name of a page, which `burstc explore` writes" in error, error
+    assert "'x.html' is an HTML page, which only `burstc explore` can write" in error, error
     assert "cannot read 'no.burst'" in run(folder, "explore", "no.burst", "-o", "x.html", status=1)
     run(folder, "explore", "m.burst", "c.topo", "-o", "c.topo/x.html", status=1)
     (folder / "link.html").symlink_to("m.burst")
@@ -431,7 +431,7 @@ def test_refused(folder):
     write(folder, "")
     for arguments in (["--emit=plan", "-o", "x.svg"], ["-o", "x.svg"], ["--emit=c", "-o", "x.svg"]):
         error = run(folder, "c.topo", "m.burst", *arguments, status=2)
-        assert "'x.svg' is the name of a picture, which --emit=mask, partition, schedule, cost or memory can write" in error, error
+        assert "'x.svg' is a picture, which only --emit=mask, partition, schedule, cost or memory can write" in error, error
         assert not list(folder.glob("x.svg*"))
     (folder / "old.svg").write_text("precious")
     (folder / "m.burst").write_text("model m {")

@@ -24,11 +24,11 @@ import schedule_text
 RESTRICTIONS = [
     (r"nothing reads", "a pass of a chunk that nothing at the receiver reads"),
     (r"is already there", "or that is there already"),
-    (r"to the rank (that holds it|itself)", "or that leads to the rank itself"),
+    (r"to the rank that (holds|sends) it", "or that leads to the rank itself"),
     (r"nothing to send", "a pass or `return` of sums that are all at home"),
     (r"only powers of 2|exponent must be", "`2 ^ k` for k from 0 to 20"),
     (r"pieces are numbered", "A piece is a value that all ranks agree on"),
-    (r"needs \d+ streams", "More transfers than the runtime has streams"),
+    (r"requires \d+ streams", "More transfers than the runtime has streams"),
     (r"an output that travels in a direction that exchanges", "outputs that travel in one"),
     (r"loop variables in one schedule", "More than 12 names of loop variables in a schedule"),
     (r"queries have no pieces", "a direction with pieces is mirrored by forward alone"),

@@ -75,7 +75,7 @@ static void add_masks(const Page *g)
     if (all.mask_count > MASKS)
         text_printf(g->out, "<p class=\"dim\">%d more masks are not drawn.</p>\n", all.mask_count - MASKS);
     if (all.open_masks)
-        add(g, "<p class=\"dim\">Not drawn, since they take parameters and no layer gives them: ",
+        add(g, "<p class=\"dim\">Not drawn, because they take parameters and no layer uses them: ",
             svg_short(g->arena, all.open_masks, 400), "</p>\n");
 }
 
@@ -89,9 +89,9 @@ static int ranks_of(const Page *g)
                           (l->heads.is_auto ? 1 : l->heads.value);
     if (g->found->plan)
         return plan_draft(g->found->plan)->choice.ranks;
-    return asked > 1 && asked <= g->program->sequence ? (int)asked
-           : g->program->sequence < ALONE_RANKS       ? 1
-                                                      : ALONE_RANKS;
+    if (asked > 1 && asked <= g->program->sequence)
+        return (int)asked;
+    return g->program->sequence < ALONE_RANKS ? 1 : ALONE_RANKS;
 }
 
 /* By mask; what the search has counted already, where it has. */
@@ -116,8 +116,8 @@ static void add_partitions(const Page *g)
                                                         ? g->program->layout.block.value
                                                         : BURST_TILE * (int64_t)ranks;
     text_printf(g->out,
-                "<h2>Who owns what, and who has the work</h2>\n<p class=\"dim\">%d rank%s a "
-                "sequence%s.</p>\n<div class=\"row\">\n",
+                "<h2>Tokens and work of each rank</h2>\n<p class=\"dim\">%d rank%s a sequence%s.</p>\n<div "
+                "class=\"row\">\n",
                 ranks, ranks > 1 ? "s share" : " has",
                 g->found->plan ? "" : "; with a cluster, as many as it has");
     for (int kind = 0; kind < PART_KINDS && ranks > 1; kind++) {
@@ -149,9 +149,9 @@ static void add_figures(const Page *g, const Tried *x)
 static void add_candidates(const Page *g)
 {
     const Found *f = g->found;
-    text_add(g->out, "<h2>Layouts</h2>\n<p class=\"dim\">Every layout that was tried, simulated, as "
-                     "--explain has them; bytes are what a rank "
-                     "sends in a step.</p>\n<div class=\"scroll\"><table>\n<tr>");
+    text_add(g->out, "<h2>Layouts</h2>\n<p class=\"dim\">Every layout that was tried, with simulated times, "
+                     "as --explain prints them; bytes are those a rank sends in a step.</p>\n<div "
+                     "class=\"scroll\"><table>\n<tr>");
     for (int i = 0; i < DIMENSIONS; i++)
         if (f->column[i])
             add(g, "<th class=\"l\">", dimensions[i].name, "</th>");
@@ -189,7 +189,7 @@ static void add_layout(const Page *g, const Draft *d, const Cost *cost, bool all
     text_add(g->out, "</div>\n");
 }
 
-/* The fastest of each schedule, what is chosen first. */
+/* The fastest candidate of each schedule, the chosen one first. */
 static void add_layouts(const Page *g)
 {
     const Draft *chosen = plan_draft(g->found->plan);
@@ -238,7 +238,7 @@ static void add_head(const Page *g)
             arena_printf(g->arena, ": %d rank%s on %d node%s. Times are predicted.</p>\n", p->cluster.world,
                          plural(p->cluster.world), p->cluster.nodes, plural(p->cluster.nodes)));
     else
-        text_add(g->out, ". No cluster was given, so nothing is said of times and memory.</p>\n");
+        text_add(g->out, ". No cluster was given, so times and memory are not predicted.</p>\n");
 }
 
 void explore_page(Arena *a, Diags *d, const Program *p, const Found *f, Text *out)

@@ -11,7 +11,7 @@ static void draw_panels(Arena *a, const Program *p, const char *form, Panel *con
              n, out);
 }
 
-/* How many masks are drawn, and after their n panels what is said of the others. */
+/* The number of masks that are drawn; after their n panels, a line about the others. */
 static int drawn_masks(const Program *p, int most)
 {
     return p->mask_count < most ? p->mask_count : most;

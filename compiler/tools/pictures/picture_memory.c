@@ -28,7 +28,7 @@ static const char *size(Arena *a, double bytes)
 
 /* ---- over the step ---- */
 
-/* Of a column's operations the one where most is alive. */
+/* The operation of a column at which most bytes are alive. */
 static int op_of_column(const Flow *f, const int64_t *uses, int column, int columns)
 {
     const int end = (int)((int64_t)f->ops * (column + 1) / columns);
@@ -153,9 +153,9 @@ Panel *picture_others(Arena *a, const Draft *d, const Cost *c)
     double most = (double)c->memory;
     for (int i = 0; i < n; i++)
         most = fmax(most, (double)other[i].needs);
-    Panel *p = panel_new(a, "with one choice made otherwise", WIDTH, 40 + ROW * (n + 1));
+    Panel *p = panel_new(a, "with one setting changed", WIDTH, 40 + ROW * (n + 1));
     svg_text(p, 0, 34, "s d", "memory that a rank needs, predicted step");
-    add_bar(p, 52, "as it is", "p5", (double)c->memory / most,
+    add_bar(p, 52, "as chosen", "p5", (double)c->memory / most,
             arena_printf(a, "%s, %.3f ms", size(a, (double)c->memory), 1e3 * c->step));
     for (int i = 0; i < n; i++) {
         const Other *o = &other[i];

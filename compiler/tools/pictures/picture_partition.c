@@ -16,7 +16,7 @@ enum {
     MOST_STRIPS = 8
 };
 
-/* Of a column's tokens the share that ranks first .. end own. */
+/* The fraction of a column's tokens that ranks first .. end own. */
 static double owned(const Partition *p, int first, int end, int64_t begin_position, int64_t end_position)
 {
     int64_t n = 0;
@@ -68,7 +68,7 @@ static void sum_balance(Balance *b)
     b->imbalance = b->mean > 0 ? fmax(b->most, b->mean) / b->mean : 1;
 }
 
-/* Of all ranks, or of very many of some, evenly spaced from the first to the last. */
+/* All ranks or, where there are very many, some evenly spaced from the first to the last. */
 static Balance balance_of(Arena *a, const Partition *part, PairCounts *counts)
 {
     Balance b = {.n = part->ranks <= LOOKED_AT ? part->ranks : SVG_CELLS, .exact = part->ranks <= LOOKED_AT};
@@ -81,7 +81,7 @@ static Balance balance_of(Arena *a, const Partition *part, PairCounts *counts)
     return b;
 }
 
-/* Of all layers together, as the search and the cost have it. */
+/* All layers together, as the search and the cost model count them. */
 static Balance balance_of_layers(Arena *a, const Program *p, const Balance *mask)
 {
     Balance all = {.n = mask->n, .exact = mask->exact, .pairs = NEW_ARRAY(a, double, mask->n)};

@@ -64,9 +64,9 @@ static const char *partner_text(Arena *a, const Attended *t, int rank, int at)
               k = rel_add(&t->draft->choice, rank, i->chunk[1]);
     if (choice_rows(&t->draft->choice, t->schedule->backward) == 1)
         return "all";
-    return q == rank   ? arena_printf(a, "k%d", k)
-           : k == rank ? arena_printf(a, "q%d", q)
-                       : arena_printf(a, "q%d k%d", q, k);
+    if (q == rank)
+        return arena_printf(a, "k%d", k);
+    return k == rank ? arena_printf(a, "q%d", q) : arena_printf(a, "q%d k%d", q, k);
 }
 
 /* Where there is room: in every cell a title with the figure, and the chunk it is of. */

@@ -91,7 +91,7 @@ static void add_shares(Panel *p, Arena *a, const Attended *t, bool computing, do
         for (int x = (int)begin; (b->channel < 0) == computing && x < BINS && x < end; x++)
             share[row * BINS + x] += (fmin(end, x + 1) - fmax(begin, x)) / (left < per_row ? left : per_row);
     }
-    /* neither dust nor, of transfers beside each other, more than all */
+    /* neither negligible nor, for concurrent transfers, more than the whole */
     for (int i = 0; i < rows * BINS; i++)
         share[i] = share[i] < 1e-3 ? 0 : fmin(computing ? 1 : 1 - 1e-9, share[i] + 1e-6);
     svg_text(p, LEFT, y - 4, "s", computing ? "computing" : "receiving");
@@ -140,7 +140,8 @@ Panel *picture_step(Arena *a, const Cost *c)
             continue;
         const double w = fmax(0.5, BAR * c->rows[i] / most);
         svg_text(p, 190, y, "s e", "%s%s", row[i].text, row[i].computing ? "" : " (beside)");
-        svg_rect(p, 200, y - 9, w, 11, i == BURST_ROW_WAIT ? "t4" : row[i].computing ? "p5" : "t1", NULL);
+        const char *computing = row[i].computing ? "p5" : "t1";
+        svg_rect(p, 200, y - 9, w, 11, i == BURST_ROW_WAIT ? "t4" : computing, NULL);
         svg_text(p, 206 + w, y, "s", "%.3f ms, %.1f %%", 1e3 * c->rows[i], 100 * c->rows[i] / c->step);
         y += 18;
     }

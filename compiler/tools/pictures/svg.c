@@ -100,7 +100,9 @@ void svg_rect(Panel *p, double x, double y, double w, double h, const char *clas
 
 int svg_level(double share)
 {
-    return share <= 0 ? 0 : share >= 1 ? SVG_LEVELS : 1 + (int)(share * (SVG_LEVELS - 1));
+    if (share <= 0)
+        return 0;
+    return share >= 1 ? SVG_LEVELS : 1 + (int)(share * (SVG_LEVELS - 1));
 }
 
 /* Whether a row has this run of one level: neither shorter nor longer. */
@@ -173,7 +175,10 @@ static double tick_step(const Axis *x)
     if (x->unit != AXIS_DECIMAL)
         return fmax(1, exp2(ceil(log2(x->most / 5))));
     const double ten = pow(10, floor(log10(x->most / 5))), lead = x->most / 5 / ten;
-    return ten * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
+    for (int step = 1; step <= 5; step += step == 1 ? 1 : 3) /* 1, 2, 5 */
+        if (lead <= step)
+            return ten * step;
+    return ten * 10;
 }
 
 static void add_tick(Panel *p, Arena *a, const Axis *x, double value, bool band)
