@@ -18,7 +18,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask0 {
-    enum { TABLES = 0x0, ALL = 1, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 1, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask0_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -43,7 +43,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask1 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask1_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -70,7 +70,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask2 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask2_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -99,7 +99,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask3 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask3_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -128,7 +128,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask4 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask4_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -155,7 +155,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask5 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask5_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -182,7 +182,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask6 {
-    enum { TABLES = 0x1, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x1, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask6_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -207,7 +207,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask7 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask7_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -236,7 +236,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int64_t q, int64_t k, c
 }
 
 struct PlanMask8 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask8_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -263,7 +263,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask9_keep(int32_t q, int32_t k, c
 }
 
 struct PlanMask9 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 1 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 1, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask9_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -290,7 +290,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask10_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask10 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask10_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -317,7 +317,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask11_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask11 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0, KEYS_BACKWARD = 0 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask11_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
@@ -348,7 +348,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask12_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask12 {
-    enum { TABLES = 0x0, ALL = 0, KEYS = 2 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    enum { TABLES = 0x0, ALL = 0, KEYS = 2, KEYS_BACKWARD = 2 }; /* templates/kernels/cuda_attention.cuh */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask12_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {
