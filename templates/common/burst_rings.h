@@ -56,6 +56,47 @@ static inline BurstTileRanges plan_received(const BurstLive *live, int op)
     return live->received ? live->received[op] : burst_all_tiles();
 }
 
+static inline int plan_home_ready(PlanState *s, PlanSlot *home); /* of a slot that is at home */
+
+/* What is at home for this attention, pieces one after the other; copies are only read. */
+static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d,
+                            const void *e)
+{
+    const void *part[PLAN_PARTS] = {a, b, d, e};
+    memset(s->held[tensor], 0, sizeof s->held[tensor]);
+    for (int p = 0; p < plan_pieces_of(tensor); p++) {
+        PlanSlot *home = plan_home_slot(s, tensor, p);
+        const int64_t begin = plan_piece_begin(s->n, p);
+        for (int i = 0; i < PLAN_PARTS; i++) {
+            home->part[i] = (PlanWord *)(uintptr_t)part[i];
+            if (p && part[i])
+                home->part[i] += begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i];
+        }
+        home->chunk = s->me + p * PLAN_GROUP;
+        home->started = true;
+        s->held[tensor][home->chunk] = home;
+        BURST_TRY(plan_home_ready(s, home));
+    }
+    return BURST_OK;
+}
+
+/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
+static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
+{
+    PlanPool *p = &s->pool[pool];
+    int64_t words = 0;
+    p->tensor = tensor;
+    p->slots = slots;
+    for (int i = 0; i < parts; i++)
+        words += plan_slot_words(pool, tensor, i);
+    const size_t bytes = ((size_t)words * sizeof(PlanWord) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    for (int k = 0; k < slots; k++) {
+        PlanWord *at = (PlanWord *)(void *)(memory + (size_t)k * bytes);
+        for (int i = 0; i < parts; at += plan_slot_words(pool, tensor, i), i++)
+            p->slot[k].part[i] = at;
+    }
+}
+
 /* The next use of a pool, in rotation. */
 static inline PlanSlot *plan_next(PlanPool *p)
 {

@@ -16,6 +16,7 @@
 
 #include "burst_state_cuda.cuh"
 #include "burst_heads.h"
+#include "burst_shares.h"
 
 #ifndef PLAN_O_ROWS /* attention has all queries and heads at once */
 #define PLAN_O_ROWS 0
@@ -65,22 +66,6 @@ static inline PlanHeads plan_heads(const PlanState *s, bool keys)
                        : all;
 }
 
-/* Of a rank's keys, or of its queries that are attended. */
-static inline int64_t plan_tokens_in(const PlanState *s, int rank, bool keys)
-{
-    return (keys ? s->key : s->chunk)[rank].tokens;
-}
-
-/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c
- * stands for by heads. */
-static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, bool keys)
-{
-    int64_t tokens = 0;
-    for (int i = 0; i < chunks; i++)
-        tokens += plan_tokens_in(s, plan_member(rank, i), keys);
-    return tokens;
-}
-
 /* The chunk whose positions lie at place `at` of all: those that share heads one after the other. */
 static inline int plan_chunk_at(int at)
 {
@@ -100,31 +85,6 @@ static inline BurstTokens plan_tokens_of(const PlanState *s, int tensor, int chu
     BurstTokens t = s->key_tokens[plan_member(chunk, 0)];
     t.n = (int)plan_row_tokens(s, chunk, PLAN_SHARES, keys);
     return t;
-}
-
-static inline int64_t plan_part_bytes(const PlanState *s, int tensor, int part, int chunk)
-{
-    const bool keys = plan_of_keys(tensor);
-    const int64_t tokens = s->by_heads ? plan_row_tokens(s, chunk, PLAN_SHARES, keys)
-                                       : plan_tokens_in(s, chunk, keys);
-    return plan_part_width[tensor][part] * plan_heads(s, keys).count * tokens;
-}
-
-/* Of the largest chunk of any rank. */
-static inline int64_t plan_slot_bytes(int pool, int tensor, int part)
-{
-    const bool keys = plan_of_keys(tensor),
-               by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
-    if (!by_heads)
-        return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
-    return plan_part_width[tensor][part] *
-           (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
-}
-
-/* Where the rank's own chunk is. */
-static inline PlanSlot *plan_own(PlanState *s, int tensor)
-{
-    return s->by_heads ? &s->share[tensor] : &s->home[tensor];
 }
 
 /* Of one pair alone the output needs none. */
@@ -349,17 +309,6 @@ static inline int plan_settle_own(PlanState *s, int tensor)
 
 /* ---- the begin of a direction ---- */
 
-static inline void plan_share(PlanState *s, int tensor, void *a, void *b, void *d, void *e)
-{
-    PlanSlot *share = &s->share[tensor];
-    void *part[PLAN_PARTS] = {a, b, d, e};
-    for (int i = 0; i < PLAN_PARTS; i++)
-        share->part[i] = (char *)part[i];
-    share->chunk = s->me;
-    share->started = true;
-    s->held[tensor][s->me] = share;
-}
-
 /* Chunks by heads from here on; plan_home has set held to what is at home. */
 #if PLAN_FORWARD_BY_HEADS
 static inline int plan_forward_by_heads(PlanState *s)
@@ -382,11 +331,11 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
     if (!s->goes_on)
-        BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_bytes(s, BURST_T_DQ, 0, s->me)));
+        BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_words(s, BURST_T_DQ, 0, s->me)));
     if (s->keys_there)
         return BURST_OK;
-    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, (size_t)plan_part_bytes(s, BURST_T_DKV, 0, s->me)));
-    return burst_gpu_zero(s->exec, s->buffer.xdv, (size_t)plan_part_bytes(s, BURST_T_DKV, 1, s->me));
+    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, (size_t)plan_part_words(s, BURST_T_DKV, 0, s->me)));
+    return burst_gpu_zero(s->exec, s->buffer.xdv, (size_t)plan_part_words(s, BURST_T_DKV, 1, s->me));
 }
 #endif
 

@@ -12,26 +12,10 @@
 
 /* ---- places ---- */
 
-/* What is at home for this attention, pieces one after the other: computed before, on the compute stream. */
-static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d,
-                            const void *e)
+/* Computed before, on the compute stream. */
+static inline int plan_home_ready(PlanState *s, PlanSlot *home)
 {
-    const void *part[PLAN_PARTS] = {a, b, d, e};
-    memset(s->held[tensor], 0, sizeof s->held[tensor]);
-    for (int p = 0; p < plan_pieces_of(tensor); p++) {
-        PlanSlot *home = plan_home_slot(s, tensor, p);
-        const int64_t begin = plan_piece_begin(s->n, p);
-        for (int i = 0; i < PLAN_PARTS; i++)
-            /* copies are only read */
-            home->part[i] = p && part[i] ? (char *)(uintptr_t)part[i] +
-                                               begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i]
-                                         : (char *)(uintptr_t)part[i];
-        home->chunk = s->me + p * PLAN_GROUP;
-        home->started = true;
-        s->held[tensor][home->chunk] = home;
-        BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &home->used));
-    }
-    return BURST_OK;
+    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &home->used);
 }
 
 static inline bool plan_is_own(PlanState *s, int tensor, const PlanSlot *slot)
@@ -43,23 +27,6 @@ static inline bool plan_is_own(PlanState *s, int tensor, const PlanSlot *slot)
 }
 
 /* ---- transfers ---- */
-
-/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
-static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
-{
-    PlanPool *p = &s->pool[pool];
-    int64_t sum = 0;
-    p->tensor = tensor;
-    p->slots = slots;
-    for (int i = 0; i < parts; i++)
-        sum += plan_slot_bytes(pool, tensor, i);
-    const size_t bytes = ((size_t)sum + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-    for (int k = 0; k < slots; k++) {
-        char *at = memory + (size_t)k * bytes;
-        for (int i = 0; i < parts; at += plan_slot_bytes(pool, tensor, i), i++)
-            p->slot[k].part[i] = at;
-    }
-}
 
 static inline cudaStream_t plan_stream(PlanState *s, int stream)
 {
@@ -136,7 +103,7 @@ static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlo
     int count = 0;
     for (; count < PLAN_PARTS && plan_part_width[tensor][count] && slot->part[count]; count++) {
         out[count].data = slot->part[count];
-        out[count].bytes = (size_t)plan_part_bytes(s, tensor, count, slot->chunk);
+        out[count].bytes = (size_t)plan_part_words(s, tensor, count, slot->chunk);
         out[count].lands = lands ? lands->part[count] : NULL;
     }
     return count;
@@ -158,7 +125,7 @@ static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot
     BurstPiece *piece = out;
     for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part]; part++) {
         const size_t rows = burst_is_whole(*tiles) ? 1 : plan_part_rows(s, tensor, part),
-                     pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+                     pitch = (size_t)plan_part_words(s, tensor, part, slot->chunk) / rows;
         const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens,
                       token = tokens > 0 ? (int64_t)pitch / tokens : 0;
         for (int i = 0; i < burst_ranges_count(tiles); i++, piece++) {
@@ -188,7 +155,7 @@ static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlo
         for (int part = 0;
              part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part] && begin < end; part++) {
             const size_t rows = plan_part_rows(s, tensor, part),
-                         pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+                         pitch = (size_t)plan_part_words(s, tensor, part, slot->chunk) / rows;
             const size_t token = pitch / (size_t)tokens;
             PLAN_CUDA(cudaMemset2DAsync(slot->part[part] + (size_t)begin * token, pitch, 0,
                                         (size_t)(end - begin) * token, rows, stream));
@@ -275,7 +242,7 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 static inline int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
-        BURST_TRY(burst_gpu_zero(s->exec, sum->part[i], (size_t)plan_part_bytes(s, tensor, i, sum->chunk)));
+        BURST_TRY(burst_gpu_zero(s->exec, sum->part[i], (size_t)plan_part_words(s, tensor, i, sum->chunk)));
     sum->started = true;
     return BURST_OK;
 }

@@ -3,24 +3,7 @@
 #define BURST_CHUNKS_HOST_H
 
 #include "burst_state_host.h"
-
-static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part, int chunk)
-{
-    return plan_part_width[tensor][part] * plan_heads_of(s, tensor) * plan_chunk_in(s, tensor, chunk)->tokens;
-}
-
-/* Of the largest chunk of any rank. */
-static inline int64_t plan_slot_floats(int pool, int tensor, int part)
-{
-    (void)pool;
-    return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
-}
-
-/* Where the rank's own chunk is. */
-static inline PlanSlot *plan_own(PlanState *s, int tensor)
-{
-    return &s->home[tensor];
-}
+#include "burst_chunks.h"
 
 static inline BurstAttend plan_pair_heads(const PlanState *s)
 {

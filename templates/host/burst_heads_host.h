@@ -11,6 +11,7 @@
 
 #include "burst_state_host.h"
 #include "burst_heads.h"
+#include "burst_shares.h"
 
 /* Heads of a share, and the first of them. */
 static inline int plan_share_heads(const PlanState *s, int lane, bool keys)
@@ -21,48 +22,6 @@ static inline int plan_share_heads(const PlanState *s, int lane, bool keys)
 static inline int plan_first_head(const PlanState *s, int lane, bool keys)
 {
     return keys ? plan_kv0(s, lane) : plan_head0(s, lane);
-}
-
-/* Of a rank's keys, or of its queries that are attended. */
-static inline int64_t plan_tokens_in(const PlanState *s, int rank, bool keys)
-{
-    return (keys ? s->key : s->chunk)[rank].tokens;
-}
-
-/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c
- * stands for by heads. */
-static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, bool keys)
-{
-    int64_t tokens = 0;
-    for (int i = 0; i < chunks; i++)
-        tokens += plan_tokens_in(s, plan_member(rank, i), keys);
-    return tokens;
-}
-
-static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part, int chunk)
-{
-    const bool keys = plan_of_keys(tensor);
-    if (!s->by_heads)
-        return plan_part_width[tensor][part] * plan_heads_of(s, tensor) * plan_tokens_in(s, chunk, keys);
-    return plan_part_width[tensor][part] * plan_share_heads(s, plan_lane(s->me), keys) *
-           plan_row_tokens(s, chunk, PLAN_SHARES, keys);
-}
-
-/* Of the largest chunk of any rank. */
-static inline int64_t plan_slot_floats(int pool, int tensor, int part)
-{
-    const bool keys = plan_of_keys(tensor),
-               by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
-    if (!by_heads)
-        return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
-    return plan_part_width[tensor][part] *
-           (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
-}
-
-/* Where the rank's own chunk is. */
-static inline PlanSlot *plan_own(PlanState *s, int tensor)
-{
-    return s->by_heads ? &s->share[tensor] : &s->home[tensor];
 }
 
 static inline BurstAttend plan_pair_heads(const PlanState *s)
@@ -240,17 +199,6 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
 
 /* ---- the begin of a direction ---- */
 
-static inline void plan_share(PlanState *s, int tensor, float *a, float *b, float *d, float *e)
-{
-    PlanSlot *share = &s->share[tensor];
-    float *part[PLAN_PARTS] = {a, b, d, e};
-    for (int i = 0; i < PLAN_PARTS; i++)
-        share->part[i] = part[i];
-    share->chunk = s->me;
-    share->started = true;
-    s->held[tensor][s->me] = share;
-}
-
 /* Chunks by heads from here on; plan_home has set held to what is at home. */
 #if PLAN_FORWARD_BY_HEADS
 static inline int plan_forward_by_heads(PlanState *s)
@@ -279,11 +227,11 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
     memset(s->buffer.xdq, 0,
-           s->goes_on ? 0 : (size_t)plan_part_floats(s, BURST_T_DQ, 0, s->me) * sizeof(float));
+           s->goes_on ? 0 : (size_t)plan_part_words(s, BURST_T_DQ, 0, s->me) * sizeof(float));
     memset(s->buffer.xdk, 0,
-           s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
+           s->keys_there ? 0 : (size_t)plan_part_words(s, BURST_T_DKV, 0, s->me) * sizeof(float));
     memset(s->buffer.xdv, 0,
-           s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
+           s->keys_there ? 0 : (size_t)plan_part_words(s, BURST_T_DKV, 1, s->me) * sizeof(float));
     return BURST_OK;
 }
 #endif

@@ -26,7 +26,7 @@ static inline void plan_move_pieces(PlanState *s, float *by_heads, float *by_pie
 #endif
 
 /* The rank's own keys: with pieces a copy, in which each piece is contiguous. */
-static inline void plan_home_keys(PlanState *s, const float *k, const float *v)
+static inline int plan_home_keys(PlanState *s, const float *k, const float *v)
 {
 #if PLAN_PIECES > 1
     plan_move_pieces(s, (float *)(uintptr_t)k, s->buffer.piece_k, true); /* only read */
@@ -34,7 +34,7 @@ static inline void plan_home_keys(PlanState *s, const float *k, const float *v)
     k = s->buffer.piece_k;
     v = s->buffer.piece_v;
 #endif
-    plan_home(s, BURST_T_KV, k, v, NULL, NULL);
+    return plan_home(s, BURST_T_KV, k, v, NULL, NULL);
 }
 
 /* o [heads][n][head_dim] and lse [heads][n] from q, k, v by heads. */
@@ -42,9 +42,9 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
                                  const float *v, float *o, float *lse)
 {
     s->mask = mask;
-    plan_home(s, BURST_T_Q, q, NULL, NULL, NULL);
-    plan_home_keys(s, k, v);
-    plan_home(s, BURST_T_O, o, lse, NULL, NULL);
+    BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
+    BURST_TRY(plan_home_keys(s, k, v));
+    BURST_TRY(plan_home(s, BURST_T_O, o, lse, NULL, NULL));
     BurstAttend start = {
         .head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = &s->chunk[s->me], .o = o, .lse = lse};
     if (!s->goes_on)
@@ -111,10 +111,10 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
         plan_move_pieces(s, dv, to_v, true);
     }
 #endif
-    plan_home(s, BURST_T_Q, q, d_o, delta, lse);
-    plan_home_keys(s, k, v);
-    plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL);
-    plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL);
+    BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
+    BURST_TRY(plan_home_keys(s, k, v));
+    BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL));
     burst_part(c, BURST_P_IDLE, 0, 0);
     BURST_TRY(plan_backward(c, s));
 #if PLAN_PIECES > 1

@@ -10,46 +10,14 @@
 #endif
 #include "burst_rings.h"
 
-/* ---- places ---- */
-
-/* What is at home, pieces one after the other. */
-static inline void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d,
-                             const float *e)
+/* Computed before. */
+static inline int plan_home_ready(PlanState *s, PlanSlot *home)
 {
-    const float *part[PLAN_PARTS] = {a, b, d, e};
-    memset(s->held[tensor], 0, sizeof s->held[tensor]);
-    for (int p = 0; p < plan_pieces_of(tensor); p++) {
-        PlanSlot *home = plan_home_slot(s, tensor, p);
-        const int64_t begin = plan_piece_begin(s->n, p);
-        for (int i = 0; i < PLAN_PARTS; i++)
-            /* copies are only read */
-            home->part[i] = p && part[i] ? (float *)(uintptr_t)part[i] +
-                                               begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i]
-                                         : (float *)(uintptr_t)part[i];
-        home->chunk = s->me + p * PLAN_GROUP;
-        home->started = true;
-        s->held[tensor][home->chunk] = home;
-    }
+    (void)s, (void)home;
+    return BURST_OK;
 }
 
 /* ---- transfers ---- */
-
-/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
-static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
-{
-    PlanPool *p = &s->pool[pool];
-    int64_t floats = 0;
-    p->tensor = tensor;
-    p->slots = slots;
-    for (int i = 0; i < parts; i++)
-        floats += plan_slot_floats(pool, tensor, i);
-    const size_t bytes = ((size_t)floats * sizeof(float) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-    for (int k = 0; k < slots; k++) {
-        float *at = (float *)(void *)(memory + (size_t)k * bytes);
-        for (int i = 0; i < parts; at += plan_slot_floats(pool, tensor, i), i++)
-            p->slot[k].part[i] = at;
-    }
-}
 
 /* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every
  * stream is this process: computing ends before its call returns, and a transfer is waited for where it is
@@ -94,7 +62,7 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
 static inline int plan_strips(const PlanState *s, int tensor, int part, const PlanSlot *slot,
                               const BurstTileRanges *tiles, BurstStrip *out)
 {
-    const size_t all = (size_t)plan_part_floats(s, tensor, part, slot->chunk) * sizeof(float);
+    const size_t all = (size_t)plan_part_words(s, tensor, part, slot->chunk) * sizeof(float);
     const size_t heads = (size_t)plan_heads_of(s, tensor), head = all / heads;
     const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens;
     const int runs = burst_ranges_count(tiles);
@@ -174,7 +142,7 @@ static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
     if (tensor == BURST_T_O && !sum->started)
         burst_attend_start(&start);
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started && tensor != BURST_T_O; i++)
-        memset(sum->part[i], 0, (size_t)plan_part_floats(s, tensor, i, sum->chunk) * sizeof(float));
+        memset(sum->part[i], 0, (size_t)plan_part_words(s, tensor, i, sum->chunk) * sizeof(float));
     sum->started = true;
 }
 

@@ -34,8 +34,10 @@ static int plan_group_of(int rank);
 static int plan_rank_of(int group, int chunk);
 
 enum { PLAN_PARTS = 4 };
+/* In which parts of chunks are counted. */
+typedef float PlanWord;
 typedef struct PlanSlot {
-    float *part[PLAN_PARTS];
+    PlanWord *part[PLAN_PARTS];
     int chunk;       /* what it holds */
     bool started;    /* a partial sum: something was added */
     bool pending;    /* a partial sum that arrives and has not been added */

@@ -191,7 +191,7 @@ def program(text, root):
               function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
-              header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
+              header(root, "burst_shares.h" if shares else "burst_chunks.h"), header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
               function(text, "plan_chunk"), function(text, "plan_trace_forward"), function(text, "plan_trace_backward"), function(text, "plan_forward"),
               function(text, "plan_backward"), function(text, "plan_follow"),
               function(text, "plan_move_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
