@@ -92,13 +92,23 @@ static void take_kv_heads(Checker *c, const Ast *s, const Field *f, void *to)
     take_int(c, s, f, &m->kv_heads);
 }
 
-typedef struct ModelFields { Model m; Span head_dim; } ModelFields;
+typedef struct ModelFields {
+    Model m;
+    Span head_dim, rope;
+} ModelFields;
 
 static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
     m->head_dim = s->span;
     take_int(c, s, f, &m->m.head_dim);
+}
+
+static void take_model_rope(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    m->rope = s->span;
+    take_rope(c, s, f, &m->m.rope);
 }
 
 #define AT(member) offsetof(ModelFields, m.member)
@@ -110,7 +120,7 @@ static const Field model_fields[] = {
     {"head_dim", take_head_dim, 0, 0, UNIT_NONE, 1, 4096},
     {"ffn", take_ffn, AT(ffn), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"norm", take_norm, AT(norm_eps), 0, UNIT_NONE, 1e-12, 1},
-    {"rope", take_double, AT(rope_theta), 0, UNIT_NONE, 1, 1e15},
+    {"rope", take_model_rope, 0, FIELD_MAY_BLOCK, UNIT_NONE, 1, 1e15},
     {"vocab", take_int, AT(vocab), FIELD_REQUIRED, UNIT_NONE, 2, 1 << 26},
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
@@ -153,10 +163,12 @@ void finish_model(Checker *c, Span file)
                    c->in->model_path);
         return;
     }
-    ModelFields f = {.m = {.norm_eps = 1e-5, .rope_theta = 10000}};
+    ModelFields f = {.m = {.norm_eps = 1e-5, .rope = {.theta = 10000}}};
     f.m.name = block_name(c, c->model);
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);
+    f.m.rope.length = f.m.rope.kind == BURST_ROPE_DYNAMIC ? (double)c->program->sequence : 0;
+    check_rope(c, &f.m, f.rope);
     if (f.m.qkv_bias && f.m.qk_norm)
         diag_error(c->diags, c->model->span,
                    "a model cannot have both 'qkv_bias' and 'qk_norm'; remove one of them");

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "burst_kernels.h"
 #include "burst_range.h"
+#include "burst_rope.h"
 
 /* ---- expressions: masks and schedule indices (made by dsl/check.c) ---- */
 #define EXPR_OPS(X) /* id, text, C precedence class */ \
@@ -160,7 +161,8 @@ bool cluster_shards(const Cluster *c, int tensor, int64_t ranks);
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    double norm_eps, rope_theta;
+    double norm_eps;
+    BurstRope rope;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
     bool sinks;

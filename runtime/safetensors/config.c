@@ -56,7 +56,7 @@ static int fill_fields(const BurstPlan *p, Field f[FIELDS])
         {"intermediate_size", json_integer(p->ffn), NULL, NULL},
         {"vocab_size", json_integer(p->vocab), NULL, NULL},
         {"rms_norm_eps", json_real(p->norm_eps), json_real(1e-6), NULL},
-        {"rope_theta", json_real(p->rope_theta), json_real(10000), NULL},
+        {"rope_theta", json_real(p->rope.theta), json_real(10000), NULL},
         {"tie_word_embeddings", json_boolean(p->tied), json_false(), NULL},
         {"hidden_act", json_string("silu"), json_string("silu"), NULL},
         {"attn_logit_softcapping", p->softcap > 0 ? json_real(p->softcap) : json_null(), json_null(), NULL},
