@@ -1,6 +1,8 @@
 /* check_model.c: a model file: the model and the sequence. */
 #include "check.h"
 
+#include "families/families.h"
+
 #include <limits.h>
 #include <string.h>
 
@@ -94,7 +96,7 @@ static void take_kv_heads(Checker *c, const Ast *s, const Field *f, void *to)
 
 typedef struct ModelFields {
     Model m;
-    Span head_dim, rope;
+    Span head_dim, rope, family;
 } ModelFields;
 
 static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
@@ -102,6 +104,34 @@ static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
     ModelFields *m = to;
     m->head_dim = s->span;
     take_int(c, s, f, &m->m.head_dim);
+}
+
+static void take_family(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    ModelFields *m = to;
+    const char **names = NEW_ARRAY(c->arena, const char *, family_count);
+    for (int i = 0; i < family_count; i++)
+        names[i] = families[i].type;
+    m->family = s->span;
+    Cursor u = cursor_of(c, s);
+    const int row = cursor_choice(&u, names, family_count);
+    if (cursor_end(&u))
+        m->m.family = families[row].type;
+}
+
+/* The layers that a family's folders have, and no others. */
+static void check_family(Checker *c, const ModelFields *f)
+{
+    const Family *family = family_named(f->m.family);
+    if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm))
+        return;
+    if (family->qk_norm != f->m.qk_norm)
+        diag_error(c->diags, f->family, "the family %s needs 'qk_norm %s'", family->type,
+                   family->qk_norm ? "yes" : "no");
+    else
+        diag_error(c->diags, f->family, "the family %s needs 'qkv_bias %s'", family->type,
+                   family->qkv_bias ? "yes" : "no");
 }
 
 static void take_model_rope(Checker *c, const Ast *s, const Field *f, void *to)
@@ -113,6 +143,7 @@ static void take_model_rope(Checker *c, const Ast *s, const Field *f, void *to)
 
 #define AT(member) offsetof(ModelFields, m.member)
 static const Field model_fields[] = {
+    {"family", take_family, 0, 0},
     {"layers", take_int, AT(layers), FIELD_REQUIRED, UNIT_NONE, 1, 100000},
     {"hidden", take_int, AT(hidden), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"heads", take_heads, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
@@ -169,6 +200,7 @@ void finish_model(Checker *c, Span file)
     check_heads(c, &f);
     f.m.rope.length = f.m.rope.kind == BURST_ROPE_DYNAMIC ? (double)c->program->sequence : 0;
     check_rope(c, &f.m, f.rope);
+    check_family(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
         diag_error(c->diags, c->model->span,
                    "a model cannot have both 'qkv_bias' and 'qk_norm'; remove one of them");

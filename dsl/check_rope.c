@@ -38,8 +38,10 @@ void take_rope(Checker *c, const Ast *s, const Field *f, void *to)
     Cursor u = cursor_of(c, s);
     if (!cursor_number(&u, UNIT_NONE, f->lo, f->hi, &r.theta))
         return;
-    if (u.at || s->has_body)
-        r.kind = 1 + cursor_choice(&u, kinds + 1, countof(kinds) - 1); /* scaled, or nothing is said */
+    if (s->has_body) /* scaled, or nothing is said */
+        r.kind = 1 + cursor_choice(&u, kinds + 1, countof(kinds) - 1);
+    for (int i = 1; !s->has_body && i < countof(kinds); i++)
+        r.kind = cursor_try(&u, kinds[i]) ? i : r.kind;
     if (!cursor_end(&u))
         return;
     if (r.kind != BURST_ROPE_DEFAULT)

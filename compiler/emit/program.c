@@ -471,6 +471,8 @@ static void add_plan_values(Emit *e)
         add_field(e, "train.bytes", "1");
     if (t->predict > 1)
         add_field(e, "train.predict", "%" PRId64, t->predict);
+    if (p->model.family)
+        add_field(e, "family", "\"%s\"", p->model.family);
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
     /* 0: none */

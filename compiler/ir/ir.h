@@ -161,6 +161,7 @@ bool cluster_shards(const Cluster *c, int tensor, int64_t ranks);
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    const char *family; /* of the table of families: what it is to Hugging Face; NULL: the first that fits */
     double norm_eps;
     BurstRope rope;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */

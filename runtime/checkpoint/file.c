@@ -172,20 +172,3 @@ bool write_at(int fd, const void *data, size_t bytes, off_t at)
     }
     return true;
 }
-
-bool read_at(int fd, void *data, size_t bytes, off_t at)
-{
-    char *to = data;
-    while (bytes > 0) {
-        ssize_t n = pread(fd, to, bytes, at);
-        if (n == 0)
-            errno = 0;
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return false;
-        n = n < 0 ? 0 : n;
-        to += n;
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
