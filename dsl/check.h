@@ -101,7 +101,12 @@ bool cursor_end(Cursor *u);                            /* false where anything f
 
 typedef struct Field Field;
 typedef void TakeField(Checker *c, const Ast *setting, const Field *f, void *to);
-typedef enum FieldFlags { FIELD_REQUIRED = 1, FIELD_BLOCK = 2, FIELD_REPEATS = 4 } FieldFlags;
+typedef enum FieldFlags {
+    FIELD_REQUIRED = 1,
+    FIELD_BLOCK = 2,
+    FIELD_REPEATS = 4,
+    FIELD_MAY_BLOCK = 8 /* a block, or none */
+} FieldFlags;
 struct Field {
     const char *name;
     TakeField *take;
@@ -153,6 +158,9 @@ void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), c
 void check_topology(Checker *c, AstList items); /* declarations of one file */
 void finish_topology(Checker *c, Span file);    /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
+/* check_rope.c: BurstRope, and whether heads can have it. at: of the setting. */
+TakeField take_rope;
+void check_rope(Checker *c, const Model *m, Span at);
 void finish_model(Checker *c, Span file);       /* Program.model, sequence */
 void finish_layout(Checker *c);
 TakeField take_placement;                       /* Layout */

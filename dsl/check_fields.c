@@ -345,7 +345,8 @@ static bool is_anothers_block(Checker *c, const Ast *s)
 
 static bool block_as_field(Checker *c, const Ast *s, const Field *f)
 {
-    if (s->has_body == ((f->flags & FIELD_BLOCK) != 0) || (s->has_body && is_anothers_block(c, s)))
+    if ((f->flags & FIELD_MAY_BLOCK) || s->has_body == ((f->flags & FIELD_BLOCK) != 0) ||
+        (s->has_body && is_anothers_block(c, s)))
         return true;
     diag_error(c->diags, s->span,
                s->has_body ? "'%s' takes no block; end it with ';'"

@@ -1,6 +1,8 @@
 /* check_model.c: a model file: the model and the sequence. */
 #include "check.h"
 
+#include "families/families.h"
+
 #include <limits.h>
 #include <string.h>
 
@@ -96,7 +98,7 @@ static void take_kv_heads(Checker *c, const Ast *s, const Field *f, void *to)
 
 typedef struct ModelFields {
     Model m;
-    Span head_dim, qk_norm;
+    Span head_dim, qk_norm, rope, family;
 } ModelFields;
 
 static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
@@ -113,8 +115,44 @@ static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
     take_yes_no(c, s, f, &m->m.qk_norm);
 }
 
+static void take_family(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    ModelFields *m = to;
+    const char **names = NEW_ARRAY(c->arena, const char *, family_count);
+    for (int i = 0; i < family_count; i++)
+        names[i] = families[i].type;
+    m->family = s->span;
+    Cursor u = cursor_of(c, s);
+    const int row = cursor_choice(&u, names, family_count);
+    if (cursor_end(&u))
+        m->m.family = families[row].type;
+}
+
+/* The layers that a family's folders have, and no others. */
+static void check_family(Checker *c, const ModelFields *f)
+{
+    const Family *family = family_named(f->m.family);
+    if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm))
+        return;
+    if (family->qk_norm != f->m.qk_norm)
+        diag_error(c->diags, f->family, "the family %s needs 'qk_norm %s'", family->type,
+                   family->qk_norm ? "yes" : "no");
+    else
+        diag_error(c->diags, f->family, "the family %s needs 'qkv_bias %s'", family->type,
+                   family->qkv_bias ? "yes" : "no");
+}
+
+static void take_model_rope(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    m->rope = s->span;
+    take_rope(c, s, f, &m->m.rope);
+}
+
 #define AT(member) offsetof(ModelFields, m.member)
 static const Field model_fields[] = {
+    {"family", take_family, 0, 0},
     {"layers", take_int, AT(layers), FIELD_REQUIRED, UNIT_NONE, 1, 100000},
     {"hidden", take_int, AT(hidden), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"heads", take_heads, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
@@ -122,7 +160,7 @@ static const Field model_fields[] = {
     {"head_dim", take_head_dim, 0, 0, UNIT_NONE, 1, 4096},
     {"ffn", take_ffn, AT(ffn), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"norm", take_norm, AT(norm_eps), 0, UNIT_NONE, 1e-12, 1},
-    {"rope", take_double, AT(rope_theta), 0, UNIT_NONE, 1, 1e15},
+    {"rope", take_model_rope, 0, FIELD_MAY_BLOCK, UNIT_NONE, 1, 1e15},
     {"vocab", take_int, AT(vocab), FIELD_REQUIRED, UNIT_NONE, 2, 1 << 26},
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
@@ -170,10 +208,13 @@ void finish_model(Checker *c, Span file)
                    c->in->model_path);
         return;
     }
-    ModelFields f = {.m = {.norm_eps = 1e-5, .rope_theta = 10000}};
+    ModelFields f = {.m = {.norm_eps = 1e-5, .rope = {.theta = 10000}}};
     f.m.name = block_name(c, c->model);
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);
+    f.m.rope.length = f.m.rope.kind == BURST_ROPE_DYNAMIC ? (double)c->program->sequence : 0;
+    check_rope(c, &f.m, f.rope);
+    check_family(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
         diag_error(c->diags, f.qk_norm, "'qk_norm' cannot be combined with 'qkv_bias'; remove one of them");
     c->program->model = f.m;

@@ -171,6 +171,21 @@ static void emit_shares(Emit *e)
         emit_output_rows(e);
 }
 
+/* Members in the order of BurstRope. */
+static void emit_rope(Emit *e, const BurstRope *r)
+{
+    static const char *const kind[] = {
+#define X(id, name) "BURST_ROPE_" #id,
+        BURST_ROPE_ROWS(X)
+#undef X
+    };
+    const double more[] = {r->factor, r->original, r->low, r->high, r->attention, r->length};
+    text_printf(e->out, "#define PLAN_ROPE {%s, %s", real_text(e, r->theta), kind[r->kind]);
+    for (int i = 0; i < countof(more); i++)
+        text_printf(e->out, ", %s", real_text(e, more[i]));
+    text_add(e->out, "}\nstatic const BurstRope plan_rope = PLAN_ROPE;\n");
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -193,8 +208,8 @@ static void emit_sizes(Emit *e)
     };
     add_constants(e, row, countof(row));
     emit_head_chunks(e);
-    text_printf(e->out, "#define PLAN_NORM_EPS %s\n#define PLAN_ROPE_THETA %s\n", real_text(e, m->norm_eps),
-                real_text(e, m->rope_theta));
+    text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
+    emit_rope(e, &m->rope);
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
@@ -456,6 +471,8 @@ static void add_plan_values(Emit *e)
         add_field(e, "train.bytes", "1");
     if (t->predict > 1)
         add_field(e, "train.predict", "%" PRId64, t->predict);
+    if (p->model.family)
+        add_field(e, "family", "\"%s\"", p->model.family);
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
     /* 0: none */
@@ -497,7 +514,7 @@ static void add_plan_constants(Emit *e)
                {"ffn", "PLAN_FFN", true},
                {"vocab", "PLAN_VOCAB"},
                {"norm_eps", "PLAN_NORM_EPS"},
-               {"rope_theta", "PLAN_ROPE_THETA"},
+               {"rope", "PLAN_ROPE"},
                {"masks", "plan_masks"},
                {"layer_mask", "plan_layer_mask"},
                {"units", "plan_units"},

@@ -7,6 +7,7 @@
 #include "burst_kernels.h"
 #include "burst_mask.h"
 #include "burst_range.h"
+#include "burst_rope.h"
 
 /* ---- expressions: masks and schedule indices (made by dsl/check.c) ---- */
 /* Functions of two numbers or more, one after the other: a row is all that the compiler has of one. It
@@ -213,7 +214,9 @@ bool cluster_shards(const Cluster *c, int tensor, int64_t ranks);
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    double norm_eps, rope_theta;
+    const char *family; /* of the table of families: what it is to Hugging Face; NULL: the first that fits */
+    double norm_eps;
+    BurstRope rope;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
     bool sinks;

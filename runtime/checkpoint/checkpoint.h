@@ -70,8 +70,6 @@ int close_written(BurstCtx *c, int fd, bool written, const char *path);
  * system cannot, what it calls free has to do. false with errno. */
 bool reserve(int fd, off_t bytes);
 bool write_at(int fd, const void *data, size_t bytes, off_t at);
-/* false with errno 0: the file ends before. */
-bool read_at(int fd, void *data, size_t bytes, off_t at);
 /* Rank 0 makes the folder and takes its lock. */
 int checkpoint_take(BurstCtx *c, const BurstPlan *p, Folder *f);
 /* Rank 0 makes the unfinished file of a checkpoint: with its header, and its room taken. */

@@ -1,5 +1,6 @@
 /* checkpoint/file.c: what is in a checkpoint file, and where. */
 #include "checkpoint/checkpoint.h"
+#include "families/families.h"
 #include "safetensors/safetensors.h"
 
 #include <errno.h>
@@ -31,16 +32,18 @@ static json_t *unit_facts(const BurstPlan *p)
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
+    char rope[ROPE_TEXT];
+    rope_text(&p->rope, rope, sizeof rope);
     return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-                     "s:f, s:f, s:f, s:o}",
+                     "s:f, s:f, s:s, s:f, s:o}",
                      "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed",
                      (json_int_t)t->seed, "data", t->data ? json_text(t->data) : json_null(), "bytes",
                      t->bytes, "separator", (json_int_t)t->separator, "predict",
                      (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
                      (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1",
                      t->beta1, "beta2", t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip,
-                     "norm_eps", p->norm_eps, "rope_theta", p->rope_theta, "softcap", p->softcap, "masks",
-                     masks_of(p));
+                     "norm_eps", p->norm_eps, "rope_theta", p->rope.theta, "rope", rope, "softcap",
+                     p->softcap, "masks", masks_of(p));
 }
 
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)
@@ -164,23 +167,6 @@ bool write_at(int fd, const void *data, size_t bytes, off_t at)
             return false;
         n = n < 0 ? 0 : n;
         from += n;
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-bool read_at(int fd, void *data, size_t bytes, off_t at)
-{
-    char *to = data;
-    while (bytes > 0) {
-        ssize_t n = pread(fd, to, bytes, at);
-        if (n == 0)
-            errno = 0;
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return false;
-        n = n < 0 ? 0 : n;
-        to += n;
         at += n;
         bytes -= (size_t)n;
     }

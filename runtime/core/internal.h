@@ -220,6 +220,8 @@ __attribute__((format(printf, 1, 2))) void say_line(const char *format, ...);
 /* To read: a file descriptor, or -1 with the error set. What is no regular file (a FIFO, a device) is
  * refused, not waited for. */
 int open_regular(BurstCtx *c, const char *path, off_t *bytes);
+/* false with errno 0: the file ends before. */
+bool read_at(int fd, void *data, size_t bytes, off_t at);
 /* Whether all ranks have done something, of which each brings its status: its own failure, or that another
  * one failed. The job goes on until one of them returns from its body. */
 int all_agree(BurstCtx *c, int status);

@@ -37,23 +37,6 @@ static uint64_t little_endian(const unsigned char *at, int bytes)
 }
 
 /* ---- opening ---- */
-int open_regular(BurstCtx *c, const char *path, off_t *bytes)
-{
-    struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO may have no writer */
-    if (fd < 0) {
-        burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
-        return -1;
-    }
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-        *bytes = st.st_size;
-        return fd;
-    }
-    close(fd);
-    burst_fail(c, BURST_E_IO, "cannot read %s: it is not a regular file", path);
-    return -1;
-}
-
 static int open_tokens(BurstCtx *c, Data *d, const char *path)
 {
     d->fd = open_regular(c, path, &d->file_bytes);

@@ -178,10 +178,10 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
 int64_t burst_gpu_rmsnorm_scratch(int hidden); /* doubles */
 /* x and y [n][heads*d], which may be one place; angles from global positions (the two halves of a head are
  * the pair). back: fp32 gradients by heads, the first n rows of [heads][all][d], as attention leaves them,
- * rotated back to bf16 [n][heads*d]; theta 0: only rounded. */
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position,
+ * rotated back to bf16 [n][heads*d]; rope NULL: only rounded. */
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
                    const BurstBf16 *x, BurstBf16 *y);
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta,
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                         const int32_t *position, const float *dy, BurstBf16 *dx);
 /* gate and up are the two halves of a row: gu [n][2*ffn]. */
 int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a);

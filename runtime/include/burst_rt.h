@@ -13,6 +13,7 @@
 
 #include "burst_parts.h"
 #include "burst_range.h"
+#include "burst_rope.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -210,11 +211,11 @@ void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double
 void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
                         const float *dy, float *dx, float *dw);
 /* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the
- * global positions (the two halves of a head are the pair, as in Hugging Face's Llama); theta 0: no
+ * global positions (the two halves of a head are the pair, as in Hugging Face's Llama); rope NULL: no
  * rotation (values). back: the transpose of both. */
-void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position,
-                         const float *x, float *y);
-void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position,
+void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                         const int64_t *position, const float *x, float *y);
+void burst_rope_back(int64_t n, int64_t all, int heads, int d, const BurstRope *rope, const int64_t *position,
                      const float *dy, float *dx);
 /* [heads][all][d] to [n][heads*d] */
 void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
@@ -355,7 +356,9 @@ typedef struct BurstPlan {
     int nodes;
     int64_t sequence, max_tokens;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;
-    double norm_eps, rope_theta;
+    const char *family; /* what it is to Hugging Face, model_type; NULL: the first that fits */
+    double norm_eps;
+    BurstRope rope;
     double softcap;                /* of attention's scores; 0: none */
     const BurstMask *const *masks; /* NULL: not told */
     const int *layer_mask;         /* [layers] -> masks */

@@ -105,36 +105,37 @@ static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const B
 }
 
 /* Only fp32 gradients are by heads. */
-static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta,
-                                     const BurstPosition *position, const BurstAct *x, BurstAct *y)
+static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
+                                     const BurstRope *rope, const BurstPosition *position, const BurstAct *x,
+                                     BurstAct *y)
 {
     (void)all;
-    return burst_gpu_rope(e, n, heads, d, theta, position, x, y);
+    return burst_gpu_rope(e, n, heads, d, rope, position, x, y);
 }
 
-static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta,
+static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
                                 const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
-    return burst_op_rope_rows(e, n, n, heads, d, theta, position, x, y);
+    return burst_op_rope_rows(e, n, n, heads, d, rope, position, x, y);
 }
 
 static inline int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
-                                          double theta, const BurstPosition *position, const float *dy,
-                                          BurstAct *dx)
+                                          const BurstRope *rope, const BurstPosition *position,
+                                          const float *dy, BurstAct *dx)
 {
-    return burst_gpu_rope_back(e, n, all, heads, d, theta, position, dy, dx);
+    return burst_gpu_rope_back(e, n, all, heads, d, rope, position, dy, dx);
 }
 
-static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta,
+static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
                                      const BurstPosition *position, const float *dy, BurstAct *dx)
 {
-    return burst_op_rope_back_rows(e, n, n, heads, d, theta, position, dy, dx);
+    return burst_op_rope_back_rows(e, n, n, heads, d, rope, position, dy, dx);
 }
 
 static inline int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
                                           const float *x, BurstAct *y)
 {
-    return burst_gpu_rope_back(e, n, all, heads, d, 0, NULL, x, y);
+    return burst_gpu_rope_back(e, n, all, heads, d, NULL, NULL, x, y);
 }
 
 static inline int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x, BurstAct *y)

@@ -137,33 +137,34 @@ static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const B
 }
 
 /* rows: of the first n tokens of `all` that lie by heads. */
-static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta,
-                                     const BurstPosition *position, const BurstAct *x, BurstAct *y)
+static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
+                                     const BurstRope *rope, const BurstPosition *position, const BurstAct *x,
+                                     BurstAct *y)
 {
     (void)e;
-    burst_rope_to_heads(n, all, heads, d, theta, position, x, y);
+    burst_rope_to_heads(n, all, heads, d, rope, position, x, y);
     return BURST_OK;
 }
 
-static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta,
+static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
                                 const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
-    return burst_op_rope_rows(e, n, n, heads, d, theta, position, x, y);
+    return burst_op_rope_rows(e, n, n, heads, d, rope, position, x, y);
 }
 
 static inline int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
-                                          double theta, const BurstPosition *position, const float *dy,
-                                          BurstAct *dx)
+                                          const BurstRope *rope, const BurstPosition *position,
+                                          const float *dy, BurstAct *dx)
 {
     (void)e;
-    burst_rope_back(n, all, heads, d, theta, position, dy, dx);
+    burst_rope_back(n, all, heads, d, rope, position, dy, dx);
     return BURST_OK;
 }
 
-static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta,
+static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
                                      const BurstPosition *position, const float *dy, BurstAct *dx)
 {
-    return burst_op_rope_back_rows(e, n, n, heads, d, theta, position, dy, dx);
+    return burst_op_rope_back_rows(e, n, n, heads, d, rope, position, dy, dx);
 }
 
 static inline int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MASK_TEXT = 64, WINDOWS_FROM = 28 }; /* max_window_layers where config.json has none */
+enum { WINDOWS_FROM = 28 }; /* max_window_layers where config.json has none */
 
 static const char *mask_text(const BurstPlan *p, int layer)
 {
@@ -31,14 +31,6 @@ json_t *masks_of(const BurstPlan *p)
         json_array_append_new(texts, json_text(mask_text(p, i)));
     return texts;
 }
-
-/* What config.json has of masks. */
-typedef struct Masks {
-    bool causal;
-    json_int_t window;  /* 0: none */
-    json_int_t from;    /* the first layer with a window, where layer_types does not tell */
-    const json_t *types; /* [layers]; NULL: not given */
-} Masks;
 
 /* null is false: so it is to transformers. */
 static bool take_flag(Misfits *m, const json_t *config, const char *name, bool absent)
@@ -66,19 +58,24 @@ static json_int_t take_number(Misfits *m, const json_t *config, const char *name
     return absent;
 }
 
-static void take_types(Misfits *m, const BurstPlan *p, const json_t *config, Masks *masks)
+static void take_types(Misfits *m, int layers, const json_t *config, Masks *masks)
 {
     char text[VALUE_TEXT];
     const json_t *types = json_object_get(config, "layer_types");
     if (!given(types))
         return;
-    if (json_array_size(types) != (size_t)p->layers) {
-        value_text(types, text);
-        misfit(m, "layer_types is %s, not a list of the types of %d layers", text, p->layers);
+    value_text(types, text);
+    if (masks->family->windows != WINDOWS_BY_FLAG && !masks->family->types) {
+        misfit(m, "layer_types is %s, which transformers does not read of a %s; remove it", text,
+               masks->family->type);
+        return;
+    }
+    if (json_array_size(types) != (size_t)layers) {
+        misfit(m, "layer_types is %s, not a list of the types of %d layers", text, layers);
         return;
     }
     masks->types = types;
-    for (int i = 0; i < p->layers; i++) {
+    for (int i = 0; i < layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         const bool window = type && strcmp(type, "sliding_attention") == 0;
         if (window && masks->window)
@@ -93,23 +90,42 @@ static void take_types(Misfits *m, const BurstPlan *p, const json_t *config, Mas
     }
 }
 
-static Masks take_masks(Misfits *m, const BurstPlan *p, const json_t *config)
+/* Where the family has another rule than flags, a field that is not there has its default, and null is none.
+ */
+static json_int_t take_window(Misfits *m, const json_t *config, const Family *family)
 {
-    Masks masks = {.causal = take_flag(m, config, "is_causal", true)};
-    const bool windows = take_flag(m, config, "use_sliding_window", false);
-    const json_int_t window = take_number(m, config, "sliding_window", 0, 1);
-    masks.window = windows ? window : 0;
+    const bool by_flag = family->windows == WINDOWS_BY_FLAG,
+               flag = by_flag && take_flag(m, config, "use_sliding_window", false);
+    const json_t *there = json_object_get(config, "sliding_window");
+    const json_int_t window = take_number(m, config, "sliding_window", there || by_flag ? 0 : family->window,
+                                          1);
+    return flag || !by_flag ? window : 0;
+}
+
+Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *family)
+{
+    Masks masks = {.family = family, .causal = take_flag(m, config, "is_causal", true)};
+    masks.window = take_window(m, config, family);
     masks.from = take_number(m, config, "max_window_layers", WINDOWS_FROM, 0);
-    take_types(m, p, config, &masks);
+    take_types(m, layers, config, &masks);
     return masks;
 }
 
-/* As a plan would call it. */
-static void layer_text(const Masks *m, int layer, char text[MASK_TEXT])
+static bool has_window(const Masks *m, int layer)
 {
     const char *type = json_string_value(json_array_get(m->types, (size_t)layer));
-    const bool window = m->window && (type ? strcmp(type, "sliding_attention") == 0 : layer >= m->from);
-    if (window)
+    if (type)
+        return strcmp(type, "sliding_attention") == 0;
+    switch (m->family->windows) {
+    case WINDOWS_IN_ALL: return true;
+    case WINDOWS_BUT_FOURTH: return layer % 4 != 0;
+    default: return layer >= m->from;
+    }
+}
+
+void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
+{
+    if (m->window && has_window(m, layer))
         snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "in both directions ",
                  (long long)m->window);
     else
@@ -122,11 +138,11 @@ static bool same_mask(const BurstPlan *p, const Masks *m, int layer)
     const char *here = mask_text(p, layer);
     char there[MASK_TEXT];
     Masks seen = *m;
-    layer_text(m, layer, there);
+    masks_layer(m, layer, there);
     seen.window = m->window < p->sequence ? m->window : 0;
     if (strcmp(there, here) == 0)
         return true;
-    layer_text(&seen, layer, there);
+    masks_layer(&seen, layer, there);
     return strcmp(there, here) == 0;
 }
 
@@ -145,7 +161,7 @@ static bool says_masks(const BurstPlan *p, const Masks *m)
     char text[MASK_TEXT];
     bool says = false;
     for (int i = 0; i < p->layers && !says; i++) {
-        layer_text(m, i, text);
+        masks_layer(m, i, text);
         says = strcmp(text, "causal") != 0;
     }
     return says;
@@ -166,12 +182,12 @@ static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t 
     json_decref(here);
 }
 
-void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path,
-                        Misfits *m)
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const Family *family,
+                        const char *path, Misfits *m)
 {
     const json_t *written = json_object_get(config, "burst_attention");
     const int before = m->count;
-    const Masks masks = take_masks(m, p, config);
+    const Masks masks = masks_read(m, p->layers, config, family);
     char there[MASK_TEXT];
     if (m->count > before)
         return;
@@ -182,11 +198,66 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
     const int layer = other_layer(p, &masks);
     if (layer < 0)
         return;
-    layer_text(&masks, layer, there);
+    masks_layer(&masks, layer, there);
     if (says_masks(p, &masks) && !m->plan_masks)
         misfit(m, "the mask of layer %d is %s, and the plan's is %s" TRAINS, layer, there,
                mask_text(p, layer));
     else if (c->rank == 0 && !m->count)
         say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", layer, there, path,
                  mask_text(p, layer));
+}
+
+/* ---- writing ---- */
+
+/* 0: causal; -1: what no window says. */
+static long long window_of(const BurstPlan *p, int layer)
+{
+    const char *text = mask_text(p, layer);
+    long long window;
+    int n = 0;
+    if (strcmp(text, "causal") == 0)
+        return 0;
+    return sscanf(text, "window(%lld)%n", &window, &n) == 1 && n > 0 && !text[n] ? window : -1;
+}
+
+/* The one that layers have; 0: all are causal; -1: what a family of this kind does not say. */
+static long long common_window(const BurstPlan *p, const Family *family, bool *all)
+{
+    long long common = 0;
+    *all = true;
+    for (int i = 0; i < p->layers; i++) {
+        const long long window = window_of(p, i);
+        if (window < 0 || (window && common && window != common))
+            return -1;
+        common = window ? window : common;
+        *all = *all && window;
+    }
+    return common && !*all && !family->types ? -1 : common;
+}
+
+static json_t *types_of(const BurstPlan *p)
+{
+    json_t *types = json_array();
+    for (int i = 0; types && i < p->layers; i++)
+        json_array_append_new(types,
+                              json_string(window_of(p, i) > 0 ? "sliding_attention" : "full_attention"));
+    return types;
+}
+
+bool masks_write(json_t *config, const BurstPlan *p, const Family *family)
+{
+    bool all;
+    const long long window = common_window(p, family, &all);
+    const bool by_flag = family->windows == WINDOWS_BY_FLAG;
+    bool made = true;
+    if (by_flag && (window <= 0 || !family->types)) /* where it says nothing, there is none */
+        return true;
+    if (by_flag)
+        made = json_object_set_new(config, "use_sliding_window", json_true()) == 0;
+    if (made)
+        made = json_object_set_new(config, "sliding_window",
+                                   window > 0 ? json_integer(window) : json_null()) == 0;
+    if (made && family->types)
+        made = json_object_set_new(config, "layer_types", types_of(p)) == 0;
+    return made;
 }

@@ -9,6 +9,7 @@
 #define BURST_SAFETENSORS_H
 
 #include "core/internal.h"
+#include "families/families.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -31,6 +32,8 @@ typedef struct Misfits {
     int count, left_out;
     size_t used;
     char text[MISFITS_TEXT];
+    void (*tell)(void *to, const char *text); /* takes each instead, where it is not NULL */
+    void *to;
 } Misfits;
 __attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
 int misfits_end(BurstCtx *c, const Misfits *m, const char *folder); /* BURST_OK where there are none */
@@ -67,15 +70,50 @@ float from_half(uint16_t bits);
 uint16_t to_bf16(float x); /* to nearest, ties to even */
 
 /* ---- config.json ---- */
-/* Checks each field of the folder's config.json against the plan; says on rank 0 what differs and may. */
-int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m);
+/* What a model is to Hugging Face. */
+typedef struct HfModel {
+    const Family *family;
+    int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    double norm_eps, softcap;
+    bool tied, qkv_bias, qk_norm;
+    BurstRope rope;
+} HfModel;
+HfModel model_of(const BurstPlan *p);
+int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config); /* the caller frees */
+/* model_read, and all fields that it does not read, but for masks. */
+void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+/* What a config.json says; what cannot be said in a model, or is not what `plan` has, is a misfit. plan NULL:
+ * there is none. */
+void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+/* Adds the model's fields; false: no memory. */
+bool model_write(json_t *config, const HfModel *m);
+bool model_has_field(const Family *f, const char *name); /* whether model_read reads it */
+/* The same of the rotary embedding, described in rope_theta, rope_scaling and rope_parameters. */
+void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+bool rope_write(json_t *config, const BurstRope *r);
+/* Checks each field of the folder's config.json against the plan; says on rank 0 what differs and may.
+ * *family: the folder's. */
+int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m, const Family **family);
 /* What fields say that no plan has a value for: those that change no numbers, those of which one value does
  * not, and unknown ones. The fields that `compared` names are passed over. */
 void config_check_others(Misfits *m, const json_t *config,
                          bool (*compared)(const void *what, const char *name), const void *what);
 /* Masks: those that a layer has by the folder's config.json against the plan's. */
-void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path,
-                        Misfits *m);
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const Family *family,
+                        const char *path, Misfits *m);
+/* What config.json has of masks. */
+typedef struct Masks {
+    const Family *family;
+    bool causal;
+    json_int_t window; /* 0: none */
+    json_int_t from; /* the first layer with a window, where flags say it */
+    const json_t *types; /* [layers]; NULL: not given */
+} Masks;
+enum { MASK_TEXT = 64 };
+Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *family);
+void masks_layer(const Masks *m, int layer, char text[MASK_TEXT]); /* as a model calls it */
+/* Adds what transformers reads of the plan's windows, where the family has such masks; false: no memory. */
+bool masks_write(json_t *config, const BurstPlan *p, const Family *family);
 enum { VALUE_TEXT = 80 };
 void value_text(const json_t *value, char text[VALUE_TEXT]); /* as JSON, cut to the size */
 bool given(const json_t *value); /* there, and not null */
@@ -86,10 +124,41 @@ json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
 bool all_causal(const BurstPlan *p);
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
-/* "model.layers.3.mlp.up_proj.weight": unit counts repeats. */
-void tensor_name_of(const BurstPlan *p, int unit, const BurstTensor *t, char name[ST_NAME]);
-/* Norms are vectors there. Returns the dimensions. */
-int tensor_shape_of(const BurstTensor *t, int64_t shape[2]);
+/* "model.layers.3.mlp.up_proj.weight", its shape (norms are vectors there), and where in it a plan's tensor
+ * begins: it may hold several, of which this is part `part`. */
+typedef struct StPlace {
+    char name[ST_NAME];
+    int dims, part;
+    int64_t shape[2], first;
+} StPlace;
+/* unit counts repeats */
+StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstTensor *t);
+
+/* ---- a folder, opened ---- */
+#define ST_HEAD "lm_head.weight"
+/* All tensors of all files, sorted by name. */
+typedef struct HfEntry {
+    const StTensor *tensor;
+    const char *file;
+    bool used;
+} HfEntry;
+typedef struct HfFolder {
+    const char *path;
+    const Family *family;
+    json_t *index, *map; /* map: of the index, name -> file; NULL: one file */
+    int names, files; /* files: how many of them are open */
+    const char **name; /* [names] */
+    StFile *file; /* [names] */
+    int entries;
+    HfEntry *entry;
+} HfFolder;
+/* Opens the folder and compares all of it with the plan but its tensors' values. To be closed also where this
+ * fails. c: of a rank, or, where none runs, zeros. */
+int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m);
+void folder_close(HfFolder *f);
+HfEntry *folder_entry(const HfFolder *f, const char *name); /* NULL: it has none */
+const BurstTensor *tied_tensor(
+    const BurstPlan *p); /* the embedding, which a tied model has as its head too; NULL */
 
 /* ---- folders; every rank calls ---- */
 /* Fills this rank's shards. Reads only their bytes. */

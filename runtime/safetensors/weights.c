@@ -9,22 +9,6 @@
 
 enum { KINDS = 4 }; /* param, m, v, grad */
 
-int burst_unit_count(const BurstPlan *p)
-{
-    int count = 0;
-    for (int i = 0; i < p->unit_rows; i++)
-        count += p->units[i].repeat;
-    return count;
-}
-
-const BurstUnit *burst_unit(const BurstPlan *p, int unit)
-{
-    const BurstUnit *row = p->units;
-    for (; unit >= row->repeat; row++)
-        unit -= row->repeat;
-    return row;
-}
-
 int plan_tensor(const BurstPlan *p)
 {
     return p->tensor ? p->tensor : 1;

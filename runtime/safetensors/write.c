@@ -18,8 +18,12 @@ enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
 
 /* ---- layout: the same on every rank ---- */
 
-/* begin: in the file's data */
-typedef struct Entry { int unit, file; const BurstTensor *tensor; int64_t begin, bytes; } Entry;
+/* begin: in the file's data. Tensors that the folder holds in one follow each other; part: 0 of the first. */
+typedef struct Entry {
+    int unit, file, part;
+    const BurstTensor *tensor;
+    int64_t begin, bytes;
+} Entry;
 static const char part_end[] = ".part", trial_name[] = ".trial";
 typedef struct OutFile {
     char name[FILE_NAME];
@@ -30,6 +34,7 @@ typedef struct OutFile {
 } OutFile;
 struct Export {
     const char *folder;
+    const Family *family;
     char part[PATH_MAX]; /* its name while it is written */
     int lock;            /* of rank 0, on that */
     int dtype, size;     /* bytes an element */
@@ -47,18 +52,21 @@ static int count_tensors(const BurstPlan *p)
     return n;
 }
 
+static int64_t place_elements(const StPlace *p) { return p->shape[0] * (p->dims == 2 ? p->shape[1] : 1); }
+
 /* Tensors in the plan's order, a file full before the next. */
 static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
 {
     for (int unit = 0; unit < burst_unit_count(p); unit++)
         for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
             const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
-            int64_t bytes = t->rows * t->cols * o->size;
-            if (o->files == 0 ||
-                (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + bytes > shard_bytes))
+            const StPlace place = tensor_place(p, o->family, unit, t);
+            const int64_t bytes = t->rows * t->cols * o->size, whole = place_elements(&place) * o->size;
+            if (o->files == 0 || (place.part == 0 && o->file[o->files - 1].bytes > 0 &&
+                                  o->file[o->files - 1].bytes + whole > shard_bytes))
                 o->file[o->files++].first = o->entries;
             OutFile *f = &o->file[o->files - 1];
-            o->entry[o->entries++] = (Entry){unit, o->files - 1, t, f->bytes, bytes};
+            o->entry[o->entries++] = (Entry){unit, o->files - 1, place.part, t, f->bytes, bytes};
             f->bytes += bytes;
             f->end = o->entries;
         }
@@ -69,27 +77,28 @@ static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
             snprintf(o->file[i].name, FILE_NAME, "model-%05d-of-%05d.safetensors", i + 1, o->files);
 }
 
-static json_t *facts_of(const Export *o, const Entry *e)
+static json_t *facts_of(const Export *o, const Entry *e, const StPlace *place)
 {
-    int64_t shape[2];
     json_t *sizes = json_array();
-    int dims = tensor_shape_of(e->tensor, shape);
-    for (int i = 0; sizes && i < dims; i++)
-        json_array_append_new(sizes, json_integer((json_int_t)shape[i]));
+    for (int i = 0; sizes && i < place->dims; i++)
+        json_array_append_new(sizes, json_integer((json_int_t)place->shape[i]));
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", o->dtype == BURST_F32 ? "F32" : "BF16", "shape", sizes,
-                     "data_offsets", (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
+                     "data_offsets", (json_int_t)e->begin,
+                     (json_int_t)(e->begin + place_elements(place) * o->size));
 }
 
 /* Length and JSON, with blanks up to where the data may begin. */
 static bool make_header(const BurstPlan *p, const Export *o, OutFile *f)
 {
-    char name[ST_NAME];
     json_t *all = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"); /* what transformers asks for */
+    size_t tensors = 0;
     for (int i = f->first; all && i < f->end; i++) {
-        tensor_name_of(p, o->entry[i].unit, o->entry[i].tensor, name);
-        json_object_set_new(all, name, facts_of(o, &o->entry[i]));
+        const StPlace place = tensor_place(p, o->family, o->entry[i].unit, o->entry[i].tensor);
+        if (place.part == 0)
+            json_object_set_new(all, place.name, facts_of(o, &o->entry[i], &place));
+        tensors += place.part == 0;
     }
-    bool all_there = json_object_size(all) == (size_t)(f->end - f->first) + 1;
+    bool all_there = json_object_size(all) == tensors + 1;
     char *text = all_there ? json_dumps(all, JSON_COMPACT) : NULL;
     size_t n = text ? strlen(text) : 0, padded = (n + ALIGN - 1) / ALIGN * ALIGN;
     f->header_bytes = ALIGN + padded;
@@ -134,7 +143,11 @@ static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtyp
                    Export *o)
 {
     const size_t tensors = (size_t)count_tensors(p);
-    *o = (Export){.folder = folder, .lock = -1, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
+    *o = (Export){.folder = folder,
+                  .family = model_of(p).family,
+                  .lock = -1,
+                  .dtype = dtype,
+                  .size = dtype == BURST_F32 ? 4 : 2};
     BURST_TRY(part_name(c, folder, o->part));
     o->entry = calloc(tensors, sizeof *o->entry);
     o->file = calloc(tensors, sizeof *o->file);
@@ -270,13 +283,13 @@ static int create_file(BurstCtx *c, const Export *o, const char *name, int64_t b
 
 static json_t *index_of(const BurstPlan *p, const Export *o)
 {
-    char name[ST_NAME];
     json_t *map = json_object();
     int64_t bytes = 0;
     for (int i = 0; map && i < o->entries; i++) {
         const Entry *e = &o->entry[i];
-        tensor_name_of(p, e->unit, e->tensor, name);
-        json_object_set_new(map, name, json_string(o->file[e->file].name));
+        if (e->part == 0)
+            json_object_set_new(map, tensor_place(p, o->family, e->unit, e->tensor).name,
+                                json_string(o->file[e->file].name));
         bytes += e->bytes;
     }
     return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);

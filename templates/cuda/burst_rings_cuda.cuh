@@ -438,7 +438,7 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
-    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_HEAD_DIM, /* no rotation */ 0,
+    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_HEAD_DIM, /* no rotation */ NULL,
                                NULL, plan_running_output(s), (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 

@@ -355,9 +355,11 @@ static int measure_passes(Measure *m)
 static int measure_norms(Measure *m)
 {
     const int n = MEASURE_N, h = MEASURE_HIDDEN, d = MEASURE_HEAD_DIM;
+    BurstRope rope = {};
+    rope.theta = 5e5;
     BURST_TRY(burst_gpu_rmsnorm(m->g, n, h, m->a, m->w, 1e-5, m->out, m->rstd));
-    BURST_TRY(burst_gpu_rope(m->g, n, h / d, d, 5e5, m->position, m->out, m->out));
-    BURST_TRY(burst_gpu_rope_back(m->g, n, n, h / d, d, 5e5, m->position, m->dw, m->out));
+    BURST_TRY(burst_gpu_rope(m->g, n, h / d, d, &rope, m->position, m->out, m->out));
+    BURST_TRY(burst_gpu_rope_back(m->g, n, n, h / d, d, &rope, m->position, m->dw, m->out));
     return burst_gpu_rmsnorm_back(m->g, n, h, m->a, m->w, m->rstd, m->b, m->b, m->out, m->dw, m->scratch);
 }
 

@@ -118,10 +118,11 @@ static void measure_passes(Measure *m)
 static void measure_norms(Measure *m)
 {
     const int n = MEASURE_N, h = MEASURE_HIDDEN, d = MEASURE_HEAD_DIM;
+    const BurstRope rope = {.theta = 5e5};
     const double start = measure_now();
     burst_rmsnorm(n, h, m->x, m->scale, 1e-5, m->y, m->rstd);
-    burst_rope_to_heads(n, n, h / d, d, 5e5, m->position, m->y, m->d_up);
-    burst_rope_back(n, n, h / d, d, 5e5, m->position, m->d_up, m->y);
+    burst_rope_to_heads(n, n, h / d, d, &rope, m->position, m->y, m->d_up);
+    burst_rope_back(n, n, h / d, d, &rope, m->position, m->d_up, m->y);
     burst_rmsnorm_back(n, h, m->x, m->scale, m->rstd, m->y, m->d_up, m->d_scale);
     measure_add(m, &m->norms, start);
 }

@@ -41,7 +41,7 @@ static void model_and_defaults(void **state)
     assert_int_equal(m->layers, 4);
     assert_int_equal(m->kv_heads, 4);
     assert_int_equal(m->head_dim, 16);
-    assert_true(m->norm_eps == 1e-5 && m->rope_theta == 10000 && !m->tied);
+    assert_true(m->norm_eps == 1e-5 && m->rope.theta == 10000 && !m->tied);
     assert_int_equal(p->sequence, 1024);
     assert_true(p->cluster.link_bandwidth == 450e9); /* of the stock h100 */
     assert_non_null(p->cluster.groups[0].nic);

@@ -151,6 +151,8 @@ static void check_rope(Check *k, int d)
 {
     enum { TOKENS = 70, HEADS = 3 };
     const double theta = 5e5;
+    BurstRope turn = {};
+    turn.theta = theta;
     const size_t count = (size_t)TOKENS * HEADS * d;
     const Floats x = random_bf16(count, 21, 1), dy = random_floats(count, 22, 1),
                  dy_tokens = by_tokens(TOKENS, HEADS, d, dy);
@@ -158,13 +160,13 @@ static void check_rope(Check *k, int d)
     position[0] = 0;
     int32_t *at = up(k, position);
     BurstBf16 *y = up_bf16(k, x), *dx = (BurstBf16 *)poisoned(k, count * sizeof *dx);
-    MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, theta, at, y, y));
+    MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, &turn, at, y, y));
     compare(k, "rope", down_bf16(k, y, count), rotated(TOKENS, HEADS, d, theta, position, 1, x), BF16);
-    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, theta, at, up(k, dy), dx));
+    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, &turn, at, up(k, dy), dx));
     compare(k, "rope_back", down_bf16(k, dx, count),
             rotated(TOKENS, HEADS, d, theta, position, -1, dy_tokens), BF16);
-    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, 0, at, up(k, dy), dx));
-    compare(k, "rope_back, theta 0", down_bf16(k, dx, count), Doubles(dy_tokens.begin(), dy_tokens.end()),
+    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, NULL, at, up(k, dy), dx));
+    compare(k, "rope_back, no rotation", down_bf16(k, dx, count), Doubles(dy_tokens.begin(), dy_tokens.end()),
             BF16);
 }
 

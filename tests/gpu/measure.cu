@@ -97,10 +97,12 @@ static void measure_elementwise(Check *k, const Arrays &a, cudaStream_t s)
         return burst_gpu_rmsnorm_back(k->g, N, HIDDEN, a.x, a.w, a.rstd, a.y, a.z, a.z, a.dw,
                                       (double *)a.scratch);
     });
+    BurstRope rope = {};
+    rope.theta = 5e5;
     timed(k, "rope", s, {0, 2 * one},
-          [&] { return burst_gpu_rope(k->g, N, HEADS, D, 5e5, a.ints, a.y, a.y); });
+          [&] { return burst_gpu_rope(k->g, N, HEADS, D, &rope, a.ints, a.y, a.y); });
     timed(k, "rope_back", s, {0, 3 * one},
-          [&] { return burst_gpu_rope_back(k->g, N, N, HEADS, D, 5e5, a.ints, a.fp32, a.y); });
+          [&] { return burst_gpu_rope_back(k->g, N, N, HEADS, D, &rope, a.ints, a.fp32, a.y); });
     timed(k, "swiglu", s, {0, 3 * wide}, [&] { return burst_gpu_swiglu(k->g, N, FFN, a.gu, a.wide); });
     timed(k, "swiglu_back", s, {0, 5 * wide},
           [&] { return burst_gpu_swiglu_back(k->g, N, FFN, a.gu, a.wide, a.gu2); });

@@ -145,7 +145,7 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
 /* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads *
  * d]. */
 template <class In>
-static void turn(int64_t n, int heads, int d, double theta, const int32_t *position, int direction,
+static void turn(int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position, int direction,
                  const In &x, BurstBf16 *y)
 {
     for (int64_t i = 0; i < n; i++)
@@ -158,9 +158,10 @@ static void turn(int64_t n, int heads, int d, double theta, const int32_t *posit
             }
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position,
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
                    const BurstBf16 *x, BurstBf16 *y)
 {
+    const double theta = rope ? rope->theta : 0;
     return compute(g, [=] {
         turn(
             n, heads, d, theta, position, 1,
@@ -168,9 +169,10 @@ int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const
     });
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta,
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                         const int32_t *position, const float *dy, BurstBf16 *dx)
 {
+    const double theta = rope ? rope->theta : 0;
     return compute(g, [=] {
         turn(
             n, heads, d, theta, position, -1,

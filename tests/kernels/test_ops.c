@@ -171,9 +171,9 @@ static void heads_and_tokens(void **state)
             assert_memory_equal(x + (i * H + h) * D, y + (h * N + i) * D, D * sizeof *x);
     burst_heads_to_tokens(N, N, H, D, y, back);
     assert_memory_equal(x, back, N * H * D * sizeof *x);
-    burst_rope_to_heads(N, N, H, D, 0, NULL, x, back);
+    burst_rope_to_heads(N, N, H, D, NULL, NULL, x, back);
     assert_memory_equal(y, back, N * H * D * sizeof *x);
-    burst_rope_back(N, N, H, D, 0, NULL, y, back);
+    burst_rope_back(N, N, H, D, NULL, NULL, y, back);
     assert_memory_equal(x, back, N * H * D * sizeof *x);
     free(x), free(y), free(back);
 }
@@ -206,8 +206,8 @@ static void check_rope(int n, int heads, int d, double theta)
                     want_y[head + row] += entry * x[token + col];
                     want_dx[token + col] += entry * dy[head + row];
                 }
-    burst_rope_to_heads(n, n, heads, d, theta, position, x, y);
-    burst_rope_back(n, n, heads, d, theta, position, dy, dx);
+    burst_rope_to_heads(n, n, heads, d, &(BurstRope){.theta = theta}, position, x, y);
+    burst_rope_back(n, n, heads, d, &(BurstRope){.theta = theta}, position, dy, dx);
     assert_close(size, y, want_y, 2e-7);
     assert_close(size, dx, want_dx, 2e-7);
     free(x), free(y), free(dy), free(dx), free(want_y), free(want_dx);
@@ -220,6 +220,96 @@ static void rope(void **state)
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         check_rope(6, 3, dims[i], 10000);
         check_rope(1, 1, dims[i], 500000);
+    }
+}
+
+/* As transformers computes them (modeling_rope_utils.py, 5.24), by its own steps: wave lengths, and a ramp
+ * over the pairs. */
+static double turn_of(const BurstRope *r, int d, int pair)
+{
+    const double pi = acos(-1), wave = 2 * pi * pow(r->theta, 2.0 * pair / d), f = 2 * pi / wave;
+    if (r->kind == BURST_ROPE_LINEAR)
+        return f / r->factor;
+    if (r->kind == BURST_ROPE_DYNAMIC) {
+        const double base = r->theta *
+                            pow(r->factor * r->length / r->original - (r->factor - 1), d / (d - 2.0));
+        return 1 / pow(base, 2.0 * pair / d);
+    }
+    if (r->kind == BURST_ROPE_LLAMA3) {
+        const double smooth = (r->original / wave - r->low) / (r->high - r->low);
+        if (wave < r->original / r->high)
+            return f;
+        return wave > r->original / r->low ? f / r->factor : (1 - smooth) * f / r->factor + smooth * f;
+    }
+    double low = floor(d * log(r->original / (r->high * 2 * pi)) / (2 * log(r->theta))),
+           high = ceil(d * log(r->original / (r->low * 2 * pi)) / (2 * log(r->theta)));
+    low = low < 0 ? 0 : low;
+    high = high > d - 1 ? d - 1 : high;
+    const double ramp = (pair - low) / (high == low ? 0.001 : high - low), share = ramp < 0   ? 0
+                                                                                   : ramp > 1 ? 1
+                                                                                              : ramp;
+    return f / r->factor * share + f * (1 - share);
+}
+
+static void check_scaled(const BurstRope *r, int d)
+{
+    enum { N = 3 };
+    const int64_t position[N] = {1, 77, 130000};
+    Random random = {7};
+    float *x = random_array(&random, N * d), *y = random_array(&random, N * d),
+          *back = random_array(&random, N * d);
+    double *want = zero_doubles(N * d), *again = zero_doubles(N * d);
+    const double amplitude = r->attention > 0 ? r->attention : 1;
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < d / 2; j++) {
+            const double angle = (double)position[i] * turn_of(r, d, j), c = amplitude * cos(angle),
+                         s = amplitude * sin(angle), a = x[i * d + j], b = x[i * d + j + d / 2];
+            want[i * d + j] = a * c - b * s;
+            want[i * d + j + d / 2] = b * c + a * s;
+            again[i * d + j] = amplitude * amplitude * a;
+            again[i * d + j + d / 2] = amplitude * amplitude * b;
+        }
+    burst_rope_to_heads(N, N, 1, d, r, position, x, y);
+    burst_rope_back(N, N, 1, d, r, position, y, back);
+    assert_close(N * d, y, want, 3e-7);
+    assert_close(N * d, back, again, 6e-7);
+    free(x), free(y), free(back), free(want), free(again);
+}
+
+static void scaled_rope(void **state)
+{
+    (void)state;
+    static const BurstRope ropes[] = {
+        {.theta = 10000, .kind = BURST_ROPE_LINEAR, .factor = 4},
+        {.theta = 500000, .kind = BURST_ROPE_LLAMA3, .factor = 8, .original = 8192, .low = 1, .high = 4},
+        {.theta = 500000, .kind = BURST_ROPE_LLAMA3, .factor = 32, .original = 64, .low = 0.5, .high = 9},
+        {.theta = 1e6,
+         .kind = BURST_ROPE_YARN,
+         .factor = 4,
+         .original = 32768,
+         .low = 1,
+         .high = 32,
+         .attention = 1.1386},
+        {.theta = 10000,
+         .kind = BURST_ROPE_YARN,
+         .factor = 40,
+         .original = 4096,
+         .low = 1,
+         .high = 32,
+         .attention = 1},
+        {.theta = 10000,
+         .kind = BURST_ROPE_YARN,
+         .factor = 2,
+         .original = 5,
+         .low = 1,
+         .high = 2,
+         .attention = 0.5},
+        {.theta = 10000, .kind = BURST_ROPE_DYNAMIC, .factor = 2, .original = 2048, .length = 131072},
+        {.theta = 10000, .kind = BURST_ROPE_DYNAMIC, .factor = 3, .original = 64, .length = 64},
+    };
+    for (size_t i = 0; i < sizeof ropes / sizeof *ropes; i++) {
+        check_scaled(&ropes[i], 128);
+        check_scaled(&ropes[i], 16);
     }
 }
 
@@ -562,10 +652,12 @@ int main(void)
         cmocka_unit_test(rmsnorm_of_zeros),
         cmocka_unit_test(heads_and_tokens),
         cmocka_unit_test(rope),
+        cmocka_unit_test(scaled_rope),
         cmocka_unit_test(swiglu),
         cmocka_unit_test(swiglu_saturates),
         cmocka_unit_test(add),
-        cmocka_unit_test(embedding), cmocka_unit_test(frequent_tokens),
+        cmocka_unit_test(embedding),
+        cmocka_unit_test(frequent_tokens),
         cmocka_unit_test(loss),
         cmocka_unit_test(loss_of_sharp_logits),
         cmocka_unit_test(loss_of_many_tiles),

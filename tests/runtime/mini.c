@@ -196,7 +196,7 @@ const BurstPlan *mini_plan(const Mini *m)
                        .ffn = m->ffn,
                        .vocab = V,
                        .norm_eps = 1e-5,
-                       .rope_theta = 10000,
+                       .rope.theta = 10000,
                        .units = units,
                        .unit_rows = UNITS,
                        .tables = tables,

@@ -34,7 +34,7 @@ static void set_value(BurstPlan *p, const char *text)
                {"eps", .real = &t->eps},
                {"decay", .real = &t->decay},
                {"clip", .real = &t->clip},
-               {"rope_theta", .real = &p->rope_theta},
+               {"rope_theta", .real = &p->rope.theta},
                {"norm_eps", .real = &p->norm_eps},
                {"softcap", .real = &p->softcap},
                {"warmup", .whole = &t->warmup},

@@ -358,7 +358,7 @@ static void shape_for(Shape *s, int world, bool tied)
     s->plan.layers = LAYERS, s->plan.hidden = WIDE, s->plan.heads = 2, s->plan.kv_heads = 1,
     s->plan.head_dim = 6;
     s->plan.ffn = 7, s->plan.vocab = VOCAB, s->plan.tied = tied, s->plan.norm_eps = 1e-5,
-    s->plan.rope_theta = 500000;
+    s->plan.rope.theta = 500000;
     s->plan.sequence = 64, s->plan.train.separator = -1;
     s->plan.masks = masks, s->plan.layer_mask = causal_layer;
     s->plan.arena_bytes = burst_weights_bytes(&s->plan);

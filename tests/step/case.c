@@ -42,7 +42,7 @@ static Program random_program(bool cuda, bool split)
                       .ffn = 3 + draw(6),
                       .vocab = 5 + draw(4),
                       .norm_eps = 1e-5,
-                      .rope_theta = 100,
+                      .rope.theta = 100,
                       .tied = draw(2),
                       .qkv_bias = draw(3) == 0,
                       .sinks = draw(2)};
@@ -207,7 +207,7 @@ Case *make_split_case(bool cuda, int i, bool split)
                          m->ffn * t,
                          m->vocab,
                          m->norm_eps,
-                         m->rope_theta,
+                         m->rope.theta,
                          m->tied,
                          .qkv_bias = m->qkv_bias,
                          .qk_norm = m->qk_norm,

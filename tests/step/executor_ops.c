@@ -84,7 +84,7 @@ static void rope(Machine *m, double turn)
     for (int64_t at = 0; at + d <= m->ny[0]; at += d)
         for (int i = 0; i < half; i++) {
             const int64_t token = m->first + at / (m->ny[0] / m->n);
-            const double angle = turn * (double)token * pow(m->m->rope_theta, -2.0 * i / d);
+            const double angle = turn * (double)token * pow(m->m->rope.theta, -2.0 * i / d);
             const double a = m->x[0][at + i], b = m->x[0][at + half + i];
             m->y[0][at + i] = a * cos(angle) - b * sin(angle);
             m->y[0][at + half + i] = a * sin(angle) + b * cos(angle);

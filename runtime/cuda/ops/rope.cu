@@ -2,6 +2,7 @@
  * backward. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
+#include "families/frequency.h"
 
 /* Blocks stay for many tokens: the frequencies (powers, in double) are computed once a block. */
 enum { THREADS = 256 };
@@ -10,7 +11,7 @@ static constexpr unsigned BLOCKS = 2048;
 typedef struct Rope {
     int64_t n;
     int heads, d;
-    double theta; /* 0: no rotation */
+    BurstRope rope;
     const int32_t *position;
     int64_t row, head; /* strides of what is read: token-major, or by heads */
 } Rope;
@@ -20,12 +21,13 @@ typedef struct Rope {
 static __device__ void angles(const Rope &r, const double *frequency, int32_t position, float direction,
                               float *cosine, float *sine)
 {
+    const float amplitude = (float)burst_rope_amplitude(&r.rope);
     for (int j = threadIdx.x; j < r.d / 2; j += THREADS) {
         const double turns = position * frequency[j];
         float s, c;
         sincospif((float)(2 * (turns - rint(turns))), &s, &c);
-        cosine[j] = c;
-        sine[j] = direction * s;
+        cosine[j] = amplitude * c;
+        sine[j] = direction * amplitude * s;
     }
 }
 
@@ -53,7 +55,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int half = r.d / 2, pieces = half / VEC;
     float *cosine = (float *)(frequency + half), *sine = cosine + half;
     for (int j = threadIdx.x; j < half; j += THREADS)
-        frequency[j] = pow(r.theta, -2.0 * j / r.d) / (2 * 3.14159265358979323846);
+        frequency[j] = burst_rope_frequency(&r.rope, r.d, j) / (2 * 3.14159265358979323846);
     for (int64_t row = blockIdx.x; row < r.n; row += gridDim.x) {
         __syncthreads();
         angles(r, frequency, r.position[row], direction, cosine, sine);
@@ -79,7 +81,8 @@ static __global__ void __launch_bounds__(THREADS) round_kernel(Rope r, const flo
     }
 }
 
-template <typename In> static int rope(BurstGpu *g, const Rope &r, float direction, const In *x, BurstBf16 *y)
+template <typename In>
+static int rotate_rows(BurstGpu *g, const Rope &r, float direction, const In *x, BurstBf16 *y)
 {
     BURST_TRY(gpu_aligned(g, "rope", r.d / 2, address(x) | address(y)));
     if (r.n == 0)
@@ -90,18 +93,18 @@ template <typename In> static int rope(BurstGpu *g, const Rope &r, float directi
     return gpu_launched(g, "rope");
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position,
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
                    const BurstBf16 *x, BurstBf16 *y)
 {
-    return rope<BurstBf16>(g, Rope{n, heads, d, theta, position, heads * d, d}, 1, x, y);
+    return rotate_rows<BurstBf16>(g, Rope{n, heads, d, *rope, position, heads * d, d}, 1, x, y);
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta,
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                         const int32_t *position, const float *dy, BurstBf16 *dx)
 {
-    const Rope r = {n, heads, d, theta, position, d, all * d};
-    if (theta != 0)
-        return rope<float>(g, r, -1, dy, dx);
+    const Rope r = {n, heads, d, rope ? *rope : BurstRope{}, position, d, all * d};
+    if (rope)
+        return rotate_rows<float>(g, r, -1, dy, dx);
     BURST_TRY(gpu_aligned(g, "rope_back", d, address(dy) | address(dx)));
     if (n == 0)
         return BURST_OK;

@@ -62,7 +62,7 @@ static const Field fields[] = {
             PLAN("layers", INT, layers) PLAN("hidden", INT, hidden) PLAN("heads", INT, heads)
                 PLAN("kv_heads", INT, kv_heads) PLAN("head_dim", INT, head_dim) PLAN("ffn", INT, ffn)
                     PLAN("vocab", INT, vocab) PLAN("tied", INT, tied) PLAN("norm_eps", REAL, norm_eps)
-                        PLAN("rope_theta", REAL, rope_theta) PLAN("softcap", REAL, softcap)
+                        PLAN("rope_theta", REAL, rope.theta) PLAN("softcap", REAL, softcap)
                             PLAN("separator", INT64, train.separator) PLAN("predict", INT64, train.predict)
                                 PLAN("batch", INT64, train.batch) PLAN("lr", REAL, train.lr)
                                     PLAN("last lr", REAL, train.lr_end) PLAN("cosine", INT, train.cosine)

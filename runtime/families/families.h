@@ -1,0 +1,76 @@
+/* families.h: what model families are to Hugging Face transformers: names, fields, defaults, as tables that
+ * the compiler (models, `burstc import`) and the runtime (weights, export) share.
+ */
+#ifndef BURST_FAMILIES_H
+#define BURST_FAMILIES_H
+
+#include "burst_rope.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* ---- families ---- */
+/* What config.json says of windows.
+ *   flag: sliding_window holds where use_sliding_window is true, for layers from max_window_layers on
+ *   all: where sliding_window is given, it is every layer's
+ *   every_fourth: the same, of all layers but each fourth from the first on
+ * layer_types, a type a layer, says it instead where it is given. */
+typedef enum Windows { WINDOWS_BY_FLAG, WINDOWS_IN_ALL, WINDOWS_BUT_FOURTH } Windows;
+/* One tensor of a folder that holds several of a plan's, their rows one after the other. */
+enum { FUSED_PARTS = 3 };
+typedef struct FusedTensor {
+    const char *name, *part[FUSED_PARTS];
+} FusedTensor;
+/* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
+ * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
+typedef struct Family {
+    const char *type, *architecture;
+    bool qkv_bias, qk_norm;
+    const char
+        *bias_field; /* says whether there is qkv_bias, true where it is not given; NULL: qkv_bias does */
+    int kv_heads, head_dim;
+    double norm_eps;
+    BurstRope rope;
+    bool tied;
+    Windows windows;
+    int window;
+    bool types; /* reads layer_types */
+    const FusedTensor *fused; /* up to a name NULL; NULL: none */
+    const char *const *off; /* fields that are written as false, up to NULL */
+} Family;
+extern const Family families[];
+extern const int family_count;
+const Family *family_named(const char *type); /* NULL: there is none */
+/* The first whose layers have these parts. */
+const Family *family_with(bool qkv_bias, bool qk_norm);
+/* Whether a family's layers can have them. */
+bool family_has(const Family *f, bool qkv_bias, bool qk_norm);
+/* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */
+const FusedTensor *family_fused(const Family *f, const char *tensor, int *part);
+
+/* ---- rotary embedding ---- */
+/* A number of a kind of scaling: its name in config.json and in a model, its place in BurstRope, its bounds.
+ */
+typedef struct RopeField {
+    const char *json, *name;
+    size_t at;
+    double lo, hi;
+    double absent; /* what is meant where it is not given; 0: it must be */
+} RopeField;
+enum { ROPE_FIELDS = 6 /* the last has no name */ };
+typedef struct RopeKind {
+    const char *name;
+    RopeField field[ROPE_FIELDS];
+} RopeKind; /* up to a name NULL */
+extern const RopeKind rope_kinds[BURST_ROPE_KINDS];
+double *rope_number(BurstRope *r, const RopeField *f);
+double rope_value(const BurstRope *r, const RopeField *f);
+double rope_yarn_attention(double factor); /* what yarn multiplies by where nothing else is said */
+/* "500000 llama3 { factor 8; ... }": what a model says after `rope`, cut to the size. */
+enum { ROPE_TEXT = 160 };
+void rope_text(const BurstRope *r, char *text, size_t size);
+bool rope_same(const BurstRope *a, const BurstRope *b); /* to 6 digits, as files may have them */
+/* NULL, or why frequencies cannot be computed for heads of d elements */
+const char *rope_wrong(const BurstRope *r, int d);
+
+#endif

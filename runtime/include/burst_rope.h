@@ -1,0 +1,27 @@
+/* burst_rope.h: what the frequencies of a rotary position embedding follow from (families/frequency.h).
+ */
+#ifndef BURST_ROPE_H
+#define BURST_ROPE_H
+
+/* How frequencies are scaled: linear (Position Interpolation, arXiv 2306.15595), llama3 (arXiv 2407.21783),
+ * yarn (arXiv 2309.00071), dynamic (NTK, by the length of the sequence). Names are those of transformers and
+ * of models. */
+#define BURST_ROPE_ROWS(X) \
+    X(DEFAULT, "default") X(LINEAR, "linear") X(LLAMA3, "llama3") X(YARN, "yarn") X(DYNAMIC, "dynamic")
+enum {
+#define X(id, name) BURST_ROPE_##id,
+    BURST_ROPE_ROWS(X)
+#undef X
+        BURST_ROPE_KINDS
+};
+typedef struct BurstRope {
+    double theta;
+    int kind;         /* BURST_ROPE_...; all below is 0 where the kind does not have it */
+    double factor;    /* positions are stretched so many times */
+    double original;  /* tokens of the sequences that the model was trained on before */
+    double low,
+        high; /* turns in `original`: pairs that turn less get the whole factor, that turn more none */
+    double attention; /* yarn: what cosines and sines are multiplied by */
+    double length;    /* dynamic: tokens of a sequence */
+} BurstRope;
+#endif

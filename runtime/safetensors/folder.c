@@ -1,0 +1,243 @@
+/* safetensors/folder.c: a Hugging Face folder, opened and compared with a plan before anything is read of its
+ * tensors: by programs, and by burstc when it compiles one. */
+#include "safetensors/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+
+/* ---- opening ---- */
+
+void folder_close(HfFolder *f)
+{
+    for (int i = 0; i < f->files; i++)
+        safetensors_close(&f->file[i]);
+    free(f->file);
+    free(f->name);
+    free(f->entry);
+    json_decref(f->index);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A file of the folder itself: the index may not lead elsewhere. */
+static bool plain_name(const char *name)
+{
+    size_t n = strlen(name), ending = strlen(".safetensors");
+    return n > ending && name[0] != '.' && !strchr(name, '/') &&
+           strcmp(name + n - ending, ".safetensors") == 0;
+}
+
+/* The files that the index names, each once. */
+static int list_files(BurstCtx *c, HfFolder *f)
+{
+    const char *tensor;
+    json_t *file;
+    int n = 0;
+    f->name = calloc(json_object_size(f->map) + 1, sizeof *f->name);
+    if (!f->name)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+    json_object_foreach(f->map, tensor, file)
+    {
+        f->name[n] = json_string_value(file);
+        if (!f->name[n] || !plain_name(f->name[n]))
+            return burst_fail(c, BURST_E_IO,
+                              "%s/" INDEX ": the file of %s is no name that ends in .safetensors", f->path,
+                              tensor);
+        n++;
+    }
+    qsort(f->name, (size_t)n, sizeof *f->name, by_text);
+    for (int i = 0; i < n; i++)
+        if (i == 0 || strcmp(f->name[i], f->name[i - 1]) != 0)
+            f->name[f->names++] = f->name[i];
+    return f->names ? BURST_OK : burst_fail(c, BURST_E_IO, "%s/" INDEX " names no tensors", f->path);
+}
+
+static int load_index(BurstCtx *c, HfFolder *f, const char *path)
+{
+    BURST_TRY(load_json(c, path, &f->index));
+    f->map = json_object_get(f->index, "weight_map");
+    if (!json_is_object(f->map))
+        return burst_fail(c, BURST_E_IO, "%s has no weight_map", path);
+    return list_files(c, f);
+}
+
+static int path_in(BurstCtx *c, const HfFolder *f, const char *name, char path[PATH_MAX])
+{
+    if (snprintf(path, PATH_MAX, "%s/%s", f->path, name) < PATH_MAX)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_IO, "the name of %s/%s is too long", f->path, name);
+}
+
+/* Which files there are: one, or those of the index. */
+static int find_files(BurstCtx *c, HfFolder *f)
+{
+    char path[PATH_MAX];
+    BURST_TRY(path_in(c, f, SINGLE, path));
+    if (access(path, F_OK) == 0) {
+        f->name = calloc(1, sizeof *f->name);
+        if (!f->name)
+            return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+        f->name[f->names++] = SINGLE;
+        return BURST_OK;
+    }
+    BURST_TRY(path_in(c, f, INDEX, path));
+    if (access(path, F_OK) != 0)
+        return burst_fail(c, BURST_E_IO, "%s has neither " SINGLE " nor " INDEX, f->path);
+    return load_index(c, f, path);
+}
+
+static int open_files(BurstCtx *c, HfFolder *f)
+{
+    char path[PATH_MAX];
+    f->file = calloc((size_t)f->names, sizeof *f->file);
+    if (!f->file)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+    for (; f->files < f->names; f->files++) {
+        BURST_TRY(path_in(c, f, f->name[f->files], path));
+        BURST_TRY(safetensors_open(c, path, &f->file[f->files]));
+        f->entries += f->file[f->files].tensors;
+    }
+    return BURST_OK;
+}
+
+/* ---- the table of tensors ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const HfEntry *x = a, *y = b;
+    return strcmp(x->tensor->name, y->tensor->name);
+}
+
+HfEntry *folder_entry(const HfFolder *f, const char *name)
+{
+    StTensor tensor = {.name = name};
+    HfEntry key = {.tensor = &tensor};
+    return f->entries ? bsearch(&key, f->entry, (size_t)f->entries, sizeof *f->entry, by_name) : NULL;
+}
+
+static int list_tensors(BurstCtx *c, HfFolder *f)
+{
+    int n = 0;
+    f->entry = calloc((size_t)f->entries + 1, sizeof *f->entry);
+    if (!f->entry)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the tensors of %s", f->path);
+    for (int i = 0; i < f->files; i++)
+        for (int t = 0; t < f->file[i].tensors; t++)
+            f->entry[n++] = (HfEntry){.tensor = &f->file[i].tensor[t], .file = f->name[i]};
+    qsort(f->entry, (size_t)n, sizeof *f->entry, by_name);
+    for (int i = 1; i < n; i++)
+        if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
+            return burst_fail(c, BURST_E_IO, "%s: %s is in %s and in %s", f->path, f->entry[i].tensor->name,
+                              f->entry[i - 1].file, f->entry[i].file);
+    return BURST_OK;
+}
+
+/* The index and the files say the same. */
+static int check_index(BurstCtx *c, const HfFolder *f)
+{
+    const char *name;
+    json_t *file;
+    json_object_foreach(f->map, name, file)
+    {
+        const HfEntry *e = folder_entry(f, name);
+        if (!e || strcmp(e->file, json_string_value(file)) != 0)
+            return burst_fail(c, BURST_E_IO, "%s/" INDEX " has %s in %s, where it is not", f->path, name,
+                              json_string_value(file));
+    }
+    for (int i = 0; f->map && i < f->entries; i++)
+        if (!json_object_get(f->map, f->entry[i].tensor->name))
+            return burst_fail(c, BURST_E_IO, "%s: %s in %s is not in the index", f->path,
+                              f->entry[i].tensor->name, f->entry[i].file);
+    return BURST_OK;
+}
+
+/* ---- against the plan ---- */
+
+static void check_shape(Misfits *m, const StPlace *p, const StTensor *there)
+{
+    char is_[ST_SHAPE_TEXT], wanted[ST_SHAPE_TEXT];
+    if (there->dims == p->dims && memcmp(there->shape, p->shape, (size_t)p->dims * sizeof *p->shape) == 0)
+        return;
+    safetensors_shape(there->shape, there->dims, is_);
+    safetensors_shape(p->shape, p->dims, wanted);
+    misfit(m, "%s is %s, and the plan's is %s", there->name, is_, wanted);
+}
+
+static void check_entry(Misfits *m, const StPlace *p, HfEntry *e)
+{
+    const char *name = e->tensor->name;
+    if (e->used) /* by another of its parts */
+        return;
+    e->used = true;
+    check_shape(m, p, e->tensor);
+    if (!safetensors_readable(e->tensor))
+        misfit(m, "%s is %s; F32, BF16 and F16 are read", name, e->tensor->dtype);
+}
+
+static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int unit, const BurstTensor *t)
+{
+    const StPlace place = tensor_place(p, f->family, unit, t);
+    HfEntry *e = folder_entry(f, place.name);
+    if (e)
+        check_entry(m, &place, e);
+    else if (place.part == 0)
+        misfit(m, "it has no tensor %s", place.name);
+}
+
+/* The embedding's tensor, which a tied model has as its head too. */
+const BurstTensor *tied_tensor(const BurstPlan *p) { return p->tied ? &burst_unit(p, 0)->tensor[0] : NULL; }
+
+/* Buffers that are computed: transformers does not read them either. */
+static bool is_computed(const char *name)
+{
+    static const char computed[] = "rotary_emb.inv_freq";
+    size_t n = strlen(name), ending = sizeof computed - 1;
+    return n >= ending && strcmp(name + n - ending, computed) == 0;
+}
+
+/* The folder has each tensor of the plan, and no others: known before anything is read. */
+static void check_tensors(Misfits *m, const BurstPlan *p, const HfFolder *f)
+{
+    HfEntry *head = tied_tensor(p) ? folder_entry(f, ST_HEAD) : NULL;
+    for (int unit = 0; unit < burst_unit_count(p); unit++) {
+        const BurstUnit *u = burst_unit(p, unit);
+        for (int t = 0; t < u->tensors; t++)
+            check_tensor(m, p, f, unit, &u->tensor[t]);
+    }
+    if (head) {
+        const StPlace place = tensor_place(p, f->family, 0, tied_tensor(p));
+        check_entry(m, &place, head);
+    }
+    for (int i = 0; i < f->entries; i++)
+        if (!f->entry[i].used && !is_computed(f->entry[i].tensor->name))
+            misfit(m, "the plan has no place for the tensor %s", f->entry[i].tensor->name);
+}
+
+/* Adapters are weights that transformers adds to these. */
+static void check_adapters(Misfits *m, const char *folder)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path &&
+        access(path, F_OK) == 0)
+        misfit(m, "it has an adapter (adapter_config.json); merge it into the weights first");
+}
+
+int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
+{
+    BURST_TRY(config_check(c, p, f->path, m, &f->family));
+    check_adapters(m, f->path);
+    BURST_TRY(find_files(c, f));
+    BURST_TRY(open_files(c, f));
+    BURST_TRY(list_tensors(c, f));
+    BURST_TRY(check_index(c, f));
+    check_tensors(m, p, f);
+    return BURST_OK;
+}

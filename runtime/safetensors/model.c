@@ -1,0 +1,224 @@
+/* safetensors/model.c: a model's sizes, parts and numbers as fields of config.json: one table is what is
+ * read, compared with a plan, and written. */
+#include "safetensors/safetensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* CAP: null is 0. ACT: SwiGLU's, which every plan has. */
+typedef enum Kind { WHOLE, REAL, FLAG, CAP, ACT } Kind;
+typedef struct Field {
+    const char *name;
+    Kind kind;
+    size_t at;
+} Field;
+#define AT(member) offsetof(HfModel, member)
+static const Field fields[] = {
+    {"hidden_size", WHOLE, AT(hidden)},
+    {"num_hidden_layers", WHOLE, AT(layers)},
+    {"num_attention_heads", WHOLE, AT(heads)},
+    {"num_key_value_heads", WHOLE, AT(kv_heads)},
+    {"head_dim", WHOLE, AT(head_dim)},
+    {"intermediate_size", WHOLE, AT(ffn)},
+    {"vocab_size", WHOLE, AT(vocab)},
+    {"rms_norm_eps", REAL, AT(norm_eps)},
+    {"tie_word_embeddings", FLAG, AT(tied)},
+    {"hidden_act", ACT, 0},
+    {"attn_logit_softcapping", CAP, AT(softcap)},
+};
+#undef AT
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+static bool has_tensor(const BurstPlan *p, const char *name)
+{
+    for (int u = 0; u < p->unit_rows; u++)
+        for (int t = 0; t < p->units[u].tensors; t++)
+            if (strcmp(p->units[u].tensor[t].name, name) == 0)
+                return true;
+    return false;
+}
+
+HfModel model_of(const BurstPlan *p)
+{
+    HfModel m = {.layers = p->layers,
+                 .hidden = p->hidden,
+                 .heads = p->heads,
+                 .kv_heads = p->kv_heads,
+                 .head_dim = p->head_dim,
+                 .ffn = p->ffn,
+                 .vocab = p->vocab,
+                 .norm_eps = p->norm_eps,
+                 .softcap = p->softcap,
+                 .tied = p->tied,
+                 .qkv_bias = has_tensor(p, "self_attn.q_proj.bias"),
+                 .qk_norm = has_tensor(p, "self_attn.q_norm.weight"),
+                 .rope = p->rope};
+    m.family = p->family ? family_named(p->family) : family_with(m.qkv_bias, m.qk_norm);
+    return m;
+}
+
+/* ---- values ---- */
+
+/* New; NULL: no memory. */
+static json_t *value_of(const HfModel *m, const Field *f)
+{
+    const void *at = (const char *)m + f->at;
+    switch (f->kind) {
+    case WHOLE: return json_integer((json_int_t) * (const int64_t *)at);
+    case REAL: return json_real(*(const double *)at);
+    case FLAG: return json_boolean(*(const bool *)at);
+    case ACT: return json_string("silu");
+    default: return *(const double *)at > 0 ? json_real(*(const double *)at) : json_null();
+    }
+}
+
+/* What is meant where the field is not there, or null; NULL: it must be. */
+static json_t *absent_value(const HfModel *m, const Field *f, bool null)
+{
+    const Family *family = m->family;
+    if (f->at == offsetof(HfModel, kv_heads))
+        return json_integer((json_int_t)(family->kv_heads && !null ? family->kv_heads : m->heads));
+    if (f->at == offsetof(HfModel, head_dim) && (family->head_dim || m->heads > 0))
+        return json_integer((json_int_t)(family->head_dim ? family->head_dim : m->hidden / m->heads));
+    switch (f->kind) {
+    case WHOLE: return NULL;
+    case REAL: return json_real(family->norm_eps);
+    case FLAG: return json_boolean(family->tied);
+    case ACT: return json_string("silu");
+    default: return json_null();
+    }
+}
+
+/* NULL, or what the value should have been. */
+static const char *take_value(HfModel *m, const Field *f, const json_t *value)
+{
+    void *at = (char *)m + f->at;
+    const json_int_t whole = json_integer_value(value);
+    const double real = json_number_value(value);
+    switch (f->kind) {
+    case WHOLE:
+        *(int64_t *)at = json_is_integer(value) && whole > 0 && whole <= INT32_MAX ? whole : 0;
+        return *(int64_t *)at ? NULL : "a whole number from 1 to 2147483647 is computed";
+    case REAL: *(double *)at = real; return real > 0 ? NULL : "a number above 0 is computed";
+    case FLAG:
+        *(bool *)at = json_is_true(value);
+        return json_is_boolean(value) ? NULL : "true or false is read";
+    case ACT:
+        return json_is_string(value) && strcmp(json_string_value(value), "silu") == 0
+                   ? NULL
+                   : "\"silu\" is computed";
+    default:
+        *(double *)at = real;
+        return json_is_null(value) || real > 0 ? NULL : "null or a number above 0 is computed";
+    }
+}
+
+/* ---- reading ---- */
+
+static void take_field(Misfits *m, const Field *f, const json_t *value, bool here, const HfModel *plan,
+                       HfModel *there)
+{
+    char text[VALUE_TEXT], other[VALUE_TEXT];
+    const char *wanted = take_value(there, f, value), *unsaid = here ? "" : " (where nothing is given)";
+    json_t *planned = plan ? value_of(plan, f) : NULL;
+    value_text(value, text);
+    value_text(planned, other);
+    if (planned && !same_value(planned, value))
+        misfit(m, "%s is %s%s, and the plan's is %s", f->name, text, unsaid, other);
+    else if (!planned && wanted)
+        misfit(m, "%s is %s%s; only %s", f->name, text, unsaid, wanted);
+    json_decref(planned);
+}
+
+static void read_field(Misfits *m, const Field *f, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    json_t *value = json_object_get(config, f->name), *absent = NULL;
+    if (!given(value))
+        absent = absent_value(there, f, value != NULL);
+    if (!given(value) && !absent)
+        misfit(m, "config.json has no %s", f->name);
+    else
+        take_field(m, f, absent ? absent : value, !absent, plan, there);
+    json_decref(absent);
+}
+
+/* Whether there are biases may be a field's to say. */
+static void read_parts(Misfits *m, const json_t *config, HfModel *there)
+{
+    const Family *f = there->family;
+    char text[VALUE_TEXT];
+    there->qkv_bias = f->qkv_bias;
+    there->qk_norm = f->qk_norm;
+    const json_t *flag = f->bias_field ? json_object_get(config, f->bias_field) : NULL;
+    if (!f->bias_field)
+        return;
+    there->qkv_bias = !flag || json_is_true(flag);
+    value_text(flag, text);
+    if (given(flag) && !json_is_boolean(flag))
+        misfit(m, "%s is %s; only true or false is read", f->bias_field, text);
+}
+
+static void known_types(char *text, size_t size)
+{
+    size_t n = 0;
+    for (int i = 0; i < family_count && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", families[i].type);
+}
+
+/* A type that is not known is read as a llama, so that all else that does not fit is told too. */
+static void read_family(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    const json_t *type = json_object_get(config, "model_type");
+    char text[VALUE_TEXT], known[MISFIT_TEXT];
+    there->family = family_named(json_string_value(type));
+    value_text(type, text);
+    known_types(known, sizeof known);
+    if (!given(type))
+        misfit(m, "config.json has no model_type");
+    else if (!there->family && plan)
+        misfit(m, "model_type is %s, and the plan's is \"%s\"", text, plan->family->type);
+    else if (!there->family)
+        misfit(m, "model_type is %s; known are %s", text, known);
+    if (!there->family)
+        there->family = plan ? plan->family : &families[0];
+    read_parts(m, config, there);
+    if (plan && (plan->qkv_bias != there->qkv_bias || plan->qk_norm != there->qk_norm))
+        misfit(m, "model_type is %s, and the plan's is \"%s\"", text, plan->family->type);
+}
+
+void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    *there = (HfModel){0};
+    read_family(m, config, plan, there);
+    for (int i = 0; i < FIELDS; i++)
+        read_field(m, &fields[i], config, plan, there);
+    rope_read(m, config, plan, there);
+}
+
+bool model_has_field(const Family *f, const char *name)
+{
+    static const char *const others[] = {"model_type", "rope_theta", "rope_scaling", "rope_parameters"};
+    bool found = f->bias_field && strcmp(f->bias_field, name) == 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        found = found || strcmp(others[i], name) == 0;
+    for (int i = 0; i < FIELDS; i++)
+        found = found || strcmp(fields[i].name, name) == 0;
+    return found;
+}
+
+/* ---- writing ---- */
+
+bool model_write(json_t *config, const HfModel *m)
+{
+    bool made = json_object_set_new(config, "model_type", json_string(m->family->type)) == 0;
+    for (int i = 0; made && i < FIELDS; i++) {
+        json_t *value = value_of(m, &fields[i]);
+        made = json_is_null(value) || json_object_set(config, fields[i].name, value) == 0;
+        json_decref(value);
+    }
+    for (int i = 0; made && m->family->off[i]; i++)
+        made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
+    if (made && m->family->bias_field)
+        made = json_object_set_new(config, m->family->bias_field, json_boolean(m->qkv_bias)) == 0;
+    return made && rope_write(config, &m->rope);
+}

@@ -1,0 +1,180 @@
+/* safetensors/rope.c: the rotary embedding in config.json: rope_theta, and what scales its frequencies, which
+ * older files have in rope_scaling, newer ones in rope_parameters. */
+#include "safetensors/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const blocks[] = {"rope_scaling", "rope_parameters"};
+enum { BLOCKS = sizeof blocks / sizeof *blocks };
+
+/* BURST_ROPE_KINDS: of another name. */
+static int kind_of(const json_t *block)
+{
+    const json_t *type = json_object_get(block, "rope_type");
+    type = type ? type : json_object_get(block, "type");
+    int kind = 0;
+    while (type && kind < BURST_ROPE_KINDS &&
+           (!json_is_string(type) || strcmp(json_string_value(type), rope_kinds[kind].name) != 0))
+        kind++;
+    return kind;
+}
+
+/* Of yarn: all of a ratio of two amplitudes that DeepSeek's models give. */
+static double amplitude(double factor, double scale)
+{
+    return factor > 1 ? 0.1 * scale * log(factor) + 1 : 1;
+}
+
+static double yarn_attention(const json_t *block, double factor)
+{
+    const double scale = json_number_value(json_object_get(block, "mscale")),
+                 all = json_number_value(json_object_get(block, "mscale_all_dim"));
+    return scale != 0 && all != 0 ? amplitude(factor, scale) / amplitude(factor, all)
+                                  : rope_yarn_attention(factor);
+}
+
+/* Where a block has no length of its own, and where the kind reads no other. */
+static const json_t *number_there(const json_t *config, const json_t *block, int kind, const RopeField *f)
+{
+    const json_t *there = json_object_get(block, f->json);
+    const bool length = f->at == offsetof(BurstRope, original);
+    if (length && (!given(there) || kind == BURST_ROPE_DYNAMIC))
+        return json_object_get(config, "max_position_embeddings");
+    return there;
+}
+
+static bool known_in(const json_t *block, int kind)
+{
+    static const char *const any[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+    static const char *const yarn[] = {"mscale", "mscale_all_dim", "truncate", "max_position_embeddings"};
+    size_t found = 0;
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++)
+        found += json_object_get(block, any[i]) != NULL;
+    for (size_t i = 0; kind == BURST_ROPE_YARN && i < sizeof yarn / sizeof *yarn; i++)
+        found += json_object_get(block, yarn[i]) != NULL;
+    for (const RopeField *f = rope_kinds[kind].field; f->name; f++)
+        found += json_object_get(block, f->json) != NULL;
+    return json_object_size(block) == found;
+}
+
+/* Whole heads, and all that is there is known; the numbers of the kind. */
+static bool take_block(const json_t *config, const json_t *block, BurstRope *r)
+{
+    const int kind = kind_of(block);
+    const json_t *part = json_object_get(block, "partial_rotary_factor"),
+                 *cut = json_object_get(block, "truncate");
+    if (!json_is_object(block) || kind == BURST_ROPE_KINDS || !known_in(block, kind) ||
+        (given(part) && json_number_value(part) != 1) || (given(cut) && !json_is_true(cut)))
+        return false;
+    r->kind = kind;
+    for (const RopeField *f = rope_kinds[kind].field; f->name; f++) {
+        const json_t *there = number_there(config, block, kind, f);
+        *rope_number(r, f) = given(there) ? json_number_value(there) : f->absent;
+        if (given(there) && !(rope_value(r, f) >= f->lo && rope_value(r, f) <= f->hi))
+            return false;
+        if (!given(there) && f->absent == 0)
+            return false;
+    }
+    if (kind == BURST_ROPE_YARN && r->attention < 0)
+        r->attention = yarn_attention(block, r->factor);
+    return true;
+}
+
+#define KINDS_COMPUTED "only the types default, linear, llama3, yarn and dynamic on whole heads are computed"
+
+/* *theta: of the files' fields, as last given. */
+static void read_block(Misfits *m, const json_t *config, const char *name, const json_t **theta, BurstRope *r)
+{
+    char text[VALUE_TEXT], other[VALUE_TEXT];
+    const json_t *block = json_object_get(config, name), *inner = json_object_get(block, "rope_theta");
+    value_text(block, text);
+    value_text(*theta, other);
+    if (!take_block(config, block, r))
+        misfit(m, "%s is %s; " KINDS_COMPUTED, name, text);
+    else if (given(*theta) && given(inner) && json_number_value(*theta) != json_number_value(inner))
+        misfit(m, "rope_theta is %s, and in %s %s", other, name, text);
+    *theta = given(inner) ? inner : *theta;
+}
+
+/* The block's name; NULL: neither is there. */
+static const char *read_blocks(Misfits *m, const json_t *config, const json_t **theta, BurstRope *r)
+{
+    const char *name = NULL;
+    int filled = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        const json_t *block = json_object_get(config, blocks[i]);
+        if (!given(block) || (json_is_object(block) && json_object_size(block) == 0))
+            continue;
+        if (filled++ == 0)
+            *r = (BurstRope){.theta = r->theta};
+        read_block(m, config, blocks[i], theta, r);
+        name = blocks[i];
+    }
+    if (filled > 1) /* transformers takes one of them, and nothing from the other */
+        misfit(m, "rope_scaling and rope_parameters are both there; remove one of them");
+    return name;
+}
+
+static void compare(Misfits *m, const char *block, const json_t *config, const json_t *theta,
+                    const HfModel *plan, const HfModel *there)
+{
+    char text[VALUE_TEXT], other[ROPE_TEXT], planned[VALUE_TEXT];
+    BurstRope seen = there->rope;
+    json_t *value = json_real(plan->rope.theta), *absent = json_real(there->rope.theta);
+    value_text(theta ? theta : absent, text);
+    value_text(value, planned);
+    seen.theta = plan->rope.theta;
+    rope_text(&plan->rope, other, sizeof other);
+    if (!same_value(value, theta ? theta : absent))
+        misfit(m, "rope_theta is %s%s, and the plan's is %s", text, theta ? "" : " (where nothing is given)",
+               planned);
+    value_text(block ? json_object_get(config, block) : NULL, text);
+    if (!rope_same(&seen, &plan->rope))
+        misfit(m, "%s is %s, and the plan's is rope %s", block ? block : "rope_scaling", text, other);
+    json_decref(value);
+    json_decref(absent);
+}
+
+void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    const json_t *theta = json_object_get(config, "rope_theta");
+    const int before = m->count;
+    char text[VALUE_TEXT];
+    there->rope = there->family->rope;
+    const char *block = read_blocks(m, config, &theta, &there->rope);
+    theta = given(theta) ? theta : NULL;
+    const bool read = m->count == before;
+    there->rope.theta = theta ? json_number_value(theta) : there->family->rope.theta;
+    if (plan) {
+        there->rope.length = plan->rope.length;
+        if (!read) /* is told; what else is another */
+            there->rope.kind = plan->rope.kind;
+        HfModel known = *there;
+        if (!read)
+            known.rope = plan->rope, known.rope.theta = there->rope.theta;
+        compare(m, block, config, theta, plan, &known);
+        return;
+    }
+    value_text(theta, text);
+    if (theta && !(json_is_number(theta) && there->rope.theta >= 1))
+        misfit(m, "rope_theta is %s; only a number from 1 on is computed", text);
+}
+
+bool rope_write(json_t *config, const BurstRope *r)
+{
+    const RopeKind *k = &rope_kinds[r->kind];
+    bool made = json_object_set_new(config, "rope_theta", json_real(r->theta)) == 0;
+    json_t *block = r->kind == BURST_ROPE_DEFAULT ? json_null() : json_pack("{s:s}", "rope_type", k->name);
+    for (const RopeField *f = k->field; made && f->name; f++) {
+        const double x = rope_value(r, f);
+        const bool whole = f->at == offsetof(BurstRope, original) && x == floor(x);
+        if (whole && r->kind == BURST_ROPE_DYNAMIC)
+            made = json_object_set_new(config, "max_position_embeddings", json_integer((json_int_t)x)) == 0;
+        else
+            made = json_object_set_new(block, f->json, whole ? json_integer((json_int_t)x) : json_real(x)) ==
+                   0;
+    }
+    return json_object_set_new(config, "rope_scaling", block) == 0 && made;
+}
