@@ -79,7 +79,8 @@ template <class MASK> static void measure_pairs(BurstTokens t, unsigned long lon
     {D, n, h, hk, \
      {BurstTiles<D, MASK>::FORWARD_Q, BurstTiles<D, MASK>::FORWARD_K, \
       BurstTiles<D, MASK>::BACKWARD_Q, BurstTiles<D, MASK>::BACKWARD_K}, \
-     {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK>, burst_backward_setup<D, MASK>, \
+     {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK>, \
+     burst_backward_setup<D, MASK>, \
      burst_make_lists<MASK>, burst_forward<D, MASK>, burst_backward<D, MASK>, burst_delta<D>, \
      burst_finish_dq<D>, measure_pairs<MASK>},
 static const MeasureKernels measure_cases[] = {MEASURE_CASES(MEASURE_KERNELS)};

@@ -86,7 +86,8 @@ static void fields_that_make_a_step_are_compared(void **state)
         const Choice x = c->choice;
         Choice y = other_choice(&c->program, o->choice);
         y.overlap = c->program.tensor && !x.overlap;
-        y.within = x.within ? 0 : c->program.cluster.world > 1 ? program_tensor(&c->program) : 0;
+        const bool shards = !x.within && c->program.cluster.world > 1;
+        y.within = shards ? program_tensor(&c->program) : 0;
         if (is_planned(&c->program, &x))
             compare_fields(c, &x, &y, shown);
         arena_free(o->arena);

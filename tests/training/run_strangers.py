@@ -31,7 +31,7 @@ CHUNKS = [("ffn chunks", [2, 3]), ("token chunks", [f"{n}{more}" for n in (2, 3,
 STEPS, NEAR, ROUNDED = 3, 1e-5, 1e-3  # relative, losses; with bf16 gradients
 NORMS, ROUNDED_NORMS = 1e-4, 1e-2
 SLACK = 8192  # bytes of a rank, that the prediction may be more
-WORKS = r"use `|use a|use context|leave|; each saves|; it takes"  # what a refusal has
+WORKS = r"use `|use a|use context|leave|remove|set `|use one of|; each saves|; it takes"  # what a refusal has
 
 
 def divisors(n, most=8):
