@@ -1,4 +1,5 @@
 /* main.c: the driver. The pipeline is compile(), read top to bottom. */
+#include "import/import.h"
 #include "tools/forms.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@ static const char usage[] =
     "usage: burstc CLUSTER.topo MODEL.burst -o OUTPUT [options]\n"
     "       burstc explore MODEL.burst [CLUSTER.topo] -o PAGE.html [--schedule FILE]\n"
     "       burstc fit CLUSTER.topo MODEL.burst [-o TABLE] [--schedule FILE]\n"
+    "       burstc import FOLDER [-o MODEL.burst]\n"
     "       burstc probe [cpus | gpus] [NODES [DEVICES]] [-o CLUSTER.topo]\n"
     "       burstc bench MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [--peers] "
     "[-o TABLE]\n"
@@ -49,6 +51,8 @@ static const char usage[] =
         "page for a browser.\n"
         "fit reports, for each memory-saving option, the longest sequence that fits and its predicted step "
         "time.\n"
+        "import writes the model that a Hugging Face folder's config.json describes, or lists everything that "
+        "a model cannot express.\n"
         "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes "
         "them as a cluster.\n"
         "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), "
@@ -593,10 +597,32 @@ static int run_bench(Arena *a, Diags *d, int argc, char **argv)
 }
 
 /* What burstc does without a cluster to read. */
+static int run_import(Arena *a, Diags *d, int argc, char **argv)
+{
+    const char *output = NULL, *folder = NULL;
+    (void)a;
+    for (int i = 1; i < argc; i++) {
+        const char *value = option_value("-o", argc, argv, &i);
+        if (value && output)
+            return given_twice("-o");
+        if (!value && argv[i][0] == '-' && argv[i][1])
+            return unknown_option(argc, argv, i);
+        if (!value && folder)
+            return usage_error("import takes one folder; unexpected '%s'", argv[i]);
+        *(value ? &output : &folder) = value ? value : argv[i];
+    }
+    if (!folder)
+        return usage_error("%s", "import needs a Hugging Face folder");
+    Text t = {0};
+    int status = import_folder(d, folder, &t) ? write_text(&t, output ? output : "-") : EXIT_DIAGNOSED;
+    text_free(&t);
+    return status;
+}
+
 static const struct {
     const char *name;
     int (*run)(Arena *a, Diags *d, int argc, char **argv);
-} measures[] = {{"probe", run_probe}, {"bench", run_bench}};
+} measures[] = {{"probe", run_probe}, {"bench", run_bench}, {"import", run_import}};
 
 static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
 {

@@ -79,6 +79,7 @@ const Family families[] = {
      .windows = WINDOWS_BUT_FOURTH,
      .window = 8192,
      .types = true,
+     .bos = true,
      .off = (const char *const[]){"mlp_bias", NULL}},
 };
 const int family_count = sizeof families / sizeof *families;
@@ -110,5 +111,6 @@ const FusedTensor *family_fused(const Family *f, const char *tensor, int *part)
         for (*part = 0; *part < FUSED_PARTS && t->part[*part]; ++*part)
             if (strcmp(t->part[*part], tensor) == 0)
                 return t;
+    *part = 0;
     return NULL;
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* ---- families ---- */
 /* What config.json says of windows.
@@ -35,6 +36,7 @@ typedef struct Family {
     Windows windows;
     int window;
     bool types; /* reads layer_types */
+    bool bos; /* transformers takes no null for bos_token_id, so that it is left out */
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
     const char *const *off; /* fields that are written as false, up to NULL */
 } Family;
@@ -47,6 +49,11 @@ const Family *family_with(bool qkv_bias, bool qk_norm);
 bool family_has(const Family *f, bool qkv_bias, bool qk_norm);
 /* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part);
+
+/* ---- safetensors/import.c ---- */
+/* Writes the model that the folder's config.json describes, or tells each thing of it that no model can say.
+ */
+void folder_import(const char *folder, FILE *out, void (*tell)(void *to, const char *text), void *to);
 
 /* ---- rotary embedding ---- */
 /* A number of a kind of scaling: its name in config.json and in a model, its place in BurstRope, its bounds.

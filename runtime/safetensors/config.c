@@ -103,10 +103,12 @@ json_t *config_make(const BurstPlan *p, int dtype)
     const char *name = dtype == BURST_F32 ? "float32" : "bfloat16";
     const HfModel model = model_of(p);
     json_t *end = p->train.separator < 0 ? json_null() : json_integer((json_int_t)p->train.separator);
-    json_t *config = json_pack("{s:[s], s:I, s:s, s:n, s:o}", "architectures", model.family->architecture,
-                               "max_position_embeddings", (json_int_t)p->sequence, "torch_dtype", name,
-                               "bos_token_id", "eos_token_id", end);
+    json_t *config = json_pack("{s:[s], s:I, s:s, s:n, s:n, s:o}", "architectures",
+                               model.family->architecture, "max_position_embeddings", (json_int_t)p->sequence,
+                               "torch_dtype", name, "bos_token_id", "pad_token_id", "eos_token_id", end);
     bool made = config && model_write(config, &model) && masks_write(config, p, model.family);
+    if (made && model.family->bos)
+        made = json_object_del(config, "bos_token_id") == 0;
     if (made && !all_causal(p))
         made = json_object_set_new(config, "burst_attention", masks_of(p)) == 0;
     if (!made)

@@ -66,6 +66,10 @@ void misfit(Misfits *m, const char *format, ...)
     escape_shown(text, sizeof text);
     const size_t n = strlen(text);
     m->count++;
+    if (m->tell) {
+        m->tell(m->to, text);
+        return;
+    }
     if (m->used + n + 3 > sizeof m->text || m->left_out) {
         m->left_out++;
         return;

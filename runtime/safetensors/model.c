@@ -197,7 +197,8 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 
 bool model_has_field(const Family *f, const char *name)
 {
-    static const char *const others[] = {"model_type", "rope_theta", "rope_scaling", "rope_parameters"};
+    static const char *const others[] = {"model_type", "rope_theta", "rope_scaling", "rope_parameters",
+                                         "original_max_position_embeddings"};
     bool found = f->bias_field && strcmp(f->bias_field, name) == 0;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         found = found || strcmp(others[i], name) == 0;

@@ -77,6 +77,9 @@ static bool take_block(const json_t *config, const json_t *block, BurstRope *r)
         if (!given(there) && f->absent == 0)
             return false;
     }
+    const json_t *outer = json_object_get(config, "original_max_position_embeddings");
+    if (given(outer) && r->original > 0 && json_number_value(outer) != r->original) /* which of them holds? */
+        return false;
     if (kind == BURST_ROPE_YARN && r->attention < 0)
         r->attention = yarn_attention(block, r->factor);
     return true;

@@ -145,7 +145,7 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
 /* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads *
  * d]. */
 template <class In>
-static void turn(int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position, int direction,
+static void turn(int64_t n, int heads, int d, double theta, const int32_t *position, int direction,
                  const In &x, BurstBf16 *y)
 {
     for (int64_t i = 0; i < n; i++)

@@ -503,14 +503,15 @@ static void config_says_the_plan(void **unused)
     s.plan.train.separator = 3;
     json_t *is_ = config_make(&s.plan, BURST_F32);
     json_t *wanted = json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:s, s:b, "
-                               "s:b, s:i, s:n, s:s, s:n, s:i, s:[s,s,s]}",
+                               "s:b, s:i, s:n, s:s, s:n, s:n, s:i, s:[s,s,s]}",
                                "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_size", 4,
                                "num_hidden_layers", 3, "num_attention_heads", 2, "num_key_value_heads", 1,
                                "head_dim", 6, "intermediate_size", 7, "vocab_size", 5, "rms_norm_eps", 1e-5,
                                "rope_theta", 500000.0, "tie_word_embeddings", 0, "hidden_act", "silu",
                                "attention_bias", 0, "mlp_bias", 0, "max_position_embeddings", 64,
-                               "rope_scaling", "torch_dtype", "float32", "bos_token_id", "eos_token_id", 3,
-                               "burst_attention", "causal", "window(17)", "file \"\\xff\" at (q, k)");
+                               "rope_scaling", "torch_dtype", "float32", "bos_token_id", "pad_token_id",
+                               "eos_token_id", 3, "burst_attention", "causal", "window(17)",
+                               "file \"\\xff\" at (q, k)");
     assert_non_null(wanted);
     assert_true(json_equal(is_, wanted));
     json_decref(is_);

@@ -1,0 +1,98 @@
+/* safetensors/import.c: `burstc import FOLDER`: the model that a Hugging Face folder's config.json describes,
+ * as a .burst file; or everything of it that no model can say, at once. */
+#include "families/families.h"
+#include "safetensors/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void write_size(FILE *out, const char *name, int64_t n)
+{
+    const bool kibi = n >= 1024 && n % 1024 == 0;
+    fprintf(out, "%s %lld%s;", name, (long long)(kibi ? n / 1024 : n), kibi ? "Ki" : "");
+}
+
+static void write_model(FILE *out, const HfModel *m)
+{
+    char rope[ROPE_TEXT];
+    rope_text(&m->rope, rope, sizeof rope);
+    fprintf(
+        out,
+        "model %s {\n  family %s;\n  layers %lld; hidden %lld; heads %lld; kv_heads %lld; head_dim %lld;\n",
+        m->family->type, m->family->type, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
+        (long long)m->kv_heads, (long long)m->head_dim);
+    fprintf(out, "  ffn swiglu %lld; norm rmsnorm %.15g; vocab %lld; tied %s;%s%s\n", (long long)m->ffn,
+            m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
+            m->qk_norm ? " qk_norm yes;" : "");
+    fprintf(out, "  rope %s%s\n}\n", rope, m->rope.kind == BURST_ROPE_DEFAULT ? ";" : "");
+}
+
+/* Runs of layers with the same mask, beside the first layer's. */
+static void write_masks(FILE *out, const HfModel *m, const Masks *masks)
+{
+    char first[MASK_TEXT], text[MASK_TEXT], next[MASK_TEXT];
+    masks_layer(masks, 0, first);
+    fprintf(out, "attention {\n  default %s;\n", first);
+    for (int64_t from = 0, to; from < m->layers; from = to) {
+        masks_layer(masks, (int)from, text);
+        for (to = from + 1; to < m->layers; to++) {
+            masks_layer(masks, (int)to, next);
+            if (strcmp(text, next) != 0)
+                break;
+        }
+        if (strcmp(text, first) != 0 && to == from + 1)
+            fprintf(out, "  layers %lld: %s;\n", (long long)from, text);
+        else if (strcmp(text, first) != 0)
+            fprintf(out, "  layers %lld .. %lld: %s;\n", (long long)from, (long long)(to - 1), text);
+    }
+    if (m->softcap > 0)
+        fprintf(out, "  softcap %.15g;\n", m->softcap);
+    fputs("}\n", out);
+}
+
+/* A path in a string of a model: no other byte has a meaning there. */
+static bool path_is_plain(const char *path)
+{
+    for (; *path; path++)
+        if ((unsigned char)*path < 0x20 || *path == '"' || *path == '\\' || *path == 0x7f)
+            return false;
+    return true;
+}
+
+static void import_config(Misfits *m, const char *folder, const json_t *config, FILE *out)
+{
+    HfModel model;
+    config_read(m, config, NULL, &model);
+    const int layers = model.layers > 0 && model.layers <= 100000 ? (int)model.layers : 0;
+    const Masks masks = masks_read(m, layers, config, model.family);
+    const json_t *most = json_object_get(config, "max_position_embeddings");
+    if (!json_is_integer(most) || json_integer_value(most) < 2 || json_integer_value(most) > INT64_C(1) << 40)
+        misfit(m, "max_position_embeddings, the sequence's length, is no whole number from 2 to 2^40");
+    if (!path_is_plain(folder))
+        misfit(m, "its path has a quote, a backslash or a control character, which no model can say");
+    if (m->count)
+        return;
+    fprintf(out, "# Written by `burstc import` from a folder of the family %s.\n", model.family->type);
+    write_size(out, "sequence", json_integer_value(most));
+    fputs("\n", out);
+    write_model(out, &model);
+    write_masks(out, &model, &masks);
+    fprintf(out, "train { weights \"%s\"; }\n", folder);
+}
+
+void folder_import(const char *folder, FILE *out, void (*tell)(void *to, const char *text), void *to)
+{
+    Misfits m = {.tell = tell, .to = to};
+    char path[PATH_MAX];
+    json_t *config = NULL;
+    BurstCtx *c = calloc(1, sizeof *c); /* takes what goes wrong */
+    if (!c)
+        tell(to, "no memory");
+    else if (config_load(c, folder, path, &config) != BURST_OK)
+        tell(to, burst_error(c));
+    else
+        import_config(&m, folder, config, out);
+    json_decref(config);
+    free(c);
+}

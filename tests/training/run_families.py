@@ -1,0 +1,191 @@
+"""Model families of Hugging Face transformers: imported, trained for a step, exported, loaded again.
+
+    python3 run_families.py --toolchain toolchain.json [--only REGEX] [--work FOLDER]
+
+Each case is a tiny model of transformers' own class with random weights (norms and biases too). `burstc import` writes its model; its
+loss and every gradient on 1 and 4 ranks are compared with transformers in float64; transformers loads what was exported, and has the
+same loss. Folders with five differences must name five. Ends with 77 where torch or transformers is missing.
+"""
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import emitted  # noqa: E402
+import runner  # noqa: E402
+import run_weights  # noqa: E402
+from runner import require  # noqa: E402
+
+SEQUENCE = 64
+LOSS, GRADIENT = 1e-6, 1e-4  # relative, fp32 on the host against float64
+RANKS = (1, 4)
+TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
+SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=SEQUENCE, rms_norm_eps=1e-5, initializer_range=0.1, pad_token_id=None, bos_token_id=1, eos_token_id=2)
+
+
+def rope(kind, theta=10000.0, **more):
+    return dict(rope_parameters=dict(rope_type=kind, rope_theta=theta, **more))
+
+
+LLAMA3 = rope("llama3", 500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+YARN = rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=16)
+WINDOW = dict(sliding_window=16)
+CASES = {  # name: class, its configuration
+    "llama2": ("Llama", dict(num_key_value_heads=4)),
+    "llama3": ("Llama", rope("default", 500000.0)),
+    "llama31": ("Llama", LLAMA3),
+    "llama32": ("Llama", dict(LLAMA3, tie_word_embeddings=True, head_dim=32)),
+    "linear": ("Llama", rope("linear", 100000.0, factor=4.0)),
+    "dynamic": ("Llama", dict(rope("dynamic", factor=2.0), max_position_embeddings=32)),
+    "dynamic_short": ("Llama", rope("dynamic", factor=2.0)),
+    "yarn": ("Llama", rope("yarn", factor=8.0, original_max_position_embeddings=8, beta_fast=4.0, beta_slow=0.5, attention_factor=0.9)),
+    "yarn_mscale": ("Llama", rope("yarn", factor=8.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=0.5)),
+    "mistral": ("Mistral", WINDOW),
+    "nemo": ("Mistral", dict(rope("default", 1e6), sliding_window=None, head_dim=24)),
+    "ministral": ("Ministral", dict(WINDOW, head_dim=16, layer_types=["sliding_attention", "full_attention"] * 2)),
+    "qwen2": ("Qwen2", {}),
+    "qwen2_window": ("Qwen2", dict(WINDOW, use_sliding_window=True, max_window_layers=2)),
+    "qwen2_yarn": ("Qwen2", YARN),
+    "qwen3": ("Qwen3", dict(head_dim=32)),
+    "qwen3_yarn": ("Qwen3", dict(YARN, head_dim=32)),
+    "seed_oss": ("SeedOss", dict(attention_bias=True, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
+    "seed_oss_plain": ("SeedOss", dict(attention_bias=False, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
+    "phi3": ("Phi3", WINDOW),
+    "phi4": ("Phi3", dict(sliding_window=None)),
+    "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
+}
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+
+
+def split(name, gradient, shape):
+    """[(name of a plan's tensor, its part of the gradient)]"""
+    rows = {"q_proj": shape.heads * shape.head_dim, "k_proj": shape.kv_heads * shape.head_dim, "v_proj": shape.kv_heads * shape.head_dim,
+            "gate_proj": shape.ffn, "up_proj": shape.ffn}
+    for whole, parts in FUSED.items():
+        if f".{whole}." in name:
+            return [(name.replace(whole, part), g) for part, g in zip(parts, gradient.split([rows[part] for part in parts]))]
+    return [(name, gradient)]
+
+
+class Case:
+    def __init__(self, programs, name, folder):
+        self.programs, self.name, self.folder = programs, name, folder
+
+    def make(self):
+        """start, text.bin, gradients and loss by transformers."""
+        import torch
+        import transformers
+        kind, more = CASES[self.name]
+        torch.manual_seed(sum(map(ord, self.name)))
+        config = getattr(transformers, kind + "Config")(**{**SIZES, **more})
+        model = getattr(transformers, kind + "ForCausalLM")(config)
+        for weight in model.parameters():
+            if weight.dim() == 1:
+                weight.data += 0.2 * torch.randn_like(weight)
+        model.save_pretrained(self.folder / "start", max_shard_size="200KB")
+        (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
+        part = run_weights.NORM if kind == "Qwen3" else ""
+        part = run_weights.BIAS if any("q_proj.bias" in n for n, _ in model.named_parameters()) else part
+        head_dim = getattr(config, "head_dim", None) or 16
+        self.shape = run_weights.Shape(4, 64, 4, config.num_key_value_heads, head_dim, 96, 256, config.tie_word_embeddings, part)
+        model = model.double().train()
+        value = self.reference().loss(model, self.folder / "text.bin", SEQUENCE)
+        value.backward()
+        self.loss = value.item()
+        self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters()
+                          for part, g in split(n, w.grad, self.shape)}
+
+    def reference(self):
+        import reference_transformers
+        return reference_transformers
+
+    def model_text(self, ranks):
+        """The imported model with the test's layout and training."""
+        text = self.programs.imported(self.folder / "start")
+        require("train {" in text, f"{self.name}: what import wrote has no train block")
+        text = re.sub(r"sequence \S+;", f"sequence {SEQUENCE};", text[:text.index("train {")])
+        return text + emitted.layout(1, ranks, "ring", "keys", "zigzag" if ranks > 1 else "contiguous") + TRAIN
+
+    def check(self):
+        self.make()
+        self.programs.compiles(self.folder, self.programs.imported(self.folder / "start"))
+        for ranks in RANKS:
+            tools = self.programs.tools
+            program = tools.link(tools.emit(self.folder, f"p{ranks}", emitted.topology(1, ranks), self.model_text(ranks)))
+            after = self.folder / f"after{ranks}"
+            self.compare(program, ranks, after)
+            wanted = self.reference().loss_of(after, self.folder / "text.bin", SEQUENCE)
+            is_ = self.run(program, "--weights", after, "--steps", 1)
+            require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {ranks} ranks wrote, {wanted} in transformers")
+            kept = json.loads((after / "config.json").read_text())["model_type"]
+            require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
+
+    def run(self, program, *options):
+        self.programs.data = self.folder / "text.bin"
+        return self.programs.run(program, *options)[0]
+
+    def compare(self, program, ranks, after):
+        sizes = {name: len(g) for name, g in self.gradients.items()}
+        with tempfile.TemporaryDirectory(dir=self.folder) as checkpoints:
+            is_ = self.run(program, "--weights", self.folder / "start", "--steps", 1, "--checkpoint", checkpoints, "--export", after,
+                           "--export-dtype", "f32")
+            kept = run_weights.read_checkpoint(pathlib.Path(checkpoints) / "step-00000001.burst", self.shape, sizes)
+        apart = abs(is_ / self.loss - 1)
+        distances = {t: run_weights.distance([m / (1 - run_weights.BETA1) for m in run_weights.floats(kept[t][1])], g)
+                     for t, g in self.gradients.items()}
+        worst = max(distances, key=distances.get)
+        print(f"{self.name}, {ranks} ranks: loss {is_:.7f}, relative difference {apart:.1e}; worst gradient {worst}, {distances[worst]:.1e}",
+              flush=True)
+        require(apart <= LOSS, f"{self.name}: the loss is {is_}, in transformers {self.loss}")
+        require(distances[worst] <= GRADIENT, f"{self.name}: the gradient of {worst} differs by {distances[worst]:.2e}")
+
+
+class Programs(run_weights.Programs):
+    def imported(self, folder):
+        return emitted.burstc(self.tools.burstc, self.folder, "import", str(folder))
+
+    def compiles(self, folder, text):
+        """As it was written."""
+        (folder / "as_written.burst").write_text(text)
+        (folder / "one.topo").write_text(emitted.topology(1, 1))
+        emitted.burstc(self.tools.burstc, folder, "one.topo", "as_written.burst", "--emit=plan")
+
+    def refuses(self):
+        """Five differences are told in one run, each with its field."""
+        folder = self.folder / "five"
+        folder.mkdir()
+        config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2,
+                  "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 256, "max_position_embeddings": 64}
+        odd = {"hidden_act": "gelu", "mlp_bias": True, "rope_scaling": {"rope_type": "longrope"}, "partial_rotary_factor": 0.5,
+               "embedding_multiplier": 12.0}
+        (folder / "config.json").write_text(json.dumps({**config, **odd}))
+        told = emitted.burstc(self.tools.burstc, self.folder, "import", str(folder), status=1)
+        require(told.count("error:") == len(odd) and all(name in told for name in odd), f"five differences are told as:\n{told}")
+        print("five differences: five errors")
+
+
+def main():
+    args = runner.options(__doc__, "--toolchain").parse_args()
+    try:
+        import torch  # noqa: F401
+        import transformers
+        transformers.logging.disable_progress_bar()
+    except ImportError as error:
+        print(f"not tested: {error}")
+        sys.exit(77)
+    with runner.folder(args.work) as folder:
+        programs = Programs(args, folder)
+        programs.refuses()
+        for name in CASES:
+            if all(re.search(word, name) for word in args.only):
+                (folder / name).mkdir(exist_ok=True)
+                Case(programs, name, folder / name).check()
+
+
+if __name__ == "__main__":
+    runner.end(main)
