@@ -30,8 +30,8 @@ typedef struct Streams {
     /* not done, in their order; those of STREAM_DOWNLOADS are the second */
     Vec(Copying) copies[COPY_STREAMS];
     double both;         /* how many times as long copies of both streams take at once */
-    Vec(const StepOp *) tensor; /* what tensor ranks do and computing has not waited for */
-    double tensor_left;  /* seconds of it */
+    int tensors;         /* operations of tensor ranks that computing has not waited for */
+    double tensor_left;  /* seconds of them */
     double now, times;   /* seconds since the sequence began; how many sequences are like this one */
     const StepOp *at;
     bool shared;         /* collectives slow attention, and it them */
@@ -181,60 +181,30 @@ static void compute(Streams *s, const double *seconds)
     }
 }
 
-static bool same_value(const Streams *s, const StepOp *x, Operand a, const StepOp *y, Operand b)
+/* Of the collectives that are queued, the last that the operation waits for; -1: none. */
+static int last_awaited(const Streams *s)
 {
-    return a.value == b.value && operand_index(s->model->step, x, a) == operand_index(s->model->step, y, b);
-}
-
-/* Whether the operation touches what the collective writes, or writes what it reads. */
-static bool needs(const Streams *s, const StepOp *x, const StepOp *c)
-{
-    for (int j = 0; j < OP_WRITES && c->op->write[j].value >= 0; j++) {
-        for (int i = 0; i < OP_READS && x->op->read[i].value >= 0; i++)
-            if (same_value(s, x, x->op->read[i], c, c->op->write[j]))
-                return true;
-        for (int i = 0; i < OP_WRITES && x->op->write[i].value >= 0; i++)
-            if (same_value(s, x, x->op->write[i], c, c->op->write[j]))
-                return true;
-    }
-    for (int j = 0; j < OP_READS && c->op->read[j].value >= 0; j++)
-        for (int i = 0; i < OP_WRITES && x->op->write[i].value >= 0; i++)
-            if (same_value(s, x, x->op->write[i], c, c->op->read[j]))
-                return true;
-    return false;
-}
-
-/* Of the collectives that are queued; -1: none. */
-static int last_needed(const Streams *s)
-{
+    const int event = step_event(s->model->step, s->at);
     int last = s->queue.n - 1;
-    while (last >= 0 && !needs(s, s->at, s->queue.at[last].op))
+    while (last >= 0 && step_event(s->model->step, s->queue.at[last].op) != event)
         last--;
     return last;
 }
 
 /* ---- copies ---- */
 
-/* Of a stream's, those that are done when all that the operation needs are. */
-static int copies_needed(const Streams *s, int stream)
-{
-    int n = s->copies[stream].n;
-    while (n > 0 && !needs(s, s->at, s->copies[stream].at[n - 1].op))
-        n--;
-    return n;
-}
-
 static void wait_for_copies(Streams *s)
 {
-    if (copies_needed(s, 0) + copies_needed(s, 1) == 0)
+    const int stream = op_stream(s->at->op->awaits) == STREAM_DOWNLOADS,
+              event = step_event(s->model->step, s->at);
+    int n = s->copies[stream].n;
+    while (n > 0 && step_event(s->model->step, s->copies[stream].at[n - 1].op) != event)
+        n--;
+    if (n == 0)
         return;
     meet(s);
-    double seconds = 0;
-    for (int i = 0; i < COPY_STREAMS; i++) {
-        const int n = copies_needed(s, i);
-        seconds = fmax(seconds, copies_left(s, i, n) + copies_beside(s, i, n) * (s->both - 1));
-    }
-    wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
+    wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies,
+             copies_left(s, stream, n) + copies_beside(s, stream, n) * (s->both - 1));
 }
 
 /* Of the rank with most tokens. */
@@ -246,7 +216,7 @@ static void start_copy(Streams *s)
     const double bytes = chunk_share(step, s->at) *
                          (double)step_bytes(step, &step->values.at[all.value], s->at->unit);
     double seconds = bytes / cluster_pcie(s->model->cluster);
-    for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
+    for (int i = 0; i < s->queue.n && op_follows_weights(o->kind); i++)
         seconds += s->queue.at[i].left.seconds;
     meet(s);
     *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at,
@@ -267,10 +237,11 @@ static void wait_through(Streams *s, int last)
 
 static void wait_for_collectives(Streams *s)
 {
-    if (last_needed(s) < 0)
+    const int last = last_awaited(s);
+    if (last < 0)
         return;
     meet(s);
-    wait_through(s, last_needed(s));
+    wait_through(s, last);
 }
 
 static void count_bytes(Streams *s, const Collective *c)
@@ -285,14 +256,21 @@ static void count_bytes(Streams *s, const Collective *c)
 /* For all that they were given to do. */
 static void wait_for_tensor_ranks(Streams *s)
 {
-    bool waits = false;
-    for (int i = 0; i < s->tensor.n; i++)
-        waits |= needs(s, s->at, s->tensor.at[i]);
-    if (!waits)
+    if (!s->tensors)
         return;
     meet(s);
     wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
-    s->tensor.n = 0;
+    s->tensors = 0;
+}
+
+/* For what the list says. */
+static void wait_as_listed(Streams *s)
+{
+    switch (op_stream(s->at->op->awaits)) {
+    case STREAM_WEIGHTS: wait_for_collectives(s); return;
+    case STREAM_TENSOR: wait_for_tensor_ranks(s); return;
+    default: wait_for_copies(s);
+    }
 }
 
 /* Of tensor ranks: they meet where they begin. */
@@ -305,7 +283,7 @@ static void start_tensor(Streams *s)
     if (s->model->cluster->target->copies_at_wait)
         wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
     else
-        *vec_push(s->arena, &s->tensor) = s->at;
+        s->tensors++;
 }
 
 static void start_collective(Streams *s)
@@ -424,13 +402,9 @@ static void run(Streams *s)
     const StepModel *m = s->model;
     const StepOp *at = s->at;
     const WorkKind k = op_work_kind(at->op->kind);
-    if (!op_copies(at->op->kind))
-        wait_for_collectives(s);
-    if (op_waits(at->op->kind)) {
-        wait_for_copies(s);
-        wait_for_tensor_ranks(s);
-    }
-    if (k == WORK_COPY)
+    if (at->op->kind == OP_WAIT)
+        wait_as_listed(s);
+    else if (k == WORK_COPY)
         start_copy(s);
     else if (k == WORK_COLLECTIVE)
         start_collective(s);

@@ -13,14 +13,8 @@ typedef struct Printer {
     /* [values * 3]: the block's function has a variable for it, of this index, of the next, of the
      * embedding */
     bool *known;
-    bool *arrived;     /* [values]: the block has waited for it */
     int part;          /* that was said last; -1: none */
     bool said;         /* what the rank does */
-    bool fetched;      /* the block has waited for what was fetched for its layer */
-    bool chunk_fetched; /* the loop, for its chunk */
-    /* of the block's operations, those of tensor ranks from here on have not been waited for; NULL: all */
-    const Op *tensor_from;
-    bool tensor_waits; /* there was such a wait */
 } Printer;
 
 /* ---- emit/step.c: operands as text ---- */
@@ -41,9 +35,6 @@ const char *heads_weight_text(const Printer *p, const UnitTensor *t); /* and in 
 
 /* ---- emit/streams.c: operations of streams beside computing, waits for them, and of whole units ---- */
 bool emit_stream_op(Printer *p, const Op *o); /* false: it is none of them */
-void emit_arrival(Printer *p, const Op *o);
-void emit_fetched(Printer *p, const Op *o);
-void emit_tensor_wait(Printer *p, const Op *o);
-bool emit_copies_wait(Printer *p, const Op *o); /* for what lies in the host's memory; false: it is none */
+bool emit_wait(Printer *p, const Op *o); /* a wait as the list has it; false: it is none, or has a name */
 
 #endif

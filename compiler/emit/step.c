@@ -360,14 +360,10 @@ static void emit_op(Printer *p, const Op *o)
     const int indent = p->emit->indent;
     if (is_nothing(p, o))
         return;
-    if (emit_copies_wait(p, o))
+    if (emit_wait(p, o))
         return;
-    if (op_waits(o->kind)) {
-        emit_arrival(p, o);
-        emit_fetched(p, o);
-        emit_tensor_wait(p, o);
+    if (op_follows_compute(o->kind))
         emit_names(p, o);
-    }
     p->emit->indent += emit_when(p, o);
     if (attention && emit_scratch_moves(p->emit))
         emit_line(p->emit, "plan_scratch(s, layer);");
@@ -417,7 +413,6 @@ static void begin_chunks(Printer *p, const Op *o)
 {
     const char *n = all_text(p);
     p->part = -1;
-    p->chunk_fetched = false;
     if (op_by_heads(o)) {
         emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
         emit_line(p->emit, "s->heads = plan_chunk_heads(chunk);");
@@ -487,13 +482,6 @@ static const char *copies_if(const Printer *p, const Op *o)
                                                                                       : NULL;
 }
 
-/* Units that a loop reads arrive before it: a rank may have no token of which there is a chunk. */
-static void emit_arrivals(Printer *p, int at)
-{
-    for (int i = at, end = loop_end(p->block, at); i < end; i++)
-        emit_arrival(p, &p->block->ops.at[i]);
-}
-
 static bool same_text(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
 static void emit_ops(Printer *p)
@@ -502,10 +490,8 @@ static void emit_ops(Printer *p)
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
         const char *copies = copies_if(p, o);
-        if (o->chunked && (i == 0 || !op_same_loop(o, o - 1))) {
-            emit_arrivals(p, i);
+        if (o->chunked && (i == 0 || !op_same_loop(o, o - 1)))
             begin_chunks(p, o);
-        }
         if (o->keys)
             begin_keys(p, o);
         if (copies && (i == 0 || !same_text(copies_if(p, &o[-1]), copies)))
@@ -533,10 +519,7 @@ static bool mentions(const Text *t, const char *name)
 
 static void emit_block(Emit *e, const Flow *f, const Block *b)
 {
-    const int values = f->step->values.n;
-    Printer p = {
-        e,         f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * values), NEW_ARRAY(e->arena, bool, values),
-        .part = -1};
+    Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * f->step->values.n), .part = -1};
     Text body = {0}, *const out = e->out;
     e->out = &body;
     e->indent = 1;

@@ -1,5 +1,5 @@
 /* emit/streams.c: the step's operations of the streams of weights and of copies as calls, those of whole
- * units, and what computing waits for.
+ * units, and waits as the list has them.
  */
 #include "emit/emit_step.h"
 
@@ -80,7 +80,6 @@ static void emit_zero(Printer *p, const Op *o)
 static void emit_update(Printer *p, const Op *o)
 {
     if (p->step->optimizer == OPTIMIZER_FETCHED) {
-        emit_line(p->emit, "BURST_TRY(burst_op_unit_fetched(e, &s->copies));");
         const char *item[] = {"c",           "&burst_plan",
                               "&s->fetched", "plan_unit_at(visit)",
                               "s->adamw",    place_text(p, o, o->write[0])};
@@ -201,125 +200,74 @@ bool emit_stream_op(Printer *p, const Op *o)
 
 /* ---- waits ---- */
 
-/* Computing waits for a unit before the first operation that reads it; where units last the step, forward
- * does in its first sequence. */
-void emit_arrival(Printer *p, const Op *o)
+/* Of weights that stay until the step ends, in its first sequence. */
+static void emit_arrival(Printer *p, const Op *o)
 {
-    const Operand *w = find_weight(p, o);
-    if (!w || p->step->values.at[w->value].kind != VALUE_WEIGHT || p->arrived[w->value])
-        return;
-    p->arrived[w->value] = true;
-    const bool lasts = p->step->values.at[w->value].index == INDEX_UNIT;
-    if (lasts && (p->block > &p->step->block[BLOCK_HEAD] || o->embedding))
-        return;
-    if (lasts)
+    const bool first = o->when == WHEN_FIRST;
+    if (first)
         emit_line(p->emit, "if (s->sequence == 0)");
-    p->emit->indent += lasts;
+    p->emit->indent += first;
     emit_line(p->emit, "BURST_TRY(burst_op_arrived(e, %s, %s));",
-              o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)", arrival_text(p, *w));
-    p->emit->indent -= lasts;
+              o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)", arrival_text(p, o->read[0]));
+    p->emit->indent -= first;
     p->part = -1;
     p->said = false;
 }
 
-/* Whether a layer finds it where the layer that follows it in backward had it fetched to. */
-static bool is_fetched(const Printer *p, Operand x)
+static void emit_fetched(Printer *p, const Op *o)
 {
-    for (int i = 0; i < p->block->ops.n; i++) {
-        const Op *o = &p->block->ops.at[i];
-        if (o->kind == OP_FETCH && !o->ahead && o->write[0].value == x.value && x.next == 0)
-            return true;
-    }
-    return false;
+    emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, %s, &s->copies));",
+              o->keys ? "turn" : o->chunked ? "chunk" : "layer");
+    p->part = -1;
 }
 
-static bool reads_slot(const Printer *p, Operand x)
+static void emit_written_back(Printer *p, const Op *o)
 {
-    const Index i = p->step->values.at[x.value].index;
-    return i == INDEX_CHUNK || i == INDEX_SLOT;
+    const bool before = o->read[0].next < 0;
+    emit_line(p->emit, before ? "if (visit > 0)" : "burst_doing(c, \"return of parameters and moments\");");
+    emit_line(p->emit, "%sBURST_TRY(burst_op_written_back(e, &s->copies));", before ? "    " : "");
 }
 
-/* Computing waits for all that was fetched for the layer before it first reads of it, and in a loop for
- * what was for the chunk, of its tokens or of keys. The last layer's was not, where layers' are: it waits
- * for nothing. */
-void emit_fetched(Printer *p, const Op *o)
+static void emit_staged(Printer *p, const Op *o)
 {
-    if (o->keys)
-        emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, turn, &s->copies));");
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->chunk_fetched && !o->keys; i++)
-        if (reads_slot(p, o->read[i])) {
-            emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, chunk, &s->copies));");
-            p->chunk_fetched = true;
-            p->part = -1;
-        }
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->fetched; i++)
-        if (is_fetched(p, o->read[i])) {
-            emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, layer, &s->copies));");
-            p->fetched = true;
-            p->part = -1;
-        }
+    if (!o->chunked)
+        emit_line(p->emit, "if (%s)", copying_layers(p, o));
+    emit_line(p->emit, "%sBURST_TRY(burst_op_staged(e, &s->copies));", o->chunked ? "" : "    ");
 }
 
-static bool writes_boundary(const Op *o, Operand x)
+static void emit_uploaded(Printer *p)
 {
-    return op_stream(o->kind) == STREAM_TENSOR && o->write[0].value == x.value &&
-           o->write[0].next == x.next + 1;
+    if (p->block == &p->step->block[BLOCK_DONE])
+        emit_line(p->emit, "burst_doing(c, \"upload of parameters\");");
+    emit_line(p->emit, "BURST_TRY(burst_op_%s(e, &s->copies));",
+              p->block == &p->step->block[BLOCK_DONE] ? "uploaded" : "unit_fetched");
 }
 
-/* Whether tensor ranks may still be making it: since the block's last wait for them, or, of the layer's
- * input, in the layer before. */
-static bool tensor_ranks_make(const Printer *p, const Op *o, Operand x)
+static void emit_downloaded(Printer *p)
 {
-    const Block *forward = &p->step->block[BLOCK_FORWARD];
-    bool makes = false;
-    for (int i = 0; i < forward->ops.n && p->block >= forward && p->block <= &p->step->block[BLOCK_HEAD] &&
-                    !p->tensor_waits;
-         i++)
-        makes |= writes_boundary(&forward->ops.at[i], x);
-    for (const Op *at = p->tensor_from ? p->tensor_from : p->block->ops.at; at < o; at++)
-        makes |= op_stream(at->kind) == STREAM_TENSOR && at->write[0].value == x.value &&
-                 at->write[0].next == x.next;
-    return makes;
+    emit_line(p->emit, "if (s->sequence == PLAN_SEQUENCES - 1)");
+    emit_line(p->emit, "    BURST_TRY(burst_op_downloaded(e, &s->copies));");
 }
 
-/* Computing waits for all that tensor ranks were given to do, before it first reads what came of some of
- * it. */
-void emit_tensor_wait(Printer *p, const Op *o)
+bool emit_wait(Printer *p, const Op *o)
 {
-    bool waits = false;
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        waits |= tensor_ranks_make(p, o, o->read[i]);
-    if (!waits)
-        return;
-    emit_line(p->emit, "BURST_TRY(burst_op_tensor_done(e, &s->tensor));");
-    p->tensor_from = o;
-    p->tensor_waits = true;
-}
-
-/* For what was staged of the layer before, the gradients of the visit before, or all parameters. */
-bool emit_copies_wait(Printer *p, const Op *o)
-{
-    const Value *v = &p->step->values.at[o->read[0].value];
-    if (o->kind != OP_WAIT || !(v->host || v->kind == VALUE_ROUNDED))
+    const bool updates = p->block == &p->step->block[BLOCK_OPTIMIZER];
+    if (o->kind != OP_WAIT)
         return false;
-    const bool staged = v->kind == VALUE_ACTIVATION;
-    if (o->chunked) {
-        emit_line(p->emit, "BURST_TRY(burst_op_staged(e, &s->copies));");
+    switch (o->awaits) {
+    case OP_GATHER: emit_arrival(p, o); return true;
+    case OP_FETCH: emit_fetched(p, o); return true;
+    case OP_STAGE: emit_staged(p, o); return true;
+    case OP_UPLOAD: emit_uploaded(p); return true;
+    case OP_WRITE_BACK: emit_written_back(p, o); return true;
+    /* the gradients' norm has waited for all of them: burst_op_norm */
+    case OP_DOWNLOAD:
+        if (!updates)
+            emit_downloaded(p);
         return true;
+    case OP_REDUCE:
+    case OP_ALL_REDUCE:
+    case OP_TENSOR_SUM: return updates;
+    default: emit_line(p->emit, "BURST_TRY(burst_op_tensor_done(e, &s->tensor));"); return true;
     }
-    if (v->kind == VALUE_STATE) {
-        emit_line(p->emit, o->read[0].next < 0 ? "if (visit > 0)"
-                                               : "burst_doing(c, \"return of parameters and moments\");");
-        emit_line(p->emit, "%sBURST_TRY(burst_op_written_back(e, &s->copies));",
-                  o->read[0].next < 0 ? "    " : "");
-        return true;
-    }
-    emit_line(p->emit, staged    ? arena_printf(p->emit->arena, "if (%s)", copying_layers(p, o))
-                       : v->host ? "if (s->sequence == PLAN_SEQUENCES - 1)"
-                                 : "burst_doing(c, \"upload of parameters\");");
-    emit_line(p->emit, "%sBURST_TRY(burst_op_%s(e, &s->copies));", v->host ? "    " : "",
-              staged    ? "staged"
-              : v->host ? "downloaded"
-                        : "uploaded");
-    return true;
 }

@@ -26,7 +26,7 @@ Stream op_stream(OpKind k)
     return ops[k].stream;
 }
 
-bool op_waits(OpKind k)
+bool op_follows_compute(OpKind k)
 {
     return op_stream(k) == STREAM_COMPUTE || op_stream(k) == STREAM_TENSOR;
 }
@@ -78,6 +78,13 @@ Op op_make(OpKind k)
     return o;
 }
 
+Op op_wait(OpKind awaits)
+{
+    Op o = op_make(OP_WAIT);
+    o.awaits = awaits;
+    return o;
+}
+
 bool op_by_heads(const Op *o)
 {
     return o->chunked && o->by_heads;
@@ -110,6 +117,19 @@ bool op_same_keys(const Op *a, const Op *b)
 int op_chunks(const Step *s, const Op *o)
 {
     return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
+}
+
+int value_indices(const Step *s, const Value *v)
+{
+    const int layers = s->program->model.layers;
+    switch (v->index) {
+    case INDEX_CHUNK: return s->chunks;
+    case INDEX_SLOT: return 2;
+    case INDEX_UNIT: return layers + 2;
+    case INDEX_NONE: return v->host ? layers - !v->of_last : 1;
+    case INDEX_VISIT: return v->host ? layers - !v->of_last : 2 * layers + 3;
+    default: return v->host ? layers - !v->of_last : layers + (v->index == INDEX_BOUNDARY);
+    }
 }
 
 bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v))
@@ -340,6 +360,8 @@ static void print_op(const Step *s, const Op *o, Text *out)
     const char *comma = "";
     text_printf(out, "  %s%s%s%-15s", o->chunked ? "  " : "", o->keys ? "  " : "",
                 o->again ? "again " : "      ", op_name(o->kind));
+    if (o->kind == OP_WAIT)
+        text_printf(out, "%s of ", op_name(o->awaits));
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
         text_add(out, comma);
         print_operand(s, o->read[i], false, out);

@@ -1,7 +1,8 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of
  * operations.
  *
- *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks (-> step_keys) -> step_overlap -> step_space -> step_weights -> step_optimizer
+ * The passes and their order: step/passes/pipeline.c. The last one adds where computing waits for other
+ * streams; after it nothing else decides that.
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What
  * an operation reads and writes are values; an operation of a layer block means the value of its own layer
@@ -183,6 +184,9 @@ enum { OP_READS = 8, OP_WRITES = 6 };
 typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When;
 typedef struct Op {
     OpKind kind;
+    /* WAIT: the kind of operation that computing waits for: step_event. What it reads is not read: it says
+     * which one */
+    OpKind awaits;
     When when;
     Operand read[OP_READS], write[OP_WRITES];
     bool adds[OP_WRITES];  /* to what is there, else from nothing */
@@ -308,6 +312,8 @@ void step_weights(Step *s, Sharding sharding, bool bf16);
 /* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and
  * moments to the device and back. */
 void step_optimizer(Step *s);
+/* Where computing waits for the streams beside it, as operations of the list: see step/passes/waits.c. */
+void step_waits(Step *s);
 /* Which chunks of keys a choice's chunks of queries are attended with, as Step has them; NULL: with all.
  * counts: [masks]. */
 const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part,
@@ -329,6 +335,7 @@ bool op_by_heads(const Op *o);                         /* of a loop over chunks 
 bool op_same_loop(const Op *a, const Op *b);           /* neighbours of one loop */
 bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v)); /* reads or writes such a value */
 int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of none */
+int value_indices(const Step *s, const Value *v);      /* how many there are of it */
 /* whether it may write where it reads: it works element by element */
 bool op_in_place(const Step *s, OpKind k);
 bool dim_of_heads(Dim d);
@@ -364,9 +371,10 @@ int64_t step_sequences(const Step *s); /* of a step, one after the other */
 bool op_runs(const Op *o, int64_t sequence, int64_t sequences); /* in this one of so many */
 const char *op_name(OpKind k);
 Stream op_stream(OpKind k);
-/* Whether computing waits for what the operation reads before it begins: it computes, or tensor ranks go
- * on with what computing made. */
-bool op_waits(OpKind k);
+/* Whether it reads what other streams made only once computing has waited for that: it computes, or tensor
+ * ranks go on with what computing made. */
+bool op_follows_compute(OpKind k);
+Op op_wait(OpKind awaits); /* for such an operation */
 bool op_copies(OpKind k); /* between the memories */
 WorkKind op_work_kind(OpKind k);
 int op_part(const Op *o); /* BURST_P_* */
@@ -396,6 +404,12 @@ typedef struct Range { int first, last; } Range; /* operations, both included */
 /* All operations of a sequence in their order, and those of the optimizer; how many. */
 int step_unroll(Arena *a, const Step *s, const StepOp **out);
 int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */
+/* Streams beside computing mark where they are after each operation, and computing waits for a mark. A mark
+ * that is set again means the later operation: so a wait is for the last operation of its event that was
+ * queued, and with it for all that its stream was given before. Gathers and fetches take two marks in turn,
+ * or more; operations of other kinds have one for all of them. Of a wait, the event that it waits for. */
+enum { EVENT_SLOTS = 3, STEP_EVENTS = EVENT_SLOTS * OP_KINDS };
+int step_event(const Step *s, const StepOp *o);
 /* The layers whose value the operation copies, or waits for the copy of; of no copy, all. */
 Range copied_layers(const Step *s, const Op *o);
 /* false: gathers for a visit that does not come, copies of a layer that is none */

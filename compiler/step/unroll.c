@@ -115,6 +115,24 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     }
 }
 
+/* Operations of these kinds set one mark. */
+static OpKind event_kind(OpKind k)
+{
+    const bool sums = k == OP_ALL_REDUCE || k == OP_TENSOR_SUM;
+    return op_stream(k) == STREAM_TENSOR ? OP_TENSOR_GATHER : sums ? OP_REDUCE : k;
+}
+
+int step_event(const Step *s, const StepOp *o)
+{
+    const bool waits = o->op->kind == OP_WAIT;
+    const OpKind k = event_kind(waits ? o->op->awaits : o->op->kind);
+    const Operand x = waits ? o->op->read[0] : o->op->write[0];
+    if (k != OP_GATHER && k != OP_FETCH)
+        return EVENT_SLOTS * (int)k;
+    const bool apart = s->values.at[x.value].index == INDEX_NONE; /* a tied embedding */
+    return EVENT_SLOTS * (int)k + (apart ? 2 : (operand_index(s, o, x) + 2) % 2);
+}
+
 Range copied_layers(const Step *s, const Op *o)
 {
     const Value *host = &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];

@@ -351,7 +351,6 @@ static void run_op(Machine *m, const Op *o)
     if (compute(m, o, in, out, w, dw))
         return;
     switch (o->kind) {
-    case OP_WAIT: break;
     case OP_ZERO: memset(m->y[0], 0, (size_t)m->ny[0] * sizeof(double)); break;
     case OP_GATHER: gather(m, o); break;
     case OP_REDUCE: reduce(m, o); break;
@@ -395,7 +394,7 @@ static bool skipped(const Machine *m, const Op *o)
             ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
-    if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit == 0)
+    if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit + o->read[0].next < 0)
         return true; /* no unit is before it */
     return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
 }
@@ -599,18 +598,6 @@ static void step_one(Machine *m)
     copy_all_in(m, o, &all);
 }
 
-static bool is_among(Machine *m, int t, const Operand *list, int most, Operand x)
-{
-    const int now = m->t, index = value_index(m, &m->step->values.at[x.value], x.next);
-    bool same = false;
-    m->t = t;
-    for (int i = 0; i < most && list[i].value >= 0; i++)
-        same |= list[i].value == x.value &&
-                value_index(m, &m->step->values.at[x.value], list[i].next) == index;
-    m->t = now;
-    return same;
-}
-
 /* Does what is queued, in its order, up to and with the operation at `last` of the queue. */
 static void flush(Machine *m, Queue *q, int last)
 {
@@ -622,19 +609,6 @@ static void flush(Machine *m, Queue *q, int last)
     }
     m->t = now;
     m->sequence = sequence;
-}
-
-/* Compute waits for what it reads. */
-static void wait_for(Machine *m, Queue *q, Operand x)
-{
-    for (int j = q->n - 1; j >= q->begun; j--) {
-        const int t = q->at[j] % m->run->flow->ops;
-        const Op *o = m->run->flow->op[t].op;
-        if (is_among(m, t, o->write, OP_WRITES, x)) {
-            flush(m, q, j);
-            return;
-        }
-    }
 }
 
 static Stream stream_of(const Op *o)
@@ -653,6 +627,35 @@ static Stream stream_of(const Op *o)
                     : STREAM_COMPUTE;
 }
 
+/* Which mark the operation at t of the list sets, of those that its stream has: gathers take two in turn and
+ * one for a tied embedding, fetches two in turn, reductions have one, and others one a kind. */
+static int mark_of(Machine *m, int t, OpKind k, Operand x)
+{
+    const int now = m->t;
+    m->t = t;
+    const Value *v = k == OP_GATHER || k == OP_FETCH ? &m->step->values.at[x.value] : NULL;
+    const int slot = !v ? 0 : v->index == INDEX_NONE ? 2 : (value_index(m, v, x.next) + 2) % 2;
+    m->t = now;
+    return 3 * (int)(k == OP_ALL_REDUCE || k == OP_TENSOR_SUM ? OP_REDUCE : k) + slot;
+}
+
+/* Compute waits for the last operation of the stream that set the mark. */
+static void wait_as_listed(Machine *m, const Op *wait)
+{
+    Op awaited = {.kind = wait->awaits};
+    const Stream stream = stream_of(&awaited);
+    Queue *q = &m->queue[stream];
+    const int mark = mark_of(m, m->t, wait->awaits, wait->read[0]);
+    for (int j = q->n - 1; j >= q->begun; j--) {
+        const int t = q->at[j] % m->run->flow->ops;
+        const Op *o = m->run->flow->op[t].op;
+        if (stream == STREAM_TENSOR || mark_of(m, t, o->kind, o->write[0]) == mark) {
+            flush(m, q, j);
+            return;
+        }
+    }
+}
+
 static void advance(Machine *m)
 {
     const Op *o = m->run->flow->op[m->t].op;
@@ -660,11 +663,10 @@ static void advance(Machine *m)
         (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
         return;
     const Stream stream = stream_of(o);
-    /* tensor ranks go on with what computing has */
-    const bool waits = stream == STREAM_COMPUTE || stream == STREAM_TENSOR;
-    for (int i = 0; waits && i < OP_READS && o->read[i].value >= 0; i++)
-        for (int q = 0; q < STREAMS; q++)
-            wait_for(m, &m->queue[q], o->read[i]);
+    if (o->kind == OP_WAIT) {
+        wait_as_listed(m, o);
+        return;
+    }
     if (stream != STREAM_COMPUTE && m->run->late[stream]) {
         m->queue[stream].at[m->queue[stream].n++] = m->sequence * m->run->flow->ops + m->t;
         return;

@@ -166,6 +166,32 @@ static void rotation_in_place_is_rejected_on_the_host(void **state)
     }
 }
 
+/* A wait moved into the loop behind it. On the rank that the executor is, which has tokens, it is done all
+ * the same: a rank without any never waits. Chunks of queries and of heads are as many on all ranks. */
+static void waits_in_loops_over_own_tokens_are_rejected(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < 40; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        for (int b = 0; b < STEP_BLOCKS && !c->step->by_queries; b++)
+            for (int j = 0; j + 1 < c->step->block[b].ops.n; j++) {
+                Op *o = &c->step->block[b].ops.at[j];
+                char *why;
+                if (o->kind != OP_WAIT || !o[1].chunked || o[1].by_heads || c->step->chunks == 1)
+                    continue;
+                o->chunked = true, o->loop = o[1].loop;
+                assert_false(accepted(c, c->flow, &why));
+                assert_non_null(strstr(why, "a rank without tokens does not enter the loop"));
+                o->chunked = false;
+                assert_true(accepted(c, c->flow, &why));
+                found++;
+            }
+        arena_free(c->arena);
+    }
+    assert_true(found > 5);
+}
+
 /* ---- mutants ---- */
 
 typedef struct Mutant { Flow flow; StepOp *op; const char *what; bool made; } Mutant;
@@ -362,6 +388,29 @@ static void copy_op(Case *c, Mutant *m, int t)
     }
 }
 
+/* A wait lost, one operation early or late, for the other of two marks, or for another stream. */
+static void wait_op(Case *c, Mutant *m, int t)
+{
+    for (int i = 0; i < m->flow.ops && m->op[t].op->kind != OP_WAIT; i++)
+        t = (t + 1) % m->flow.ops;
+    if (m->op[t].op->kind != OP_WAIT)
+        return;
+    const int how = draw(4), with = how == 1 ? t + 1 : t - 1;
+    if (how == 0) {
+        drop(c, m, t);
+    } else if (how < 3 && with >= 0 && with < m->flow.ops) {
+        const StepOp o = m->op[t];
+        m->op[t] = m->op[with], m->op[with] = o;
+        m->made = true;
+    } else if (how == 3) {
+        static const OpKind kinds[] = {OP_GATHER, OP_REDUCE, OP_STAGE, OP_FETCH, OP_DOWNLOAD, OP_TENSOR_GATHER};
+        Op *o = own_op(c, m, t);
+        const OpKind other = kinds[draw(countof(kinds))];
+        m->made = other != o->awaits;
+        o->awaits = other;
+    }
+}
+
 /* A sum over replicas, of which many steps have none. */
 static void over_replicas(Case *c, Mutant *m, int t)
 {
@@ -412,6 +461,7 @@ static const struct { const char *name; void (*make)(Case *, Mutant *, int); int
     {"other chunk", other_chunk, 8},
     {"stream", stream_op, 20},
     {"overlap", overlap, 12},
+    {"waits", wait_op, 40},
     {"over replicas", over_replicas, 40},
     {"over tensor", over_tensor, 60},
     {"copies", copy_op, 16},
@@ -469,6 +519,37 @@ static void wrong_mutants_are_rejected(void **state)
 #undef X
 }
 
+/* Each wait of the list lost, wherever the step has it: where the verifier accepts that, the executor finds
+ * the numbers right, however late streams are. */
+static void lost_waits_are_rejected_or_harmless(void **state)
+{
+    (void)state;
+    int lost = 0, rejected = 0;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_split_case(i % 2, i / 2, i % 3 == 2);
+        for (int b = 0; b < STEP_BLOCKS; b++)
+            for (int j = 0; j < c->step->block[b].ops.n; j++) {
+                const Op *wait = &c->step->block[b].ops.at[j];
+                Mutant m = copy_of(c);
+                char *why;
+                for (int t = m.flow.ops - 1; t >= 0 && wait->kind == OP_WAIT; t--)
+                    if (m.op[t].op == wait)
+                        drop(c, &m, t);
+                if (!m.made)
+                    continue;
+                const bool ok = accepted(c, &m.flow, &why);
+                lost++;
+                rejected += !ok;
+                if (ok && is_wrong(c, &m.flow))
+                    fail_msg("case %d: without %s of block %d it is wrong, and accepted", i,
+                             op_name(wait->awaits), b);
+            }
+        arena_free(c->arena);
+    }
+    print_message("%d waits lost, %d rejected\n", lost, rejected);
+    assert_true(rejected > lost / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -478,6 +559,8 @@ int main(void)
         cmocka_unit_test(two_sequences_need_their_own_places),
         cmocka_unit_test(wrong_packings_are_rejected),
         cmocka_unit_test(rotation_in_place_is_rejected_on_the_host),
+        cmocka_unit_test(waits_in_loops_over_own_tokens_are_rejected),
+        cmocka_unit_test(lost_waits_are_rejected_or_harmless),
         cmocka_unit_test(wrong_mutants_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,7 @@ typedef struct Flower {
     /* [values][1 + index]: its item, -1: not written yet; first the one of all indices without their own */
     int **item_of;
     int **since;    /* [values][index]: the operation that last wrote or read it; -1: never */
-    /* [values][index]: the operation of a stream beside compute that last wrote it; -1: none did */
-    int **written;
+    int event[STEP_EVENTS]; /* the last operation of each; -1: none */
     Vec(Pending) pending;
 } Flower;
 
@@ -66,18 +65,6 @@ static void share_places(Flower *f, const Block *b, int op)
             a->all_heads == z->all_heads && (o->kind != OP_SWIGLU_BACK || !read_later(b, op, from)))
             f->same[from] = f->same[to] = z->saved ? to : from;
     }
-}
-
-int value_indices(const Step *s, const Value *v)
-{
-    const int layers = s->program->model.layers;
-    static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
-    return v->index == INDEX_CHUNK             ? s->chunks
-           : v->index == INDEX_SLOT            ? 2
-           : v->host && v->index != INDEX_UNIT ? layers - !v->of_last
-           : v->index == INDEX_NONE            ? 1
-           : v->index == INDEX_VISIT           ? 2 * layers + 3
-                                               : layers + more[v->index];
 }
 
 bool value_has_place(const Step *s, const Value *v, int index)
@@ -133,8 +120,8 @@ static void mark_live(const Flower *f, Item *i, int first, int last)
     }
 }
 
-/* Compute reads at t what a stream wrote at `used`: all that the stream read until then is free after t,
- * and so is what the weights' stream read if it was waited for there. */
+/* At t compute waits for what the stream was given until `used`: all that this read is free after t, and
+ * what the weights' stream was given before, if that was waited for there. */
 static void waited(Flower *f, int t, int used, Stream stream, bool weights)
 {
     int left = 0;
@@ -148,7 +135,7 @@ static void waited(Flower *f, int t, int used, Stream stream, bool weights)
     f->pending.n = left;
 }
 
-static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
+static void touch(Flower *f, int t, Operand x, bool fresh)
 {
     const StepOp *o = &f->flow->op[t % f->flow->ops];
     const int index = operand_index(f->step, o, x), value = f->same[x.value];
@@ -156,14 +143,9 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
     Item *item = item_for(f, value, index);
     mark_live(f, item, fresh || *since < 0 ? t : *since, t);
     *since = t;
-    const int used = f->written[value][index];
-    const OpKind k = used < 0 ? OP_KINDS : f->flow->op[used % f->flow->ops].op->kind;
-    if (used >= 0 && op_waits(o->op->kind))
-        waited(f, t, used, op_stream(k), op_follows_weights(k));
     if (op_stream(o->op->kind) == STREAM_COMPUTE)
         return;
-    if (writes)
-        f->written[value][index] = t;
+    f->event[step_event(f->step, o)] = t;
     *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t, op_stream(o->op->kind)};
 }
 
@@ -182,15 +164,28 @@ static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
     return reads;
 }
 
+static void wait(Flower *f, int t)
+{
+    const StepOp *at = &f->flow->op[t % f->flow->ops];
+    const OpKind k = at->op->awaits;
+    const int used = f->event[step_event(f->step, at)];
+    if (used >= 0)
+        waited(f, t, used, op_stream(k), op_follows_weights(k));
+}
+
 static void run(Flower *f, int t, bool adds)
 {
     const StepOp *at = &f->flow->op[t % f->flow->ops];
     const Op *o = at->op;
     if (!op_follows(f->step, at))
         return;
+    if (o->kind == OP_WAIT) {
+        wait(f, t);
+        return;
+    }
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         if (f->step->values.at[o->read[i].value].kind != VALUE_INPUT)
-            touch(f, t, o->read[i], false, false);
+            touch(f, t, o->read[i], false);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
         const bool in_place = i < OP_READS && o->read[i].value >= 0 &&
                               f->same[o->read[i].value] == f->same[o->write[i].value];
@@ -198,7 +193,7 @@ static void run(Flower *f, int t, bool adds)
         /* beside other chunks' */
         const bool rows = op_takes_rows(f->step, o, value) &&
                           (at->chunk > 0 || op_row(f->step, at, value) > 0 || loop_reads(f, at, o->write[i]));
-        touch(f, t, o->write[i], true, !op_adds(f->step, at, i) && !in_place && !adds && !rows);
+        touch(f, t, o->write[i], !op_adds(f->step, at, i) && !in_place && !adds && !rows);
     }
 }
 
@@ -301,8 +296,8 @@ Flow *step_flow(Arena *a, const Step *s)
     *flow = (Flow){.step = s};
     flow->ops = step_unroll(a, s, &flow->op);
     Flower f = {.arena = a, .step = s, .flow = flow, .same = NEW_ARRAY(a, int, s->values.n),
-                .item_of = NEW_ARRAY(a, int *, s->values.n), .since = NEW_ARRAY(a, int *, s->values.n),
-                .written = NEW_ARRAY(a, int *, s->values.n)};
+                .item_of = NEW_ARRAY(a, int *, s->values.n), .since = NEW_ARRAY(a, int *, s->values.n)};
+    memset(f.event, -1, sizeof f.event);
     for (int i = 0; i < s->values.n; i++)
         f.same[i] = i;
     for (int b = 0; b < STEP_BLOCKS; b++)
@@ -312,9 +307,8 @@ Flow *step_flow(Arena *a, const Step *s)
         const int n = value_indices(s, &s->values.at[i]);
         f.item_of[i] = NEW_ARRAY(a, int, n + 1);
         f.since[i] = NEW_ARRAY(a, int, n);
-        f.written[i] = NEW_ARRAY(a, int, n);
         for (int j = 0; j < n; j++)
-            f.item_of[i][j + 1] = f.since[i][j] = f.written[i][j] = -1;
+            f.item_of[i][j + 1] = f.since[i][j] = -1;
         f.item_of[i][0] = -1;
     }
     run_all(&f);

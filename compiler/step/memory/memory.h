@@ -45,7 +45,6 @@ void item_add_range(Arena *a, Item *i, Range r); /* among its others, joined wit
 int first_range_to(const Item *i, int op);
 /* NULL where the unrolled step touches no such value. */
 const Item *flow_item(const Flow *f, int value, int index);
-int value_indices(const Step *s, const Value *v);
 /* of its own; else the one of all such indices */
 bool value_has_place(const Step *s, const Value *v, int index);
 bool item_on_host(const Flow *f, const Item *i);

@@ -75,7 +75,7 @@ static int before_next(const Block *b)
 /* The copies are in order: with the last all are there. */
 static void add_wait(Step *s, Block *b, int at, int last)
 {
-    Op o = op_make(OP_WAIT);
+    Op o = op_wait(OP_STAGE);
     op_read(&o, last, -1);
     op_insert(s, b, at, o);
 }

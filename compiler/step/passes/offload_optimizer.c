@@ -34,9 +34,9 @@ static Op copy_of(OpKind k, int from, int to)
     return o;
 }
 
-static Op wait_for(int value, int next)
+static Op wait_for(OpKind k, int value, int next)
 {
-    Op o = op_make(OP_WAIT);
+    Op o = op_wait(k);
     o.when = WHEN_LAST;
     op_read(&o, value, next);
     return o;
@@ -46,7 +46,7 @@ static Op wait_for(int value, int next)
 static void download(Step *s, Block *b, int grad, int host)
 {
     if (b != &s->block[BLOCK_HEAD])
-        *vec_push(s->arena, &b->ops) = wait_for(host, -1);
+        *vec_push(s->arena, &b->ops) = wait_for(OP_DOWNLOAD, host, -1);
     *vec_push(s->arena, &b->ops) = copy_of(OP_DOWNLOAD, grad, host);
 }
 
@@ -74,11 +74,11 @@ static void update_on_device(Step *s)
         op_write(&update, fetched, 0, false);
         last = i;
     }
-    *vec_push(s->arena, &b->ops) = wait_for(last, -1);
+    *vec_push(s->arena, &b->ops) = wait_for(OP_WRITE_BACK, last, -1);
     *vec_push(s->arena, &b->ops) = update;
     for (int i = 0; i < n; i++)
         *vec_push(s->arena, &b->ops) = back[i];
-    *vec_push(s->arena, &s->block[BLOCK_DONE].ops) = wait_for(last, 0);
+    *vec_push(s->arena, &s->block[BLOCK_DONE].ops) = wait_for(OP_WRITE_BACK, last, 0);
 }
 
 static void update_on_host(Step *s)
@@ -92,7 +92,7 @@ static void update_on_host(Step *s)
     s->block[BLOCK_OPTIMIZER].ops.n = 0;
     *vec_push(s->arena, &s->block[BLOCK_OPTIMIZER].ops) = copy_of(OP_OPTIMIZER, host, new);
     *vec_push(s->arena, &s->block[BLOCK_OPTIMIZER].ops) = copy_of(OP_UPLOAD, new, param);
-    *vec_push(s->arena, &s->block[BLOCK_DONE].ops) = wait_for(param, 0);
+    *vec_push(s->arena, &s->block[BLOCK_DONE].ops) = wait_for(OP_UPLOAD, param, 0);
 }
 
 void step_optimizer(Step *s)

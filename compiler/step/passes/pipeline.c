@@ -72,5 +72,6 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
                 KIND(NORM_BACK));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
+    step_waits(s);
     return s;
 }

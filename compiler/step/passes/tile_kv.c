@@ -75,7 +75,7 @@ static int last_writer(const Block *b, int value)
 static void stage_keys(Step *s, Block *b, const KeyValues *k)
 {
     int at = -1;
-    Op wait = op_make(OP_WAIT);
+    Op wait = op_wait(OP_STAGE);
     for (int i = 0; i < KV; i++) {
         const int made = last_writer(b, k->of[i].made);
         if (made < 0)

@@ -105,7 +105,7 @@ static void use_unit(const Weights *w, Block *b)
  * the visit's own: its sum is the only one. */
 static Op wait(const Weights *w, int next)
 {
-    Op o = op_make(OP_WAIT);
+    Op o = op_wait(OP_REDUCE);
     op_read(&o, w->shard, next);
     return o;
 }

@@ -45,7 +45,12 @@ typedef struct Cells {
     int *unit;         /* [n]: that shard's */
 } Cells;
 /* a place that a stream may be using */
-typedef struct Under { int op, value, index; int64_t begin, end; bool writes; Stream stream; } Under;
+typedef struct Under {
+    int op, value, index;
+    int64_t begin, end;
+    bool writes;
+    Stream stream;
+} Under;
 typedef struct Place { int value, index; const Item *item; } Place;
 
 typedef struct Machine {
@@ -118,8 +123,8 @@ int index_of(const Machine *m, const StepOp *o, Operand x);
 Place place_at(Machine *m, int value, int index); /* rejects where there is none */
 /* Items are aligned, as large as their values, and take what the packing of their memory claims. */
 void check_places(Machine *m);
-/* Compute waits for the operation of the stream that last wrote what it reads, and so for all before it. */
-void wait_for(Machine *m, Place p);
+/* Compute waits for the last operation of the wait's event, and so for all before it on its stream. */
+void wait_for(Machine *m, const StepOp *o);
 void check_apart(Machine *m, Place p, bool writes, OpKind k); /* of such an operation */
 
 /* ---- step/verify/tensor_parallel.c ---- */

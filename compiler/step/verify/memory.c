@@ -257,16 +257,28 @@ static bool follows_weights(const Machine *m, const Under *u)
     return op_follows_weights(m->flow->op[u->op].op->kind);
 }
 
-/* Compute waits for the operation of a stream that last wrote what it reads, and so for all before it
- * there; and for what the weights' stream was given before the last of these that began after that stream. */
-void wait_for(Machine *m, Place p)
+/* Whether the program has one mark for both: of gathers for every other visit, and one for an embedding that
+ * the head is tied to; of fetches for every other layer, chunk or slot. */
+static bool awaits(const Machine *m, const StepOp *wait, const Under *u)
+{
+    const StepOp *o = &m->flow->op[u->op];
+    const OpKind k = wait->op->awaits;
+    if (k == OP_REDUCE || k == OP_ALL_REDUCE || k == OP_TENSOR_SUM)
+        return u->stream == STREAM_WEIGHTS && o->op->kind != OP_GATHER;
+    if (k != OP_GATHER && k != OP_FETCH)
+        return op_stream(k) == STREAM_TENSOR ? u->stream == STREAM_TENSOR : o->op->kind == k;
+    const Operand x = wait->op->read[0], made = o->op->write[0];
+    const bool apart = m->step->values.at[x.value].index == INDEX_NONE;
+    return o->op->kind == k && apart == (m->step->values.at[made.value].index == INDEX_NONE) &&
+           (apart || (index_of(m, wait, x) + index_of(m, o, made)) % 2 == 0);
+}
+
+/* And for what the weights' stream was given before the last of these that began after that stream. */
+void wait_for(Machine *m, const StepOp *wait)
 {
     int done = -1, followed = -1, left = 0;
     for (int i = 0; i < m->under.n; i++)
-        if (m->under.at[i].writes && m->under.at[i].value == p.value && m->under.at[i].index == p.index)
-            done = i;
-    for (; done >= 0 && done + 1 < m->under.n && m->under.at[done + 1].op == m->under.at[done].op; done++)
-        ; /* all that it touches */
+        done = awaits(m, wait, &m->under.at[i]) ? i : done;
     const Stream stream = done < 0 ? STREAM_COMPUTE : m->under.at[done].stream;
     for (int i = 0; i <= done; i++)
         followed = m->under.at[i].stream == stream && follows_weights(m, &m->under.at[i]) ? i : followed;

@@ -9,8 +9,10 @@
  * a fault that is not found; of 64 bits that does not happen.
  *
  * The streams of weights, of copies and of tensor ranks each do what is queued at any time until compute
- * has waited for it, or for something later of that stream; compute waits for what its operands name. What
- * lies in the host's memory, copies alone touch. So nothing that may still be under way is touched,
+ * has waited for it, or for something later of that stream; compute waits where the list says so, and
+ * nowhere else, for the last operation of the wait's event. What lies in the host's memory, copies alone
+ * touch. A rank without tokens enters no loop over its own: there nothing is waited for, and no collective
+ * begun. So nothing that may still be under way is touched,
  * whatever the timing, and an operation writes where it reads only if it works element by element. Where a
  * batch has several sequences, two are replayed: the second adds to the shards. The executor of tests/step
  * sees none of that: it knows two orders of the streams and one sequence, copies operands out, and keeps
@@ -46,7 +48,7 @@ static void check_memory(Machine *m, const Doing *d, int value)
     if (on_host(m, k) && !host)
         reject(m, STEP_VALUES, "%s lies in the device's memory, and the host updates parameters",
                name_of(m, value));
-    else if (host && !op_copies(k) && k != OP_WAIT && !on_host(m, k))
+    else if (host && !op_copies(k) && !on_host(m, k))
         reject(m, STEP_VALUES, "%s lies in the host's memory", name_of(m, value));
 }
 
@@ -57,8 +59,6 @@ static Data take(Machine *m, Doing *d, int value, int index)
     if (m->failed)
         return (Data){.value = value};
     check_memory(m, d, value);
-    if (op_waits(d->at->op->kind))
-        wait_for(m, p);
     check_apart(m, p, false, d->at->op->kind);
     const Record *r = held(m, p.item, &other);
     if (r && m->shared[r->value] != m->shared[value])
@@ -484,7 +484,7 @@ static void run_optimizer(Machine *m, Doing *d)
  * unit is before the first. */
 static bool is_skipped(const Machine *m, const StepOp *o)
 {
-    if (o->op->kind == OP_WAIT && o->block == BLOCK_OPTIMIZER && o->unit == 0)
+    if (o->op->kind == OP_WAIT && o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0)
         return true;
     return o->op->kind == OP_GATHER && !o->op->embedding &&
            o->visit + o->op->write[0].next > 2 * m->layers + 1;
@@ -505,12 +505,25 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
     return false;
 }
 
+/* Chunks of queries are as many on all ranks, and so are those of heads. */
+static void check_loop(Machine *m, const Op *o)
+{
+    const Stream stream = op_stream(o->kind == OP_WAIT ? o->awaits : o->kind);
+    if (o->chunked && !o->by_heads && !m->step->by_queries && stream != STREAM_COMPUTE)
+        reject(m, STEP_STREAMS, "a rank without tokens does not enter the loop that it is in");
+}
+
 static void run(Machine *m, int t)
 {
     Doing d = {.at = &m->flow->op[t]};
     const OpKind k = d.at->op->kind;
     const Rule *r = rule_of(k);
     m->now = t;
+    check_loop(m, d.at->op);
+    if (k == OP_WAIT) {
+        wait_for(m, d.at);
+        return;
+    }
     take_all(m, &d);
     if (m->failed)
         return;
@@ -541,8 +554,6 @@ static void run(Machine *m, int t)
         run_rule(m, &d, r);
     else if (k == OP_ZERO)
         run_zero(m, &d);
-    else if (k == OP_WAIT)
-        return; /* for what it reads */
     else if (k == OP_OPTIMIZER)
         run_optimizer(m, &d);
     else
