@@ -6,7 +6,7 @@
 
 typedef struct Candidate {
     Choice choice;
-    int value[DIMENSIONS]; /* which one of each row */
+    int value[SETTING_COUNT]; /* which one of each row */
     const Plan *plan; /* of a single candidate and of the winner */
     Cost cost;
     const char *why_not; /* NULL: it works, once tried */

@@ -42,19 +42,19 @@ static Speeds *speeds_of(Searcher *s)
     return s->speeds;
 }
 
-/* ---- the candidates: every combination of what the rows of layout/table.c have to try ---- */
+/* ---- the candidates: every combination of what the settings (layout/) have to try ---- */
 
 enum { DATA = 0 };
 
 bool search_take(const Searcher *s, Candidate *x, int row, int value)
 {
     x->value[row] = value;
-    return dimensions[row].take(s->program, &x->choice, value);
+    return settings[row]->take(s->program, &x->choice, value);
 }
 
 int search_values(const Searcher *s, int row)
 {
-    return dimensions[row].count ? dimensions[row].count(s->program) : 0;
+    return settings[row]->count ? settings[row]->count(s->program) : 0;
 }
 
 static void choose_data(Searcher *s)
@@ -75,7 +75,7 @@ static const char *choose_layers(Searcher *s, Choice *c)
 /* Of short sequences other shares come to the same numbers of tokens: then they are the same layout. */
 static bool shares_again(const Searcher *s, const Candidate *x)
 {
-    const int shares = dimension_row("shares");
+    const int shares = SETTING_SHARES;
     for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
         Candidate y = s->open.at[i];
         y.value[shares] = x->value[shares];
@@ -87,7 +87,7 @@ static bool shares_again(const Searcher *s, const Candidate *x)
 
 static void decide(Searcher *s, Candidate x, int row)
 {
-    if (row == DIMENSIONS) {
+    if (row == SETTING_COUNT) {
         shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
         if (x.choice.shares != SHARES_EQUAL && shares_again(s, &x))
             return;
@@ -97,7 +97,7 @@ static void decide(Searcher *s, Candidate x, int row)
         *vec_push(s->arena, &s->open) = x;
         return;
     }
-    if (!dimensions[row].count) {
+    if (!settings[row]->count) {
         decide(s, x, row + 1);
         return;
     }
@@ -105,7 +105,7 @@ static void decide(Searcher *s, Candidate x, int row)
         if (!search_take(s, &x, row, n))
             continue;
         decide(s, x, row + 1);
-        if (dimensions[row].by_need)
+        if (settings[row]->by_need)
             break;
     }
 }
@@ -247,7 +247,7 @@ static bool has_several(const Searcher *s, int row)
 
 static bool has_column(const Searcher *s, int row)
 {
-    return dimensions[row].column > 0 && (!dimensions[row].if_several || has_several(s, row));
+    return settings[row]->column > 0 && (!settings[row]->if_several || has_several(s, row));
 }
 
 static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
@@ -331,7 +331,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 /* The first that differs from it in weights alone, which may be itself. */
 static int twin_of(const Searcher *s, const Candidate *x)
 {
-    const int weights = dimension_row("weights");
+    const int weights = SETTING_WEIGHTS;
     int twin = 0;
     for (; twin < x->order; twin++) {
         Candidate y = s->open.at[twin];
@@ -401,12 +401,12 @@ double data_least(const Program *p, const double *pairs, int data)
 {
     Choice each[2 * SHARDINGS];
     int n = 0;
-    for (int i = 0; i < sharding_count(p); i++) {
+    for (int i = 0; i < setting_weights.count(p); i++) {
         each[n] = (Choice){.data = data,
                            .tensor = p->tensor,
                            .ranks = p->cluster.world / program_tensor(p) / data,
                            .saving = p->layout.saving};
-        n += sharding_take(p, &each[n], i);
+        n += setting_weights.take(p, &each[n], i);
     }
     return cost_least(p, pairs, each, n);
 }
@@ -524,7 +524,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     Found f = {.plan = best->plan,
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
-    for (int i = 0; i < DIMENSIONS; i++)
+    for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
     f.judged = s.judged;
