@@ -9,21 +9,8 @@
  */
 #include "search/internal.h"
 
-
-#include "burst_rt.h"
-
 #include <math.h>
 #include <string.h>
-
-/* ---- one candidate ---- */
-
-static MaskMap **make_maps(Arena *a, const Program *p)
-{
-    MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
-    for (int m = 0; m < p->mask_count; m++)
-        maps[m] = mask_map(a, p, m, BURST_TILE, BURST_TILE);
-    return maps;
-}
 
 /* Unmasked pairs of the sequence, by mask. */
 static const double *sequence_pairs(Searcher *s)
@@ -128,7 +115,7 @@ static double fastest_here(const Searcher *s)
 
 /* What a candidate is to undercut: another program's step too, but where few candidates are all tried for
  * the table's sake. */
-static double fastest(const Searcher *s)
+double search_fastest(const Searcher *s)
 {
     return fmin(fastest_here(s), s->cuts ? s->other : INFINITY);
 }
@@ -143,22 +130,6 @@ static double fastest_alike(const Searcher *s)
     return least;
 }
 
-/* Of a candidate that loses by more, how much more need not be known exactly. */
-static const double lost = 1.02;
-
-/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another
- * behind it. */
-static bool ends(Diags *d, const Candidate *x)
-{
-    if (isfinite(x->cost.step))
-        return true;
-    diag_error(d, x->choice.schedule->span,
-               "transfers of schedule '%s' deadlock where the masks leave pairs out; use another partition "
-               "or another schedule",
-               x->choice.schedule->name);
-    return false;
-}
-
 static const double tie = SEARCH_TIE;
 
 /* Layers of each mask may attend by a schedule of their own yet: then what loses with one for all may win. */
@@ -171,40 +142,7 @@ static bool may_layers_differ(const Searcher *s)
  * order differ by less. */
 double search_to_win(const Searcher *s)
 {
-    return may_layers_differ(s) ? INFINITY : fastest(s) / (1 - tie) * (1 + 1e-9);
-}
-
-/* Of what does not fit, whether it could win if it did: what needs less memory takes no less time. */
-static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
-{
-    const double step = isfinite(fastest(s)) ? cost_bound(a, t).step : 0;
-    x->too_slow = step > search_to_win(s);
-    if (x->too_slow)
-        x->why_not = arena_printf(s->arena, "does not fit, and with memory enough it takes %.3f ms or more",
-                                  step * 1e3);
-}
-
-void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
-{
-    Draft t = search_draft(s, a, d, &x->choice);
-    x->plan = t.attention.n ? verify(a, d, &t) : NULL;
-    if (x->plan)
-        x->cost = cost_draft(a, plan_draft(x->plan), lost * fastest(s));
-    if (x->plan && !ends(d, x))
-        x->plan = NULL;
-    if (!x->plan)
-        x->why_not = arena_printf(s->arena, "%s", diags_first(d));
-    x->choice.saving = t.choice.saving;
-    x->choice.offload = t.choice.offload;
-    x->choice.ranges = t.choice.ranges;
-    x->choice.whole = t.choice.whole;
-    x->tried = true;
-    x->too_large = t.attention.n && !memory_fits(&t);
-    x->fits_device = t.attention.n && device_fits(&t);
-    x->needs = t.memory.total + t.memory.beside;
-    if (x->too_large && s->cuts)
-        bound_too_large(s, a, x, &t);
-    s->might_fit |= x->too_slow || (t.attention.n && !search_large_with_any(s->program, &t));
+    return may_layers_differ(s) ? INFINITY : search_fastest(s) / (1 - tie) * (1 + 1e-9);
 }
 
 /* Of what it takes, only the figures stay, but of a single one all. */
@@ -364,7 +302,7 @@ static void try_open(Searcher *s, Candidate *x)
         return;
     }
     if (s->cuts && x == first && !x->why_not)
-        x->least = isfinite(fastest(s)) ? search_least(s, x) : 0;
+        x->least = isfinite(search_fastest(s)) ? search_least(s, x) : 0;
     if (s->cuts && first->least > search_to_win(s)) {
         s->cut++;
         return;
@@ -416,7 +354,7 @@ static void try_all(Searcher *s)
     const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
     for (int i = 0; i < s->data.n; i++) {
         const int data = s->data.at[i].choice.data;
-        const double best = fastest(s), least = pairs ? data_least(s->program, pairs, data) : 0;
+        const double best = search_fastest(s), least = pairs ? data_least(s->program, pairs, data) : 0;
         if (least < best * (1 - tie))
             try_data(s, &s->data.at[i]);
         else
@@ -509,7 +447,7 @@ static bool any_too_slow(const Searcher *s)
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
 {
     Searcher s = {
-        .arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = make_maps(a, p)};
+        .arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = search_maps(a, p)};
     Candidate *best = find_best(&s);
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
@@ -535,10 +473,4 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
 Found search(Arena *a, Diags *d, const Program *p)
 {
     return search_with(a, d, p, SEARCH_USUAL, INFINITY);
-}
-
-Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
-{
-    Searcher s = {.arena = a, .diags = d, .program = p, .maps = make_maps(a, p)};
-    return search_draft(&s, a, d, c);
 }
