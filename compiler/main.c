@@ -1,6 +1,7 @@
-/* main.c: the driver. The pipeline is compile(), read top to bottom. */
+/* main.c: the command line: what is asked for, and who does it. */
 #include "import/import.h"
 #include "tools/forms.h"
+#include "tools/output.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,18 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { EXIT_DIAGNOSED = 1, EXIT_USAGE = 2, EXIT_INTERNAL = 3 };
-
-typedef struct Options {
-    const char *topo, *model, *output, *emit;
-    const char **schedules;
-    int schedule_count;
-    bool explain, print_build;
-    const struct Action *action; /* NULL: the program or a form of it */
-    const char *command; /* as typed, for the emitted header */
-    const char *share;   /* stock files, templates, headers of the runtime */
-} Options;
 
 static const char usage[] =
     "usage: burstc CLUSTER.topo MODEL.burst -o OUTPUT [options]\n"
@@ -51,7 +40,8 @@ static const char usage[] =
         "page for a browser.\n"
         "fit reports, for each memory-saving option, the longest sequence that fits and its predicted step "
         "time.\n"
-        "import writes the model that a Hugging Face folder's config.json describes, or lists everything that "
+        "import writes the model that a Hugging Face folder's config.json describes, or lists everything "
+        "that "
         "a model cannot express.\n"
         "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes "
         "them as a cluster.\n"
@@ -136,26 +126,14 @@ static int unknown_option(int argc, char **argv, int i)
     return usage_error("unknown option '%s'", argv[i]);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-static bool is_stream(const char *path)
-{
-    struct stat st;
-    return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
-}
-
-static int check_explore(const Options *o)
+static int check_explore(const Request *o)
 {
     if (!o->output || (!ends_with(o->output, ".html") && !is_stream(o->output)))
         return usage_error("%s", "explore requires an output page: give -o FILE.html");
     return 0;
 }
 
-static int check_fit(const Options *o)
+static int check_fit(const Request *o)
 {
     return o->topo && o->model ? 0 : usage_error("%s", "fit requires a cluster (.topo) and a model (.burst)");
 }
@@ -168,7 +146,7 @@ typedef struct Action {
     const char *name, *writes; /* what it writes, which has no forms */
     /* of the operands: the cluster is the one that ends in .topo, and may be left out */
     bool any_order;
-    int (*check)(const Options *o);
+    int (*check)(const Request *o);
     int (*run)(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
 } Action;
 static const Action actions[] = {{"explore", "a page", true, check_explore, explore},
@@ -182,7 +160,7 @@ static const Action *find_action(const char *name)
     return NULL;
 }
 
-static int check_action(const Options *o)
+static int check_action(const Request *o)
 {
     const char *no = NULL;
     if (o->emit)
@@ -208,7 +186,7 @@ static void take_once(const char **to, const char *value, const char *name, cons
     *to = value;
 }
 
-static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
+static int parse_options(Arena *a, Diags *d, int argc, char **argv, Request *o)
 {
     o->schedules = NEW_ARRAY(a, const char *, argc);
     for (int i = 1; i < argc; i++) {
@@ -249,108 +227,6 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
     return 0;
 }
 
-/* ---- building the program ---- */
-
-/* What -o names: text with the ending of its language, or a binary beside its source. Standard output,
- * devices, FIFOs and other names of a form get the text; the command that builds it then speaks of
- * train_plan.c. */
-typedef struct Destination { const char *source, *program, *build; bool binary; } Destination;
-
-static Destination destination_of(Arena *a, const Options *o, const Program *p)
-{
-    const char *suffix = p->target->suffix, *output = o->output;
-    Destination t = {.source = output, .program = "train_plan"};
-    const char *source = arena_printf(a, "train_plan%s", suffix);
-    if (output && ends_with(output, suffix)) {
-        size_t stem = strlen(output) - strlen(suffix);
-        source = output;
-        if (stem > 0 && output[stem - 1] != '/')
-            t.program = arena_printf(a, "%.*s", (int)stem, output);
-    } else if (output && !o->emit && !is_stream(output)) {
-        t = (Destination){.program = output, .binary = true};
-        t.source = source = arena_printf(a, "%s%s", output, suffix);
-    }
-    t.build = build_command(a, o->share, p, source, t.program);
-    return t;
-}
-
-static int cannot_write(const char *path, const char *reason)
-{
-    if (strcmp(path, "-") == 0)
-        fprintf(stderr, "burstc: error: cannot write standard output: %s\n", reason);
-    else
-        fprintf(stderr, "burstc: error: cannot write '%s': %s\n", path, reason);
-    return EXIT_DIAGNOSED;
-}
-
-static int write_text(const Text *t, const char *path)
-{
-    return text_write_file(t, path) == 0 ? 0 : cannot_write(path, strerror(errno));
-}
-
-static int print(const char *text)
-{
-    return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : cannot_write("-", strerror(errno));
-}
-
-/* What would be found only when all is done: a folder, or an input, which must not be written over. */
-static int check_output(const Options *o, const char *path)
-{
-    struct stat st;
-    if (!path || is_stream(path))
-        return 0;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return cannot_write(path, strerror(EISDIR));
-    bool input = (o->topo && same_file(path, o->topo)) || same_file(path, o->model);
-    for (int i = 0; i < o->schedule_count; i++)
-        input = input || same_file(path, o->schedules[i]);
-    return input ? cannot_write(path, "it is an input") : 0;
-}
-
-/* The same for imports and patterns, which are known once the inputs are read. */
-static int check_imported(const Program *p, const char *path)
-{
-    return path && program_reads(p, path) ? cannot_write(path, "it is an input") : 0;
-}
-
-/* Every file that the compilation writes. */
-static int check_destination(const Options *o, const Destination *to, const Program *p)
-{
-    int status = check_imported(p, o->output);
-    if (status != 0 || !to)
-        return status;
-    status = check_output(o, to->source);
-    if (status == 0)
-        status = check_imported(p, to->source);
-    if (status == 0 && to->binary && same_file(to->source, to->program))
-        return cannot_write(to->program,
-                            "it is the same file as the program's source, which is written next to it");
-    return status;
-}
-
-/* The program, checked; as C or, through the C compiler, as a binary beside its source. */
-static int write_program(Arena *a, Diags *d, const Options *o, const Destination *to, const Found *f)
-{
-    Text t = {0};
-    const char *include = arena_printf(a, "%s/include", o->share);
-    int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
-    if (status == 0)
-        emit_program(a, f, o->command, &t);
-    if (status == 0 &&
-        check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
-        status = EXIT_INTERNAL;
-    if (status == 0 && diags_errors(d) > 0) /* a warning that is an error */
-        status = EXIT_DIAGNOSED;
-    if (status == 0)
-        status = write_text(&t, to->source);
-    text_free(&t);
-    if (status == 0 && to->binary && run_command(to->build) != 0) {
-        diag_error(d, (Span){0}, "the C compiler failed: %s", to->build);
-        status = EXIT_DIAGNOSED;
-    }
-    return status;
-}
-
 /* ---- forms ---- */
 
 static bool form_exists(const char *name)
@@ -358,13 +234,8 @@ static bool form_exists(const char *name)
     return !name || strcmp(name, "ast") == 0 || target_named(name) || find_form(name);
 }
 
-static bool is_picture(const char *path)
-{
-    return path && ends_with(path, ".svg");
-}
-
 /* A name that says what no form of that name could be. */
-static int check_suffix(const Options *o)
+static int check_suffix(const Request *o)
 {
     const Form *form = o->emit ? find_form(o->emit) : NULL;
     if (o->output && ends_with(o->output, ".html") && !o->action)
@@ -374,72 +245,6 @@ static int check_suffix(const Options *o)
             "'%s' is a picture, which only --emit=mask, partition, schedule, cost or memory can write",
             o->output);
     return 0;
-}
-
-/* ---- the pipeline ---- */
-
-static int print_form(Arena *a, Diags *d, const Options *o, const Found *f)
-{
-    Text t = {0};
-    const Form *form = find_form(o->emit);
-    if (is_picture(o->output))
-        form->draw(a, f, &t);
-    else
-        form->print(d, f, &t);
-    int status = diags_errors(d) ? EXIT_INTERNAL : write_text(&t, o->output ? o->output : "-");
-    text_free(&t);
-    return status;
-}
-
-static int print_tree(Arena *a, Diags *d, const Options *o, const FrontEnd *in)
-{
-    Text t = {0};
-    print_ast(a, d, in, &t);
-    int status = diags_errors(d) ? EXIT_DIAGNOSED : write_text(&t, o->output ? o->output : "-");
-    text_free(&t);
-    return status;
-}
-
-/* By name; all else, binaries and the forms before the program, as the cluster's devices are. */
-static const Target *target_asked(const Options *o)
-{
-    if (o->emit)
-        return target_named(o->emit);
-    return o->output ? target_of_suffix(o->output) : NULL;
-}
-
-/* What was asked for beside the output. */
-static int print_found(Arena *a, const Options *o, const Destination *t, const Found *f)
-{
-    int status = o->explain ? print(f->table) : 0;
-    return status == 0 && o->print_build ? print(arena_printf(a, "%s\n", t->build)) : status;
-}
-
-static int compile(Arena *a, Diags *d, Options *o)
-{
-    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, target_asked(o)};
-    int status = check_output(o, o->output);
-    if (status != 0 || (o->emit && strcmp(o->emit, "ast") == 0))
-        return status != 0 ? status : print_tree(a, d, o, &in);
-    const Program *p = front_end(a, d, &in);
-    if (!p)
-        return EXIT_DIAGNOSED;
-    mask_warn(d, p);
-    const bool form = o->emit && find_form(o->emit);
-    if (o->emit && !o->output)
-        o->output = "-";
-    const Destination t = destination_of(a, o, p);
-    if (check_destination(o, form ? NULL : &t, p) != 0)
-        return EXIT_DIAGNOSED;
-    Found f = {0};
-    if (diags_errors(d) == 0)
-        f = search_open(a, d, &in, p); /* mask, partition, schedule, slots, verify, cost of each candidate */
-    if (!f.plan || diags_errors(d) > 0)
-        return EXIT_DIAGNOSED;
-    status = print_found(a, o, &t, &f);
-    if (status != 0 || !o->output)
-        return status;
-    return form ? print_form(a, d, o, &f) : write_program(a, d, o, &t, &f);
 }
 
 static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out)
@@ -458,7 +263,7 @@ static int run_fit(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
     return fit(a, d, in, p, out) ? 0 : EXIT_DIAGNOSED;
 }
 
-static int run_action(Arena *a, Diags *d, const Options *o)
+static int run_action(Arena *a, Diags *d, const Request *o)
 {
     FrontEnd in = {o->topo,
                    o->model,
@@ -588,7 +393,7 @@ static int run_bench(Arena *a, Diags *d, int argc, char **argv)
     Text t = {0};
     int status = bench_options(argc, argv, &o);
     o.output = o.output ? o.output : "-";
-    if (status == 0 && check_output(&(Options){.model = o.what}, o.output) != 0)
+    if (status == 0 && check_output(&(Request){.model = o.what}, o.output) != 0)
         status = EXIT_DIAGNOSED;
     if (status == 0)
         status = bench(a, d, share_folder(a), &o, &t) ? write_text(&t, o.output) : EXIT_DIAGNOSED;
@@ -626,7 +431,7 @@ static const struct {
 
 static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
 {
-    Options o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
+    Request o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
     o.action = find_action(argc > 1 ? argv[1] : NULL);
     const int words = o.action ? 1 : 0;
     int status = parse_options(a, d, argc - words, argv + words, &o);
@@ -644,9 +449,9 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--help") == 0)
-        return print(usage);
+        return print_text(usage);
     if (argc > 1 && strcmp(argv[1], "--version") == 0)
-        return print("burstc " BURSTC_VERSION "\n");
+        return print_text("burstc " BURSTC_VERSION "\n");
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     int status = -1;

@@ -114,6 +114,7 @@ struct Field {
     int flags;
     UnitKind unit;
     double lo, hi;
+    const SettingForm *form; /* of a setting of the layout that has one */
 };
 /* Hands every setting of the list to its field. what names the list in messages ("the model"); at is
  * blamed for what is missing. */

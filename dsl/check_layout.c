@@ -62,39 +62,6 @@ static void take_named(Checker *c, const Ast *s, Setting *setting, const char *c
     cursor_end(&u);
 }
 
-static void take_overlap(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    take_named(c, s, &((Layout *)to)->overlap, yes_no, countof(yes_no));
-}
-
-static void take_fetch(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    take_named(c, s, &((Layout *)to)->fetch, fetch_names, countof(fetch_names));
-}
-
-static void take_update(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    take_named(c, s, &((Layout *)to)->update, update_names, countof(update_names));
-}
-
-static void take_ranges(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    take_named(c, s, &((Layout *)to)->ranges, yes_no, countof(yes_no));
-}
-
-static void take_gradients(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    Cursor u = cursor_of(c, s);
-    const int word = cursor_choice(&u, gradient_names, countof(gradient_names));
-    ((Layout *)to)->gradients = (Setting){.value = word > 0, .given = true, .span = s->span};
-    cursor_end(&u);
-}
-
 /* blocks(B): the only value with an argument that is planned. */
 static bool call_value(Checker *c, const Ast *s, const char *name, const Ast **argument)
 {
@@ -295,13 +262,23 @@ static void take_loss(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `ffn chunks 4;` `head chunks 4;` */
-static void take_chunks(Checker *c, const Ast *s, const Field *f, void *to)
+/* `fetch chunks;` `ffn chunks 4;` */
+static void take_form(Checker *c, const Ast *s, const Field *f, void *to)
 {
+    const SettingForm *form = f->form;
+    Setting *setting = to;
     Cursor u = cursor_of(c, s);
-    if (!cursor_word(&u, "chunks"))
-        return;
-    take_count(&u, s, f, to);
+    for (const char *more = strchr(form->name, ' '); more; more = strchr(more + 1, ' '))
+        if (!cursor_word(&u, arena_copy(c->arena, more + 1, strcspn(more + 1, " "))))
+            return;
+    if (form->words && form->otherwise == OTHERWISE_FIXED)
+        *setting = (Setting){.value = cursor_choice(&u, form->words, form->word_count) > 0,
+                             .given = true,
+                             .span = s->span};
+    else if (form->words)
+        u = choose_named(c, s, setting, form->words, form->word_count);
+    else
+        take_count(&u, s, f, setting);
     cursor_end(&u);
 }
 
@@ -328,7 +305,7 @@ static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to
 }
 
 #define AT(member) offsetof(Layout, member)
-static const Field layout_fields[] = {
+static const Field own_fields[] = {
     {"data", take_factor, AT(data), 0, UNIT_NONE, 1, 1 << 20},
     {"context", take_context, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"heads", take_factor, AT(heads), 0, UNIT_NONE, 1, 1 << 20},
@@ -338,21 +315,35 @@ static const Field layout_fields[] = {
     {"shares", take_shares, 0, 0},
     {"schedule", take_schedule, 0, 0},
     {"travel", take_travel, 0, 0},
-    {"ranges", take_ranges, 0, 0},
     {"weights", take_weights, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"recompute", take_recompute, 0, 0},
     {"loss", take_loss, 0, 0, UNIT_NONE, LEAST_LOSS_TILE, MOST_LOSS_TILE},
-    {"ffn", take_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"token", take_token_chunks, 0, 0, UNIT_NONE, 1, 1 << 10},
-    {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_offload, 0, 0},
-    {"fetch", take_fetch, 0, 0},
-    {"update", take_update, 0, 0},
     {"accumulate", take_choice, 0, 0},
-    {"gradients", take_gradients, 0, 0},
-    {"overlap", take_overlap, 0, 0},
 };
 #undef AT
+
+/* These, and those of forms; how many. */
+static int layout_fields(Arena *a, const Field **out)
+{
+    int n = countof(own_fields), forms = 0;
+    while (setting_forms[forms])
+        forms++;
+    Field *field = NEW_ARRAY(a, Field, n + forms);
+    memcpy(field, own_fields, sizeof own_fields);
+    for (int i = 0; i < forms; i++) {
+        const SettingForm *form = setting_forms[i];
+        field[n++] = (Field){.name = arena_copy(a, form->name, strcspn(form->name, " ")),
+                             .take = take_form,
+                             .offset = form->at,
+                             .lo = (double)form->least,
+                             .hi = (double)form->most,
+                             .form = form};
+    }
+    *out = field;
+    return n;
+}
 
 /* context and heads multiply to the ranks that share a sequence. */
 static void check_group(Checker *c, const Layout *l, int64_t group)
@@ -504,19 +495,17 @@ void finish_layout(Checker *c)
                 .partition = automatic,
                 .shares = automatic,
                 .travel = automatic,
-                .ranges = automatic,
-                .overlap = automatic,
-                .update = automatic,
                 .weights = {.value = SHARDING_ZERO3},
-                .ffn_chunks = automatic,
                 .token_chunks = one,
-                .head_chunks = one,
                 .offload = {.is_auto = c->in->offloads}};
+    settings_otherwise(&l);
     if (c->layout) {
+        const Field *fields;
+        const int n = layout_fields(c->arena, &fields);
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
         cursor_end(&u);
-        take_fields(c, c->layout->body, layout_fields, countof(layout_fields), &l, "the layout", l.span);
+        take_fields(c, c->layout->body, fields, n, &l, "the layout", l.span);
     }
     choose_tensor(c, &l.tensor);
     if (l.saving.from >= c->program->model.layers && l.saving.from)

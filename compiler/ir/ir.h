@@ -273,9 +273,7 @@ typedef enum Sharding {
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
-/* ir/program.c: of `ranges` and `overlap`, `gradients`, `fetch`, `update` */
-extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2], *const update_names[2];
-/* layout/recompute.c, and what follows up to saving_text */
+/* ir/saving.c, and what follows up to saving_text */
 extern const char *const recompute_names[RECOMPUTES];
 const char *saved_most(void);  /* by `none` */
 const char *saved_least(void); /* by `full` */
@@ -311,21 +309,50 @@ typedef struct GivenShare {
     Span span;
 } GivenShare;
 typedef struct GivenShares { int n; const GivenShare *at; } GivenShares; /* by rank, or by device */
+/* ---- settings.c: settings of a layout that are one of some words, or a count ---- */
+/* What holds where the layout does not say it: `auto`; the first word, or the least number; the same, and
+ * the layout can't say `auto`. */
+typedef enum Otherwise { OTHERWISE_AUTO, OTHERWISE_FIRST, OTHERWISE_FIXED } Otherwise;
+/* Each is a member of Layout, and dsl/ reads its statement by the form that these tables make of it; the
+ * statements of other settings are dsl's own. member, as it is written, Otherwise, words: the setting's
+ * value is the word's index */
+#define WORD_SETTINGS(X) \
+    X(ranges, "ranges", AUTO, "no", "yes") /* whether transfers of keys carry ranges of tiles */ \
+    X(fetch, "fetch", FIRST, "layers", "chunks") /* of what was staged */ \
+    X(update, "update", AUTO, "host", "device") /* where it updates what lies in the host's memory */ \
+    X(gradients, "gradients", FIXED, "fp32", "bf16") /* of weights */ \
+    X(overlap, "overlap", AUTO, "no", "yes") /* of what tensor ranks do among them with products */
+/* member, as it is written, Otherwise, least and most */
+#define COUNT_SETTINGS(X) \
+    X(ffn_chunks, "ffn chunks", AUTO, 1, 1 << 10) \
+    X(head_chunks, "head chunks", FIRST, 1, 1 << 10)
+typedef struct SettingForm {
+    const char *name;
+    size_t at;                /* its Setting in Layout; 0 also where it is none */
+    Otherwise otherwise;
+    const char *const *words; /* [word_count] */
+    int word_count;           /* 0: it is a count */
+    int64_t least, most;
+} SettingForm;
+#define X(member, ...) extern const SettingForm form_##member;
+WORD_SETTINGS(X)
+COUNT_SETTINGS(X)
+#undef X
 typedef struct Layout {
+#define X(member, ...) Setting member;
+    WORD_SETTINGS(X)
+    COUNT_SETTINGS(X)
+#undef X
     Setting data, context, heads, tensor;
     Sizes sizes; /* of context as several coordinates, `4 x 8`; n 0: as a number, or not said */
     Setting partition, block; /* PartitionKind; block size for blocks(B) */
     Setting shares; /* SharesKind */
     GivenShares given_shares;
     Setting travel;
-    Setting ranges; /* whether transfers of keys carry ranges of tiles */
-    Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
+    Setting weights, token_chunks; /* Sharding; how many */
     bool chunk_queries;    /* `token chunks 4, attention` */
     bool chunk_keys;       /* `token chunks 4, keys`: of queries, and of keys */
     Setting loss_tile;     /* tokens; 0: as many as suit the vocabulary */
-    Setting overlap;       /* of what tensor ranks do among them with products */
-    Setting fetch;         /* of what was staged, index of fetch_names */
-    Setting gradients;     /* of weights, index of gradient_names */
     /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Setting within;
     Saving saving; /* upper NULL: auto */
@@ -336,7 +363,6 @@ typedef struct Layout {
     /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
     Setting staged_layers;
     bool host_optimizer;   /* `offload optimizer` */
-    Setting update;        /* where it updates what lies there, index of update_names */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */
     const char *placement_name[MAX_COORDS + 1];
@@ -346,6 +372,10 @@ typedef struct Layout {
     const LayerSetting *of_mask;
     Span span;
 } Layout;
+/* All of the two tables; NULL ends them. */
+extern const SettingForm *const setting_forms[];
+void settings_otherwise(Layout *l); /* sets each to what holds where the layout does not say it */
+const Setting *setting_at(const Layout *l, size_t at);
 typedef struct Train {
     const char *data;      /* path as written; NULL: random tokens */
     bool bytes;            /* any file, one token a byte, also with more than 256 tokens */
@@ -624,7 +654,7 @@ const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint
 bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */
 bool sizes_equal(const Choice *x, const Choice *y);
 
-/* ---- layout/recompute.c: the row of what layers save, its functions as in Dimension ---- */
+/* ---- saving.c ---- */
 Saving saving_of(const Choice *c);
 
 /* ---- attentions.c: the schedules of a choice, one for all layers or one for the layers of each mask ---- */

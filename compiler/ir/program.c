@@ -2,8 +2,6 @@
 #include "ir/ir.h"
 #include "burst_sizes.h"
 
-const char *const yes_no[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"},
-                  *const fetch_names[2] = {"layers", "chunks"}, *const update_names[2] = {"host", "device"};
 const char *const sharding_names[SHARDINGS] = {
 #define X(id, name, weights, gradients) name,
     SHARDING_ROWS(X)

@@ -1,5 +1,5 @@
-/* layout/layers.c: the row `travel` of layout/table.c; and of choices whose layers do not all attend alike
- * the texts of rows, and what can't stand beside each other.
+/* layout/layers.c: choices whose layers do not all attend alike: the texts of settings, and what can't stand
+ * beside each other.
  */
 #include "layout/layout.h"
 
@@ -31,62 +31,6 @@ const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a
         if (strcmp(of[m], usual) != 0)
             all = arena_printf(a, "%s%s for %s, ", all, of[m], c->of_mask[m].mask);
     return arena_printf(a, "%s%s", all, usual);
-}
-
-/* ---- travel: which chunks move in backward ---- */
-
-int travel_count(const Program *p)
-{
-    (void)p;
-    return TRAVELS;
-}
-
-/* Left open, what the schedule has is tried; once where it is the same text, or one rank sends nothing. */
-bool travel_take(const Program *p, Choice *c, int n)
-{
-    const bool same = c->schedule->backward[TRAVEL_KEYS] && (c->ranks == 1 || travel_is_idle(c));
-    const Setting *given = &p->layout.travel;
-    c->travel = (Travel)n;
-    /* nothing travels: its other backward will do */
-    if (!given->is_auto && c->ranks == 1 && !c->schedule->backward[n])
-        c->travel = (Travel)!n;
-    return given->is_auto ? c->schedule->backward[n] && !(same && n) : given->value == n;
-}
-
-bool travel_other(const Program *p, Choice *c, int n)
-{
-    (void)p;
-    c->travel = (Travel)n;
-    return n < TRAVELS && !choice_exchanges(c) && !c->of_mask;
-}
-
-const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
-{
-    (void)p;
-    return c->of_mask || c->schedule->backward[c->travel]
-               ? NULL
-               : arena_printf(a,
-                              "the schedule has no `backward %s`; use "
-                              "`travel %s`",
-                              travel_names[c->travel], travel_names[!c->travel]);
-}
-
-static const char *travel_name(Arena *a, const Choice *c)
-{
-    (void)a;
-    return travel_names[c->travel];
-}
-
-bool travel_is_idle(const Choice *c)
-{
-    return c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
-}
-
-const char *travel_text(Arena *a, const Choice *c)
-{
-    if (c->of_mask)
-        return by_mask_text(a, c, travel_name);
-    return travel_is_idle(c) || c->ranks == 1 ? NULL : travel_names[c->travel];
 }
 
 /* ---- what can't stand beside each other ---- */

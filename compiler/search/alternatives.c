@@ -5,19 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-int dimension_row(const char *name)
-{
-    int row = 0;
-    while (strcmp(dimensions[row].name, name) != 0)
-        row++;
-    return row;
-}
-
 const char *setting_text(Arena *a, int row, const Choice *c)
 {
-    const char *text = dimensions[row].text(a, c);
-    return text ? arena_printf(a, "%s %s", dimensions[row].name, text)
-                : arena_printf(a, "no %s", dimensions[row].name);
+    const char *text = settings[row]->text(a, c);
+    return text ? arena_printf(a, "%s %s", settings[row]->form->name, text)
+                : arena_printf(a, "no %s", settings[row]->form->name);
 }
 
 Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts)
@@ -56,12 +48,12 @@ int others_of(Arena *a, const Draft *d, Other **out)
 {
     const Program *whole = program_chunked(a, d->program, 1);
     Vec(Other) all = {0};
-    for (int row = 0; row < DIMENSIONS; row++) {
+    for (int row = 0; row < SETTING_COUNT; row++) {
         Choice c = d->choice;
         c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
         const char *now = setting_text(a, row, &c);
         Choice x = c;
-        for (int n = 0; dimensions[row].other && dimensions[row].other(whole, &x, n); n++, x = c)
+        for (int n = 0; settings[row]->other && settings[row]->other(whole, &x, n); n++, x = c)
             if (strcmp(setting_text(a, row, &x), now) != 0) {
                 const Other o = other_of(a, whole, d, &x, row);
                 *vec_push(a, &all) = o;

@@ -6,7 +6,7 @@
 
 typedef struct Candidate {
     Choice choice;
-    int value[DIMENSIONS]; /* which one of each row */
+    int value[SETTING_COUNT]; /* which one of each row */
     const Plan *plan; /* of a single candidate and of the winner */
     Cost cost;
     const char *why_not; /* NULL: it works, once tried */
@@ -70,14 +70,22 @@ typedef struct Searcher {
     bool single; /* the layout leaves nothing open but what is decided by need */
 } Searcher;
 
+/* ---- search/candidate.c: what a candidate goes through ---- */
+MaskMap **search_maps(Arena *a, const Program *p);
 /* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
 void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d);
+/* Partition and counted pairs, attentions, what is saved and staged; attentions 0 after errors. */
+Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
+/* Whether transfers carry ranges, and attention simulated where it was found before. */
+void search_add_ranges(Searcher *s, Arena *a, Draft *t);
+/* ---- search/search.c ---- */
 /* As search_judge, of what it takes the figures alone stay, but of a single candidate all. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);
 /* false: the row has no such value here */
 bool search_take(const Searcher *s, Candidate *x, int row, int value);
 int search_values(const Searcher *s, int row);
+double search_fastest(const Searcher *s); /* seconds that a candidate is to undercut */
 double search_to_win(const Searcher *s); /* seconds that a step may take to win */
 /* ---- search/need.c ---- */
 /* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
@@ -93,11 +101,6 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d);
  * whatever it needs of these, and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
 /* ---- search/room.c ---- */
-/* What candidates are made of: schedules and what is saved; ranges, and attention that was simulated
- * before; the memory that it takes. */
-Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
-void search_add_ranges(Searcher *s, Arena *a, Draft *t);
-Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 struct Flow;
 /* The partition that the choice wants, with the counts of its pieces: made once. */
 const Parted *search_parted(Searcher *s, const Choice *c);

@@ -96,8 +96,7 @@ static void try_option(Layers *l, const Choice *base, const Choice *x, int mask,
 static Best best_option(Layers *l, const Choice *base, int mask)
 {
     const Program p = program_of(l->program, mask);
-    const Dimension *row[] = {&dimensions[dimension_row("schedule")], &dimensions[dimension_row("context")],
-                              &dimensions[dimension_row("travel")]};
+    const SettingRecord *row[] = {&setting_schedule, &setting_context, &setting_travel};
     Best best = {0};
     for (int own = 1; own >= 0; own--)
         for (int s = 0; s < row[0]->count(&p); s++)

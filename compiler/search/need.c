@@ -1,4 +1,4 @@
-/* search/need.c: the rows of layout/table.c that are decided by need: where memory is too small, one row
+/* search/need.c: the settings (layout/) that are decided by need: where memory is too small, one row
  * after the other goes on to values that need less and take longer. And what that says of candidates
  * before they are tried: what they take at least.
  */
@@ -13,7 +13,7 @@ typedef struct Way { int first, last; } Way;
 
 static Way way_from(const Searcher *s, const Candidate *from, int row)
 {
-    const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0;
+    const int other = settings[row]->other_way ? settings[row]->other_way(s->program) : 0;
     return (Way){from->value[row] + 1, (other ? other : search_values(s, row)) - 1};
 }
 
@@ -32,7 +32,7 @@ static bool may_need_less(const Searcher *s, const Candidate *x, int row)
 {
     Candidate least = {.choice = x->choice};
     const Way w = way_from(s, x, row);
-    return dimensions[row].by_need && w.first <= w.last && search_take(s, &least, row, w.last);
+    return settings[row]->by_need && w.first <= w.last && search_take(s, &least, row, w.last);
 }
 
 /* With another value of a row. */
@@ -48,7 +48,7 @@ static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
 /* On the device and the host; where what the row spares the one, the other holds, on the device. */
 static bool has_room(const Candidate *x, int row)
 {
-    return x->fits_device && (dimensions[row].takes_host || !x->too_large);
+    return x->fits_device && (settings[row]->takes_host || !x->too_large);
 }
 
 /* Values of a row that is decided by need take less and less memory: the first that fits, else the last. */
@@ -86,7 +86,7 @@ static void try_less(Searcher *s, Candidate *x, int row)
     const Candidate from = *x;
     *x = least_need(s, &from, row, way_from(s, &from, row));
     *vec_push(s->arena, &s->all) = *x;
-    if (!x->too_large || dimensions[row].other_needs_less)
+    if (!x->too_large || settings[row]->other_needs_less)
         try_other_way(s, &from, row);
 }
 
@@ -98,34 +98,25 @@ void search_by_need(Searcher *s, Candidate x)
     search_try(s, &x);
     *vec_push(s->arena, &s->all) = x;
     Candidate first = x;
-    for (int row = 0; row < DIMENSIONS; row++)
+    for (int row = 0; row < SETTING_COUNT; row++)
         try_less(s, &x, row);
-    for (int need = 0; need < DIMENSIONS && first.too_large && !first.too_slow; need++) {
-        if (!dimensions[need].need_first || !may_need_less(s, &first, need))
+    for (int need = 0; need < SETTING_COUNT && first.too_large && !first.too_slow; need++) {
+        if (!settings[need]->need_first || !may_need_less(s, &first, need))
             continue;
         x = first;
         try_less(s, &x, need);
-        for (int row = 0; row < DIMENSIONS; row++)
+        for (int row = 0; row < SETTING_COUNT; row++)
             try_less(s, &x, row);
     }
 }
 
 /* ---- fewer layers that stage ---- */
 
-/* The row that says what layers save. */
-static int saving_row(void)
-{
-    int row = 0;
-    while (dimensions[row].take != saving_take)
-        row++;
-    return row;
-}
-
 /* Whether the layout leaves open what layers save, and how many of them stage it. */
 static bool may_stage_fewer(const Searcher *s, const Candidate *x)
 {
     return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks &&
-           saving_other_way(s->program);
+           setting_recompute.other_way(s->program);
 }
 
 /* What the first layers alone stage leaves room on the host, and takes it on the device; where all is
@@ -133,7 +124,7 @@ static bool may_stage_fewer(const Searcher *s, const Candidate *x)
  * with the level by which layers save most that fits. */
 Candidate search_stage_fewer(Searcher *s, const Candidate *best)
 {
-    const int row = saving_row(), last = saving_other_way(s->program) - 1;
+    const int row = SETTING_RECOMPUTE, last = setting_recompute.other_way(s->program) - 1;
     const Way levels = {0, best->value[row] < last ? best->value[row] : last};
     Candidate found = *best;
     for (int layers = 1; may_stage_fewer(s, best) && layers < s->program->model.layers - 1; layers++) {
@@ -171,12 +162,12 @@ static Candidate try_staging(Stagings *t, Choice c)
 /* What layers save as it is, and all; or, where all does not fit, as much as fits. */
 static void try_savings(Stagings *t, Choice c)
 {
-    const int row = saving_row(), last = saving_other_way(t->s->program) - 1;
+    const int row = SETTING_RECOMPUTE, last = setting_recompute.other_way(t->s->program) - 1;
     if (last < 0 || t->from->value[row] > 0)
         try_staging(t, c);
     if (last < 0)
         return;
-    saving_take(t->s->program, &c, 0);
+    setting_recompute.take(t->s->program, &c, 0);
     const Candidate all = try_staging(t, c);
     if (!all.tried || !all.too_large || all.too_slow)
         return;
@@ -219,7 +210,7 @@ Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
         c.staged = staged < MOST_SAVED ? staged : MOST_STAGED;
         c.staged_layers = 0;
         c.offload = s->program->layout.offloaded;
-        saving_take(s->program, &c, from->value[saving_row()]);
+        setting_recompute.take(s->program, &c, from->value[SETTING_RECOMPUTE]);
         try_optimizers(&t, c);
     }
     return t.best;
@@ -266,10 +257,10 @@ static Points points_of(Searcher *s, const Candidate *x)
  * same bytes for each. */
 static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 {
-    for (int row = 0; row < DIMENSIONS; row++) {
-        const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0,
+    for (int row = 0; row < SETTING_COUNT; row++) {
+        const int other = settings[row]->other_way ? settings[row]->other_way(s->program) : 0,
                   n = point->value[row];
-        if (dimensions[row].by_need && n > 0 && !search_take(s, x, row, n == other ? n : n - 1))
+        if (settings[row]->by_need && n > 0 && !search_take(s, x, row, n == other ? n : n - 1))
             return false;
     }
     return true;

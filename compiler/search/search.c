@@ -9,21 +9,8 @@
  */
 #include "search/internal.h"
 
-
-#include "burst_rt.h"
-
 #include <math.h>
 #include <string.h>
-
-/* ---- one candidate ---- */
-
-static MaskMap **make_maps(Arena *a, const Program *p)
-{
-    MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
-    for (int m = 0; m < p->mask_count; m++)
-        maps[m] = mask_map(a, p, m, BURST_TILE, BURST_TILE);
-    return maps;
-}
 
 /* Unmasked pairs of the sequence, by mask. */
 static const double *sequence_pairs(Searcher *s)
@@ -42,19 +29,19 @@ static Speeds *speeds_of(Searcher *s)
     return s->speeds;
 }
 
-/* ---- the candidates: every combination of what the rows of layout/table.c have to try ---- */
+/* ---- the candidates: every combination of what the settings (layout/) have to try ---- */
 
 enum { DATA = 0 };
 
 bool search_take(const Searcher *s, Candidate *x, int row, int value)
 {
     x->value[row] = value;
-    return dimensions[row].take(s->program, &x->choice, value);
+    return settings[row]->take(s->program, &x->choice, value);
 }
 
 int search_values(const Searcher *s, int row)
 {
-    return dimensions[row].count ? dimensions[row].count(s->program) : 0;
+    return settings[row]->count ? settings[row]->count(s->program) : 0;
 }
 
 static void choose_data(Searcher *s)
@@ -75,7 +62,7 @@ static const char *choose_layers(Searcher *s, Choice *c)
 /* Of short sequences other shares come to the same numbers of tokens: then they are the same layout. */
 static bool shares_again(const Searcher *s, const Candidate *x)
 {
-    const int shares = dimension_row("shares");
+    const int shares = SETTING_SHARES;
     for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
         Candidate y = s->open.at[i];
         y.value[shares] = x->value[shares];
@@ -87,7 +74,7 @@ static bool shares_again(const Searcher *s, const Candidate *x)
 
 static void decide(Searcher *s, Candidate x, int row)
 {
-    if (row == DIMENSIONS) {
+    if (row == SETTING_COUNT) {
         shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
         if (x.choice.shares != SHARES_EQUAL && shares_again(s, &x))
             return;
@@ -97,7 +84,7 @@ static void decide(Searcher *s, Candidate x, int row)
         *vec_push(s->arena, &s->open) = x;
         return;
     }
-    if (!dimensions[row].count) {
+    if (!settings[row]->count) {
         decide(s, x, row + 1);
         return;
     }
@@ -105,7 +92,7 @@ static void decide(Searcher *s, Candidate x, int row)
         if (!search_take(s, &x, row, n))
             continue;
         decide(s, x, row + 1);
-        if (dimensions[row].by_need)
+        if (settings[row]->by_need)
             break;
     }
 }
@@ -128,7 +115,7 @@ static double fastest_here(const Searcher *s)
 
 /* What a candidate is to undercut: another program's step too, but where few candidates are all tried for
  * the table's sake. */
-static double fastest(const Searcher *s)
+double search_fastest(const Searcher *s)
 {
     return fmin(fastest_here(s), s->cuts ? s->other : INFINITY);
 }
@@ -143,22 +130,6 @@ static double fastest_alike(const Searcher *s)
     return least;
 }
 
-/* Of a candidate that loses by more, how much more need not be known exactly. */
-static const double lost = 1.02;
-
-/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another
- * behind it. */
-static bool ends(Diags *d, const Candidate *x)
-{
-    if (isfinite(x->cost.step))
-        return true;
-    diag_error(d, x->choice.schedule->span,
-               "transfers of schedule '%s' deadlock when pairs that the masks exclude are skipped; use "
-               "another partition or another schedule",
-               x->choice.schedule->name);
-    return false;
-}
-
 static const double tie = SEARCH_TIE;
 
 /* Layers of each mask may attend by a schedule of their own yet: then what loses with one for all may win. */
@@ -171,40 +142,7 @@ static bool may_layers_differ(const Searcher *s)
  * order differ by less. */
 double search_to_win(const Searcher *s)
 {
-    return may_layers_differ(s) ? INFINITY : fastest(s) / (1 - tie) * (1 + 1e-9);
-}
-
-/* Of what does not fit, whether it could win if it did: what needs less memory takes no less time. */
-static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
-{
-    const double step = isfinite(fastest(s)) ? cost_bound(a, t).step : 0;
-    x->too_slow = step > search_to_win(s);
-    if (x->too_slow)
-        x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %.3f ms",
-                                  step * 1e3);
-}
-
-void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
-{
-    Draft t = search_draft(s, a, d, &x->choice);
-    x->plan = t.attention.n ? verify(a, d, &t) : NULL;
-    if (x->plan)
-        x->cost = cost_draft(a, plan_draft(x->plan), lost * fastest(s));
-    if (x->plan && !ends(d, x))
-        x->plan = NULL;
-    if (!x->plan)
-        x->why_not = arena_printf(s->arena, "%s", diags_first(d));
-    x->choice.saving = t.choice.saving;
-    x->choice.offload = t.choice.offload;
-    x->choice.ranges = t.choice.ranges;
-    x->choice.whole = t.choice.whole;
-    x->tried = true;
-    x->too_large = t.attention.n && !memory_fits(&t);
-    x->fits_device = t.attention.n && device_fits(&t);
-    x->needs = t.memory.total + t.memory.beside;
-    if (x->too_large && s->cuts)
-        bound_too_large(s, a, x, &t);
-    s->might_fit |= x->too_slow || (t.attention.n && !search_large_with_any(s->program, &t));
+    return may_layers_differ(s) ? INFINITY : search_fastest(s) / (1 - tie) * (1 + 1e-9);
 }
 
 /* Of what it takes, only the figures stay, but of a single one all. */
@@ -247,7 +185,7 @@ static bool has_several(const Searcher *s, int row)
 
 static bool has_column(const Searcher *s, int row)
 {
-    return dimensions[row].column > 0 && (!dimensions[row].if_several || has_several(s, row));
+    return settings[row]->column > 0 && (!settings[row]->if_several || has_several(s, row));
 }
 
 static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
@@ -327,7 +265,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 /* The first that differs from it in weights alone, which may be itself. */
 static int twin_of(const Searcher *s, const Candidate *x)
 {
-    const int weights = dimension_row("weights");
+    const int weights = SETTING_WEIGHTS;
     int twin = 0;
     for (; twin < x->order; twin++) {
         Candidate y = s->open.at[twin];
@@ -360,7 +298,7 @@ static void try_open(Searcher *s, Candidate *x)
         return;
     }
     if (s->cuts && x == first && !x->why_not)
-        x->least = isfinite(fastest(s)) ? search_least(s, x) : 0;
+        x->least = isfinite(search_fastest(s)) ? search_least(s, x) : 0;
     if (s->cuts && first->least > search_to_win(s)) {
         s->cut++;
         return;
@@ -397,12 +335,12 @@ double data_least(const Program *p, const double *pairs, int data)
 {
     Choice each[2 * SHARDINGS];
     int n = 0;
-    for (int i = 0; i < sharding_count(p); i++) {
+    for (int i = 0; i < setting_weights.count(p); i++) {
         each[n] = (Choice){.data = data,
                            .tensor = p->tensor,
                            .ranks = p->cluster.world / program_tensor(p) / data,
                            .saving = p->layout.saving};
-        n += sharding_take(p, &each[n], i);
+        n += setting_weights.take(p, &each[n], i);
     }
     return cost_least(p, pairs, each, n);
 }
@@ -412,7 +350,7 @@ static void try_all(Searcher *s)
     const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
     for (int i = 0; i < s->data.n; i++) {
         const int data = s->data.at[i].choice.data;
-        const double best = fastest(s), least = pairs ? data_least(s->program, pairs, data) : 0;
+        const double best = search_fastest(s), least = pairs ? data_least(s->program, pairs, data) : 0;
         if (least < best * (1 - tie))
             try_data(s, &s->data.at[i]);
         else
@@ -464,8 +402,8 @@ static bool try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candid
 /* Whether two candidates differ at most in what is decided by need. */
 static bool same_but_for_need(const Candidate *x, const Candidate *y)
 {
-    for (int row = 0; row < DIMENSIONS; row++)
-        if (!dimensions[row].by_need && x->value[row] != y->value[row])
+    for (int row = 0; row < SETTING_COUNT; row++)
+        if (!settings[row]->by_need && x->value[row] != y->value[row])
             return false;
     return true;
 }
@@ -476,8 +414,8 @@ static Candidate with_needs_of(const Candidate *x, const Candidate *like)
     Candidate y = {.choice = x->choice, .order = x->order};
     Choice *c = &y.choice;
     const Choice *o = &like->choice;
-    for (int row = 0; row < DIMENSIONS; row++)
-        y.value[row] = dimensions[row].by_need ? like->value[row] : x->value[row];
+    for (int row = 0; row < SETTING_COUNT; row++)
+        y.value[row] = settings[row]->by_need ? like->value[row] : x->value[row];
     c->ffn_chunks = o->ffn_chunks, c->spared = o->spared, c->saving = o->saving;
     c->staged = o->staged, c->offload = o->offload, c->staged_layers = o->staged_layers;
     c->optimizer = o->optimizer, c->head_chunks = o->head_chunks, c->token_chunks = o->token_chunks;
@@ -565,7 +503,7 @@ static bool any_too_slow(const Searcher *s)
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
 {
     Searcher s = {
-        .arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = make_maps(a, p)};
+        .arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = search_maps(a, p)};
     Candidate *best = find_best(&s);
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
@@ -580,7 +518,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     Found f = {.plan = best->plan,
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
-    for (int i = 0; i < DIMENSIONS; i++)
+    for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
     f.judged = s.judged;
@@ -591,10 +529,4 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
 Found search(Arena *a, Diags *d, const Program *p)
 {
     return search_with(a, d, p, SEARCH_USUAL, INFINITY);
-}
-
-Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
-{
-    Searcher s = {.arena = a, .diags = d, .program = p, .maps = make_maps(a, p)};
-    return search_draft(&s, a, d, c);
 }

@@ -5,9 +5,6 @@
 #include "dsl.h"
 #include "proof/proof.h"
 
-/* ---- layout/table.c: what a layout decides, a row each ---- */
-int dimension_row(const char *name); /* of one that there is */
-
 /* ---- search.c: decides what the layout leaves open ---- */
 /* A candidate of the table that --explain prints; why_not NULL: it works. */
 typedef struct Tried {
@@ -22,7 +19,7 @@ typedef struct Found {
     const Plan *plan;
     Cost cost;
     const char *table, *remarks; /* for --explain; its last lines */
-    bool column[DIMENSIONS];     /* that it has */
+    bool column[SETTING_COUNT];     /* that it has */
     const Tried *tried;
     int tried_count, judged;     /* judged: how often a candidate went through the passes */
     bool too_large; /* plan NULL: for want of memory */
@@ -65,7 +62,7 @@ typedef struct Other {
     bool fits;
     const char *why_not;
 } Other;
-/* with one row of layout/table.c decided otherwise, in their order; how many */
+/* with one setting decided otherwise, in their order; how many */
 int others_of(Arena *a, const Draft *d, Other **out);
 const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
 

@@ -18,9 +18,9 @@
 /* As wide as the longest text, where that is longer than usual. */
 static int column_width(Arena *a, const Found *f, int row)
 {
-    int width = dimensions[row].column;
+    int width = settings[row]->column;
     for (int i = 0; i < f->tried_count; i++) {
-        const char *text = dimensions[row].text(a, &f->tried[i].choice);
+        const char *text = settings[row]->text(a, &f->tried[i].choice);
         width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
     }
     return width;
@@ -28,9 +28,9 @@ static int column_width(Arena *a, const Found *f, int row)
 
 static void add_row(Arena *a, const Found *f, const Tried *x, const int *width, Text *out)
 {
-    for (int i = 0; i < DIMENSIONS; i++)
+    for (int i = 0; i < SETTING_COUNT; i++)
         if (f->column[i]) {
-            const char *text = dimensions[i].text(a, &x->choice);
+            const char *text = settings[i]->text(a, &x->choice);
             text_printf(out, "%-*s ", width[i], text ? text : "-");
         }
     if (x->why_not)
@@ -44,11 +44,11 @@ static void add_row(Arena *a, const Found *f, const Tried *x, const int *width, 
 const char *search_table(Arena *a, const Found *f)
 {
     Text t = {0};
-    int width[DIMENSIONS];
-    for (int i = 0; i < DIMENSIONS; i++) {
+    int width[SETTING_COUNT];
+    for (int i = 0; i < SETTING_COUNT; i++) {
         width[i] = f->column[i] ? column_width(a, f, i) : 0;
         if (f->column[i])
-            text_printf(&t, "%-*s ", width[i], dimensions[i].name);
+            text_printf(&t, "%-*s ", width[i], settings[i]->form->name);
     }
     text_printf(&t, "%13s\n", "step");
     for (int i = 0; i < f->tried_count; i++)
@@ -206,9 +206,9 @@ static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
 
 static bool has_several(Arena *a, const Found *f, int row)
 {
-    const char *first = dimensions[row].text(a, &f->tried[0].choice);
+    const char *first = settings[row]->text(a, &f->tried[0].choice);
     for (int i = 1; i < f->tried_count; i++) {
-        const char *text = dimensions[row].text(a, &f->tried[i].choice);
+        const char *text = settings[row]->text(a, &f->tried[i].choice);
         if (!text != !first || (text && strcmp(text, first) != 0))
             return true;
     }
@@ -231,8 +231,8 @@ static Found search_splits(Arena *a, Diags *d, const FrontEnd *in, const Program
     Found f = best->found;
     search_warn(d, best->program, &plan_draft(f.plan)->choice);
     join(a, &f, best, all.at, all.n);
-    for (int i = 0; i < DIMENSIONS; i++)
-        f.column[i] |= dimensions[i].column > 0 && has_several(a, &f, i);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        f.column[i] |= settings[i]->column > 0 && has_several(a, &f, i);
     f.table = search_table(a, &f);
     return f;
 }

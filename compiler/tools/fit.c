@@ -2,7 +2,7 @@
  * its step takes.
  *
  * The layout is the search's for the sequence as written, or for the longest half of it that fits. With
- * it, a row for each combination of values of the rows of layout/table.c that say so. Memory grows almost
+ * it, a row for each combination of values of the settings (layout/) that say so. Memory grows almost
  * linearly with the tokens: lengths are tried where a line between one that fits and one that does not
  * meets the devices' memory, until a single step lies between them. Every length that is tried goes
  * through the front end and all passes up to the packing.
@@ -145,11 +145,11 @@ static const char *largest_text(Arena *a, const Flow *f)
                         bytes_text(a, (double)alive[0].bytes, 2));
 }
 
-/* How many rows of layout/table.c differ; *last: the last of them. */
+/* How many settings (layout/) differ; *last: the last of them. */
 static int rows_apart(Arena *a, const Choice *x, const Choice *y, int *last)
 {
     int rows = 0;
-    for (int i = 0; i < DIMENSIONS; i++)
+    for (int i = 0; i < SETTING_COUNT; i++)
         if (strcmp(setting_text(a, i, x), setting_text(a, i, y)) != 0)
             *last = i, rows++;
     return rows;
@@ -174,7 +174,7 @@ static bool gains_nothing(const Fit *f, int row)
     for (int i = 0; i < row; i++) {
         int apart;
         if (rows_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice, &apart) == 1 &&
-            dimensions[apart].by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
+            settings[apart]->by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
             return true;
     }
     return false;
@@ -204,18 +204,18 @@ static void keep_rows(Fit *f)
 
 static bool varies(const Fit *f, int row)
 {
-    return dimensions[row].fits_each && dimensions[row].fits_each(f->program);
+    return setting_fits_each(row, f->program);
 }
 
 static void add_rows(Fit *f, Choice c, int row)
 {
     int n = 0;
-    if (row == DIMENSIONS)
+    if (row == SETTING_COUNT)
         add_row(f, &c);
     else if (!varies(f, row))
         add_rows(f, c, row + 1);
     else
-        for (Choice x = c; dimensions[row].other(f->program, &x, n); n++, x = c)
+        for (Choice x = c; settings[row]->other(f->program, &x, n); n++, x = c)
             add_rows(f, x, row + 1);
 }
 
@@ -229,9 +229,9 @@ static const char *length_text(Arena *a, int64_t tokens)
 
 static int width_of(const Fit *f, int row)
 {
-    int width = (int)strlen(dimensions[row].name);
+    int width = (int)strlen(settings[row]->form->name);
     for (int i = 0; i < f->rows.n; i++) {
-        const char *text = dimensions[row].text(f->arena, &f->rows.at[i].choice);
+        const char *text = settings[row]->text(f->arena, &f->rows.at[i].choice);
         width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
     }
     return width;
@@ -267,15 +267,15 @@ static void print_heading(const Fit *f, Text *out)
     if (memory_uncounted(p))
         text_printf(out, "%s\n", memory_uncounted(p));
     text_add(out, "layout {");
-    for (int i = 0; i < DIMENSIONS; i++) {
-        const char *text = dimensions[i].text(f->arena, &f->base);
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        const char *text = settings[i]->text(f->arena, &f->base);
         if (text && !varies(f, i))
-            text_printf(out, " %s %s;", dimensions[i].name, text);
+            text_printf(out, " %s %s;", settings[i]->form->name, text);
     }
     text_add(out, " }, with\n");
-    for (int i = 0; i < DIMENSIONS; i++)
+    for (int i = 0; i < SETTING_COUNT; i++)
         if (varies(f, i))
-            text_printf(out, "%-*s ", width_of(f, i), dimensions[i].name);
+            text_printf(out, "%-*s ", width_of(f, i), settings[i]->form->name);
     text_printf(out, "%9s %12s %11s %13s %12s %8s  %s\n", "longest", "per rank", "memory", "step", "tokens/s",
                 "MFU", "largest at the peak");
 }
@@ -295,8 +295,8 @@ static void print_table(const Fit *f, Text *out)
 {
     print_heading(f, out);
     for (int r = 0; r < f->rows.n; r++) {
-        for (int i = 0; i < DIMENSIONS; i++) {
-            const char *text = varies(f, i) ? dimensions[i].text(f->arena, &f->rows.at[r].choice) : "";
+        for (int i = 0; i < SETTING_COUNT; i++) {
+            const char *text = varies(f, i) ? settings[i]->text(f->arena, &f->rows.at[r].choice) : "";
             if (varies(f, i))
                 text_printf(out, "%-*s ", width_of(f, i), text ? text : "-");
         }

@@ -9,7 +9,7 @@ import sys
 
 ORDER = ["runtime", "base", "import", "ir", "dsl", "mask", "shard", "attention", "step", "step/passes", "step/memory", "step/verify", "cost",
          "layout", "proof", "search", "emit", "tools", "."]
-LAYER = {"tools/pictures": "tools", "dsl/sched": "dsl"} # folders that are a part of a layer
+LAYER = {"tools/pictures": "tools", "layout/settings": "layout", "dsl/sched": "dsl"} # folders that are a part of a layer
 MOST_FILES = {"dsl": 30}
 TOP = {"main.c", "pipeline.c", "CMakeLists.txt"}
 root = pathlib.Path(sys.argv[1])

@@ -152,9 +152,9 @@ static void add_candidates(const Page *g)
     text_add(g->out, "<h2>Layouts</h2>\n<p class=\"dim\">Every layout that was tried, with simulated times, "
                      "as --explain prints them; bytes are those a rank sends in a step.</p>\n<div "
                      "class=\"scroll\"><table>\n<tr>");
-    for (int i = 0; i < DIMENSIONS; i++)
+    for (int i = 0; i < SETTING_COUNT; i++)
         if (f->column[i])
-            add(g, "<th class=\"l\">", dimensions[i].name, "</th>");
+            add(g, "<th class=\"l\">", settings[i]->form->name, "</th>");
     text_add(
         g->out,
         "<th>step (ms)</th><th>exposed (%)</th><th>balance</th><th>memory (GiB)</th><th>inside nodes</th>"
@@ -162,9 +162,9 @@ static void add_candidates(const Page *g)
     for (int i = 0; i < f->tried_count; i++) {
         const Tried *x = &f->tried[i];
         text_add(g->out, x->chosen ? "<tr class=\"best\">" : "<tr>");
-        for (int d = 0; d < DIMENSIONS; d++)
+        for (int d = 0; d < SETTING_COUNT; d++)
             if (f->column[d]) {
-                const char *text = dimensions[d].text(g->arena, &x->choice);
+                const char *text = settings[d]->text(g->arena, &x->choice);
                 add(g, "<td class=\"l\">", text ? text : "-", "</td>");
             }
         add_figures(g, x);

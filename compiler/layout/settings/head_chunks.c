@@ -1,15 +1,16 @@
-/* layout/heads.c: the row `head chunks` of layout/table.c: 1, 2, ... of whole key heads and their queries,
- * of which some may have one less. */
+/* settings/head_chunks.c: `head chunks`: attention over 1, 2, ... chunks of whole key heads and their
+ * queries, of which some may have one less.
+ */
 #include "layout/layout.h"
 
-bool head_chunks_open(const Program *p)
+static bool is_open(const Program *p)
 {
     return p->layout.head_chunks.is_auto;
 }
 
 /* The n-th number of chunks whose largest is smaller than with fewer chunks, which need no more memory: of
  * several numbers with the same largest one that divides kv_heads is the least. 0: there are not so many. */
-static int head_chunks_at(const Program *p, int n)
+static int chunks_at(const Program *p, int n)
 {
     const int kv_heads = p->model.kv_heads;
     for (int chunks = 1, last = kv_heads + 1; chunks <= kv_heads; chunks++) {
@@ -21,29 +22,27 @@ static int head_chunks_at(const Program *p, int n)
     return 0;
 }
 
-int head_chunks_count(const Program *p)
+static int count(const Program *p)
 {
     int n = 1;
-    while (head_chunks_open(p) && head_chunks_at(p, n))
+    while (is_open(p) && chunks_at(p, n))
         n++;
     return n;
 }
 
-bool head_chunks_take(const Program *p, Choice *c, int n)
+static bool take(const Program *p, Choice *c, int n)
 {
-    c->head_chunks = head_chunks_open(p)             ? head_chunks_at(p, n)
-                     : p->layout.head_chunks.is_auto ? 1
-                                                     : (int)p->layout.head_chunks.value;
+    c->head_chunks = is_open(p) ? chunks_at(p, n) : (int)p->layout.head_chunks.value;
     return true;
 }
 
-bool head_chunks_other(const Program *p, Choice *c, int n)
+static bool other(const Program *p, Choice *c, int n)
 {
-    c->head_chunks = head_chunks_at(p, n);
+    c->head_chunks = chunks_at(p, n);
     return c->head_chunks > 0;
 }
 
-const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c)
+static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->head_chunks < 2)
         return NULL;
@@ -63,7 +62,20 @@ const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c)
                      plural(most));
 }
 
-const char *head_chunks_text(Arena *a, const Choice *c)
+static const char *text(Arena *a, const Choice *c)
 {
     return c->head_chunks > 1 ? arena_printf(a, "%d", c->head_chunks) : NULL;
 }
+
+const SettingRecord setting_head_chunks = {
+    .form = &form_head_chunks,
+    .column = 11,
+    .if_several = true,
+    .by_need = true,
+    .spares = true,
+    .count = count,
+    .take = take,
+    .other = other,
+    .why_not = why_not,
+    .text = text,
+};

@@ -1,27 +1,18 @@
-/* layout/recompute.c: what layers save from forward for backward, and the row `recompute` of layout/table.c.
- *
- * A rule of recomputation is a set of values by their names. What a layout says, and what the search
- * decides, are sets too.
+/* settings/recompute.c: `recompute`: what layers save from forward for backward, as a set of values by
+ * their names; a rule of recomputation is such a set.
  */
 #include "layout/layout.h"
 
-#include <math.h>
-#include <string.h>
-
-/* ---- sets of names ---- */
-
-/* ---- the row `recompute` ---- */
-
 /* Left open, by need: what `none` saves, then less and less of it; or the rules in their order, of tail
  * first those that keep most. */
-int saving_other_way(const Program *p)
+static int other_way(const Program *p)
 {
     return p->layout.saving.upper ? 0 : SAVING_LEVELS + 1;
 }
 
-int saving_count(const Program *p)
+static int count(const Program *p)
 {
-    return p->layout.saving.upper ? 1 : saving_other_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
+    return p->layout.saving.upper ? 1 : other_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
 }
 
 /* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home
@@ -40,9 +31,9 @@ static const char *tail_why_not(const Program *p, const Choice *c)
                                     "longer sequence or `recompute selective`";
 }
 
-bool saving_take(const Program *p, Choice *c, int n)
+static bool take(const Program *p, Choice *c, int n)
 {
-    const int rule = n - saving_other_way(p) + 1, tail = rule - RECOMPUTE_TAIL;
+    const int rule = n - other_way(p) + 1, tail = rule - RECOMPUTE_TAIL;
     const bool given = p->layout.saving.upper;
     c->spared = given || rule > 0 ? 0 : n;
     c->saving = p->layout.saving;
@@ -55,11 +46,12 @@ bool saving_take(const Program *p, Choice *c, int n)
 
 const char *saving_why_no_chunks(const Choice *c, bool heads)
 {
-    return !choice_keeps_tail(c) ? NULL
-           : heads ? "`recompute tail` cannot be combined with `head chunks`; use `recompute selective` or "
-                     "`head chunks 1`"
-                   : "`recompute tail` cannot be combined with `token chunks` with `%1$s`; use `recompute "
-                     "selective` or remove `%1$s`";
+    if (!choice_keeps_tail(c))
+        return NULL;
+    return heads ? "`recompute tail` cannot be combined with `head chunks`; use `recompute selective` or "
+                   "`head chunks 1`"
+                 : "`recompute tail` cannot be combined with `token chunks` with `%1$s`; use `recompute "
+                   "selective` or remove `%1$s`";
 }
 
 const char *saving_fewer(void)
@@ -67,14 +59,14 @@ const char *saving_fewer(void)
     return "save fewer values with `recompute`";
 }
 
-const char *saving_why_not(Arena *a, const Program *p, const Choice *c)
+static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)a;
     return choice_keeps_tail(c) ? tail_why_not(p, c) : NULL;
 }
 
 /* Rules by their names, without one that does not work here, and what the layout says layers save. */
-bool saving_other(const Program *p, Choice *c, int n)
+static bool other(const Program *p, Choice *c, int n)
 {
     const Saving given = p->layout.saving;
     n += n >= RECOMPUTE_TAIL && tail_why_not(p, c);
@@ -83,7 +75,35 @@ bool saving_other(const Program *p, Choice *c, int n)
     return n < RECOMPUTES || (n == RECOMPUTES && given.upper && saving_rule(given) == RECOMPUTES);
 }
 
-const char *saving_choice_text(Arena *a, const Choice *c)
+static const char *text(Arena *a, const Choice *c)
 {
     return saving_text(a, saving_of(c));
 }
+
+static bool always(const Program *p)
+{
+    (void)p;
+    return true;
+}
+
+static bool leave_open(Layout *l)
+{
+    const bool given = l->saving.upper;
+    l->saving = (Saving){0};
+    return given;
+}
+
+const SettingRecord setting_recompute = {
+    .form = &(const SettingForm){.name = "recompute"},
+    .column = 9,
+    .by_need = true,
+    .spares = true,
+    .other_way = other_way,
+    .count = count,
+    .take = take,
+    .other = other,
+    .fits_each = always,
+    .leave_open = leave_open,
+    .why_not = why_not,
+    .text = text,
+};

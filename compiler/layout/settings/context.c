@@ -1,0 +1,78 @@
+/* settings/context.c: `context` and `heads`: how the ranks of a group share a sequence. */
+#include "layout/layout.h"
+
+/* Also where one direction alone exchanges. */
+int choice_heads(const Choice *c)
+{
+    const int x = c->schedule->exchanged;
+    return x < 0 || !c->coords ? 1 : c->size[x];
+}
+
+static int context_of(const Choice *c)
+{
+    return c->ranks / choice_heads(c);
+}
+
+/* Where both are given, the one that asks for more says it. */
+static const char *axis_why_not(Arena *a, const char *name, const Setting *asked, const Setting *other,
+                                int value)
+{
+    const bool differs = !asked->is_auto && asked->value != value && (asked->value > value || other->is_auto);
+    return differs ? arena_printf(a, "the schedule cannot use `%s %lld` of the layout", name,
+                                  (long long)asked->value)
+                   : NULL;
+}
+
+/* The sizes of the schedule's coordinates; where there are none, why_not says so. */
+static bool take_context(const Program *p, Choice *c, int n)
+{
+    c->coords = 0;
+    return coords_take(p, c, n) || n == 0;
+}
+
+static const char *context_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const char *axis = axis_why_not(a, "context", &p->layout.context, &p->layout.heads, context_of(c));
+    return axis ? axis : coords_why_not(a, p, c);
+}
+
+static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, choice_heads(c));
+    return axis || choice_heads(c) <= p->model.heads
+               ? axis
+               : arena_printf(a, "%d ranks cannot share %d head%s; use at most %d rank%s or a ring schedule",
+                              choice_heads(c), p->model.heads, plural(p->model.heads), p->model.heads,
+                              plural(p->model.heads));
+}
+
+/* "16 x 4": the sizes of the coordinates, but for the exchanged one, which `heads` is of. */
+static const char *context_text(Arena *a, const Choice *c)
+{
+    const char *text = NULL;
+    for (int i = 0; i < c->coords && layers_share_sizes(c); i++)
+        if (i != c->schedule->exchanged)
+            text = text ? arena_printf(a, "%s x %d", text, c->size[i]) : arena_printf(a, "%d", c->size[i]);
+    return text ? text : arena_printf(a, "%d", context_of(c));
+}
+
+static const char *heads_text(Arena *a, const Choice *c)
+{
+    return arena_printf(a, "%d", choice_heads(c));
+}
+
+const SettingRecord setting_context = {
+    .form = &(const SettingForm){.name = "context", .at = offsetof(Layout, context)},
+    .column = 9,
+    .if_several = true,
+    .count = coords_most,
+    .take = take_context,
+    .why_not = context_why_not,
+    .text = context_text,
+};
+
+const SettingRecord setting_heads = {
+    .form = &(const SettingForm){.name = "heads", .at = offsetof(Layout, heads)},
+    .why_not = heads_why_not,
+    .text = heads_text,
+};

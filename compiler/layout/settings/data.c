@@ -1,0 +1,49 @@
+/* settings/data.c: `data` and `tensor`: how many groups of ranks have sequences of their own, and over
+ * how many ranks each layer's weights are split: with each number the program is another one
+ * (search/tensor.c).
+ */
+#include "layout/layout.h"
+
+static int count(const Program *p)
+{
+    return p->cluster.world / program_tensor(p);
+}
+
+/* From the most groups on: small ones are judged quickly. Left open: what divides the ranks and the batch,
+ * where no rank is left without a token. */
+static bool take(const Program *p, Choice *c, int n)
+{
+    const int world = count(p), data = world - n;
+    c->data = data;
+    c->tensor = p->tensor;
+    c->ranks = world / data;
+    if (!p->layout.data.is_auto)
+        return p->layout.data.value == data;
+    return world % data == 0 && p->train.batch % data == 0 && c->ranks * choice_tensor(c) <= p->sequence;
+}
+
+static const char *data_text(Arena *a, const Choice *c)
+{
+    return arena_printf(a, "%d", c->data);
+}
+
+static const char *tensor_text(Arena *a, const Choice *c)
+{
+    return c->tensor ? arena_printf(a, "%d", c->tensor) : NULL;
+}
+
+const SettingRecord setting_data = {
+    .form = &(const SettingForm){.name = "data", .at = offsetof(Layout, data)},
+    .column = 5,
+    .if_several = true,
+    .count = count,
+    .take = take,
+    .text = data_text,
+};
+
+const SettingRecord setting_tensor = {
+    .form = &(const SettingForm){.name = "tensor", .at = offsetof(Layout, tensor)},
+    .column = 6,
+    .if_several = true,
+    .text = tensor_text,
+};

@@ -1,0 +1,71 @@
+/* settings/fetch.c: `fetch`: how much of what layers staged comes back at a time. */
+#include "layout/layout.h"
+
+static bool is_open(const Program *p)
+{
+    return p->layout.fetch.is_auto;
+}
+
+static int count(const Program *p)
+{
+    return is_open(p) ? form_fetch.word_count : 1;
+}
+
+/* Chunks, for a loop that attends one at a time, of what is staged. */
+static bool can(const Choice *c)
+{
+    return choice_chunks_queries(c) && (c->staged || c->offload) && !c->staged_layers;
+}
+
+static bool take(const Program *p, Choice *c, int n)
+{
+    const bool stages = c->staged || c->offload;
+    c->fetch_chunks = is_open(p) ? n : stages && p->layout.fetch.value;
+    return !is_open(p) || !n || can(c);
+}
+
+static bool other(const Program *p, Choice *c, int n)
+{
+    (void)p;
+    c->fetch_chunks = n;
+    return n < form_fetch.word_count && can(c);
+}
+
+static const char *why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a, (void)p;
+    if (!c->fetch_chunks || can(c))
+        return NULL;
+    if (c->staged_layers)
+        return "`fetch chunks` cannot be combined with `layers` in `offload`; remove `layers` or use `fetch "
+               "layers`";
+    return "`fetch chunks` requires `token chunks` with `attention` and offloaded activations; use `token "
+           "chunks auto, attention` or `fetch layers`";
+}
+
+static const char *text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return can(c) ? form_fetch.words[c->fetch_chunks] : NULL;
+}
+
+static const char *idle(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a, (void)p;
+    return c->staged || c->offload ? NULL
+                                   : "no activations are offloaded; set `offload activations` or remove it";
+}
+
+const SettingRecord setting_fetch = {
+    .form = &form_fetch,
+    .column = 6,
+    .if_several = true,
+    .by_need = true,
+    .spares = true,
+    .count = count,
+    .take = take,
+    .other = other,
+    .why_not = why_not,
+    .text = text,
+    .idle = {{offsetof(Layout, fetch), idle}},
+};

@@ -1,0 +1,68 @@
+/* settings/partition.c: `partition`: which tokens of a sequence a rank has. */
+#include "layout/layout.h"
+
+#include "burst_rt.h"
+
+static int64_t block_of(const Program *p, int ranks)
+{
+    const int64_t block = p->layout.block.given ? p->layout.block.value : (int64_t)BURST_TILE * ranks;
+    return block < p->sequence ? block : p->sequence;
+}
+
+static int count(const Program *p)
+{
+    (void)p;
+    return PART_KINDS;
+}
+
+/* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules
+ * without rings, whose ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are
+ * needed by other ranks each; those of a striped chunk by all alike. */
+static bool take(const Program *p, Choice *c, int n)
+{
+    c->partition = c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n; /* one rank has one */
+    c->block = block_of(p, c->ranks);
+    const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
+                       !p->layout.schedule;
+    if (p->layout.partition.is_auto)
+        return (!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS;
+    return p->layout.partition.value == n;
+}
+
+const char *partition_text(Arena *a, PartitionKind kind, int64_t block)
+{
+    const int shift = block % (1 << 20) == 0 ? 20 : block % (1 << 10) == 0 ? 10 : 0;
+    return kind != PART_BLOCKS
+               ? partition_names[kind]
+               : arena_printf(a, "%s(%lld%s)", partition_names[kind], (long long)(block >> shift),
+                              shift == 20 ? "Mi"
+                              : shift     ? "Ki"
+                                          : "");
+}
+
+Choice choice_on(const Program *p, const Choice *c)
+{
+    Choice other = *c;
+    other.block = block_of(p, c->ranks);
+    return other;
+}
+
+static const char *text(Arena *a, const Choice *c)
+{
+    return partition_text(a, c->partition, c->block);
+}
+
+static const char *idle(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a;
+    return c->ranks == 1 && p->layout.partition.value != PART_CONTIGUOUS ? idle_on_one_rank : NULL;
+}
+
+const SettingRecord setting_partition = {
+    .form = &(const SettingForm){.name = "partition", .at = offsetof(Layout, partition)},
+    .column = 13,
+    .count = count,
+    .take = take,
+    .text = text,
+    .idle = {{offsetof(Layout, partition), idle}},
+};

@@ -1,0 +1,133 @@
+/* settings/token_chunks.c: `token chunks`: all that treats tokens by themselves over 1, 2, 4, ...
+ * chunks of them; with `attention` that too has a chunk of queries at a time, and with `keys` a chunk
+ * of keys.
+ */
+#include "layout/layout.h"
+
+enum { MOST = 64, OTHERS = 4 };
+
+static bool is_open(const Program *p)
+{
+    return p->layout.token_chunks.is_auto;
+}
+
+/* Without attention; behind these, with it. */
+static int other_way(const Program *p)
+{
+    return is_open(p) && !p->layout.chunk_queries ? chunk_doublings(p, MOST) : 0;
+}
+
+static int count(const Program *p)
+{
+    const int chunked = chunk_doublings(p, MOST) - 1;
+    if (!is_open(p))
+        return 1;
+    if (other_way(p))
+        return other_way(p) + chunked + (chunked > 0);
+    return chunked > 1 ? chunked : 1;
+}
+
+static bool moves_queries(const Choice *c)
+{
+    return choice_moves_queries(c, false) || choice_moves_queries(c, true);
+}
+
+static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys" : "attention"; }
+
+/* Why attention can't go through chunks of queries, with chunked_word where %1$s stands: a schedule runs
+ * once for each, so queries and what is summed for them stay at home. */
+static const char *queries_why_not(const Program *p, const Choice *c)
+{
+    if (choice_by_heads(c, false) != choice_by_heads(c, true))
+        return "`token chunks` with `%1$s` requires that both directions of the schedule exchange heads or "
+               "neither does; use a schedule such as usp or ring, or remove `%1$s`";
+    if (moves_queries(c))
+        return "`token chunks` with `%1$s` requires a schedule that passes only KV; use `travel keys` and a "
+               "schedule such as ring, or remove `%1$s`";
+    if (p->tensor)
+        return "`token chunks` with `%1$s` cannot be combined with tensor parallelism; use `tensor 1` or "
+               "remove `%1$s`";
+    if (c->chunk_keys && choice_pieces(c) > 1)
+        return "`token chunks` with `keys` cannot be combined with a schedule that has `pieces`; use a "
+               "schedule such as ring, or `token chunks` with `attention`";
+    if (c->head_chunks > 1)
+        return "`token chunks` with `%1$s` cannot be combined with `head chunks`; use `head chunks 1` or "
+               "remove `%1$s`";
+    return saving_why_no_chunks(c, false);
+}
+
+static const char *why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const char *why = choice_chunks_queries(c) ? queries_why_not(p, c) : NULL;
+    return why ? arena_printf(a, why, chunked_word(c)) : NULL;
+}
+
+/* None; then from as many as the feed-forward network alone was cut into, so that each needs less than
+ * those before: with attention, and last of all the most of them with keys in the host's memory. */
+static bool take(const Program *p, Choice *c, int n)
+{
+    const int other_from = other_way(p);
+    const bool keys = other_from && n >= other_from && n == count(p) - 1;
+    n -= keys; /* as many as the last without */
+    const int doubled = p->layout.chunk_queries || n >= other_from ? n - other_from + 1 : n;
+    const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = doubled ? first << (doubled - 1) : 1;
+    c->token_chunks = chunks < MOST ? chunks : MOST;
+    if (!is_open(p))
+        c->token_chunks = (int)p->layout.token_chunks.value;
+    c->chunk_queries = p->layout.chunk_queries || (other_from && n >= other_from);
+    c->chunk_keys = p->layout.chunk_keys || keys;
+    c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
+    return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(p, c);
+}
+
+/* Without attention, then with it, then with keys. */
+static bool other(const Program *p, Choice *c, int n)
+{
+    const int chunked = OTHERS - 1, more = n - OTHERS;
+    c->chunk_queries = more >= 0;
+    c->chunk_keys = more >= chunked;
+    c->token_chunks = 1 << (more < 0 ? n : more % chunked + 1);
+    c->ffn_chunks = n ? 1 : c->ffn_chunks;
+    return c->chunk_queries ? more < 2 * chunked && !queries_why_not(p, c) : true;
+}
+
+static const char *text(Arena *a, const Choice *c)
+{
+    return c->token_chunks > 1
+               ? arena_printf(a, "%d%s", c->token_chunks,
+                              c->chunk_queries ? arena_printf(a, ", %s", chunked_word(c)) : "")
+               : NULL;
+}
+
+static const char *idle(Arena *a, const Program *p, const Choice *c)
+{
+    return p->layout.chunk_queries && c->token_chunks == 1
+               ? arena_printf(a, "one chunk holds all tokens; use `token chunks 2, %s` or remove it",
+                              p->layout.chunk_keys ? "keys" : "attention")
+               : NULL;
+}
+
+static bool leave_open(Layout *l)
+{
+    const bool given = !l->token_chunks.is_auto || l->chunk_queries;
+    l->token_chunks = (Setting){.value = 1, .is_auto = true};
+    l->chunk_queries = l->chunk_keys = false;
+    return given;
+}
+
+const SettingRecord setting_token_chunks = {
+    .form = &(const SettingForm){.name = "token chunks", .at = offsetof(Layout, token_chunks)},
+    .column = 13,
+    .if_several = true,
+    .by_need = true,
+    .spares = true,
+    .other_way = other_way,
+    .other_needs_less = true,
+    .count = count,
+    .take = take,
+    .other = other,
+    .leave_open = leave_open,
+    .why_not = why_not,
+    .text = text,
+    .idle = {{offsetof(Layout, token_chunks), idle}},
+};

@@ -1,0 +1,103 @@
+/* pipeline.c: from texts to a program: compile() reads top to bottom. What a candidate of the search goes
+ * through is search/candidate.c, and the passes that make a step are step/passes/pipeline.c.
+ */
+#include "tools/forms.h"
+#include "tools/output.h"
+
+#include <string.h>
+
+bool is_picture(const char *path)
+{
+    return path && ends_with(path, ".svg");
+}
+
+static int print_form(Arena *a, Diags *d, const Request *o, const Found *f)
+{
+    Text t = {0};
+    const Form *form = find_form(o->emit);
+    if (is_picture(o->output))
+        form->draw(a, f, &t);
+    else
+        form->print(d, f, &t);
+    int status = diags_errors(d) ? EXIT_INTERNAL : write_text(&t, o->output ? o->output : "-");
+    text_free(&t);
+    return status;
+}
+
+static int print_tree(Arena *a, Diags *d, const Request *o, const FrontEnd *in)
+{
+    Text t = {0};
+    print_ast(a, d, in, &t);
+    int status = diags_errors(d) ? EXIT_DIAGNOSED : write_text(&t, o->output ? o->output : "-");
+    text_free(&t);
+    return status;
+}
+
+/* By name; all else, binaries and the forms before the program, as the cluster's devices are. */
+static const Target *target_asked(const Request *o)
+{
+    return o->emit ? target_named(o->emit) : o->output ? target_of_suffix(o->output) : NULL;
+}
+
+/* What was asked for beside the output. */
+static int print_asked(Arena *a, const Request *o, const Destination *t, const Found *f)
+{
+    int status = o->explain ? print_text(f->table) : 0;
+    return status == 0 && o->print_build ? print_text(arena_printf(a, "%s\n", t->build)) : status;
+}
+
+/* The program, checked; as C or, through the C compiler, as a binary beside its source. */
+static int write_program(Arena *a, Diags *d, const Request *o, const Destination *to, const Found *f)
+{
+    Text t = {0};
+    const char *include = arena_printf(a, "%s/include", o->share);
+    int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
+    if (status == 0)
+        emit_program(a, f, o->command, &t);
+    if (status == 0 &&
+        check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
+        status = EXIT_INTERNAL;
+    if (status == 0 && diags_errors(d) > 0) /* a warning that is an error */
+        status = EXIT_DIAGNOSED;
+    if (status == 0)
+        status = write_text(&t, to->source);
+    text_free(&t);
+    if (status == 0 && to->binary && run_command(to->build) != 0) {
+        diag_error(d, (Span){0}, "the C compiler failed: %s", to->build);
+        status = EXIT_DIAGNOSED;
+    }
+    return status;
+}
+
+/* The plan as a form, or as the program. */
+static int write_found(Arena *a, Diags *d, const Request *o, const Destination *to, const Found *f)
+{
+    const int status = print_asked(a, o, to, f);
+    if (status != 0 || !o->output)
+        return status;
+    return o->emit && find_form(o->emit) ? print_form(a, d, o, f) : write_program(a, d, o, to, f);
+}
+
+/* Read and check; decide what the layout leaves open, by candidates that are verified; write. */
+int compile(Arena *a, Diags *d, Request *o)
+{
+    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, target_asked(o)};
+    int status = check_output(o, o->output);
+    if (status != 0 || (o->emit && strcmp(o->emit, "ast") == 0))
+        return status != 0 ? status : print_tree(a, d, o, &in);
+
+    const Program *p = front_end(a, d, &in);
+    if (!p)
+        return EXIT_DIAGNOSED;
+    mask_warn(d, p);
+    if (o->emit && !o->output)
+        o->output = "-";
+    const Destination to = destination_of(a, o, p);
+    if (check_destination(o, o->emit && find_form(o->emit) ? NULL : &to, p) != 0 || diags_errors(d) > 0)
+        return EXIT_DIAGNOSED;
+
+    const Found f = search_open(a, d, &in, p);
+    if (!f.plan || diags_errors(d) > 0)
+        return EXIT_DIAGNOSED;
+    return write_found(a, d, o, &to, &f);
+}

@@ -1,0 +1,138 @@
+/* search/candidate.c: what every candidate goes through, from a choice to its cost: search_judge() reads top
+ * to bottom. What candidates have in common is found once: search/room.c.
+ */
+#include "search/internal.h"
+
+#include "burst_rt.h"
+
+#include <math.h>
+
+MaskMap **search_maps(Arena *a, const Program *p)
+{
+    MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
+    for (int m = 0; m < p->mask_count; m++)
+        maps[m] = mask_map(a, p, m, BURST_TILE, BURST_TILE);
+    return maps;
+}
+
+/* That a rank attends in a layer, with perfect balance; mean over layers. */
+static double pairs_of_rank(const Searcher *s, const Draft *t)
+{
+    const int layers = s->program->model.layers;
+    double pairs = 0;
+    for (int l = 0; l < layers; l++)
+        pairs += (double)pair_whole(t->counts[s->program->layer_mask[l]]).pairs;
+    return pairs / layers / t->choice.ranks;
+}
+
+/* What layers save, and what of it is staged, where that was decided as a number. */
+static void decide_saving(Searcher *s, Draft *t)
+{
+    Choice *c = &t->choice;
+    if (c->spared)
+        c->saving = saving_at(s->arena, s->program, t->partition, t->units, pairs_of_rank(s, t),
+                              1 - (double)c->spared / SAVING_LEVELS);
+    if (c->staged)
+        c->offload = offload_at(s->arena, s->program, t->partition, t->units, saving_of(c), c->staged_layers,
+                                c->staged);
+}
+
+Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+{
+    const Parted *part = search_parted(s, choice);
+    const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
+    Draft t = {.program = p,
+               .choice = *choice,
+               .partition = part->partition,
+               .counts = part->counts,
+               .units = units_make(a, s->program, choice->within)};
+    t.attention = attentions_make(a, d, t.program, &t.choice);
+    if (!t.attention.n)
+        return t;
+    decide_saving(s, &t);
+    attentions_decide(&t.attention, t.program, &t.choice);
+    return t;
+}
+
+void search_add_ranges(Searcher *s, Arena *a, Draft *t)
+{
+    Choice *c = &t->choice;
+    c->ranges = search_ranges(s, a, t);
+    const Setting *given = &s->program->layout.ranges;
+    c->whole = !c->ranges && !given->is_auto && !given->value;
+    attentions_decide(&t->attention, t->program, &t->choice);
+    if (a != s->arena)
+        t->attended = search_attended(s, t);
+}
+
+static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+{
+    Draft t = search_begin(s, a, d, choice);
+    if (!t.attention.n)
+        return t;
+    search_add_ranges(s, a, &t);
+    t.memory = memory_make(a, &t);
+    memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
+    return t;
+}
+
+Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
+{
+    Searcher s = {.arena = a, .diags = d, .program = p, .maps = search_maps(a, p)};
+    return make_draft(&s, a, d, c);
+}
+
+/* Of a candidate that loses by more, how much more need not be known exactly. */
+static const double lost = 1.02;
+
+/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another
+ * behind it. */
+static bool ends(Diags *d, const Candidate *x)
+{
+    if (isfinite(x->cost.step))
+        return true;
+    diag_error(d, x->choice.schedule->span,
+               "transfers of schedule '%s' deadlock when pairs that the masks exclude are skipped; use "
+               "another partition or another schedule",
+               x->choice.schedule->name);
+    return false;
+}
+
+/* Of what does not fit, whether it could win if it did: what needs less memory takes no less time. */
+static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
+{
+    const double step = isfinite(search_fastest(s)) ? cost_bound(a, t).step : 0;
+    x->too_slow = step > search_to_win(s);
+    if (x->too_slow)
+        x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %.3f ms",
+                                  step * 1e3);
+}
+
+/* What the search reads of it; what it takes may be freed then. */
+static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
+{
+    x->choice.saving = t->choice.saving;
+    x->choice.offload = t->choice.offload;
+    x->choice.ranges = t->choice.ranges;
+    x->choice.whole = t->choice.whole;
+    x->tried = true;
+    x->too_large = t->attention.n && !memory_fits(t);
+    x->fits_device = t->attention.n && device_fits(t);
+    x->needs = t->memory.total + t->memory.beside;
+    if (x->too_large && s->cuts)
+        bound_too_large(s, a, x, t);
+    s->might_fit |= x->too_slow || (t->attention.n && !search_large_with_any(s->program, t));
+}
+
+void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
+{
+    const Draft t = make_draft(s, a, d, &x->choice);
+    x->plan = t.attention.n ? verify(a, d, &t) : NULL;
+    if (x->plan)
+        x->cost = cost_draft(a, plan_draft(x->plan), lost * search_fastest(s));
+    if (x->plan && !ends(d, x))
+        x->plan = NULL;
+    if (!x->plan)
+        x->why_not = arena_printf(s->arena, "%s", diags_first(d));
+    note_draft(s, a, x, &t);
+}

@@ -1,0 +1,90 @@
+/* output.c: where what burstc writes goes, and what would be found wrong with that only when all is done. */
+#include "tools/output.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool is_stream(const char *path)
+{
+    struct stat st;
+    return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+}
+
+Destination destination_of(Arena *a, const Request *o, const Program *p)
+{
+    const char *suffix = p->target->suffix, *output = o->output;
+    Destination t = {.source = output, .program = "train_plan"};
+    const char *source = arena_printf(a, "train_plan%s", suffix);
+    if (output && ends_with(output, suffix)) {
+        size_t stem = strlen(output) - strlen(suffix);
+        source = output;
+        if (stem > 0 && output[stem - 1] != '/')
+            t.program = arena_printf(a, "%.*s", (int)stem, output);
+    } else if (output && !o->emit && !is_stream(output)) {
+        t = (Destination){.program = output, .binary = true};
+        t.source = source = arena_printf(a, "%s%s", output, suffix);
+    }
+    t.build = build_command(a, o->share, p, source, t.program);
+    return t;
+}
+
+int cannot_write(const char *path, const char *reason)
+{
+    if (strcmp(path, "-") == 0)
+        fprintf(stderr, "burstc: error: cannot write standard output: %s\n", reason);
+    else
+        fprintf(stderr, "burstc: error: cannot write '%s': %s\n", path, reason);
+    return EXIT_DIAGNOSED;
+}
+
+int write_text(const Text *t, const char *path)
+{
+    return text_write_file(t, path) == 0 ? 0 : cannot_write(path, strerror(errno));
+}
+
+int print_text(const char *text)
+{
+    return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : cannot_write("-", strerror(errno));
+}
+
+/* What would be found only when all is done: a folder, or an input, which must not be written over. */
+int check_output(const Request *o, const char *path)
+{
+    struct stat st;
+    if (!path || is_stream(path))
+        return 0;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return cannot_write(path, strerror(EISDIR));
+    bool input = (o->topo && same_file(path, o->topo)) || same_file(path, o->model);
+    for (int i = 0; i < o->schedule_count; i++)
+        input = input || same_file(path, o->schedules[i]);
+    return input ? cannot_write(path, "it is an input") : 0;
+}
+
+/* The same for imports and patterns, which are known once the inputs are read. */
+int check_imported(const Program *p, const char *path)
+{
+    return path && program_reads(p, path) ? cannot_write(path, "it is an input") : 0;
+}
+
+/* Every file that the compilation writes. */
+int check_destination(const Request *o, const Destination *to, const Program *p)
+{
+    int status = check_imported(p, o->output);
+    if (status != 0 || !to)
+        return status;
+    status = check_output(o, to->source);
+    if (status == 0)
+        status = check_imported(p, to->source);
+    if (status == 0 && to->binary && same_file(to->source, to->program))
+        return cannot_write(to->program,
+                            "it is the same file as the program's source, which is written next to it");
+    return status;
+}

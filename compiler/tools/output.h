@@ -1,0 +1,39 @@
+/* output.h: what is asked of the compiler, and where it goes. */
+#ifndef OUTPUT_H
+#define OUTPUT_H
+
+#include "tools/tools.h"
+
+enum { EXIT_DIAGNOSED = 1, EXIT_USAGE = 2, EXIT_INTERNAL = 3 };
+
+typedef struct Request {
+    const char *topo, *model, *output, *emit;
+    const char **schedules;
+    int schedule_count;
+    bool explain, print_build;
+    const char *command; /* as typed, for the emitted header */
+    const char *share;   /* stock files, templates, headers of the runtime */
+    const struct Action *action; /* `burstc fit ...`: main.c; NULL: the program or a form of it */
+} Request;
+/* What -o names: text with the ending of its language, or a binary beside its source. Standard output,
+ * devices, FIFOs and other names of a form get the text; the command that builds it then speaks of
+ * train_plan.c. */
+typedef struct Destination { const char *source, *program, *build; bool binary; } Destination;
+
+bool ends_with(const char *text, const char *end);
+bool is_stream(const char *path);
+/* Of these, what is an int is 0 or an exit status. */
+int cannot_write(const char *path, const char *reason);
+int write_text(const Text *t, const char *path);
+int print_text(const char *text);
+Destination destination_of(Arena *a, const Request *o, const Program *p);
+int check_output(const Request *o, const char *path);
+int check_imported(const Program *p, const char *path);
+int check_destination(const Request *o, const Destination *to, const Program *p);
+
+/* ---- pipeline.c ---- */
+bool is_picture(const char *path);
+/* What `burstc CLUSTER MODEL` does. */
+int compile(Arena *a, Diags *d, Request *o);
+
+#endif
