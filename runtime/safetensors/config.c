@@ -128,9 +128,9 @@ static void check_block(Misfits *m, const char *name, const json_t *block, const
     value_text(block, text);
     value_text(*theta, other);
     if (!is_default_rope(block) || (given(part) && json_number_value(part) != 1))
-        misfit(m, "%s is %s; only the type \"default\" on whole heads is computed", name, text);
+        misfit(m, "%s is %s; only type \"default\" with partial_rotary_factor 1 is supported", name, text);
     else if (given(*theta) && given(inner) && json_number_value(*theta) != json_number_value(inner))
-        misfit(m, "rope_theta is %s, and in %s %s", other, name, text);
+        misfit(m, "rope_theta is %s, but %s is %s", other, name, text);
     *theta = given(inner) ? inner : *theta;
 }
 
@@ -147,7 +147,7 @@ static const json_t *find_theta(Misfits *m, const json_t *config)
         check_block(m, rope_blocks[i], block, &theta);
     }
     if (filled > 1) /* transformers takes one of them, and nothing from the other */
-        misfit(m, "rope_scaling and rope_parameters are both there; remove one of them");
+        misfit(m, "rope_scaling and rope_parameters are both set; remove one");
     return theta;
 }
 
@@ -163,8 +163,7 @@ static void check_field(Misfits *m, const Field *f, const json_t *there)
     if (!value)
         misfit(m, "config.json has no %s", f->name);
     else if (!same_value(f->plan, value))
-        misfit(m, "%s is %s%s, and the plan's is %s", f->name, text, here ? "" : " (where nothing is given)",
-               plan);
+        misfit(m, "%s is %s%s, expected %s", f->name, text, here ? "" : " (by default)", plan);
 }
 
 static void check_architectures(Misfits *m, const char *wanted, const json_t *there)
@@ -174,7 +173,7 @@ static void check_architectures(Misfits *m, const char *wanted, const json_t *th
     if (!given(there) || (json_array_size(there) == 1 && first && strcmp(first, wanted) == 0))
         return;
     value_text(there, text);
-    misfit(m, "architectures is %s, and the plan is a %s", text, wanted);
+    misfit(m, "architectures is %s, expected [\"%s\"]", text, wanted);
 }
 
 /* transformers gives this token's embedding no gradient. */
@@ -184,8 +183,8 @@ static void say_padding(const BurstCtx *c, const char *path, const json_t *token
     if (c->rank != 0 || !given(token))
         return;
     value_text(token, text);
-    say_line("pad_token_id of %s is %s, which transformers does not train; here it is a token like any other",
-             path, text);
+    say_line("%s sets pad_token_id to %s; transformers does not train that token, this program does", path,
+             text);
 }
 
 typedef struct Compared { const Field *field; int fields; } Compared;
@@ -227,7 +226,7 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
     char path[PATH_MAX];
     json_t *config = NULL;
     if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path)
-        return burst_fail(c, BURST_E_IO, "the name of %s is too long", folder);
+        return burst_fail(c, BURST_E_IO, "the path '%s' is too long", folder);
     BURST_TRY(load_json(c, path, &config));
     check_all(c, p, path, config, m);
     json_decref(config);

@@ -82,20 +82,20 @@ static int list_files(BurstCtx *c, Folder *f)
     int n = 0;
     f->name = calloc(json_object_size(f->map) + 1, sizeof *f->name);
     if (!f->name)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
     json_object_foreach(f->map, tensor, file) {
         f->name[n] = json_string_value(file);
         if (!f->name[n] || !plain_name(f->name[n]))
             return burst_fail(c, BURST_E_IO,
-                              "%s/" INDEX ": the file of %s is no name that ends in .safetensors", f->path,
-                              tensor);
+                              "%s/" INDEX ": %s is in a file whose name does not end in .safetensors",
+                              f->path, tensor);
         n++;
     }
     qsort(f->name, (size_t)n, sizeof *f->name, by_text);
     for (int i = 0; i < n; i++)
         if (i == 0 || strcmp(f->name[i], f->name[i - 1]) != 0)
             f->name[f->names++] = f->name[i];
-    return f->names ? BURST_OK : burst_fail(c, BURST_E_IO, "%s/" INDEX " names no tensors", f->path);
+    return f->names ? BURST_OK : burst_fail(c, BURST_E_IO, "%s/" INDEX " lists no tensors", f->path);
 }
 
 static int load_index(BurstCtx *c, Folder *f, const char *path)
@@ -103,7 +103,7 @@ static int load_index(BurstCtx *c, Folder *f, const char *path)
     BURST_TRY(load_json(c, path, &f->index));
     f->map = json_object_get(f->index, "weight_map");
     if (!json_is_object(f->map))
-        return burst_fail(c, BURST_E_IO, "%s has no weight_map", path);
+        return burst_fail(c, BURST_E_IO, "'%s' has no weight_map", path);
     return list_files(c, f);
 }
 
@@ -111,7 +111,7 @@ static int path_in(BurstCtx *c, const Folder *f, const char *name, char path[PAT
 {
     if (snprintf(path, PATH_MAX, "%s/%s", f->path, name) < PATH_MAX)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "the name of %s/%s is too long", f->path, name);
+    return burst_fail(c, BURST_E_IO, "the path '%s/%s' is too long", f->path, name);
 }
 
 /* Which files there are: one, or those of the index. */
@@ -122,13 +122,13 @@ static int find_files(BurstCtx *c, Folder *f)
     if (access(path, F_OK) == 0) {
         f->name = calloc(1, sizeof *f->name);
         if (!f->name)
-            return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+            return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
         f->name[f->names++] = SINGLE;
         return BURST_OK;
     }
     BURST_TRY(path_in(c, f, INDEX, path));
     if (access(path, F_OK) != 0)
-        return burst_fail(c, BURST_E_IO, "%s has neither " SINGLE " nor " INDEX, f->path);
+        return burst_fail(c, BURST_E_IO, "'%s' has neither " SINGLE " nor " INDEX, f->path);
     return load_index(c, f, path);
 }
 
@@ -137,7 +137,7 @@ static int open_files(BurstCtx *c, Folder *f)
     char path[PATH_MAX];
     f->file = calloc((size_t)f->names, sizeof *f->file);
     if (!f->file)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
     for (; f->files < f->names; f->files++) {
         BURST_TRY(path_in(c, f, f->name[f->files], path));
         BURST_TRY(safetensors_open(c, path, &f->file[f->files]));
@@ -166,15 +166,15 @@ static int list_tensors(BurstCtx *c, Folder *f)
     int n = 0;
     f->entry = calloc((size_t)f->entries + 1, sizeof *f->entry);
     if (!f->entry)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the tensors of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the tensors of '%s'", f->path);
     for (int i = 0; i < f->files; i++)
         for (int t = 0; t < f->file[i].tensors; t++)
             f->entry[n++] = (Entry){.tensor = &f->file[i].tensor[t], .file = f->name[i]};
     qsort(f->entry, (size_t)n, sizeof *f->entry, by_name);
     for (int i = 1; i < n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
-            return burst_fail(c, BURST_E_IO, "%s: %s is in %s and in %s", f->path, f->entry[i].tensor->name,
-                              f->entry[i - 1].file, f->entry[i].file);
+            return burst_fail(c, BURST_E_IO, "%s: tensor %s is in both %s and %s", f->path,
+                              f->entry[i].tensor->name, f->entry[i - 1].file, f->entry[i].file);
     return BURST_OK;
 }
 
@@ -186,12 +186,12 @@ static int check_index(BurstCtx *c, const Folder *f)
     json_object_foreach(f->map, name, file) {
         const Entry *e = find_entry(f, name);
         if (!e || strcmp(e->file, json_string_value(file)) != 0)
-            return burst_fail(c, BURST_E_IO, "%s/" INDEX " has %s in %s, where it is not", f->path, name,
-                              json_string_value(file));
+            return burst_fail(c, BURST_E_IO, "%s/" INDEX " lists %s in %s, which does not have it", f->path,
+                              name, json_string_value(file));
     }
     for (int i = 0; f->map && i < f->entries; i++)
         if (!json_object_get(f->map, f->entry[i].tensor->name))
-            return burst_fail(c, BURST_E_IO, "%s: %s in %s is not in the index", f->path,
+            return burst_fail(c, BURST_E_IO, "%s: tensor %s in %s is missing from the index", f->path,
                               f->entry[i].tensor->name, f->entry[i].file);
     return BURST_OK;
 }
@@ -207,7 +207,7 @@ static void check_shape(Misfits *m, const char *name, const BurstTensor *t, cons
         return;
     safetensors_shape(there->shape, there->dims, is_);
     safetensors_shape(shape, dims, wanted);
-    misfit(m, "%s is %s, and the plan's is %s", name, is_, wanted);
+    misfit(m, "%s is %s, expected %s", name, is_, wanted);
 }
 
 static void check_entry(Misfits *m, const char *name, const BurstTensor *t, Entry *e)
@@ -215,7 +215,7 @@ static void check_entry(Misfits *m, const char *name, const BurstTensor *t, Entr
     e->used = true;
     check_shape(m, name, t, e->tensor);
     if (!safetensors_readable(e->tensor))
-        misfit(m, "%s is %s; F32, BF16 and F16 are read", name, e->tensor->dtype);
+        misfit(m, "%s is %s, expected F32, BF16 or F16", name, e->tensor->dtype);
 }
 
 static void check_tensor(Misfits *m, const BurstPlan *p, const Folder *f, int unit, const BurstTensor *t)
@@ -226,7 +226,7 @@ static void check_tensor(Misfits *m, const BurstPlan *p, const Folder *f, int un
     if (e)
         check_entry(m, name, t, e);
     else
-        misfit(m, "it has no tensor %s", name);
+        misfit(m, "tensor %s is missing", name);
 }
 
 /* The embedding's tensor, which a tied model has as its head too. */
@@ -256,7 +256,7 @@ static void check_tensors(Misfits *m, const BurstPlan *p, const Folder *f)
         check_entry(m, HEAD, tied_tensor(p), head);
     for (int i = 0; i < f->entries; i++)
         if (!f->entry[i].used && !is_computed(f->entry[i].tensor->name))
-            misfit(m, "the plan has no place for the tensor %s", f->entry[i].tensor->name);
+            misfit(m, "tensor %s is not part of the model", f->entry[i].tensor->name);
 }
 
 /* ---- values ---- */
@@ -282,8 +282,9 @@ static int check_tied(BurstCtx *c, const StTensor *head, int64_t first, const fl
             if (other[i] != value[done + i])
                 return burst_fail(
                     c, BURST_E_USAGE,
-                    "%s: element %lld of " HEAD " is %g, and the embedding's %g: the weights are not tied. "
-                    "Train them with `tied no` and \"tie_word_embeddings\": false in config.json",
+                    "%s: element %lld of " HEAD
+                    " is %g but the embedding's is %g, so the weights are not tied; "
+                    "set `tied no` in the model and \"tie_word_embeddings\": false in config.json",
                     head->file->path, (long long)(first + done + i), (double)other[i],
                     (double)value[done + i]);
     }
@@ -318,7 +319,8 @@ static void check_adapters(Misfits *m, const char *folder)
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path &&
         access(path, F_OK) == 0)
-        misfit(m, "it has an adapter (adapter_config.json); merge it into the weights first");
+        misfit(m,
+               "adapters are not supported (adapter_config.json); merge the adapter into the weights first");
 }
 
 static int read_folder(BurstCtx *c, const BurstPlan *p, Folder *f, BurstWeights *w, bool plan_masks)
