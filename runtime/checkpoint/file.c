@@ -89,7 +89,7 @@ int layout_at(BurstCtx *c, const BurstPlan *p, off_t data_at, Layout *l)
     l->sections = CHECKPOINT_KINDS * burst_unit_count(p);
     l->section_at = calloc((size_t)l->sections + 1, sizeof *l->section_at);
     if (!l->section_at)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's sections");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint's section table");
     l->section_at[0] = data_at;
     for (int s = 0; s < l->sections; s++)
         l->section_at[s + 1] = l->section_at[s] + (off_t)(burst_unit(p, s / CHECKPOINT_KINDS)->elements *
@@ -104,7 +104,7 @@ int layout_make(BurstCtx *c, const BurstPlan *p, int64_t done, Layout *l)
 {
     *l = (Layout){0};
     if (c->rank == 0 && !make_header(l, p, c->train, done))
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint header");
     double at = (double)l->data_at;
     int status = burst_allreduce(c, (BurstGroup){0, 1, c->world}, &at, 1);
     if (status == BURST_OK)
@@ -128,8 +128,8 @@ void layout_free(Layout *l)
 
 int io_failed(BurstCtx *c, const char *what, const char *path)
 {
-    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path,
-                      errno ? strerror(errno) : "it ends early");
+    return burst_fail(c, BURST_E_IO, "cannot %s '%s': %s", what, path,
+                      errno ? strerror(errno) : "the file is truncated");
 }
 
 int close_written(BurstCtx *c, int fd, bool written, const char *path)

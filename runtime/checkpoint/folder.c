@@ -27,7 +27,7 @@ int unfinished_path(BurstCtx *c, char *path, size_t size, const Folder *f, int64
     if (snprintf(path, size, "%s/.step-%08lld.%016llx.part", f->path, (long long)done,
                  (unsigned long long)f->tag) < (int)size)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "the name of %s is too long", f->path);
+    return burst_fail(c, BURST_E_IO, "the path '%s' is too long", f->path);
 }
 
 static bool has_ends(const char *name, const char *begin, const char *end)
@@ -73,12 +73,12 @@ static int list_open(BurstCtx *c, DIR *d, const char *directory, bool complain, 
     for (struct dirent *e; (e = readdir(d)) != NULL; errno = 0) {
         int64_t done = steps_in_name(e->d_name);
         if (done > 0 && !add_steps(s, done))
-            return burst_fail(c, BURST_E_MEMORY, "no memory for the names in %s", directory);
+            return burst_fail(c, BURST_E_MEMORY, "out of memory for the file list of '%s'", directory);
         if (complain && done < 0 && has_ends(e->d_name, "step-", ".burst"))
-            say_line("%s/%.*s is not used: no run gives a checkpoint such a name", directory,
-                    (int)strspn(e->d_name, "step-0123456789.burst"), e->d_name);
+            say_line("ignoring '%s/%.*s': not a checkpoint's name (expected step-N.burst)", directory,
+                     (int)strspn(e->d_name, "step-0123456789.burst"), e->d_name);
     }
-    return errno ? io_failed(c, "read the folder", directory) : BURST_OK;
+    return errno ? io_failed(c, "read the directory", directory) : BURST_OK;
 }
 
 int checkpoint_list(BurstCtx *c, const char *directory, bool complain, Steps *s)
@@ -86,7 +86,7 @@ int checkpoint_list(BurstCtx *c, const char *directory, bool complain, Steps *s)
     *s = (Steps){0};
     DIR *d = opendir(directory);
     if (!d)
-        return errno == ENOENT ? BURST_OK : io_failed(c, "read the folder", directory);
+        return errno == ENOENT ? BURST_OK : io_failed(c, "read the directory", directory);
     int status = list_open(c, d, directory, complain, s);
     closedir(d);
     if (status == BURST_OK && s->count > 0)
@@ -103,7 +103,7 @@ static int remove_leftovers(BurstCtx *c, const char *directory)
     struct stat st;
     DIR *d = opendir(directory);
     if (!d)
-        return io_failed(c, "read the folder", directory);
+        return io_failed(c, "read the directory", directory);
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         bool fits = snprintf(path, sizeof path, "%s/%s", directory, e->d_name) < (int)sizeof path;
         if (fits && has_ends(e->d_name, ".step-", ".part") && lstat(path, &st) == 0 && S_ISREG(st.st_mode))
@@ -116,15 +116,16 @@ static int remove_leftovers(BurstCtx *c, const char *directory)
 int checkpoint_take(BurstCtx *c, const BurstPlan *p, Folder *f)
 {
     if (mkdir(f->path, 0777) != 0 && errno != EEXIST)
-        return io_failed(c, "make the directory", f->path);
+        return io_failed(c, "create the directory", f->path);
     BURST_TRY(lock_take(c, p, f->path, &f->lock));
     return f->lock >= 0 ? remove_leftovers(c, f->path) : BURST_OK;
 }
 
 static int draw_tag(BurstCtx *c, Folder *f)
 {
-    return getrandom(&f->tag, sizeof f->tag, 0) == sizeof f->tag ? BURST_OK
-                                                                 : io_failed(c, "draw", "a random number");
+    if (getrandom(&f->tag, sizeof f->tag, 0) == sizeof f->tag)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_IO, "cannot get random bytes: %s", strerror(errno));
 }
 
 static int start_folder(BurstCtx *c, const BurstPlan *p, Folder *f)
@@ -141,8 +142,8 @@ static int see_trial(BurstCtx *c, const char *path)
     if (errno != ENOENT)
         return io_failed(c, "write", path);
     return burst_fail(c, BURST_E_IO,
-                      "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts write "
-                      "checkpoints to a file system that they share",
+                      "rank 0 created '%s', but rank %d cannot see it; with ranks on several hosts, "
+                      "--checkpoint requires a shared file system",
                       path, c->rank);
 }
 
@@ -172,9 +173,8 @@ static int take_room(BurstCtx *c, const Layout *l, Folder *f, int64_t needed, in
         int status = checkpoint_create(c, l, path);
         if (status != BURST_OK && f->tries > 0)
             return burst_fail(c, status,
-                              "%s has no room for %lld checkpoints (--keep %lld, and the one that is being "
-                              "written) of %.4g GiB: "
-                              "there is room for %lld",
+                              "not enough space in '%s' for %lld checkpoints (--keep %lld, plus the one "
+                              "being written) of %.4g GiB each; there is space for %lld",
                               f->path, (long long)needed, (long long)keep,
                               (double)layout_room(l, c->world) / (1 << 30), (long long)f->tries);
         BURST_TRY(status);
@@ -200,7 +200,8 @@ static int try_laid_out(BurstCtx *c, const Layout *l, Folder *f, int64_t done, i
         BURST_TRY(take_room(c, l, f, needed, keep));
     }
     BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
-    return see_trial(c, path);
+    BURST_TRY(see_trial(c, path));
+    return burst_barrier(c, (BurstGroup){0, 1, c->world}); /* rank 0 may remove it now */
 }
 
 int checkpoint_try(BurstCtx *c, const BurstPlan *p, Folder *f, int64_t done, int64_t writes, int64_t keep)
@@ -208,7 +209,7 @@ int checkpoint_try(BurstCtx *c, const BurstPlan *p, Folder *f, int64_t done, int
     Layout l;
     if (!f->path || writes < 1)
         return BURST_OK;
-    burst_doing(c, "trying the checkpoint folder");
+    burst_doing(c, "testing the checkpoint directory");
     BURST_TRY(layout_make(c, p, 0, &l));
     int status = try_laid_out(c, &l, f, done, writes, keep);
     layout_free(&l);
@@ -227,7 +228,7 @@ static int share_tag(BurstCtx *c, Folder *f)
 int checkpoint_open(BurstCtx *c, const BurstPlan *p, const char *path, Folder *f)
 {
     *f = (Folder){.path = path, .lock = -1};
-    burst_doing(c, "opening the checkpoint folder");
+    burst_doing(c, "opening the checkpoint directory");
     if (c->rank == 0)
         BURST_TRY(start_folder(c, p, f));
     return share_tag(c, f);
@@ -240,9 +241,9 @@ int checkpoint_elsewhere(BurstCtx *c, const char *base, char path[], size_t size
     BURST_TRY(all_agree(c, status));
     BURST_TRY(share_tag(c, f));
     if (snprintf(path, size, "%s/burst-rescued-%016llx", base, (unsigned long long)f->tag) >= (int)size)
-        status = burst_fail(c, BURST_E_IO, "the name of %s is too long", base);
+        status = burst_fail(c, BURST_E_IO, "the path '%s' is too long", base);
     else if (c->rank == 0 && mkdir(path, 0777) != 0)
-        status = io_failed(c, "make the directory", path);
+        status = io_failed(c, "create the directory", path);
     return all_agree(c, status);
 }
 
@@ -266,15 +267,14 @@ int checkpoint_begins(BurstCtx *c, const Folder *f, int64_t done)
     if (status != BURST_OK || newest <= done)
         return status;
     if (done)
-        return burst_fail(
-            c, BURST_E_USAGE,
-            "%s has checkpoints beyond step %lld, where this run begins, up to step %lld: --fresh "
-            "moves them into a folder of their own there; or name another folder",
-            f->path, (long long)done, newest);
+        return burst_fail(c, BURST_E_USAGE,
+                          "'%s' has checkpoints later than step %lld, where this run starts (up to step "
+                          "%lld); use --fresh to move them to a subdirectory, or choose another directory",
+                          f->path, (long long)done, newest);
     return burst_fail(
         c, BURST_E_USAGE,
-        "%s has checkpoints of an earlier run, up to step %lld: --resume goes on from there, --fresh "
-        "moves them into a folder of their own there and starts over; or name another folder",
+        "'%s' has checkpoints of an earlier run, up to step %lld; use --resume to continue from there, "
+        "--fresh to move them to a subdirectory and start over, or choose another directory",
         f->path, newest);
 }
 
@@ -282,13 +282,13 @@ static int make_aside(BurstCtx *c, const char *directory, char path[ASIDE])
 {
     for (int i = 1; i < ASIDE_MOST; i++) {
         if (snprintf(path, ASIDE, "%s/earlier-%d", directory, i) >= ASIDE)
-            return burst_fail(c, BURST_E_IO, "the name of %s is too long", directory);
+            return burst_fail(c, BURST_E_IO, "the path '%s' is too long", directory);
         if (mkdir(path, 0777) == 0)
             return BURST_OK;
         if (errno != EEXIST)
             break;
     }
-    return io_failed(c, "make the directory", path);
+    return io_failed(c, "create the directory", path);
 }
 
 /* The oldest first: interrupted, this leaves the newest where it was. */
@@ -300,10 +300,10 @@ static int move_aside(BurstCtx *c, const char *directory, const Steps *s, int fi
         checkpoint_path(from, sizeof from, directory, s->at[i]);
         checkpoint_path(to, sizeof to, aside, s->at[i]);
         if (rename(from, to) != 0)
-            return io_failed(c, "move to another folder", from);
+            return io_failed(c, "move", from);
     }
     const int moved = s->count - first;
-    say_line("%d earlier checkpoint%s of %s moved to %s", moved, moved > 1 ? "s" : "", directory, aside);
+    say_line("moved %d earlier checkpoint%s of '%s' to '%s'", moved, moved > 1 ? "s" : "", directory, aside);
     return BURST_OK;
 }
 

@@ -19,7 +19,7 @@ static int lock_path(BurstCtx *c, const char *directory, char path[PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/.lock", directory) < PATH_MAX)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "the name of %s is too long", directory);
+    return burst_fail(c, BURST_E_IO, "the path '%s' is too long", directory);
 }
 
 /* Of the open file, not of the process: nothing else that the process closes lets it go. */
@@ -87,8 +87,8 @@ static int held_by_another(BurstCtx *c, const char *directory, const char *path)
             break;
         usleep(LOOK_US);
     }
-    return burst_fail(c, BURST_E_IO, "another run has the folder %s: %s", directory,
-                      *text ? text : "it has not said which one it is");
+    return burst_fail(c, BURST_E_IO, "another run is using the directory '%s': %s", directory,
+                      *text ? text : "it has not written its name yet");
 }
 
 /* ---- taking it ---- */
@@ -130,7 +130,7 @@ int lock_take(BurstCtx *c, const BurstPlan *p, const char *directory, int *fd)
         return io_failed(c, "write", path);
     close_to_readers(lock);
     if (!is_regular(lock))
-        status = burst_fail(c, BURST_E_IO, "%s is not a regular file", path);
+        status = burst_fail(c, BURST_E_IO, "'%s' is not a regular file", path);
     /* its holder took it away just before it ended */
     else if (lock_file(lock) && !lock_stands(directory, lock))
         return close(lock), lock_take(c, p, directory, fd);
@@ -139,7 +139,7 @@ int lock_take(BurstCtx *c, const BurstPlan *p, const char *directory, int *fd)
     else if (errno == EAGAIN || errno == EACCES)
         status = held_by_another(c, directory, path);
     else
-        say_line("cannot lock %s: %s; whether another run writes into %s is not checked", path,
+        say_line("cannot lock '%s': %s; not checking whether another run writes to '%s'", path,
                  strerror(errno), directory);
     close(lock);
     return status;

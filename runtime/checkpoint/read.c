@@ -13,17 +13,17 @@
 #include <zlib.h>
 
 /* Why a file is not used. What one rank finds, all have to know. */
-#define REASONS(X)                                                                      \
-    X(UNREADABLE, "it cannot be read by every rank")                                    \
-    X(IRREGULAR, "it is not a regular file")                                            \
-    X(FOREIGN, "it is not a checkpoint of this version")                                \
-    X(SHORT, "it is cut short")                                                         \
-    X(HEADER_SUM, "its header does not match its checksum")                             \
-    X(HEADER, "its header cannot be read")                                              \
-    X(STEPS, "its header has no number of steps that a run could have behind it")       \
-    X(NAME, "its name and its header are of different steps")                           \
-    X(LENGTH, "it is not as long as the weights of its header")                         \
-    X(SUM, "its data do not match their checksum")
+#define REASONS(X) \
+    X(UNREADABLE, "some ranks cannot read it") \
+    X(IRREGULAR, "it is not a regular file") \
+    X(FOREIGN, "it is not a checkpoint of this version") \
+    X(SHORT, "the file is truncated") \
+    X(HEADER_SUM, "its header does not match its checksum") \
+    X(HEADER, "its header cannot be read") \
+    X(STEPS, "the step in its header is not valid") \
+    X(NAME, "its name and its header give different steps") \
+    X(LENGTH, "its length does not match the weights in its header") \
+    X(SUM, "its data does not match its checksum")
 enum Reason {
     WHOLE,
 #define X(id, text) id,
@@ -130,12 +130,13 @@ static int other_model(BurstCtx *c, const char *path, json_t *there, json_t *her
     json_object_foreach(json_object_get(here, "model"), key, value) {
         json_t *other = json_object_get(json_object_get(there, "model"), key);
         if (!json_equal(other, value))
-            return burst_fail(c, BURST_E_USAGE, "%s is of another model: its %s is %lld, and the plan's %lld",
-                              path, key, (long long)json_integer_value(other),
-                              (long long)json_integer_value(value));
+            return burst_fail(c, BURST_E_USAGE,
+                              "'%s' belongs to a different model: %s is %lld, expected %lld", path, key,
+                              (long long)json_integer_value(other), (long long)json_integer_value(value));
     }
     if (!json_equal(json_object_get(there, "units"), json_object_get(here, "units")))
-        return burst_fail(c, BURST_E_USAGE, "%s is of another model: its weights have other sizes", path);
+        return burst_fail(c, BURST_E_USAGE,
+                          "'%s' belongs to a different model: the sizes of its weights differ", path);
     return BURST_OK;
 }
 
@@ -154,7 +155,7 @@ static void add_differences(FILE *to, json_t *there, json_t *here)
         if (!told)
             continue;
         char *was = json_dumps(other, TEXT_FLAGS), *is = json_dumps(value, TEXT_FLAGS);
-        fprintf(to, "%s%s %s there, %s here", ftell(to) > 0 ? "; " : "", key, was ? was : "?", is ? is : "?");
+        fprintf(to, "%s%s was %s, now %s", ftell(to) > 0 ? "; " : "", key, was ? was : "?", is ? is : "?");
         free(was);
         free(is);
     }
@@ -169,14 +170,14 @@ static void say_differences(const char *path, json_t *there, json_t *here)
         return;
     add_differences(to, there, here);
     if (fclose(to) == 0 && n > 0)
-        say_line("this run goes on from %s with other values: %s", path, text);
+        say_line("resuming from '%s' with changed settings: %s", path, text);
     free(text);
 }
 
 static int compare(BurstCtx *c, const Source *s, json_t *here)
 {
     return here ? other_model(c, s->path, s->facts, here)
-                : burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
+                : burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint header");
 }
 
 /* The ranks share the work: each looks at every world-th section. */
@@ -196,7 +197,7 @@ static int verify(BurstCtx *c, Source *s, unsigned char *block)
         return damaged(s, LENGTH);
     unsigned char *footer = malloc((size_t)(s->l.end - s->l.footer_at));
     int status = footer ? verify_sums(c, s, footer, block)
-                        : burst_fail(c, BURST_E_MEMORY, "no memory to verify a checkpoint");
+                        : burst_fail(c, BURST_E_MEMORY, "out of memory while verifying a checkpoint");
     free(footer);
     return status;
 }
@@ -241,7 +242,7 @@ static int check(BurstCtx *c, const BurstPlan *p, Source *s, json_t *here)
     s->size = st.st_size;
     unsigned char *block = malloc(BLOCK);
     int status = block ? check_blocks(c, p, s, here, block)
-                       : burst_fail(c, BURST_E_MEMORY, "no memory to verify a checkpoint");
+                       : burst_fail(c, BURST_E_MEMORY, "out of memory while verifying a checkpoint");
     free(block);
     return status;
 }
@@ -295,7 +296,7 @@ static int read_listed(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const c
     for (int i = 0;; i++) {
         BURST_TRY(next_for_all(c, listed, listed->count - 1 - i, &steps));
         if (steps < 0 && i > 0)
-            return burst_fail(c, BURST_E_IO, "no checkpoint in %s is whole", directory);
+            return burst_fail(c, BURST_E_IO, "no valid checkpoint in '%s'", directory);
         if (steps < 0)
             break;
         checkpoint_path(path, sizeof path, directory, steps);
@@ -304,10 +305,10 @@ static int read_listed(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const c
         if (status != DAMAGED)
             return *done = s.done, status;
         if (c->rank == 0)
-            say_line("%s is not used: %s", path, text_of(&s));
+            say_line("ignoring '%s': %s", path, text_of(&s));
     }
     if (c->rank == 0)
-        say_line("no checkpoint in %s: starting from the beginning", directory);
+        say_line("no checkpoint in '%s'; starting from step 0", directory);
     return BURST_OK;
 }
 
@@ -331,6 +332,6 @@ int checkpoint_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char
     Source s = {.path = file};
     int status = read_file(c, p, w, &s);
     *done = s.done;
-    return status == DAMAGED ? burst_fail(c, BURST_E_IO, "cannot resume from %s: %s", file, text_of(&s))
+    return status == DAMAGED ? burst_fail(c, BURST_E_IO, "cannot resume from '%s': %s", file, text_of(&s))
                              : status;
 }

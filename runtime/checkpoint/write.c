@@ -28,7 +28,7 @@ int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
     if (status != BURST_OK)
         unlink(path);
     return reserved ? status
-                    : burst_fail(c, BURST_E_IO, "cannot write %s: a checkpoint takes %.4g GiB: %s", path,
+                    : burst_fail(c, BURST_E_IO, "cannot write '%s': a checkpoint takes %.4g GiB: %s", path,
                                  (double)bytes / (1 << 30), strerror(reason));
 }
 
@@ -103,7 +103,7 @@ static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
 {
     uint32_t *sums = calloc((size_t)l->sections, sizeof *sums);
     if (!sums)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's checksums");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint's checksums");
     int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), status;
     if (fd < 0)
         status = io_failed(c, "write", path);
@@ -135,7 +135,7 @@ static int finish(BurstCtx *c, const BurstPlan *p, const Layout *l, const char *
              *sums = calloc((size_t)l->sections, sizeof *sums);
     int status = BURST_OK;
     if (!footer || !sums) {
-        status = burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's checksums");
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint's checksums");
     } else {
         int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
         status = fd < 0 ? io_failed(c, "write", path)

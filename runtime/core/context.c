@@ -72,7 +72,7 @@ void *burst_take(BurstCtx *c, size_t bytes)
     size_t rounded = (bytes + 63) / 64 * 64;
     if (rounded < bytes || rounded > c->plan->arena_bytes - c->used) {
         burst_fail(c, BURST_E_MEMORY,
-                   "the plan counted %zu bytes of buffers, and %zu more are asked for after %zu",
+                   "the plan reserved %zu bytes for buffers, but %zu more were requested after the first %zu",
                    c->plan->arena_bytes, bytes, c->used);
         return NULL;
     }
@@ -138,7 +138,7 @@ double default_timeout(void)
     const char *text = getenv("BURST_TIMEOUT");
     double seconds = 300;
     if (text && !parse_seconds(text, &seconds))
-        say_line("BURST_TIMEOUT is '%s', not a number of seconds: %.0f is used", text, seconds);
+        say_line("BURST_TIMEOUT is '%s', expected a number of seconds; using %.0f", text, seconds);
     return seconds;
 }
 

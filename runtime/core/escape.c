@@ -99,7 +99,7 @@ void print_shown(FILE *to, const char *format, ...)
     va_start(ap, format);
     char *text = shown_text(format, ap);
     va_end(ap);
-    fputs(text ? text : "(no memory for a message)", to);
+    fputs(text ? text : "(out of memory for a message)", to);
     free(text);
 }
 

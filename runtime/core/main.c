@@ -54,11 +54,10 @@ static int open_folder(BurstCtx *c, const BurstPlan *p, const Options *o, BurstW
     if (o->resume)
         BURST_TRY(checkpoint_read(c, p, w, o->checkpoint, o->resume_file, done));
     if (o->steps > 0 && *done > o->steps)
-        return burst_fail(
-            c, BURST_E_USAGE,
-            "this run goes on after step %lld, and --steps %lld ends before: give --steps %lld or more, an "
-            "earlier checkpoint (--resume FILE), or --steps 0 to train nothing",
-            (long long)*done, (long long)o->steps, (long long)*done);
+        return burst_fail(c, BURST_E_USAGE,
+                          "this run resumes after step %lld, but --steps %lld ends earlier; use --steps %lld "
+                          "or more, an earlier checkpoint (--resume FILE), or --steps 0 to skip training",
+                          (long long)*done, (long long)o->steps, (long long)*done);
     return o->fresh || (o->resume && !o->resume_file) ? BURST_OK : checkpoint_begins(c, f, *done);
 }
 
@@ -76,8 +75,6 @@ static int try_outputs(BurstCtx *c, const BurstPlan *p, const Options *o, Watch 
     int status = checkpoint_try(c, p, &watch->folder, done, writes_after(o, done), o->keep);
     if (status == BURST_OK && o->export_dir)
         status = export_open(c, p, o->export_dir, o->export_dtype, ST_SHARD_BYTES, &watch->export);
-    if (status == BURST_OK)
-        status = burst_barrier(c, (BurstGroup){0, 1, c->world});
     checkpoint_tried(c, &watch->folder);
     return status;
 }
@@ -92,7 +89,7 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
     if (*done < o->steps)
         BURST_TRY(data_ready(c, p));
     BURST_TRY(try_outputs(c, p, o, watch, *done));
-    burst_doing(c, "making the weights");
+    burst_doing(c, "initializing weights");
     if (*done)
         return BURST_OK;
     if (o->weights)
@@ -106,7 +103,7 @@ static int start(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
                  BurstWeights *w, int64_t done)
 {
     BURST_TRY(timeline_open(&watch->timeline, c, o, done));
-    burst_doing(c, "making the buffers");
+    burst_doing(c, "allocating buffers");
     BURST_TRY(p->start(c, state, w));
     BURST_TRY(progress_open(&watch->show, c, p, o, done));
     BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
@@ -175,7 +172,7 @@ static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Exp
         return rescue(c, p, w, o->steps, BURST_E_IO);
     BURST_TRY(status);
     if (c->rank == 0 && !o->quiet)
-        print_shown(stdout, "wrote %s: weights as %s", o->export_dir,
+        print_shown(stdout, "wrote the weights to %s as %s", o->export_dir,
                     o->export_dtype == BURST_F32 ? "F32" : "BF16"),
             putchar('\n');
     return output_printed(c);
@@ -256,7 +253,7 @@ static int run_rank(BurstCtx *c, const BurstPlan *p, void *arg)
     const Run *run = arg;
     void *state = calloc(1, p->state_bytes ? p->state_bytes : 1);
     if (!state)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the program's %zu bytes of state",
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the program's %zu bytes of state",
                           p->state_bytes);
     int status = run_with(c, p, run->o, state);
     free(state);
@@ -310,7 +307,7 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a file too large for this user is an error like a full disk */
     if ((o.transport && setenv("BURST_TRANSPORT", o.transport, 1) != 0) ||
         (o.share_gpus && setenv("BURST_SHARE_GPUS", "1", 1) != 0)) {
-        fprintf(stderr, "burst: no memory for an environment variable\n");
+        fprintf(stderr, "burst: out of memory for an environment variable\n");
         return exit_code(BURST_E_MEMORY);
     }
     BurstTrain t = with_options(p, &o);

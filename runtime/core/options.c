@@ -14,47 +14,54 @@
 /* COUNT: at least 1; NATURAL: at least 0; CHOICE: a|b|c */
 enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME, CHOICE };
 
-#define OPTIONS(X)                                                                                                      \
-    X("--steps", NATURAL, "N", steps, "end after step N (the learning rate's schedule stays the plan's); 0: no training") \
-    X("--data", PATH, "FILE", data, "tokens to train on, a file of burst-tokens; any file where the vocabulary has up to 256") \
-    X("--bytes", FLAG, "", bytes, "the data are any file, one token a byte") \
-    X("--metrics", PATH, "FILE", metrics, "write one line of JSON a step") \
-    X("--checkpoint", PATH, "DIR", checkpoint, "write checkpoints into this directory") \
-    X("--every", NATURAL, "N", every, "a checkpoint every N steps (0: only after the last)") \
-    X("--keep", COUNT, "N", keep, "keep the newest N checkpoints (2)") \
-    X("--resume", RESUME, "[FILE]", resume_file, "go on from the newest whole checkpoint, or from FILE") \
-    X("--fresh", FLAG, "", fresh, "move checkpoints beyond where this run begins into a folder of their own") \
-    X("--weights", PATH, "DIR", weights, "start from the weights of this Hugging Face folder") \
-    X("--plan-masks", FLAG, "", plan_masks, "train with the plan's masks where that folder's config.json has others") \
-    X("--export", PATH, "DIR", export_dir, "write the weights as a Hugging Face folder after the last step") \
-    X("--export-dtype", CHOICE, "bf16|f32", dtype, "of the exported weights (bf16)") \
-    X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data") \
-    X("--timeout", SECONDS, "S", timeout, "give up when a rank waits longer (300; or BURST_TIMEOUT)") \
-    X("--transport", CHOICE, "auto|nccl|peer", transport, "from GPU to GPU of one host (auto; or BURST_TRANSPORT)") \
-    X("--share-gpus", FLAG, "", share_gpus, "run on fewer GPUs than ranks, slowly, to check a plan (or BURST_SHARE_GPUS=1)") \
-    X("--progress", COUNT, "N", progress, "a line every N steps (1; 20 lines in all where the output is no terminal)") \
-    X("--trace", PATH, "FILE", trace, "write a timeline of the second step (for Perfetto), and print a table of its parts") \
-    X("--trace-steps", COUNT, "N", trace_steps, "trace N steps, from the second on (1)") \
-    X("--quiet", FLAG, "", quiet, "no progress lines") \
-    X("--help", FLAG, "", help, "this text") \
-    X("--version", FLAG, "", version, "what this program was made from")
-
 typedef struct Row { const char *name; int kind; const char *value; size_t at; const char *help; } Row;
+#define AT(field) offsetof(Options, field)
 static const Row rows[] = {
-#define ROW(name, kind, value, field, help) {name, kind, value, offsetof(Options, field), help},
-    OPTIONS(ROW)
-#undef ROW
+    {"--steps", NATURAL, "N", AT(steps),
+     "stop after step N (the learning-rate schedule does not change); 0: no training"},
+    {"--data", PATH, "FILE", AT(data),
+     "train on this token file (see burst-tokens), or any file if the vocabulary has at most 256 tokens"},
+    {"--bytes", FLAG, "", AT(bytes), "read the data file as bytes, one token per byte"},
+    {"--metrics", PATH, "FILE", AT(metrics), "write one line of JSON per step"},
+    {"--checkpoint", PATH, "DIR", AT(checkpoint), "write checkpoints to this directory"},
+    {"--every", NATURAL, "N", AT(every), "write a checkpoint every N steps (0: only after the last)"},
+    {"--keep", COUNT, "N", AT(keep), "keep the newest N checkpoints (default 2)"},
+    {"--resume", RESUME, "[FILE]", AT(resume_file), "resume from the newest valid checkpoint, or from FILE"},
+    {"--fresh", FLAG, "", AT(fresh), "move checkpoints later than this run's start to a subdirectory"},
+    {"--weights", PATH, "DIR", AT(weights), "load initial weights from this Hugging Face directory"},
+    {"--plan-masks", FLAG, "", AT(plan_masks),
+     "use the plan's masks if that directory's config.json has different ones"},
+    {"--export", PATH, "DIR", AT(export_dir),
+     "write the weights as a Hugging Face directory after the last step"},
+    {"--export-dtype", CHOICE, "bf16|f32", AT(dtype), "data type of the exported weights (default bf16)"},
+    {"--seed", NATURAL, "N", AT(seed), "seed of the initial weights and the data order"},
+    {"--timeout", SECONDS, "S", AT(timeout),
+     "fail when a rank waits longer than S seconds (default 300, or BURST_TIMEOUT)"},
+    {"--transport", CHOICE, "auto|nccl|peer", AT(transport),
+     "transport between GPUs of one host (default auto, or BURST_TRANSPORT)"},
+    {"--share-gpus", FLAG, "", AT(share_gpus),
+     "let ranks share GPUs, to check a plan on fewer GPUs; slow (or BURST_SHARE_GPUS=1)"},
+    {"--progress", COUNT, "N", AT(progress),
+     "print a line every N steps (default 1; 20 lines in total if the output is not a terminal)"},
+    {"--trace", PATH, "FILE", AT(trace),
+     "write a timeline of the second step (for Perfetto) and print a table of its parts"},
+    {"--trace-steps", COUNT, "N", AT(trace_steps), "trace N steps, starting with the second (default 1)"},
+    {"--quiet", FLAG, "", AT(quiet), "print no progress lines"},
+    {"--help", FLAG, "", AT(help), "print this help"},
+    {"--version", FLAG, "", AT(version), "print what this program was generated from"},
 };
+#undef AT
 enum { ROWS = sizeof rows / sizeof *rows };
 
 void options_help(const BurstPlan *p, const char *program)
 {
-    print_shown(stdout, "%s: trains what %s describes", program, p->source);
-    printf(", on %d rank%s. It starts them itself, or takes its place under mpirun -n %d,\n"
-           "srun -n %d, or torchrun --no-python.\n\n", p->world, plural(p->world), p->world, p->world);
+    print_shown(stdout, "%s trains the model of %s", program, p->source);
+    printf("\non %d rank%s. Run it directly to start all ranks, or launch it with mpirun -n %d,\nsrun -n %d, "
+           "or torchrun --no-python.\n\n",
+           p->world, plural(p->world), p->world, p->world);
     for (int i = 0; i < ROWS; i++)
         printf("  %-14s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
-    printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage, 3 no device.\n");
+    printf("\nExit codes: 0 success, 1 failure (see stderr), 2 usage error, 3 no device.\n");
 }
 
 static const Row *find_row(const char *name)
@@ -109,13 +116,23 @@ __attribute__((format(printf, 3, 4))) static int usage(char *text, size_t size, 
     return BURST_E_USAGE;
 }
 
+static const char *expected(const Row *row)
+{
+    static const char *const kinds[] = {[COUNT] = "a whole number of at least 1",
+                                        [NATURAL] = "a whole number of at least 0",
+                                        [SECONDS] = "a positive number of seconds",
+                                        [PATH] = "a path",
+                                        [RESUME] = "a file"};
+    return row->kind == CHOICE ? row->value : kinds[row->kind];
+}
+
 /* Reads one option at argv[*i]; leaves *i at its last word. */
 static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *i, char *text, size_t size)
 {
     const Row *row = find_row(argv[*i]);
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
     if (!row)
-        return usage(text, size, "unknown option '%s'; --help lists the options", argv[*i]);
+        return usage(text, size, "unknown option '%s'; see --help", argv[*i]);
     const bool again = seen[row - rows];
     seen[row - rows] = true;
     if (row->kind == FLAG) {
@@ -123,26 +140,29 @@ static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *
         return BURST_OK;
     }
     if (again)
-        return usage(text, size, "%s is given twice", row->name);
+        return usage(text, size, "%s was given twice", row->name);
     if (row->kind == RESUME) {
         o->resume = true;
         if (!next || next[0] == '-')
             return BURST_OK;
     }
     if (!next)
-        return usage(text, size, "%s needs a value: %s", row->name, row->value);
+        return usage(text, size, "%s requires a value: %s", row->name, row->value);
     ++*i;
     if (store(o, row, next))
         return BURST_OK;
-    const bool listed = row->kind == CHOICE;
-    return usage(text, size, "%s cannot be '%s'%s%s", row->name, next, listed ? ": " : "",
-                 listed ? row->value : "");
+    return usage(text, size, "%s is '%s', expected %s", row->name, next, expected(row));
 }
 
 /* An option that has nothing to act on is an error: what it acts on is missing. */
-static const struct { const char *option, *needs; size_t at; const char *why; } needs[] = {
+typedef struct Need {
+    const char *option, *needs;
+    size_t at;
+    const char *why;
+} Need;
+static const Need needs[] = {
 #define NEEDS(option, field, needed, why) {option, needed, offsetof(Options, field), why}
-    NEEDS("--bytes", data, "--data FILE", ": without any, tokens are random"),
+    NEEDS("--bytes", data, "--data FILE", "; without data, tokens are random"),
     NEEDS("--every", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--keep", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--fresh", checkpoint, "--checkpoint DIR", ""),
@@ -156,10 +176,9 @@ static int check_needs(const Options *o, const bool seen[ROWS], char *text, size
 {
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (seen[find_row(needs[i].option) - rows] && !*(const char *const *)((const char *)o + needs[i].at))
-            return usage(text, size, "%s needs %s%s", needs[i].option, needs[i].needs, needs[i].why);
+            return usage(text, size, "%s requires %s%s", needs[i].option, needs[i].needs, needs[i].why);
     if (o->quiet && o->progress)
-        return usage(text, size,
-                     "--quiet prints no progress lines, and --progress says how many: leave one out");
+        return usage(text, size, "--quiet cannot be combined with --progress");
     return BURST_OK;
 }
 
@@ -183,22 +202,20 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
     if (o->data == t->data)
         o->bytes = o->bytes || t->bytes; /* of the plan's file */
     if (o->transport && !p->on_gpu)
-        return usage(
-            text, size,
-            "--transport says how data go between GPUs, and this program computes on CPUs: leave it out");
+        return usage(text, size,
+                     "--transport applies only to GPU programs, and this program runs on CPUs; remove it");
     if (o->share_gpus && !p->on_gpu)
         return usage(text, size,
-                     "--share-gpus lets ranks share GPUs, and this program computes on CPUs: leave it out");
+                     "--share-gpus applies only to GPU programs, and this program runs on CPUs; remove it");
     if (o->resume && !o->resume_file && !o->checkpoint)
-        return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
+        return usage(text, size, "--resume requires a FILE or --checkpoint DIR");
     if (o->fresh && o->resume && !o->resume_file)
         return usage(
             text, size,
-            "--fresh starts over, and --resume goes on from the newest checkpoint: leave one out, or name a "
-            "FILE to go on from");
+            "--fresh cannot be combined with --resume without a FILE; remove one, or use --resume FILE");
     if (o->resume && o->weights != t->weights)
         return usage(text, size,
-                     "--resume and --weights contradict each other: a checkpoint has weights of its own");
+                     "--resume cannot be combined with --weights; a checkpoint already contains weights");
     o->export_dtype = !o->dtype ? t->export_dtype : strcmp(o->dtype, "f32") == 0 ? BURST_F32 : BURST_BF16;
     return BURST_OK;
 }
@@ -231,13 +248,13 @@ void options_identify(struct Identity *id, const Options *o)
     }
     identity_add(id, "--resume", "%s", o->resume ? "given" : "not given");
     if (o->resume_file)
-        identity_add_file(id, "checkpoint to go on from", o->resume_file);
+        identity_add_file(id, "checkpoint to resume from", o->resume_file);
     if (o->data)
         identity_add_file(id, "data file", o->data);
     else
         identity_add(id, "data file", "none: random tokens");
     if (o->weights)
-        identity_add_folder(id, "folder of weights", o->weights);
+        identity_add_folder(id, "weights directory", o->weights);
     else
-        identity_add(id, "folder of weights", "none");
+        identity_add(id, "weights directory", "none");
 }

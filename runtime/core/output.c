@@ -8,14 +8,14 @@ int output_begin(BurstCtx *c, const char *path, OutputFile *o)
 {
     if (output_open(o, path) == 0)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "cannot write %s: %s", path, strerror(errno));
+    return burst_fail(c, BURST_E_IO, "cannot write '%s': %s", path, strerror(errno));
 }
 
 int output_keep(BurstCtx *c, const char *path, OutputFile *o)
 {
     if (output_close(o, true) == 0)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "cannot write %s: %s", path, strerror(errno));
+    return burst_fail(c, BURST_E_IO, "cannot write '%s': %s", path, strerror(errno));
 }
 
 int output_printed(BurstCtx *c)

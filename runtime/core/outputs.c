@@ -120,8 +120,8 @@ static int compare_pair(BurstCtx *c, const Named *a, const Named *b)
 {
     if (!a->target || !b->target || (!is_output(a) && !is_output(b)) || may_share(a, b) || !same(a, b))
         return BURST_OK;
-    return burst_fail(c, BURST_E_USAGE, "%s %s is the same %s as %s%s%s; name another", b->option, b->path,
-                      b->role == OUT_FILE ? "file" : "folder", a->option, a->role == OUT_STREAM ? "" : " ",
+    return burst_fail(c, BURST_E_USAGE, "%s %s is the same %s as %s%s%s; choose another", b->option, b->path,
+                      b->role == OUT_FILE ? "file" : "directory", a->option, a->role == OUT_STREAM ? "" : " ",
                       a->role == OUT_STREAM ? "" : a->path);
 }
 
@@ -181,12 +181,12 @@ static int compare_with_folder(BurstCtx *c, const Named *n, const Named *folder)
         lies_in(n, folder))
         return burst_fail(
             c, BURST_E_USAGE,
-            "%s %s lies in %s %s, which must be empty until the weights are there; name another", n->option,
+            "%s %s is inside %s %s, which must stay empty until the export; choose another path", n->option,
             n->path, folder->option, folder->path);
     if ((folder->role == IN_FOLDER || folder->role == OUT_CHECKPOINTS) && n->role == OUT_FILE &&
         is_file_of(n, folder))
-        return burst_fail(c, BURST_E_USAGE, "%s %s is a file of %s %s; name another", n->option, n->path,
-                          folder->option, folder->path);
+        return burst_fail(c, BURST_E_USAGE, "%s %s is a file that belongs to %s %s; choose another path",
+                          n->option, n->path, folder->option, folder->path);
     return BURST_OK;
 }
 
@@ -208,8 +208,9 @@ int outputs_compare(BurstCtx *c, const Options *o)
     Names all;
     if (c->rank != 0)
         return BURST_OK;
-    int status = add_all(&all, o) ? compare_all(c, &all)
-                                  : burst_fail(c, BURST_E_MEMORY, "no memory for the names of outputs");
+    int status = add_all(&all, o)
+                     ? compare_all(c, &all)
+                     : burst_fail(c, BURST_E_MEMORY, "out of memory for the names of the outputs");
     drop(&all);
     return status;
 }

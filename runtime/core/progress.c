@@ -17,17 +17,17 @@ static double gib(double bytes)
 static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
 {
     print_shown(stdout,
-                "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB a rank on "
-                "the host, ",
+                "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB of host "
+                "memory per rank, ",
                 p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers),
                 (long long)p->sequence, (long long)p->train.batch,
                 c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
     if (p->predicted_seconds > 0)
-        printf("%.4g s a step predicted\n", p->predicted_seconds);
+        printf("predicted %.4g s per step\n", p->predicted_seconds);
     else
-        printf("no time predicted\n");
+        printf("no predicted step time\n");
     if (p->predicted_memory > p->arena_bytes)
-        printf("%.3f GiB of device memory predicted\n", gib((double)p->predicted_memory));
+        printf("predicted device memory: %.3f GiB\n", gib((double)p->predicted_memory));
     if (done)
         printf("resumed after step %lld\n", (long long)done);
     return output_printed(c);
@@ -92,9 +92,8 @@ static void say_share(Progress *s, const BurstPlan *p, double seconds)
     if (share <= 1 || s->share_said)
         return;
     s->share_said = true;
-    printf("%.0f %% MFU is more than the devices can do: the topology's rates are too low (matmul of the "
-           ".topo), and the predicted "
-           "times and the chosen layout rest on them; `burstc probe` measures this machine\n",
+    printf("%.0f %% MFU is impossible: the matmul rate in the .topo file is too low, so the predicted times "
+           "and the chosen layout are unreliable; measure this machine with `burstc probe`\n",
            100 * share);
 }
 

@@ -77,7 +77,8 @@ static int global_norm(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, d
         segments += segments_of(p, burst_unit(p, u));
     double squares = 0, *of = calloc((size_t)segments, sizeof *of);
     if (!of)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for %lld sums of squares", (long long)segments);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for %lld partial sums of the gradient norm",
+                          (long long)segments);
     in_parts(c, square_part, &(Squares){c, p, w, of});
     for (int64_t i = 0; i < segments; i++)
         squares += of[i];
@@ -93,7 +94,7 @@ int burst_update_begin(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
     const BurstTrain *t = &p->train;
     BURST_TRY(global_norm(c, p, w, norm));
     if (!isfinite(*norm))
-        return burst_fail(c, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld",
+        return burst_fail(c, BURST_E_NUMERIC, "the gradient norm is not finite in step %lld",
                           (long long)step);
     *o = (BurstAdamW){.lr = burst_learning_rate(p, step),
                       .beta1 = t->beta1,

@@ -32,10 +32,10 @@ static int usage(const char *wrong, const char *what)
 {
     if (wrong)
         print_shown(stderr, "burst-tokens: %s%s", wrong, what), putc('\n', stderr);
-    fprintf(stderr, "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\n"
-                    "Writes a token file from decimal integers separated by space, from bytes, or from "
-                    "little-endian integers of 2 or 4\n"
-                    "bytes. --width: bytes of a written token (4). '-' is standard input.\n");
+    fprintf(stderr, "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\nWrites a token "
+                    "file. INPUT ('-': standard input) holds decimal integers separated by white space,\n  "
+                    "--bytes      bytes, one token each, or\n  --raw 2|4    little-endian integers of 2 or 4 "
+                    "bytes.\n  --width 2|4  bytes per token in OUTPUT (default 4)\n");
     return USAGE;
 }
 
@@ -53,7 +53,7 @@ __attribute__((format(printf, 1, 2))) static int failed(const char *format, ...)
 
 static int cannot(const char *what, const char *path, int reason)
 {
-    return failed("cannot %s %s: %s", what, path, strerror(reason));
+    return failed("cannot %s '%s': %s", what, path, strerror(reason));
 }
 
 /* ---- reading ---- */
@@ -81,8 +81,8 @@ static Next next_decimal(FILE *in, Job *j, uint64_t *token)
     if (!next_word(in, j))
         return END;
     if (j->cut || strspn(j->word, "0123456789") != strlen(j->word)) {
-        failed("%s: token %" PRIu64 " is '%s%s'; a token is a whole number from 0 in decimal", j->input,
-               j->count, j->word, j->cut ? "..." : "");
+        failed("%s: token %" PRIu64 " is '%s%s', expected a whole number in decimal", j->input, j->count,
+               j->word, j->cut ? "..." : "");
         return WRONG;
     }
     errno = 0;
@@ -101,7 +101,7 @@ static Next next_raw(FILE *in, Job *j, int bytes, uint64_t *token)
         return END;
     if (n == (size_t)bytes)
         return TOKEN;
-    failed("%s ends within token %" PRIu64 ": its size is no multiple of %d bytes", j->input, j->count,
+    failed("%s ends within token %" PRIu64 ": its size is not a multiple of %d bytes", j->input, j->count,
            bytes);
     return WRONG;
 }
@@ -117,7 +117,7 @@ static int too_wide(const Job *j, uint64_t token)
 {
     char number[WORD];
     snprintf(number, sizeof number, "%" PRIu64, token);
-    return failed("%s: token %" PRIu64 " is %s, more than %d bytes hold", j->input, j->count,
+    return failed("%s: token %" PRIu64 " is %s, which does not fit in %d bytes", j->input, j->count,
                   j->form == DECIMAL ? j->word : number, j->width);
 }
 
@@ -166,7 +166,7 @@ static int stream(FILE *in, FILE *out, Job *j)
 {
     FILE *tokens = tmpfile();
     if (!tokens)
-        return cannot("make", "a temporary file", errno);
+        return failed("cannot create a temporary file: %s", strerror(errno));
     int status = copy_tokens(in, tokens, j), reason = status ? 0 : output_flush(tokens);
     if (status == 0 && reason == 0) {
         put_header(out, j);
@@ -202,7 +202,7 @@ static int convert(FILE *in, Job *j)
 {
     OutputFile out;
     if (is_input(in, j->output))
-        return failed("cannot write %s: it is the input", j->output);
+        return failed("cannot write '%s': it is the input", j->output);
     if (output_open(&out, j->output) != 0)
         return cannot("write", j->output, errno);
     const int status = out.part ? fill(in, out.file, j) : stream(in, out.file, j);
@@ -216,7 +216,7 @@ static int convert(FILE *in, Job *j)
 static int read_width(const char *name, const char *value, int *to)
 {
     if (*to)
-        return usage(name, " is given twice");
+        return usage(name, " was given twice");
     if (!value || (strcmp(value, "2") != 0 && strcmp(value, "4") != 0))
         return usage(name, " must be 2 or 4");
     *to = value[0] - '0';
@@ -240,9 +240,9 @@ static int read_options(int argc, char **argv, Job *j)
     if (status != 0)
         return status;
     if (argc - i != 2)
-        return usage("an input and an output are needed", "");
+        return usage("expected an input and an output", "");
     if (j->raw && j->form == BYTES)
-        return usage("--bytes and --raw exclude each other", "");
+        return usage("--bytes cannot be combined with --raw", "");
     j->form = j->raw ? RAW : j->form;
     j->width = j->width ? j->width : 4;
     j->input = argv[i];

@@ -44,8 +44,8 @@ static int open_tokens(BurstCtx *c, Data *d, const char *path)
         return BURST_E_IO;
     d->block = malloc(BLOCK);
     if (!d->block)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the data");
-    return d->file_bytes ? BURST_OK : burst_fail(c, BURST_E_IO, "%s is empty", path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
+    return d->file_bytes ? BURST_OK : burst_fail(c, BURST_E_IO, "'%s' is empty", path);
 }
 
 static inline bool in_block(const Data *d, off_t at, int bytes)
@@ -80,11 +80,10 @@ static int take_bytes(BurstCtx *c, const BurstPlan *p, Data *d, const char *path
         return BURST_OK;
     memcpy(head, d->block, (size_t)bytes);
     const DataFormat f = data_format(path, head, (size_t)bytes, d->file_bytes);
-    return burst_fail(
-        c, BURST_E_IO,
-        "%s is not a token file; it looks like %s: %s. (`--bytes`, or `data \"FILE\" bytes;` in "
-        "the train block, reads any file as one token a byte.)",
-        path, f.name, f.advice);
+    return burst_fail(c, BURST_E_IO,
+                      "'%s' is not a token file; it looks like %s: %s. (To read any file as one token per "
+                      "byte, use `--bytes`, or `data \"FILE\" bytes;` in the train block.)",
+                      path, f.name, f.advice);
 }
 
 static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
@@ -92,26 +91,26 @@ static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *pat
     const unsigned char *header = d->block;
     const int bytes = d->file_bytes < HEAD_MOST ? (int)d->file_bytes : HEAD_MOST;
     if (!read_block(d, 0, bytes))
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path,
-                          errno ? strerror(errno) : "it is cut short");
+        return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", path,
+                          errno ? strerror(errno) : "the file is truncated");
     if (bytes < 8 || memcmp(header, "BURSTTOK", 8) != 0)
         return take_bytes(c, p, d, path, bytes);
     if (c->train->bytes)
         return burst_fail(c, BURST_E_IO,
-                          "%s is a token file, and is to be read as bytes; leave `--bytes` out, or `bytes` "
+                          "'%s' is a token file, but is to be read as bytes; remove `--bytes`, or `bytes` "
                           "after its name in the train block",
                           path);
     uint64_t version = bytes >= HEADER ? little_endian(header + 8, 4) : 0;
     uint64_t width = bytes >= HEADER ? little_endian(header + 12, 4) : 0;
     if (version != VERSION || (width != 2 && width != 4))
-        return burst_fail(
-            c, BURST_E_IO,
-            "%s: a token file of version %llu with %llu bytes a token; known are version %d, 2 or 4 bytes",
-            path, (unsigned long long)version, (unsigned long long)width, VERSION);
+        return burst_fail(c, BURST_E_IO,
+                          "%s: unsupported token file of version %llu with %llu bytes per token; expected "
+                          "version %d with 2 or 4 bytes",
+                          path, (unsigned long long)version, (unsigned long long)width, VERSION);
     uint64_t count = little_endian(header + 16, 8), room = (uint64_t)(d->file_bytes - HEADER) / width;
     if (count > room)
-        return burst_fail(c, BURST_E_IO, "%s is cut short: its header promises %llu tokens, and it has %llu",
-                          path, (unsigned long long)count, (unsigned long long)room);
+        return burst_fail(c, BURST_E_IO, "'%s' is truncated: its header gives %llu tokens, found %llu", path,
+                          (unsigned long long)count, (unsigned long long)room);
     d->tokens_at = HEADER;
     d->width = (int)width;
     d->count = (int64_t)count;
@@ -129,9 +128,10 @@ static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
     BURST_TRY(read_header(c, p, d, path));
     d->windows = d->count < ahead_of(c) ? 0 : (d->count - ahead_of(c)) / p->sequence;
     if (d->windows < 1)
-        return burst_fail(c, BURST_E_IO,
-                          "%s has %lld tokens; a sequence of %lld needs %lld more than its length", path,
-                          (long long)d->count, (long long)p->sequence, (long long)ahead_of(c));
+        return burst_fail(
+            c, BURST_E_IO,
+            "'%s' has %lld tokens, expected at least %lld + %lld (sequence + tokens to predict)", path,
+            (long long)d->count, (long long)p->sequence, (long long)ahead_of(c));
     return BURST_OK;
 }
 
@@ -146,19 +146,19 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     d->weight = calloc(n, sizeof *d->weight);
     d->document = p->table_count ? calloc((size_t)p->sequence, sizeof *d->document) : NULL;
     if (!d->position || !d->token || !d->label || !d->weight || (p->table_count && !d->document))
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a sequence of %lld tokens",
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for a sequence of %lld tokens",
                           (long long)p->sequence);
     for (int64_t i = 0; i < d->n; i++) {
         d->position[i] = p->position(chunk, own.first + i);
         if (d->position[i] < 0 || d->position[i] >= p->sequence)
             return burst_fail(c, BURST_E_PLAN,
-                              "token %lld of chunk %d has position %lld in a sequence of %lld", (long long)i,
+                              "token %lld of shard %d has position %lld in a sequence of %lld", (long long)i,
                               chunk, (long long)d->position[i], (long long)p->sequence);
     }
     for (int t = 0; t < p->table_count; t++)
         if (strcmp(p->tables[t], "doc") != 0)
-            return burst_fail(c, BURST_E_PLAN,
-                              "no loader fills the table '%s'; 'doc' is the one that is known", p->tables[t]);
+            return burst_fail(c, BURST_E_PLAN, "unknown table '%s'; the only supported table is 'doc'",
+                              p->tables[t]);
     return BURST_OK;
 }
 
@@ -166,7 +166,7 @@ static int data_open(BurstCtx *c, const BurstPlan *p)
 {
     Data *d = c->data = calloc(1, sizeof *d);
     if (!d)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the data");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
     d->fd = -1;
     if (c->train->data)
         BURST_TRY(open_file(c, p, d, c->train->data));
@@ -234,8 +234,8 @@ typedef struct Window {
 static int no_token(BurstCtx *c, const Window *w, int64_t position)
 {
     if (errno)
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", c->train->data, strerror(errno));
-    return burst_fail(c, BURST_E_IO, "%s was cut short during the run: token %lld of %lld is not there",
+        return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", c->train->data, strerror(errno));
+    return burst_fail(c, BURST_E_IO, "'%s' was truncated during the run: cannot read token %lld of %lld",
                       c->train->data, (long long)(w->begin + position), (long long)w->d->count);
 }
 
@@ -255,7 +255,7 @@ static inline int token_at(BurstCtx *c, const Window *w, int64_t position, uint3
 
 static int bad_token(BurstCtx *c, const Window *w, int64_t position, uint32_t token)
 {
-    return burst_fail(c, BURST_E_IO, "%s: token %lld is %u, and the vocabulary has %d", c->train->data,
+    return burst_fail(c, BURST_E_IO, "%s: token %lld is %u, but the vocabulary has %d tokens", c->train->data,
                       (long long)(w->begin + position), token, w->vocab);
 }
 

@@ -14,9 +14,9 @@
 
 typedef struct Head { const char *path, *at; size_t n; off_t bytes; } Head;
 
-#define RAW "convert it: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"
-#define IDS "convert it: burst-tokens IN OUT"
-#define TOKENISE "write its text's ids in decimal, and convert them: burst-tokens IN OUT"
+#define RAW "convert it with burst-tokens --raw 2 (or 4, the bytes per id) IN OUT"
+#define IDS "convert it with burst-tokens IN OUT"
+#define TOKENISE "tokenize its text, write the ids in decimal, and convert them with burst-tokens IN OUT"
 #define UNPACK "unpack it first"
 #define MAGIC "MMIDIDX\0"
 
@@ -103,26 +103,27 @@ static const struct Row {
     const char *advice;
 } rows[] = {
     {"a NumPy array (.npy)", X("\x93NUMPY"),
-     "write its ids by array.tofile(), and convert them: burst-tokens --raw 2 (or 4, the bytes of an id) IN "
-     "OUT"},
+     "write its ids with array.tofile(), and convert them with burst-tokens --raw 2 (or 4, the bytes per id) "
+     "IN OUT"},
     {"a Parquet file", X("PAR1"), TOKENISE},
     {"an Arrow file", X("ARROW1"), TOKENISE},
     {"an Arrow stream", X("\xff\xff\xff\xff"), TOKENISE},
     {"the index of a Megatron-LM data set (.idx)", X(MAGIC),
-     "name the .bin file beside it, converted: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
+     "convert the .bin file of the same name with burst-tokens --raw 2 (or 4, the bytes per id) IN OUT"},
     {"a gzip file", X("\x1f\x8b"), UNPACK},
     {"a zstd file", X("\x28\xb5\x2f\xfd"), UNPACK},
     {"an xz file", X("\xfd\x37zXZ"), UNPACK},
     {"a bzip2 file", X("BZh"), UNPACK},
     {"a zip archive (.zip, .npz, .pt)", X("PK\x03\x04"), UNPACK},
     {"an HDF5 file", X("\x89HDF"), TOKENISE},
-    {"the weights of a model (GGUF)", X("GGUF"), "name a file of tokens"},
-    {"ids of Megatron-LM (MMIDIDX)", F(is_megatron), RAW},
-    {"ids of llm.c", F(is_llmc),
-     "convert what follows its first 1024 bytes: burst-tokens --raw 2 (or 4, the bytes of an id) - OUT"},
-    {"the weights of a model (safetensors)", F(is_safetensors),
-     "name a file of tokens; --weights takes the folder of weights"},
-    {"ids as text", F(is_ids), IDS},
+    {"model weights (GGUF)", X("GGUF"), "give a token file"},
+    {"Megatron-LM token ids (MMIDIDX)", F(is_megatron), RAW},
+    {"llm.c token ids", F(is_llmc),
+     "skip its first 1024 bytes and convert the rest with burst-tokens --raw 2 (or 4, the bytes per id) - "
+     "OUT"},
+    {"model weights (safetensors)", F(is_safetensors),
+     "give a token file; the weights directory belongs to --weights"},
+    {"token ids as text", F(is_ids), IDS},
     {"JSON", F(is_json), TOKENISE},
     {"plain text", F(is_text), TOKENISE},
     {"binary data, such as ids of 2 or 4 bytes", F(is_pairs), RAW},

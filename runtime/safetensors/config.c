@@ -51,8 +51,8 @@ static void say_padding(const BurstCtx *c, const char *path, const json_t *token
     if (c->rank != 0 || !given(token))
         return;
     value_text(token, text);
-    say_line("pad_token_id of %s is %s, which transformers does not train; here it is a token like any other",
-             path, text);
+    say_line("%s sets pad_token_id to %s; transformers does not train that token, this program does", path,
+             text);
 }
 
 static bool is_compared(const void *what, const char *name)

@@ -169,7 +169,7 @@ static void check_neutral(Misfits *m, const struct Neutral *n, const json_t *val
     value_text(value, text);
     value_text(json_array_get(values, 0), only);
     if (!found)
-        misfit(m, "%s is %s; only %s is computed", n->name, text, only);
+        misfit(m, "%s is %s; only %s is supported", n->name, text, only);
     json_decref(values);
 }
 
@@ -186,7 +186,7 @@ void config_check_others(Misfits *m, const json_t *config,
             check_neutral(m, n, value);
         else
             misfit(m,
-                   "%s is unknown: remove it from config.json if it does not change what the model computes",
+                   "unknown field %s; remove it from config.json if the model's results do not depend on it",
                    name);
     }
 }

@@ -91,7 +91,7 @@ static bool printable(const char *name)
 static int take_shape(BurstCtx *c, const StFile *f, StTensor *t, const json_t *shape)
 {
     if (!json_is_array(shape) || json_array_size(shape) > ST_DIMS)
-        return burst_fail(c, BURST_E_IO, "%s: %s has no shape of at most %d dimensions", f->path, t->name,
+        return burst_fail(c, BURST_E_IO, "%s: %s needs a shape of at most %d dimensions", f->path, t->name,
                           ST_DIMS);
     t->dims = (int)json_array_size(shape);
     t->elements = 1;
@@ -101,7 +101,7 @@ static int take_shape(BurstCtx *c, const StFile *f, StTensor *t, const json_t *s
         if (!json_is_integer(size) || t->shape[i] < 0 ||
             __builtin_mul_overflow(t->elements, t->shape[i], &t->elements))
             return burst_fail(c, BURST_E_IO,
-                              "%s: the shape of %s is not one of whole numbers whose product is below 2^63",
+                              "%s: the shape of %s must hold whole numbers with a product below 2^63",
                               f->path, t->name);
     }
     return BURST_OK;
@@ -114,9 +114,9 @@ static int take_offsets(BurstCtx *c, const StFile *f, StTensor *t, const json_t 
     t->end = json_integer_value(end);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) || t->begin < 0 ||
         t->end < t->begin)
-        return burst_fail(c, BURST_E_IO, "%s: the data_offsets of %s are not [begin, end]", f->path, t->name);
+        return burst_fail(c, BURST_E_IO, "%s: the data_offsets of %s must be [begin, end]", f->path, t->name);
     if (t->end > data_bytes)
-        return burst_fail(c, BURST_E_IO, "%s is cut short: %s ends at byte %lld of %lld", f->path, t->name,
+        return burst_fail(c, BURST_E_IO, "'%s' is truncated: %s ends at byte %lld of %lld", f->path, t->name,
                           (long long)t->end, (long long)data_bytes);
     return BURST_OK;
 }
@@ -131,19 +131,19 @@ static int check_size(BurstCtx *c, const StFile *f, const StTensor *t)
     if (!__builtin_mul_overflow(t->elements, (int64_t)d->bytes, &bytes) && bytes == t->end - t->begin)
         return BURST_OK;
     safetensors_shape(t->shape, t->dims, shape);
-    return burst_fail(c, BURST_E_IO, "%s: %s is %s %s, and has %lld bytes", f->path, t->name, t->dtype, shape,
-                      (long long)(t->end - t->begin));
+    return burst_fail(c, BURST_E_IO, "%s: %s is %s %s, which does not match its %lld bytes", f->path, t->name,
+                      t->dtype, shape, (long long)(t->end - t->begin));
 }
 
 static int take_tensor(BurstCtx *c, const StFile *f, const char *name, const json_t *facts,
                        int64_t data_bytes, StTensor *t)
 {
     if (!printable(name))
-        return burst_fail(c, BURST_E_IO, "%s: a tensor's name has control characters", f->path);
+        return burst_fail(c, BURST_E_IO, "%s: a tensor name contains control characters", f->path);
     *t = (StTensor){.name = name, .dtype = json_string_value(json_object_get(facts, "dtype")), .file = f};
     if (!t->dtype || !printable(t->dtype) || json_object_size(facts) != 3)
-        return burst_fail(c, BURST_E_IO, "%s: %s needs dtype, shape, data_offsets, and nothing else", f->path,
-                          name);
+        return burst_fail(c, BURST_E_IO, "%s: %s must have exactly the fields dtype, shape and data_offsets",
+                          f->path, name);
     BURST_TRY(take_shape(c, f, t, json_object_get(facts, "shape")));
     BURST_TRY(take_offsets(c, f, t, json_object_get(facts, "data_offsets"), data_bytes));
     return check_size(c, f, t);
@@ -184,7 +184,7 @@ static int take_header(BurstCtx *c, StFile *f, int64_t data_bytes)
     json_t *facts;
     f->tensor = calloc(json_object_size(f->header) + 1, sizeof *f->tensor);
     if (!f->tensor)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the tensors of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the tensors of '%s'", f->path);
     json_object_foreach(f->header, name, facts) {
         if (strcmp(name, "__metadata__") == 0)
             continue;
@@ -199,10 +199,10 @@ static int parse_header(BurstCtx *c, StFile *f, const char *text, size_t bytes)
     json_error_t wrong;
     f->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (!f->header)
-        return burst_fail(c, BURST_E_IO, "the header of %s is no JSON: byte %d: %s", f->path, wrong.position,
-                          wrong.text);
+        return burst_fail(c, BURST_E_IO, "the header of '%s' is not valid JSON: byte %d: %s", f->path,
+                          wrong.position, wrong.text);
     if (!json_is_object(f->header))
-        return burst_fail(c, BURST_E_IO, "the header of %s is no object of tensors", f->path);
+        return burst_fail(c, BURST_E_IO, "the header of '%s' is not a JSON object of tensors", f->path);
     return BURST_OK;
 }
 
@@ -211,20 +211,21 @@ static int read_header(BurstCtx *c, StFile *f, off_t size)
     unsigned char length[LENGTH_BYTES];
     uint64_t bytes = 0;
     if (!read_at(f->fd, length, sizeof length, 0))
-        return burst_fail(c, BURST_E_IO, "%s is no safetensors file: it has %lld bytes", f->path,
+        return burst_fail(c, BURST_E_IO, "'%s' is not a safetensors file: it has only %lld bytes", f->path,
                           (long long)size);
     for (int i = LENGTH_BYTES; i-- > 0;)
         bytes = bytes << 8 | length[i];
     if (bytes > ST_HEADER_MOST || (int64_t)bytes > size - LENGTH_BYTES)
-        return burst_fail(c, BURST_E_IO,
-                          "%s is cut short or no safetensors file: a header of %llu bytes in a file of %lld",
-                          f->path, (unsigned long long)bytes, (long long)size);
+        return burst_fail(
+            c, BURST_E_IO,
+            "'%s' is truncated or not a safetensors file: its header gives %llu bytes, the file has %lld",
+            f->path, (unsigned long long)bytes, (long long)size);
     char *text = malloc(bytes + 1);
     if (!text)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the header of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the header of '%s'", f->path);
     int status = read_at(f->fd, text, bytes, LENGTH_BYTES)
                      ? parse_header(c, f, text, bytes)
-                     : burst_fail(c, BURST_E_IO, "cannot read %s: %s", f->path, strerror(errno));
+                     : burst_fail(c, BURST_E_IO, "cannot read '%s': %s", f->path, strerror(errno));
     free(text);
     f->data_at = LENGTH_BYTES + (int64_t)bytes;
     return status == BURST_OK ? take_header(c, f, size - f->data_at) : status;
@@ -234,7 +235,7 @@ int safetensors_open(BurstCtx *c, const char *path, StFile *f)
 {
     *f = (StFile){.fd = -1};
     if (snprintf(f->path, sizeof f->path, "%s", path) >= (int)sizeof f->path)
-        return burst_fail(c, BURST_E_IO, "a path of %zu bytes is too long", strlen(path));
+        return burst_fail(c, BURST_E_IO, "the path is too long: %zu bytes", strlen(path));
     off_t bytes;
     f->fd = open_regular(c, path, &bytes);
     if (f->fd < 0)
@@ -280,7 +281,7 @@ int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t coun
 {
     const struct Dtype *d = find_dtype(t->dtype);
     if (!d || !d->read)
-        return burst_fail(c, BURST_E_IO, "%s: %s is %s; F32, BF16 and F16 are read", t->file->path, t->name,
+        return burst_fail(c, BURST_E_IO, "%s: %s is %s, expected F32, BF16 or F16", t->file->path, t->name,
                           t->dtype);
     if (first < 0 || count < 0 || first > t->elements || count > t->elements - first)
         return burst_fail(c, BURST_E_PLAN, "%s has no elements %lld to %lld", t->name, (long long)first,
@@ -289,7 +290,7 @@ int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t coun
     bool read = d->from16 ? read_wide(t, at, count, to, d->from16)
                           : read_at(t->file->fd, to, (size_t)count * sizeof *to, at);
     if (!read)
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", t->file->path,
-                          errno ? strerror(errno) : "it ends too early");
+        return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", t->file->path,
+                          errno ? strerror(errno) : "the file is truncated");
     return BURST_OK;
 }

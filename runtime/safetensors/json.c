@@ -22,7 +22,7 @@ static int parse(BurstCtx *c, const char *path, const char *text, size_t bytes, 
         return burst_fail(c, BURST_E_IO, "%s:%d:%d: %s", path, wrong.line, wrong.column, wrong.text);
     json_decref(*json);
     *json = NULL;
-    return burst_fail(c, BURST_E_IO, "%s holds no JSON object", path);
+    return burst_fail(c, BURST_E_IO, "%s: expected a JSON object", path);
 }
 
 int load_json(BurstCtx *c, const char *path, json_t **json)
@@ -34,13 +34,13 @@ int load_json(BurstCtx *c, const char *path, json_t **json)
     char *text = bytes <= ST_HEADER_MOST ? malloc((size_t)bytes + 1) : NULL;
     int status;
     if (bytes > ST_HEADER_MOST)
-        status = burst_fail(c, BURST_E_IO, "%s has %lld bytes; at most %d are read", path, (long long)bytes,
+        status = burst_fail(c, BURST_E_IO, "'%s' has %lld bytes, expected at most %d", path, (long long)bytes,
                             ST_HEADER_MOST);
     else if (!text)
-        status = burst_fail(c, BURST_E_MEMORY, "no memory for %s", path);
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", path);
     else if (!read_at(fd, text, (size_t)bytes, 0))
-        status = burst_fail(c, BURST_E_IO, "cannot read %s: %s", path,
-                            errno ? strerror(errno) : "it ends too early");
+        status = burst_fail(c, BURST_E_IO, "cannot read '%s': %s", path,
+                            errno ? strerror(errno) : "the file is truncated");
     else
         status = parse(c, path, text, (size_t)bytes, json);
     free(text);
@@ -85,5 +85,5 @@ int misfits_end(BurstCtx *c, const Misfits *m, const char *folder)
         return BURST_OK;
     if (m->left_out)
         snprintf(more, sizeof more, "; and %d more", m->left_out);
-    return burst_fail(c, BURST_E_USAGE, "%s does not fit the plan: %s%s", folder, m->text, more);
+    return burst_fail(c, BURST_E_USAGE, "'%s' does not match the plan: %s%s", folder, m->text, more);
 }

@@ -40,7 +40,7 @@ static bool take_flag(Misfits *m, const json_t *config, const char *name, bool a
     if (!flag || json_is_boolean(flag) || json_is_null(flag))
         return flag ? json_is_true(flag) : absent;
     value_text(flag, text);
-    misfit(m, "%s is %s, neither true nor false", name, text);
+    misfit(m, "%s is %s, expected true or false", name, text);
     return absent;
 }
 
@@ -54,7 +54,7 @@ static json_int_t take_number(Misfits *m, const json_t *config, const char *name
     if (json_is_integer(number) && json_integer_value(number) >= least)
         return json_integer_value(number);
     value_text(number, text);
-    misfit(m, "%s is %s, not a whole number from %d on", name, text, (int)least);
+    misfit(m, "%s is %s, expected a whole number of at least %d", name, text, (int)least);
     return absent;
 }
 
@@ -71,7 +71,7 @@ static void take_types(Misfits *m, int layers, const json_t *config, Masks *mask
         return;
     }
     if (json_array_size(types) != (size_t)layers) {
-        misfit(m, "layer_types is %s, not a list of the types of %d layers", text, layers);
+        misfit(m, "layer_types is %s, expected a list of %d types", text, layers);
         return;
     }
     masks->types = types;
@@ -84,8 +84,8 @@ static void take_types(Misfits *m, int layers, const json_t *config, Masks *mask
             continue;
         value_text(json_array_get(types, (size_t)i), text);
         misfit(m, "layer_types has %s for layer %d%s", text, i,
-               window ? ", and use_sliding_window with sliding_window gives no window"
-                      : "; only full_attention and sliding_attention are known");
+               window ? ", but use_sliding_window and sliding_window set no window"
+                      : ", expected full_attention or sliding_attention");
         return;
     }
 }
@@ -126,7 +126,7 @@ static bool has_window(const Masks *m, int layer)
 void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
 {
     if (m->window && has_window(m, layer))
-        snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "in both directions ",
+        snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "bidirectional ",
                  (long long)m->window);
     else
         snprintf(text, MASK_TEXT, "%s", m->causal ? "causal" : "full");
@@ -167,7 +167,7 @@ static bool says_masks(const BurstPlan *p, const Masks *m)
     return says;
 }
 
-#define TRAINS "; --plan-masks trains with the plan's"
+#define TRAINS "; use --plan-masks to train with the plan's masks"
 
 /* Of a folder that burstc wrote. */
 static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t *there, const char *path,
@@ -176,9 +176,9 @@ static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t 
     json_t *here = masks_of(p);
     const bool equal = json_equal(there, here);
     if (!equal && !m->plan_masks)
-        misfit(m, "the plan's masks are not those that burst_attention names" TRAINS);
+        misfit(m, "burst_attention differs from the plan's masks" TRAINS);
     else if (!equal && c->rank == 0 && !m->count)
-        say_line("the plan's masks are used, which are not those that burst_attention of %s names", path);
+        say_line("using the plan's masks, which differ from burst_attention in '%s'", path);
     json_decref(here);
 }
 
@@ -200,11 +200,10 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
         return;
     masks_layer(&masks, layer, there);
     if (says_masks(p, &masks) && !m->plan_masks)
-        misfit(m, "the mask of layer %d is %s, and the plan's is %s" TRAINS, layer, there,
-               mask_text(p, layer));
+        misfit(m, "the mask of layer %d is %s, expected %s" TRAINS, layer, there, mask_text(p, layer));
     else if (c->rank == 0 && !m->count)
-        say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", layer, there, path,
-                 mask_text(p, layer));
+        say_line("using the plan's masks: for layer %d, %s in '%s' differs from %s in the plan", layer, there,
+                 path, mask_text(p, layer));
 }
 
 /* ---- writing ---- */

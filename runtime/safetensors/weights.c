@@ -191,7 +191,7 @@ int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
     free(c->weight_tables);
     c->weight_tables = calloc((KINDS + 1) * units, sizeof *c->weight_tables);
     if (!c->weight_tables)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the list of weights");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the list of weights");
     float **table = c->weight_tables;
     *w = (BurstWeights){.units = (int)units, .param = table, .m = table + units, .v = table + 2 * units,
                         .grad = table + 3 * units, .grad_bf16 = (uint16_t **)(void *)(table + KINDS * units)};

@@ -133,10 +133,10 @@ static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
     char *name = strndup(folder, n), *real = name ? output_follow(name) : NULL;
     free(name);
     if (!real)
-        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s", folder, strerror(errno));
+        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': %s", folder, strerror(errno));
     const bool fits = snprintf(part, PATH_MAX, "%s%s", real, part_end) + FILE_NAME < PATH_MAX;
     free(real);
-    return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the name of %s is too long", folder);
+    return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the path '%s' is too long", folder);
 }
 
 static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
@@ -156,7 +156,7 @@ static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtyp
         place_tensors(p, o, shard_bytes);
     for (int i = 0; made && i < o->files; i++)
         made = make_header(p, o, &o->file[i]);
-    return made ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "no memory for the headers of %s", folder);
+    return made ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory for the headers of '%s'", folder);
 }
 
 /* A file of the folder in the making. */
@@ -205,7 +205,7 @@ static int open_folder(BurstCtx *c, const char *folder, const char *path, DIR **
     *d = fd < 0 ? NULL : fdopendir(fd);
     if (*d || errno == ENOENT)
         return BURST_OK;
-    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way: %s", folder, path,
+    return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': '%s' is in the way: %s", folder, path,
                       strerror(errno));
 }
 
@@ -221,7 +221,7 @@ static int part_free(BurstCtx *c, const char *folder, const char *part)
     if (!foreign)
         return BURST_OK;
     return burst_fail(c, BURST_E_USAGE,
-                      "cannot export to %s: %s is in the way, with files that no export has left", folder,
+                      "cannot export to '%s': '%s' is in the way and has files that no export wrote", folder,
                       part);
 }
 
@@ -232,14 +232,14 @@ static int names_free(BurstCtx *c, const char *folder)
     if (!d && errno == ENOENT)
         return BURST_OK;
     if (!d)
-        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s", folder, strerror(errno));
+        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': %s", folder, strerror(errno));
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         found += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     closedir(d);
-    return found ? burst_fail(
-                       c, BURST_E_USAGE,
-                       "cannot export to %s: it is not empty; name another folder, or move this one away",
-                       folder)
+    return found ? burst_fail(c, BURST_E_USAGE,
+                              "cannot export to '%s': the directory is not empty; choose another, or move "
+                              "this one away",
+                              folder)
                  : BURST_OK;
 }
 
@@ -251,7 +251,7 @@ static int folder_free(BurstCtx *c, const char *folder)
     memcpy(parent, part, sizeof parent);
     parent_of(parent);
     if (access(parent, W_OK | X_OK) != 0)
-        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: cannot write in %s: %s", folder, parent,
+        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': cannot write in '%s': %s", folder, parent,
                           strerror(errno));
     BURST_TRY(names_free(c, folder));
     return part_free(c, folder, part);
@@ -304,7 +304,7 @@ static int with_json(BurstCtx *c, const Export *o, const char *name, json_t *val
     const size_t n = text ? strlen(text) : 0;
     json_decref(value);
     if (!text)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for %s", name);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", name);
     text[n] = '\n'; /* in place of the end */
     const int status = use(c, o, name, text, n + 1);
     free(text);
@@ -344,7 +344,7 @@ static int try_rename(BurstCtx *c, const Export *o)
         return BURST_OK;
     path_of(o, trial_name, empty);
     if (mkdir(empty, st.st_mode & 0777) != 0)
-        return io_failed(c, "make the folder", empty);
+        return io_failed(c, "create the directory", empty);
     bool renamed = renameat2(AT_FDCWD, empty, AT_FDCWD, folder, RENAME_EXCHANGE) == 0;
     const bool can = renamed || (errno != EINVAL && errno != ENOSYS && errno != EXDEV && errno != EOPNOTSUPP);
     renamed = renamed && renameat2(AT_FDCWD, empty, AT_FDCWD, folder, RENAME_EXCHANGE) == 0;
@@ -354,8 +354,7 @@ static int try_rename(BurstCtx *c, const Export *o)
         return BURST_OK;
     return burst_fail(
         c, BURST_E_USAGE,
-        "cannot export to %s: another folder cannot take its place: %s; name a folder in it that is not "
-        "there yet",
+        "cannot export to '%s': the directory cannot be replaced: %s; choose a new directory inside it",
         o->folder, strerror(reason));
 }
 
@@ -363,7 +362,7 @@ static int create(BurstCtx *c, const BurstPlan *p, Export *o)
 {
     BURST_TRY(folder_free(c, o->folder));
     if (mkdir(o->part, 0777) != 0 && errno != EEXIST)
-        return io_failed(c, "make the folder", o->part);
+        return io_failed(c, "create the directory", o->part);
     BURST_TRY(lock_take(c, p, o->part, &o->lock));
     BURST_TRY(clear_part(c, o));
     BURST_TRY(try_rename(c, o));
@@ -418,11 +417,10 @@ static int open_part(BurstCtx *c, const Export *o, const char *name, int flags, 
         return BURST_OK;
     if (errno != ENOENT)
         return io_failed(c, "write", path);
-    return burst_fail(
-        c, BURST_E_IO,
-        "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts export to a file "
-        "system that they share",
-        path, c->rank);
+    return burst_fail(c, BURST_E_IO,
+                      "rank 0 created '%s', but rank %d cannot see it; with ranks on several hosts, --export "
+                      "requires a shared file system",
+                      path, c->rank);
 }
 
 static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o,
@@ -458,11 +456,10 @@ static int take_marks(BurstCtx *c, const Export *o)
         mark_name(rank, name);
         path_of(o, name, path);
         if (unlink(path) != 0)
-            return burst_fail(
-                c, BURST_E_IO,
-                "rank %d has not written into the %s of rank 0: ranks on several hosts export to a file "
-                "system that they share",
-                rank, o->part);
+            return burst_fail(c, BURST_E_IO,
+                              "rank %d did not write to '%s' of rank 0; with ranks on several hosts, "
+                              "--export requires a shared file system",
+                              rank, o->part);
     }
     return BURST_OK;
 }
@@ -511,7 +508,7 @@ static int publish(BurstCtx *c, Export *o)
     if (stat(path, &st) == 0)
         (void)!chmod(o->part, st.st_mode & 07777);
     if (rename(o->part, path) != 0)
-        return burst_fail(c, BURST_E_IO, "cannot rename a folder to %s: %s; the weights are in %s, whole",
+        return burst_fail(c, BURST_E_IO, "cannot rename to '%s': %s; the complete weights are in '%s'",
                           o->folder, strerror(errno), o->part);
     /* Only now: without its lock, another export would take a whole .part for one that was interrupted,
      * and clear it. */
@@ -533,10 +530,10 @@ static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
 int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
                 Export **e)
 {
-    burst_doing(c, "trying the export's folder");
+    burst_doing(c, "testing the export directory");
     Export *o = *e = calloc(1, sizeof *o);
     if (!o)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for an export");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the export");
     BURST_TRY(lay_out(c, p, folder, dtype, shard_bytes, o));
     return c->rank == 0 ? create(c, p, o) : BURST_OK;
 }

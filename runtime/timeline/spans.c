@@ -12,7 +12,7 @@ int spans_make(BurstCtx *c, Spans **out)
         return BURST_OK;
     spans_free(s);
     *out = NULL;
-    return burst_fail(c, BURST_E_MEMORY, "no memory for the trace");
+    return burst_fail(c, BURST_E_MEMORY, "out of memory for the trace");
 }
 
 void spans_free(Spans *s)

@@ -172,10 +172,10 @@ static void print_table(const Timeline *t, const BurstPlan *p)
 #undef X
     };
     double n = (double)(t->last - t->first + 1), step = t->seconds / n, left = step;
-    print_shown(stdout, "traced: %.0f step%s from step %lld on, to %s", n, n > 1 ? "s" : "",
+    print_shown(stdout, "traced %.0f step%s from step %lld on, to %s", n, n > 1 ? "s" : "",
                 (long long)t->first + 1, t->path);
-    printf("\n  %-28s %8s %12s %12s %12s %9s\n", "a step, milliseconds", "spans", "mean", "most", "predicted",
-           "share");
+    printf("\n  %-28s %8s %12s %12s %12s %9s\n", "milliseconds per step", "spans", "mean", "most",
+           "predicted", "share");
     for (int beside = 0; beside < 2; beside++) {
         for (int r = 1; r < BURST_ROW_COUNT; r++) {
             double predicted = p->predicted_rows ? p->predicted_rows[r] : -1;
@@ -190,7 +190,7 @@ static void print_table(const Timeline *t, const BurstPlan *p)
             print_row("step", 0, step, step, p->predicted_seconds > 0 ? p->predicted_seconds : -1, step);
     }
     if (t->left_out)
-        printf("  %lld stretches found no room in the trace and are missing\n", (long long)t->left_out);
+        printf("  %lld spans are missing: the trace is full\n", (long long)t->left_out);
 }
 
 int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step)

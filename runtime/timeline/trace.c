@@ -134,12 +134,13 @@ int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int 
         trace(&t, r);
     int status = BURST_OK;
     if (t.out_of_memory)
-        status = burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d rank%s is traced",
-                            group, plural(group));
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory while tracing the schedule of %d rank%s", group,
+                            plural(group));
     else if (t.n % group != 0 || t.n / group > out->ops)
-        status = burst_fail(c, BURST_E_PLAN,
-                            "the schedule's trace has %d operation%s for %d rank%s, the plan %d a rank", t.n,
-                            plural(t.n), group, plural(group), out->ops);
+        status =
+            burst_fail(c, BURST_E_PLAN,
+                       "the schedule's trace has %d operation%s for %d rank%s, but the plan has %d per rank",
+                       t.n, plural(t.n), group, plural(group), out->ops);
     else
         status = solve(c,
                        (Replay){.group = group,

@@ -90,7 +90,7 @@ void trace_file_begin(FILE *f, bool *any, const BurstPlan *p)
         add_name(f, any, 0, STEP_ROW, "steps", -1);
     if (!p->forecast)
         return;
-    snprintf(text, sizeof text, "rank %d predicted (computes most)", p->forecast->rank);
+    snprintf(text, sizeof text, "rank %d predicted (most compute)", p->forecast->rank);
     name_rows(f, any, p, p->world, text, 2 * p->forecast->rank + 1);
 }
 

@@ -19,15 +19,15 @@ expect() { # expect CODE TEXT COMMAND...
 }
 
 # No device is visible: the same as none.
-expect 3 "no CUDA device on this machine" env CUDA_VISIBLE_DEVICES= "$program" open 1
-expect 3 "no CUDA device on this machine" "$ranks" --set CUDA_VISIBLE_DEVICES= 2 "$program" open 2
-expect 2 "BURST_SHARE_GPUS is 'yes', and must be 0 or 1" "$ranks" --set BURST_SHARE_GPUS=yes 2 "$program" open 2
-expect 2 "rank 1 runs with another BURST_SHARE_GPUS: 1, rank 0 has 0" "$ranks" --set BURST_SHARE_GPUS=0,1 2 "$program" open 2
+expect 3 "no CUDA device found" env CUDA_VISIBLE_DEVICES= "$program" open 1
+expect 3 "no CUDA device found" "$ranks" --set CUDA_VISIBLE_DEVICES= 2 "$program" open 2
+expect 2 "BURST_SHARE_GPUS is 'yes', expected 0 or 1" "$ranks" --set BURST_SHARE_GPUS=yes 2 "$program" open 2
+expect 2 "rank 1 has a different BURST_SHARE_GPUS: 1, rank 0 has 0" "$ranks" --set BURST_SHARE_GPUS=0,1 2 "$program" open 2
 devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
 [ "$devices" -ge 1 ] || { echo "no device: the rest is left out"; exit 0; }
 
 expect 0 "ok" "$ranks" 1 "$program" open 1
-expect 3 "have the same CUDA device" "$ranks" --set CUDA_VISIBLE_DEVICES=0 2 "$program" open 2
+expect 3 "use the same CUDA device" "$ranks" --set CUDA_VISIBLE_DEVICES=0 2 "$program" open 2
 shared=(--set CUDA_VISIBLE_DEVICES=0 --set BURST_SHARE_GPUS=1)
 expect 0 "ok" "$ranks" "${shared[@]}" 2 "$program" check 2
 expect 0 "ok" "$ranks" "${shared[@]}" --set BURST_TRANSPORT=nccl 2 "$program" transfers 2
@@ -36,7 +36,7 @@ expect 0 "ok" "$ranks" "${shared[@]}" --set BURST_TRANSPORT=peer 2 "$program" tr
 expect 0 "ok" "$ranks" 2 "$program" check 2
 expect 0 "ok" "$ranks" --set CUDA_VISIBLE_DEVICES=1,0 2 "$program" open 2
 expect 0 "ok" "$ranks" --set LOCAL_RANK=1,0 2 "$program" open 2
-expect 3 "is number 2 on its host, and 2 CUDA devices are visible" "$ranks" --set CUDA_VISIBLE_DEVICES=0,1 --set LOCAL_RANK=0,1,2 3 "$program" open 3
+expect 3 "has local rank 2, but 2 CUDA devices are visible" "$ranks" --set CUDA_VISIBLE_DEVICES=0,1 --set LOCAL_RANK=0,1,2 3 "$program" open 3
 apart=(--hosts 2 --set LOCAL_RANK=0,1 --set LOCAL_WORLD_SIZE=-)
 expect 0 "ok" "$ranks" "${apart[@]}" 2 "$program" check 2
 expect 1 "lost rank 1" "$ranks" "${apart[@]}" 2 bash -c '"$0" lost 2 --timeout 60; exit 1' "$program"

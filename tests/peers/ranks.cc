@@ -619,7 +619,7 @@ static void run_all(int ranks)
 /* What is said when the spoilt thing is noticed. */
 static const char *const noticed[][2] = {{"ready", "a "},
                                          {"arrived", "a "},
-                                         {"apart", "of its device memory, which expects"},
+                                         {"apart", "of its device memory, but it expects"},
                                          {"place", "a dead end"}};
 
 int main(int argc, char **argv)

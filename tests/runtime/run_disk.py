@@ -115,7 +115,7 @@ class Case:
 
     def look_at_export(self, code, out, error):
         folder = self.mini.folder / "disk"
-        said = re.search(r"the weights are in (\S+), whole", error)
+        said = re.search(r"the complete weights are in '([^']+)'", error)
         for name in {"out": folder / "out", "part": self.mini.folder / said[1]}.values() if said else [folder / "out"]:
             if name.exists():
                 require(sorted(p.name for p in name.iterdir() if p.name != ".lock") == ["config.json", "model.safetensors"], f"{name} is no export")

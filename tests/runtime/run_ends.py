@@ -45,9 +45,9 @@ def signals(mini, args):
     at, saved = r"at rank 0, step \d+ \(.+\)", r"; the newest checkpoint is ck/step-\d{8}\.burst\n"
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         name = f"signal {int(number)}, .*"
-        told(mini, lambda run, ranks: os.kill(run.pid, number), -number, f"^burst: ended by {name}, {at}{saved}", *CK)
+        told(mini, lambda run, ranks: os.kill(run.pid, number), -number, f"^burst: stopped by {name}, {at}{saved}", *CK)
         told(mini, lambda run, ranks: os.killpg(run.pid, number), -number, rf"{name}step \d+.*{saved}", *CK)  # as from a terminal
-    told(mini, lambda run, ranks: os.kill(run.pid, signal.SIGTERM), -signal.SIGTERM, f"Terminated, {at}; there is no checkpoint of this run\n",
+    told(mini, lambda run, ranks: os.kill(run.pid, signal.SIGTERM), -signal.SIGTERM, f"Terminated, {at}; this run has written no checkpoint\n",
          "--quiet", "--metrics", "m")
     told(mini, lambda run, ranks: os.kill(ranks[2], signal.SIGTERM), 1, rf"lost rank 2, step \d+ \(.*killed by signal 15, .*{saved}", *CK)
     run = running(mini, "--quiet", "--metrics", "m", "--steps", 1000, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -63,7 +63,7 @@ def launched(mini, args):
     mini.wait_for_lines(run, "m", 25)
     run.terminate()
     said = run.communicate(timeout=scaled_timeout(30))[1]
-    require(run.returncode == 1 and re.search(r"rank 0, step \d+ \(.+\): told to end by signal 15, Terminated; the newest checkpoint is ck/step-", said), said)
+    require(run.returncode == 1 and re.search(r"rank 0, step \d+ \(.+\): stopped by signal 15, Terminated; the newest checkpoint is ck/step-", said), said)
 
 
 def stopped_launcher(mini, args):
@@ -78,7 +78,7 @@ def stopped_launcher(mini, args):
     seconds = time.monotonic() - begin
     os.kill(run.pid, signal.SIGCONT)
     said += run.communicate(timeout=scaled_timeout(30))[1]
-    require(re.fullmatch(r"burst: rank [013], step \d+ \(.+\): lost rank 2, step \d+ \(.+\): its process \d+ is gone\n", said), said)
+    require(re.fullmatch(r"burst: rank [013], step \d+ \(.+\): lost rank 2, step \d+ \(.+\): its process \d+ has exited\n", said), said)
     require(seconds < scaled_timeout(10) and run.returncode == 1, f"said after {seconds:.1f} s, code {run.returncode}")
 
 
@@ -92,7 +92,7 @@ def cut_data(mini, args):
         mini.wait_for_lines(run, "m", 10)
         os.truncate(data, 1000)
         said = run.communicate(timeout=scaled_timeout(30))[1]
-        require(run.returncode == 1 and re.search(r"rank \d, step \d+ \(.+\): d was cut short during the run: token \d+ of 200000 is not there", said), said)
+        require(run.returncode == 1 and re.search(r"rank \d, step \d+ \(.+\): 'd' was truncated during the run: cannot read token \d+ of 200000", said), said)
 
 
 def full_disk(mini, args):
@@ -100,11 +100,11 @@ def full_disk(mini, args):
     for options in ([], ["--help"], ["--version"], ["--progress", 5], ["--quiet", "--trace", "t", "--checkpoint", "ck"]):
         quiet = "--quiet" in options
         mini.run(0 if quiet else 1, "" if quiet else f"cannot write to standard output: {no_space}", *options, stdout=full)
-    mini.run(1, f"cannot write /dev/full: {no_space}", "--quiet", "--metrics", "/dev/full")
-    mini.run(1, f"cannot write /dev/full: {no_space}", "--quiet", "--trace", "/dev/full")
+    mini.run(1, f"cannot write '/dev/full': {no_space}", "--quiet", "--metrics", "/dev/full")
+    mini.run(1, f"cannot write '/dev/full': {no_space}", "--quiet", "--trace", "/dev/full")
     script = 'ulimit -f 400; exec "$0" --quiet --steps 300 --trace big --trace-steps 200'
     done = subprocess.run(["sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=scaled_timeout(30))
-    require(done.returncode == 1 and "cannot write big: File too large" in done.stderr, f"{done.returncode}: {done.stderr}")
+    require(done.returncode == 1 and "cannot write 'big': File too large" in done.stderr, f"{done.returncode}: {done.stderr}")
     require(not list(mini.folder.glob("big*")), "an unfinished trace is left")
 
 
@@ -119,13 +119,13 @@ def limits(mini, args):
                               env=dict(os.environ, MINI=mini_shape, **setting))
         require(done.returncode == code and text in done.stderr, f"{mib} MiB: {done.returncode}: {done.stderr}")
 
-    too_few = "burst: the address space is limited to 150 MiB (ulimit -v), and "
+    too_few = "burst: the address space is limited to 150 MiB (ulimit -v), but "
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29440"}
     for setting in ({}, alone, {"OPENBLAS_NUM_THREADS": "1"}):
         for options in ([], ["--help"], ["--steps", "x"]):
             run(1, too_few, 150, *options, mini_shape=f"{1 if setting is alone else 2} 1 0 4 3 -1", **setting)
         run(0, "", 1024, "--quiet", mini_shape=f"{1 if setting is alone else 2} 1 0 4 3 -1", **setting)
-    run(1, "1024 MiB of arenas and messages", 1024, MINI_SET=f"arena {512 << 20}", OPENBLAS_NUM_THREADS="1")
+    run(1, "1024 MiB for arenas and messages", 1024, MINI_SET=f"arena {512 << 20}", OPENBLAS_NUM_THREADS="1")
     run(0, "", 2048, "--quiet", MINI_SET=f"arena {512 << 20}", OPENBLAS_NUM_THREADS="1")
 
 
@@ -204,8 +204,8 @@ def outputs(mini, args):
         require((at / link).is_symlink() and json.loads((at / link).read_text()), f"{link} is no link any more")
     require(stat.S_IMODE((at / "sub" / "old").stat().st_mode) == 0o640 and (at / "plain").exists(), "target or permissions")
     (at / "loop").symlink_to("loop")
-    mini.run(1, "cannot write loop: Too many levels", "--quiet", "--trace", "loop")
-    mini.run(1, "cannot write sub: Is a directory", "--metrics", "mm", "--trace", "sub")
+    mini.run(1, "cannot write 'loop': Too many levels", "--quiet", "--trace", "loop")
+    mini.run(1, "cannot write 'sub': Is a directory", "--metrics", "mm", "--trace", "sub")
     require(not (at / "mm").exists(), "found after training had begun")
     with open(at / "log", "w") as log:
         mini.run(0, "", "--trace", "/dev/stdout", stdout=log)
@@ -228,10 +228,10 @@ def exports(mini, args):
         require((at / name / "config.json").exists(), f"nothing in {name}")
     require((at / "link").is_symlink() and (at / "new").is_symlink() and not list(at.glob("*.part")), "links or leftovers")
     (at / "other.part").symlink_to("precious")
-    mini.run(2, "cannot export to other: other.part is in the way: ", "--metrics", "mm", "--export", "other")
+    mini.run(2, "cannot export to 'other': 'other.part' is in the way: ", "--metrics", "mm", "--export", "other")
     (at / "third.part").mkdir()
     (at / "third.part" / "model.py").write_text("precious")
-    mini.run(2, "third.part is in the way, with files that no export has left", "--metrics", "mm", "--export", "third")
+    mini.run(2, "'third.part' is in the way and has files that no export wrote", "--metrics", "mm", "--export", "third")
     require((at / "precious" / "model.safetensors").exists() and (at / "third.part" / "model.py").exists() and not (at / "mm").exists(),
             "files are lost, or found after training had begun")
     for i in range(3):
@@ -245,7 +245,7 @@ def exports(mini, args):
         require(same, f"the export of two runs is of neither: {said}")
     first = mini.start("--quiet", "--export", "late", set={"MINI_RENAME_MS": "4000"})
     mini.wait_for(first, lambda: (at / "late.part" / "config.json").exists() and (at / "late.part" / "config.json").read_bytes()[:1] == b"{", "a whole export that has not its name yet")
-    mini.run(1, "another run has the folder late.part", "--quiet", "--export", "late")
+    mini.run(1, "another run is using the directory 'late.part'", "--quiet", "--export", "late")
     require(first.wait(scaled_timeout(30)) == 0 and sorted(f.name for f in (at / "late").iterdir()) == ["config.json", "model.safetensors"],
             f"a second export has taken files from the first: {first.communicate()}")
 

@@ -38,7 +38,7 @@ def train(mini, *options):
 # ---- two runs, dead runs ----
 
 def holder(text):
-    match = re.search(r"another run has the folder ck: process (\d+) on \S+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: \S*mini_main \(mini\)", text)
+    match = re.search(r"another run is using the directory 'ck': process (\d+) on \S+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: \S*mini_main \(mini\)", text)
     require(match, f"the second run does not say who has the folder: {text}")
     return int(match[1])
 
@@ -99,7 +99,7 @@ def killed(mini, args):
         victims = [run.pid] + children(run)
         os.kill(rng.choice(victims), signal.SIGKILL)
         text = run.communicate(timeout=scaled_timeout(30))[1]
-        require("is not used" not in text and "is whole" not in text, f"kill {i}: {text}")
+        require("ignoring" not in text and "no valid checkpoint" not in text, f"kill {i}: {text}")
         facts = [read_checkpoint(path) for path in checkpoints(mini)]
         require(not facts or facts[-1]["step"] >= newest, f"kill {i}: from step {newest} back to {facts}")
         newest = facts[-1]["step"] if facts else newest
@@ -132,10 +132,10 @@ def leftovers(mini, args):
     require(hidden == {".lock", ".step-00000011.part", ".step-00000012.part"}, f"hidden files: {hidden}")
     (folder / ".lock").unlink()
     (folder / ".lock").symlink_to(victim)
-    mini.run(1, "cannot write ck/.lock: Too many levels of symbolic links", *OPTIONS, "--resume", "--steps", 13)
+    mini.run(1, "cannot write 'ck/.lock': Too many levels of symbolic links", *OPTIONS, "--resume", "--steps", 13)
     (folder / ".lock").unlink()
     os.mkfifo(folder / ".lock")
-    mini.run(1, "ck/.lock is not a regular file", *OPTIONS, "--resume", "--steps", 13)
+    mini.run(1, "'ck/.lock' is not a regular file", *OPTIONS, "--resume", "--steps", 13)
     require(victim.read_bytes() == b"precious", "the lock's link was followed")
 
 
@@ -172,29 +172,29 @@ def earlier_runs(mini, args):
     folder = train(mini)
     before = {p.name: p.read_bytes() for p in checkpoints(mini)}
     for options in ([], ["--seed", 4], ["--steps", 3]):
-        mini.run(2, "ck has checkpoints of an earlier run, up to step 10: --resume goes on from there, --fresh moves them", *OPTIONS,
+        mini.run(2, "'ck' has checkpoints of an earlier run, up to step 10; use --resume to continue from there, --fresh to move them", *OPTIONS,
                  "--metrics", "m", *options)
     require(not (mini.folder / "m").exists() and {p.name: p.read_bytes() for p in checkpoints(mini)} == before, "the folder was touched")
-    mini.run(0, "2 earlier checkpoints of ck moved to ck/earlier-1", *OPTIONS, "--fresh", "--steps", 3, "--seed", 4)
+    mini.run(0, "moved 2 earlier checkpoints of 'ck' to 'ck/earlier-1'", *OPTIONS, "--fresh", "--steps", 3, "--seed", 4)
     require({p.name: p.read_bytes() for p in (folder / "earlier-1").iterdir()} == before, "earlier checkpoints were changed")
     require([p.name for p in checkpoints(mini)] == ["step-00000003.burst"], "the fresh run's checkpoint")
-    mini.run(0, "1 earlier checkpoint of ck moved to ck/earlier-2", *OPTIONS, "--fresh", "--steps", 2)
-    mini.run(2, "--fresh needs --checkpoint DIR", "--quiet", "--fresh")
-    mini.run(2, "leave one out, or name a FILE", *OPTIONS, "--fresh", "--resume")
+    mini.run(0, "moved 1 earlier checkpoint of 'ck' to 'ck/earlier-2'", *OPTIONS, "--fresh", "--steps", 2)
+    mini.run(2, "--fresh requires --checkpoint DIR", "--quiet", "--fresh")
+    mini.run(2, "remove one, or use --resume FILE", *OPTIONS, "--fresh", "--resume")
     folder = train(mini)
     back = ["--resume", "ck/step-00000005.burst", "--steps", 7]
-    mini.run(2, "ck has checkpoints beyond step 5, where this run begins, up to step 10: --fresh moves", *OPTIONS, *back)
-    mini.run(0, "1 earlier checkpoint of ck moved", *OPTIONS, *back, "--fresh")
+    mini.run(2, "'ck' has checkpoints later than step 5, where this run starts (up to step 10); use --fresh to move", *OPTIONS, *back)
+    mini.run(0, "moved 1 earlier checkpoint of 'ck'", *OPTIONS, *back, "--fresh")
     mini.run(0, "", "--quiet", "--steps", 0, "--checkpoint", "ck")  # trains nothing, writes nothing
 
 
 def other_values(mini, args):
     """A run that goes on with other values says which."""
     train(mini, "--seed", 3)
-    head = "this run goes on from ck/step-00000010.burst with other values: "
+    head = "resuming from 'ck/step-00000010.burst' with changed settings: "
     said = mini.run(0, head, *OPTIONS, "--resume", "--seed", 8, "--data", mini.program, "--steps", 10, mini="2 1 0 2 14 -1")
     values = sorted(said.strip().split(head)[1].split("; "))
-    require(values == ["batch 4 there, 2 here", f'data null there, "{mini.program}" here', "seed 3 there, 8 here", "steps 12 there, 14 here"],
+    require(values == ["batch was 4, now 2", f'data was null, now "{mini.program}"', "seed was 3, now 8", "steps was 12, now 14"],
             f"{values}")
     said = mini.run(0, "", *OPTIONS, "--resume", "--steps", 11, mini="1 1 0 4 12 -1")
     require(said == "", f"nothing differs but the world: {said}")
@@ -206,7 +206,7 @@ def data_of_bytes(mini, args):
     data.write_bytes(bytes(i % 20 for i in range(4000)))
     train(mini, "--data", data, "--bytes")
     said = mini.run(0, "", *OPTIONS, "--resume", "--data", data, "--steps", 11)
-    require(said.strip().endswith("with other values: bytes true there, false here"), said)
+    require(said.strip().endswith("with changed settings: bytes was true, now false"), said)
 
 
 def raw_names(mini, args):
@@ -220,22 +220,22 @@ def raw_names(mini, args):
         require("\x1b" not in said and "\x07" not in said, f"{options}: raw: {said!r}")
 
     kept = ["--checkpoint", "c" + raw, "--steps", 4, "--every", 2]
-    says(0, f"no checkpoint in c{raw}: starting from the beginning", "--quiet", *kept, "--resume")
+    says(0, f"no checkpoint in 'c{raw}'; starting from step 0", "--quiet", *kept, "--resume")
     (mini.folder / ("c" + raw) / "step-00000009.burst").write_bytes(b"x")
-    says(0, f"c{raw}/step-00000009.burst is not used: ", "--quiet", *kept, "--resume")
-    says(0, f"earlier checkpoints of c{raw} moved to c{raw}/earlier-1", "--quiet", *kept, "--fresh")
-    says(0, f"this run goes on from c{raw}/step-00000004.burst with other values", "--quiet", *kept, "--resume", "--seed", 8)
-    says(0, f"wrote e{raw}: weights as BF16", "--steps", 2, "--export", "e" + raw)
+    says(0, f"ignoring 'c{raw}/step-00000009.burst': ", "--quiet", *kept, "--resume")
+    says(0, f"earlier checkpoints of 'c{raw}' to 'c{raw}/earlier-1'", "--quiet", *kept, "--fresh")
+    says(0, f"resuming from 'c{raw}/step-00000004.burst' with changed settings", "--quiet", *kept, "--resume", "--seed", 8)
+    says(0, f"wrote the weights to e{raw} as BF16", "--steps", 2, "--export", "e" + raw)
     says(0, f"to t{raw}", "--steps", 3, "--trace", "t" + raw)
     (mini.folder / ("d" + raw)).write_bytes(bytes(4000))
     says(0, f"d{raw}", "--steps", 2, "--data", "d" + raw)
     says(2, f"unknown option '{raw}'", raw)
-    says(2, f"--steps cannot be '{raw}'", "--steps", raw)
-    says(0, f"BURST_TIMEOUT is '{raw}', not a number", "--steps", 1, set={"BURST_TIMEOUT": raw})
+    says(2, f"--steps is '{raw}', expected", "--steps", raw)
+    says(0, f"BURST_TIMEOUT is '{raw}', expected a number", "--steps", 1, set={"BURST_TIMEOUT": raw})
     link = mini.folder / ("p" + raw)
     link.symlink_to(mini.program)
     program, mini.program = mini.program, str(link)
-    says(0, f"p{raw}: trains what ", "--help")
+    says(0, f"p{raw} trains the model of ", "--help")
     mini.program = program
 
 
@@ -265,10 +265,10 @@ def edited(text, **facts):
     return json.dumps(old).encode()
 
 
-STEPS = "its header has no number of steps that a run could have behind it"
+STEPS = "the step in its header is not valid"
 HEADERS = [({"step": -5}, STEPS), ({"step": 0}, STEPS), ({"step": None}, STEPS), ({"step": "10"}, STEPS), ({"step": 10.0}, STEPS),
            ({"step": 2**63 - 1}, STEPS), ({"step": 2**53}, STEPS), ({"step": 2**63}, "its header cannot be read"),
-           ({"step": 9}, "its name and its header are of different steps")]
+           ({"step": 9}, "its name and its header give different steps")]
 
 
 def headers(mini, args):
@@ -281,16 +281,16 @@ def headers(mini, args):
     for new, reason in texts:
         (mini.folder / "good").write_bytes(good)
         write_header(mini.folder / "good", newest, new)
-        said = mini.run(0, f"ck/step-00000010.burst is not used: {reason}", "--checkpoint", "ck", "--resume", "--steps", 5, "--timeout", 5)
+        said = mini.run(0, f"ignoring 'ck/step-00000010.burst': {reason}", "--checkpoint", "ck", "--resume", "--steps", 5, "--timeout", 5)
         require("resumed after step 5" in said, f"{new}: {said}")
         if reason == STEPS:
-            mini.run(1, f"cannot resume from ck/step-00000010.burst: {reason}", "--resume", newest.relative_to(mini.folder))
+            mini.run(1, f"cannot resume from 'ck/step-00000010.burst': {reason}", "--resume", newest.relative_to(mini.folder))
     newest.write_bytes(good + b"\0")
-    mini.run(0, "is not used: it is cut short", "--checkpoint", "ck", "--resume", "--steps", 5)
+    mini.run(0, "': the file is truncated", "--checkpoint", "ck", "--resume", "--steps", 5)
     flipped = bytearray(good)  # one digit of the model: damage, and not another model
     flipped[good.index(b'"hidden": 6') + 10] ^= 1
     newest.write_bytes(flipped)
-    mini.run(0, "is not used: its header does not match its checksum", "--checkpoint", "ck", "--resume", "--steps", 5)
+    mini.run(0, "': its header does not match its checksum", "--checkpoint", "ck", "--resume", "--steps", 5)
 
 
 def names(mini, args):
@@ -299,37 +299,37 @@ def names(mini, args):
     good = (folder / "step-00000010.burst").read_bytes()
     for name in ("step-9007199254740993.burst", "step-99999999999999999999.burst", "step-11.burst", "step--0000001.burst", "step-00000000.burst"):
         (folder / name).write_bytes(good)
-        said = mini.run(0, f"ck/{name} is not used: no run gives a checkpoint such a name", "--checkpoint", "ck", "--resume", "--steps", 10)
+        said = mini.run(0, f"ignoring 'ck/{name}': not a checkpoint's name", "--checkpoint", "ck", "--resume", "--steps", 10)
         require("resumed after step 10" in said, said)
         (folder / name).unlink()
     os.mkfifo(folder / "step-00000011.burst")
-    said = mini.run(0, "ck/step-00000011.burst is not used: it is not a regular file", "--checkpoint", "ck", "--resume", "--steps", 10)
+    said = mini.run(0, "ignoring 'ck/step-00000011.burst': it is not a regular file", "--checkpoint", "ck", "--resume", "--steps", 10)
     require("resumed after step 10" in said, said)
-    mini.run(1, "cannot resume from ck/step-00000011.burst: it is not a regular file", "--resume", "ck/step-00000011.burst")
+    mini.run(1, "cannot resume from 'ck/step-00000011.burst': it is not a regular file", "--resume", "ck/step-00000011.burst")
     os.mkfifo(mini.folder / "data")
-    mini.run(1, "cannot read data: it is not a regular file", "--data", "data", "--quiet")
-    mini.run(1, "cannot read /dev/zero: it is not a regular file", "--data", "/dev/zero", "--quiet")
+    mini.run(1, "cannot read 'data': it is not a regular file", "--data", "data", "--quiet")
+    mini.run(1, "cannot read '/dev/zero': it is not a regular file", "--data", "/dev/zero", "--quiet")
 
 
 def unusable(mini, args):
     """Folders that no checkpoint can be written into are found before the first step."""
     (mini.folder / "file").write_text("")
     (mini.folder / "dangling").symlink_to("nowhere/at/all")
-    cases = [("no/parent", "cannot make the directory no/parent: No such file"), ("file", "cannot write file/.lock: Not a directory"),
-             ("/proc/burst", "cannot make the directory /proc/burst: "), ("/proc", "cannot write /proc/.lock: "),
-             ("dangling", "cannot write dangling/.lock: No such file"), ("x" * 300, "File name too long")]
+    cases = [("no/parent", "cannot create the directory 'no/parent': No such file"), ("file", "cannot write 'file/.lock': Not a directory"),
+             ("/proc/burst", "cannot create the directory '/proc/burst': "), ("/proc", "cannot write '/proc/.lock': "),
+             ("dangling", "cannot write 'dangling/.lock': No such file"), ("x" * 300, "File name too long")]
     for folder, text in cases:
         for more in ([], ["--resume"]):
             mini.run(1, text, "--checkpoint", folder, "--metrics", "m", *more)
             require(not (mini.folder / "m").exists(), f"{folder}: found after training had begun")
-    mini.run(1, "cannot read the folder file: Not a directory", "--checkpoint", "file", "--resume", "--steps", 0)
+    mini.run(1, "cannot read the directory 'file': Not a directory", "--checkpoint", "file", "--resume", "--steps", 0)
     os.mkdir(mini.folder / "full")
     script = 'mount -t tmpfs -o size=8k none full || exit 77; "$0" --checkpoint full --metrics m; code=$?; ls -A full; exit $code'
     done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=scaled_timeout(30))
     if done.returncode == 77 or "unshare failed" in done.stderr:
         print("no full file system: this user may not mount one")
         return
-    text = r"cannot write full/\.step-\S+: a checkpoint takes \S+ GiB: No space left on device"
+    text = r"cannot write 'full/\.step-\S+': a checkpoint takes \S+ GiB: No space left on device"
     require(done.returncode == 1 and re.search(text, done.stderr), f"{done.returncode}: {done.stderr}")
     require(not (mini.folder / "m").exists() and done.stdout == ".lock\n", f"found late, or something is left: {done.stdout}")
 

@@ -25,7 +25,7 @@ SOON = 10  # seconds, on an idle machine
 # Values of the plan by mini_main's MINI_SET, with their names in the message.
 PLAN = {"lr": "lr", "lr_end": "last lr", "warmup": "warmup", "beta1": "beta1", "beta2": "beta2", "eps": "eps of AdamW", "decay": "decay",
         "clip": "clip", "rope_theta": "rope_theta", "norm_eps": "norm_eps", "softcap": "softcap", "predict": "predict", "vocab": "vocab",
-        "shard_ranks": "number of ranks that share the weights", "layers": "layers", "hidden": "hidden", "sequence": "sequence",
+        "shard_ranks": "ranks that shard the weights", "layers": "layers", "hidden": "hidden", "sequence": "sequence",
         "text": "plan", "arena": "arena (bytes)"}
 
 
@@ -117,7 +117,7 @@ def differ_weights(draw, base, odd, folder):
                  lambda: write(folder / "b" / "model.safetensors", bytes(99999) + b"x"),
                  lambda: odd.options.pop("--weights"),
                  lambda: ((folder / "b" / "config.json").unlink(), os.mkfifo(folder / "b" / "config.json"))])()
-    return "folder of weights"
+    return "weights directory"
 
 
 def differ_runtime(draw, base, odd, folder):
@@ -162,11 +162,11 @@ def run(command, folder):
 def expected(world, which, name):
     name = re.escape(name)
     if which:
-        return rf"burst: rank {which} runs with another {name}: .+, rank 0 has .+"
+        return rf"burst: rank {which} has a different {name}: .+, rank 0 has .+"
     if world == 2:
-        return rf"burst: rank 1 runs with another {name}: .+, rank 0 has .+"
+        return rf"burst: rank 1 has a different {name}: .+, rank 0 has .+"
     ranks = ", ".join(map(str, range(1, world - 1))) + f" and {world - 1}"
-    return rf"burst: ranks {ranks} run with another {name}: rank 1 has .+, rank 0 has .+"
+    return rf"burst: ranks {ranks} have a different {name}: rank 1 has .+, rank 0 has .+"
 
 
 def impossible(draw, base, odd, folder):

@@ -43,22 +43,22 @@ def compared(mini, args):
     prepared(mini)
     for option in ("--metrics", "--trace"):
         for name in ("d", "./d", "hard", "soft"):
-            refused(mini, f"{option} {name} is the same file as --data d; name another", "--data", "d", option, name)
+            refused(mini, f"{option} {name} is the same file as --data d; choose another", "--data", "d", option, name)
         refused(mini, "is the same file as the program", option, mini.program)
         refused(mini, f"{option} hardck is the same file as --resume ck/step-00000010.burst", "--resume", "ck/step-00000010.burst", option, "hardck")
         for name in ("ck/step-00000005.burst", "ck/step-00000011.burst", "ck/.lock", "hardck", "softck/step-00000010.burst"):
-            refused(mini, f"{option} {name} is a file of --checkpoint ck; name another", "--checkpoint", "ck", option, name)
+            refused(mini, f"{option} {name} is a file that belongs to --checkpoint ck; choose another", "--checkpoint", "ck", option, name)
         for name in ("w/config.json", "softw/model.safetensors", "hardw"):
-            refused(mini, f"{option} {name} is a file of --weights w; name another", "--weights", "w", option, name)
+            refused(mini, f"{option} {name} is a file that belongs to --weights w; choose another", "--weights", "w", option, name)
         for name in ("e/m", "e/../e/m"):
-            refused(mini, f"{option} {name} lies in --export e, which must be empty", "--export", "e", option, name)
+            refused(mini, f"{option} {name} is inside --export e, which must stay empty", "--export", "e", option, name)
     for name in ("m", "hardm", "./m"):
         refused(mini, f"--trace {name} is the same file as --metrics m", "--metrics", "m", "--trace", name)
     refused(mini, "--trace new is the same file as --metrics ./new", "--metrics", "./new", "--trace", "new")
-    refused(mini, "--export softw/ is the same folder as --weights w", "--weights", "w", "--export", "softw/")
-    refused(mini, "--export softck is the same folder as --checkpoint ck", "--checkpoint", "ck", "--export", "softck", "--resume")
-    refused(mini, "--export new is the same folder as --checkpoint ./new/", "--checkpoint", "./new/", "--export", "new")
-    refused(mini, "--checkpoint e/ck lies in --export e", "--checkpoint", "e/ck", "--export", "e")
+    refused(mini, "--export softw/ is the same directory as --weights w", "--weights", "w", "--export", "softw/")
+    refused(mini, "--export softck is the same directory as --checkpoint ck", "--checkpoint", "ck", "--export", "softck", "--resume")
+    refused(mini, "--export new is the same directory as --checkpoint ./new/", "--checkpoint", "./new/", "--export", "new")
+    refused(mini, "--checkpoint e/ck is inside --export e", "--checkpoint", "e/ck", "--export", "e")
     with open(mini.folder / "log", "w") as log:
         refused(mini, "--metrics log is the same file as standard output", "--metrics", "log", stdout=log)
     with open(mini.folder / "log", "w") as log:
@@ -80,7 +80,7 @@ def begun(mini, args):
         before = kept(mini)
         mini.run(1 if "none/x" not in options else 2, "none" if "none" in options[1] else "e", "--quiet", "--metrics", "m", "--checkpoint", "ck", "--fresh", *options)
         require(kept(mini) == before, f"{options}: files have changed")
-    refused(mini, "this run goes on after step 10, and --steps 8 ends before: give --steps 10 or more, an earlier checkpoint", "--checkpoint",
+    refused(mini, "this run resumes after step 10, but --steps 8 ends earlier; use --steps 10 or more, an earlier checkpoint", "--checkpoint",
             "ck", "--resume", "--steps", 8, "--metrics", "m", "--export", "x")
     mini.run(0, "", "--quiet", "--checkpoint", "ck", "--resume", "--steps", 0, "--export", "x")
     mini.run(0, "", "--quiet", "--checkpoint", "ck", "--resume", "--steps", 10, "--export", "y")
@@ -92,15 +92,15 @@ def tried(mini, args):
     for name in ("e", "empty"):
         (at / name).mkdir()
     done = subprocess.run([mini.program, "--quiet", "--metrics", "../m", "--export", "."], cwd=at / "empty", capture_output=True, text=True, timeout=scaled_timeout(30))
-    text = "cannot export to .: another folder cannot take its place: Device or resource busy; name a folder in it that is not there yet"
+    text = "cannot export to '.': the directory cannot be replaced: Device or resource busy; choose a new directory inside it"
     require(done.returncode == 2 and text in done.stderr and not (at / "m").exists() and not list(at.glob("*.part")), done.stderr)
     require(not list((at / "empty").iterdir()), "something is left")
     (at / "e").chmod(0o750)
     mini.run(0, "", "--quiet", "--export", "e")
     require((at / "e").stat().st_mode & 0o777 == 0o750, "the folder's permissions")
-    for size, keep, more, text in ((16, 1, [], r"full/ck has no room for 2 checkpoints \(--keep 1, and the one that is being written\) of \S+ GiB: there is room for 1"),
-                                   (40, 1, [], ""), (40, 9, [], r"no room for 5 checkpoints"),
-                                   (24, 1, ["--export", "full/x", "--export-dtype", "f32"], "cannot write full/x.part/.*: No space left")):
+    for size, keep, more, text in ((16, 1, [], r"not enough space in 'full/ck' for 2 checkpoints \(--keep 1, plus the one being written\) of \S+ GiB each; there is space for 1"),
+                                   (40, 1, [], ""), (40, 9, [], r"not enough space in .* for 5 checkpoints"),
+                                   (24, 1, ["--export", "full/x", "--export-dtype", "f32"], "cannot write 'full/x.part/.*': No space left")):
         script = f'mount -t tmpfs -o size={size}k none full || exit 77; "$@"; code=$?; find full -type f | grep -v lock; exit $code'
         command = ["unshare", "--mount", "sh", "-c", script, "-", mini.program, "--quiet", "--checkpoint", "full/ck", "--metrics", "m", "--steps", "5",
                    "--every", "1", "--keep", str(keep), *more]
@@ -114,7 +114,7 @@ def tried(mini, args):
         (at / "m").unlink(missing_ok=True)
     script = 'mount -t tmpfs none full && exec "$0" --quiet --export full --metrics m'
     done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=at, capture_output=True, text=True, timeout=scaled_timeout(30))
-    require(done.returncode == 2 and "cannot export to full: another folder cannot take its place" in done.stderr, done.stderr)
+    require(done.returncode == 2 and "cannot export to 'full': the directory cannot be replaced" in done.stderr, done.stderr)
     require(not (at / "m").exists() and not (at / "full.part").exists(), "found late, or something is left")
 
 
@@ -130,7 +130,7 @@ def at_the_end(mini, args):
     (at / "x").mkdir()
     (at / "x" / "mine").write_text("")
     said = run.communicate(timeout=scaled_timeout(30))[1]
-    require(run.returncode == 1 and "cannot rename a folder to x: Directory not empty; the weights are in x.part, whole\n" in said, said)
+    require(run.returncode == 1 and "cannot rename to 'x': Directory not empty; the complete weights are in 'x.part'\n" in said, said)
     require((at / "x.part" / "model.safetensors").read_bytes() == right, "other weights")
     (at / "gone").mkdir()
     run = mini.start("--quiet", "--export", "gone/y", "--metrics", "m", mini="2 1 0 4 600 -1")
@@ -142,7 +142,7 @@ def at_the_end(mini, args):
     mini.run(0, "", "--quiet", "--resume", named[1], "--steps", 600, "--export", "z", mini="2 1 0 4 600 -1")
     mini.run(0, "", "--quiet", "--export", "whole", mini="2 1 0 4 600 -1")
     require((at / "z" / "model.safetensors").read_bytes() == (at / "whole" / "model.safetensors").read_bytes(), "the rescued state has other weights")
-    mini.run(1, "cannot write /dev/full: No space left on device", "--quiet", "--metrics", "/dev/full", "--steps", 1, "--checkpoint", "ck", "--export", "v")
+    mini.run(1, "cannot write '/dev/full': No space left on device", "--quiet", "--metrics", "/dev/full", "--steps", 1, "--checkpoint", "ck", "--export", "v")
     require((at / "ck" / "step-00000001.burst").exists() and (at / "v" / "config.json").exists(), "a last line that cannot be written lost the state")
 
 
@@ -165,7 +165,7 @@ def half_lines(mini, args):
     run = mini.start("--quiet", "--metrics", "cut", mini="2 1 0 4 100000 -1", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     said = run.communicate(timeout=scaled_timeout(60))[1]
     text = (at / "cut").read_text()
-    require(run.returncode == 1 and "cannot write cut: File too large" in said and text.endswith("}\n"), f"{said}: {text[-300:]!r}")
+    require(run.returncode == 1 and "cannot write 'cut': File too large" in said and text.endswith("}\n"), f"{said}: {text[-300:]!r}")
 
 
 if __name__ == "__main__":

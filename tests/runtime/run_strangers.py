@@ -182,8 +182,8 @@ def time_out():
     said = job.output.decode(errors="replace")
     expect(f"fails at its time-out of 5 s ({job.seconds:.1f} s)", job.process.returncode == 1 and 5 <= job.seconds < 5 + scaled_timeout(2.5) and job.plain(),
            (job.process.returncode, said))
-    for text in ["after 5 s (--timeout) there is no rank 3 of the plan's 4", "other connections were refused, the last from 127.0.0.1",
-                 "rank 3 found no rank 0 at 127.0.0.1", "knows another secret (BURST_SECRET)"]:
+    for text in ["timed out after 5 s (see --timeout), waiting for rank 3 of 4", "other connections, the last from 127.0.0.1",
+                 "rank 3 cannot reach rank 0 at 127.0.0.1", "has a different secret (BURST_SECRET)"]:
         expect(f"says '{text}'", text in said, said)
     expect("prints nothing of theirs", "evil" not in said and "GET" not in said, said)
 
@@ -248,7 +248,7 @@ def replay(port, said):
     expect(f"{len(welcomed)} replays were refused", welcomed and not any(welcomed), welcomed)
 
 # ---- ranks that know the secret and misbehave ----
-GARBLED = "what came from rank 1 is garbled"
+GARBLED = "corrupt packet from rank 1"
 EARLY = [frame(DATA, 3, i, b"early") for i in range(9)]
 MISBEHAVIOUR = {
     "a failure of status -2^31": (frame(FAILED, sequence=1 << 31, data=b"evil"), 1, GARBLED),
@@ -299,7 +299,7 @@ def false_rank_0():
         caller.close()
 
 def weak_secret():
-    expect_failure("a secret that is too short", Job(world=2, only=0, secret="short"), 2, "BURST_SECRET has 5 characters, and at least 16")
+    expect_failure("a secret that is too short", Job(world=2, only=0, secret="short"), 2, "BURST_SECRET has 5 characters, expected at least 16")
 
 listening()
 taken_names()

@@ -55,7 +55,7 @@ def devices(tool):
         return
     tool.run(0, "", "in", null)
     tool.run(1, "token 2", "bad", null)
-    tool.run(1, "cannot write full: No space left", "in", full)
+    tool.run(1, "cannot write 'full': No space left", "in", full)
     require(all(stat.S_ISCHR(os.lstat(name).st_mode) for name in (null, full)), "a device is none")
 
 
@@ -82,8 +82,8 @@ def forms(tool):
 def wrong_input(tool):
     """An error that names the token, and the output as it was."""
     texts = (("1 2 -3", "token 2 is '-3'"), ("1 2 x", "token 2 is 'x'"), ("1 2.5", "token 1 is '2.5'"), ("+3", "token 0 is '+3'"),
-             ("1 65536", "token 1 is 65536, more than 2 bytes hold"), ("18446744073709551616", "is 18446744073709551616, more than"),
-             ("1\x002", "token 0 is '1?2'"), ("7 \x1b[2J", r"token 1 is '\x1b[2J'"), ("0" * 70 + "1", "...'; a token"))
+             ("1 65536", "token 1 is 65536, which does not fit in 2 bytes"), ("18446744073709551616", "is 18446744073709551616, which does not fit"),
+             ("1\x002", "token 0 is '1?2'"), ("7 \x1b[2J", r"token 1 is '\x1b[2J'"), ("0" * 70 + "1", "...', expected a whole number"))
     for text, said in texts:
         pathlib.Path("in").write_bytes(text.encode())
         for there in (False, True):
@@ -93,10 +93,10 @@ def wrong_input(tool):
             tool.run(1, said, "--width", 2, "in", "out")
             require(pathlib.Path("out").exists() == there, f"{text}: a file came or went")
             require(not there or pathlib.Path("out").read_bytes() == OLD, f"{text}: the file of before has changed")
-    tool.run(1, "ends within token 1: its size is no multiple of 2 bytes", "--raw", 2, "-", "out", data=b"abc")
-    tool.run(1, "cannot read .: Is a directory", ".", "out")
-    tool.run(1, "cannot read none: No such file", "none", "out")
-    tool.run(1, "cannot write none/out: No such file", "in", "none/out")
+    tool.run(1, "ends within token 1: its size is not a multiple of 2 bytes", "--raw", 2, "-", "out", data=b"abc")
+    tool.run(1, "cannot read '.': Is a directory", ".", "out")
+    tool.run(1, "cannot read 'none': No such file", "none", "out")
+    tool.run(1, "cannot write 'none/out': No such file", "in", "none/out")
 
 
 def same_file(tool):
@@ -135,8 +135,8 @@ def other_outputs(tool):
 
 
 def options(tool):
-    for words, said in ((["--width", 2, "--width", 4, "a", "b"], "--width is given twice"), (["--width", "3", "a", "b"], "must be 2 or 4"),
-                        (["--width", "4x", "a", "b"], "must be 2 or 4"), (["--raw", "2", "--bytes", "a", "b"], "exclude each other"),
+    for words, said in ((["--width", 2, "--width", 4, "a", "b"], "--width was given twice"), (["--width", "3", "a", "b"], "must be 2 or 4"),
+                        (["--width", "4x", "a", "b"], "must be 2 or 4"), (["--raw", "2", "--bytes", "a", "b"], "--bytes cannot be combined with --raw"),
                         (["--wide", "a", "b"], "unknown option --wide"), (["a"], "an input and an output"), (["--width"], "must be 2 or 4"),
                         (["a", "b", "c"], "an input and an output")):
         tool.run(2, said, *words)

@@ -256,31 +256,31 @@ static void labels_ahead(void **unused)
         }
     BurstPlan p = plan_for(2, 1, MINI_CONTIGUOUS, -1, write_tokens("ahead", 2, SEQUENCE + 2));
     p.train.predict = 3;
-    expect_refusal(&p, "has 26 tokens; a sequence of 24 needs 3 more than its length");
+    expect_refusal(&p, "has 26 tokens, expected at least 24 + 3");
 }
 
 static void refused_files(void **unused)
 {
     (void)unused;
     BurstPlan p = plan_for(2, 1, MINI_CONTIGUOUS, -1, path_of("missing"));
-    expect_refusal(&p, "missing: No such file or directory");
+    expect_refusal(&p, "missing': No such file or directory");
     p.train.data = write_tokens("cut", 2, TOKENS + 1);
-    expect_refusal(&p, "its header promises 270 tokens, and it has 269");
+    expect_refusal(&p, "its header gives 270 tokens, found 269");
     p.train.data = write_tokens("short", 2, SEQUENCE);
-    expect_refusal(&p, "has 24 tokens; a sequence of 24 needs 1 more than its length");
+    expect_refusal(&p, "has 24 tokens, expected at least 24 + 1");
     p.train.data = write_tokens("odd", 3, TOKENS);
-    expect_refusal(&p, "3 bytes a token");
+    expect_refusal(&p, "with 3 bytes per token");
     uint32_t usual = original[100];
     original[100] = MINI_VOCAB;
     p.train.data = write_tokens("large", 4, TOKENS);
     original[100] = usual;
-    expect_refusal(&p, "token 100 is 23, and the vocabulary has 23");
+    expect_refusal(&p, "token 100 is 23, but the vocabulary has 23 tokens");
     assert_int_equal(truncate(p.train.data, 0), 0);
     expect_refusal(&p, "is empty");
     static const char *const other[] = {"language"};
     p.tables = other;
     p.train.data = NULL;
-    expect_refusal(&p, "no loader fills the table 'language'");
+    expect_refusal(&p, "unknown table 'language'");
 }
 
 /* ---- files of bytes, and of other formats ---- */
@@ -288,23 +288,25 @@ typedef struct Foreign { const char *name, *begin; size_t n; const char *text; }
 #define F(name, begin, text) {name, begin, sizeof begin - 1, text}
 static const Foreign foreign[] = {
     F("a.npy", "\x93NUMPY\1\0v\0{'descr': '<u2'",
-      "it looks like a NumPy array (.npy): write its ids by array.tofile(), and convert them: burst-tokens"),
+      "it looks like a NumPy array (.npy): write its ids with array.tofile(), and convert them with "
+      "burst-tokens"),
     F("a.parquet", "PAR1\x15\4\x15",
-      "like a Parquet file: write its text's ids in decimal, and convert them: burst-tokens"),
+      "like a Parquet file: tokenize its text, write the ids in decimal, and convert them with burst-tokens"),
     F("a.arrow", "ARROW1\0\0", "like an Arrow file"),
-    F("a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "like JSON: write its text's ids"),
+    F("a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "like JSON: tokenize its text"),
     F("list", " [1, 2, 3]", "like JSON"),
     F("m.idx", "MMIDIDX\0\0\1\0\0\0", "like the index of a Megatron-LM data set"),
     /* m.idx is beside it */
-    F("m.bin", "\5\0\7\0", "like ids of Megatron-LM (MMIDIDX): convert it: burst-tokens --raw 2"),
-    F("n.bin", "\5\0\7\0", "like binary data, such as ids of 2 or 4 bytes: convert it: burst-tokens --raw 2"),
-    F("a.safetensors", "\2\0\0\0\0\0\0\0{}", "like the weights of a model (safetensors)"),
-    F("a.gguf", "GGUF\3\0\0\0", "like the weights of a model (GGUF)"),
+    F("m.bin", "\5\0\7\0", "like Megatron-LM token ids (MMIDIDX): convert it with burst-tokens --raw 2"),
+    F("n.bin", "\5\0\7\0",
+      "like binary data, such as ids of 2 or 4 bytes: convert it with burst-tokens --raw 2"),
+    F("a.safetensors", "\2\0\0\0\0\0\0\0{}", "like model weights (safetensors)"),
+    F("a.gguf", "GGUF\3\0\0\0", "like model weights (GGUF)"),
     F("a.gz", "\x1f\x8b\x08\0", "like a gzip file: unpack it first"),
     F("a.zst", "\x28\xb5\x2f\xfd\4", "like a zstd file: unpack it first"),
     F("a.npz", "PK\3\4\x14\0", "like a zip archive"),
-    F("ids", "15 1023 7\n", "like ids as text: convert it: burst-tokens IN OUT"),
-    F("text", "Once upon a time, b\xc3\xa4r.\n", "like plain text: write its text's ids"),
+    F("ids", "15 1023 7\n", "like token ids as text: convert it with burst-tokens IN OUT"),
+    F("text", "Once upon a time, b\xc3\xa4r.\n", "like plain text: tokenize its text"),
     F("x", "", "like "),
 };
 #undef F
@@ -358,7 +360,7 @@ static void foreign_files(void **unused)
     p.vocab = 257;
     expect_read(&p, 0, "");
     p.train.bytes = 1;
-    expect_read(&p, 1, "is a token file, and is to be read as bytes");
+    expect_read(&p, 1, "is a token file, but is to be read as bytes");
 }
 
 /* ---- the tool that writes token files ---- */
@@ -388,7 +390,7 @@ static void tool_writes_what_is_read(void **unused)
     assert_non_null(strstr(o.text, "token 2 is 'x'"));
     assert_int_equal(o.code, 0);
     o = run_command("echo 1 65536 | $BURST_TOKENS --width 2 - %s/c", directory);
-    assert_non_null(strstr(o.text, "token 1 is 65536, more than 2 bytes hold"));
+    assert_non_null(strstr(o.text, "token 1 is 65536, which does not fit in 2 bytes"));
     assert_int_equal(o.code, 1);
     assert_int_equal(run_command("$BURST_TOKENS --width 3 a b").code, 2);
 }

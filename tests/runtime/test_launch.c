@@ -79,7 +79,7 @@ static void arena_has_an_end(void **unused)
     (void)unused;
     BurstPlan p = bare_plan(2, 192);
     expect_failure(run_job(&p, NULL, take_too_much, NULL), 1,
-                   "the plan counted 192 bytes of buffers, and 65 more");
+                   "the plan reserved 192 bytes for buffers, but 65 more");
 }
 
 static void plans_that_cannot_run(void **unused)
@@ -91,11 +91,11 @@ static void plans_that_cannot_run(void **unused)
     p = bare_plan(6, 192);
     p.data = 2;
     expect_failure(run_job(&p, NULL, note_rank, NULL), 1,
-                   "2 data groups of 6 ranks do not make its world of 6");
+                   "2 data groups of 6 ranks do not match the world size of 6");
     p = bare_plan(4, (size_t)1 << 46);
     expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "this machine has");
     p = bare_plan(2, 192);
-    expect_failure(run_job(&p, "never", note_rank, NULL), 2, "--timeout needs a number of seconds");
+    expect_failure(run_job(&p, "never", note_rank, NULL), 2, "--timeout requires a number of seconds");
 }
 
 /* ---- failures: rank 2 of 4 does something, the others meet at a barrier ---- */
@@ -156,15 +156,15 @@ static void a_lost_rank_ends_all(void **unused)
 static void waiting_for_one_that_ended(void **unused)
 {
     (void)unused;
-    expect_failure(run_mishap(RETURNS, NULL), 1, "rank 2, step 0 (ending), which has ended");
+    expect_failure(run_mishap(RETURNS, NULL), 1, "rank 2, step 0 (ending), which has already exited");
 }
 
 static void watchdog_names_the_peer(void **unused)
 {
     (void)unused;
     Outcome o = run_mishap(STOPPED, "0.5"); /* whoever notices first: 0 waits for 2, 1 and 3 wait for 0 */
-    expect_failure(o, 1, "in the end all wait for rank 2, step 0 (something special)");
-    assert_non_null(strstr(o.text, "step 0 (meeting): stuck for 0.5"));
+    expect_failure(o, 1, "all wait for rank 2, step 0 (something special)");
+    assert_non_null(strstr(o.text, "step 0 (meeting): timed out after 0.5"));
     assert_non_null(strstr(o.text, "8 bytes (channel 14, message 0)"));
     assert_true(o.seconds >= 0.5);
 }
@@ -181,8 +181,7 @@ static void watchdog_sees_circles(void **unused)
 {
     (void)unused;
     BurstPlan p = bare_plan(3, 4096);
-    expect_failure(run_job(&p, "0.3", wait_in_a_circle, NULL), 1,
-                   "the ranks wait for each other in a circle");
+    expect_failure(run_job(&p, "0.3", wait_in_a_circle, NULL), 1, "the ranks wait for each other in a cycle");
 }
 
 /* ---- no orphans: the launcher itself is killed ---- */

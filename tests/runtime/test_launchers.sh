@@ -25,9 +25,9 @@ for hosts in 1 2; do
     for size in small:100 large:1048576; do
         bytes=${size#*:}
         check "a ${size%:*} message of the wrong size, $hosts hosts" 1 \
-            "rank 1 sent $((bytes + 1)) bytes to rank 0 on channel 3 (message 0), which expects $bytes" "$ranks" --hosts $hosts 2 "$exchange" 2 ${size%:*}
+            "rank 1 sent $((bytes + 1)) bytes to rank 0 on channel 3 (message 0), but it expects $bytes" "$ranks" --hosts $hosts 2 "$exchange" 2 ${size%:*}
     done
-    check "a rank waits for one that has ended, $hosts hosts" 1 "which has ended" "$ranks" --hosts $hosts 2 "$exchange" 2 ended
+    check "a rank waits for one that has ended, $hosts hosts" 1 "which has already exited" "$ranks" --hosts $hosts 2 "$exchange" 2 ended
 done
 
 export MINI="4 2 1 4 20 2"
@@ -49,7 +49,7 @@ check "a world of one" 0 "" "$ranks" --set MASTER_ADDR=- 1 "$mini" --quiet
 MINI="4 1 0 4 3 2"
 check "without LOCAL_RANK" 0 "" "$ranks" --set LOCAL_RANK=- 4 "$mini" --quiet
 check "another port" 0 "" "$ranks" --hosts 2 --set BURST_PORT=$((20000 + $$ % 5000)) 4 "$mini" --quiet
-check "help once" 0 "Exit codes: 0 done" "$ranks" 4 "$mini" --help
+check "help once" 0 "Exit codes: 0 success" "$ranks" 4 "$mini" --help
 [ "$(grep -c "Exit codes" log)" = 1 ] || { echo "FAILED: the help came more than once"; failures=1; }
 check "usage once" 2 "unknown option '--what'" "$ranks" 4 "$mini" --what
 # A batch script's environment is none of a task: all ranks start.
@@ -59,18 +59,18 @@ check "inside a batch script" 0 "" env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCI
 wrong() {
     check "$1" 2 "$2" "$ranks" --set "$1" 4 "$mini" --quiet --timeout 1
 }
-wrong WORLD_SIZE=- "RANK is set (to '0') and WORLD_SIZE is not"
-wrong RANK=- "WORLD_SIZE is set (to '4') and RANK is not"
+wrong WORLD_SIZE=- "RANK is set (to '0') but WORLD_SIZE is not"
+wrong RANK=- "WORLD_SIZE is set (to '4') but RANK is not"
 wrong MASTER_PORT=- "MASTER_PORT is not set"
-wrong WORLD_SIZE=5 "WORLD_SIZE is 5, and the plan (mini) has 4 ranks: start as many (torchrun --nproc-per-node times --nnodes: 4)"
-wrong RANK=0,1,1,3 "two processes say they are rank 1, on $(hostname) and on $(hostname)"
-wrong RANK=0,1,2,0 "two processes say they are rank 0"
+wrong WORLD_SIZE=5 "WORLD_SIZE is 5, but the plan (mini) has 4 ranks; start as many (torchrun --nproc-per-node times --nnodes: 4)"
+wrong RANK=0,1,1,3 "two processes claim to be rank 1, on $(hostname) and on $(hostname)"
+wrong RANK=0,1,2,0 "two processes claim to be rank 0"
 wrong LOCAL_RANK=0,1,2,1 "ranks 1 and 3 on $(hostname) both have LOCAL_RANK 1"
-check "a rank out of range" 2 "RANK is '4', and a number from 0 to 3 is needed" "$ranks" --set RANK=0,1,2,4 4 "$mini" --quiet --timeout 1
-check "another shape" 2 "burst: rank 3 runs with another ffn: 7, rank 0 has 6" "$ranks" --set "MINI_FFN=6,6,6,7" 4 "$mini" --quiet --timeout 1
-check "srun with another number" 2 "tasks (SLURM_NTASKS) is 3, and the plan (mini) has 4 ranks: start as many (srun -n 4)" "$ranks" --as srun 3 "$mini" --quiet
-check "a rank that does not come" 1 "(--timeout) there is no rank 3 of the plan's 4" "$ranks" 4 sh -c '[ "$RANK" = 3 ] || exec "$0" --quiet --timeout 1' "$mini"
-check "an unknown master" 1 "found no rank 0 at no.such.host.invalid" "$ranks" --hosts 2 --set MASTER_ADDR=no.such.host.invalid 4 sh -c '[ "$RANK" = 0 ] || exec "$0" --quiet --timeout 1' "$mini"
+check "a rank out of range" 2 "RANK is '4', expected a number from 0 to 3" "$ranks" --set RANK=0,1,2,4 4 "$mini" --quiet --timeout 1
+check "another shape" 2 "burst: rank 3 has a different ffn: 7, rank 0 has 6" "$ranks" --set "MINI_FFN=6,6,6,7" 4 "$mini" --quiet --timeout 1
+check "srun with another number" 2 "tasks (SLURM_NTASKS) is 3, but the plan (mini) has 4 ranks; start as many (srun -n 4)" "$ranks" --as srun 3 "$mini" --quiet
+check "a rank that does not come" 1 "(see --timeout), waiting for rank 3 of 4" "$ranks" 4 sh -c '[ "$RANK" = 3 ] || exec "$0" --quiet --timeout 1' "$mini"
+check "an unknown master" 1 "cannot reach rank 0 at no.such.host.invalid" "$ranks" --hosts 2 --set MASTER_ADDR=no.such.host.invalid 4 sh -c '[ "$RANK" = 0 ] || exec "$0" --quiet --timeout 1' "$mini"
 # A foreign server on the first port: another one is taken.
 check "a foreign listener" 0 "" "$here/foreign.py" "$ranks" --hosts 2 4 "$mini" --quiet
 
@@ -85,7 +85,7 @@ for hosts in 1 2 4; do
     MINI_FAULT="nan 0 3"
     check "an error, $hosts hosts" 1 "the loss of step 3 is not a number" "$ranks" --hosts $hosts 4 "$mini" --quiet
     MINI_FAULT="hang 1 3"
-    check "watchdog, $hosts hosts" 1 "stuck for" "$ranks" --hangs 1 --hosts $hosts 4 "$mini" --quiet --timeout 0.5
+    check "watchdog, $hosts hosts" 1 "timed out after" "$ranks" --hangs 1 --hosts $hosts 4 "$mini" --quiet --timeout 0.5
     grep -qx "ranks.py: killed, having not ended: 1" log || { echo "FAILED: the others should have ended"; failures=1; }
 done
 unset MINI_FAULT

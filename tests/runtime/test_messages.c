@@ -127,7 +127,7 @@ static void size_mismatch_names_both(void **unused)
     Outcome o = run_job(&p, "300", different_sizes, NULL);
     assert_int_equal(o.code, 1);
     assert_non_null(
-        strstr(o.text, "rank 1 sent 100 bytes to rank 2 on channel 3 (message 0), which expects 200"));
+        strstr(o.text, "rank 1 sent 100 bytes to rank 2 on channel 3 (message 0), but it expects 200"));
     assert_true(o.seconds < scaled_timeout(5)); /* and not at the time-out */
 }
 
@@ -150,8 +150,9 @@ static int send_wrong(BurstCtx *c, const BurstPlan *p, void *arg)
 static void wrong_sends_are_refused(void **unused)
 {
     (void)unused;
-    static Wrong wrong[] = {{0, 1, "not in its arena"}, {0, 0, "no peer 0"},      {0, 2, "no peer 2"},
-                            {0, -1, "no peer -1"},      {16, 1, "no channel 16"}, {-1, 1, "no channel -1"}};
+    static Wrong wrong[] = {{0, 1, "from outside its arena"},     {0, 0, "addresses rank 0"},
+                            {0, 2, "addresses rank 2"},           {0, -1, "addresses rank -1"},
+                            {16, 1, "channel 16 does not exist"}, {-1, 1, "channel -1 does not exist"}};
     BurstPlan p = bare_plan(2, 4096);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect_ok(run_job(&p, NULL, send_wrong, &wrong[i]));
@@ -166,10 +167,10 @@ static int too_many_gathers(BurstCtx *c, const BurstPlan *p, void *arg)
     for (int i = 0; i < 4; i++)
         BURST_TRY(burst_gather_start(c, all, shard, 1, full + i * p->world, &op[i]));
     CHECK(c, burst_gather_start(c, all, shard, 1, full, &op[4]) == BURST_E_PLAN);
-    CHECK(c, strstr(burst_error(c), "more than 4 gathers"));
+    CHECK(c, strstr(burst_error(c), "more than 4 all-gathers"));
     CHECK(c, burst_allreduce(c, all, &(double){0}, 65) == BURST_E_PLAN);
     CHECK(c, burst_barrier(c, (BurstGroup){burst_rank(c) + 1, 2, 2}) == BURST_E_PLAN);
-    CHECK(c, strstr(burst_error(c), "is not in the group"));
+    CHECK(c, strstr(burst_error(c), "is not a member of the group"));
     for (int i = 0; i < 4; i++)
         BURST_TRY(burst_gather_wait(c, &op[i]));
     return BURST_OK;

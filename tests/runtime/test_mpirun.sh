@@ -30,7 +30,7 @@ MINI="3 1 0 4 22 2"
 check "going on alone" 0 "resumed after step 20" "$mini" --resume --checkpoint ck
 
 MINI="4 1 0 4 500 -1"
-check "wrong number of ranks" 2 "the plan (mini) is for 4 ranks, and mpirun started 3: use mpirun -n 4" ./run 3 "$mini"
+check "wrong number of ranks" 2 "the plan (mini) has 4 ranks, but mpirun started 3; use mpirun -n 4" ./run 3 "$mini"
 check "usage" 2 "unknown option '--what'" ./run 4 "$mini" --what
 # Rank 0 may be killed before it has read its options.
 cat >late <<'LATE'

@@ -36,7 +36,7 @@ check "going on alone" 0 "resumed after step 10" "$mini" --resume --checkpoint c
 
 MINI="4 1 0 4 500 -1"
 export MINI_FAULT="hang 3 4"
-NETNS_HANGS=3 check "watchdog across hosts" 1 "stuck for" "$run" 2 2 "$mini" --quiet --timeout 0.5
+NETNS_HANGS=3 check "watchdog across hosts" 1 "timed out after" "$run" 2 2 "$mini" --quiet --timeout 0.5
 MINI_FAULT="kill 3 4"
 started=$(date +%s)
 if [ "$NETNS_BY" = mpirun ]; then

@@ -80,47 +80,49 @@ static double relative(double a, double b)
 static void options(void **unused)
 {
     (void)unused;
-    expect(run_command("$MINI_MAIN --help"), 0, "go on from the newest whole checkpoint");
+    expect(run_command("$MINI_MAIN --help"), 0, "resume from the newest valid checkpoint");
     char version[64];
     snprintf(version, sizeof version, "mini, runtime interface %d\n", BURST_RT_ABI);
     expect(run_command("$MINI_MAIN --version"), 0, version);
-    static const char *const wrong[][2] = {{"--stops 3", "unknown option '--stops'"},
-                                           {"3", "unknown option '3'"},
-                                           {"--steps", "--steps needs a value: N"},
-                                           {"--steps -1", "--steps cannot be '-1'"},
-                                           {"--steps 3x", "cannot be '3x'"},
-                                           {"--timeout -1", "cannot be '-1'"},
-                                           {"--data ''", "--data cannot be ''"},
-                                           {"--resume", "--resume needs a FILE"},
-                                           {"--every -2", "cannot be '-2'"},
-                                           {"--transport shm", "--transport cannot be 'shm': auto|nccl|peer"},
-                                           {"--transport pee", "cannot be 'pee'"},
-                                           {"--transport ''", "cannot be ''"},
-                                           {"--transport nccl", "this program computes on CPUs"},
-                                           {"--share-gpus", "this program computes on CPUs"},
-                                           {"--trace", "--trace needs a value: FILE"},
-                                           {"--trace-steps 0", "cannot be '0'"},
-                                           {"--data a --data b", "--data is given twice"},
-                                           {"--steps 1 --quiet --steps 1", "--steps is given twice"},
-                                           {"--resume a --resume", "--resume is given twice"},
-                                           {"--bytes", "--bytes needs --data FILE"},
-                                           {"--every 3", "--every needs --checkpoint DIR"},
-                                           {"--keep 3", "--keep needs --checkpoint DIR"},
-                                           {"--trace-steps 2", "--trace-steps needs --trace FILE"},
-                                           {"--fresh", "--fresh needs --checkpoint DIR"},
-                                           {"--export-dtype f32", "--export-dtype needs --export DIR"},
-                                           {"--quiet --progress 2", "--quiet prints no progress lines"}};
+    static const char *const wrong[][2] = {
+        {"--stops 3", "unknown option '--stops'"},
+        {"3", "unknown option '3'"},
+        {"--steps", "--steps requires a value: N"},
+        {"--steps -1", "--steps is '-1', expected a whole number of at least 0"},
+        {"--steps 3x", "is '3x', expected"},
+        {"--timeout -1", "is '-1', expected a positive number of seconds"},
+        {"--data ''", "--data is '', expected a path"},
+        {"--resume", "--resume requires a FILE"},
+        {"--every -2", "is '-2', expected"},
+        {"--transport shm", "--transport is 'shm', expected auto|nccl|peer"},
+        {"--transport pee", "is 'pee', expected"},
+        {"--transport ''", "is '', expected"},
+        {"--transport nccl", "this program runs on CPUs"},
+        {"--share-gpus", "this program runs on CPUs"},
+        {"--trace", "--trace requires a value: FILE"},
+        {"--trace-steps 0", "is '0', expected a whole number of at least 1"},
+        {"--data a --data b", "--data was given twice"},
+        {"--steps 1 --quiet --steps 1", "--steps was given twice"},
+        {"--resume a --resume", "--resume was given twice"},
+        {"--bytes", "--bytes requires --data FILE"},
+        {"--every 3", "--every requires --checkpoint DIR"},
+        {"--keep 3", "--keep requires --checkpoint DIR"},
+        {"--trace-steps 2", "--trace-steps requires --trace FILE"},
+        {"--fresh", "--fresh requires --checkpoint DIR"},
+        {"--export-dtype f32", "--export-dtype requires --export DIR"},
+        {"--quiet --progress 2", "--quiet cannot be combined with --progress"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect(run_command("$MINI_MAIN %s", wrong[i][0]), 2, wrong[i][1]);
     Outcome o = run_command("$MINI_MAIN --steps 3 --quiet");
     assert_string_equal(o.text, "");
     expect(run_command("$MINI_MAIN --steps 3 --progress 1"), 0, "step 2/3  loss ");
     expect(run_command("$MINI_MAIN --steps 3 --metrics /nowhere/m"), 1,
-           "cannot write /nowhere/m: No such file");
-    expect(run_command("$MINI_MAIN --steps 3 --data /nowhere/d"), 1, "cannot read /nowhere/d: No such file");
+           "cannot write '/nowhere/m': No such file");
+    expect(run_command("$MINI_MAIN --steps 3 --data /nowhere/d"), 1,
+           "cannot read '/nowhere/d': No such file");
     expect(run_command("$MINI_MAIN --steps 3 --checkpoint /nowhere/d"), 1,
-           "cannot make the directory /nowhere/d: No such file");
-    expect(run_command("PMI_SIZE=2 PMI_RANK=0 $MINI_MAIN --steps x"), 2, "cannot be 'x'");
+           "cannot create the directory '/nowhere/d': No such file");
+    expect(run_command("PMI_SIZE=2 PMI_RANK=0 $MINI_MAIN --steps x"), 2, "is 'x', expected");
 }
 
 /* A plan without a prediction; what it says of itself are its waits. */
@@ -129,7 +131,7 @@ static void traces(void **unused)
     (void)unused;
     expect(run_command("cd %s && MINI='3 1 0 4 30 -1' $MINI_MAIN --steps 4 --trace t --trace-steps 2",
                        directory),
-           0, "traced: 2 steps from step 2 on, to t");
+           0, "traced 2 steps from step 2 on, to t");
     char path[256];
     snprintf(path, sizeof path, "%s/t", directory);
     json_t *trace = json_load_file(path, 0, NULL), *event;
@@ -145,7 +147,7 @@ static void traces(void **unused)
     assert_true(waits > 2);
     json_decref(trace);
     expect(run_command("$MINI_MAIN --steps 3 --trace /nowhere/t"), 1,
-           "cannot write /nowhere/t: No such file");
+           "cannot write '/nowhere/t': No such file");
     expect(run_command("cd %s && MINI='4 1 0 4 50 -1' MINI_FAULT='exit 2 3' $MINI_MAIN --quiet --trace u "
                        "--trace-steps 9; "
                        "test \"$(echo u*)\" = 'u*' && echo clean",
@@ -189,7 +191,7 @@ static void runs_repeat_bit_by_bit(void **unused)
 static void too_fast(void **unused)
 {
     (void)unused;
-    const char *said = "the topology's rates are too low";
+    const char *said = "the matmul rate in the .topo file is too low";
     Outcome o = run_command("MINI='2 1 0 4 8 -1' MINI_PEAK=1 $MINI_MAIN");
     expect(o, 0, said);
     assert_null(strstr(strstr(o.text, said) + 1, said));
@@ -215,7 +217,7 @@ static void failures(void **unused)
     expect_failure("stop 1 5", "--timeout 0.5", "all wait for rank 1, step 5 (step)");
     expect_failure("nan 0 7", "", "the loss of step 7 is not a number");
     Outcome o = run_command("BURST_TIMEOUT=soon $MINI_MAIN --steps 1 --quiet");
-    expect(o, 0, "BURST_TIMEOUT is 'soon', not a number of seconds");
+    expect(o, 0, "BURST_TIMEOUT is 'soon', expected a number of seconds");
     o = run_command("MINI='4 1 0 4 50 -1' MINI_FAULT='hang 3 5' BURST_TIMEOUT=0.3 $MINI_MAIN --quiet");
     expect(o, 1, "all wait for rank 3");
 }
@@ -283,29 +285,29 @@ static void damaged_files_are_passed_over(void **unused)
 {
     (void)unused;
     static const char *const cases[][2] = {
-        {"truncate -s -1 " NEWEST, "it is cut short"},
-        {"truncate -s 5000 " NEWEST, "it is cut short"},
+        {"truncate -s -1 " NEWEST, "the file is truncated"},
+        {"truncate -s 5000 " NEWEST, "the file is truncated"},
         {"truncate -s 10 " NEWEST, "it is not a checkpoint of this version"},
         {"truncate -s 0 " NEWEST, "it is not a checkpoint of this version"},
         {FLIP("3"), "it is not a checkpoint of this version"},
         {FLIP("20"), "its header"},
         {FLIP("4000"), "its header does not match its checksum"},
-        {FLIP("4097"), "its data do not match their checksum"}, /* section 0: rank 0 looks */
-        {FLIP("4700"), "its data do not match their checksum"}, /* section 1: rank 1 looks */
-        {FLIP("5201"), "its data do not match their checksum"}, /* section 2: rank 0 again */
-        {FLIP("5753"), "its data do not match their checksum"}, /* section 3 of one of 6 elements */
-        {FLIP("7550"), "its data do not match their checksum"}, /* the end of the last one */
-        {FLIP("7555"), "its data do not match their checksum"}, /* the checksum of section 0 itself */
+        {FLIP("4097"), "its data does not match its checksum"}, /* section 0: rank 0 looks */
+        {FLIP("4700"), "its data does not match its checksum"}, /* section 1: rank 1 looks */
+        {FLIP("5201"), "its data does not match its checksum"}, /* section 2: rank 0 again */
+        {FLIP("5753"), "its data does not match its checksum"}, /* section 3 of one of 6 elements */
+        {FLIP("7550"), "its data does not match its checksum"}, /* the end of the last one */
+        {FLIP("7555"), "its data does not match its checksum"}, /* the checksum of section 0 itself */
         {"chmod 000 " NEWEST " && rm " NEWEST " && mkdir " NEWEST, "it is not a regular file"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         spoil(cases[i][0]);
         Outcome o = resume("--resume --checkpoint ck");
         expect(o, 0, cases[i][1]);
-        expect(o, 0, "ck/step-00000010.burst is not used");
+        expect(o, 0, "ignoring 'ck/step-00000010.burst'");
         expect(o, 0, "resumed after step 5\n");
     }
     spoil("for f in *; do truncate -s -1 $f; done");
-    expect(resume("--resume --checkpoint ck"), 1, "no checkpoint in ck is whole");
+    expect(resume("--resume --checkpoint ck"), 1, "no valid checkpoint in 'ck'");
 }
 
 static void resuming_from_a_file(void **unused)
@@ -313,19 +315,20 @@ static void resuming_from_a_file(void **unused)
     (void)unused;
     spoil("true");
     expect(resume("--resume ck/step-00000005.burst"), 0, "resumed after step 5\n");
-    expect(resume("--resume --checkpoint empty"), 0, "no checkpoint in empty: starting from the beginning");
+    expect(resume("--resume --checkpoint empty"), 0, "no checkpoint in 'empty'; starting from step 0");
     expect(resume("--resume ck/step-00000007.burst"), 1,
-           "cannot resume from ck/step-00000007.burst: No such file");
+           "cannot resume from 'ck/step-00000007.burst': No such file");
     expect(run_command("cd %s && MINI_FFN=9 $MINI_MAIN --resume ck/step-00000005.burst", directory), 2,
-           "ck/step-00000005.burst is of another model: its ffn is 6, and the plan's 9");
+           "'ck/step-00000005.burst' belongs to a different model: ffn is 6, expected 9");
     spoil("truncate -s -1 " NEWEST);
     expect(resume("--resume ck/step-00000010.burst"), 1,
-           "cannot resume from ck/step-00000010.burst: it is cut short");
+           "cannot resume from 'ck/step-00000010.burst': the file is truncated");
     /* going back: the newer ones would win over the new ones */
     spoil("true");
     static const char back[] = "--resume ck/step-00000005.burst --checkpoint ck --every 1 --keep 1 --steps 7";
     expect(resume(back), 2,
-           "ck has checkpoints beyond step 5, where this run begins, up to step 10: --fresh moves them");
+           "'ck' has checkpoints later than step 5, where this run starts (up to step 10); use --fresh to "
+           "move them");
     expect(run_command("cd %s && MINI='2 1 0 4 12 -1' $MINI_MAIN --fresh %s", directory, back), 0,
            "resumed after step 5\n");
     expect(run_command("cd %s/ck && echo *.burst earlier-1/*", directory), 0,

@@ -178,37 +178,38 @@ static void malformed_headers(void **unused)
     (void)unused;
     static const struct { const char *header; int bytes; const char *text;
     } cases[] = {
-        {"", 0, "is no JSON"},
-        {"{", 0, "is no JSON"},
-        {"[]", 0, "no object of tensors"},
-        {"{} x", 0, "is no JSON"},
-        {"{\"a\":3}", 0, "a needs dtype, shape, data_offsets"},
-        {"{\"a\":{}}", 0, "a needs dtype, shape, data_offsets"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, "and nothing else"},
+        {"", 0, "is not valid JSON"},
+        {"{", 0, "is not valid JSON"},
+        {"[]", 0, "not a JSON object of tensors"},
+        {"{} x", 0, "is not valid JSON"},
+        {"{\"a\":3}", 0, "a must have exactly the fields dtype, shape and data_offsets"},
+        {"{\"a\":{}}", 0, "a must have exactly the fields dtype, shape and data_offsets"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
+         "must have exactly the fields"},
         {"{\"a\\u001b\":{}}", 0, "control characters"},
-        {"{\"a\\u0000b\":{}}", 0, "is no JSON"},
+        {"{\"a\\u0000b\":{}}", 0, "is not valid JSON"},
         {"{" ONE_F32 "," ONE_F32 "}", 8, "duplicate"},
-        {T("7", "[2]", "[0,8]"), 8, "needs dtype"},
-        {T("\"F32\"", "2", "[0,8]"), 8, "has no shape of at most 8"},
-        {T("\"F32\"", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), 8, "has no shape of at most 8"},
-        {T("\"F32\"", "[2.0]", "[0,8]"), 8, "the shape of a is not"},
-        {T("\"F32\"", "[-2]", "[0,8]"), 8, "the shape of a is not"},
-        {T("\"F32\"", "[\"2\"]", "[0,8]"), 8, "the shape of a is not"},
-        {T("\"F32\"", "[4294967296,4294967296]", "[0,8]"), 8, "the shape of a is not"},
+        {T("7", "[2]", "[0,8]"), 8, "must have exactly the fields dtype"},
+        {T("\"F32\"", "2", "[0,8]"), 8, "needs a shape of at most 8"},
+        {T("\"F32\"", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), 8, "needs a shape of at most 8"},
+        {T("\"F32\"", "[2.0]", "[0,8]"), 8, "the shape of a must"},
+        {T("\"F32\"", "[-2]", "[0,8]"), 8, "the shape of a must"},
+        {T("\"F32\"", "[\"2\"]", "[0,8]"), 8, "the shape of a must"},
+        {T("\"F32\"", "[4294967296,4294967296]", "[0,8]"), 8, "the shape of a must"},
         /* times 4 is 0 in 64 bits */
-        {T("\"F32\"", "[4611686018427387904,1]", "[0,0]"), 0, "and has 0 bytes"},
-        {T("\"F32\"", "[99999999999999999999]", "[0,8]"), 8, "is no JSON"},
-        {T("\"F32\"", "[2]", "8"), 8, "data_offsets of a are not"},
-        {T("\"F32\"", "[2]", "[0]"), 8, "data_offsets of a are not"},
-        {T("\"F32\"", "[2]", "[0,8,8]"), 8, "data_offsets of a are not"},
-        {T("\"F32\"", "[2]", "[0,8.0]"), 8, "data_offsets of a are not"},
-        {T("\"F32\"", "[2]", "[8,0]"), 8, "data_offsets of a are not"},
-        {T("\"F32\"", "[2]", "[-8,0]"), 8, "data_offsets of a are not"},
+        {T("\"F32\"", "[4611686018427387904,1]", "[0,0]"), 0, "does not match its 0 bytes"},
+        {T("\"F32\"", "[99999999999999999999]", "[0,8]"), 8, "is not valid JSON"},
+        {T("\"F32\"", "[2]", "8"), 8, "data_offsets of a must be"},
+        {T("\"F32\"", "[2]", "[0]"), 8, "data_offsets of a must be"},
+        {T("\"F32\"", "[2]", "[0,8,8]"), 8, "data_offsets of a must be"},
+        {T("\"F32\"", "[2]", "[0,8.0]"), 8, "data_offsets of a must be"},
+        {T("\"F32\"", "[2]", "[8,0]"), 8, "data_offsets of a must be"},
+        {T("\"F32\"", "[2]", "[-8,0]"), 8, "data_offsets of a must be"},
         {T("\"F32\"", "[2]", "[0,9223372036854775807]"), 8,
-         "is cut short: a ends at byte 9223372036854775807 of 8"},
-        {T("\"F32\"", "[2]", "[0,8]"), 7, "is cut short: a ends at byte 8 of 7"},
-        {T("\"F32\"", "[3]", "[0,8]"), 8, "a is F32 [3], and has 8 bytes"},
-        {T("\"BF16\"", "[2]", "[0,8]"), 8, "a is BF16 [2], and has 8 bytes"},
+         "is truncated: a ends at byte 9223372036854775807 of 8"},
+        {T("\"F32\"", "[2]", "[0,8]"), 7, "is truncated: a ends at byte 8 of 7"},
+        {T("\"F32\"", "[3]", "[0,8]"), 8, "a is F32 [3], which does not match its 8 bytes"},
+        {T("\"BF16\"", "[2]", "[0,8]"), 8, "a is BF16 [2], which does not match its 8 bytes"},
         {T("\"F32\"", "[2]", "[0,8]"), 9, "its last 1 bytes belong to no tensor"},
         {T("\"F32\"", "[2]", "[4,12]"), 12, "the 4 bytes before a belong to no tensor"},
         {"{" ONE_F32 ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12,
@@ -230,23 +231,23 @@ static void malformed_files(void **unused)
     unsigned char file[64] = {2, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     for (size_t n = 0; n < 8; n++) {
         put_file("bad", file, n);
-        expect_bad("bad", "is no safetensors file");
+        expect_bad("bad", "is not a safetensors file");
     }
     put_file("bad", file, 9);
-    expect_bad("bad", "a header of 2 bytes in a file of 9");
+    expect_bad("bad", "its header gives 2 bytes, the file has 9");
     for (int byte = 1; byte < 8; byte++) {
         file[byte] = 0x80;
         put_file("bad", file, 10);
-        expect_bad("bad", "cut short or no safetensors file: a header of ");
+        expect_bad("bad", "truncated or not a safetensors file: its header gives ");
         file[byte] = 0;
     }
     static char deep[200001];
     memset(deep, '[', sizeof deep - 1);
     put_tensors("bad", deep, NULL, 0);
-    expect_bad("bad", "is no JSON");
+    expect_bad("bad", "is not valid JSON");
     memcpy(deep, "{\"a\":", 5);
     put_tensors("bad", deep, NULL, 0);
-    expect_bad("bad", "is no JSON");
+    expect_bad("bad", "is not valid JSON");
     expect_bad("nowhere", "No such file");
     expect_bad(directory, "is not a regular file");
     assert_int_equal(mkfifo("pipe", 0600), 0);
@@ -268,7 +269,7 @@ static void unread_dtypes(void **unused)
         put_tensors("odd", header, data, 8 * (size_t)bytes);
         assert_int_equal(safetensors_open(&ctx, "odd", &f), BURST_OK);
         assert_int_equal(safetensors_read(&ctx, f.tensor, 0, 0, value), BURST_E_IO);
-        snprintf(text, sizeof text, "a is %s; F32, BF16 and F16 are read", dtypes[i]);
+        snprintf(text, sizeof text, "a is %s, expected F32, BF16 or F16", dtypes[i]);
         assert_non_null(strstr(ctx.error, text));
         safetensors_close(&f);
     }
@@ -315,7 +316,7 @@ static void mutated_headers(void **unused)
             float value[DATA];
             int status = safetensors_read(&ctx, &f.tensor[i], 0,
                                           f.tensor[i].elements <= DATA ? f.tensor[i].elements : 0, value);
-            assert_true(status == BURST_OK || strstr(ctx.error, "F32, BF16 and F16 are read"));
+            assert_true(status == BURST_OK || strstr(ctx.error, "expected F32, BF16 or F16"));
         }
         safetensors_close(&f);
     }
@@ -525,39 +526,38 @@ static void folders_that_do_not_fit(void **unused)
     static const struct { const char *command; int code; const char *text;
     } cases[] = {
         {"true", 0, ""},
-        {"rm config.json", 1, "config.json: No such file"},
+        {"rm config.json", 1, "config.json': No such file"},
         {"echo '{' > config.json", 1, "out/config.json:2:0: "},
-        {"echo '[1]' > config.json", 1, "config.json holds no JSON object"},
-        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/' config.json", 2,
-         "hidden_size is 8, and the plan's is 4"},
+        {"echo '[1]' > config.json", 1, "config.json: expected a JSON object"},
+        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/' config.json", 2, "hidden_size is 8, expected 4"},
         {"sed -i '/\"hidden_size\"/d' config.json", 2, "config.json has no hidden_size"},
         {"sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 4/' config.json", 2,
-         "num_hidden_layers is 4, and the plan's is 3"},
+         "num_hidden_layers is 4, expected 3"},
         {"sed -i 's/\"num_attention_heads\": 2/\"num_attention_heads\": 4/' config.json", 2,
          "num_attention_heads is 4"},
         {"sed -i '/num_key_value_heads/d' config.json", 2,
-         "num_key_value_heads is 2 (where nothing is given), and the plan's is 1"},
+         "num_key_value_heads is 2 (by default), expected 1"},
         {"sed -i 's/\"head_dim\": 6/\"head_dim\": null/' config.json", 2,
-         "head_dim is 2 (where nothing is given), and the plan's is 6"},
+         "head_dim is 2 (by default), expected 6"},
         {"sed -i 's/\"intermediate_size\": 7/\"intermediate_size\": 7.5/' config.json", 2,
          "intermediate_size is 7.5"},
         {"sed -i 's/\"vocab_size\": 5/\"vocab_size\": \"5\"/' config.json", 2,
-         "vocab_size is \"5\", and the plan's is 5"},
+         "vocab_size is \"5\", expected 5"},
         {"sed -i 's/1e-5/0.00001/' config.json", 0, ""},
-        {"sed -i 's/1e-5/1e-6/' config.json", 2, "rms_norm_eps is 1e-6, and the plan's is 1e-5"},
+        {"sed -i 's/1e-5/1e-6/' config.json", 2, "rms_norm_eps is 1e-6, expected 1e-5"},
         {"sed -i 's/500000.0/500000/' config.json", 0, ""},
-        {"sed -i 's/500000.0/10000/' config.json", 2, "rope_theta is 10000, and the plan's is 500000.0"},
+        {"sed -i 's/500000.0/10000/' config.json", 2, "rope_theta is 10000, expected 500000.0"},
         {"sed -i 's/500000.0/\"many\"/' config.json", 2, "rope_theta is \"many\""},
         {"sed -i 's/500000.0/500000.0, \"rope_parameters\": [1]/' config.json", 2,
          "rope_parameters is [1]; only"},
-        {"sed -i '/rope_theta/d' config.json", 2, "rope_theta is 10000.0 (where nothing is given)"},
+        {"sed -i '/rope_theta/d' config.json", 2, "rope_theta is 10000.0 (by default)"},
         {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 500000, \"rope_type\": "
          "\"default\"}/' config.json",
          0, ""},
         {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 1000}/' config.json", 2,
          "rope_theta is 1000"},
         {"sed -i 's/\"rope_scaling\": null/\"rope_parameters\": {\"rope_theta\": 1000}/' config.json", 2,
-         "rope_theta is 500000.0, and in"},
+         "rope_theta is 500000.0, but "},
         {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}/' "
          "config.json",
          2, "rope_scaling is {"},
@@ -570,67 +570,68 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/\"rope_scaling\": null/\"partial_rotary_factor\": 0.5/' config.json", 2,
          "partial_rotary_factor is 0.5"},
         {"sed -i 's/\"rope_scaling\": null/\"quantization_config\": {}/' config.json", 2,
-         "quantization_config is {}; only null is computed"},
+         "quantization_config is {}; only null is supported"},
         {"sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' config.json", 2,
          "tie_word_embeddings is true"},
-        {"sed -i 's/silu/gelu/' config.json", 2, "hidden_act is \"gelu\", and the plan's is \"silu\""},
+        {"sed -i 's/silu/gelu/' config.json", 2, "hidden_act is \"gelu\", expected \"silu\""},
         {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json", 2,
          "attention_bias is true"},
         {"sed -i 's/\"mlp_bias\": false/\"mlp_bias\": true/' config.json", 2, "mlp_bias is true"},
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": 50, \"rope_scaling\"/' config.json", 2,
-         "attn_logit_softcapping is 50, and the plan's is null"},
+         "attn_logit_softcapping is 50, expected null"},
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0,
          ""},
-        {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2,
-         "model_type is \"gpt2\", and the plan's is \"llama\""},
+        {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", expected \"llama\""},
         {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 2,
-         "masks are not those that burst_attention names; --plan-masks trains"},
+         "burst_attention differs from the plan's masks; use --plan-masks"},
         {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/; s/silu/gelu/' config.json; sed -i "
          "'s/lm_head.weight/lm_tail.weight/' *",
          2,
-         "out does not fit the plan: hidden_size is 8, and the plan's is 4; hidden_act is \"gelu\", and the "
-         "plan's is \"silu\"; "
+         "'out' does not match the plan: hidden_size is 8, expected 4; hidden_act is \"gelu\", "
+         "expected \"silu\"; "
          /* all in one message */
-         "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"},
-        {"rm config.json && mkfifo config.json", 1, "cannot read out/config.json: it is not a regular file"},
+         "tensor lm_head.weight is missing; tensor lm_tail.weight is not part of the model"},
+        {"rm config.json && mkfifo config.json", 1,
+         "cannot read 'out/config.json': it is not a regular file"},
         {"rm config.json && ln -s /dev/zero config.json", 1,
-         "cannot read out/config.json: it is not a regular file"},
-        {"rm config.json && mkdir config.json", 1, "cannot read out/config.json: it is not a regular file"},
+         "cannot read 'out/config.json': it is not a regular file"},
+        {"rm config.json && mkdir config.json", 1, "cannot read 'out/config.json': it is not a regular file"},
         {"rm *.index.json && mkfifo model.safetensors.index.json", 1,
-         "cannot read out/model.safetensors.index.json: it is not a regular"},
+         "cannot read 'out/model.safetensors.index.json': it is not a regular"},
         {"rm *.index.json && mkfifo model.safetensors", 1,
-         "cannot read out/model.safetensors: it is not a regular file"},
+         "cannot read 'out/model.safetensors': it is not a regular file"},
         {"rm model-00002* && mkfifo model-00002-of-00003.safetensors", 1,
-         "model-00002-of-00003.safetensors: it is not a regular file"},
+         "model-00002-of-00003.safetensors': it is not a regular file"},
         {"printf '{\"a\": \"\\033[2J' > config.json", 1,
          "out/config.json:1:"}, /* jansson's own words quote the text */
         {"sed -i 's/\"hidden_size\"/\"x\\\\u001b[2J\\\\u202e\": 1, \"hidden_size\"/' config.json", 2,
-         "x\\x1b[2J\\xe2\\x80\\xae is unknown"},
+         "unknown field x\\x1b[2J\\xe2\\x80\\xae"},
         {"sed -i 's/\"llama\"/\"\\\\u009b2J\"/' config.json", 2, "model_type is \"\\xc2\\x9b2J\""},
         {"sed -i 's/model-00001-of-00003/m\\\\u001b[2J\\\\u00e4/' *.index.json", 1,
-         "out/m\\x1b[2J\u00e4.safetensors: No such file"},
+         "out/m\\x1b[2J\u00e4.safetensors': No such file"},
         {"sed -i 's/lm_head.weight/lm_\\\\u202eh.weight/' *.index.json", 1,
-         "has lm_\\xe2\\x80\\xaeh.weight in model-"},
-        {"rm model.safetensors.index.json", 1, "out has neither model.safetensors nor"},
+         "lists lm_\\xe2\\x80\\xaeh.weight in model-"},
+        {"rm model.safetensors.index.json", 1, "'out' has neither model.safetensors nor"},
         {"echo '{}' > model.safetensors.index.json", 1, "has no weight_map"},
-        {"echo '{\"weight_map\": {\"a\": 3}}' > model.safetensors.index.json", 1, "the file of a is no name"},
-        {"echo '{\"weight_map\": {}}' > model.safetensors.index.json", 1, "names no tensors"},
-        {"sed -i 's/model-00001/..\\/model-00001/' *.index.json", 1, "is no name that ends in .safetensors"},
+        {"echo '{\"weight_map\": {\"a\": 3}}' > model.safetensors.index.json", 1,
+         "a is in a file whose name"},
+        {"echo '{\"weight_map\": {}}' > model.safetensors.index.json", 1, "lists no tensors"},
+        {"sed -i 's/model-00001/..\\/model-00001/' *.index.json", 1,
+         "whose name does not end in .safetensors"},
         {"sed -i 's/00001-of-00003.safetensors/00001/' *.index.json", 1,
-         "is no name that ends in .safetensors"},
-        {"sed -i '0,/00001-of/s/00001-of/00002-of/' *.index.json", 1, "where it is not"},
+         "whose name does not end in .safetensors"},
+        {"sed -i '0,/00001-of/s/00001-of/00002-of/' *.index.json", 1, "which does not have it"},
         {"sed -i '/layers.1.mlp/d' *.index.json", 1,
-         "model.layers.1.mlp.up_proj.weight in model-00002-of-00003.safetensors is not in the index"},
+         "model.layers.1.mlp.up_proj.weight in model-00002-of-00003.safetensors is missing from the index"},
         {"sed -i 's/lm_head.weight/lm_tail.weight/' *", 2,
-         "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"},
+         "tensor lm_head.weight is missing; tensor lm_tail.weight is not part of the model"},
         {"sed -i 's/model.layers.1.mlp/model.layers.9.mlp/' *", 2,
-         "it has no tensor model.layers.1.mlp.up_proj.weight"},
-        {"rm model-00002*", 1, "cannot read out/model-00002-of-00003.safetensors"},
-        {"truncate -s -1 model-00002*", 1, "out/model-00002-of-00003.safetensors is cut short"},
-        {"sed -i 's/\\[7,4\\]/[4,7]/' *.safetensors", 2,
-         "mlp.up_proj.weight is [4, 7], and the plan's is [7, 4]"},
+         "tensor model.layers.1.mlp.up_proj.weight is missing"},
+        {"rm model-00002*", 1, "cannot read 'out/model-00002-of-00003.safetensors'"},
+        {"truncate -s -1 model-00002*", 1, "'out/model-00002-of-00003.safetensors' is truncated"},
+        {"sed -i 's/\\[7,4\\]/[4,7]/' *.safetensors", 2, "mlp.up_proj.weight is [4, 7], expected [7, 4]"},
         {"sed -i 's/:\\[4\\],/:[2,2],/; s/      *$//' model-00002*", 1, ""},
-        {"sed -i 's/F32/I32/' model-00003*", 2, "is I32; F32, BF16 and F16 are read"},
+        {"sed -i 's/F32/I32/' model-00003*", 2, "is I32, expected F32, BF16 or F16"},
     };
     Shape s;
     shape_for(&s, 3, false);
@@ -657,12 +658,12 @@ static void tensors_besides(void **unused)
     static const struct { const char *name; bool tied; const char *text;
     } cases[] = {{"model.layers.0.self_attn.rotary_emb.inv_freq", false, ""},
                  /* tests/training/run_configs.py: other values */
-                 {"lm_head.weight", true, "lm_head.weight is [2], and the plan's is [5, 4]"},
-                 {"lm_head.weight", false, "is in a.safetensors and in b.safetensors"},
+                 {"lm_head.weight", true, "lm_head.weight is [2], expected [5, 4]"},
+                 {"lm_head.weight", false, "is in both a.safetensors and b.safetensors"},
                  {"model.layers.0.self_attn.q_proj.bias", false,
-                  "has no place for the tensor model.layers.0.self_attn.q_proj.bias"},
+                  "tensor model.layers.0.self_attn.q_proj.bias is not part of the model"},
                  {"model.layers.0.self_attn.sinks", false,
-                  "has no place for the tensor model.layers.0.self_attn.sinks"}};
+                  "tensor model.layers.0.self_attn.sinks is not part of the model"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char header[200], map[4096] = "{\"weight_map\": {";
         static const char data[8];
@@ -697,19 +698,19 @@ static void folders_in_the_way(void **unused)
     shape_for(&s, 3, false);
     shell("rm -rf out out.part && mkdir out");
     expect_job(&s, write_body, o, 0, ""); /* an empty folder is taken */
-    expect_job(&s, write_body, o, 2, "cannot export to out: it is not empty; name another folder");
+    expect_job(&s, write_body, o, 2, "cannot export to 'out': the directory is not empty; choose another");
     expect_job(&s, read_body, o, 0, ""); /* and nothing has happened to it */
     expect_job(&s, write_body, (Order){"none/out", BURST_F32, 300, false}, 2,
-               "cannot write in none: No such file");
+               "cannot write in 'none': No such file");
     expect_job(&s, write_body, (Order){"out/config.json", BURST_F32, 300, false}, 2,
-               "cannot export to out/config.json: Not a directory");
+               "cannot export to 'out/config.json': Not a directory");
     shell("rm -rf out && mkdir out.part && echo x > out.part/model-00001-of-00009.safetensors && echo x > "
           "out.part/.written-by-1");
     expect_job(&s, write_body, o, 0, ""); /* what an interrupted export left */
     expect_job(&s, read_body, o, 0, "");
     shell("rm -rf out && mkdir out.part && echo x > out.part/thesis.tex");
     expect_job(&s, write_body, o, 2,
-               "cannot export to out: out.part is in the way, with files that no export has left");
+               "cannot export to 'out': 'out.part' is in the way and has files that no export wrote");
     shell("test -f out.part/thesis.tex && rm -rf out.part");
 }
 
@@ -721,10 +722,11 @@ static void hosts_without_a_common_file_system(void **unused)
     shape_for(&s, 3, false);
     Order o = {"out", BURST_F32, ST_SHARD_BYTES, true};
     shell("rm -rf out out.part elsewhere && mkdir elsewhere");
-    expect_job(&s, write_body, o, 1,
-               "is not there for rank 1: ranks on several hosts export to a file system that they share");
+    expect_job(
+        &s, write_body, o, 1,
+        "but rank 1 cannot see it; with ranks on several hosts, --export requires a shared file system");
     shell("test ! -e out && mkdir elsewhere/out.part && echo x > elsewhere/out.part/model.safetensors");
-    expect_job(&s, write_body, o, 1, "rank 1 has not written into the out.part of rank 0");
+    expect_job(&s, write_body, o, 1, "rank 1 did not write to 'out.part' of rank 0");
     shell("test ! -e out");
 }
 
@@ -733,20 +735,21 @@ static void hosts_without_a_common_file_system(void **unused)
 static void program_options(void **unused)
 {
     (void)unused;
-    static const struct { const char *options; int code; const char *text; } cases[] = {
-        {"--steps 3 --export a --export-dtype f32", 0, "wrote a: weights as F32"},
-        {"--steps 3 --export a", 2, "cannot export to a: it is not empty"},
-        {"--steps 0 --weights a --export b --export-dtype f32", 0, "wrote b: weights as F32"},
-        {"--steps 0 --weights a --export c", 0, "wrote c: weights as BF16"},
+    static const struct { const char *options; int code; const char *text;
+    } cases[] = {
+        {"--steps 3 --export a --export-dtype f32", 0, "wrote the weights to a as F32"},
+        {"--steps 3 --export a", 2, "cannot export to 'a': the directory is not empty"},
+        {"--steps 0 --weights a --export b --export-dtype f32", 0, "wrote the weights to b as F32"},
+        {"--steps 0 --weights a --export c", 0, "wrote the weights to c as BF16"},
         {"--steps 1 --weights c --checkpoint ck", 0, "step 1/1"},
-        {"--steps 3 --weights a --resume --checkpoint ck", 2, "--resume and --weights contradict each other"},
-        {"--steps 1 --resume --checkpoint ck --export d", 0, "wrote d: weights as BF16"},
-        {"--steps 3 --plan-masks", 2, "--plan-masks needs --weights DIR"},
-        {"--steps 3 --export-dtype f32", 2, "--export-dtype needs --export DIR"},
-        {"--steps 3 --export e --export-dtype f16", 2, "--export-dtype cannot be 'f16'"},
-        {"--steps 3 --export e --checkpoint e", 2, "--export e is the same folder as --checkpoint e"},
-        {"--steps 3 --export nowhere/e", 2, "cannot write in nowhere"},
-        {"--steps 3 --weights nowhere", 1, "nowhere/config.json: No such file"},
+        {"--steps 3 --weights a --resume --checkpoint ck", 2, "--resume cannot be combined with --weights"},
+        {"--steps 1 --resume --checkpoint ck --export d", 0, "wrote the weights to d as BF16"},
+        {"--steps 3 --plan-masks", 2, "--plan-masks requires --weights DIR"},
+        {"--steps 3 --export-dtype f32", 2, "--export-dtype requires --export DIR"},
+        {"--steps 3 --export e --export-dtype f16", 2, "--export-dtype is 'f16', expected bf16|f32"},
+        {"--steps 3 --export e --checkpoint e", 2, "--export e is the same directory as --checkpoint e"},
+        {"--steps 3 --export nowhere/e", 2, "cannot write in 'nowhere'"},
+        {"--steps 3 --weights nowhere", 1, "'nowhere/config.json': No such file"},
     };
     shell("rm -rf a b c d e ck");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

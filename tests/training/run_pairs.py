@@ -27,7 +27,7 @@ BASE = {"eps": "1e-5", "rope": "10000", "mask": "causal", "schedule": "ring", "p
         "lr": "5e-3"}
 # A word, its other value, and the name in the message: of a layout, the first value of the plan that it changes.
 PAIRS = [("mask", "document", "mask"), ("mask", "window(17)", "mask"),
-         ("weights", "zero3", "number of ranks that share the weights|arena.*|number of tables|plan"),
+         ("weights", "zero3", "ranks that shard the weights|arena.*|number of tables|plan"),
          ("partition", "zigzag", "plan|arena.*|number of tables"), ("schedule", "gather", "plan|arena.*|number of (tables|channels)"),
          ("lr", "4e-3", "lr|last lr"), ("rope", "20000", "rope_theta"), ("eps", "1e-6", "norm_eps"), ("separator", 47, "separator"), ("seed", 4, "--seed")]
 PASSED = 0, 2  # exit codes: of equal programs, of others
@@ -59,7 +59,7 @@ def main():
         for what, other, name in pairs:
             for launcher, start in launchers.items():
                 done = run(start(base, other), 60, emitted.quiet_environment(), check=False, cwd=folder)
-                said = re.search(rf"burst: rank 1 runs with another ({name}): .+, rank 0 has .+", done.stderr + done.stdout)
+                said = re.search(rf"burst: rank 1 has a different ({name}): .+, rank 0 has .+", done.stderr + done.stdout)
                 good = done.returncode == PASSED[name is not None] and bool(said) == (name is not None)
                 failures += not good
                 print("ok" if good else "FAILED", f"{what}, {launcher}: {done.returncode}: {done.stderr if not good else said[1] if said else ''}", flush=True)

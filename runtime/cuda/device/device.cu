@@ -22,7 +22,7 @@ static int read_share(BurstGpu *g)
     g->may_share = text && strcmp(text, "1") == 0;
     if (!text || g->may_share || strcmp(text, "0") == 0)
         return BURST_OK;
-    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_SHARE_GPUS is '%s', and must be 0 or 1", text);
+    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_SHARE_GPUS is '%s', expected 0 or 1", text);
 }
 
 static int no_such_device(BurstGpu *g, int count)
@@ -30,13 +30,13 @@ static int no_such_device(BurstGpu *g, int count)
     const int locals = host_locals(g->ctx), wanted = host_device(g->ctx);
     if (host_launched(g->ctx))
         return burst_fail(g->ctx, BURST_E_DEVICE,
-                          "rank %d is number %d on its host, and %d CUDA device%s visible to it "
-                          "(--share-gpus lets ranks share)",
+                          "rank %d has local rank %d, but %d CUDA device%s visible to it; use --share-gpus "
+                          "to let ranks share GPUs",
                           g->rank, wanted, count, count == 1 ? " is" : "s are");
-    return burst_fail(
-        g->ctx, BURST_E_DEVICE,
-        "%d rank%s on this host need%s as many CUDA devices, and it has %d (--share-gpus lets ranks share)",
-        locals, plural(locals), locals == 1 ? "s" : "", count);
+    return burst_fail(g->ctx, BURST_E_DEVICE,
+                      "%d rank%s on this host need%s one CUDA device each, found %d; use --share-gpus to let "
+                      "ranks share GPUs",
+                      locals, plural(locals), locals == 1 ? "s" : "", count);
 }
 
 /* Of the visible devices the one of the rank's number on its host, as the launcher counts. A launcher that
@@ -47,11 +47,10 @@ static int choose(BurstGpu *g)
     /* Streams share hardware queues, of which there are 8 by default: one that waits for a peer would hold
      * up the others. */
     if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for an environment variable");
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
-        return burst_fail(g->ctx, BURST_E_DEVICE, "no CUDA device on this machine (CUDA says: %s)",
-                          cudaGetErrorString(e));
+        return burst_fail(g->ctx, BURST_E_DEVICE, "no CUDA device found: %s", cudaGetErrorString(e));
     CUDA_TRY(g, e);
     if ((count == 1 && host_launched(g->ctx)) || g->may_share)
         wanted %= count;
@@ -78,8 +77,8 @@ static int agree_to_share(BurstGpu *g)
     if (say_yes == 0 || say_yes == g->world)
         return BURST_OK;
     return burst_fail(g->ctx, BURST_E_USAGE,
-                      "BURST_SHARE_GPUS is 1 at %.0f of %d ranks, and must be the same at all", say_yes,
-                      g->world);
+                      "BURST_SHARE_GPUS is 1 on %.0f of %d ranks; set it to the same value on all ranks",
+                      say_yes, g->world);
 }
 
 /* Two ranks with the same device would fill its memory twice, and NCCL refuses it in words of its own: it
@@ -95,17 +94,17 @@ static int claim(BurstGpu *g)
     g->host = hash_text(getenv("NCCL_HOSTID"));
     BURST_TRY(host_claim(g->ctx, halves[0] ^ halves[1], &other));
     if (other >= 0 && !g->may_share)
-        return burst_fail(g->ctx, BURST_E_DEVICE,
-                          "ranks %d and %d have the same CUDA device (%s), and each needs its own", other,
-                          g->rank, p.name);
+        return burst_fail(
+            g->ctx, BURST_E_DEVICE,
+            "ranks %d and %d use the same CUDA device (%s); give each rank its own, or use --share-gpus",
+            other, g->rank, p.name);
     if (!g->may_share)
         return BURST_OK;
     BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world})); /* all have looked */
     BURST_TRY(host_claim(g->ctx, halves[0] ^ halves[1] ^ g->host, &same));
     g->twice = same >= 0;
     if (other >= 0 && g->rank == 0)
-        fprintf(stderr,
-                "burst: ranks share CUDA devices: what they compute is right, but their times say nothing\n");
+        fprintf(stderr, "burst: ranks share GPUs: results are correct, timings are not meaningful\n");
     return BURST_OK;
 }
 
@@ -116,12 +115,12 @@ static int check(BurstGpu *g)
     CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
     if (p.major < LEAST_MAJOR)
         return burst_fail(g->ctx, BURST_E_DEVICE,
-                          "device %d (%s) has compute capability %d.%d, and %d.0 is needed", g->device,
-                          p.name, p.major, p.minor, LEAST_MAJOR);
+                          "device %d (%s) has compute capability %d.%d, but %d.0 or higher is required",
+                          g->device, p.name, p.major, p.minor, LEAST_MAJOR);
     CUDA_TRY(g, cudaMemGetInfo(&available, &total));
     if (available < needed)
         return burst_fail(g->ctx, BURST_E_MEMORY,
-                          "device %d (%s) has %.2f of %.2f GiB free, and the plan needs %.2f GiB", g->device,
+                          "device %d (%s) has %.2f of %.2f GiB free, but the plan needs %.2f GiB", g->device,
                           p.name, gib(available), gib(total), gib(needed));
     return BURST_OK;
 }
@@ -142,6 +141,6 @@ int gpu_name_host(BurstGpu *g)
         return BURST_OK;
     snprintf(name, sizeof name, "burst-shared-%016llx-%d", (unsigned long long)g->host, g->rank);
     if (setenv("NCCL_HOSTID", name, 1) != 0)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for an environment variable");
     return BURST_OK;
 }

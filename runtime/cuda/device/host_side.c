@@ -114,7 +114,7 @@ int host_share(BurstCtx *c, const void *mine, size_t bytes, void *all)
 {
     BurstReq *req = calloc(2 * (size_t)c->region->locals, sizeof *req);
     if (!req)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for %d messages", 2 * c->region->locals);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for %d messages", 2 * c->region->locals);
     memcpy(c->slot->reduce, mine, bytes);
     memcpy((char *)all + (size_t)c->local * bytes, mine, bytes);
     int status = swap_locals(c, bytes, all, req);
@@ -162,9 +162,8 @@ int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what)
         return BURST_OK;
     char others[ERROR_TEXT / 2] = "";
     describe_others(c, others, sizeof others);
-    return burst_fail(c, BURST_E_PEER,
-                      "stuck for %.3g s (--timeout sets the limit), waiting for the device: %s%s", waited,
-                      what, others);
+    return burst_fail(c, BURST_E_PEER, "timed out after %.3g s (see --timeout), waiting for the device: %s%s",
+                      waited, what, others);
 }
 
 bool host_failure_known(BurstCtx *c, double seconds)

@@ -42,7 +42,7 @@ static int make_communicators(BurstGpu *g)
     if (g->world == 1)
         return BURST_OK;
     if (setenv("NCCL_NVLS_ENABLE", "0", 0) != 0)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for an environment variable");
     BURST_TRY(gpu_name_host(g));
     /* each takes a fifth of a gigabyte: channels have none where all ranks are peers */
     for (int i = 0; i < g->channels && !g->all_peers; i++)
@@ -132,7 +132,7 @@ static int open_all(BurstGpu *g)
     g->pieces = (BurstPiece *)calloc(2 * (size_t)g->world, sizeof *g->pieces);
     if (!g->channel || !g->comm || !g->met || !g->greeting || !g->peer_of || !g->messages || !g->expected ||
         !g->pieces)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for %d channels", g->channels);
     BURST_TRY(gpu_take_device(g));
     size_t used = 0;
     BURST_TRY(make_streams(g));
@@ -156,7 +156,7 @@ int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **ou
     BurstGpu *g = (BurstGpu *)calloc(1, sizeof *g);
     *out = NULL;
     if (!g)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the device's state");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the device state");
     g->ctx = c;
     g->rank = burst_rank(c);
     g->world = burst_world(c);
@@ -242,9 +242,10 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
 {
     size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (rounded < bytes || rounded > g->bytes - g->used) {
-        burst_fail(g->ctx, BURST_E_MEMORY,
-                   "the plan counted %zu bytes of device memory, and %zu more are asked for after %zu",
-                   g->bytes, bytes, g->used);
+        burst_fail(
+            g->ctx, BURST_E_MEMORY,
+            "the plan reserved %zu bytes of device memory, but %zu more were requested after the first %zu",
+            g->bytes, bytes, g->used);
         return NULL;
     }
     void *at = g->memory + g->used;

@@ -42,7 +42,7 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
     if (width % 8 == 0 && addresses % 16 == 0)
         return BURST_OK;
     return burst_fail(g->ctx, BURST_E_PLAN,
-                      "%s: rows of %lld elements, and a multiple of 8 is needed, at addresses of 16 bytes",
+                      "%s: rows have %lld elements; they must be a multiple of 8 and aligned to 16 bytes",
                       kernel, (long long)width);
 }
 
@@ -142,7 +142,7 @@ int gpu_event(BurstGpu *g, cudaEvent_t *out)
 {
     cudaEvent_t *grown = (cudaEvent_t *)realloc(g->event, (size_t)(g->events + 1) * sizeof *grown);
     if (!grown)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d events", g->events + 1);
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for %d events", g->events + 1);
     g->event = grown;
     CUDA_TRY(g, cudaEventCreateWithFlags(out, cudaEventDisableTiming));
     g->event[g->events++] = *out;

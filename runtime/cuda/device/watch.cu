@@ -214,8 +214,7 @@ static int describe_memory(void *arg, char *text, size_t size)
     const int unplanned = unplanned_channels(g);
     const int length = snprintf(text, size,
                                 "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links "
-                                "%.3f, since then (connections, "
-                                "libraries) %.3f",
+                                "%.3f, allocated later (connections, libraries) %.3f",
                                 (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib,
                                 (double)g->taken[TAKEN_OWN] * gib, (double)g->taken[TAKEN_NCCL] * gib,
                                 (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
@@ -232,7 +231,7 @@ static int make_events(BurstGpu *g, Watch *w)
 {
     w->event = (cudaEvent_t *)calloc(EVENTS, sizeof *w->event);
     if (!w->event)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the trace");
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for the trace");
     CUDA_TRY(g, cudaEventCreate(&w->base));
     for (; w->events < EVENTS; w->events++)
         CUDA_TRY(g, cudaEventCreate(&w->event[w->events]));
@@ -243,7 +242,7 @@ int gpu_watch_open(BurstGpu *g)
 {
     Watch *w = g->watch = (Watch *)calloc(1, sizeof *w);
     if (!w)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the trace");
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for the trace");
     w->gpu = g;
     g->watched = w->profiled = open_domain(w);
     if (host_traced(g->ctx))

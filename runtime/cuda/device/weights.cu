@@ -14,7 +14,7 @@ int burst_gpu_weights_tables(BurstGpu *g, const struct BurstPlan *p, BurstGpuWei
     free(g->tables);
     float **table = g->tables = (float **)calloc((KINDS + 2) * units, sizeof *table);
     if (!table)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the list of weights");
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for the list of weights");
     *out = BurstGpuWeights{(int)units,
                            table,
                            table + units,
@@ -251,7 +251,7 @@ int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGp
     BURST_TRY(burst_gpu_after(g, g->compute, &g->order));
     BURST_TRY(global_norm(g, p, w, norm));
     if (!isfinite(*norm))
-        return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld",
+        return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient norm is not finite in step %lld",
                           (long long)step);
     *o = BurstAdamW{};
     o->lr = burst_learning_rate(p, step), o->beta1 = t->beta1, o->beta2 = t->beta2, o->eps = t->eps,

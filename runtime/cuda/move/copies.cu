@@ -32,11 +32,11 @@ static size_t available(void)
 static void *too_little(BurstGpu *g, size_t bytes, const char *what)
 {
     const int ranks = host_locals(g->ctx);
-    burst_fail(g->ctx, BURST_E_MEMORY,
-               "the plan stages values to %.2f GiB of pinned host memory a rank, %.2f GiB for the %d of this "
-               "host: %s; stage fewer values "
-               "(`offload`), or give the host's memory in the .topo as it is",
-               (double)bytes / GIB, (double)bytes * ranks / GIB, ranks, what);
+    burst_fail(
+        g->ctx, BURST_E_MEMORY,
+        "the plan offloads activations to %.2f GiB of pinned host memory per rank, %.2f GiB for the %d ranks "
+        "of this host: %s; offload fewer values (`offload`), or correct the host memory in the .topo file",
+        (double)bytes / GIB, (double)bytes * ranks / GIB, ranks, what);
     return NULL;
 }
 
@@ -49,7 +49,7 @@ void *burst_gpu_take_host(BurstGpu *g, size_t bytes)
     if (burst_barrier(g->ctx, BurstGroup{0, 1, g->world}) != BURST_OK)
         return NULL;
     if (least > 0 && least < (double)bytes * (double)ranks) {
-        snprintf(what, sizeof what, "%.2f GiB are available", least / GIB);
+        snprintf(what, sizeof what, "only %.2f GiB are available", least / GIB);
         return too_little(g, bytes, what);
     }
     void *const pages = host_pages(g->ctx, bytes);
@@ -96,9 +96,8 @@ int burst_gpu_pin_weights(BurstGpu *g, const struct BurstPlan *p, const BurstWei
     if (e != cudaSuccess) {
         cudaGetLastError();
         return burst_fail(g->ctx, BURST_E_MEMORY,
-                          "%.2f GiB of parameters and moments cannot be pinned in the host's memory: %s; "
-                          "`update host` needs no "
-                          "more than gradients pinned",
+                          "cannot pin %.2f GiB of parameters and optimizer state in host memory: %s; use "
+                          "`update host`, which pins only gradients",
                           (double)(end - begin) / GIB, cudaGetErrorString(e));
     }
     g->pinned = begin;

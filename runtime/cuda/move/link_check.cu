@@ -94,23 +94,24 @@ static void report(const BurstGpu *g, const Rate *rates)
         const Rate *r = &rates[i];
         if (r->measured >= (r->by_peer ? SHARE : NCCL_SHARE) * r->expected || slow++ >= LINES)
             continue;
-        fprintf(stderr, "burst: rank %d -> %d: %.3g GB/s over %s, the topology says %.3g GB/s: %s\n", i,
-                r->to, r->measured * 1e-9, r->by_peer ? "peer memory" : "NCCL", r->expected * 1e-9,
-                r->by_peer
-                    ? "see `nvidia-smi topo -m` for what connects the two devices, or correct the .topo"
-                    : "NCCL_DEBUG=INFO shows NCCL's way; or correct the .topo");
+        fprintf(
+            stderr,
+            "burst: rank %d -> %d: measured %.3g GB/s over %s, expected %.3g GB/s from the topology; %s\n", i,
+            r->to, r->measured * 1e-9, r->by_peer ? "peer memory" : "NCCL", r->expected * 1e-9,
+            r->by_peer
+                ? "check how the devices are connected (`nvidia-smi topo -m`), or correct the .topo file"
+                : "check NCCL's path (NCCL_DEBUG=INFO), or correct the .topo file");
     }
     if (slow > LINES)
-        fprintf(stderr, "burst: ... and so between %d pair%s of ranks more\n", slow - LINES,
-                plural(slow - LINES));
+        fprintf(stderr, "burst: ... and %d more pair%s of ranks\n", slow - LINES, plural(slow - LINES));
 }
 
 static int collect(BurstGpu *g, const Rate *mine)
 {
     Rate *all = (Rate *)calloc((size_t)g->world, sizeof *all);
     int status = all ? host_collect(g->ctx, mine, sizeof *mine, all)
-                     : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the rates of %d rank%s", g->world,
-                                  plural(g->world));
+                     : burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for the link rates of %d rank%s",
+                                  g->world, plural(g->world));
     if (status == BURST_OK && g->rank == 0)
         report(g, all);
     free(all);

@@ -16,16 +16,16 @@
 enum { AUTO, NCCL, PEER, TRANSPORTS };
 static const char *const transport_names[TRANSPORTS] = {"auto", "nccl", "peer"};
 
-#define REASONS(X)                                                                            \
-    X(NONE, "nothing")                                                                        \
-    X(FLAGS, "the device or its driver has no 64-bit memory operations in streams")           \
-    X(EXPORT, "its memory cannot be exported (cudaIpcGetMemHandle)")                          \
-    X(HIDDEN, "the other rank's device is hidden from it, and its memory cannot be opened")    \
-    X(ACCESS, "the two devices have no access to each other's memory")                        \
-    X(OPEN, "the other rank's memory cannot be opened (cudaIpcOpenMemHandle)")                \
-    X(WRITE, "its streams cannot write into the other rank's memory")                         \
-    X(ARRIVAL, "what the other rank's stream wrote into its memory has not arrived")          \
-    X(CROWD, "the host has more ranks than peer memory is made for")
+#define REASONS(X) \
+    X(NONE, "nothing") \
+    X(FLAGS, "the device or its driver does not support 64-bit stream memory operations") \
+    X(EXPORT, "its memory cannot be exported (cudaIpcGetMemHandle)") \
+    X(HIDDEN, "the other rank's device is not visible to it, so it cannot open that device's memory") \
+    X(ACCESS, "the two devices cannot access each other's memory") \
+    X(OPEN, "it cannot open the other rank's memory (cudaIpcOpenMemHandle)") \
+    X(WRITE, "its streams cannot write to the other rank's memory") \
+    X(ARRIVAL, "a test write from the other rank did not arrive") \
+    X(CROWD, "the host has too many ranks for peer memory")
 enum {
 #define REASON(name, text) REASON_##name,
     REASONS(REASON)
@@ -62,7 +62,7 @@ static int chosen_transport(BurstGpu *g, int *transport)
             break;
     if (*transport < TRANSPORTS)
         return BURST_OK;
-    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_TRANSPORT is '%s', and must be auto, nccl or peer", text);
+    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_TRANSPORT is '%s', expected auto, nccl or peer", text);
 }
 
 /* An entry of the driver, which is not linked: programs must start without one. */
@@ -248,14 +248,14 @@ static int report(BurstGpu *g, int locals, const Offer *offer, const Opened *all
     describe(&all[a].refusal[b], text, sizeof text);
     if (offer[a].transport == PEER)
         return burst_fail(g->ctx, BURST_E_USAGE,
-                          "transport peer was asked for, and rank %d cannot use the memory of rank %d: %s; "
-                          "auto lets NCCL do it",
+                          "--transport peer: rank %d cannot use the memory of rank %d: %s; use --transport "
+                          "auto to fall back to NCCL",
                           offer[a].rank, offer[b].rank, text);
     if (host_local(g->ctx) == 0)
         fprintf(stderr,
-                "burst: NCCL moves what goes from rank %d to rank %d of one host%s, more slowly than peer "
-                "memory: %s\n",
-                offer[a].rank, offer[b].rank, refused > 1 ? " (and between others)" : "", text);
+                "burst: using NCCL instead of peer memory from rank %d to rank %d of one host%s, which is "
+                "slower: %s\n",
+                offer[a].rank, offer[b].rank, refused > 1 ? " (and other pairs)" : "", text);
     return BURST_OK;
 }
 
@@ -266,15 +266,17 @@ static int check_alike(BurstGpu *g, int locals, const Offer *offer)
     const Offer *mine = &offer[host_local(g->ctx)];
     for (int i = 0; i < locals; i++)
         if (offer[i].transport != mine->transport)
-            return burst_fail(g->ctx, BURST_E_USAGE, "BURST_TRANSPORT is %s at rank %d and %s at rank %d",
-                              transport_names[mine->transport], g->rank, transport_names[offer[i].transport],
-                              offer[i].rank);
+            return burst_fail(
+                g->ctx, BURST_E_USAGE,
+                "BURST_TRANSPORT is %s on rank %d but %s on rank %d; set the same value on all ranks",
+                transport_names[mine->transport], g->rank, transport_names[offer[i].transport],
+                offer[i].rank);
     for (int i = 0; i < locals; i++)
         if (offer[i].bytes != g->bytes)
-            return burst_fail(
-                g->ctx, BURST_E_PLAN,
-                "rank %d has %zu bytes of device memory and rank %d %llu: it must be laid out alike", g->rank,
-                g->bytes, offer[i].rank, (unsigned long long)offer[i].bytes);
+            return burst_fail(g->ctx, BURST_E_PLAN,
+                              "rank %d has %zu bytes of device memory but rank %d has %llu; all ranks need "
+                              "the same memory layout",
+                              g->rank, g->bytes, offer[i].rank, (unsigned long long)offer[i].bytes);
     return BURST_OK;
 }
 
@@ -301,11 +303,11 @@ static int refuse_crowd(BurstGpu *g, int locals)
     int transport;
     BURST_TRY(chosen_transport(g, &transport));
     if (transport == PEER)
-        return burst_fail(g->ctx, BURST_E_USAGE, "transport peer was asked for, and %s: %d, at most %d",
+        return burst_fail(g->ctx, BURST_E_USAGE, "--transport peer: %s: found %d, at most %d",
                           reason_text[REASON_CROWD], locals, PEERS_MOST);
     if (transport == AUTO && host_local(g->ctx) == 0)
-        fprintf(stderr, "burst: NCCL moves everything: %s: %d, at most %d\n", reason_text[REASON_CROWD],
-                locals, PEERS_MOST);
+        fprintf(stderr, "burst: using NCCL for all transfers: %s: found %d, at most %d\n",
+                reason_text[REASON_CROWD], locals, PEERS_MOST);
     return BURST_OK;
 }
 
@@ -314,14 +316,15 @@ int gpu_peers_open(BurstGpu *g)
     const int locals = host_locals(g->ctx);
     const size_t flags = (size_t)(g->channels + 2) * PEERS_MOST * 2 * sizeof(uint64_t);
     if (flags > FLAG_BYTES)
-        return burst_fail(g->ctx, BURST_E_PLAN, "%d channels are more than peer memory has flags for",
+        return burst_fail(g->ctx, BURST_E_PLAN, "%d channels exceed the number of flags in peer memory",
                           g->channels);
     if (locals > PEERS_MOST)
         return refuse_crowd(g, locals);
     Offer *offer = (Offer *)calloc((size_t)locals, sizeof *offer);
     Opened *opened = (Opened *)calloc((size_t)locals, sizeof *opened);
-    int status = offer && opened ? connect(g, locals, offer, opened)
-                                 : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d offers", locals);
+    int status = offer && opened
+                     ? connect(g, locals, offer, opened)
+                     : burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for %d peer memory handles", locals);
     free(offer);
     free(opened);
     return status;

@@ -36,8 +36,8 @@ static int add_landing(BurstGpu *g, const BurstPiece *p, bool sending, Landing *
     if (at < g->memory || extent > g->bytes || (size_t)(at - g->memory) > g->bytes - extent ||
         (!one && pitch < p->width))
         return burst_fail(g->ctx, BURST_E_PLAN,
-                          "rank %d %s rank %d %zu bytes that do not land in the plan's device memory",
-                          g->rank, sending ? "sends" : "expects from", p->peer, bytes);
+                          "rank %d %s rank %d %zu bytes outside the plan's device memory", g->rank,
+                          sending ? "sends" : "expects from", p->peer, bytes);
     const uint64_t offset = (uint64_t)(at - g->memory);
     if (l->bytes == 0)
         l->offset = offset;

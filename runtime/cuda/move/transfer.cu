@@ -41,8 +41,8 @@ static int compare(BurstGpu *g, int channel, const Greeting *r)
     if (!r->compare || memcmp(&r->mine, &r->theirs, sizeof r->mine) == 0)
         return BURST_OK;
     return burst_fail(g->ctx, BURST_E_PLAN,
-                      "channel %d: rank %d sends rank %d %llu bytes to offset %llu of its device memory, "
-                      "which expects %llu at %llu",
+                      "channel %d: rank %d sends rank %d %llu bytes at offset %llu of its device memory, but "
+                      "it expects %llu at %llu",
                       channel, r->peer, g->rank, (unsigned long long)r->theirs.bytes,
                       (unsigned long long)r->theirs.offset, (unsigned long long)r->mine.bytes,
                       (unsigned long long)r->mine.offset);
@@ -96,15 +96,15 @@ static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, in
          i = next_own(g, send, sends, i + 1), j = next_own(g, receive, receives, j + 1)) {
         if (send[i].width != receive[j].width || send[i].rows != receive[j].rows)
             return burst_fail(g->ctx, BURST_E_PLAN,
-                              "rank %d sends itself %zu rows of %zu bytes and expects %zu of %zu", g->rank,
-                              send[i].rows, send[i].width, receive[j].rows, receive[j].width);
+                              "rank %d sends itself %zu rows of %zu bytes but expects %zu rows of %zu",
+                              g->rank, send[i].rows, send[i].width, receive[j].rows, receive[j].width);
         if (gpu_piece_bytes(&send[i]) && send[i].data != receive[j].data)
             BURST_TRY(gpu_copy_rows(g, stream, send[i].data, send[i].pitch, receive[j].data, receive[j].pitch,
                                     &send[i]));
     }
     if (i < sends || j < receives)
-        return burst_fail(g->ctx, BURST_E_PLAN, "rank %d does not send itself as many pieces as it expects",
-                          g->rank);
+        return burst_fail(g->ctx, BURST_E_PLAN,
+                          "rank %d sends itself a different number of pieces than it expects", g->rank);
     return BURST_OK;
 }
 
@@ -112,11 +112,11 @@ static int check_pieces(BurstGpu *g, const BurstPiece *p, int count)
 {
     for (int i = 0; i < count; i++) {
         if (p[i].peer < 0 || p[i].peer >= g->world)
-            return burst_fail(g->ctx, BURST_E_PLAN, "rank %d has no peer %d in a world of %d", g->rank,
-                              p[i].peer, g->world);
+            return burst_fail(g->ctx, BURST_E_PLAN, "rank %d addresses rank %d, but the world size is %d",
+                              g->rank, p[i].peer, g->world);
         if (p[i].rows > 1 && p[i].pitch < p[i].width)
-            return burst_fail(g->ctx, BURST_E_PLAN, "rows of %zu bytes that are %zu apart", p[i].width,
-                              p[i].pitch);
+            return burst_fail(g->ctx, BURST_E_PLAN, "rows of %zu bytes overlap: their pitch is %zu",
+                              p[i].width, p[i].pitch);
     }
     return BURST_OK;
 }
@@ -140,7 +140,7 @@ static int place_of(BurstGpu *g, const BurstPiece &p, Packing *packing, char **a
     *at = needed ? packing->at + packing->used : (char *)p.data;
     if (needed > packing->bytes - packing->used)
         return burst_fail(g->ctx, BURST_E_PLAN,
-                          "an exchange has %zu bytes of packing memory, and needs %zu more", packing->bytes,
+                          "the all-to-all has %zu bytes of packing memory but needs %zu more", packing->bytes,
                           needed - (packing->bytes - packing->used));
     packing->used += needed;
     return BURST_OK;
@@ -232,7 +232,7 @@ static int check_channel(BurstGpu *g, int channel)
 {
     if (channel >= 0 && channel < g->channels)
         return BURST_OK;
-    return burst_fail(g->ctx, BURST_E_PLAN, "the device was opened with %d channels, and channel %d is used",
+    return burst_fail(g->ctx, BURST_E_PLAN, "the plan declares %d channels, but channel %d is used",
                       g->channels, channel);
 }
 
@@ -258,7 +258,7 @@ static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sen
 static int pieces_of(BurstGpu *g, const BurstBuffer *b, int count, int peer, BurstPiece *p)
 {
     if (count > BURST_GPU_BUFFERS)
-        return burst_fail(g->ctx, BURST_E_PLAN, "a hop of %d buffers, and at most %d are possible", count,
+        return burst_fail(g->ctx, BURST_E_PLAN, "a transfer of %d buffers exceeds the limit of %d", count,
                           BURST_GPU_BUFFERS);
     for (int i = 0; i < count; i++)
         p[i] = BurstPiece{peer, b[i].data, b[i].bytes, 1, b[i].bytes, b[i].lands, b[i].bytes};

@@ -126,8 +126,8 @@ static int choose(BurstGpu *g, Product *p, cublasLtMatmulPreference_t preference
     }
     const Shape *s = &p->shape;
     return burst_fail(g->ctx, BURST_E_PLAN,
-                      "cublasLt has no algorithm for a product of %lld x %lld x %lld (%s)", (long long)s->m,
-                      (long long)s->n, (long long)s->k, cublasLtGetStatusString(e));
+                      "cublasLt has no algorithm for a matrix product of %lld x %lld x %lld (%s)",
+                      (long long)s->m, (long long)s->n, (long long)s->k, cublasLtGetStatusString(e));
 }
 
 static int plan(BurstGpu *g, Product *p)
@@ -167,7 +167,7 @@ static int planned(BurstGpu *g, const Shape *s, const uint32_t alignment[OPERAND
         return BURST_OK;
     Product *p = (Product *)calloc(1, sizeof *p);
     if (!p)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for a planned product");
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for a matrix-product plan");
     p->shape = *s;
     memcpy(p->alignment, alignment, sizeof p->alignment);
     int status = plan(g, p);

@@ -246,7 +246,7 @@ int64_t burst_gpu_rmsnorm_scratch(int hidden)
 static int allow_shared(BurstGpu *g, size_t bytes)
 {
     if (bytes > MOST_SHARED)
-        return burst_fail(g->ctx, BURST_E_PLAN, "rmsnorm: rows of %zu elements, at most %zu are possible",
+        return burst_fail(g->ctx, BURST_E_PLAN, "rmsnorm: rows of %zu elements exceed the limit of %zu",
                           bytes / sizeof(float), MOST_SHARED / sizeof(float));
     if (bytes > FREE_SHARED)
         CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -53,31 +53,49 @@ void identity_add(Identity *id, const char *name, const char *format, ...)
 /* ---- the plan ---- */
 enum { INT, INT64, SIZE, REAL, FLAG };
 typedef struct Field { const char *name; int kind; size_t at; } Field;
+/* clang-format off: a row a line */
 #define PLAN(name, kind, field) {name, kind, offsetof(BurstPlan, field)},
 static const Field fields[] = {
-    PLAN("number of ranks", INT, world) PLAN("number of data groups", INT,
-                                             data) PLAN("number of ranks in a group", INT, group)
-        PLAN("number of ranks that share the weights", INT,
-             shard_ranks) PLAN("number of tensor ranks", INT, tensor) PLAN("sequence", INT64, sequence)
-            PLAN("layers", INT, layers) PLAN("hidden", INT, hidden) PLAN("heads", INT, heads)
-                PLAN("kv_heads", INT, kv_heads) PLAN("head_dim", INT, head_dim) PLAN("ffn", INT, ffn)
-                    PLAN("vocab", INT, vocab) PLAN("tied", INT, tied) PLAN("norm_eps", REAL, norm_eps)
-                        PLAN("rope_theta", REAL, rope.theta) PLAN("softcap", REAL, softcap)
-                            PLAN("separator", INT64, train.separator) PLAN("predict", INT64, train.predict)
-                                PLAN("batch", INT64, train.batch) PLAN("lr", REAL, train.lr)
-                                    PLAN("last lr", REAL, train.lr_end) PLAN("cosine", INT, train.cosine)
-                                        PLAN("warmup", INT64, train.warmup) PLAN("beta1", REAL, train.beta1)
-                                            PLAN("beta2", REAL, train.beta2)
-                                                PLAN("eps of AdamW", REAL, train.eps)
-                                                    PLAN("decay", REAL, train.decay)
-                                                        PLAN("clip", REAL, train.clip)
-                                                            PLAN("export dtype", INT, train.export_dtype)
-                                                                PLAN("target (1: CUDA)", FLAG, on_gpu)};
+    PLAN("number of ranks", INT, world)
+    PLAN("number of data groups", INT, data)
+    PLAN("ranks per group", INT, group)
+    PLAN("ranks that shard the weights", INT, shard_ranks)
+    PLAN("number of tensor ranks", INT, tensor)
+    PLAN("sequence", INT64, sequence)
+    PLAN("layers", INT, layers)
+    PLAN("hidden", INT, hidden)
+    PLAN("heads", INT, heads)
+    PLAN("kv_heads", INT, kv_heads)
+    PLAN("head_dim", INT, head_dim)
+    PLAN("ffn", INT, ffn)
+    PLAN("vocab", INT, vocab)
+    PLAN("tied", INT, tied)
+    PLAN("norm_eps", REAL, norm_eps)
+    PLAN("rope_theta", REAL, rope.theta)
+    PLAN("softcap", REAL, softcap)
+    PLAN("separator", INT64, train.separator)
+    PLAN("predict", INT64, train.predict)
+    PLAN("batch", INT64, train.batch)
+    PLAN("lr", REAL, train.lr)
+    PLAN("last lr", REAL, train.lr_end)
+    PLAN("cosine", INT, train.cosine)
+    PLAN("warmup", INT64, train.warmup)
+    PLAN("beta1", REAL, train.beta1)
+    PLAN("beta2", REAL, train.beta2)
+    PLAN("eps of AdamW", REAL, train.eps)
+    PLAN("decay", REAL, train.decay)
+    PLAN("clip", REAL, train.clip)
+    PLAN("export dtype", INT, train.export_dtype)
+    PLAN("target (1: CUDA)", FLAG, on_gpu)
+};
 static const Field sizes[] = { /* follow from other things, which say more where they differ too */
-    PLAN("number of tables", INT, table_count) PLAN("number of channels", INT, channels)
-    PLAN("number of tokens of a rank", INT64, max_tokens) PLAN("arena (bytes)", SIZE, arena_bytes)
+    PLAN("number of tables", INT, table_count)
+    PLAN("number of channels", INT, channels)
+    PLAN("tokens per rank", INT64, max_tokens)
+    PLAN("arena (bytes)", SIZE, arena_bytes)
 };
 #undef PLAN
+/* clang-format on */
 
 static void add_field(Identity *id, const Field *f, const BurstPlan *p)
 {
@@ -111,7 +129,7 @@ static void add_masks(Identity *id, const BurstPlan *p)
 {
     uint64_t h = 1;
     if (!p->masks || !p->layer_mask)
-        return identity_add(id, "mask", "not told");
+        return identity_add(id, "mask", "unknown");
     for (int l = 0; l < p->layers; l++) {
         const char *text = p->masks[p->layer_mask[l]]->text;
         h = hash_bytes(h, text, strlen(text));
@@ -151,11 +169,13 @@ static int world_differs(const Job *job, int started, char *text, size_t size)
     const BurstPlan *p = job->plan;
     const int launcher = job->place->launcher;
     if (launcher == BY_MPI)
-        snprintf(text, size,
-                 "the plan (%s) is for %d rank%s, and mpirun started %d: use mpirun -n %d, or regenerate",
-                 p->source, p->world, plural(p->world), started, p->world);
+        snprintf(
+            text, size,
+            "the plan (%s) has %d rank%s, but mpirun started %d; use mpirun -n %d, or regenerate the program",
+            p->source, p->world, plural(p->world), started, p->world);
     else
-        snprintf(text, size, "%s is %d, and the plan (%s) has %d rank%s: start as many (%s%d), or regenerate",
+        snprintf(text, size,
+                 "%s is %d, but the plan (%s) has %d rank%s; start as many (%s%d), or regenerate the program",
                  launcher == BY_SLURM ? "the number of the step's tasks (SLURM_NTASKS)" : "WORLD_SIZE",
                  started, p->source, p->world, plural(p->world),
                  launcher == BY_SLURM ? "srun -n " : "torchrun --nproc-per-node times --nnodes: ", p->world);
@@ -166,15 +186,18 @@ int identity_plan_fits(const Job *job, int started, char *text, size_t size)
 {
     const BurstPlan *p = job->plan;
     if (p->abi != BURST_RT_ABI)
-        snprintf(text, size,
-                 "%s was compiled for runtime interface %d, and this is %d: regenerate it with burstc",
-                 p->source, p->abi, BURST_RT_ABI);
+        snprintf(
+            text, size,
+            "%s was compiled for runtime interface %d, but this runtime has %d; regenerate it with burstc",
+            p->source, p->abi, BURST_RT_ABI);
     else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group * plan_tensor(p) != p->world)
-        snprintf(text, size, "the plan's %d data group%s of %d rank%s do not make its world of %d", p->data,
-                 plural(p->data), p->group * plan_tensor(p), plural(p->group * plan_tensor(p)), p->world);
+        snprintf(text, size, "invalid plan: %d data group%s of %d rank%s do not match the world size of %d",
+                 p->data, plural(p->data), p->group * plan_tensor(p), plural(p->group * plan_tensor(p)),
+                 p->world);
     else if (p->shard_ranks < 0 ||
              (p->shard_ranks && (p->world % p->shard_ranks || p->shard_ranks % plan_tensor(p))))
-        snprintf(text, size, "groups of %d rank%s that share the weights do not make the plan's world of %d",
+        snprintf(text, size,
+                 "invalid plan: weight-sharding groups of %d rank%s do not match the world size of %d",
                  p->shard_ranks, plural(p->shard_ranks), p->world);
     else
         return started == p->world ? BURST_OK : world_differs(job, started, text, size);
@@ -257,9 +280,9 @@ bool identities_equal(char *all, int world, char *text, size_t size)
     split_line(zero, name, mine, sizeof mine);
     split_line(other, name, theirs, sizeof theirs);
     if (name_ranks(all, world, line, ranks, sizeof ranks) == 1)
-        snprintf(text, size, "%s runs with another %s: %s, rank 0 has %s", ranks, name, theirs, mine);
+        snprintf(text, size, "%s has a different %s: %s, rank 0 has %s", ranks, name, theirs, mine);
     else
-        snprintf(text, size, "%s run with another %s: rank %d has %s, rank 0 has %s", ranks, name, first,
+        snprintf(text, size, "%s have a different %s: rank %d has %s, rank 0 has %s", ranks, name, first,
                  theirs, mine);
     return false;
 }

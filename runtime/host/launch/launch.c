@@ -113,8 +113,8 @@ static void end_by_signal(Crew *crew)
         return;
     describe_rank(crew->r, 0, 0, where, sizeof where);
     signal_text(crew->signals.told, what, sizeof what);
-    snprintf(text, sizeof text, "ended by %s, at %s%s", what, where,
-             atomic_load(&region_head(crew->r)->saved_at) ? "" : "; there is no checkpoint of this run");
+    snprintf(text, sizeof text, "stopped by %s, at %s%s", what, where,
+             atomic_load(&region_head(crew->r)->saved_at) ? "" : "; this run has written no checkpoint");
     region_fail(crew->r, BURST_E_PEER, text);
 }
 
@@ -228,13 +228,13 @@ static int run_alone(const Job *job)
         return exit_code(status);
     }
     if (!memory_suffices(bytes, &machine)) {
-        say_line("%d rank%s of %.2f GiB each need%s %.2f GiB, and this machine has %.2f GiB left", p->world,
-                 plural(p->world), (double)p->arena_bytes / (1 << 30), p->world == 1 ? "s" : "",
+        say_line("%d rank%s of %.2f GiB each need%s %.2f GiB of memory, but this machine has %.2f GiB free",
+                 p->world, plural(p->world), (double)p->arena_bytes / (1 << 30), p->world == 1 ? "s" : "",
                  (double)bytes / (1 << 30), (double)machine / (1 << 30));
         return exit_code(BURST_E_MEMORY);
     }
     if (region_make(&r, p->world, p->arena_bytes) != 0) {
-        say_line("cannot make %.2f GiB of shared memory: %s", (double)bytes / (1 << 30), strerror(errno));
+        say_line("cannot allocate %.2f GiB of shared memory: %s", (double)bytes / (1 << 30), strerror(errno));
         fflush(NULL);
         _exit(exit_code(BURST_E_MEMORY)); /* an exit may wait for OpenBLAS (host.h) */
     }
@@ -278,6 +278,6 @@ int burst_launch(const BurstPlan *p, int argc, char **argv,
     Job job = {.plan = p, .train = &p->train, .timeout = default_timeout(), .body = body, .arg = arg};
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--timeout") == 0 && !parse_seconds(argv[i + 1], &job.timeout))
-            return usage_error("--timeout needs a number of seconds");
+            return usage_error("--timeout requires a number of seconds");
     return job_run(&job);
 }

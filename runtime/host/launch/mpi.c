@@ -67,7 +67,7 @@ static int remote_start(BurstCtx *c, Op *op)
     int pieces = (int)((op->bytes + PIECE - 1) / PIECE), tag = 2 * op->lane->channel;
     Parcel *p = parcel_of(op, 1 + pieces);
     if (!p || (op->add && !(p->landing = realloc(p->landing, op->bytes + 1))))
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a message of %llu bytes",
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for a message of %llu bytes",
                           (unsigned long long)op->bytes);
     char *data = op->add ? (char *)p->landing : op->data;
     p->header[0] = op->bytes;
@@ -198,7 +198,7 @@ static int run_here(const Job *job, MPI_Comm host, Region *r)
     int rank, *local_of = find_locals(host, job->plan->world);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (!local_of) {
-        fprintf(stderr, "burst: rank %d has no memory for the list of ranks\n", rank);
+        fprintf(stderr, "burst: rank %d is out of memory for the list of ranks\n", rank);
         MPI_Abort(MPI_COMM_WORLD, exit_code(BURST_E_MEMORY));
         return exit_code(BURST_E_MEMORY);
     }
@@ -252,11 +252,11 @@ static int meet(const Job *job, int rank, int size)
             MPI_Ibcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
         if (met && await_all(&request, deadline))
             return free(mine), free(all), status;
-        say_line("rank %d waited in vain for all %d rank%s to begin for %.3g s (--timeout sets the limit)",
-                 rank, size, plural(size), job->timeout);
+        say_line("rank %d timed out waiting for all %d rank%s to start, after %.3g s (see --timeout)", rank,
+                 size, plural(size), job->timeout);
         status = BURST_E_PEER;
     } else {
-        say_line("rank %d has no memory for a list of %d rank%s", rank, size, plural(size));
+        say_line("rank %d is out of memory for a list of %d rank%s", rank, size, plural(size));
     }
     MPI_Abort(MPI_COMM_WORLD, exit_code(status));
     return status;
@@ -279,11 +279,11 @@ int mpi_job_run(const Job *job)
     } else if (share(MPI_COMM_SELF, &r, job->plan->arena_bytes)) {
         if (rank == 0)
             fprintf(stderr,
-                    "burst: ranks of one host cannot share memory here; all messages go through MPI\n");
+                    "burst: ranks of one host cannot share memory here; using MPI for all messages\n");
         code = run_here(job, MPI_COMM_SELF, &r);
     } else {
-        say_line("rank %d cannot make %zu bytes of shared memory: %s", rank, job->plan->arena_bytes,
-                strerror(errno));
+        say_line("rank %d cannot allocate %zu bytes of shared memory: %s", rank, job->plan->arena_bytes,
+                 strerror(errno));
         MPI_Abort(MPI_COMM_WORLD, code);
     }
     region_free(&r);

@@ -48,7 +48,7 @@ static int read_number(const Reader *r, const char *name, long long least, long 
     if (!text)
         return unusable(r, "%s is not set", name);
     if (end == text || *end || errno || *value < least || *value > most)
-        return unusable(r, "%s is '%s', and a number from %lld to %lld is needed", name, text, least, most);
+        return unusable(r, "%s is '%s', expected a number from %lld to %lld", name, text, least, most);
     return BURST_OK;
 }
 
@@ -81,15 +81,15 @@ static int read_secret(Place *p, const Reader *r)
     p->secret = text ? text : "";
     return !text || strlen(text) >= LEAST_SECRET ? BURST_OK
                                                  : unusable(r,
-                                                            "BURST_SECRET has %zu characters, and at least "
-                                                            "%d are needed (openssl rand -hex 32 makes some)",
+                                                            "BURST_SECRET has %zu characters, expected at "
+                                                            "least %d (create one with openssl rand -hex 32)",
                                                             strlen(text), LEAST_SECRET);
 }
 
 static int set_master(Place *p, const Reader *r, const char *name, const char *text)
 {
     if (!text)
-        return unusable(r, "%s is not set: the address at which all ranks find rank 0", name);
+        return unusable(r, "%s is not set; set it to the address of rank 0's host", name);
     if (strlen(text) >= sizeof p->master)
         return unusable(r, "%s is longer than %zu characters", name, sizeof p->master - 1);
     snprintf(p->master, sizeof p->master, "%s", text);
@@ -109,11 +109,11 @@ static int torch_half_set(const Reader *r, bool *set)
     *set = have != NULL;
     for (size_t i = 0; i < 2 && have; i++)
         if (!variable(torch_names[i]))
-            return unusable(r,
-                            "%s is set (to '%s') and %s is not: set RANK, WORLD_SIZE, MASTER_ADDR and "
-                            "MASTER_PORT for every "
-                            "rank, or unset them and the program starts all ranks itself",
-                            have, variable(have), torch_names[i]);
+            return unusable(
+                r,
+                "%s is set (to '%s') but %s is not; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for "
+                "every rank, or unset them all to let the program start the ranks",
+                have, variable(have), torch_names[i]);
     return BURST_OK;
 }
 
@@ -135,7 +135,8 @@ static int torch_locals(Place *p, const Reader *r)
         return BURST_OK;
     BURST_TRY(read_number(r, "LOCAL_WORLD_SIZE", 1, p->world, &locals));
     if (p->local >= locals)
-        return unusable(r, "LOCAL_RANK is %d, and LOCAL_WORLD_SIZE %lld", p->local, locals);
+        return unusable(r, "LOCAL_RANK is %d, but must be less than LOCAL_WORLD_SIZE (%lld)", p->local,
+                        locals);
     p->one_host = locals == p->world;
     return BURST_OK;
 }
@@ -204,12 +205,12 @@ static int slurm_place(Place *p, const Reader *r)
     BURST_TRY(read_number(r, "SLURM_JOB_ID", 0, INT64_MAX, &job));
     BURST_TRY(read_number(r, "SLURM_STEP_ID", 0, INT64_MAX, &step));
     if (world > INT32_MAX)
-        return unusable(r, "a step of %lld tasks", world);
+        return unusable(r, "the Slurm step has too many tasks: %lld", world);
     if (!master && (!list || !place_first_node(list, first, sizeof first)))
-        return unusable(
-            r,
-            "SLURM_STEP_NODELIST is '%s', and a list of nodes is needed (or MASTER_ADDR: where rank 0 runs)",
-            list ? list : "");
+        return unusable(r,
+                        "SLURM_STEP_NODELIST is '%s', expected a list of nodes; or set MASTER_ADDR to the "
+                        "address of rank 0's host",
+                        list ? list : "");
     *p = (Place){.launcher = BY_SLURM,
                  .rank = (int)rank,
                  .world = (int)world,
@@ -269,11 +270,9 @@ int place_find(Place *p, char *text, size_t size)
         return torch_place(p, &r);
     if (under_slurm())
         return slurm_place(p, &r);
-    return !by_mpi
-               ? BURST_OK
-               : unusable(&r,
-                          "started by mpirun, but the runtime was built without MPI: start it directly, by "
-                          "torchrun or by srun");
+    return !by_mpi ? BURST_OK
+                   : unusable(&r, "started by mpirun, but the runtime was built without MPI; start the "
+                                  "program directly, or with torchrun or srun");
 }
 
 int place_rank(void)

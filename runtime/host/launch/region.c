@@ -119,7 +119,7 @@ void region_say(Region *r)
 {
     Head *h = region_head(r);
     if (atomic_exchange(&h->said, 1) == 0)
-        say_line("%s", *h->text ? h->text : "a rank failed without a word");
+        say_line("%s", *h->text ? h->text : "a rank failed without a message");
 }
 
 /* Into the text that does not count: somebody may be reading the other. */

@@ -113,7 +113,8 @@ static bool compare_identities(Rendezvous *m)
     if (ok)
         identity_make(mine, m->job);
     else
-        rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world, plural(m->world));
+        rendezvous_fail(m, BURST_E_MEMORY, "out of memory for a list of %d rank%s", m->world,
+                        plural(m->world));
     ok = ok && (m->rank == 0 ? judge(m, mine, all) : hear_verdict(m, mine));
     free(mine);
     free(all);
@@ -141,7 +142,7 @@ static bool allocate(Rendezvous *m)
     m->all = calloc(n, sizeof *m->all);
     m->shares = calloc(n, 1);
     if (!m->link || !m->mesh || !m->local_of || !m->all || !m->shares)
-        return rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world,
+        return rendezvous_fail(m, BURST_E_MEMORY, "out of memory for a list of %d rank%s", m->world,
                                plural(m->world));
     for (int i = 0; i < m->world; i++)
         m->link[i] = m->mesh[i] = -1;
@@ -210,7 +211,7 @@ static int run_connected(Rendezvous *m, Region *r)
 {
     const Remote *remote = tcp_open(m->world, m->mesh);
     if (!remote) {
-        fprintf(stderr, "burst: rank %d has no memory for %d connections\n", m->rank, m->world);
+        fprintf(stderr, "burst: rank %d is out of memory for %d connections\n", m->rank, m->world);
         return BURST_E_MEMORY;
     }
     int status = run_here(m, r, remote);

@@ -24,13 +24,13 @@ bool make_region(Rendezvous *m, Region *r, int locals)
 {
     size_t machine, arena = m->job->plan->arena_bytes, bytes = arena * (size_t)locals;
     if (!memory_suffices(bytes, &machine))
-        return rendezvous_fail(m, BURST_E_MEMORY,
-                               "%d rank%s of %.2f GiB each need%s %.2f GiB, and %s has %.2f GiB left", locals,
-                               plural(locals), (double)arena / (1 << 30), locals == 1 ? "s" : "",
-                               (double)bytes / (1 << 30), m->all[m->rank].hello.name,
-                               (double)machine / (1 << 30));
+        return rendezvous_fail(
+            m, BURST_E_MEMORY,
+            "%d rank%s of %.2f GiB each need%s %.2f GiB of memory, but %s has %.2f GiB free", locals,
+            plural(locals), (double)arena / (1 << 30), locals == 1 ? "s" : "", (double)bytes / (1 << 30),
+            m->all[m->rank].hello.name, (double)machine / (1 << 30));
     return region_make(r, locals, arena) == 0 ||
-           rendezvous_fail(m, BURST_E_MEMORY, "cannot make %.2f GiB of shared memory: %s",
+           rendezvous_fail(m, BURST_E_MEMORY, "cannot allocate %.2f GiB of shared memory: %s",
                            (double)bytes / (1 << 30), strerror(errno));
 }
 
@@ -58,8 +58,7 @@ static bool share_or_not(Rendezvous *m, Region *r, bool ok)
     if (m->shares[m->rank])
         return true;
     if (m->local_of[m->rank] == 0)
-        say_line("ranks of %s cannot share memory; their messages go through TCP",
-                 m->all[m->rank].hello.name);
+        say_line("ranks on %s cannot share memory; using TCP for their messages", m->all[m->rank].hello.name);
     region_free(r);
     for (int i = 0; i < m->world; i++)
         m->local_of[i] = i == m->rank ? 0 : -1;
@@ -76,7 +75,8 @@ static bool all_made(Rendezvous *m, const Share *all)
         if (!first || all[i].fd >= 0)
             continue;
         m->told = i != m->rank;
-        return rendezvous_fail(m, BURST_E_MEMORY, "rank %d could not make the memory of the ranks on %s", i,
+        return rendezvous_fail(m, BURST_E_MEMORY,
+                               "rank %d could not allocate the shared memory of the ranks on %s", i,
                                m->all[i].hello.name);
     }
     return true;
@@ -90,7 +90,7 @@ bool share_memory(Rendezvous *m, Region *r)
         first++;
     if (m->rank == first && make_region(m, r, locals))
         mine.fd = r->fd;
-    bool ok = (all || rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world,
+    bool ok = (all || rendezvous_fail(m, BURST_E_MEMORY, "out of memory for a list of %d rank%s", m->world,
                                       plural(m->world))) &&
               rendezvous_agree(m, &mine, sizeof mine, all) && all_made(m, all) &&
               share_or_not(m, r,

@@ -54,7 +54,7 @@ int heed_termination(BurstCtx *c)
     if (!told)
         return BURST_OK;
     signal_text(told, text, sizeof text);
-    return burst_fail(c, BURST_E_PEER, "told to end by %s", text);
+    return burst_fail(c, BURST_E_PEER, "stopped by %s", text);
 }
 
 /* ---- our launcher ---- */

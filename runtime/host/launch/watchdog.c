@@ -62,7 +62,7 @@ static int look_at_processes(BurstCtx *c)
             continue;
         char who[LINE];
         describe_rank(c->region, local_rank(c, i), i, who, sizeof who);
-        return burst_fail(c, BURST_E_PEER, "lost %s: its process %d is gone", who, (int)pid);
+        return burst_fail(c, BURST_E_PEER, "lost %s: its process %d has exited", who, (int)pid);
     }
     return BURST_OK;
 }
@@ -101,9 +101,8 @@ static int stuck(BurstCtx *c, const Op *op, double seconds)
     int root = root_of_wait(c, op->lane->peer, &circle);
     describe_wait(c, op, what, sizeof what);
     describe_rank(c->region, root, c->local_of[root], who, sizeof who);
-    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), %s; %s %s", seconds,
-                      what,
-                      circle ? "the ranks wait for each other in a circle with" : "in the end all wait for",
+    return burst_fail(c, BURST_E_PEER, "timed out after %.3g s (see --timeout), %s; %s %s", seconds, what,
+                      circle ? "deadlock: the ranks wait for each other in a cycle with" : "all wait for",
                       who);
 }
 
@@ -127,7 +126,7 @@ static int look_at_peer(BurstCtx *c, Watchdog *v, const Op *op)
     }
     char what[2 * LINE];
     describe_wait(c, op, what, sizeof what);
-    return burst_fail(c, BURST_E_PLAN, "%s, which has ended", what);
+    return burst_fail(c, BURST_E_PLAN, "%s, which has already exited", what);
 }
 
 /* A process of this host that is gone may be why another host gave up: it is named first. */

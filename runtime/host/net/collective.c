@@ -15,8 +15,9 @@ static int my_member(BurstCtx *c, BurstGroup g)
     for (int i = 0; i < g.count; i++)
         if (member_rank(g, i) == c->rank)
             return i;
-    return burst_fail(c, BURST_E_PLAN, "rank %d is not in the group %d, %d, ... of %d", c->rank, g.first,
-                      g.first + g.stride, g.count), -1;
+    return burst_fail(c, BURST_E_PLAN, "rank %d is not a member of the group %d, %d, ... of %d ranks",
+                      c->rank, g.first, g.first + g.stride, g.count),
+           -1;
 }
 
 static int free_gather(BurstCtx *c)
@@ -24,7 +25,7 @@ static int free_gather(BurstCtx *c)
     for (int i = 0; i < GATHERS_MAX; i++)
         if (!c->gather_busy[i])
             return i;
-    return burst_fail(c, BURST_E_PLAN, "more than %d gathers under way", GATHERS_MAX), -1;
+    return burst_fail(c, BURST_E_PLAN, "more than %d all-gathers are in flight", GATHERS_MAX), -1;
 }
 
 /* The sends are not waited for: members differ in when they need the result, and none should wait for the
@@ -214,7 +215,7 @@ int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count)
     if (me < 0)
         return BURST_E_PLAN;
     if (count < 0 || count > REDUCE_MAX)
-        return burst_fail(c, BURST_E_PLAN, "allreduce of %d values, at most %d are possible", count,
+        return burst_fail(c, BURST_E_PLAN, "an all-reduce of %d values exceeds the limit of %d", count,
                           REDUCE_MAX);
     if (me == 0)
         return reduce_at_first(c, g, values, count);

@@ -134,7 +134,7 @@ static int listen_at(Rendezvous *m, Handshakes *g, const Address *at, int count)
 static int listen_everywhere(Rendezvous *m, Handshakes *g, const char *why)
 {
     const Address any = {0};
-    say_line("rank 0 listens on all interfaces: MASTER_ADDR (%s) %s", m->place->master, why);
+    say_line("rank 0 listens on all interfaces, because MASTER_ADDR (%s) %s", m->place->master, why);
     return listen_at(m, g, &any, 1);
 }
 
@@ -149,12 +149,12 @@ static int listen_where_told(Rendezvous *m, Handshakes *g)
         if (address_is_loopback(&at[i]) && !says_loopback(m->place->master))
             return listen_everywhere(m, g, "is a loopback address here");
     int error = listen_at(m, g, at, count);
-    return error == EADDRNOTAVAIL ? listen_everywhere(m, g, "is no address of this host") : error;
+    return error == EADDRNOTAVAIL ? listen_everywhere(m, g, "is not an address of this host") : error;
 }
 
 static bool rival(Rendezvous *m)
 {
-    return rendezvous_fail(m, BURST_E_USAGE, "this process is not the only one that says it is rank 0");
+    return rendezvous_fail(m, BURST_E_USAGE, "another process also claims to be rank 0");
 }
 
 static bool open_listeners(Rendezvous *m, Handshakes *g)
@@ -172,19 +172,19 @@ static bool open_listeners(Rendezvous *m, Handshakes *g)
     }
     describe_place(m->place, where, sizeof where);
     return rendezvous_fail(m, BURST_E_USAGE, "rank 0 cannot listen %s: %s; %s", where, strerror(reason),
-                           m->place->one_host ? "BURST_SECRET and BURST_PORT choose other names"
-                                              : "BURST_PORT chooses another port");
+                           m->place->one_host ? "set BURST_SECRET or BURST_PORT to use another name"
+                                              : "set BURST_PORT to use another port");
 }
 
 /* ---- rank 0 receives ---- */
 static bool admissible(Rendezvous *m, const Hello *h)
 {
     if (h->rank < 0 || h->rank >= m->world)
-        return rendezvous_fail(m, BURST_E_USAGE, "a process on %s says it is rank %d of %d", h->name, h->rank,
-                               m->world);
+        return rendezvous_fail(m, BURST_E_USAGE, "a process on %s claims to be rank %d of %d", h->name,
+                               h->rank, m->world);
     bool again = m->link[h->rank] >= 0 && h->instance == m->all[h->rank].hello.instance;
     if (h->rank == 0 || (m->link[h->rank] >= 0 && !again))
-        return rendezvous_fail(m, BURST_E_USAGE, "two processes say they are rank %d, on %s and on %s",
+        return rendezvous_fail(m, BURST_E_USAGE, "two processes claim to be rank %d, on %s and on %s",
                                h->rank, m->all[h->rank].hello.name, h->name);
     return true;
 }
@@ -227,11 +227,9 @@ static void describe_strangers(const Handshakes *g, char *text, size_t size)
     *text = 0;
     address_describe(&g->stranger, where, sizeof where);
     if (g->refused)
-        snprintf(
-            text, size,
-            "; %d other connections were refused, the last from %s: they did not prove that they know the "
-            "job's secret (BURST_SECRET)",
-            g->refused, where);
+        snprintf(text, size,
+                 "; refused %d other connections, the last from %s, without the job's secret (BURST_SECRET)",
+                 g->refused, where);
 }
 
 static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
@@ -248,8 +246,9 @@ static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
     describe_place(m->place, where, sizeof where);
     describe_strangers(g, strangers, sizeof strangers);
     return rendezvous_fail(
-        m, BURST_E_PEER, "after %.3g s (--timeout) there is no rank %s%s of the plan's %d; rank 0 waits %s%s",
-        limit, missing, count > 8 ? ", ..." : "", m->world, where, strangers);
+        m, BURST_E_PEER,
+        "timed out after %.3g s (see --timeout), waiting for rank %s%s of %d; rank 0 listens %s%s", limit,
+        missing, count > 8 ? ", ..." : "", m->world, where, strangers);
 }
 
 static bool check_locals(Rendezvous *m)
@@ -310,7 +309,7 @@ static bool host_members(Rendezvous *m, Handshakes *g)
     m->all[0].hello = g->mine;
     bool ok = open_listeners(m, g) && receive_all(m, g);
     if (ok && !random_bytes(nonce, sizeof nonce))
-        ok = rendezvous_fail(m, BURST_E_PEER, "rank 0 has no random numbers: %s", strerror(errno));
+        ok = rendezvous_fail(m, BURST_E_PEER, "rank 0 cannot get random bytes: %s", strerror(errno));
     if (ok)
         complete_addresses(m);
     derive_key(m->mesh_key, m->key, sizeof m->key, "burst mesh", nonce, sizeof nonce);
@@ -330,7 +329,7 @@ static bool dial_rank_0(Rendezvous *m, Handshakes *g, Connected *out, const char
         ports = m->place->one_host ? RENDEZVOUS_PORTS : m->place->ports;
     g->dials = 0;
     if (found > 0)
-        *reason = "nobody answers as rank 0 of this job";
+        *reason = "no answer";
     for (int i = 0; i < found; i++)
         for (int port = 0; port < ports; port++) {
             Address there = with_port(m, at[i], port);
@@ -355,9 +354,11 @@ static bool find_rank_0(Rendezvous *m, Handshakes *g)
         address_describe(&g->impostor_at, at, sizeof at);
         if (g->impostor)
             snprintf(impostor, sizeof impostor,
-                     "; what answers at %s is of another job, or knows another secret (BURST_SECRET)", at);
-        return rendezvous_fail(m, BURST_E_PEER, "rank %d found no rank 0 %s in %.3g s (--timeout): %s%s",
-                               m->rank, where, burst_seconds() - began, reason, impostor);
+                     "; the process at %s belongs to another job or has a different secret (BURST_SECRET)",
+                     at);
+        return rendezvous_fail(m, BURST_E_PEER,
+                               "rank %d cannot reach rank 0 %s after %.3g s (see --timeout): %s%s", m->rank,
+                               where, burst_seconds() - began, reason, impostor);
     }
     m->root = who.fd;
     m->root_at = who.at;
@@ -377,7 +378,7 @@ static bool receive_table(Rendezvous *m, double limit)
     for (int i = 0; i < m->world; i++) {
         escape_text(m->all[i].hello.name, HOST_NAME);
         if (m->all[i].hello.rank != i)
-            return rendezvous_fail(m, BURST_E_PEER, "rank %d got a garbled list of the ranks from rank 0",
+            return rendezvous_fail(m, BURST_E_PEER, "rank %d received a corrupt list of ranks from rank 0",
                                    m->rank);
     }
     return true;
@@ -408,7 +409,7 @@ bool members_gather(Rendezvous *m)
     bool ok = handshakes_open(&g, m->key, &mine, ADDRESSES, ADDRESSES * RENDEZVOUS_PORTS,
                               m->rank == 0 ? m->world + MORE_CALLERS : 0)
                   ? (m->rank == 0 ? host_members(m, &g) : join_members(m, &g))
-                  : rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d connections",
+                  : rendezvous_fail(m, BURST_E_MEMORY, "out of memory for a list of %d connections",
                                     m->world + MORE_CALLERS);
     handshakes_close(&g);
     return ok;

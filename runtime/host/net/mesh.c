@@ -78,7 +78,7 @@ static bool name_unconnected(Rendezvous *m, const Handshakes *g, int reason)
     int missing = m->rank + 1;
     while (missing < m->world - 1 && (!apart(m, missing) || m->mesh[missing] >= 0))
         missing++;
-    return rendezvous_fail(m, BURST_E_PEER, "rank %d waited in vain for rank %d on %s to connect: %s",
+    return rendezvous_fail(m, BURST_E_PEER, "rank %d timed out waiting for rank %d on %s to connect: %s",
                            m->rank, missing, m->all[missing].hello.name, strerror(reason));
 }
 
@@ -123,7 +123,8 @@ bool connect_mesh(Rendezvous *m)
     bool ok = port && handshakes_open(&g, m->mesh_key, &m->all[m->rank].hello, ADDRESSES, m->rank,
                                       m->world + MORE_CALLERS);
     if (!ok)
-        rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d connections", m->world + MORE_CALLERS);
+        rendezvous_fail(m, BURST_E_MEMORY, "out of memory for a list of %d connections",
+                        m->world + MORE_CALLERS);
     ok = ok && listen_for_higher(m, &mine) && rendezvous_agree(m, &mine, sizeof mine, port);
     g.listener = m->listener;
     g.listeners = m->listeners;

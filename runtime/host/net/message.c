@@ -20,7 +20,7 @@ int messages_open(BurstCtx *c)
     for (int sending = 0; sending < 2; sending++) {
         Lane *lane = c->lane[sending] = calloc(lanes, sizeof *lane);
         if (!lane)
-            return burst_fail(c, BURST_E_MEMORY, "no memory for %zu message queues", lanes);
+            return burst_fail(c, BURST_E_MEMORY, "out of memory for %zu message queues", lanes);
         for (size_t i = 0; i < lanes; i++) {
             int peer = (int)(i / BURST_CHANNELS), channel = (int)(i % BURST_CHANNELS),
                 there = c->local_of[peer];
@@ -31,7 +31,7 @@ int messages_open(BurstCtx *c)
     }
     c->gather_reqs = calloc((size_t)c->world * (GATHERS_MAX + 1), sizeof *c->gather_reqs);
     return c->gather_reqs ? BURST_OK
-                          : burst_fail(c, BURST_E_MEMORY, "no memory for the requests of a gather");
+                          : burst_fail(c, BURST_E_MEMORY, "out of memory for the requests of an all-gather");
 }
 
 static void op_free(BurstCtx *c, Op *op)
@@ -145,7 +145,7 @@ int message_mismatch(BurstCtx *c, const Op *op, uint64_t sent)
 {
     const Lane *l = op->lane;
     return burst_fail(c, BURST_E_PEER,
-                      "rank %d sent %llu bytes to rank %d on channel %d (message %llu), which expects %llu",
+                      "rank %d sent %llu bytes to rank %d on channel %d (message %llu), but it expects %llu",
                       l->peer, (unsigned long long)sent, c->rank, l->channel,
                       (unsigned long long)op->sequence, (unsigned long long)op->bytes);
 }
@@ -238,10 +238,10 @@ static int wait_for(BurstCtx *c, const Op *op)
 static int check_peer(BurstCtx *c, int channel, int peer)
 {
     if (peer < 0 || peer >= c->world || peer == c->rank)
-        return burst_fail(c, BURST_E_PLAN, "rank %d has no peer %d in a world of %d", c->rank, peer,
-                          c->world);
+        return burst_fail(c, BURST_E_PLAN, "rank %d addresses rank %d, but the world size is %d", c->rank,
+                          peer, c->world);
     if (channel < 0 || channel >= BURST_CHANNELS)
-        return burst_fail(c, BURST_E_PLAN, "there is no channel %d", channel);
+        return burst_fail(c, BURST_E_PLAN, "channel %d does not exist", channel);
     return BURST_OK;
 }
 
@@ -258,11 +258,11 @@ static int post(BurstCtx *c, Op request, int kind, int channel, int peer, BurstR
     Lane *l = &c->lane[kind == SEND][peer * BURST_CHANNELS + channel];
     if (kind == SEND && l->ring && !in_region(c->region, request.data, request.bytes))
         return burst_fail(c, BURST_E_PLAN,
-                          "rank %d sends %llu bytes to rank %d on channel %d that are not in its arena",
-                          c->rank, (unsigned long long)request.bytes, peer, channel);
+                          "rank %d sends %llu bytes to rank %d on channel %d from outside its arena", c->rank,
+                          (unsigned long long)request.bytes, peer, channel);
     Op *op = op_take(c);
     if (!op)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a message");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for a message");
     op->data = request.data;
     op->bytes = request.bytes;
     op->add = request.add;

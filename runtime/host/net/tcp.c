@@ -213,9 +213,9 @@ static int garbled(const Conn *k, BurstCtx *c)
     const Frame *f = &k->in;
     return burst_fail(
         c, BURST_E_PEER,
-        "what came from rank %d is garbled: kind %u, channel %u, message %llu, %u of %llu bytes at %llu",
-        k->peer, f->kind, f->channel, (unsigned long long)f->sequence, f->length,
-        (unsigned long long)f->bytes, (unsigned long long)f->at);
+        "corrupt packet from rank %d: kind %u, channel %u, message %llu, %u of %llu bytes at %llu", k->peer,
+        f->kind, f->channel, (unsigned long long)f->sequence, f->length, (unsigned long long)f->bytes,
+        (unsigned long long)f->at);
 }
 
 static Early **early_of(Conn *k, int channel, uint64_t sequence)
@@ -227,7 +227,7 @@ static int keep(Conn *k, BurstCtx *c)
 {
     Early *e = malloc(sizeof *e + k->in.bytes);
     if (!e)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a message of %llu bytes",
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for a message of %llu bytes",
                           (unsigned long long)k->in.bytes);
     e->bytes = k->in.bytes;
     *early_of(k, (int)k->in.channel, k->in.sequence) = e;
@@ -245,7 +245,7 @@ static int land(Conn *k, BurstCtx *c, Op *op)
         (op->add && k->in.length % sizeof(float)))
         return garbled(k, c);
     if (op->add && !k->landing && !(k->landing = malloc(SEGMENT)))
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a segment of %d bytes", SEGMENT);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for a segment of %d bytes", SEGMENT);
     k->in_op = op;
     k->into = op->add ? (char *)k->landing : (char *)op->data + p->moved;
     return BURST_OK;
@@ -403,7 +403,7 @@ static int start(BurstCtx *c, Op *op)
     Conn *k = &m->conn[op->lane->peer];
     Parcel *p = op->remote ? op->remote : (op->remote = calloc(1, sizeof *p));
     if (!p)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for a message");
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for a message");
     *p = (Parcel){0};
     if (!op->lane->sending && op->lane->unpublished == op)
         BURST_TRY(unpack(k, c, op));

@@ -76,9 +76,9 @@ bool burst_blas_fits(size_t bytes, char *text, size_t size)
     if (getrlimit(RLIMIT_AS, &room) != 0 || room.rlim_cur == RLIM_INFINITY || room.rlim_cur >= needed)
         return true;
     snprintf(text, size,
-             "the address space is limited to %.0f MiB (ulimit -v), and %.0f MiB are needed: %.0f MiB of "
-             "arenas and messages, "
-             "%.0f MiB for each of %zu threads of OpenBLAS, %.0f MiB for the program: raise the limit%s",
+             "the address space is limited to %.0f MiB (ulimit -v), but %.0f MiB are needed: %.0f MiB for "
+             "arenas and messages, %.0f MiB for each of %zu OpenBLAS threads, %.0f MiB for the program; "
+             "raise the limit%s",
              (double)room.rlim_cur / mib, (double)needed / mib, (double)bytes / mib,
              (double)buffer_bytes / mib, threads, (double)program_bytes / mib,
              threads > 1 ? ", or set OPENBLAS_NUM_THREADS=1" : "");
