@@ -407,7 +407,8 @@ int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value th
 /* Streams beside computing mark where they are after each operation, and computing waits for a mark. A mark
  * that is set again means the later operation: so a wait is for the last operation of its event that was
  * queued, and with it for all that its stream was given before. Gathers and fetches take two marks in turn,
- * or more; operations of other kinds have one for all of them. Of a wait, the event that it waits for. */
+ * or more; operations of other kinds have one for all of them. A gather is done when its own event is waited
+ * for, and not before: the host's copies what it gathers then. Of a wait, the event that it waits for. */
 enum { EVENT_SLOTS = 3, STEP_EVENTS = EVENT_SLOTS * OP_KINDS };
 int step_event(const Step *s, const StepOp *o);
 /* The layers whose value the operation copies, or waits for the copy of; of no copy, all. */

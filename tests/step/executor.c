@@ -598,15 +598,39 @@ static void step_one(Machine *m)
     copy_all_in(m, o, &all);
 }
 
-/* Does what is queued, in its order, up to and with the operation at `last` of the queue. */
-static void flush(Machine *m, Queue *q, int last)
+/* Which mark the operation at t of the list sets, of those that its stream has: gathers take two in turn and
+ * one for a tied embedding, fetches two in turn, reductions have one, and others one a kind. */
+static int mark_of(Machine *m, int t, OpKind k, Operand x)
+{
+    const int now = m->t;
+    m->t = t;
+    const Value *v = k == OP_GATHER || k == OP_FETCH ? &m->step->values.at[x.value] : NULL;
+    const int slot = !v ? 0 : v->index == INDEX_NONE ? 2 : (value_index(m, v, x.next) + 2) % 2;
+    m->t = now;
+    return 3 * (int)(k == OP_ALL_REDUCE || k == OP_TENSOR_SUM ? OP_REDUCE : k) + slot;
+}
+
+/* Does what is queued, in its order, up to and with the operation at `last` of the queue; gathers of other
+ * marks stay. */
+static void flush(Machine *m, Queue *q, int last, int mark)
 {
     const int now = m->t, sequence = m->sequence, ops = m->run->flow->ops;
+    int stay = 0, *staying = calloc((size_t)q->n + 1, sizeof *staying);
     for (; q->begun <= last; q->begun++) {
-        m->t = q->at[q->begun] % ops;
+        const int t = q->at[q->begun] % ops;
+        const Op *o = m->run->flow->op[t].op;
+        if (o->kind == OP_GATHER && mark_of(m, t, o->kind, o->write[0]) != mark) {
+            staying[stay++] = q->at[q->begun];
+            continue;
+        }
+        m->t = t;
         m->sequence = q->at[q->begun] / ops;
         step_one(m);
     }
+    q->begun -= stay;
+    for (int i = 0; i < stay; i++)
+        q->at[q->begun + i] = staying[i];
+    free(staying);
     m->t = now;
     m->sequence = sequence;
 }
@@ -627,18 +651,6 @@ static Stream stream_of(const Op *o)
                     : STREAM_COMPUTE;
 }
 
-/* Which mark the operation at t of the list sets, of those that its stream has: gathers take two in turn and
- * one for a tied embedding, fetches two in turn, reductions have one, and others one a kind. */
-static int mark_of(Machine *m, int t, OpKind k, Operand x)
-{
-    const int now = m->t;
-    m->t = t;
-    const Value *v = k == OP_GATHER || k == OP_FETCH ? &m->step->values.at[x.value] : NULL;
-    const int slot = !v ? 0 : v->index == INDEX_NONE ? 2 : (value_index(m, v, x.next) + 2) % 2;
-    m->t = now;
-    return 3 * (int)(k == OP_ALL_REDUCE || k == OP_TENSOR_SUM ? OP_REDUCE : k) + slot;
-}
-
 /* Compute waits for the last operation of the stream that set the mark. */
 static void wait_as_listed(Machine *m, const Op *wait)
 {
@@ -650,7 +662,7 @@ static void wait_as_listed(Machine *m, const Op *wait)
         const int t = q->at[j] % m->run->flow->ops;
         const Op *o = m->run->flow->op[t].op;
         if (stream == STREAM_TENSOR || mark_of(m, t, o->kind, o->write[0]) == mark) {
-            flush(m, q, j);
+            flush(m, q, j, mark);
             return;
         }
     }
@@ -672,7 +684,7 @@ static void advance(Machine *m)
         return;
     }
     if (o->kind == OP_DOWNLOAD) /* after what the weights' stream was given */
-        flush(m, &m->queue[STREAM_WEIGHTS], m->queue[STREAM_WEIGHTS].n - 1);
+        flush(m, &m->queue[STREAM_WEIGHTS], m->queue[STREAM_WEIGHTS].n - 1, -1);
     step_one(m);
 }
 

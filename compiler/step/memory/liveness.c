@@ -121,13 +121,15 @@ static void mark_live(const Flower *f, Item *i, int first, int last)
 }
 
 /* At t compute waits for what the stream was given until `used`: all that this read is free after t, and
- * what the weights' stream was given before, if that was waited for there. */
-static void waited(Flower *f, int t, int used, Stream stream, bool weights)
+ * what the weights' stream was given before, if that was waited for there; but gathers of other events. */
+static void waited(Flower *f, int t, int used, int event, Stream stream, bool weights)
 {
     int left = 0;
     for (int i = 0; i < f->pending.n; i++) {
         const Pending p = f->pending.at[i];
-        if (p.read_at <= used && (p.stream == stream || (weights && p.stream == STREAM_WEIGHTS)))
+        const StepOp *o = &f->flow->op[p.read_at % f->flow->ops];
+        const bool own = event < 0 || o->op->kind != OP_GATHER || step_event(f->step, o) == event;
+        if (own && p.read_at <= used && (p.stream == stream || (weights && p.stream == STREAM_WEIGHTS)))
             mark_live(f, &f->items.at[p.item], p.read_at, t);
         else
             f->pending.at[left++] = p;
@@ -168,9 +170,9 @@ static void wait(Flower *f, int t)
 {
     const StepOp *at = &f->flow->op[t % f->flow->ops];
     const OpKind k = at->op->awaits;
-    const int used = f->event[step_event(f->step, at)];
+    const int event = step_event(f->step, at), used = f->event[event];
     if (used >= 0)
-        waited(f, t, used, op_stream(k), op_follows_weights(k));
+        waited(f, t, used, event, op_stream(k), op_follows_weights(k));
 }
 
 static void run(Flower *f, int t, bool adds)
@@ -209,7 +211,7 @@ static void run_all(Flower *f)
             run(f, t, o->kind == OP_REDUCE && o->when == WHEN_ALWAYS && sequence > 0);
     }
     for (int stream = STREAM_COMPUTE + 1; stream < STREAMS; stream++)
-        waited(f, all - 1, all, (Stream)stream, false);
+        waited(f, all - 1, all, -1, (Stream)stream, false);
 }
 
 /* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends.

@@ -127,21 +127,26 @@ static bool ready(const Backward *b, const Op *o)
     return true;
 }
 
+/* By value number: a value that is undone gets at most one more, its gradient. */
+static Backward backward_of(Step *s, int from, int to)
+{
+    return (Backward){s, &s->block[from], &s->block[to], NEW_ARRAY(s->arena, bool, 2 * s->values.n),
+                      NEW_ARRAY(s->arena, bool, s->block[from].ops.n)};
+}
+
 /* outer: the gradient that is there at the begin, NULL: the loss makes it. */
 static void block_backward(Step *s, int from, int to, int operations, const char *outer)
 {
-    enum { MOST = 256 };
-    bool done[MOST] = {0}, started[MOST] = {0};
-    Backward b = {s, &s->block[from], &s->block[to], started, done};
+    Backward b = backward_of(s, from, to);
     if (outer)
-        started[gradient_of(s, step_value(s, outer))] = true;
+        b.started[gradient_of(s, step_value(s, outer))] = true;
     for (int left = operations; left > 0; left--) {
         const int by = s->by_queries ? -1 : 1;
         int i = by < 0 ? operations - 1 : 0;
-        while (done[i] || !ready(&b, &b.from->ops.at[i]))
+        while (b.done[i] || !ready(&b, &b.from->ops.at[i]))
             i += by;
         const Op forward = b.from->ops.at[i]; /* a copy: to may be from */
-        done[i] = true;
+        b.done[i] = true;
         undo(&b, &forward);
     }
 }
@@ -152,8 +157,7 @@ static void loss_gradient(Step *s)
     Op *loss = &s->block[BLOCK_HEAD].ops.at[s->block[BLOCK_HEAD].ops.n - 1];
     op_write(loss, gradient_of(s, loss->read[0].value), 0, false);
     const Op norm = s->block[BLOCK_HEAD].ops.at[0];
-    bool started[256] = {0}, done[256] = {0};
-    Backward b = {s, &s->block[BLOCK_HEAD], &s->block[BLOCK_HEAD], started, done};
+    Backward b = backward_of(s, BLOCK_HEAD, BLOCK_HEAD);
     undo(&b, &norm);
 }
 

@@ -6,7 +6,8 @@
  * the next one begins. Here come those that values need. The unrolled step is gone through in its order;
  * where an operation reads what a stream made and computing has not waited for, a wait comes before it.
  * It comes before the loop that the operation is in, where what it waits for was begun before that loop: a
- * rank without tokens does not enter a loop over its tokens, and waits as all others do.
+ * rank without tokens does not enter a loop over its tokens, and waits as all others do. A gather has a wait
+ * of its own, whatever its stream was given after it: a host copies what it gathers when it waits for that.
  */
 #include "step/step.h"
 
@@ -23,6 +24,7 @@ typedef struct Waiter {
     int **written;          /* [values][index]: when a stream began to write it; 0: none did */
     int done[STREAMS];      /* all that the stream was given until then is done */
     int event[STEP_EVENTS]; /* when its last operation was begun; 0: never */
+    int waited[STEP_EVENTS]; /* until when computing has waited for its operations */
     Vec(Need) needs;
 } Waiter;
 
@@ -35,11 +37,19 @@ static const StepOp *op_at(const Waiter *w, int time)
 static void wait_done(Waiter *w, const StepOp *wait)
 {
     const OpKind k = wait->op->awaits;
-    const int until = w->event[step_event(w->step, wait)];
+    const int event = step_event(w->step, wait), until = w->event[event];
+    w->waited[event] = until;
     int *done = &w->done[op_stream(k)], *weights = &w->done[STREAM_WEIGHTS];
     *done = until > *done ? until : *done;
     if (op_follows_weights(k))
         *weights = until > *weights ? until : *weights;
+}
+
+static bool is_done(const Waiter *w, int time)
+{
+    const StepOp *o = op_at(w, time);
+    return time <= (o->op->kind == OP_GATHER ? w->waited[step_event(w->step, o)]
+                                             : w->done[op_stream(o->op->kind)]);
 }
 
 static bool same_loop(const StepOp *a, const StepOp *b)
@@ -96,24 +106,32 @@ static void add_need(Waiter *w, Need n)
     *vec_push(w->arena, &w->needs) = n;
 }
 
-/* Of what it reads, the last that the stream was given: with it the rest is done. */
-static void wait_for(Waiter *w, const StepOp *at, Stream stream)
+/* Of what it reads, the last that the stream was given and that is not done; value -1: nothing. */
+static Operand last_read(const Waiter *w, const StepOp *at, Stream stream, int *last)
 {
-    int last = w->done[stream];
     Operand of = {-1, 0};
+    *last = 0;
     for (int i = 0; i < OP_READS && at->op->read[i].value >= 0; i++) {
         const Operand x = at->op->read[i];
         const int time = w->written[x.value][operand_index(w->step, at, x)];
-        if (time > last && op_stream(op_at(w, time)->op->kind) == stream)
-            last = time, of = x;
+        if (time > *last && op_stream(op_at(w, time)->op->kind) == stream && !is_done(w, time))
+            *last = time, of = x;
     }
-    if (of.value < 0)
-        return;
-    const Need n = need_of(w, at, op_at(w, last), of);
-    add_need(w, n);
-    StepOp wait = *at;
-    wait.op = &n.wait;
-    wait_done(w, &wait);
+    return of;
+}
+
+/* With the last most often all is done. */
+static void wait_for(Waiter *w, const StepOp *at, Stream stream)
+{
+    int last;
+    for (Operand of = last_read(w, at, stream, &last); of.value >= 0;
+         of = last_read(w, at, stream, &last)) {
+        const Need n = need_of(w, at, op_at(w, last), of);
+        StepOp wait = *at;
+        add_need(w, n);
+        wait.op = &n.wait;
+        wait_done(w, &wait);
+    }
 }
 
 static void see(Waiter *w, int time)

@@ -273,7 +273,8 @@ static bool awaits(const Machine *m, const StepOp *wait, const Under *u)
            (apart || (index_of(m, wait, x) + index_of(m, o, made)) % 2 == 0);
 }
 
-/* And for what the weights' stream was given before the last of these that began after that stream. */
+/* And for what the weights' stream was given before the last of these that began after that stream; but a
+ * gather is done when it is waited for itself. */
 void wait_for(Machine *m, const StepOp *wait)
 {
     int done = -1, followed = -1, left = 0;
@@ -282,10 +283,13 @@ void wait_for(Machine *m, const StepOp *wait)
     const Stream stream = done < 0 ? STREAM_COMPUTE : m->under.at[done].stream;
     for (int i = 0; i <= done; i++)
         followed = m->under.at[i].stream == stream && follows_weights(m, &m->under.at[i]) ? i : followed;
-    for (int i = 0; i < m->under.n; i++)
-        if (!(i <= done && m->under.at[i].stream == stream) &&
-            !(i <= followed && m->under.at[i].stream == STREAM_WEIGHTS))
-            m->under.at[left++] = m->under.at[i];
+    for (int i = 0; i < m->under.n; i++) {
+        const Under u = m->under.at[i];
+        const bool before = (i <= done && u.stream == stream) || (i <= followed && u.stream == STREAM_WEIGHTS),
+                   other = m->flow->op[u.op].op->kind == OP_GATHER && !awaits(m, wait, &u);
+        if (!before || other)
+            m->under.at[left++] = u;
+    }
     m->under.n = left;
 }
 
