@@ -238,7 +238,7 @@ class Campaign:
         require(verdict == ACCEPTED or case.told in text, f"{case}: '{case.told}' is not in: {text}")
         if "--plan-masks" in text:
             used, line, _ = self.run(case, folder, "--plan-masks")
-            require(used == SAID and " used" in line, f"{case}: with --plan-masks {used}: {line}")
+            require(used == SAID and "using the plan's masks" in line, f"{case}: with --plan-masks {used}: {line}")
         require(not any(ord(c) < 32 and c != "\n" for c in text), f"{case}: control characters in {text!r}")
         return metrics
 
