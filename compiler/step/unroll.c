@@ -119,7 +119,9 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
 static OpKind event_kind(OpKind k)
 {
     const bool sums = k == OP_ALL_REDUCE || k == OP_TENSOR_SUM;
-    return op_stream(k) == STREAM_TENSOR ? OP_TENSOR_GATHER : sums ? OP_REDUCE : k;
+    if (op_stream(k) == STREAM_TENSOR)
+        return OP_TENSOR_GATHER;
+    return sums ? OP_REDUCE : k;
 }
 
 int step_event(const Step *s, const StepOp *o)

@@ -245,9 +245,7 @@ static double turn_of(const BurstRope *r, int d, int pair)
            high = ceil(d * log(r->original / (r->low * 2 * pi)) / (2 * log(r->theta)));
     low = low < 0 ? 0 : low;
     high = high > d - 1 ? d - 1 : high;
-    const double ramp = (pair - low) / (high == low ? 0.001 : high - low), share = ramp < 0   ? 0
-                                                                                   : ramp > 1 ? 1
-                                                                                              : ramp;
+    const double ramp = (pair - low) / (high == low ? 0.001 : high - low), share = fmin(fmax(ramp, 0), 1);
     return f / r->factor * share + f * (1 - share);
 }
 

@@ -605,7 +605,8 @@ static int mark_of(Machine *m, int t, OpKind k, Operand x)
     const int now = m->t;
     m->t = t;
     const Value *v = k == OP_GATHER || k == OP_FETCH ? &m->step->values.at[x.value] : NULL;
-    const int slot = !v ? 0 : v->index == INDEX_NONE ? 2 : (value_index(m, v, x.next) + 2) % 2;
+    const int index = v && v->index != INDEX_NONE ? (value_index(m, v, x.next) + 2) % 2 : 2;
+    const int slot = v ? index : 0;
     m->t = now;
     return 3 * (int)(k == OP_ALL_REDUCE || k == OP_TENSOR_SUM ? OP_REDUCE : k) + slot;
 }
