@@ -403,7 +403,8 @@ static void wait_op(Case *c, Mutant *m, int t)
         m->op[t] = m->op[with], m->op[with] = o;
         m->made = true;
     } else if (how == 3) {
-        static const OpKind kinds[] = {OP_GATHER, OP_REDUCE, OP_STAGE, OP_FETCH, OP_DOWNLOAD, OP_TENSOR_GATHER};
+        static const OpKind kinds[] = {OP_GATHER, OP_REDUCE,   OP_STAGE,
+                                       OP_FETCH,  OP_DOWNLOAD, OP_TENSOR_GATHER};
         Op *o = own_op(c, m, t);
         const OpKind other = kinds[draw(countof(kinds))];
         m->made = other != o->awaits;

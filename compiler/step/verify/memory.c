@@ -285,7 +285,8 @@ void wait_for(Machine *m, const StepOp *wait)
         followed = m->under.at[i].stream == stream && follows_weights(m, &m->under.at[i]) ? i : followed;
     for (int i = 0; i < m->under.n; i++) {
         const Under u = m->under.at[i];
-        const bool before = (i <= done && u.stream == stream) || (i <= followed && u.stream == STREAM_WEIGHTS),
+        const bool before = (i <= done && u.stream == stream) ||
+                            (i <= followed && u.stream == STREAM_WEIGHTS),
                    other = m->flow->op[u.op].op->kind == OP_GATHER && !awaits(m, wait, &u);
         if (!before || other)
             m->under.at[left++] = u;
