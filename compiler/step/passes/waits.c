@@ -134,6 +134,19 @@ static void wait_for(Waiter *w, const StepOp *at, Stream stream)
     }
 }
 
+/* Waits that operations like this one were found to need. */
+static void do_needed(Waiter *w, const StepOp *at, int sequence, int sequences)
+{
+    for (int i = 0; i < w->needs.n; i++) {
+        const Need *n = &w->needs.at[i];
+        StepOp wait = *at;
+        wait.op = &n->wait;
+        if (n->block == at->block && n->at == at->op - w->step->block[at->block].ops.at &&
+            (n->wait.chunked || at->chunk == 0) && op_runs(&n->wait, sequence, sequences))
+            wait_done(w, &wait);
+    }
+}
+
 static void see(Waiter *w, int time)
 {
     const StepOp *at = op_at(w, time);
@@ -171,9 +184,13 @@ void step_waits(Step *s)
     w.written = NEW_ARRAY(w.arena, int *, s->values.n);
     for (int i = 0; i < s->values.n; i++)
         w.written[i] = NEW_ARRAY(w.arena, int, value_indices(s, &s->values.at[i]));
-    for (int time = 1; time <= sequences * w.ops; time++)
-        if (op_runs(op_at(&w, time)->op, (time - 1) / w.ops, sequences) && op_follows(s, op_at(&w, time)))
+    for (int time = 1; time <= sequences * w.ops; time++) {
+        const StepOp *at = op_at(&w, time);
+        const int sequence = (time - 1) / w.ops;
+        do_needed(&w, at, sequence, sequences);
+        if (op_runs(at->op, sequence, sequences) && op_follows(s, at))
             see(&w, time);
+    }
     if (w.needs.n)
         qsort(w.needs.at, (size_t)w.needs.n, sizeof *w.needs.at, by_place);
     for (int i = 0; i < w.needs.n; i++)
