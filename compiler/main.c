@@ -414,7 +414,10 @@ static int run_import(Arena *a, Diags *d, int argc, char **argv)
             return unknown_option(argc, argv, i);
         if (!value && folder)
             return usage_error("import takes one folder; unexpected '%s'", argv[i]);
-        *(value ? &output : &folder) = value ? value : argv[i];
+        if (value)
+            output = value;
+        else
+            folder = argv[i];
     }
     if (!folder)
         return usage_error("%s", "import needs a Hugging Face folder");

@@ -36,7 +36,9 @@ static int print_tree(Arena *a, Diags *d, const Request *o, const FrontEnd *in)
 /* By name; all else, binaries and the forms before the program, as the cluster's devices are. */
 static const Target *target_asked(const Request *o)
 {
-    return o->emit ? target_named(o->emit) : o->output ? target_of_suffix(o->output) : NULL;
+    if (o->emit)
+        return target_named(o->emit);
+    return o->output ? target_of_suffix(o->output) : NULL;
 }
 
 /* What was asked for beside the output. */
