@@ -193,16 +193,23 @@ static int last_awaited(const Streams *s)
 
 /* ---- copies ---- */
 
-static void wait_for_copies(Streams *s)
+/* Of a stream's copies, those until the last that the operation waits for. */
+static int copies_awaited(const Streams *s, int stream)
 {
-    const int stream = op_stream(s->at->op->awaits) == STREAM_DOWNLOADS,
-              event = step_event(s->model->step, s->at);
+    const int event = step_event(s->model->step, s->at);
     int n = s->copies[stream].n;
     while (n > 0 && step_event(s->model->step, s->copies[stream].at[n - 1].op) != event)
         n--;
-    if (n == 0)
+    return n;
+}
+
+static void wait_for_copies(Streams *s)
+{
+    const int stream = op_stream(s->at->op->awaits) == STREAM_DOWNLOADS;
+    if (copies_awaited(s, stream) == 0)
         return;
-    meet(s);
+    meet(s); /* some may be done then */
+    const int n = copies_awaited(s, stream);
     wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies,
              copies_left(s, stream, n) + copies_beside(s, stream, n) * (s->both - 1));
 }
@@ -237,11 +244,10 @@ static void wait_through(Streams *s, int last)
 
 static void wait_for_collectives(Streams *s)
 {
-    const int last = last_awaited(s);
-    if (last < 0)
+    if (last_awaited(s) < 0)
         return;
-    meet(s);
-    wait_through(s, last);
+    meet(s); /* some may be done then */
+    wait_through(s, last_awaited(s));
 }
 
 static void count_bytes(Streams *s, const Collective *c)

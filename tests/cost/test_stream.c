@@ -170,9 +170,9 @@ static void streams_as_a_recurrence(void **state)
 
 /* ---- copies ---- */
 
-/* Three copies of a second each, then an operation of 1.5 s, then one that reads the second copy: it waits
- * half a second, and for no other. */
-static void waits_for_what_it_reads(void **state)
+/* Three copies of a second each, the third of another kind, then an operation of 1.5 s, then a wait for
+ * copies of the first kind: it takes half a second, which ends with the second copy. */
+static void waits_for_what_is_listed(void **state)
 {
     (void)state;
     Case k = usual;
@@ -180,17 +180,18 @@ static void waits_for_what_it_reads(void **state)
     Arena *a = arena_new();
     Draft d = make(a, &k);
     Step *s = step_make(a, d.program, &d.choice, d.partition, d.units, NULL, 0, 0);
-    enum { COPIES = 3, OPS = COPIES + 2, SECONDS = 64 };
+    enum { COPIES = 3, OPS = COPIES + 3, SECONDS = 64 };
+    const OpKind kinds[COPIES] = {OP_UPLOAD, OP_UPLOAD, OP_FETCH};
     int value[COPIES];
     Block *b = &s->block[BLOCK_FORWARD];
     b->ops.n = 0;
     for (int i = 0; i < OPS; i++) {
-        Op o = op_make(i < COPIES ? OP_UPLOAD : OP_NORM);
+        Op o = i == OPS - 2 ? op_wait(OP_UPLOAD) : op_make(i < COPIES ? kinds[i] : OP_NORM);
         if (i < COPIES) {
             value[i] = step_add_value(s, (Value){.name = "copied", .bytes = (int64_t)32e9, .gradient = -1});
             op_read(&o, value[i], 0);
             op_write(&o, value[i], 0, false);
-        } else if (i == OPS - 1)
+        } else if (i > COPIES)
             op_read(&o, value[1], 0);
         *vec_push(a, &b->ops) = o;
     }
@@ -397,7 +398,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_layer_by_hand),       cmocka_unit_test(streams_as_a_recurrence),
-        cmocka_unit_test(waits_for_what_it_reads), cmocka_unit_test(updates_on_the_device_by_hand),
+        cmocka_unit_test(waits_for_what_is_listed), cmocka_unit_test(updates_on_the_device_by_hand),
         cmocka_unit_test(links_are_shared),        cmocka_unit_test(nics_are_shared_by_ranks),
         cmocka_unit_test(laws_at_random),          cmocka_unit_test(layers_repeat),
     };
