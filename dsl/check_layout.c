@@ -62,7 +62,7 @@ static void take_named(Checker *c, const Ast *s, Setting *setting, const char *c
     cursor_end(&u);
 }
 
-/* blocks(B): the only value with an argument that is planned. */
+/* name(N), such as blocks(64). */
 static bool call_value(Checker *c, const Ast *s, const char *name, const Ast **argument)
 {
     const Ast *call = s->args.first;
@@ -79,13 +79,19 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
     (void)f;
     Layout *l = to;
     const Ast *block;
-    if (!call_value(c, s, "blocks", &block)) {
+    const PartitionKind sized[] = {PART_BLOCKS, PART_BALANCED};
+    int i = 0;
+    while (i < countof(sized) && !call_value(c, s, partition_names[sized[i]], &block))
+        i++;
+    if (i == countof(sized)) {
         take_named(c, s, &l->partition, partition_names, PART_KINDS);
-        if (!l->partition.is_auto && l->partition.value == PART_BLOCKS)
-            diag_error(c->diags, s->span, "'blocks' requires its size in tokens, such as blocks(64)");
+        for (i = 0; i < countof(sized); i++)
+            if (!l->partition.is_auto && l->partition.value == sized[i])
+                diag_error(c->diags, s->span, "'%s' requires its size in tokens, such as %s(1Ki)",
+                           partition_names[sized[i]], partition_names[sized[i]]);
         return;
     }
-    l->partition = (Setting){.value = PART_BLOCKS, .given = true, .span = s->span};
+    l->partition = (Setting){.value = sized[i], .given = true, .span = s->span};
     l->block = l->partition;
     if (!block)
         return;

@@ -121,6 +121,8 @@ static void emit_group(Emit *e)
         {"PLAN_GROUP", c->ranks, "ranks that share a sequence"},
     };
     add_constants(e, row, countof(row));
+    if (c->partition == PART_BALANCED)
+        add_constant(e, "PLAN_BALANCED", c->block, "tokens of a run whose chunk each batch decides");
     if (c->tensor)
         add_constant(e, "PLAN_TENSOR", c->tensor, "tensor-parallel ranks; heads and ffn are those of one");
     if (e->draft->program->key_copies)
@@ -538,6 +540,8 @@ static void add_plan_constants(Emit *e)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
     if (e->draft->choice.tensor)
         add_field(e, "tensor", "PLAN_TENSOR");
+    if (e->draft->choice.partition == PART_BALANCED)
+        add_field(e, "balanced", "PLAN_BALANCED");
 }
 
 /* FNV-1a of all before, but the header with its paths: ranks whose programs were compiled in different

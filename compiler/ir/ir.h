@@ -241,6 +241,7 @@ typedef enum PartitionKind {
     PART_ZIGZAG,
     PART_STRIPED,
     PART_BLOCKS,
+    PART_BALANCED, /* runs of tokens whose rank each batch decides; planned as blocks of a run a rank */
     PART_KINDS
 } PartitionKind;
 typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;

@@ -6,6 +6,7 @@ const char *const partition_names[PART_KINDS] = {
     [PART_ZIGZAG] = "zigzag",
     [PART_STRIPED] = "striped",
     [PART_BLOCKS] = "blocks",
+    [PART_BALANCED] = "balanced",
 };
 
 int64_t pos_piece_tokens(const Piece *p)

@@ -208,6 +208,10 @@ const uint64_t *pair_chunks(PairCounts *c, int chunks)
         return c->chunk_pairs;
     c->cuts = chunks;
     c->chunk_pairs = NEW_ARRAY(c->arena, uint64_t, chunks);
+    for (int q = 0; q < chunks && c->partition->kind == PART_BALANCED; q++)
+        c->chunk_pairs[q] = chunks < 64 ? (UINT64_C(1) << chunks) - 1 : UINT64_MAX;
+    if (c->partition->kind == PART_BALANCED) /* any token may be in any chunk */
+        return c->chunk_pairs;
     PosSet *part = NEW_ARRAY(c->arena, PosSet, chunks);
     for (int i = 0; i < chunks; i++)
         part[i] = chunk_of_all(c, i);

@@ -29,6 +29,8 @@ static int64_t shares_before(const Partition *p, int rank)
 static int64_t block_of(const Partition *p)
 {
     const int64_t shares = shares_before(p, p->ranks);
+    if (p->kind == PART_BALANCED)
+        return p->block * shares;
     return p->kind == PART_BLOCKS ? (p->block + shares - 1) / shares * shares : shares;
 }
 
@@ -56,7 +58,7 @@ static PosSet rank_set(Arena *a, const Partition *p, int rank)
                               .run = 1,
                               .stride = p->ranks,
                               .count = (n - rank + p->ranks - 1) / p->ranks});
-    } else if (p->kind == PART_STRIPED || p->kind == PART_BLOCKS) {
+    } else if (p->kind != PART_CONTIGUOUS) {
         add_blocks(&s, pieces, block_of(p), n, first, end, shares);
     } else {
         pos_add_run(&s, pieces, cut(n, first, shares), cut(n, end, shares));
@@ -116,6 +118,8 @@ void print_partition(const Partition *p, Text *out)
     text_printf(out, "kind %s", partition_names[p->kind]);
     if (p->kind == PART_BLOCKS)
         text_printf(out, "(%" PRId64 ")", block_of(p)); /* as it is dealt out, not as it was given */
+    if (p->kind == PART_BALANCED)
+        text_printf(out, "(%" PRId64 ")", p->block);
     if (p->before)
         text_printf(out, "\nshares %" PRId64, shares_before(p, p->ranks));
     text_printf(out, "\nranks %d\nsequence %" PRId64 "\nmax_tokens %" PRId64 "\n", p->ranks, p->sequence,
@@ -246,11 +250,14 @@ static void emit_shares(const Partition *p, Text *out)
 
 void partition_emit_c(const Partition *p, Text *out)
 {
-    const KindText *k = &kind_text[p->kind == PART_STRIPED && p->before ? PART_BLOCKS : p->kind];
+    const bool deals = p->kind == PART_BALANCED || (p->kind == PART_STRIPED && p->before);
+    const KindText *k = &kind_text[deals ? PART_BLOCKS : p->kind];
     text_printf(out, "/* partition %s of %" PRId64 " tokens over %d chunk%s: ", partition_names[p->kind],
                 p->sequence, p->ranks, plural(p->ranks));
     put_filled(p, k->comment, true, out);
-    text_add(out, p->before ? ", in proportion to shares. */\n" : ". */\n");
+    text_add(out, p->before ? ", in proportion to shares" : "");
+    text_add(out, p->kind == PART_BALANCED ? ", before the first batch; each batch deals its runs anew. */\n"
+                                           : ". */\n");
     if (k->cuts)
         text_add(out, cut_text);
     if (p->before)

@@ -1,6 +1,7 @@
 /* data.c: token files, windows of the sequence's length in a seeded order, and this rank's tokens of one
  * window. Sequence (step, index) is a function of the seed and the file. The file is read and not mapped:
  * one that is cut short during the run is an error then, and no signal. */
+#include "data/balance.h"
 #include "data/data_format.h"
 #include "core/internal.h"
 
@@ -22,7 +23,10 @@ typedef struct Data {
     int64_t count;   /* tokens of the file */
     int64_t windows; /* an epoch */
     int64_t n;       /* tokens of this rank */
+    int64_t first;   /* of all chunks' tokens, chunk by chunk, this rank's first */
     int64_t *position;
+    Balance *balance;   /* NULL: chunks have the same tokens in every batch */
+    int64_t *positions; /* [sequence] of all chunks' tokens, where there is one */
     int32_t *token, *label;
     float *weight;
     int32_t *document; /* [sequence], NULL when no mask asks for it */
@@ -148,6 +152,11 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     if (!d->position || !d->token || !d->label || !d->weight || (p->table_count && !d->document))
         return burst_fail(c, BURST_E_MEMORY, "out of memory for a sequence of %lld tokens",
                           (long long)p->sequence);
+    if (p->balanced && (!(d->balance = balance_open(p)) ||
+                        !(d->positions = calloc((size_t)p->sequence, sizeof *d->positions))))
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for balancing a sequence of %lld tokens",
+                          (long long)p->sequence);
+    d->first = chunk * p->max_tokens + own.first; /* of balanced chunks, which are equal */
     for (int64_t i = 0; i < d->n; i++) {
         d->position[i] = p->position(chunk, own.first + i);
         if (d->position[i] < 0 || d->position[i] >= p->sequence)
@@ -191,6 +200,8 @@ void data_close(BurstCtx *c)
     free(d->label);
     free(d->weight);
     free(d->document);
+    free(d->positions);
+    balance_close(d->balance);
     free(d);
     c->data = NULL;
 }
@@ -302,6 +313,19 @@ static int number_documents(BurstCtx *c, const Window *w, int64_t sequence)
     return BURST_OK;
 }
 
+/* Which tokens of this window each chunk has, and so this rank. */
+static int balance(BurstCtx *c, const BurstPlan *p, BurstTables *t)
+{
+    Data *d = c->data;
+    balance_count(d->balance, p, t);
+    balance_assign(d->balance);
+    if (!balance_positions(d->balance, d->positions))
+        return burst_fail(c, BURST_E_PLAN, "balancing gave the chunks unequal numbers of tokens");
+    memcpy(d->position, d->positions + d->first, sizeof *d->position * (size_t)d->n);
+    t->position = d->positions;
+    return BURST_OK;
+}
+
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out)
 {
     BURST_TRY(data_ready(c, p));
@@ -310,10 +334,11 @@ int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t inde
     int64_t number = step * t->batch + index;
     Window w = {.d = d, .seed = (uint64_t)t->seed, .number = (uint64_t)number, .vocab = p->vocab,
                 .begin = d->fd >= 0 ? window_of(d, t->seed, number) * p->sequence : 0};
-    BURST_TRY(read_tokens(c, &w));
-    BURST_TRY(number_documents(c, &w, p->sequence));
     *out = (BurstBatch){.token = d->token, .label = d->label, .weight = d->weight};
+    BURST_TRY(number_documents(c, &w, p->sequence));
     for (int i = 0; i < p->table_count; i++)
         out->tables.table[i] = d->document;
-    return BURST_OK;
+    if (d->balance)
+        BURST_TRY(balance(c, p, &out->tables));
+    return read_tokens(c, &w);
 }

@@ -108,8 +108,12 @@ int burst_barrier(BurstCtx *c, BurstGroup g);
 /* ---- masks: emitted for each mask of the plan ---- */
 enum { BURST_EMPTY = 0, BURST_PARTIAL = 1, BURST_FULL = 2 };
 enum { BURST_MAX_TABLES = 4 };
-/* [N] by global position */
-typedef struct BurstTables { const int32_t *table[BURST_MAX_TABLES]; } BurstTables;
+/* What masks read of one batch. */
+typedef struct BurstTables {
+    const int32_t *table[BURST_MAX_TABLES]; /* [N] by global position */
+    /* [N] of the tokens of all chunks, chunk by chunk, each ascending; NULL: as the plan has them */
+    const int64_t *position;
+} BurstTables;
 /* One tile's side: least and greatest global position, and of each table's values on those tokens. */
 typedef struct BurstSide {
     int64_t lo, hi;
@@ -319,7 +323,7 @@ double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
 /* ---- one sequence of the batch, as this rank sees it ---- */
 typedef struct BurstBatch {
-    /* [n], at the chunk's positions; label: the token train.predict positions ahead, -1 where a document
+    /* [n], at the chunk's positions (tables.position, where there are any); label: the token train.predict positions ahead, -1 where a document
      * ends before */
     const int32_t *token, *label;
     const float *weight;          /* [n] */
@@ -355,6 +359,7 @@ typedef struct BurstPlan {
     /* of the cluster; ranks are split evenly in order for the progress line only */
     int nodes;
     int64_t sequence, max_tokens;
+    int64_t balanced;            /* tokens of a run whose chunk is decided for each batch; 0: none is */
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;
     const char *family; /* what it is to Hugging Face, model_type; NULL: the first that fits */
     double norm_eps;

@@ -119,9 +119,23 @@ static inline void plan_find_pair(PlanState *s, int mask, int q, int k)
 #endif
 }
 
+#ifdef PLAN_BALANCED
+/* Chunks have these tokens in this batch. */
+static inline void plan_take_positions(PlanState *s, const int64_t *position)
+{
+    for (int i = 0; i < PLAN_GROUP; i++)
+        memcpy((int64_t *)s->chunk[i].position, position + i * PLAN_TOKENS,
+               sizeof *position * (size_t)s->chunk[i].tokens);
+}
+#endif
+
 /* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
 static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
+#ifdef PLAN_BALANCED
+    if (tables && tables->position)
+        plan_take_positions(s, tables->position);
+#endif
     for (int i = 0; i < PLAN_GROUP && tables; i++)
         burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES,
                     (BurstSide *)s->chunk[i].side);

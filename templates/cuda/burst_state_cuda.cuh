@@ -268,9 +268,32 @@ static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTable
     return BURST_OK;
 }
 
+#ifdef PLAN_BALANCED
+/* Positions of this batch, which the host has, to the device. */
+static inline int plan_upload_positions(PlanState *s)
+{
+    for (int i = 0; i < PLAN_GROUP; i++) {
+        int32_t *to = s->buffer.positions32 + (s->tokens[i].position - s->buffer.device_positions);
+        for (int64_t j = 0; j < s->chunk[i].tokens; j++)
+            to[j] = (int32_t)s->chunk[i].position[j];
+    }
+    BURST_TRY(burst_gpu_upload(s->exec, s->buffer.positions32, PLAN_SEQUENCE * sizeof(int32_t),
+                               s->buffer.device_positions));
+#if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
+    return plan_row_positions(s);
+#else
+    return BURST_OK;
+#endif
+}
+#endif
+
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     BURST_TRY(plan_find_live(c, s, tables));
+#ifdef PLAN_BALANCED
+    if (tables && tables->position)
+        BURST_TRY(plan_upload_positions(s));
+#endif
     return tables ? plan_upload_tables(c, s, tables) : BURST_OK;
 }
 

@@ -15,7 +15,7 @@ static int count(const Program *p)
     return PART_KINDS;
 }
 
-/* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules
+/* Left open, partitions that are made for each batch are not tried: nothing is known of batches. Else only what can differ is tried: one rank has one partition, and so have all-to-all schedules
  * without rings, whose ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are
  * needed by other ranks each; those of a striped chunk by all alike. */
 static bool take(const Program *p, Choice *c, int n)
@@ -25,14 +25,14 @@ static bool take(const Program *p, Choice *c, int n)
     const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
                        !p->layout.schedule;
     if (p->layout.partition.is_auto)
-        return (!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS;
+        return n != PART_BALANCED && ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);
     return p->layout.partition.value == n;
 }
 
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block)
 {
     const int shift = block % (1 << 20) == 0 ? 20 : block % (1 << 10) == 0 ? 10 : 0;
-    return kind != PART_BLOCKS
+    return kind != PART_BLOCKS && kind != PART_BALANCED
                ? partition_names[kind]
                : arena_printf(a, "%s(%lld%s)", partition_names[kind], (long long)(block >> shift),
                               shift == 20 ? "Mi"
@@ -58,11 +58,27 @@ static const char *idle(Arena *a, const Program *p, const Choice *c)
     return c->ranks == 1 && p->layout.partition.value != PART_CONTIGUOUS ? idle_on_one_rank : NULL;
 }
 
+static const char *why_not(Arena *a, const Program *p, const Choice *c)
+{
+    if (c->partition != PART_BALANCED)
+        return NULL;
+    if (!p->table_count)
+        return "partition balanced needs a mask that reads a per-token table, such as document; other masks "
+               "leave the same work in every batch";
+    if (c->block % BURST_TILE != 0)
+        return arena_printf(a, "runs of partition balanced must be a multiple of %d tokens", BURST_TILE);
+    if (p->sequence % (c->block * c->ranks) != 0)
+        return arena_printf(a, "partition balanced(%lld) over %d ranks needs a sequence of a multiple of %lld tokens",
+                            (long long)c->block, c->ranks, (long long)(c->block * c->ranks));
+    return c->shares == SHARES_EQUAL ? NULL : "partition balanced gives every rank as many tokens; set `shares equal`";
+}
+
 const SettingRecord setting_partition = {
     .form = &(const SettingForm){.name = "partition", .at = offsetof(Layout, partition)},
     .column = 13,
     .count = count,
     .take = take,
+    .why_not = why_not,
     .text = text,
     .idle = {{offsetof(Layout, partition), idle}},
 };
