@@ -49,8 +49,8 @@ static int list_files(BurstCtx *c, HfFolder *f)
         f->name[n] = json_string_value(file);
         if (!f->name[n] || !plain_name(f->name[n]))
             return burst_fail(c, BURST_E_IO,
-                              "%s/" INDEX ": %s is in a file whose name does not end in .safetensors", f->path,
-                              tensor);
+                              "%s/" INDEX ": %s is in a file whose name does not end in .safetensors",
+                              f->path, tensor);
         n++;
     }
     qsort(f->name, (size_t)n, sizeof *f->name, by_text);
@@ -135,8 +135,8 @@ static int list_tensors(BurstCtx *c, HfFolder *f)
     qsort(f->entry, (size_t)n, sizeof *f->entry, by_name);
     for (int i = 1; i < n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
-            return burst_fail(c, BURST_E_IO, "%s: tensor %s is in both %s and %s", f->path, f->entry[i].tensor->name,
-                              f->entry[i - 1].file, f->entry[i].file);
+            return burst_fail(c, BURST_E_IO, "%s: tensor %s is in both %s and %s", f->path,
+                              f->entry[i].tensor->name, f->entry[i - 1].file, f->entry[i].file);
     return BURST_OK;
 }
 
@@ -149,8 +149,8 @@ static int check_index(BurstCtx *c, const HfFolder *f)
     {
         const HfEntry *e = folder_entry(f, name);
         if (!e || strcmp(e->file, json_string_value(file)) != 0)
-            return burst_fail(c, BURST_E_IO, "%s/" INDEX " lists %s in %s, which does not have it", f->path, name,
-                              json_string_value(file));
+            return burst_fail(c, BURST_E_IO, "%s/" INDEX " lists %s in %s, which does not have it", f->path,
+                              name, json_string_value(file));
     }
     for (int i = 0; f->map && i < f->entries; i++)
         if (!json_object_get(f->map, f->entry[i].tensor->name))
@@ -227,7 +227,8 @@ static void check_adapters(Misfits *m, const char *folder)
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path &&
         access(path, F_OK) == 0)
-        misfit(m, "adapters are not supported (adapter_config.json); merge the adapter into the weights first");
+        misfit(m,
+               "adapters are not supported (adapter_config.json); merge the adapter into the weights first");
 }
 
 int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
