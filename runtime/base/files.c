@@ -12,7 +12,7 @@ int open_regular(BurstCtx *c, const char *path, off_t *bytes)
     struct stat st;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO may have no writer */
     if (fd < 0) {
-        burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
+        burst_fail(c, BURST_E_IO, "cannot read '%s': %s", path, strerror(errno));
         return -1;
     }
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
@@ -20,7 +20,7 @@ int open_regular(BurstCtx *c, const char *path, off_t *bytes)
         return fd;
     }
     close(fd);
-    burst_fail(c, BURST_E_IO, "cannot read %s: it is not a regular file", path);
+    burst_fail(c, BURST_E_IO, "cannot read '%s': it is not a regular file", path);
     return -1;
 }
 

@@ -43,21 +43,21 @@ static int list_files(BurstCtx *c, HfFolder *f)
     int n = 0;
     f->name = calloc(json_object_size(f->map) + 1, sizeof *f->name);
     if (!f->name)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
     json_object_foreach(f->map, tensor, file)
     {
         f->name[n] = json_string_value(file);
         if (!f->name[n] || !plain_name(f->name[n]))
             return burst_fail(c, BURST_E_IO,
-                              "%s/" INDEX ": the file of %s is no name that ends in .safetensors", f->path,
-                              tensor);
+                              "%s/" INDEX ": %s is in a file whose name does not end in .safetensors",
+                              f->path, tensor);
         n++;
     }
     qsort(f->name, (size_t)n, sizeof *f->name, by_text);
     for (int i = 0; i < n; i++)
         if (i == 0 || strcmp(f->name[i], f->name[i - 1]) != 0)
             f->name[f->names++] = f->name[i];
-    return f->names ? BURST_OK : burst_fail(c, BURST_E_IO, "%s/" INDEX " names no tensors", f->path);
+    return f->names ? BURST_OK : burst_fail(c, BURST_E_IO, "%s/" INDEX " lists no tensors", f->path);
 }
 
 static int load_index(BurstCtx *c, HfFolder *f, const char *path)
@@ -65,7 +65,7 @@ static int load_index(BurstCtx *c, HfFolder *f, const char *path)
     BURST_TRY(load_json(c, path, &f->index));
     f->map = json_object_get(f->index, "weight_map");
     if (!json_is_object(f->map))
-        return burst_fail(c, BURST_E_IO, "%s has no weight_map", path);
+        return burst_fail(c, BURST_E_IO, "'%s' has no weight_map", path);
     return list_files(c, f);
 }
 
@@ -73,7 +73,7 @@ static int path_in(BurstCtx *c, const HfFolder *f, const char *name, char path[P
 {
     if (snprintf(path, PATH_MAX, "%s/%s", f->path, name) < PATH_MAX)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "the name of %s/%s is too long", f->path, name);
+    return burst_fail(c, BURST_E_IO, "the path '%s/%s' is too long", f->path, name);
 }
 
 /* Which files there are: one, or those of the index. */
@@ -84,13 +84,13 @@ static int find_files(BurstCtx *c, HfFolder *f)
     if (access(path, F_OK) == 0) {
         f->name = calloc(1, sizeof *f->name);
         if (!f->name)
-            return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+            return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
         f->name[f->names++] = SINGLE;
         return BURST_OK;
     }
     BURST_TRY(path_in(c, f, INDEX, path));
     if (access(path, F_OK) != 0)
-        return burst_fail(c, BURST_E_IO, "%s has neither " SINGLE " nor " INDEX, f->path);
+        return burst_fail(c, BURST_E_IO, "'%s' has neither " SINGLE " nor " INDEX, f->path);
     return load_index(c, f, path);
 }
 
@@ -99,7 +99,7 @@ static int open_files(BurstCtx *c, HfFolder *f)
     char path[PATH_MAX];
     f->file = calloc((size_t)f->names, sizeof *f->file);
     if (!f->file)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the files of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
     for (; f->files < f->names; f->files++) {
         BURST_TRY(path_in(c, f, f->name[f->files], path));
         BURST_TRY(safetensors_open(c, path, &f->file[f->files]));
@@ -128,15 +128,15 @@ static int list_tensors(BurstCtx *c, HfFolder *f)
     int n = 0;
     f->entry = calloc((size_t)f->entries + 1, sizeof *f->entry);
     if (!f->entry)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the tensors of %s", f->path);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the tensors of '%s'", f->path);
     for (int i = 0; i < f->files; i++)
         for (int t = 0; t < f->file[i].tensors; t++)
             f->entry[n++] = (HfEntry){.tensor = &f->file[i].tensor[t], .file = f->name[i]};
     qsort(f->entry, (size_t)n, sizeof *f->entry, by_name);
     for (int i = 1; i < n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
-            return burst_fail(c, BURST_E_IO, "%s: %s is in %s and in %s", f->path, f->entry[i].tensor->name,
-                              f->entry[i - 1].file, f->entry[i].file);
+            return burst_fail(c, BURST_E_IO, "%s: tensor %s is in both %s and %s", f->path,
+                              f->entry[i].tensor->name, f->entry[i - 1].file, f->entry[i].file);
     return BURST_OK;
 }
 
@@ -149,12 +149,12 @@ static int check_index(BurstCtx *c, const HfFolder *f)
     {
         const HfEntry *e = folder_entry(f, name);
         if (!e || strcmp(e->file, json_string_value(file)) != 0)
-            return burst_fail(c, BURST_E_IO, "%s/" INDEX " has %s in %s, where it is not", f->path, name,
-                              json_string_value(file));
+            return burst_fail(c, BURST_E_IO, "%s/" INDEX " lists %s in %s, which does not have it", f->path,
+                              name, json_string_value(file));
     }
     for (int i = 0; f->map && i < f->entries; i++)
         if (!json_object_get(f->map, f->entry[i].tensor->name))
-            return burst_fail(c, BURST_E_IO, "%s: %s in %s is not in the index", f->path,
+            return burst_fail(c, BURST_E_IO, "%s: tensor %s in %s is missing from the index", f->path,
                               f->entry[i].tensor->name, f->entry[i].file);
     return BURST_OK;
 }
@@ -168,7 +168,7 @@ static void check_shape(Misfits *m, const StPlace *p, const StTensor *there)
         return;
     safetensors_shape(there->shape, there->dims, is_);
     safetensors_shape(p->shape, p->dims, wanted);
-    misfit(m, "%s is %s, and the plan's is %s", there->name, is_, wanted);
+    misfit(m, "%s is %s, expected %s", there->name, is_, wanted);
 }
 
 static void check_entry(Misfits *m, const StPlace *p, HfEntry *e)
@@ -179,7 +179,7 @@ static void check_entry(Misfits *m, const StPlace *p, HfEntry *e)
     e->used = true;
     check_shape(m, p, e->tensor);
     if (!safetensors_readable(e->tensor))
-        misfit(m, "%s is %s; F32, BF16 and F16 are read", name, e->tensor->dtype);
+        misfit(m, "%s is %s, expected F32, BF16 or F16", name, e->tensor->dtype);
 }
 
 static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int unit, const BurstTensor *t)
@@ -189,7 +189,7 @@ static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int 
     if (e)
         check_entry(m, &place, e);
     else if (place.part == 0)
-        misfit(m, "it has no tensor %s", place.name);
+        misfit(m, "tensor %s is missing", place.name);
 }
 
 /* The embedding's tensor, which a tied model has as its head too. */
@@ -218,7 +218,7 @@ static void check_tensors(Misfits *m, const BurstPlan *p, const HfFolder *f)
     }
     for (int i = 0; i < f->entries; i++)
         if (!f->entry[i].used && !is_computed(f->entry[i].tensor->name))
-            misfit(m, "the plan has no place for the tensor %s", f->entry[i].tensor->name);
+            misfit(m, "tensor %s is not part of the model", f->entry[i].tensor->name);
 }
 
 /* Adapters are weights that transformers adds to these. */
@@ -227,7 +227,8 @@ static void check_adapters(Misfits *m, const char *folder)
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path &&
         access(path, F_OK) == 0)
-        misfit(m, "it has an adapter (adapter_config.json); merge it into the weights first");
+        misfit(m,
+               "adapters are not supported (adapter_config.json); merge the adapter into the weights first");
 }
 
 int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)

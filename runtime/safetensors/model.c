@@ -119,12 +119,12 @@ static void take_field(Misfits *m, const Field *f, const json_t *value, bool her
                        HfModel *there)
 {
     char text[VALUE_TEXT], other[VALUE_TEXT];
-    const char *wanted = take_value(there, f, value), *unsaid = here ? "" : " (where nothing is given)";
+    const char *wanted = take_value(there, f, value), *unsaid = here ? "" : " (by default)";
     json_t *planned = plan ? value_of(plan, f) : NULL;
     value_text(value, text);
     value_text(planned, other);
     if (planned && !same_value(planned, value))
-        misfit(m, "%s is %s%s, and the plan's is %s", f->name, text, unsaid, other);
+        misfit(m, "%s is %s%s, expected %s", f->name, text, unsaid, other);
     else if (!planned && wanted)
         misfit(m, "%s is %s%s; only %s", f->name, text, unsaid, wanted);
     json_decref(planned);
@@ -176,14 +176,14 @@ static void read_family(Misfits *m, const json_t *config, const HfModel *plan, H
     if (!given(type))
         misfit(m, "config.json has no model_type");
     else if (!there->family && plan)
-        misfit(m, "model_type is %s, and the plan's is \"%s\"", text, plan->family->type);
+        misfit(m, "model_type is %s, expected \"%s\"", text, plan->family->type);
     else if (!there->family)
         misfit(m, "model_type is %s; known are %s", text, known);
     if (!there->family)
         there->family = plan ? plan->family : &families[0];
     read_parts(m, config, there);
     if (plan && (plan->qkv_bias != there->qkv_bias || plan->qk_norm != there->qk_norm))
-        misfit(m, "model_type is %s, and the plan's is \"%s\"", text, plan->family->type);
+        misfit(m, "model_type is %s, expected \"%s\"", text, plan->family->type);
 }
 
 void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)

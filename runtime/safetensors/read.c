@@ -28,8 +28,8 @@ static int check_tied(BurstCtx *c, const StTensor *head, int64_t first, const fl
                 return burst_fail(
                     c, BURST_E_USAGE,
                     "%s: element %lld of " ST_HEAD
-                    " is %g, and the embedding's %g: the weights are not tied. "
-                    "Train them with `tied no` and \"tie_word_embeddings\": false in config.json",
+                    " is %g but the embedding's is %g, so the weights are not tied; "
+                    "set `tied no` in the model and \"tie_word_embeddings\": false in config.json",
                     head->file->path, (long long)(first + done + i), (double)other[i],
                     (double)value[done + i]);
     }

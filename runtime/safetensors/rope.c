@@ -97,7 +97,7 @@ static void read_block(Misfits *m, const json_t *config, const char *name, const
     if (!take_block(config, block, r))
         misfit(m, "%s is %s; " KINDS_COMPUTED, name, text);
     else if (given(*theta) && given(inner) && json_number_value(*theta) != json_number_value(inner))
-        misfit(m, "rope_theta is %s, and in %s %s", other, name, text);
+        misfit(m, "rope_theta is %s, but %s is %s", other, name, text);
     *theta = given(inner) ? inner : *theta;
 }
 
@@ -131,11 +131,11 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     seen.theta = plan->rope.theta;
     rope_text(&plan->rope, other, sizeof other);
     if (!same_value(value, theta ? theta : absent))
-        misfit(m, "rope_theta is %s%s, and the plan's is %s", text, theta ? "" : " (where nothing is given)",
+        misfit(m, "rope_theta is %s%s, expected %s", text, theta ? "" : " (by default)",
                planned);
     value_text(block ? json_object_get(config, block) : NULL, text);
     if (!rope_same(&seen, &plan->rope))
-        misfit(m, "%s is %s, and the plan's is rope %s", block ? block : "rope_scaling", text, other);
+        misfit(m, "%s is %s, expected rope %s", block ? block : "rope_scaling", text, other);
     json_decref(value);
     json_decref(absent);
 }

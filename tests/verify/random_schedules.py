@@ -23,14 +23,14 @@ import schedule_text
 # Messages of burstc for what is right and refused, and the sentence of docs/ that says so.
 RESTRICTIONS = [
     (r"nothing reads", "a pass of a chunk that nothing at the receiver reads"),
-    (r"is already there", "or that is there already"),
+    (r"is already there", "that is there already"),
     (r"to the rank that (holds|sends) it", "or that leads to the rank itself"),
-    (r"nothing to send", "a pass or `return` of sums that are all at home"),
+    (r"nothing to send", "a pass or `return` of sums that are all at their owners"),
     (r"only powers of 2|exponent must be", "`2 ^ k` for k from 0 to 20"),
-    (r"pieces are numbered", "A piece is a value that all ranks agree on"),
-    (r"requires \d+ streams", "More transfers than the runtime has streams"),
+    (r"pieces are numbered", "the number is a constant or an expression of loop variables, the same on all ranks"),
+    (r"requires \d+ streams", "more transfers than the runtime has streams"),
     (r"an output that travels in a direction that exchanges", "outputs that travel in one"),
-    (r"loop variables in one schedule", "More than 12 names of loop variables in a schedule"),
+    (r"loop variables in one schedule", "more than 12 names of loop variables in a schedule"),
     (r"queries have no pieces", "a direction with pieces is mirrored by forward alone"),
 ]
 FEATURES = {"exchanges": r"exchange", "pieces": r"pieces", "gathers": r"gather", "scatters": r"scatter", "strides": r"\* x|\+ [23]\b",
