@@ -9,20 +9,19 @@
 #include <string.h>
 
 enum {
-    PARTNERS = 6,  /* of the lightest ranks that an exchange is tried with, beside the two neighbours */
-    EXCHANGES = 16 /* at most so many a rank */
+    PARTNERS = 3,  /* of the lightest ranks that an exchange is tried with, beside the two neighbours */
+    LOOKS = 8, /* at all ranks, a batch: what runs of this length cannot balance is not looked for again */
+    EXCHANGES = 16, /* at most so many a rank */
+    GAINS = 3 /* exchanges that gain less than a third of what the best gains are not tried */
 };
-/* Of the mean: what a rank may have more. 2 %: below what ranks differ by anyway. */
-static int64_t allowed(int64_t mean)
-{
-    return mean + mean / 50;
-}
+/* A rank may have 3 % more than the mean: less than ranks differ by anyway. */
+static int64_t allowed(int64_t mean) { return mean + mean / 32; }
 
 typedef struct Exchange {
     int partner, out, in; /* the rank; runs that leave and come */
     int64_t moved;
-    int64_t keys[2];      /* runs that the two ranks receive then */
-    int64_t worth, more;  /* more: keys than before */
+    int64_t keys[2]; /* runs that the two ranks receive then */
+    int64_t worth, more; /* more: keys than before */
 } Exchange;
 
 /* ---- keys that a rank receives ---- */
@@ -105,21 +104,28 @@ static int64_t worth_of(const Balance *b, int64_t gain, int64_t more)
     return gain * (1 << 16) / (b->all_layers + (more > 0 ? more : 0));
 }
 
+/* Work that the busier of the two has less then. */
+static int64_t gain_of(const Balance *b, const BalanceRank *r, const BalanceRank *other, int out, int in)
+{
+    const int64_t moved = b->work[out] - b->work[in], rest = r->work - moved, there = other->work + moved;
+    return moved > 0 ? r->work - (rest > there ? rest : there) : 0;
+}
+
 static void try_exchange(Balance *b, int from, int partner, int out, int in, Exchange *best)
 {
     BalanceRank *r = &b->rank[from], *other = &b->rank[partner];
-    const int64_t moved = b->work[out] - b->work[in], rest = r->work - moved, there = other->work + moved;
-    const int64_t gain = r->work - (rest > there ? rest : there);
-    if (moved <= 0 || gain <= 0 || worth_of(b, gain, 0) < best->worth)
+    const int64_t gain = gain_of(b, r, other, out, in);
+    if (gain <= 0 || worth_of(b, gain, 0) < best->worth)
         return;
     const int64_t keys = received(b, exchanged(b, r->run, out, in, b->trial)),
                   keys_there = received(b, exchanged(b, other->run, in, out, b->trial));
     const int64_t more = keys + keys_there - r->keys - other->keys, worth = worth_of(b, gain, more);
     if (worth > best->worth || (worth == best->worth && more < best->more))
-        *best = (Exchange){partner, out, in, moved, {keys, keys_there}, worth, more};
+        *best = (Exchange){partner, out, in, b->work[out] - b->work[in], {keys, keys_there}, worth, more};
 }
 
-/* Each run of the one for that of the other which comes nearest to what should move. */
+/* Each run of the one for that of the other which comes nearest to what should move; those that gain least
+ * are left out. */
 static void try_partner(Balance *b, int from, int partner, int64_t mean, Exchange *best)
 {
     const BalanceRank *r = &b->rank[from], *other = &b->rank[partner];
@@ -127,8 +133,16 @@ static void try_partner(Balance *b, int from, int partner, int64_t mean, Exchang
     if (room <= 0)
         return;
     const int64_t wanted = too_much < room ? too_much : room;
+    int *in = b->trial + b->each;
+    int64_t most = 0;
+    for (int i = 0; i < b->each; i++) {
+        in[i] = nearest_work(b, other, b->work[r->run[i]] - wanted);
+        const int64_t gain = gain_of(b, r, other, r->run[i], in[i]);
+        most = gain > most ? gain : most;
+    }
     for (int i = 0; i < b->each; i++)
-        try_exchange(b, from, partner, r->run[i], nearest_work(b, other, b->work[r->run[i]] - wanted), best);
+        if (GAINS * gain_of(b, r, other, r->run[i], in[i]) >= most)
+            try_exchange(b, from, partner, r->run[i], in[i], best);
 }
 
 /* Of the ranks, the lightest; n: how many there are in `of`. */
@@ -146,7 +160,8 @@ static int lightest(const Balance *b, int *of)
     return n;
 }
 
-static Exchange best_exchange(Balance *b, int from, int64_t mean)
+/* With one of the lightest ranks or a neighbour; where none helps, with any, if looks are left. */
+static Exchange best_exchange(Balance *b, int from, int64_t mean, int *looks)
 {
     Exchange best = {.partner = -1};
     int partner[PARTNERS + 2], n = lightest(b, partner);
@@ -157,6 +172,10 @@ static Exchange best_exchange(Balance *b, int from, int64_t mean)
     for (int i = 0; i < n; i++)
         if (partner[i] != from)
             try_partner(b, from, partner[i], mean, &best);
+    const bool looks_at_all = best.partner < 0 && (*looks)-- > 0;
+    for (int r = 0; r < b->ranks && looks_at_all; r++)
+        if (r != from)
+            try_partner(b, from, r, mean, &best);
     return best;
 }
 
@@ -196,14 +215,35 @@ static int64_t begin_contiguous(Balance *b)
     return (all + b->ranks - 1) / b->ranks;
 }
 
+/* A run goes to the owner of the one before or after it, for one of about as much work, where the two ranks
+ * receive less then and neither has more than it may. */
+static void move_beside(Balance *b, int run, int beside, int64_t most)
+{
+    if (beside < 0 || beside >= b->runs || b->owner[beside] == b->owner[run])
+        return;
+    const int from = b->owner[run], to = b->owner[beside];
+    BalanceRank *r = &b->rank[from], *other = &b->rank[to];
+    const int in = nearest_work(b, other, b->work[run]);
+    const int64_t moved = b->work[run] - b->work[in];
+    if (r->work - moved > most || other->work + moved > most)
+        return;
+    const int64_t keys = received(b, exchanged(b, r->run, run, in, b->trial)),
+                  there = received(b, exchanged(b, other->run, in, run, b->trial));
+    if (keys + there >= r->keys + other->keys)
+        return;
+    exchange(b, from, &(Exchange){to, run, in, moved, {keys, there}, 0, 0});
+    b->owner[run] = to, b->owner[in] = from;
+}
+
 void balance_assign(Balance *b)
 {
     const int64_t mean = begin_contiguous(b);
+    int looks = LOOKS;
     for (int left = EXCHANGES * b->ranks; left > 0; left--) {
         const int from = busiest(b);
         if (from < 0 || b->rank[from].work <= allowed(mean))
             break;
-        const Exchange e = best_exchange(b, from, mean);
+        const Exchange e = best_exchange(b, from, mean, &looks);
         if (e.partner < 0) {
             b->rank[from].done = true;
             continue;
@@ -214,6 +254,9 @@ void balance_assign(Balance *b)
     for (int r = 0; r < b->ranks; r++)
         for (int i = 0; i < b->each; i++)
             b->owner[b->rank[r].run[i]] = r;
+    for (int run = 0; run < b->runs; run++)
+        for (int side = -1; side <= 1; side += 2)
+            move_beside(b, run, run + side, allowed(mean));
 }
 
 bool balance_positions(const Balance *b, int64_t *position)

@@ -10,8 +10,13 @@
 
 /* Keys that one run of queries needs, as runs of the sequence: [lo, hi), ascending, apart. */
 enum { BALANCE_SPANS = 6 };
-typedef struct BalanceSpan { int32_t lo, hi; } BalanceSpan;
-typedef struct BalanceNeed { int n; BalanceSpan span[BALANCE_SPANS]; } BalanceNeed;
+typedef struct BalanceSpan {
+    int32_t lo, hi;
+} BalanceSpan;
+typedef struct BalanceNeed {
+    int n;
+    BalanceSpan span[BALANCE_SPANS];
+} BalanceNeed;
 
 typedef struct BalanceRank {
     int *run;       /* [each] ascending */

@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int levels_of(int64_t tiles)
 {
@@ -117,7 +114,12 @@ static void fill_sides(Balance *b, const BurstTables *t, int tables)
 
 /* ---- counting ---- */
 
-typedef struct Count { Balance *b; const BurstMask *mask; int64_t layers; BalanceNeed *need; } Count;
+typedef struct Count {
+    Balance *b;
+    const BurstMask *mask;
+    int64_t layers;
+    BalanceNeed *need;
+} Count;
 
 /* Spans come in ascending order; where there is no room for one more, the last grows. */
 static void add_span(BalanceNeed *n, int32_t lo, int32_t hi)

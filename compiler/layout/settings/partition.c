@@ -15,9 +15,10 @@ static int count(const Program *p)
     return PART_KINDS;
 }
 
-/* Left open, partitions that are made for each batch are not tried: nothing is known of batches. Else only what can differ is tried: one rank has one partition, and so have all-to-all schedules
- * without rings, whose ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are
- * needed by other ranks each; those of a striped chunk by all alike. */
+/* Left open, partitions that are made for each batch are not tried: nothing is known of batches. Else only
+ * what can differ is tried: one rank has one partition, and so have all-to-all schedules without rings, whose
+ * ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are needed by other ranks
+ * each; those of a striped chunk by all alike. */
 static bool take(const Program *p, Choice *c, int n)
 {
     c->partition = c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n; /* one rank has one */
@@ -25,7 +26,8 @@ static bool take(const Program *p, Choice *c, int n)
     const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
                        !p->layout.schedule;
     if (p->layout.partition.is_auto)
-        return n != PART_BALANCED && ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);
+        return n != PART_BALANCED &&
+               ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);
     return p->layout.partition.value == n;
 }
 
@@ -47,10 +49,7 @@ Choice choice_on(const Program *p, const Choice *c)
     return other;
 }
 
-static const char *text(Arena *a, const Choice *c)
-{
-    return partition_text(a, c->partition, c->block);
-}
+static const char *text(Arena *a, const Choice *c) { return partition_text(a, c->partition, c->block); }
 
 static const char *idle(Arena *a, const Program *p, const Choice *c)
 {
@@ -68,9 +67,12 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     if (c->block % BURST_TILE != 0)
         return arena_printf(a, "runs of partition balanced must be a multiple of %d tokens", BURST_TILE);
     if (p->sequence % (c->block * c->ranks) != 0)
-        return arena_printf(a, "partition balanced(%lld) over %d ranks needs a sequence of a multiple of %lld tokens",
-                            (long long)c->block, c->ranks, (long long)(c->block * c->ranks));
-    return c->shares == SHARES_EQUAL ? NULL : "partition balanced gives every rank as many tokens; set `shares equal`";
+        return arena_printf(
+            a, "partition balanced(%lld) over %d ranks needs a sequence of a multiple of %lld tokens",
+            (long long)c->block, c->ranks, (long long)(c->block * c->ranks));
+    return c->shares == SHARES_EQUAL
+               ? NULL
+               : "partition balanced gives every rank as many tokens; set `shares equal`";
 }
 
 const SettingRecord setting_partition = {
