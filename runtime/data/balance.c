@@ -108,7 +108,8 @@ static int64_t worth_of(const Balance *b, int64_t gain, int64_t more)
 static int64_t gain_of(const Balance *b, const BalanceRank *r, const BalanceRank *other, int out, int in)
 {
     const int64_t moved = b->work[out] - b->work[in], rest = r->work - moved, there = other->work + moved;
-    return moved > 0 ? r->work - (rest > there ? rest : there) : 0;
+    const int64_t busier = rest > there ? rest : there;
+    return moved > 0 ? r->work - busier : 0;
 }
 
 static void try_exchange(Balance *b, int from, int partner, int out, int in, Exchange *best)

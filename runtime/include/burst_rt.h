@@ -323,8 +323,8 @@ double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
 /* ---- one sequence of the batch, as this rank sees it ---- */
 typedef struct BurstBatch {
-    /* [n], at the chunk's positions (tables.position, where there are any); label: the token train.predict positions ahead, -1 where a document
-     * ends before */
+    /* [n], at the chunk's positions (tables.position, where there are any); label: the token train.predict
+     * positions ahead, -1 where a document ends before */
     const int32_t *token, *label;
     const float *weight;          /* [n] */
     BurstTables tables;           /* [N] each; "doc": number of the document */

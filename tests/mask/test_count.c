@@ -469,7 +469,7 @@ static void ranges_are_what_tiles_read(void **state)
         if (rx_stock_has_table(s))
             continue;
         const int ranks = (int)rx_between(&r, 1, 7);
-        const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_KINDS - 1),
+        const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_BLOCKS),
                                             rx_between(&r, 1, 40), n, ranks);
         const Expr *e = rx_one_in(&r, 2) ? window_and_strips(&r)
                                          : rx_stock(r.arena, s, rx_between(&r, 1, 2000));

@@ -33,6 +33,8 @@ static int owner(const Partition *p, int64_t position)
     int64_t begin = 0, length = n, b = all;
     while (p->kind == PART_BLOCKS && b < p->block)
         b += all;
+    if (p->kind == PART_BALANCED) /* before the first batch */
+        b = p->block * all;
     if (p->kind == PART_STRIPED && position < n / b * b)
         return sharer(p, position % all);
     if (p->kind == PART_STRIPED && !p->before)

@@ -57,7 +57,9 @@ static int and3(int x, int y) { return x < y ? x : y; }
 
 static int causal(const BurstSide *q, const BurstSide *k)
 {
-    return k->hi <= q->lo ? BURST_FULL : k->lo > q->hi ? BURST_EMPTY : BURST_PARTIAL;
+    if (k->hi <= q->lo)
+        return BURST_FULL;
+    return k->lo > q->hi ? BURST_EMPTY : BURST_PARTIAL;
 }
 
 static int same_document(const BurstSide *q, const BurstSide *k)
@@ -75,10 +77,9 @@ static int document_tile(const BurstSide *q, const BurstSide *k)
 enum { WINDOW = 1000 };
 static int window_tile(const BurstSide *q, const BurstSide *k)
 {
-    const int near = q->hi - k->lo < WINDOW    ? BURST_FULL
-                     : q->lo - k->hi >= WINDOW ? BURST_EMPTY
-                                               : BURST_PARTIAL;
-    return and3(document_tile(q, k), near);
+    if (q->hi - k->lo < WINDOW)
+        return document_tile(q, k);
+    return q->lo - k->hi >= WINDOW ? BURST_EMPTY : and3(document_tile(q, k), BURST_PARTIAL);
 }
 
 /* As the tiles, of one pair. */
@@ -139,7 +140,8 @@ static void draw_documents(Case *c, const Lengths *l)
     c->longest = 0;
     int32_t number = 0;
     for (int64_t at = 0; at < n; number++) {
-        const int64_t drawn = draw_length(l), length = drawn < 1 ? 1 : drawn < n - at ? drawn : n - at;
+        const int64_t drawn = draw_length(l), least = drawn < 1 ? 1 : drawn,
+                      length = least < n - at ? least : n - at;
         c->longest = length > c->longest ? length : c->longest;
         for (int64_t i = 0; i < length; i++)
             c->doc[at++] = number;

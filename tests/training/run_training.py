@@ -9,6 +9,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        hybrid     the same of weights that are sharded inside a group of ranks; a killed rank, and checkpoints that other layouts read
        tensor     the same of layers that ranks split
        schedules  the same of the shipped schedules that the others leave out, 60 steps
+       balanced   the same of partitions that are made for each batch, and resuming on other ranks
        layers     the same of layers of which those of each mask have a schedule of their own; with their passes changed it shows
        offload    losses and gradient norms with activations staged to a second arena and without: the same bits
        fetch      the same where they come back by chunks of the tokens
@@ -288,6 +289,13 @@ SCHEDULED = [Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp"
              Layout("bidirectional", "keys", "zigzag", lanes=4), Layout("halo", "keys", "contiguous", lanes=4),
              Layout("doubling", "keys", "zigzag", lanes=4), Layout("mesh", "keys", "zigzag", lanes=4, mesh=(2, 2)),
              Layout("ring", "keys", "zigzag", lanes=4, tensor=2)]
+DOCUMENTS = Shape(vocab=256, masks=("document", "window(17)", "causal"), sequence=512)
+BALANCED = [Layout("ring", "keys", "balanced(64)", lanes=2), Layout("ring", "queries", "balanced(64)", lanes=4),
+            Layout("near", "keys", "balanced(128)", lanes=4), Layout("gather", "keys", "balanced(64)", lanes=8),
+            Layout("burst", "keys", "balanced(64)", nodes=2, lanes=4, recompute="selective"),
+            Layout("usp", "keys", "balanced(64)", lanes=4, mesh=(2, 2)), Layout("halo", "keys", "balanced(64)", lanes=4),
+            Layout("ring", "keys", "balanced(64)", 2, 2, 2), Layout("ring", "keys", "balanced(64)", lanes=4, tensor=2),
+            Layout("ring", "keys", "balanced(64)", lanes=2, token_chunks=4, queries="keys", offload="activations")]
 LAYERED = [Layout("near for window(17), ring", "keys for window(17), queries", "contiguous", lanes=2),
            Layout("near for window(17), ring", "queries for window(17), keys", "contiguous", lanes=4),
            Layout("near for window(17), burst", "keys", "zigzag", nodes=2, lanes=2, recompute="full", offload="activations")]
@@ -566,6 +574,16 @@ class Training:
     def schedules(self):
         self.agree(SCHEDULED, 60, 1e-4)
 
+    def balanced(self):
+        """Each batch has its own partition, and a resumed run on other ranks the same batches."""
+        self.agree(BALANCED, norms=1e-4, shape=DOCUMENTS)
+        right = self.train(self.program(ONE, NEAR_STEPS, DOCUMENTS))
+        folder = str(self.folder / "balanced")
+        self.train(self.program(BALANCED[1], NEAR_STEPS, DOCUMENTS), "--steps", "10", "--checkpoint", folder, "--every", "10")
+        is_ = self.train(self.program(BALANCED[4], NEAR_STEPS, DOCUMENTS), "--checkpoint", folder, "--resume")
+        apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in is_)
+        require(sorted(is_) == list(range(11, NEAR_STEPS + 1)) and apart <= NEAR, f"resumed on 8 ranks: {sorted(is_)}, {apart:.2e}")
+
     def layers(self):
         """Layers of each mask by a schedule of their own: the losses of one rank; with each other's passes they are not."""
         right = self.train(self.program(ONE, NEAR_STEPS, LAYERED_TEXT))
@@ -723,7 +741,7 @@ class Training:
             require(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "tiles", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "fetch", "optimizer", "bf16", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "tiles", "hybrid", "heads", "tokens", "tensor", "schedules", "balanced", "layers", "offload", "fetch", "optimizer", "bf16", "equality", "failure", "mpi"]
 
 
 def main():
