@@ -4,7 +4,7 @@
  *     nvcc -DPLAN_SOURCE='"plan.cu"' time_attention.cu ...      plan.cu: what burstc wrote
  *     program [--repeat N]
  *
- * The program is included rather than linked, so that attention runs on what is on the device already.
+ * Where masks read tables and the plan has data, these are the data's first sequence's. The program is included rather than linked, so that attention runs on what is on the device already.
  * Prints one line of JSON: seconds of forward and backward, of the slowest rank, medians; and the same
  * with all transfers left out, where computing goes on with what its buffers happened to hold: what is
  * over that is what transfers cost. Then the rates of the hops by themselves, bytes a second and rank: the
@@ -217,6 +217,16 @@ static int prepare(Timer *t)
     return fill(t, PLAN_HEADS, 4 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_D_O(0)));
 }
 
+/* The first sequence that the plan trains on: what its masks leave, and which tokens this rank has. */
+static int take_batch(Timer *t, const BurstPlan *p)
+{
+    BurstBatch b;
+    if (PLAN_TABLES == 0 || !p->train.data)
+        return BURST_OK;
+    BURST_TRY(burst_batch_read(t->c, p, 0, 0, &b));
+    return plan_live(t->c, t->s, &b.tables);
+}
+
 static int body(BurstCtx *c, const BurstPlan *p, void *arg)
 {
     static BurstWeights w;
@@ -227,6 +237,7 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
     BURST_TRY(burst_weights_make(c, p, &w));
     BURST_TRY(p->start(c, t.s, &w));
     BURST_TRY(prepare(&t));
+    BURST_TRY(take_batch(&t, p));
     if (p->nodes > 1) /* connections between nodes reach their rate only after a while: once for nothing */
         BURST_TRY(time_both(&t, with));
     BURST_TRY(time_both(&t, with));

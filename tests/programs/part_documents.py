@@ -1,0 +1,111 @@
+"""Attention over packed documents on N GPUs: partitions of a sequence and partitions made for each batch, beside PyTorch.
+
+64 query heads, 8 key heads of 128. Lengths of documents are drawn from two published tables (A: WLB-LLM's, D: MagiAttention's;
+tests/runtime/test_balance.c), BURST_DOCUMENT_DRAWS batches of each (1). BURST_DOCUMENT_TOKENS: tokens of a GPU ("16K 32K"). Beside it
+benchmarks/documents_torch.py on the same lengths: Ulysses with FlexAttention, FlexAttention's context parallelism.
+"""
+import json
+import math
+import os
+import random
+import struct
+import typing
+
+import machine
+import part_scale
+
+HEADS, KV_HEADS, HEAD_DIM = 64, 8, 128
+SETS = {"A": ([0, .5, .9, .99, .999, 1], [400, 3227, 5784, 26070, 119836, 124913]),
+        "D": ([0, .186, .468, .714, .871, .944, .9745, .9874, .9959, .9973, .999, 1],
+              [32, 200, 500, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 196608])}
+TOKENS = {"8K": 8192, "16K": 16384, "32K": 32768, "64K": 65536}
+WAYS = [("near", "zigzag"), ("near", "balanced(1Ki)"), ("gather", "balanced(1Ki)"), ("ring", "zigzag"), ("ring", "balanced(1Ki)"),
+        ("ulysses", "contiguous")]
+
+
+def draw(name, tokens, seed):
+    """Lengths that fill a sequence; the last is cut."""
+    shares, lengths = SETS[name]
+    rng, out = random.Random(f"{name} {seed}"), []
+    while sum(out) < tokens:
+        u = rng.random()
+        k = max(i for i in range(len(shares) - 1) if shares[i] <= u)
+        part = (u - shares[k]) / (shares[k + 1] - shares[k])
+        length = int(lengths[k] * math.exp(part * math.log(lengths[k + 1] / lengths[k])))
+        out.append(min(max(1, length), tokens - sum(out)))
+    return out
+
+
+def write_tokens(path, lengths):
+    """A token file of one sequence: 1 ends a document. One token more, for the last label."""
+    tokens = []
+    for length in lengths:
+        tokens += [0] * (length - 1) + [1]
+    path.write_bytes(b"BURSTTOK" + struct.pack("<IIQ", 1, 2, len(tokens) + 1) + struct.pack(f"<{len(tokens) + 1}H", *tokens, 0))
+
+
+def model_text(ranks, tokens, schedule, partition, data):
+    ranges = "" if schedule == "ulysses" else " ranges yes;"
+    return (f'import "masks";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {KV_HEADS}; head_dim {HEAD_DIM}; '
+            f"ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default document; }}\nsequence {tokens};\n"
+            + machine.layout(ranks, schedule, "keys", partition).replace(" }", f"{ranges} }}")
+            + f'train {{ batch 1; data "{data}"; separator 1; }}\n')
+
+
+class Case(typing.NamedTuple):
+    set: str
+    tokens_name: str
+    seed: int
+    schedule: str
+    partition: str
+
+    def batch(self):
+        return f"{self.set}_{self.tokens_name}_{self.seed}"
+
+    def name(self):
+        return f"documents_{self.batch()}_{self.schedule}_{self.partition.split('(')[0]}"
+
+
+def build(m, case):
+    tokens = TOKENS[case.tokens_name] * m.gpus
+    source = m.emit(case.name(), machine.gpu_topology(1, m.gpus),
+                    model_text(m.gpus, tokens, case.schedule, case.partition, m.work / f"{case.batch()}.tok"))
+    program = m.work / case.name()
+    m.run([*m.nvcc_command(), f'-DPLAN_SOURCE="{source}"', part_scale.TIMER, "-o", program, *m.libraries(True)], f"{program.name}.build", 400)
+    return program
+
+
+def measure(m, case, program, title, flops):
+    env = {"CUDA_VISIBLE_DEVICES": "0"} if m.gpus == 1 else {}
+    times = part_scale.measure(m, program, case.name(), env)
+    f, b = times["forward"], times["backward"]
+    m.add("documents", title, f"forward {1e3 * f:.2f} ms ({flops / f / m.gpus / 1e12:.0f} TFLOP/s per GPU), backward {1e3 * b:.2f} ms "
+          f"({2.5 * flops / b / m.gpus / 1e12:.0f}); without transfers {1e3 * times['forward_silent']:.2f}, {1e3 * times['backward_silent']:.2f}")
+
+
+def run(m):
+    ways = WAYS if m.gpus > 1 else [("ring", "contiguous")]
+    batches = [(s, n, i) for s in SETS for n in os.environ.get("BURST_DOCUMENT_TOKENS", "16K 32K").split()
+               for i in range(int(os.environ.get("BURST_DOCUMENT_DRAWS", "1")))]
+    lengths = {batch: draw(batch[0], TOKENS[batch[1]] * m.gpus, batch[2]) for batch in batches}
+    for batch in batches:
+        write_tokens(m.work / f"{batch[0]}_{batch[1]}_{batch[2]}.tok", lengths[batch])
+    programs = dict(m.all(lambda case: build(m, case), [Case(*batch, *way) for batch in batches for way in ways]))
+    for batch in batches:
+        listed = lengths[batch]
+        flops = 4 * sum(n * (n + 1) / 2 for n in listed) * HEADS * HEAD_DIM
+        title = f"set {batch[0]}, {batch[1]} a GPU, {len(listed)} documents, longest {max(listed)}"
+        for case in [Case(*batch, *way) for way in ways]:
+            way = f"{title}: {case.schedule}, {case.partition}"
+            try:
+                if isinstance(programs[case], machine.Failed):
+                    raise programs[case]
+                measure(m, case, programs[case], way, flops)
+            except machine.Failed as reason:
+                m.failed("documents", way, reason)
+        path = m.work / f"{case.batch()}.json"
+        path.write_text(json.dumps(listed))
+        peer = ["torchrun", f"--nproc-per-node={m.gpus}", machine.ROOT / "benchmarks/documents_torch.py", path]
+        for line in m.run(peer, f"documents_torch_{case.batch()}", 300)[1].splitlines():
+            if line.startswith("peer "):
+                m.add("documents", f"{title}: {line[5:].split(':')[0]}", line.split(":", 1)[1].strip())
