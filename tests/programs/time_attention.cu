@@ -4,7 +4,8 @@
  *     nvcc -DPLAN_SOURCE='"plan.cu"' time_attention.cu ...      plan.cu: what burstc wrote
  *     program [--repeat N]
  *
- * Where masks read tables and the plan has data, these are the data's first sequence's. The program is included rather than linked, so that attention runs on what is on the device already.
+ * Where masks read tables and the plan has data, these are of the data's first sequence. The program is
+ * included rather than linked, so that attention runs on what is on the device already.
  * Prints one line of JSON: seconds of forward and backward, of the slowest rank, medians; and the same
  * with all transfers left out, where computing goes on with what its buffers happened to hold: what is
  * over that is what transfers cost. Then the rates of the hops by themselves, bytes a second and rank: the
