@@ -42,10 +42,12 @@ static const Target *target_asked(const Request *o)
 }
 
 /* What was asked for beside the output. */
-static int print_asked(Arena *a, const Request *o, const Destination *t, const Found *f)
+static int print_asked(Arena *a, Diags *d, const Request *o, const Destination *t, const Found *f)
 {
     int status = o->explain ? print_text(f->table) : 0;
-    return status == 0 && o->print_build ? print_text(arena_printf(a, "%s\n", t->build)) : status;
+    if (status == 0 && o->print_build)
+        status = print_text(arena_printf(a, "%s\n", t->build));
+    return status == 0 ? print_passes(a, d, o, f) : status;
 }
 
 /* The program, checked; as C or, through the C compiler, as a binary beside its source. */
@@ -74,7 +76,7 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
 /* The plan as a form, or as the program. */
 static int write_found(Arena *a, Diags *d, const Request *o, const Destination *to, const Found *f)
 {
-    const int status = print_asked(a, o, to, f);
+    const int status = print_asked(a, d, o, to, f);
     if (status != 0 || !o->output)
         return status;
     return o->emit && find_form(o->emit) ? print_form(a, d, o, f) : write_program(a, d, o, to, f);

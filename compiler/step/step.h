@@ -323,6 +323,18 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
  * what KEY_STEP names alone. */
 Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
                 const uint64_t *pairs, int64_t attention, int64_t keys);
+typedef struct StepInput {
+    const Program *program;
+    const Choice *choice;
+    const Partition *partition;
+    Units units;
+    const uint64_t *pairs;
+    int64_t attention, keys;
+} StepInput;
+/* The same; the list is seen after each pass. */
+typedef void (*SeeStep)(void *to, const char *pass, const Step *s);
+Step *step_make_watched(Arena *a, const StepInput *in, SeeStep see, void *to);
+const char *step_pass_name(int pass); /* from 0 on; NULL: there are no more */
 
 /* ---- values and operations by name ---- */
 int step_value(const Step *s, const char *name); /* -1: none of that name */
