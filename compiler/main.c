@@ -31,6 +31,8 @@ static const char usage[] =
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
     "  --explain            prints every candidate layout and how much slower it is\n"
     "  --print-build        prints the command that compiles the program\n"
+    "  --dump-after=PASS    prints the step's list of operations after a pass; 'all': after each\n"
+    "  --verify-each        checks that list after each pass\n"
     "  -Wno-NAME            turns off a warning; -Werror=NAME makes it an error, -Werror all of them:\n"
 #define X(id, name, what) "    " name ": " what "\n"
     WARNINGS(X)
@@ -113,7 +115,7 @@ static int given_twice(const char *name)
 
 static int unknown_option(int argc, char **argv, int i)
 {
-    static const char *const with_value[] = {"-o", "--emit", "--schedule"};
+    static const char *const with_value[] = {"-o", "--emit", "--schedule", "--dump-after"};
     for (int v = 0; v < countof(with_value); v++) {
         if (strcmp(argv[i], with_value[v]) != 0)
             continue;
@@ -169,6 +171,10 @@ static int check_action(const Request *o)
         no = "--explain";
     else if (o->print_build)
         no = "--print-build";
+    else if (o->dump_after)
+        no = "--dump-after";
+    else if (o->verify_each)
+        no = "--verify-each";
     if (!o->model && o->action->any_order)
         return usage_error("%s requires a model (.burst)", o->action->name);
     if (no) {
@@ -199,6 +205,10 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Request *o)
             take_once(&o->emit, value, "--emit", &twice);
         else if ((value = option_value("--schedule", argc, argv, &i)))
             o->schedules[o->schedule_count++] = value;
+        else if ((value = option_value("--dump-after", argc, argv, &i)))
+            take_once(&o->dump_after, value, "--dump-after", &twice);
+        else if (strcmp(argv[i], "--verify-each") == 0)
+            o->verify_each = true;
         else if (strcmp(argv[i], "--explain") == 0)
             o->explain = true;
         else if (strcmp(argv[i], "--print-build") == 0)
@@ -222,7 +232,8 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Request *o)
         return check_action(o);
     if (!o->model)
         return usage_error("%s", "a cluster (.topo) and a model (.burst) are required");
-    if (!o->output && !o->emit && !o->explain && !o->print_build)
+    const bool prints = o->explain || o->print_build || o->dump_after || o->verify_each;
+    if (!o->output && !o->emit && !prints)
         return usage_error("%s", "nothing to write: give -o FILE, --emit=FORM or --explain");
     return 0;
 }
@@ -442,6 +453,9 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
         status = usage_error("unknown form '%s'; the forms are ast, mask, partition, schedule, step, "
                              "plan, kernels, cost, memory, trace, c and cuda",
                              o.emit);
+    if (status == 0 && o.dump_after && !pass_exists(o.dump_after))
+        status = usage_error(arena_printf(a, "unknown pass '%%s'; the passes are %s", pass_names(a)),
+                             o.dump_after);
     if (status == 0)
         status = check_suffix(&o);
     if (status == 0)

@@ -323,6 +323,18 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
  * what KEY_STEP names alone. */
 Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
                 const uint64_t *pairs, int64_t attention, int64_t keys);
+typedef struct StepInput {
+    const Program *program;
+    const Choice *choice;
+    const Partition *partition;
+    Units units;
+    const uint64_t *pairs;
+    int64_t attention, keys;
+} StepInput;
+/* The same; the list is seen after each pass. */
+typedef void (*SeeStep)(void *to, const char *pass, const Step *s);
+Step *step_make_watched(Arena *a, const StepInput *in, SeeStep see, void *to);
+const char *step_pass_name(int pass); /* from 0 on; NULL: there are no more */
 
 /* ---- values and operations by name ---- */
 int step_value(const Step *s, const char *name); /* -1: none of that name */
@@ -401,7 +413,10 @@ bool op_is_short(const Step *s, const StepOp *o);
  * first. */
 bool op_adds(const Step *s, const StepOp *o, int i);
 typedef struct Range { int first, last; } Range; /* operations, both included */
-/* All operations of a sequence in their order, and those of the optimizer; how many. */
+/* All operations of a sequence in their order, and those of the optimizer, one at a time. */
+typedef void (*SeeOp)(void *to, const StepOp *at);
+void step_walk(const Step *s, SeeOp see, void *to);
+/* The same as an array; how many. */
 int step_unroll(Arena *a, const Step *s, const StepOp **out);
 int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */
 /* Streams beside computing mark where they are after each operation, and computing waits for a mark. A mark

@@ -2,7 +2,7 @@
  * chunk. */
 #include "step/step.h"
 
-typedef struct Unroll { Arena *arena; const Step *step; Vec(StepOp) ops; int visit; } Unroll;
+typedef struct Walk { const Step *step; SeeOp see; void *to; int visit; } Walk;
 
 static bool has_begun(const Step *s, int layer, int chunk, int key)
 {
@@ -13,87 +13,103 @@ static bool has_begun(const Step *s, int layer, int chunk, int key)
 }
 
 /* Operations first to end for the i-th chunk of keys. */
-static void push_keys(Unroll *u, StepOp at, int i, int key, const Op *first, const Op *end)
+static void walk_key(const Walk *w, StepOp at, int i, int key, const Op *first, const Op *end)
 {
-    at.key = key, at.slot = i % 2, at.goes_on = i > 0, at.begun = has_begun(u->step, at.layer, at.chunk, key);
+    at.key = key, at.slot = i % 2, at.goes_on = i > 0, at.begun = has_begun(w->step, at.layer, at.chunk, key);
     for (at.op = first; at.op < end; at.op++)
         if (!at.op->sums || at.begun)
-            *vec_push(u->arena, &u->ops) = at;
+            w->see(w->to, &at);
+}
+
+/* The chunk of keys after this one that the chunk of queries is attended with; -1: none. */
+static int next_key(const Step *s, const StepOp *at, int key)
+{
+    for (int k = key + 1; k < s->chunks; k++)
+        if (step_attends(s, at->layer, at->chunk, k))
+            return k;
+    return -1;
 }
 
 /* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the
  * one that follows come first, those of the first two before the loop. */
-static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
+static void walk_keys(const Walk *w, StepOp at, const Op *first, const Op *end)
 {
-    const Step *s = u->step;
-    int *key = NEW_ARRAY(u->arena, int, s->chunks), keys = 0;
-    for (int k = 0; k < s->chunks; k++)
-        if (step_attends(s, at.layer, at.chunk, k))
-            key[keys++] = k;
     const Op *attends = first;
     while (!first->early && attends->ahead)
         attends++;
-    for (int i = 0; i < keys && (!first->early || i < 2); i++) {
-        if (first->early)
-            push_keys(u, at, i, key[i], first, end);
-        else if (i > 0 && i + 1 < keys)
-            push_keys(u, at, i + 1, key[i + 1], first, attends);
-        if (!first->early)
-            push_keys(u, at, i, key[i], attends, end);
+    int key = next_key(w->step, &at, -1);
+    for (int i = 0; key >= 0 && (!first->early || i < 2); i++) {
+        const int next = next_key(w->step, &at, key);
+        if (attends > first && i > 0 && next >= 0)
+            walk_key(w, at, i + 1, next, first, attends);
+        walk_key(w, at, i, key, attends, end);
+        key = next;
     }
 }
 
 /* Operations first to end of a loop, for one of its chunks; or once. */
-static void unroll_chunk(Unroll *u, StepOp at, int chunks, const Op *first, const Op *end)
+static void walk_chunk(const Walk *w, StepOp at, int chunks, const Op *first, const Op *end)
 {
     const int chunk = at.chunk;
     for (const Op *o = first, *next; o < end; o = next) {
-        for (next = o + 1; next < end && op_same_keys(o, next); next++)
-            ;
+        next = o + 1;
         at.chunk = chunk;
-        if (o->keys)
-            unroll_keys(u, at, o, next);
-        for (int x = chunk + (o->ahead && chunk > 0); x < chunks && x <= chunk + o->ahead && !o->keys; x++) {
+        if (o->keys) {
+            while (next < end && op_same_keys(o, next))
+                next++;
+            walk_keys(w, at, o, next);
+            continue;
+        }
+        for (int x = chunk + (o->ahead && chunk > 0); x < chunks && x <= chunk + o->ahead; x++) {
             at.op = o, at.chunk = x, at.slot = x % 2;
-            *vec_push(u->arena, &u->ops) = at;
+            w->see(w->to, &at);
         }
     }
 }
 
-static void unroll_block(Unroll *u, int block, int layer, int unit)
+static void walk_block(Walk *w, int block, int layer, int unit)
 {
-    const Block *b = &u->step->block[block];
+    const Block *b = &w->step->block[block];
     for (int i = 0, end; i < b->ops.n; i = end) {
         const Op *first = &b->ops.at[i];
         for (end = i + 1; end < b->ops.n && op_same_loop(first, &b->ops.at[end]); end++)
             ;
-        for (int c = 0, chunks = op_chunks(u->step, first); c < chunks; c++)
-            unroll_chunk(
-                u, (StepOp){.block = block, .layer = layer, .visit = u->visit, .unit = unit, .chunk = c},
-                chunks, first, &b->ops.at[end]);
+        for (int c = 0, chunks = op_chunks(w->step, first); c < chunks; c++)
+            walk_chunk(w,
+                       (StepOp){.block = block, .layer = layer, .visit = w->visit, .unit = unit, .chunk = c},
+                       chunks, first, &b->ops.at[end]);
     }
-    u->visit++;
+    w->visit++;
 }
 
-static void unroll_all(Unroll *u)
+void step_walk(const Step *s, SeeOp see, void *to)
 {
-    const int layers = u->step->program->model.layers;
-    unroll_block(u, BLOCK_EMBED, 0, 0);
+    Walk w = {s, see, to, 0};
+    const int layers = s->program->model.layers;
+    walk_block(&w, BLOCK_EMBED, 0, 0);
     for (int l = 0; l < layers; l++)
-        unroll_block(u, BLOCK_FORWARD, l, l + 1);
-    unroll_block(u, BLOCK_HEAD, layers, layers + 1);
+        walk_block(&w, BLOCK_FORWARD, l, l + 1);
+    walk_block(&w, BLOCK_HEAD, layers, layers + 1);
     for (int l = layers - 1; l >= 0; l--)
-        unroll_block(u, l < u->step->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
-    unroll_block(u, BLOCK_EMBED_BACK, 0, 0);
+        walk_block(&w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
+    walk_block(&w, BLOCK_EMBED_BACK, 0, 0);
     for (int unit = 0; unit < layers + 2; unit++)
-        unroll_block(u, BLOCK_OPTIMIZER, 0, unit);
-    unroll_block(u, BLOCK_DONE, 0, layers + 1);
+        walk_block(&w, BLOCK_OPTIMIZER, 0, unit);
+    walk_block(&w, BLOCK_DONE, 0, layers + 1);
+}
+
+typedef struct Unroll { Arena *arena; Vec(StepOp) ops; } Unroll;
+
+static void push(void *to, const StepOp *at)
+{
+    Unroll *u = to;
+    *vec_push(u->arena, &u->ops) = *at;
 }
 
 int step_unroll(Arena *a, const Step *s, const StepOp **out)
 {
-    Unroll u = {.arena = a, .step = s};
-    unroll_all(&u);
+    Unroll u = {.arena = a};
+    step_walk(s, push, &u);
     *out = u.ops.at;
     return u.ops.n;
 }

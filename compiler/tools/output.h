@@ -11,6 +11,8 @@ typedef struct Request {
     const char **schedules;
     int schedule_count;
     bool explain, print_build;
+    const char *dump_after; /* a pass over the step's list, or all */
+    bool verify_each;       /* checks the list after each of them */
     const char *command; /* as typed, for the emitted header */
     const char *share;   /* stock files, templates, headers of the runtime */
     const struct Action *action; /* `burstc fit ...`: main.c; NULL: the program or a form of it */
@@ -30,6 +32,11 @@ Destination destination_of(Arena *a, const Request *o, const Program *p);
 int check_output(const Request *o, const char *path);
 int check_imported(const Program *p, const char *path);
 int check_destination(const Request *o, const Destination *to, const Program *p);
+
+/* ---- passes.c: --dump-after and --verify-each ---- */
+bool pass_exists(const char *name);
+const char *pass_names(Arena *a); /* "all, model, ..." */
+int print_passes(Arena *a, Diags *d, const Request *o, const Found *f); /* 0, or an exit status */
 
 /* ---- pipeline.c ---- */
 bool is_picture(const char *path);

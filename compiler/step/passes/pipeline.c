@@ -37,41 +37,115 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
     return pairs;
 }
 
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
-                const uint64_t *pairs, int64_t attention, int64_t keys)
+/* What a program's target has for its loss, norms and embedding. */
+static void add_target_scratch(Step *s)
 {
-    const Model *m = &p->model;
-    Step *s = step_model(a, p, part, units);
-    s->sequences = (int)(p->train.batch / c->data);
+    const Model *m = &s->program->model;
+    const bool device = s->program->target->device_memory;
+    const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
+    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) :
+                burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4, KIND(LOSS));
+    add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
+                KIND(NORM_BACK));
+    add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
+}
+
+/* ---- passes that read the choice ---- */
+
+static void save(Step *s, const StepInput *in)
+{
+    step_save(s, saving_of(in->choice));
+}
+
+static void tile_tokens(Step *s, const StepInput *in)
+{
+    step_chunks(s, s->by_tokens ? in->choice->token_chunks : in->choice->ffn_chunks);
+}
+
+static void overlap(Step *s, const StepInput *in)
+{
+    if (in->choice->overlap)
+        step_overlap(s);
+}
+
+static void offload(Step *s, const StepInput *in)
+{
+    step_space(s, in->choice->offload);
+}
+
+static void weights(Step *s, const StepInput *in)
+{
+    step_weights(s, in->choice->sharding, in->choice->bf16_gradients);
+}
+
+static void scratch(Step *s, const StepInput *in)
+{
+    add_scratch(s, "attention_scratch", DIM_ONE, in->attention,
+                KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
+    add_scratch(s, "attention_keys", DIM_KEY, in->keys, KIND(ATTENTION) | KIND(ATTENTION_BACK));
+    add_target_scratch(s);
+}
+
+/* ---- all of them ---- */
+
+static Step *begin(Arena *a, const StepInput *in)
+{
+    const Choice *c = in->choice;
+    Step *s = step_model(a, in->program, in->partition, in->units);
+    s->sequences = (int)(in->program->train.batch / c->data);
     s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
     s->optimizer = c->optimizer;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_keys = choice_chunks_keys(c);
-    s->pairs = pairs;
+    s->pairs = in->pairs;
     s->by_fetches = c->fetch_chunks;
-    s->loss_tile = choice_loss_tile(p, c);
-    step_tensor(s);
-    step_queries(s);
-    step_backward(s);
-    step_save(s, saving_of(c));
-    step_heads(s);
-    step_chunks(s, s->by_tokens ? c->token_chunks : c->ffn_chunks);
-    if (c->overlap)
-        step_overlap(s);
-    step_space(s, c->offload);
-    step_weights(s, c->sharding, c->bf16_gradients);
-    step_optimizer(s);
-    add_scratch(s, "attention_scratch", DIM_ONE, attention,
-                KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
-    add_scratch(s, "attention_keys", DIM_KEY, keys, KIND(ATTENTION) | KIND(ATTENTION_BACK));
-    const bool device = p->target->device_memory;
-    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) :
-                burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4, KIND(LOSS));
-    const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
-    add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
-                KIND(NORM_BACK));
-    add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
-    step_waits(s);
+    s->loss_tile = choice_loss_tile(in->program, c);
     return s;
+}
+
+/* In their order, after the model's; each is named as its file. */
+static const struct {
+    const char *name;
+    void (*run)(Step *s);
+    void (*choose)(Step *s, const StepInput *in); /* where run is NULL */
+} passes[] = {
+    {"tensor_parallel", step_tensor, NULL},
+    {"tile_queries", step_queries, NULL},
+    {"backward", step_backward, NULL},
+    {"recompute", NULL, save},
+    {"tile_heads", step_heads, NULL},
+    {"tile_tokens", NULL, tile_tokens}, /* and in its loops, tile_kv */
+    {"overlap", NULL, overlap},
+    {"offload", NULL, offload},
+    {"zero", NULL, weights},
+    {"offload_optimizer", step_optimizer, NULL},
+    {"scratch", NULL, scratch},
+    {"waits", step_waits, NULL},
+};
+
+const char *step_pass_name(int pass)
+{
+    return pass == 0 ? "model" : pass <= countof(passes) ? passes[pass - 1].name : NULL;
+}
+
+Step *step_make_watched(Arena *a, const StepInput *in, SeeStep see, void *to)
+{
+    Step *s = begin(a, in);
+    for (int i = 0; i <= countof(passes); i++) {
+        if (i > 0 && passes[i - 1].run)
+            passes[i - 1].run(s);
+        else if (i > 0)
+            passes[i - 1].choose(s, in);
+        if (see)
+            see(to, step_pass_name(i), s);
+    }
+    return s;
+}
+
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units,
+                const uint64_t *pairs, int64_t attention, int64_t keys)
+{
+    const StepInput in = {p, c, part, units, pairs, attention, keys};
+    return step_make_watched(a, &in, NULL, NULL);
 }

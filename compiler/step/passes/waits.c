@@ -17,21 +17,23 @@
 typedef struct Need { int block, at; Op wait; } Need; /* before the block's operation at `at` */
 
 typedef struct Waiter {
-    Arena *arena; /* of the unrolled operations */
+    Arena *arena;
     Step *step;
-    const StepOp *op;
-    int ops;
-    int **written;          /* [values][index]: when a stream began to write it; 0: none did */
+    /* what streams were given, from the first sequence on; a time is how many operations that are */
+    Vec(StepOp) given;
+    bool *streamed;         /* [values]: some stream writes it */
+    bool *idle[STEP_BLOCKS]; /* [operations]: it touches no such value, and no wait is before it */
+    int **written;          /* [values][index]: when a stream was given what writes it; 0: none was */
     int done[STREAMS];      /* all that the stream was given until then is done */
-    int event[STEP_EVENTS]; /* when its last operation was begun; 0: never */
+    int event[STEP_EVENTS]; /* when its last operation was given; 0: never */
     int waited[STEP_EVENTS]; /* until when computing has waited for its operations */
+    int sequence, sequences;
     Vec(Need) needs;
 } Waiter;
 
-/* Times count from 1, over sequences. */
 static const StepOp *op_at(const Waiter *w, int time)
 {
-    return &w->op[(time - 1) % w->ops];
+    return &w->given.at[time - 1];
 }
 
 static void wait_done(Waiter *w, const StepOp *wait)
@@ -104,6 +106,7 @@ static void add_need(Waiter *w, Need n)
             return;
         }
     *vec_push(w->arena, &w->needs) = n;
+    w->idle[n.block][n.at] = false;
 }
 
 /* Of what it reads, the last that the stream was given and that is not done; value -1: nothing. */
@@ -113,11 +116,24 @@ static Operand last_read(const Waiter *w, const StepOp *at, Stream stream, int *
     *last = 0;
     for (int i = 0; i < OP_READS && at->op->read[i].value >= 0; i++) {
         const Operand x = at->op->read[i];
+        if (!w->streamed[x.value])
+            continue;
         const int time = w->written[x.value][operand_index(w->step, at, x)];
         if (time > *last && op_stream(op_at(w, time)->op->kind) == stream && !is_done(w, time))
             *last = time, of = x;
     }
     return of;
+}
+
+static bool all_done(const Waiter *w, const StepOp *at)
+{
+    for (int i = 0; i < OP_READS && at->op->read[i].value >= 0; i++) {
+        const Operand x = at->op->read[i];
+        const int time = w->streamed[x.value] ? w->written[x.value][operand_index(w->step, at, x)] : 0;
+        if (time > 0 && !is_done(w, time))
+            return false;
+    }
+    return true;
 }
 
 /* With the last most often all is done. */
@@ -135,33 +151,83 @@ static void wait_for(Waiter *w, const StepOp *at, Stream stream)
 }
 
 /* Waits that operations like this one were found to need. */
-static void do_needed(Waiter *w, const StepOp *at, int sequence, int sequences)
+static void do_needed(Waiter *w, const StepOp *at)
 {
     for (int i = 0; i < w->needs.n; i++) {
         const Need *n = &w->needs.at[i];
+        if (n->block != at->block || n->at != at->op - w->step->block[at->block].ops.at)
+            continue;
         StepOp wait = *at;
         wait.op = &n->wait;
-        if (n->block == at->block && n->at == at->op - w->step->block[at->block].ops.at &&
-            (n->wait.chunked || at->chunk == 0) && op_runs(&n->wait, sequence, sequences))
+        if ((n->wait.chunked || at->chunk == 0) && op_runs(&n->wait, w->sequence, w->sequences))
             wait_done(w, &wait);
     }
 }
 
-static void see(Waiter *w, int time)
+static void do_op(Waiter *w, const StepOp *at)
 {
-    const StepOp *at = op_at(w, time);
     const Op *o = at->op;
     if (o->kind == OP_WAIT) {
         wait_done(w, at);
         return;
     }
-    for (int s = STREAM_COMPUTE + 1; s < STREAMS && op_follows_compute(o->kind); s++)
-        wait_for(w, at, (Stream)s);
-    const bool beside = op_stream(o->kind) != STREAM_COMPUTE;
+    if (op_follows_compute(o->kind) && !all_done(w, at))
+        for (int s = STREAM_COMPUTE + 1; s < STREAMS; s++)
+            wait_for(w, at, (Stream)s);
+    const bool given = op_stream(o->kind) != STREAM_COMPUTE;
+    if (given) {
+        *vec_push(w->arena, &w->given) = *at;
+        w->event[step_event(w->step, at)] = w->given.n;
+    }
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
-        w->written[o->write[i].value][operand_index(w->step, at, o->write[i])] = beside ? time : 0;
-    if (beside)
-        w->event[step_event(w->step, at)] = time;
+        if (w->streamed[o->write[i].value])
+            w->written[o->write[i].value][operand_index(w->step, at, o->write[i])] = given ? w->given.n : 0;
+}
+
+static void see(void *to, const StepOp *at)
+{
+    Waiter *w = to;
+    if (w->idle[at->block][at->op - w->step->block[at->block].ops.at])
+        return;
+    do_needed(w, at);
+    if (op_runs(at->op, w->sequence, w->sequences) && op_follows(w->step, at))
+        do_op(w, at);
+}
+
+/* Most operations compute from what computing made: of these nothing is asked. */
+static bool is_idle(const Waiter *w, const Op *o)
+{
+    bool idle = o->kind != OP_WAIT && op_stream(o->kind) == STREAM_COMPUTE;
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        idle &= !w->streamed[o->read[i].value];
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        idle &= !w->streamed[o->write[i].value];
+    return idle;
+}
+
+static void find_streamed(Waiter *w)
+{
+    const Step *s = w->step;
+    w->streamed = NEW_ARRAY(w->arena, bool, s->values.n);
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (const Op *o = s->block[b].ops.at, *end = o + s->block[b].ops.n; o < end; o++)
+            for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+                w->streamed[o->write[i].value] |= op_stream(o->kind) != STREAM_COMPUTE;
+}
+
+static void begin(Waiter *w)
+{
+    const Step *s = w->step;
+    find_streamed(w);
+    w->written = NEW_ARRAY(w->arena, int *, s->values.n);
+    for (int i = 0; i < s->values.n; i++)
+        if (w->streamed[i])
+            w->written[i] = NEW_ARRAY(w->arena, int, value_indices(s, &s->values.at[i]));
+    for (int b = 0; b < STEP_BLOCKS; b++) {
+        w->idle[b] = NEW_ARRAY(w->arena, bool, s->block[b].ops.n);
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            w->idle[b][i] = is_idle(w, &s->block[b].ops.at[i]);
+    }
 }
 
 /* Later places first, so that those before them stay; where several are at one place, in their streams'
@@ -178,19 +244,10 @@ static int by_place(const void *x, const void *y)
 
 void step_waits(Step *s)
 {
-    Waiter w = {.arena = arena_new(), .step = s};
-    const int sequences = step_sequences(s) > 1 ? 2 : 1;
-    w.ops = step_unroll(w.arena, s, &w.op);
-    w.written = NEW_ARRAY(w.arena, int *, s->values.n);
-    for (int i = 0; i < s->values.n; i++)
-        w.written[i] = NEW_ARRAY(w.arena, int, value_indices(s, &s->values.at[i]));
-    for (int time = 1; time <= sequences * w.ops; time++) {
-        const StepOp *at = op_at(&w, time);
-        const int sequence = (time - 1) / w.ops;
-        do_needed(&w, at, sequence, sequences);
-        if (op_runs(at->op, sequence, sequences) && op_follows(s, at))
-            see(&w, time);
-    }
+    Waiter w = {.arena = arena_new(), .step = s, .sequences = step_sequences(s) > 1 ? 2 : 1};
+    begin(&w);
+    for (; w.sequence < w.sequences; w.sequence++)
+        step_walk(s, see, &w);
     if (w.needs.n)
         qsort(w.needs.at, (size_t)w.needs.n, sizeof *w.needs.at, by_place);
     for (int i = 0; i < w.needs.n; i++)

@@ -14,6 +14,8 @@ typedef enum StepProof {
 } StepProof;
 /* False after one diagnostic, about a fault of burstc. */
 bool step_verify(Arena *a, Diags *d, const Flow *f);
+/* What holds after every pass (verify/passes.c); false after one diagnostic, about a fault of burstc. */
+bool step_check(Diags *d, const Step *s, const char *pass);
 void print_step_proofs(Text *out);
 
 #endif
