@@ -55,7 +55,7 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
     const char *include = arena_printf(a, "%s/include", o->share);
     int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
     if (status == 0)
-        emit_program(a, f, o->command, &t);
+        (plan_draft(f->plan)->program->library ? emit_library : emit_program)(a, f, o->command, &t);
     if (status == 0 &&
         check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
         status = EXIT_INTERNAL;
@@ -83,7 +83,13 @@ static int write_found(Arena *a, Diags *d, const Request *o, const Destination *
 /* Read and check; decide what the layout leaves open, by candidates that are verified; write. */
 int compile(Arena *a, Diags *d, Request *o)
 {
-    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, target_asked(o)};
+    FrontEnd in = {o->topo,
+                   o->model,
+                   o->share,
+                   o->schedules,
+                   o->schedule_count,
+                   target_asked(o),
+                   .library = !o->emit && is_library(o->output)};
     int status = check_output(o, o->output);
     if (status != 0 || (o->emit && strcmp(o->emit, "ast") == 0))
         return status != 0 ? status : print_tree(a, d, o, &in);

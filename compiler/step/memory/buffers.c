@@ -178,6 +178,32 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
     add_pools(m);
 }
 
+/* ---- a library's calls ---- */
+
+/* Copies of the caller's rows, which are by tokens. */
+static void add_rows(MemoryMaker *m, unsigned directions)
+{
+    static const char of_queries[] = "[heads][tokens][head_dim]", of_keys[] = "[key heads][tokens][head_dim]";
+    const int64_t d = m->program->model.head_dim, one = m->n * m->program->model.heads, queries = one * d,
+                  keys = m->n * m->program->model.kv_heads * d;
+    const struct {
+        unsigned directions;
+        const char *name, *shape;
+        int64_t elements;
+    } row[] = {{BOTH, "rows_q", of_queries, queries},
+               {BOTH, "rows_k", of_keys, keys},
+               {BOTH, "rows_v", of_keys, keys},
+               {FORWARD, "rows_o", of_queries, queries},
+               {BACKWARD, "rows_do", of_queries, queries},
+               {BACKWARD, "rows_dq", of_queries, queries},
+               {BACKWARD, "rows_dk", of_keys, keys},
+               {BACKWARD, "rows_dv", of_keys, keys},
+               {BACKWARD, "rows_delta", "[heads][tokens]", one}};
+    for (int i = 0; i < countof(row); i++)
+        if (row[i].directions == directions)
+            add_scratch(m, directions, row[i].name, "float", sizeof(float), 1, row[i].shape, row[i].elements);
+}
+
 /* ---- all of it ---- */
 
 /* The runtime's token, label, weight and table arrays of one sequence. */
@@ -225,13 +251,18 @@ Memory memory_make(Arena *a, const Draft *d)
     m.key_tokens = choice_chunks_keys(c) ? m.queries : 0;
     add_chunks(&m);
     add_live(&m);
-    add_batch(&m);
+    if (!p->library)
+        add_batch(&m);
+    else if (!p->target->device_memory)
+        add_rows(&m, BOTH);
     if (!p->target->device_memory)
         add_pieces(&m, BOTH, "piece_k", "piece_v");
     if (p->target->device_memory)
         add_device(&m, part);
     else
         add_host_attention(&m, part);
+    if (p->library && !p->target->device_memory)
+        add_rows(&m, FORWARD), add_rows(&m, BACKWARD);
     add_pieces(&m, BACKWARD, "piece_dk", "piece_dv");
     if (p->target->device_memory)
         add_pools(&m);
@@ -251,6 +282,11 @@ Memory memory_make(Arena *a, const Draft *d)
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
 {
     m->flow = f;
+    if (p->library) { /* what a call takes; values of a step have no place */
+        m->total += (size_t)m->scratch;
+        m->host += p->target->device_memory ? 0 : (size_t)m->scratch;
+        return;
+    }
     m->total += (size_t)f->packed;
     const bool device = p->target->device_memory;
     m->host += device ? mirror_bytes(&units, f->step->optimizer) : (size_t)(f->packed + f->host);
