@@ -74,7 +74,10 @@ void emit_library_table(Emit *e, const char *layout, uint64_t hash)
         arena_printf(e->arena, "sizeof(PlanState), %zu, %" PRId64 ", %zu, %d", batch_bytes(d),
                      d->memory.scratch, device_bytes(d), requests(d)),
         "plan_tokens, plan_position, plan_chunk_of",
-        "plan_library_start, plan_scratch, plan_library_forward, plan_library_backward",
+        e->draft->program->target->device_memory ? "plan_library_open, plan_library_close" : "NULL, NULL",
+        "plan_library_start",
+        e->draft->program->target->device_memory ? "plan_library_load" : "NULL",
+        "plan_scratch, plan_library_forward, plan_library_backward",
     };
     text_add(e->out, "const BurstEmitted burst_emitted = {\n");
     for (int i = 0; i < countof(member); i++)

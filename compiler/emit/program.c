@@ -651,6 +651,8 @@ static void emit_header(Emit *e, const char *command)
     if (device(e))
         text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n",
                     kernels_of(e->draft->program).form);
+    if (library)
+        text_add(e->out, "#define PLAN_LIBRARY 1 /* attention alone, of many batches */\n");
     text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);
     text_printf(
         e->out,
@@ -742,17 +744,37 @@ static void emit_library_names(Emit *e)
     emit_names(e, "table_names", p->table_count, table);
 }
 
+/* Arrays of a batch on the device, one after the other. */
+static void emit_batch_memory(Emit *e)
+{
+    size_t at = 0;
+    emit_line(e, "static void plan_alloc_device(PlanState *s, char *at)");
+    emit_line(e, "{");
+    for (int i = 0; i < e->draft->memory.n; i++) {
+        const Buffer *b = &e->draft->memory.at[i];
+        if (!b->device || b->at >= 0)
+            continue;
+        emit_line(e, "s->buffer.%s = (%s *)(void *)(at + %zu);", b->name, b->type, at);
+        at += b->bytes;
+    }
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+}
+
 /* Arrays of a batch, and where a call has its buffers. */
 static void emit_library_memory(Emit *e)
 {
     emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");
     emit_line(e, "{");
     for (int i = 0; i < e->draft->memory.n; i++)
-        emit_buffer(e, &e->draft->memory.at[i]);
+        if (!e->draft->memory.at[i].device)
+            emit_buffer(e, &e->draft->memory.at[i]);
     emit_live(e);
     emit_line(e, "return BURST_OK;");
     emit_line(e, "}");
     emit_line(e, "%s", "");
+    if (device(e))
+        emit_batch_memory(e);
     emit_line(e, "static void plan_scratch(void *state, char *at)");
     emit_line(e, "{");
     emit_line(e, "PlanState *s = (PlanState *)state;");
@@ -766,8 +788,7 @@ static void emit_library_memory(Emit *e)
 void emit_library(Arena *a, const Found *f, const char *command, Text *out)
 {
     Emit e = emit_begin(a, f, command, out);
-    text_printf(out, "#define PLAN_LIBRARY 1 /* attention alone, of many batches */\n#include \"%s\"\n\n",
-                language(&e)->attention);
+    text_printf(out, "#include \"%s\"\n\n", language(&e)->attention);
     emit_attentions(&e);
     emit_layer_masks(&e);
     text_printf(out, "\n#include \"%s\"\n\n", language(&e)->library);

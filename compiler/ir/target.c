@@ -44,7 +44,10 @@ const Target targets[TARGETS] = {
                           "-Wall,-Wextra,-Werror",
                  .link_file = "link_cuda.txt",
                  .link =
-                     "-lburst_rt_cuda -lburst_rt -lopenblas -ljansson -lz -lm -lpthread -lnccl -lcublasLt"},
+                     "-lburst_rt_cuda -lburst_rt -lopenblas -ljansson -lz -lm -lpthread -lnccl -lcublasLt",
+                 .library_flags = " -Xcompiler -fPIC,-fvisibility=hidden",
+                 .library_file = "link_library_cuda.txt",
+                 .library_link = "-lburst_plan_cuda -lburst_plan -lm -lpthread -lnccl"},
             .head_dim = {BURST_HEAD_DIM_LEAST, BURST_HEAD_DIM_MOST, BURST_HEAD_DIM_STEP},
             .activation_bytes = 2,
             .align = 256,

@@ -40,14 +40,16 @@ static const char *symbol_name(Arena *a, const char *path)
 }
 
 /* One object, of which all names but one are its own: several plans fit into one program. */
-static const char *archive_commands(Arena *a, const char *compile, const char *library)
+static const char *archive_commands(Arena *a, const char *compile, const char *archives, const char *library)
 {
-    const char *object = shell_word(a, arena_printf(a, "%s.o", library)), *name = symbol_name(a, library);
-    const char *to = shell_word(a, library);
-    return arena_printf(a,
-                        "%s && objcopy --redefine-sym burst_library=burst_library_%s %s && objcopy "
-                        "--keep-global-symbol=burst_library_%s %s && rm -f %s && ar rcs %s %s && rm -f %s",
-                        compile, name, object, name, object, to, to, object, object);
+    const char *object = shell_word(a, arena_printf(a, "%s.o", library)), *name = symbol_name(a, library),
+               *one = shell_word(a, arena_printf(a, "%s.one.o", library)), *to = shell_word(a, library);
+    return arena_printf(
+        a,
+        "%s -c -o %s && ld -r -u burst_library %s%s -o %s && objcopy --redefine-sym "
+        "burst_library=burst_library_%s %s && objcopy --keep-global-symbol=burst_library_%s %s "
+        "&& rm -f %s %s && ar rcs %s %s && rm -f %s",
+        compile, object, object, archives, one, name, one, name, one, to, object, to, one, one);
 }
 
 /* What is linked with a plan has the name burst_library, which the text does not ask for. */
@@ -56,13 +58,16 @@ static const char *library_command(Arena *a, const char *share, const Program *p
 {
     const Target *t = p->target;
     const bool archive = is_archive(library);
-    const char *compile = arena_printf(
-        a, "%s %s%s %s %s %s -o %s%s -Wl,-u,burst_library", environment(t->build.variable, t->build.compiler),
-        compile_flags(a, t, p->cluster.groups[0].device->arch), t->build.library_flags,
-        archive ? "-r -nostdlib" : "-shared", shell_word(a, arena_printf(a, "-I%s/include", share)),
-        shell_word(a, source), shell_word(a, archive ? arena_printf(a, "%s.o", library) : library),
-        link_flags(a, share, t->build.library_file, t->build.library_link, archive));
-    return archive ? archive_commands(a, compile, library) : compile;
+    const char *links = link_flags(a, share, t->build.library_file, t->build.library_link, archive);
+    const char *compile = arena_printf(a, "%s %s%s %s %s", environment(t->build.variable, t->build.compiler),
+                                       compile_flags(a, t, p->cluster.groups[0].device->arch),
+                                       t->build.library_flags,
+                                       shell_word(a, arena_printf(a, "-I%s/include", share)),
+                                       shell_word(a, source));
+    if (archive)
+        return archive_commands(a, compile, links, library);
+    return arena_printf(a, "%s -shared -o %s%s -Xlinker -u -Xlinker burst_library", compile,
+                        shell_word(a, library), links);
 }
 
 /* $CC may be several words. */

@@ -31,12 +31,23 @@ def run_burstc(folder, *options):
     return done.stdout
 
 
+def compiler_files():
+    """burstc, what its texts include, and what plans link."""
+    share = _c.home() / "share/burstc"
+    yield _c.home() / "bin/burstc"
+    yield from sorted((share / "include").iterdir())
+    for links in sorted(share.glob("link_library*.txt")):
+        yield links
+        for line in links.read_text().split():
+            if not line.startswith("-"):
+                yield share / line
+
+
 def fingerprint(topo, model):
     """Of what a plan is made of: the texts, and the compiler with what it links."""
     h = hashlib.sha256()
-    for path in "bin/burstc", "share/burstc/link_library.txt":
-        at = _c.home() / path
-        h.update(f"{path} {at.stat().st_size} {at.stat().st_mtime_ns}\n".encode())
+    for path in compiler_files():
+        h.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())
     h.update(f"{os.environ.get('CC', '')}\n{topo}\n{model}".encode())
     return h.hexdigest()[:32]
 
@@ -146,7 +157,7 @@ def compile(masks, *, heads, head_dim, tokens, kv_heads=None, tables=None, group
     tokens: of a batch, on all ranks together. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
     None: as the group's backend. Further arguments are settings of the layout: travel="keys".
     """
-    masks = {"mask": masks} if isinstance(masks, str) else dict(masks)
+    masks = {"main": masks} if isinstance(masks, str) else dict(masks)
     if tables is None:
         tables = ["doc"] if any("doc" in m for m in masks.values()) else []
     group = process_group(group)

@@ -62,6 +62,7 @@ typedef struct BurstInfo {
     const char *const
         *table_name;   /* [tables] per-token tables that masks read; "doc": the document's number */
     size_t element_bytes;            /* of q, k, v, o and their gradients: 4 fp32, 2 bf16 */
+    size_t align;                    /* of workspace and a batch's memory: bytes */
     const char *target;              /* "c", "cuda" */
     const char *layout;              /* what was chosen, as a model has it */
     uint64_t hash;                   /* of the plan's text */
@@ -69,10 +70,10 @@ typedef struct BurstInfo {
 const BurstInfo *burst_plan_info(const BurstPlan *plan);
 
 typedef enum BurstSpace {
-    BURST_WORKSPACE,    /* of a call of attention: the caller's, undefined between calls; 64-byte aligned */
+    BURST_WORKSPACE, /* of a call of attention: the caller's, undefined between calls; aligned to `align` */
     BURST_BATCH_MEMORY, /* of burst_batch_load: the caller's, until the batch is closed; 0 on CPUs */
-    BURST_HOST_MEMORY,  /* of each batch, its own */
-    BURST_PEER_MEMORY   /* that the plan owns on its device, for its peers to write */
+    BURST_HOST_MEMORY, /* of each batch, its own */
+    BURST_PEER_MEMORY /* that the plan owns on its device, for its peers to write */
 } BurstSpace;
 size_t burst_plan_bytes(const BurstPlan *plan, BurstSpace space);
 

@@ -35,12 +35,20 @@ typedef struct BurstEmitted {
     int64_t (*tokens_of)(int chunk);
     int64_t (*position)(int chunk, int64_t i);
     int (*chunk_of)(int rank);
+    /* The plan's device; NULL: it has none. */
+    int (*open)(BurstCtx *c, void **device);
+    void (*close)(void *device);
     /* Takes the batch's arrays, and finds what each mask leaves; tables NULL: it has none. */
     int (*start)(BurstCtx *c, void *state, const BurstTables *tables);
+    /* The same on the device, in memory of device_bytes, where there is one. */
+    int (*load)(BurstCtx *c, void *state, char *memory, void *stream);
     void (*place)(void *state, char *workspace); /* where a call has its buffers */
     int (*forward)(BurstCtx *c, void *state, const BurstAttention *a);
     int (*backward)(BurstCtx *c, void *state, const BurstAttention *a);
 } BurstEmitted;
+void *burst_library_device(BurstCtx *c);
+/* Of each rank `bytes`, in their order; while a plan is opened. */
+int burst_library_gather(BurstCtx *c, const void *in, void *out, size_t bytes);
 /* what the emitted text has at its end */
 extern const BurstEmitted burst_emitted;
 

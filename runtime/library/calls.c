@@ -129,6 +129,7 @@ static BurstInfo info_of(const BurstEmitted *e)
                        .mask_name = e->mask_name,
                        .table_name = e->table_name,
                        .element_bytes = e->element_bytes,
+                       .align = e->open ? 256 : ALIGN,
                        .target = e->target,
                        .layout = e->layout,
                        .hash = e->text_hash};
@@ -136,6 +137,8 @@ static BurstInfo info_of(const BurstEmitted *e)
 
 static void close_plan(BurstPlan *p)
 {
+    if (p->ctx.device)
+        p->emitted->close(p->ctx.device);
     transport_close(&p->ctx);
     free(p->memory);
     free(p);
@@ -160,8 +163,18 @@ static int open_group(BurstPlan *p, const BurstGroup *group)
     BURST_TRY(transport_open(&p->ctx, group->rank, group->size, p->emitted->requests));
     check_open(p, group);
     if (group->size > 1)
-        return connect_ranks(&p->ctx, group, p->emitted->text_hash);
+        BURST_TRY(connect_ranks(&p->ctx, group, p->emitted->text_hash));
     return p->ctx.error[0] ? BURST_E_USAGE : BURST_OK;
+}
+
+void *burst_library_device(BurstCtx *c) { return c->device; }
+
+static int open_device(BurstPlan *p, const BurstGroup *group)
+{
+    if (!p->emitted->open)
+        return BURST_OK;
+    p->ctx.group = group;
+    return agree(&p->ctx, p->emitted->open(&p->ctx, &p->ctx.device));
 }
 
 static int open_plan(const BurstLibrary *self, const BurstGroup *group, BurstPlan **plan, char *error,
@@ -174,7 +187,9 @@ static int open_plan(const BurstLibrary *self, const BurstGroup *group, BurstPla
         return BURST_NO_MEMORY;
     }
     *p = (BurstPlan){.library = self, .emitted = &burst_emitted, .info = info_of(&burst_emitted)};
-    const int status = open_group(p, group);
+    int status = open_group(p, group);
+    if (status == BURST_OK)
+        status = open_device(p, group);
     if (status == BURST_OK) {
         *plan = p;
         return BURST_SUCCESS;
@@ -328,8 +343,12 @@ static int make_batch(BurstPlan *p, const int32_t *cu_seqlens, int documents, co
 
 static int load_batch(BurstBatch *b, void *memory, void *stream)
 {
-    (void)b, (void)memory, (void)stream;
-    return BURST_SUCCESS;
+    const BurstEmitted *e = b->plan->emitted;
+    BurstCtx *c = &b->plan->ctx;
+    if (e->device_bytes && (!memory || (uintptr_t)memory % 256))
+        return status_of(
+            burst_fail(c, BURST_E_USAGE, "the batch's memory is NULL or not aligned to 256 bytes"));
+    return e->load ? status_of(e->load(c, b->state, memory, stream)) : BURST_SUCCESS;
 }
 
 static int32_t position_of(const BurstBatch *b, int32_t token)
@@ -373,9 +392,9 @@ static int check_attention(const BurstBatch *b, const BurstAttention *a, const v
     if (a->mask < 0 || a->mask >= info->masks)
         return burst_fail(c, BURST_E_USAGE, "rank %d: mask %d does not exist; the plan has %d", c->rank,
                           a->mask, info->masks);
-    if (!workspace || (uintptr_t)workspace % ALIGN)
-        return burst_fail(c, BURST_E_USAGE, "rank %d: the workspace is %s", c->rank,
-                          workspace ? "not aligned to 64 bytes" : "NULL");
+    if (!workspace || (uintptr_t)workspace % info->align)
+        return burst_fail(c, BURST_E_USAGE, "rank %d: the workspace is NULL or not aligned to %zu bytes",
+                          c->rank, info->align);
     if (!isfinite(a->scale))
         return burst_fail(c, BURST_E_USAGE, "rank %d: the scale is not a finite number", c->rank);
     const bool there = a->q && a->k && a->v &&
@@ -497,6 +516,8 @@ static int check_move(const BurstBatch *b, BurstLayout from, BurstLayout to, con
     BurstCtx *c = &b->plan->ctx;
     if ((unsigned)from > BURST_REPLICATED || (unsigned)to > BURST_REPLICATED || bytes == 0)
         return burst_fail(c, BURST_E_USAGE, "rank %d: no such layout, or rows of 0 bytes", c->rank);
+    if (b->plan->emitted->open)
+        return burst_fail(c, BURST_E_USAGE, "rows on GPUs are not moved by burst_move yet");
     if ((!in && batch_rows(b, from, NULL, NULL)) || (!out && batch_rows(b, to, NULL, NULL)))
         return burst_fail(c, BURST_E_USAGE, "rank %d: an array is NULL", c->rank);
     return BURST_OK;

@@ -279,6 +279,36 @@ static int connect_cards(BurstCtx *c, const BurstGroup *group, Card *own, Card *
     return status != BURST_OK ? status : agreed;
 }
 
+int burst_library_gather(BurstCtx *c, const void *in, void *out, size_t bytes)
+{
+    if (c->group->all_gather(c->group->context, in, out, bytes) == 0)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_PEER, "the group's all_gather failed at rank %d", c->rank);
+}
+
+/* After what each rank did by itself: all have done it, or all fail. */
+int agree(BurstCtx *c, int status)
+{
+    struct {
+        int32_t status;
+        char text[LIBRARY_TEXT];
+    } own = {status, ""}, *all;
+    if (c->world == 1)
+        return status;
+    all = calloc((size_t)c->world, sizeof *all);
+    if (!all)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the statuses of %d ranks", c->world);
+    snprintf(own.text, sizeof own.text, "%s", status == BURST_OK ? "" : c->error);
+    const int gathered = burst_library_gather(c, &own, all, sizeof own);
+    for (int r = c->world - 1; r >= 0 && gathered == BURST_OK && status == BURST_OK; r--) {
+        all[r].text[LIBRARY_TEXT - 1] = 0;
+        if (all[r].status != BURST_OK)
+            status = burst_fail(c, BURST_E_PEER, "%s", all[r].text);
+    }
+    free(all);
+    return status == BURST_OK ? gathered : status;
+}
+
 int connect_ranks(BurstCtx *c, const BurstGroup *group, uint64_t identity)
 {
     Card own = {.identity = identity}, *all = calloc((size_t)c->world, sizeof *all);

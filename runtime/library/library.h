@@ -97,6 +97,8 @@ struct BurstCtx {
     struct pollfd *poll;          /* [world] */
     Message *message, *free;      /* all there are; those that are not in use */
     Call call;
+    void *device;
+    const BurstGroup *group;      /* while a plan is opened */
 };
 
 /* fd[world]: connected, -1 at the own rank; the context owns them from here on. */
@@ -113,6 +115,8 @@ int receive_listed(BurstCtx *c, int peer, void *base, const int32_t *row, int64_
 
 /* ---- connect.c ---- */
 /* Connects each two ranks; what any rank brings as an error (text, empty: none) is that of all. */
+/* Whether what all ranks have done by themselves went well; collective, while a plan is opened. */
+int agree(BurstCtx *c, int status);
 int connect_ranks(BurstCtx *c, const BurstGroup *group, uint64_t identity);
 
 #endif

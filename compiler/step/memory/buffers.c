@@ -180,28 +180,39 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
 
 /* ---- a library's calls ---- */
 
-/* Copies of the caller's rows, which are by tokens. */
+typedef struct RowsCopy {
+    unsigned directions;
+    const char *name, *type;
+    int size;
+    bool keys, one;
+} RowsCopy;
+/* On the host rows are attended by heads, and the caller's are by tokens. */
+static const RowsCopy host_rows[] = {
+    {BOTH, "rows_q", "float", 4, false, false},       {BOTH, "rows_k", "float", 4, true, false},
+    {BOTH, "rows_v", "float", 4, true, false},        {FORWARD, "rows_o", "float", 4, false, false},
+    {BACKWARD, "rows_do", "float", 4, false, false},  {BACKWARD, "rows_dq", "float", 4, false, false},
+    {BACKWARD, "rows_dk", "float", 4, true, false},   {BACKWARD, "rows_dv", "float", 4, true, false},
+    {BACKWARD, "rows_delta", "float", 4, false, true}};
+/* A device's gradients are sums in fp32, and d_o is another with sinks. */
+static const RowsCopy device_rows[] = {{BACKWARD, "rows_do", "BurstBf16", 2, false, false},
+                                       {BACKWARD, "rows_dq", "float", 4, false, false},
+                                       {BACKWARD, "rows_dk", "float", 4, true, false},
+                                       {BACKWARD, "rows_dv", "float", 4, true, false},
+                                       {BACKWARD, "rows_delta", "float", 4, false, true},
+                                       {BACKWARD, "rows_sink", "float", 4, false, true}};
+
 static void add_rows(MemoryMaker *m, unsigned directions)
 {
-    static const char of_queries[] = "[heads][tokens][head_dim]", of_keys[] = "[key heads][tokens][head_dim]";
-    const int64_t d = m->program->model.head_dim, one = m->n * m->program->model.heads, queries = one * d,
-                  keys = m->n * m->program->model.kv_heads * d;
-    const struct {
-        unsigned directions;
-        const char *name, *shape;
-        int64_t elements;
-    } row[] = {{BOTH, "rows_q", of_queries, queries},
-               {BOTH, "rows_k", of_keys, keys},
-               {BOTH, "rows_v", of_keys, keys},
-               {FORWARD, "rows_o", of_queries, queries},
-               {BACKWARD, "rows_do", of_queries, queries},
-               {BACKWARD, "rows_dq", of_queries, queries},
-               {BACKWARD, "rows_dk", of_keys, keys},
-               {BACKWARD, "rows_dv", of_keys, keys},
-               {BACKWARD, "rows_delta", "[heads][tokens]", one}};
-    for (int i = 0; i < countof(row); i++)
+    const bool device = m->program->target->device_memory;
+    const RowsCopy *row = device ? device_rows : host_rows;
+    const Model *d = &m->program->model;
+    for (int i = 0; i < (device ? countof(device_rows) : countof(host_rows)); i++) {
+        const char *shape = row[i].keys ? "of key heads" : "of heads";
         if (row[i].directions == directions)
-            add_scratch(m, directions, row[i].name, "float", sizeof(float), 1, row[i].shape, row[i].elements);
+            add_scratch(m, directions, row[i].name, row[i].type, (size_t)row[i].size, 1,
+                        row[i].one ? "[heads][tokens]" : shape,
+                        m->n * (row[i].keys ? d->kv_heads : d->heads) * (row[i].one ? 1 : d->head_dim));
+    }
 }
 
 /* ---- all of it ---- */
@@ -253,7 +264,7 @@ Memory memory_make(Arena *a, const Draft *d)
     add_live(&m);
     if (!p->library)
         add_batch(&m);
-    else if (!p->target->device_memory)
+    else
         add_rows(&m, BOTH);
     if (!p->target->device_memory)
         add_pieces(&m, BOTH, "piece_k", "piece_v");
@@ -261,8 +272,10 @@ Memory memory_make(Arena *a, const Draft *d)
         add_device(&m, part);
     else
         add_host_attention(&m, part);
-    if (p->library && !p->target->device_memory)
-        add_rows(&m, FORWARD), add_rows(&m, BACKWARD);
+    if (p->library) {
+        add_rows(&m, FORWARD);
+        add_rows(&m, BACKWARD);
+    }
     add_pieces(&m, BACKWARD, "piece_dk", "piece_dv");
     if (p->target->device_memory)
         add_pools(&m);
