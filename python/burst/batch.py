@@ -50,9 +50,11 @@ class Batch:
         live[self.number] = self
         weakref.finalize(self, release, self.number, lib.burst_batch_close, self.handle, plan)
         size = lib.burst_plan_bytes(plan.handle, _c.BATCH_MEMORY)
-        self._memory = torch.empty(size, dtype=torch.uint8, device=plan.device)
-        _c.check(lib.burst_batch_load(self.handle, self._memory.data_ptr() or None, stream_of(plan)), plan.handle)
+        self._memory = torch.empty(size + 256, dtype=torch.uint8, device=plan.device)
+        memory = (self._memory.data_ptr() + 255) // 256 * 256
+        _c.check(lib.burst_batch_load(self.handle, memory, stream_of(plan)), plan.handle)
         self.rows, self.positions = self._rows(_c.BALANCED)
+        self._all_rows, self._all_counts = None, None
         self.count = len(self.rows)
 
     def _rows(self, layout):
@@ -64,6 +66,46 @@ class Batch:
 
     def rows_of(self, layout):
         return _c.library().burst_batch_rows(self.handle, layout, None, None)
+
+    # ---- rows on GPUs: by torch's collectives, all of them to all where they are not all there ----
+
+    def _rows_of_all(self):
+        """The token of every rank's rows, rank by rank, each padded to the longest. Collective when it is first asked for."""
+        if self._all_rows is None:
+            counts = [torch.zeros(1, dtype=torch.long, device=self.rows.device) for _ in range(self.plan.ranks)]
+            if self.plan.ranks > 1:
+                dist.all_gather(counts, torch.tensor([self.count], device=self.rows.device), group=self.plan.group)
+            else:
+                counts = [torch.tensor([self.count])]
+            self._all_counts = [int(c) for c in counts]
+            self._all_rows = self._gather_padded(self.rows)
+        return self._all_rows
+
+    def _gather_padded(self, x):
+        most = max(self._all_counts)
+        padded = torch.zeros(most, *x.shape[1:], dtype=x.dtype, device=x.device)
+        padded[:len(x)] = x
+        every = torch.empty(self.plan.ranks * most, *x.shape[1:], dtype=x.dtype, device=x.device)
+        if self.plan.ranks > 1:
+            dist.all_gather_into_tensor(every, padded, group=self.plan.group)
+        else:
+            every = padded
+        return torch.cat([every[r * most:r * most + n] for r, n in enumerate(self._all_counts)])
+
+    def _bounds(self):
+        return [self.plan.tokens * r // self.plan.ranks for r in range(self.plan.ranks + 1)]
+
+    def move_on_device(self, x, source, target):
+        bounds = self._bounds()
+        if source == _c.BALANCED:
+            rows = self._rows_of_all()
+            x = torch.empty(self.plan.tokens, *x.shape[1:], dtype=x.dtype, device=x.device).index_copy_(0, rows, self._gather_padded(x))
+        elif source == _c.CONTIGUOUS:
+            kept, self._all_counts = self._all_counts, [b - a for a, b in zip(bounds, bounds[1:])]
+            x, self._all_counts = self._gather_padded(x), kept
+        if target == _c.BALANCED:
+            return x[self.rows]
+        return x if target == _c.REPLICATED else x[bounds[self.plan.rank]:bounds[self.plan.rank + 1]]
 
     def _check_whole(self, x):
         if x.shape[0] != self.plan.tokens:

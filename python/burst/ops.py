@@ -92,6 +92,8 @@ def move_op(x: Tensor, batch: int, source: int, target: int) -> Tensor:
     rows, x = b.rows_of(source), x.contiguous()
     if x.shape[0] != rows or x.device.type != b.plan.device.type:
         raise ValueError(f"a tensor of {x.shape[0]} rows on {x.device}; this rank has {rows} on {b.plan.device}")
+    if b.plan.device.type == "cuda":
+        return b.move_on_device(x, source, target).clone()
     y = x.new_empty(b.rows_of(target), *x.shape[1:])
     width = x.element_size()
     for n in x.shape[1:]:
