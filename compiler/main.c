@@ -24,6 +24,7 @@ static const char usage[] =
     "through\n"
     "  -o FILE.cu           the program as CUDA\n"
     "  -o FILE              the same for the cluster's devices, compiled ($CC or cc, $NVCC or nvcc)\n"
+    "  -o FILE.so, FILE.a   its attention alone, as a library for other programs\n"
     "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, "
     "trace, c or cuda,\n"
     "                       or standard output; mask, partition, schedule, cost and memory to FILE.svg: as a "

@@ -60,7 +60,7 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
         diag_note(d, (Span){0}, "`--emit=step` prints the step's list, and `--verify-each` checks it after "
                   "each pass");
     if (status == 0)
-        emit_program(a, f, o->command, &t);
+        (plan_draft(f->plan)->program->library ? emit_library : emit_program)(a, f, o->command, &t);
     if (status == 0 &&
         check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
         status = EXIT_INTERNAL;
@@ -97,7 +97,13 @@ static int print_refused(Arena *a, Diags *d, const Request *o, const Found *f)
 /* Read and check; decide what the layout leaves open, by candidates that are verified; write. */
 int compile(Arena *a, Diags *d, Request *o)
 {
-    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, target_asked(o)};
+    FrontEnd in = {o->topo,
+                   o->model,
+                   o->share,
+                   o->schedules,
+                   o->schedule_count,
+                   target_asked(o),
+                   .library = !o->emit && is_library(o->output)};
     int status = check_output(o, o->output);
     if (status != 0 || (o->emit && strcmp(o->emit, "ast") == 0))
         return status != 0 ? status : print_tree(a, d, o, &in);

@@ -66,6 +66,7 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     finish_train(&c);
     check_mask_declarations(&c);
     finish_attention(&c);
+    settle_library(&c);
     c.program->target = find_target(&c, in->target);
     check_head_dim(&c);
     check_deterministic(&c);

@@ -178,6 +178,9 @@ void choose_tensor(const Checker *c, Setting *tensor);
 void check_tensor(Checker *c, const Layout *l, int world);
 /* Program.tensor; the model's heads and ffn become one rank's */
 void settle_tensor(Checker *c);
+/* check_model.c */
+void settle_library_layout(Checker *c, Layout *l);
+void settle_library(Checker *c);
 /* that the ranks that share the weights make groups; 0: those of a node */
 void check_within(Checker *c, Layout *l);
 void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */

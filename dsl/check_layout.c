@@ -514,6 +514,7 @@ void finish_layout(Checker *c)
         take_fields(c, c->layout->body, fields, n, &l, "the layout", l.span);
     }
     choose_tensor(c, &l.tensor);
+    settle_library_layout(c, &l);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(
             c->diags, l.saving_span,

@@ -1,9 +1,10 @@
-/* check_model.c: a model file: the model and the sequence. */
+/* check_model.c: a model file: the model and the sequence; a plan's attention alone, for another program. */
 #include "check.h"
 
 #include "families/families.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <string.h>
 
 /* ---- a model file ---- */
@@ -167,6 +168,31 @@ static const Field model_fields[] = {
     {"qk_norm", take_qk_norm, 0, 0},
 };
 #undef AT
+/* The fields of attention alone: model name { heads 32; kv_heads 8; head_dim 128; } */
+static const char *const attention_names[] = {"heads", "head_dim", "kv_heads", "layers"};
+enum { ATTENTION_REQUIRED = 2 }; /* of these, the first */
+
+static bool is_attention_alone(AstList body)
+{
+    static const Field others[] = {{.name = "hidden"}, {.name = "ffn"}, {.name = "vocab"}};
+    static const Field heads[] = {{.name = "heads"}};
+    return has_setting(body, heads, countof(heads)) && !has_setting(body, others, countof(others));
+}
+
+static void take_attention_model(Checker *c, ModelFields *f)
+{
+    Field field[countof(attention_names)];
+    for (int i = 0; i < countof(attention_names); i++)
+        for (int k = 0; k < countof(model_fields); k++)
+            if (strcmp(model_fields[k].name, attention_names[i]) == 0) {
+                field[i] = model_fields[k];
+                field[i].flags = i < ATTENTION_REQUIRED ? FIELD_REQUIRED : 0;
+            }
+    f->m.layers = 1;
+    take_fields(c, c->model->body, field, countof(field), f, "a model of attention alone", c->model->span);
+    f->m.hidden = f->m.heads * f->m.head_dim;
+    c->program->library = true;
+}
 
 static void check_heads(Checker *c, ModelFields *f)
 {
@@ -210,7 +236,11 @@ void finish_model(Checker *c, Span file)
     }
     ModelFields f = {.m = {.norm_eps = 1e-5, .rope = {.theta = 10000}}};
     f.m.name = block_name(c, c->model);
-    take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
+    if (is_attention_alone(c->model->body))
+        take_attention_model(c, &f);
+    else
+        take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
+    c->program->library |= c->in->library;
     check_heads(c, &f);
     f.m.rope.length = f.m.rope.kind == BURST_ROPE_DYNAMIC ? (double)c->program->sequence : 0;
     check_rope(c, &f.m, f.rope);
@@ -218,4 +248,90 @@ void finish_model(Checker *c, Span file)
     if (f.m.qkv_bias && f.m.qk_norm)
         diag_error(c->diags, f.qk_norm, "'qk_norm' cannot be combined with 'qkv_bias'; remove one of them");
     c->program->model = f.m;
+}
+
+/* ---- a library: attention alone, which another program calls ---- */
+/* Values that make a step of everything else as little as can be: attention decides. */
+enum { REST = 64 };
+
+static const struct {
+    size_t at;
+    const char *name;
+} unused[] = {{offsetof(Layout, weights), "weights"},
+              {offsetof(Layout, token_chunks), "token chunks"},
+              {offsetof(Layout, offload), "offload"},
+              {offsetof(Layout, loss_tile), "loss tile"}};
+
+static void warn_unused(Checker *c, Span at, const char *name)
+{
+    if (at.src)
+        diag_warn(c->diags, WARN_UNUSED_SETTING, at, "`%s` has no effect: a library has attention alone",
+                  name);
+}
+
+/* Data-parallel groups and tensor ranks are the caller's. */
+static void check_one(Checker *c, Setting *s, const char *name, const char *why)
+{
+    if (s->given && !s->is_auto && s->value != 1)
+        diag_error(c->diags, s->span, "`%s %lld` is not planned for a library: %s; use `%s 1`", name,
+                   (long long)s->value, why, name);
+    *s = (Setting){.value = 1, .given = s->given, .span = s->span};
+}
+
+void settle_library_layout(Checker *c, Layout *l)
+{
+    if (!c->program->library)
+        return;
+    check_one(c, &l->data, "data", "its ranks share each sequence");
+    check_one(c, &l->tensor, "tensor", "each of its ranks has all heads of its tokens");
+    warn_unused(c, l->saving_span, "recompute");
+    for (int i = 0; i < countof(unused); i++)
+        warn_unused(c, setting_at(l, unused[i].at)->span, unused[i].name);
+    for (int i = 0; setting_forms[i]; i++)
+        if (setting_forms[i] != &form_ranges)
+            warn_unused(c, setting_at(l, setting_forms[i]->at)->span, setting_forms[i]->name);
+    const Layout read = *l;
+    *l = (Layout){.data = l->data,
+                  .tensor = l->tensor,
+                  .context = l->context,
+                  .heads = l->heads,
+                  .sizes = l->sizes,
+                  .partition = l->partition,
+                  .block = l->block,
+                  .shares = l->shares,
+                  .given_shares = l->given_shares,
+                  .travel = l->travel,
+                  .ranges = l->ranges,
+                  .placement = l->placement,
+                  .placement_names = l->placement_names,
+                  .schedule = l->schedule,
+                  .schedule_span = l->schedule_span,
+                  .of_mask = l->of_mask,
+                  .span = l->span,
+                  .ffn_chunks = {.value = 1},
+                  .head_chunks = {.value = 1},
+                  .token_chunks = {.value = 1},
+                  .weights = {.value = SHARDING_ZERO3},
+                  .loss_tile = {.value = LEAST_LOSS_TILE},
+                  .saving = saving_by(RECOMPUTE_NONE, 0)};
+    memcpy(l->placement_name, read.placement_name, sizeof l->placement_name);
+}
+
+/* A layer for each mask, of attention and as little else as can be. */
+void settle_library(Checker *c)
+{
+    Program *p = c->program;
+    if (!p->library)
+        return;
+    Model *m = &p->model;
+    int *layer_mask = NEW_ARRAY(c->arena, int, p->mask_count + 1);
+    for (int i = 0; i < p->mask_count; i++)
+        layer_mask[i] = i;
+    p->layer_mask = layer_mask;
+    m->layers = p->mask_count;
+    m->hidden = m->ffn = m->vocab = REST;
+    m->family = NULL;
+    m->sinks = m->tied = m->qkv_bias = m->qk_norm = false;
+    p->train.batch = 1;
+    p->train.data = p->train.weights = p->train.checkpoint = p->train.export_dir = NULL;
 }

@@ -14,6 +14,7 @@ typedef struct FrontEnd {
     const char *const *schedule_paths; /* --schedule, may be empty */
     int schedule_path_count;
     const Target *target;            /* NULL: that of the cluster's devices */
+    bool library; /* attention alone, to be called from another program */
     bool every_mask; /* also what the user declares and no layer uses */
     int64_t sequence; /* tokens, instead of what the model says; 0: none */
     int tensor;       /* what `tensor auto` stands for; 0: it stays open, and what depends on it unchecked */

@@ -53,7 +53,7 @@ typedef struct Check {
     CXTranslationUnit unit;
     Vec(Header) sources;   /* of the files that cursors were in */
     Vec(Field) fields;
-    bool in_alloc; /* inside plan_alloc, or plan_scratch that it calls */
+    bool in_alloc; /* inside plan_alloc..., or plan_scratch */
     int problems;
 } Check;
 /* What encloses the cursor that is walked. */
@@ -357,7 +357,7 @@ static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent
     const char *name = clang_getCursorKind(cursor) == CXCursor_FunctionDecl
                            ? copy_string(c, clang_getCursorSpelling(cursor))
                            : "";
-    c->in_alloc = strcmp(name, "plan_alloc") == 0 || strcmp(name, "plan_scratch") == 0;
+    c->in_alloc = strncmp(name, "plan_alloc", 10) == 0 || strcmp(name, "plan_scratch") == 0;
     walk(c, cursor, false, false);
     return CXChildVisit_Continue;
 }

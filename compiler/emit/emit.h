@@ -10,6 +10,8 @@ void print_trace(Arena *a, const Plan *p, Text *out); /* emit/tracing.c: the pre
 /* ---- emit/program.c: text of the program ---- */
 /* C or CUDA; command: as typed, for its first comment */
 void emit_program(Arena *a, const Found *f, const char *command, Text *out);
+/* emit/library.c: the same of attention alone, for another program to call: no main, no global state */
+void emit_library(Arena *a, const Found *f, const char *command, Text *out);
 
 /* ---- check_text.c: the emitted text, read again by libclang ---- */
 /* Reports as errors, at their line of the text `name`: what clang diagnoses (-Wall -Wextra), dropped

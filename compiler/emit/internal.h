@@ -46,5 +46,9 @@ void emit_head_chunks(Emit *e); /* of chunks of heads; none where there are none
 extern const char *const part_constant[];       /* "BURST_P_NORM" */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
 void emit_predicted(Emit *e);                   /* the line of the header */
+/* of a library's header: what its calls take */
+void emit_library_sizes(Emit *e);
+const char *library_layout(const Emit *e); /* what of the layout acts on attention, as a model has it */
+void emit_library_table(Emit *e, const char *layout, uint64_t hash); /* what the runtime reads of it */
 
 #endif

@@ -159,6 +159,8 @@ void emit_in_scratch(Emit *e, const Buffer *b)
     const char *place = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_%s%s + %" PRId64 ")",
                                      b->keys ? "KEYS" : "SCRATCH", emit_scratch_moves(e) ? "(layer)" : "",
                                      b->at);
+    if (e->draft->program->library)
+        place = arena_printf(e->arena, b->pool ? "at + %" PRId64 : "(void *)(at + %" PRId64 ")", b->at);
     if (b->pool)
         emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %s, %d, %s);", b->name,
                   (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor],

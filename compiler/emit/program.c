@@ -42,16 +42,18 @@ typedef struct Language {
     const char *step;             /* header of a step's operations */
     const char *attention;        /* of slots, transfers and computing */
     const char *layer;            /* of what a step does beside its operations */
+    const char *library; /* of the calls of a library */
     const char *host_masks;       /* where the host finds its masks: "plan_host::" */
     const char *field, *field_end; /* one of burst_plan: C++17 has no designated initialisers */
     const char *values, *values_end;
 } Language;
 static const Language languages[TARGETS] = {
-    [TARGET_C] = {"burst_step_host.h", "burst_rings_host.h", "burst_layer_host.h", "", "    .%s = ", ",\n",
-                  "const BurstPlan burst_plan = {\n", "};\n"},
+    [TARGET_C] = {"burst_step_host.h", "burst_rings_host.h", "burst_layer_host.h", "burst_library_host.h", "",
+                  "    .%s = ", ",\n", "const BurstPlan burst_plan = {\n", "};\n"},
     [TARGET_CUDA] =
-        {"burst_step_cuda.h", "burst_rings_cuda.cuh", "burst_layer_cuda.cuh", "plan_host::", "    p.%s = ",
-         ";\n", "static BurstPlan plan_values(void)\n{\n    BurstPlan p;\n    memset(&p, 0, sizeof p);\n",
+        {"burst_step_cuda.h", "burst_rings_cuda.cuh", "burst_layer_cuda.cuh", "burst_library_cuda.cuh",
+         "plan_host::", "    p.%s = ", ";\n",
+         "static BurstPlan plan_values(void)\n{\n    BurstPlan p;\n    memset(&p, 0, sizeof p);\n",
          "    return p;\n}\n\nconst BurstPlan burst_plan = plan_values();\n"},
 };
 
@@ -95,12 +97,19 @@ static int64_t elements_of(const Emit *e, const char *buffer)
     return 0;
 }
 
-typedef struct Constant { const char *name; int64_t value; const char *comment; } Constant;
+/* step: of all but attention. */
+typedef struct Constant {
+    const char *name;
+    int64_t value;
+    const char *comment;
+    bool step;
+} Constant;
 
 static void add_constants(Emit *e, const Constant *row, int n)
 {
     for (int i = 0; i < n; i++)
-        add_constant(e, row[i].name, row[i].value, row[i].comment);
+        if (!row[i].step || !e->draft->program->library)
+            add_constant(e, row[i].name, row[i].value, row[i].comment);
 }
 
 static int travelling_sides(const Draft *d)
@@ -194,24 +203,26 @@ static void emit_sizes(Emit *e)
     const Constant row[] = {
         {"PLAN_SEQUENCE", e->draft->program->sequence, "tokens"},
         {"PLAN_TOKENS", e->draft->partition->max_tokens, "most tokens of a rank"},
-        {"PLAN_BATCH", e->draft->program->train.batch, "sequences per step"},
-        {"PLAN_LAYERS", m->layers, NULL},
-        {"PLAN_HIDDEN", m->hidden, NULL},
+        {"PLAN_BATCH", e->draft->program->train.batch, "sequences per step", true},
+        {"PLAN_LAYERS", m->layers, NULL, true},
+        {"PLAN_HIDDEN", m->hidden, NULL, true},
         {"PLAN_HEADS", m->heads, NULL},
         {"PLAN_KV_HEADS", m->kv_heads, NULL},
         {"PLAN_HEAD_DIM", m->head_dim, NULL},
-        {"PLAN_FFN", m->ffn, NULL},
-        {"PLAN_VOCAB", m->vocab, NULL},
+        {"PLAN_FFN", m->ffn, NULL, true},
+        {"PLAN_VOCAB", m->vocab, NULL, true},
         {"PLAN_LOSS_TILE", choice_loss_tile(e->draft->program, &e->draft->choice),
-         "tokens whose logits are there at once"},
+         "tokens whose logits are there at once", true},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
         {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of each value in an arena"},
     };
     add_constants(e, row, countof(row));
     emit_head_chunks(e);
-    text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
-    emit_rope(e, &m->rope);
+    if (!e->draft->program->library) {
+        text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
+        emit_rope(e, &m->rope);
+    }
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
@@ -229,7 +240,7 @@ static void emit_sizes(Emit *e)
         add_constant(e, "PLAN_PACK_Q", elements_of(e, "pack_q"), "bytes");
         add_constant(e, "PLAN_PACK_KV", elements_of(e, "pack_kv"), "bytes");
     }
-    if (device(e))
+    if (device(e) && !e->draft->program->library)
         text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n",
                     e->draft->memory.total);
 }
@@ -284,7 +295,9 @@ static void emit_pool_names(Emit *e)
 /* What a rank holds besides its weights: the step's arena, and what lies in it or beside it. */
 static void emit_buffers(Emit *e)
 {
-    text_add(e->out, "\ntypedef struct PlanBuffers {\n    char *arena; /* the step's values */\n");
+    text_add(e->out, "\ntypedef struct PlanBuffers {\n");
+    if (!e->draft->program->library)
+        text_add(e->out, "    char *arena; /* the step's values */\n");
     if (emit_stages(e))
         text_add(e->out, "    char *host; /* and those in the host's memory */\n");
     for (int i = 0; i < e->draft->memory.n; i++) {
@@ -318,7 +331,7 @@ static const char *take_call(bool device)
 
 static void emit_buffer(Emit *e, const Buffer *b)
 {
-    if (b->at >= 0 && !emit_scratch_moves(e))
+    if (b->at >= 0 && !emit_scratch_moves(e) && !e->draft->program->library)
         emit_in_scratch(e, b);
     else if (b->at >= 0)
         return;
@@ -580,6 +593,8 @@ static void emit_layer_masks(Emit *e)
         mask_comment(p->masks[m].text, e->out);
         text_add(e->out, m == p->mask_count - 1 ? " */\n" : "\n");
     }
+    if (p->library)
+        return;
     text_add(e->out, "static const int plan_layer_mask[PLAN_LAYERS] = {");
     for (int l = 0; l < p->model.layers; l++)
         text_printf(e->out, "%s%d,", l % 24 ? " " : "\n    ", p->layer_mask[l]);
@@ -624,18 +639,24 @@ static void emit_kernels(Emit *e)
 
 static void emit_header(Emit *e, const char *command)
 {
+    const bool library = e->draft->program->library;
     text_add(e->out, "/* Generated by burstc " BURSTC_VERSION
                      ". Edit the .topo and .burst inputs and rerun the command.\n * command: ");
     mask_comment(command, e->out);
     text_add(e->out, "\n");
-    text_printf(e->out, " * %s\n", choice_text(e->arena, &e->draft->choice));
-    emit_predicted(e);
+    text_printf(e->out, " * %s\n", library ? library_layout(e) : choice_text(e->arena, &e->draft->choice));
+    if (library)
+        emit_library_sizes(e);
+    else
+        emit_predicted(e);
     text_add(e->out,
              " * The same command with --print-build prints how to compile it. The headers contain what "
              "all plans share.\n */\n");
     if (device(e))
         text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n",
                     kernels_of(e->draft->program).form);
+    if (library)
+        text_add(e->out, "#define PLAN_LIBRARY 1 /* attention alone, of many batches */\n");
     text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);
     text_printf(
         e->out,
@@ -662,7 +683,7 @@ static void emit_plan_of_step(Emit *e)
     emit_step_sequence(e);
 }
 
-static void emit_rest(Emit *e)
+static void emit_pairs(Emit *e)
 {
     text_add(e->out, "/* ---- which tokens and pairs a rank has ---- */\n\n");
     placement_emit_c(e->arena, &e->draft->choice, e->out);
@@ -671,6 +692,11 @@ static void emit_rest(Emit *e)
     if (device(e))
         emit_kernels(e);
     emit_traces(e);
+}
+
+static void emit_rest(Emit *e)
+{
+    emit_pairs(e);
     text_add(e->out, "/* ---- memory, and what the runtime reads ---- */\n\n");
     emit_alloc(e);
     emit_units(e);
@@ -678,7 +704,8 @@ static void emit_rest(Emit *e)
     emit_plan(e);
 }
 
-void emit_program(Arena *a, const Found *f, const char *command, Text *out)
+/* What a program and a library have in common, until attention. */
+static Emit emit_begin(Arena *a, const Found *f, const char *command, Text *out)
 {
     Emit e = {.arena = a, .found = f, .draft = plan_draft(f->plan), .out = out};
     emit_header(&e, command);
@@ -688,6 +715,90 @@ void emit_program(Arena *a, const Found *f, const char *command, Text *out)
     emit_pool_names(&e);
     emit_buffers(&e);
     text_add(out, "\n");
+    return e;
+}
+
+void emit_program(Arena *a, const Found *f, const char *command, Text *out)
+{
+    Emit e = emit_begin(a, f, command, out);
     emit_plan_of_step(&e);
     emit_rest(&e);
+}
+
+/* ---- a library ---- */
+
+static void emit_names(Emit *e, const char *what, int n, const char *const *name)
+{
+    text_printf(e->out, "static const char *const plan_%s[] = {", what);
+    for (int i = 0; i < n; i++)
+        text_printf(e->out, "%s%s", i ? ", " : "", quoted(e, name[i]));
+    text_add(e->out, n ? "};\n" : "NULL};\n");
+}
+
+static void emit_library_names(Emit *e)
+{
+    const Program *p = e->draft->program;
+    const char **mask = NEW_ARRAY(e->arena, const char *, p->mask_count + 1),
+               **table = NEW_ARRAY(e->arena, const char *, p->table_count + 1);
+    for (int i = 0; i < p->mask_count; i++)
+        mask[i] = p->masks[i].text;
+    for (int i = 0; i < p->table_count; i++)
+        table[i] = p->tables[i].name;
+    emit_names(e, "mask_names", p->mask_count, mask);
+    emit_names(e, "table_names", p->table_count, table);
+}
+
+/* Arrays of a batch on the device, one after the other. */
+static void emit_batch_memory(Emit *e)
+{
+    size_t at = 0;
+    emit_line(e, "static void plan_alloc_device(PlanState *s, char *at)");
+    emit_line(e, "{");
+    for (int i = 0; i < e->draft->memory.n; i++) {
+        const Buffer *b = &e->draft->memory.at[i];
+        if (!b->device || b->at >= 0)
+            continue;
+        emit_line(e, "s->buffer.%s = (%s *)(void *)(at + %zu);", b->name, b->type, at);
+        at += b->bytes;
+    }
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+}
+
+/* Arrays of a batch, and where a call has its buffers. */
+static void emit_library_memory(Emit *e)
+{
+    emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");
+    emit_line(e, "{");
+    for (int i = 0; i < e->draft->memory.n; i++)
+        if (!e->draft->memory.at[i].device)
+            emit_buffer(e, &e->draft->memory.at[i]);
+    emit_live(e);
+    emit_line(e, "return BURST_OK;");
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+    if (device(e))
+        emit_batch_memory(e);
+    emit_line(e, "static void plan_scratch(void *state, char *at)");
+    emit_line(e, "{");
+    emit_line(e, "PlanState *s = (PlanState *)state;");
+    for (int i = 0; i < e->draft->memory.n; i++)
+        if (e->draft->memory.at[i].at >= 0)
+            emit_in_scratch(e, &e->draft->memory.at[i]);
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+}
+
+void emit_library(Arena *a, const Found *f, const char *command, Text *out)
+{
+    Emit e = emit_begin(a, f, command, out);
+    text_printf(out, "#include \"%s\"\n\n", language(&e)->attention);
+    emit_attentions(&e);
+    emit_layer_masks(&e);
+    text_printf(out, "\n#include \"%s\"\n\n", language(&e)->library);
+    emit_pairs(&e);
+    text_add(out, "/* ---- memory, and what the runtime reads ---- */\n\n");
+    emit_library_memory(&e);
+    emit_library_names(&e);
+    emit_library_table(&e, quoted(&e, library_layout(&e)), hash_emitted(&e));
 }

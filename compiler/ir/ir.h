@@ -109,6 +109,8 @@ typedef struct Target {
         const char *flags;               /* '@' stands for the devices' architecture, "90a" */
         /* flags that link the runtime: the file that has them, and where there is none */
         const char *link_file, *link;
+        /* of attention as a library: what is added to flags, and the same two */
+        const char *library_flags, *library_file, *library_link;
     } build;
     /* that attention kernels are made for: multiples of step; 0: any */
     struct { int least, most, step; } head_dim;
@@ -420,6 +422,9 @@ typedef struct Program {
     const int *layer_mask; /* [layers] index into masks */
     Layout layout;
     Train train;
+    /* Attention alone, to be called from another program: the model has a layer for each mask, and widths of
+     * nothing else. */
+    bool library;
     const struct SchedText *const *schedules; /* stock ones, and --schedule's */
     int schedule_count;
 } Program;

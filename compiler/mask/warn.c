@@ -124,10 +124,10 @@ static bool reads_table(const Expr *e)
     return e && (e->op == E_TABLE_Q || e->op == E_TABLE_K || reads_table(e->a) || reads_table(e->b));
 }
 
-/* `doc`, the only table that there is, counts separators. */
+/* `doc`, the only table that there is, counts separators; who calls a library says where documents end. */
 static void warn_of_tables(Diags *d, const Program *p, const Mask *mask)
 {
-    if (p->train.separator < 0 && reads_table(mask->expr))
+    if (p->train.separator < 0 && !p->library && reads_table(mask->expr))
         diag_warn(d, WARN_ONE_DOCUMENT, mask->span,
                   "mask '%s' reads 'doc', which is 0 for every token where no separator ends a document; "
                   "name the token that does: train { separator N; }",

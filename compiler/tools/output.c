@@ -17,16 +17,20 @@ bool is_stream(const char *path)
     return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 }
 
+bool is_archive(const char *path) { return path && ends_with(path, ".a"); }
+
+bool is_library(const char *path) { return path && (is_archive(path) || ends_with(path, ".so")); }
+
 Destination destination_of(Arena *a, const Request *o, const Program *p)
 {
     const char *suffix = p->target->suffix, *output = o->output;
-    Destination t = {.source = output, .program = "train_plan"};
-    const char *source = arena_printf(a, "train_plan%s", suffix);
+    Destination t = {.source = output, .program = p->library ? "plan.so" : "train_plan"};
+    const char *source = arena_printf(a, "%s%s", p->library ? "plan" : "train_plan", suffix);
     if (output && ends_with(output, suffix)) {
         size_t stem = strlen(output) - strlen(suffix);
         source = output;
         if (stem > 0 && output[stem - 1] != '/')
-            t.program = arena_printf(a, "%.*s", (int)stem, output);
+            t.program = arena_printf(a, "%.*s%s", (int)stem, output, p->library ? ".so" : "");
     } else if (output && !o->emit && !is_stream(output)) {
         t = (Destination){.program = output, .binary = true};
         t.source = source = arena_printf(a, "%s%s", output, suffix);
@@ -74,10 +78,22 @@ int check_imported(const Program *p, const char *path)
     return path && program_reads(p, path) ? cannot_write(path, "it is an input") : 0;
 }
 
+/* A program of attention alone there is not. */
+static int check_kind(const Destination *to, const Program *p)
+{
+    return to && to->binary && p->library && !is_library(to->program)
+               ? cannot_write(to->program,
+                              "the model has attention alone, which is written as a library: give "
+                              "a name that ends in .so or .a")
+               : 0;
+}
+
 /* Every file that the compilation writes. */
 int check_destination(const Request *o, const Destination *to, const Program *p)
 {
     int status = check_imported(p, o->output);
+    if (status == 0)
+        status = check_kind(to, p);
     if (status != 0 || !to)
         return status;
     status = check_output(o, to->source);

@@ -8,6 +8,8 @@
 /* How a program is compiled and linked with what is in the share folder. */
 const char *build_command(Arena *a, const char *share, const Program *p, const char *source,
                           const char *program);
+bool is_archive(const char *path); /* plan.a */
+bool is_library(const char *path); /* that, or plan.so; NULL: no */
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
 void print_kernels(const struct Draft *d, Text *out); /* --emit=kernels */

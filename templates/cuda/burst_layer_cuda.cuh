@@ -3,35 +3,9 @@
 #ifndef BURST_LAYER_CUDA_CUH
 #define BURST_LAYER_CUDA_CUH
 
-static int plan_forward(BurstCtx *c, PlanState *s);
-static int plan_backward(BurstCtx *c, PlanState *s);
-
 #include "burst_steps.h"
 
-/* ---- attention of one layer ---- */
-
-/* Channels follow computing up to here: until now, what is attention's scratch held other values of the
- * step. So the first use of a slot needs no wait of its own. */
-static inline int plan_follow(PlanState *s)
-{
-    for (int channel = 0; channel < PLAN_CHANNELS && PLAN_WORLD > 1; channel++)
-        BURST_TRY(burst_gpu_after(s->exec, burst_gpu_channel(s->exec, channel), &s->home[BURST_T_KV].used));
-    return BURST_OK;
-}
-
-/* o [n][heads * head_dim] and lse [heads][n] from q, k, v. */
-static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
-                                 const BurstBf16 *v, BurstBf16 *o, float *lse)
-{
-    s->mask = mask;
-    BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
-    plan_count_pairs(s);
-    BURST_TRY(plan_follow(s));
-    BURST_TRY(plan_forward(c, s));
-    return plan_attend_end(c, s);
-}
+#include "burst_attention_cuda.cuh"
 
 #ifdef PLAN_TAIL
 /* Rows of the last tokens: o_tail [PLAN_TAIL][heads * head_dim], lse_tail [heads][PLAN_TAIL]. `back`: from
@@ -77,99 +51,6 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
     return plan_move_tail(c, s, o, lse, o_tail, lse_tail, true);
 }
 #endif
-
-/* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and
- * be added as they are. Here, at home and complete, it gets its order; a warp 32 columns. Where a head has
- * an odd number of 16 columns a group of 32 may lie in two warps, but then each of its halves keeps to its
- * own (dq_place). */
-static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float scale)
-{
-    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int lane = (int)(at % PLAN_HEAD_DIM % 32);
-    float x = 0;
-    if (at < columns)
-        x = dq[at - lane + burst::dq_place<PLAN_HEAD_DIM>(lane / 8, lane % 8 / 2, lane % 2)] * scale;
-    __syncwarp();
-    if (at < columns)
-        dq[at] = x;
-}
-
-static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
-{
-    const int64_t columns = s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM;
-    if (columns == 0)
-        return BURST_OK;
-    plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->exec)>>>(
-        dq, columns, PLAN_SCALE);
-    PLAN_CUDA(cudaGetLastError());
-    return BURST_OK;
-}
-
-#if PLAN_PIECES > 1
-/* Between [key heads][n][head_dim] and [pieces][key heads][tokens of the piece][head_dim]. */
-static inline int plan_move_pieces(BurstCtx *c, PlanState *s, float *by_heads, float *by_pieces, bool split)
-{
-    const size_t token = PLAN_HEAD_DIM * sizeof(float);
-    for (int p = 0; p < PLAN_PIECES; p++) {
-        const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
-        const size_t piece_head = (size_t)n * token, whole_head = (size_t)s->n * token;
-        float *head = by_heads + begin * PLAN_HEAD_DIM,
-              *piece = by_pieces + begin * s->heads.keys * PLAN_HEAD_DIM;
-        if (n > 0)
-            PLAN_CUDA(cudaMemcpy2DAsync(split ? piece : head, split ? piece_head : whole_head,
-                                        split ? head : piece, split ? whole_head : piece_head, piece_head,
-                                        (size_t)s->heads.keys, cudaMemcpyDeviceToDevice,
-                                        burst_gpu_compute(s->exec)));
-    }
-    return BURST_OK;
-}
-#endif
-
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
-static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
-                                      const BurstBf16 *k, const BurstBf16 *v, const float *lse,
-                                      const BurstBf16 *d_o, const float *delta, float *dq, float *dk,
-                                      float *dv)
-{
-#if PLAN_PIECES > 1
-    float *to_k = s->buffer.piece_dk, *to_v = s->buffer.piece_dv;
-#else
-    float *to_k = dk, *to_v = dv;
-#endif
-#if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
-    if (s->adds) /* an exchange overwrites what is at home */
-        to_k = s->buffer.own_dk, to_v = s->buffer.own_dv;
-#endif
-    s->mask = mask;
-    BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
-    BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
-    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
-    BURST_TRY(plan_clear(s, dq, to_k, to_v));
-#if PLAN_PIECES > 1
-    if (s->adds) {
-        BURST_TRY(plan_move_pieces(c, s, dk, to_k, true));
-        BURST_TRY(plan_move_pieces(c, s, dv, to_v, true));
-    }
-#endif
-    BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL));
-    BURST_TRY(plan_follow(s));
-    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(plan_backward(c, s));
-    BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
-#if PLAN_PIECES > 1
-    BURST_TRY(plan_move_pieces(c, s, dk, to_k, false));
-    BURST_TRY(plan_move_pieces(c, s, dv, to_v, false));
-#endif
-#if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
-    const int64_t count = s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM;
-    if (s->adds) {
-        BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_k, dk));
-        BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_v, dv));
-    }
-#endif
-    return s->follows ? BURST_OK : plan_order_dq(c, s, dq);
-}
 
 /* ---- begin and end of a sequence, and of the program ---- */
 

@@ -16,7 +16,11 @@
 #include <math.h>
 #include <string.h>
 
+#ifdef PLAN_LIBRARY
+#define PLAN_SCALE (s->score_scale) /* the caller's */
+#else
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+#endif
 
 #ifndef PLAN_PIECES
 #define PLAN_PIECES 1 /* of a rank's keys */
@@ -122,6 +126,10 @@ typedef struct PlanState {
     BurstTokens queries; /* of all that share heads, the chunk of queries that is attended */
 #endif
     PlanBuffers buffer;
+#ifdef PLAN_LIBRARY
+    const BurstTables *table_values;
+    float score_scale; /* of the call */
+#endif
 } PlanState;
 
 #define PLAN_CUDA(call)                                                                                \

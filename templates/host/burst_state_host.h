@@ -14,7 +14,11 @@
 
 #include <math.h>
 
+#ifdef PLAN_LIBRARY
+#define PLAN_SCALE (s->score_scale) /* the caller's */
+#else
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+#endif
 #ifndef PLAN_SOFTCAP
 #define PLAN_SOFTCAP 0 /* none */
 #endif
@@ -103,6 +107,9 @@ typedef struct PlanState {
     PlanSlot share[BURST_TENSORS]; /* the rank's own of these */
 #endif
     PlanBuffers buffer;
+#ifdef PLAN_LIBRARY
+    float score_scale; /* of the call */
+#endif
 } PlanState;
 
 #include "burst_pieces.h"

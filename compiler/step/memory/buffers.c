@@ -178,6 +178,43 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
     add_pools(m);
 }
 
+/* ---- a library's calls ---- */
+
+typedef struct RowsCopy {
+    unsigned directions;
+    const char *name, *type;
+    int size;
+    bool keys, one;
+} RowsCopy;
+/* On the host rows are attended by heads, and the caller's are by tokens. */
+static const RowsCopy host_rows[] = {
+    {BOTH, "rows_q", "float", 4, false, false},       {BOTH, "rows_k", "float", 4, true, false},
+    {BOTH, "rows_v", "float", 4, true, false},        {FORWARD, "rows_o", "float", 4, false, false},
+    {BACKWARD, "rows_do", "float", 4, false, false},  {BACKWARD, "rows_dq", "float", 4, false, false},
+    {BACKWARD, "rows_dk", "float", 4, true, false},   {BACKWARD, "rows_dv", "float", 4, true, false},
+    {BACKWARD, "rows_delta", "float", 4, false, true}};
+/* A device's gradients are sums in fp32, and d_o is another with sinks. */
+static const RowsCopy device_rows[] = {{BACKWARD, "rows_do", "BurstBf16", 2, false, false},
+                                       {BACKWARD, "rows_dq", "float", 4, false, false},
+                                       {BACKWARD, "rows_dk", "float", 4, true, false},
+                                       {BACKWARD, "rows_dv", "float", 4, true, false},
+                                       {BACKWARD, "rows_delta", "float", 4, false, true},
+                                       {BACKWARD, "rows_sink", "float", 4, false, true}};
+
+static void add_rows(MemoryMaker *m, unsigned directions)
+{
+    const bool device = m->program->target->device_memory;
+    const RowsCopy *row = device ? device_rows : host_rows;
+    const Model *d = &m->program->model;
+    for (int i = 0; i < (device ? countof(device_rows) : countof(host_rows)); i++) {
+        const char *shape = row[i].keys ? "of key heads" : "of heads";
+        if (row[i].directions == directions)
+            add_scratch(m, directions, row[i].name, row[i].type, (size_t)row[i].size, 1,
+                        row[i].one ? "[heads][tokens]" : shape,
+                        m->n * (row[i].keys ? d->kv_heads : d->heads) * (row[i].one ? 1 : d->head_dim));
+    }
+}
+
 /* ---- all of it ---- */
 
 /* The runtime's token, label, weight and table arrays of one sequence. */
@@ -225,13 +262,20 @@ Memory memory_make(Arena *a, const Draft *d)
     m.key_tokens = choice_chunks_keys(c) ? m.queries : 0;
     add_chunks(&m);
     add_live(&m);
-    add_batch(&m);
+    if (!p->library)
+        add_batch(&m);
+    else
+        add_rows(&m, BOTH);
     if (!p->target->device_memory)
         add_pieces(&m, BOTH, "piece_k", "piece_v");
     if (p->target->device_memory)
         add_device(&m, part);
     else
         add_host_attention(&m, part);
+    if (p->library) {
+        add_rows(&m, FORWARD);
+        add_rows(&m, BACKWARD);
+    }
     add_pieces(&m, BACKWARD, "piece_dk", "piece_dv");
     if (p->target->device_memory)
         add_pools(&m);
@@ -251,6 +295,11 @@ Memory memory_make(Arena *a, const Draft *d)
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
 {
     m->flow = f;
+    if (p->library) { /* what a call takes; values of a step have no place */
+        m->total += (size_t)m->scratch;
+        m->host += p->target->device_memory ? 0 : (size_t)m->scratch;
+        return;
+    }
     m->total += (size_t)f->packed;
     const bool device = p->target->device_memory;
     m->host += device ? mirror_bytes(&units, f->step->optimizer) : (size_t)(f->packed + f->host);

@@ -35,6 +35,9 @@ int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool back
 
 /* ---- rows ---- */
 
+/* The first rows are the loss's. */
+enum { OF_TRAINING = 4 };
+
 static void add_inputs(MemoryMaker *m)
 {
     int64_t tables = m->program->table_count, tokens = m->program->sequence;
@@ -50,7 +53,7 @@ static void add_inputs(MemoryMaker *m)
         {"device_values", "int32_t", sizeof(int32_t), "[tables][sequence], chunk by chunk",
          tables ? tables * tokens : 1},
     };
-    for (int i = 0; i < countof(row); i++)
+    for (int i = m->program->library ? OF_TRAINING : 0; i < countof(row); i++)
         add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
     if (m->queries && choice_exchanges(m->choice)) {
         add_buffers(m, "chunk_positions", "int32_t", sizeof(int32_t), 1,

@@ -1,0 +1,19 @@
+/* burst_library_gpu.h: the device of a plan inside another program: that of the caller, its stream, and
+ * channels of NCCL's. */
+#ifndef BURST_LIBRARY_GPU_H
+#define BURST_LIBRARY_GPU_H
+
+#include "burst_gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int burst_library_gpu_open(BurstCtx *c, int channels, void **device);
+void burst_library_gpu_close(void *device);
+void burst_library_gpu_use(BurstGpu *g, void *stream); /* computing is in this stream from here on */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,194 @@
+/* mismatch.c: ranks that do not call the same end with an error that says so, all of them and soon.
+ *
+ * mismatch PLAN.so OTHER.so: plans of RANKS ranks with two masks that read doc; threads are ranks.
+ */
+#include "burst.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANKS = 3, ODD = 1 }; /* ODD: the rank that does something else */
+static const double soon = 1;
+
+/* What the odd rank does instead, what its own error says, and what the others' do. */
+typedef enum What {
+    SAME,
+    MASK,
+    LENGTHS,
+    DIRECTION,
+    WIDTH,
+    LAYOUT,
+    NO_MASK,
+    NO_ARRAY,
+    CLOSES,
+    SCALE,
+    WHATS
+} What;
+static const struct {
+    const char *name, *own, *others;
+} expected[WHATS] = {
+    [SAME] = {"the same", "", ""},
+    [MASK] = {"another mask", "mask 1", "mask 1"},
+    [LENGTHS] = {"other lengths", "different batches", "different batches"},
+    [DIRECTION] = {"backward", "backward", "backward"},
+    [WIDTH] = {"wider rows", "rows of 8 bytes", "rows of 8 bytes"},
+    [LAYOUT] = {"another layout", "contiguous", "contiguous"},
+    [NO_MASK] = {"a mask that does not exist", "mask 7", "mask 7"},
+    [NO_ARRAY] = {"no queries", "rank 1: an array is NULL", "rank 1: an array is NULL"},
+    [CLOSES] = {"it closes the plan", "", "rank 1 has closed the plan"},
+    [SCALE] = {"another scale", "scale 0.5", "scale 0.5"},
+};
+
+static const char *path[2];
+static pthread_barrier_t meet;
+static const void *shared[RANKS];
+static What what;
+typedef struct Rank {
+    int rank, status;
+    char error[600];
+    double seconds;
+} Rank;
+
+static int all_gather(void *context, const void *in, void *out, size_t bytes)
+{
+    const Rank *r = context;
+    shared[r->rank] = in;
+    pthread_barrier_wait(&meet);
+    for (int i = 0; i < RANKS; i++)
+        memcpy((char *)out + (size_t)i * bytes, shared[i], bytes);
+    pthread_barrier_wait(&meet);
+    return 0;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void require(bool ok, const char *name, const Rank *r)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "%s: rank %d: status %d after %.2f s: %s\n", name, r->rank, r->status, r->seconds,
+            r->error);
+    exit(1);
+}
+
+static int call(BurstPlan *plan, BurstBatch *batch, bool odd, char *workspace)
+{
+    const BurstInfo *info = burst_plan_info(plan);
+    const size_t n = (size_t)info->tokens * (size_t)info->heads * (size_t)info->head_dim + 1;
+    float *x = calloc(8 * n, sizeof *x);
+    const float *q = odd && what == NO_ARRAY ? NULL : x;
+    const int others[WHATS] = {[MASK] = 1, [NO_MASK] = 7}, mask = odd ? others[what] : 0;
+    const float scale = odd && what == SCALE ? 0.5f : 0;
+    int status;
+    if (what == WIDTH || what == LAYOUT)
+        status = burst_move(batch, BURST_BALANCED,
+                            odd && what == LAYOUT ? BURST_CONTIGUOUS : BURST_REPLICATED, x, x + n,
+                            odd && what == WIDTH ? 8 : 4, NULL);
+    else if (odd && what == DIRECTION)
+        status = burst_attention_backward(batch, 0, x, x, x, NULL, 0, x, x, x, NULL, x + n, x + 2 * n,
+                                          x + 3 * n, NULL, workspace, NULL);
+    else
+        status = burst_attention_forward(batch, mask, q, x, x, NULL, scale, x + n, x + 2 * n, workspace,
+                                         NULL);
+    free(x);
+    return status;
+}
+
+static void *run_rank(void *argument)
+{
+    Rank *r = argument;
+    const BurstGroup group = {r->rank, RANKS, all_gather, r};
+    const bool odd = r->rank == ODD;
+    BurstPlan *plan;
+    BurstBatch *batch;
+    r->status = burst_plan_open(path[0], &group, &plan);
+    snprintf(r->error, sizeof r->error, "%s", burst_error(NULL));
+    require(r->status == BURST_SUCCESS, "open", r);
+    const int32_t tokens = (int32_t)burst_plan_info(plan)->tokens;
+    const int32_t cu[] = {0, odd && what == LENGTHS ? 20 : 30, tokens};
+    r->status = burst_batch_make(plan, cu, 2, NULL, &batch);
+    require(r->status == BURST_SUCCESS, "batch", r);
+    char *workspace = aligned_alloc(64, (burst_plan_bytes(plan, BURST_WORKSPACE) + 63) / 64 * 64);
+    const double begin = seconds();
+    r->status = odd && what == CLOSES ? BURST_SUCCESS : call(plan, batch, odd, workspace);
+    r->seconds = seconds() - begin;
+    snprintf(r->error, sizeof r->error, "%s", burst_error(plan));
+    if (what != SAME && !(odd && what == CLOSES))
+        require(call(plan, batch, false, workspace) == r->status, "the plan goes on", r);
+    burst_batch_close(batch);
+    burst_plan_close(plan);
+    free(workspace);
+    return NULL;
+}
+
+static void run_all(void *(*body)(void *), Rank rank[RANKS])
+{
+    pthread_t thread[RANKS];
+    pthread_barrier_init(&meet, NULL, RANKS);
+    for (int i = 0; i < RANKS; i++) {
+        rank[i] = (Rank){.rank = i};
+        if (pthread_create(&thread[i], NULL, body, &rank[i]) != 0)
+            exit(2);
+    }
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(thread[i], NULL);
+    pthread_barrier_destroy(&meet);
+}
+
+static void check(const Rank *r)
+{
+    const bool fails = what != SAME && !(r->rank == ODD && what == CLOSES);
+    const char *text = r->rank == ODD ? expected[what].own : expected[what].others;
+    const bool own = r->rank == ODD && r->status == BURST_BAD_ARGUMENT &&
+                     (what == NO_ARRAY || what == NO_MASK);
+    require(own || r->status == (fails ? BURST_PEERS : BURST_SUCCESS), expected[what].name, r);
+    require(!fails || strstr(r->error, text), expected[what].name, r);
+    require(r->seconds < soon, expected[what].name, r);
+}
+
+/* Rank ODD has another plan; then none has one of this many ranks. */
+static void *open_other(void *argument)
+{
+    Rank *r = argument;
+    const BurstGroup group = {r->rank, RANKS, all_gather, r};
+    BurstPlan *plan;
+    r->status = burst_plan_open(path[r->rank == ODD], &group, &plan);
+    snprintf(r->error, sizeof r->error, "%s", burst_error(NULL));
+    require(!plan, "another plan", r);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    Rank rank[RANKS];
+    if (argc != 3)
+        return 2;
+    path[0] = argv[1], path[1] = argv[2];
+    for (what = SAME; what < WHATS; what++) {
+        run_all(run_rank, rank);
+        for (int i = 0; i < RANKS; i++)
+            check(&rank[i]);
+        printf("%-28s %s\n", expected[what].name, rank[0].error);
+    }
+    run_all(open_other, rank);
+    for (int i = 0; i < RANKS; i++)
+        require(rank[i].status != BURST_SUCCESS && strstr(rank[i].error, "different plans"), "another plan",
+                &rank[i]);
+    printf("%-28s %s\n", "another plan", rank[0].error);
+    const BurstGroup two = {0, 1, NULL, NULL};
+    BurstPlan *plan;
+    Rank alone = {.status = burst_plan_open(path[0], &two, &plan)};
+    snprintf(alone.error, sizeof alone.error, "%s", burst_error(NULL));
+    require(alone.status == BURST_BAD_ARGUMENT && strstr(alone.error, "for 3 ranks"), "one rank", &alone);
+    printf("%-28s %s\n", "one rank", alone.error);
+    return 0;
+}

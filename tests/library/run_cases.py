@@ -1,0 +1,112 @@
+"""A plan's library against dense attention in float64: random masks, documents, heads, lengths, schedules, partitions.
+
+Each case is a model of attention alone, compiled by burstc to a .so, opened by 1, 2 or 4 ranks (threads) of case.c. What a mask
+keeps is evaluated here, from the expression. --count N: so many; --seed S: others.
+"""
+import pathlib
+import random
+import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner
+
+LIMIT = 3e-6  # relative, L2; fp32 sums against float64
+RESULTS = ("o", "lse", "dq", "dk", "dv", "dsinks")
+MASKS = ["true", "k <= q", "k <= q and q - k < {w}", "k <= q and (q - k < {w} or k < {s})", "q / {w} == k / {w}",
+         "(q * q + 3 * k) mod 13 != 4 and abs(q - k) < {v}", "k <= q or k < {w}", "k <= q and (q - k) mod {s} == 0",
+         "k / {s} <= q / {s}"]
+SCHEDULES = ["auto", "auto", "ring", "biring", "doubling", "gather", "burst", "ulysses", "usp", "near", "halo", "stride"]
+PARTITIONS = ["auto", "contiguous", "zigzag", "striped", "blocks(16)", "blocks(64)"]
+TOPO = """cluster cpus { nodes 1 { gpus %d of core; } link nvlink { bandwidth 8 GB/s; latency 2 us; } }
+device core { arch cpu; memory 1 GiB; hbm 20 GB/s; matmul fp32 50 GFLOP/s; }
+host { memory 8 GiB; pcie 8 GB/s; cores 4; }
+"""
+
+
+def keeps(expression, tokens, doc):
+    """Rows of 0 and 1."""
+    python = re.sub(r"\bmod\b", "%", re.sub(r"(?<!/)/(?!/)", "//", expression)).replace("true", "True")
+    code = compile(python, expression, "eval")
+    return ["".join("1" if eval(code, {"q": q, "k": k, "doc": doc, "abs": abs}) else "0" for k in range(tokens))
+            for q in range(tokens)]
+
+
+def documents_of(r, tokens, most):
+    cuts = sorted(r.sample(range(1, tokens), min(r.randrange(most), tokens - 1)))
+    return [0, *cuts, tokens]
+
+
+def case_of(seed):
+    """A model's text, and what it is called with."""
+    r = random.Random(seed)
+    ranks, kv_heads = r.choice([1, 2, 4]), r.choice([1, 2, 3])
+    heads, head_dim, tokens = kv_heads * r.choice([1, 2, 4]), 2 * r.randrange(4, 36), r.randrange(5, 260)
+    documents = r.random() < 0.6
+    cu = documents_of(r, tokens, 6) if documents else [0, tokens]
+    expressions = []
+    for mask in r.sample(MASKS, r.choice([1, 1, 2, 3])):
+        mask = mask.format(w=r.randrange(1, tokens), s=r.randrange(1, 9), v=r.randrange(1, tokens))
+        expressions.append(f"({mask}) and doc[q] == doc[k]" if documents else mask)
+    softcap = r.choice([0, 0, 0, 2.5])
+    layers = "".join(f" layers {i}: m{i};" for i in range(len(expressions)))
+    schedule, travel = r.choice(SCHEDULES), r.choice(["auto", "keys", "queries"])
+    layout = f"schedule {schedule}; partition {r.choice(PARTITIONS)}; travel {travel};"
+    if schedule == "usp":
+        layout += " heads %d;" % r.choice([1, 2])
+    text = "table doc per token;\n" if documents else ""
+    text += "".join(f"mask m{i} = {e};\n" for i, e in enumerate(expressions))
+    text += f"model a {{ heads {heads}; kv_heads {kv_heads}; head_dim {head_dim}; layers {len(expressions)}; }}\n"
+    text += "attention {%s%s }\nsequence %d;\nlayout { %s }\n" % (layers, f" softcap {softcap};" if softcap else "", tokens, layout)
+    doc = [sum(t >= c for c in cu[1:-1]) for t in range(tokens)]
+    scale = r.choice([0, 0, 0.3])
+    rows = [row for e in expressions for row in keeps(e, tokens, doc)]
+    called = f"{ranks} {len(cu) - 1} {seed} {scale} {r.randrange(2)} {softcap}\n{' '.join(map(str, cu))}\n{len(expressions)}\n"
+    return ranks, text, called + "\n".join(rows) + "\n"
+
+
+def run_case(seed, o, folder):
+    """None: burstc has refused the layout, as some have no such schedule."""
+    ranks, text, called = case_of(seed)
+    at = folder / str(seed)
+    at.mkdir()
+    (at / "c.topo").write_text(TOPO % ranks)
+    (at / "m.burst").write_text(text)
+    (at / "case").write_text(called)
+    compiled = runner.run([o.burstc, at / "c.topo", at / "m.burst", "-o", at / "plan.so", "-Wno-empty-rows", "-Wno-empty-mask"],
+                          120, check=False)
+    if compiled.returncode == 1 and "error:" in compiled.stderr and "C compiler" not in compiled.stderr:
+        return None
+    runner.require(compiled.returncode == 0, f"burstc ended with {compiled.returncode}\n{compiled.stderr}")
+    done = runner.run([o.case, at / "plan.so", at / "case"], 60)
+    errors = list(map(float, done.stdout.split()))
+    for name, error in zip(RESULTS, errors):
+        runner.require(error <= LIMIT, f"{name} is off by {error:g}, more than {LIMIT:g}\n{text}")
+    return errors
+
+
+def main():
+    parser = runner.options(__doc__, "--burstc", "--case")
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    o = parser.parse_args()
+    worst, refused, failed = [0.0] * len(RESULTS), 0, []
+    with runner.folder(o.work) as folder:
+        for seed in range(o.seed, o.seed + o.count):
+            try:
+                errors = run_case(seed, o, folder)
+            except runner.Failed as e:
+                failed.append(f"case {seed}: {e}")
+                continue
+            refused += errors is None
+            worst = [max(w, e) for w, e in zip(worst, errors)] if errors else worst
+    print(*failed, sep="\n")
+    print(f"{o.count} cases, {refused} refused layouts, {len(failed)} failed; worst errors",
+          " ".join(f"{n} {w:.2g}" for n, w in zip(RESULTS, worst)))
+    if refused * 3 > o.count:
+        print("too many refused layouts: these cases say little")
+    return bool(failed) or refused * 3 > o.count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

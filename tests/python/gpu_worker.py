@@ -1,0 +1,121 @@
+"""One rank of scripts/gpu-library: plans on GPUs against float64, beside torch's bf16 attention on the same inputs.
+
+gpu_worker.py PLANS: of its plans (NAME.so with NAME.json) those for as many ranks as there are.
+"""
+import json
+import pathlib
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+import burst
+from burst.plan import Plan
+
+LIMIT = 1.25  # of the error of torch's attention in bf16
+CALLS = 1000
+
+
+def dense(q, k, v, keep, sinks, scale):
+    share = q.shape[1] // k.shape[1]
+    s = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(share, 1)) * scale
+    s = s.masked_fill(~keep, float("-inf"))
+    lse = s.logsumexp(-1)
+    p = (s - lse.unsqueeze(-1)).exp()
+    if sinks is not None:
+        p = p * torch.sigmoid(lse - sinks.view(-1, 1)).unsqueeze(-1)
+    return torch.einsum("hqk,khd->qhd", p, v.repeat_interleave(share, 1))
+
+
+def rounded(q, k, v, keep, sinks, scale):
+    """The same with torch's attention in bf16; with sinks its products are rounded where a kernel would."""
+    share = q.shape[1] // k.shape[1]
+    if sinks is not None:
+        return None
+    wide = [x.transpose(0, 1).unsqueeze(0) for x in (q, k.repeat_interleave(share, 1), v.repeat_interleave(share, 1))]
+    return F.scaled_dot_product_attention(*wide, attn_mask=keep, scale=scale)[0].transpose(0, 1)
+
+
+def gradients(f, leaves, d_o):
+    o = f(*leaves)
+    if o is None:
+        return None
+    o.backward(d_o.to(o.dtype))
+    return [o.detach(), *(x.grad for x in leaves)]
+
+
+def error(x, y):
+    return float((x.double() - y).norm() / y.norm())
+
+
+def check(path, case):
+    plan = Plan(path, None, dist.group.WORLD, None)
+    batch, rank = plan.batch(case["cu_seqlens"]), dist.get_rank()
+    torch.manual_seed(1)
+    T, d, device = plan.tokens, plan.head_dim, plan.device
+    base = [torch.randn(T, h, d, device=device).bfloat16() for h in (plan.heads, plan.kv_heads, plan.kv_heads)]
+    sinks = torch.randn(plan.heads, device=device) if case["sinks"] else None
+    scale, d_o = case["scale"] or d ** -0.5, torch.randn(T, plan.heads, d, device=device).bfloat16()
+    i = torch.arange(T, device=device)
+    doc = torch.searchsorted(torch.tensor(case["cu_seqlens"][1:], device=device), i, right=True)
+    failed = False
+    for mask, expression in case["masks"].items():
+        keep = eval(expression, {"q": i.view(-1, 1), "k": i.view(1, -1), "doc": None}) & (doc.view(-1, 1) == doc.view(1, -1))
+        ours = [batch.dispatch(x).requires_grad_() for x in base]
+        o = burst.attention(*ours, batch, mask, sinks=sinks, scale=scale)
+        o.backward(batch.dispatch(d_o))
+        got = [batch.undispatch(x) for x in (o.detach(), *(x.grad for x in ours))]
+        exact = gradients(lambda *x: dense(*x, keep, None if sinks is None else sinks.double(), scale),
+                          [x.double().requires_grad_() for x in base], d_o)
+        peer = gradients(lambda *x: rounded(*x, keep, sinks, scale), [x.clone().requires_grad_() for x in base], d_o)
+        errors = [error(x, y) for x, y in zip(got, exact)]
+        peers = [error(x, y) for x, y in zip(peer, exact)] if peer else [1e-2] * 4
+        bad = any(e > LIMIT * p for e, p in zip(errors, peers))
+        failed |= bad
+        if rank == 0:
+            print(path.stem, mask, "BAD" if bad else "ok", " ".join(f"{n} {e:.2e}/{p:.2e}" for n, e, p in zip(("o", "dq", "dk", "dv"), errors, peers)))
+    failed |= not check_calls(plan, batch, base)
+    plan.close()
+    return failed
+
+
+def check_calls(plan, batch, base):
+    """CALLS calls take no memory, a captured one gives the same bits, and how long one takes."""
+    q, k, v = (batch.dispatch(x) for x in base)
+    call = torch.ops.burst.attention
+    first = call(q, k, v, None, batch.number, 0, 0.0)[0].clone()
+    torch.cuda.synchronize()
+    before, begin = torch.cuda.memory_allocated(), time.perf_counter()
+    for _ in range(CALLS):
+        call(q, k, v, None, batch.number, 0, 0.0)
+    queued = time.perf_counter() - begin
+    torch.cuda.synchronize()
+    all_of_it = time.perf_counter() - begin
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call(q, k, v, None, batch.number, 0, 0.0)[0]
+    captured.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    same, none = torch.equal(captured, first), torch.cuda.memory_allocated() - before
+    if dist.get_rank() == 0:
+        print(f"{plan.layout}: {queued / CALLS * 1e6:.0f} us of the host, {all_of_it / CALLS * 1e6:.0f} us a forward;"
+              f" a captured call gives {'the same' if same else 'OTHER'} bits")
+    return same and none >= 0
+
+
+def main():
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+    failed, checked = False, 0
+    for path in sorted(pathlib.Path(sys.argv[1]).glob("*.so")):
+        case = json.loads(path.with_suffix(".json").read_text())
+        if case["ranks"] == dist.get_world_size():
+            failed, checked = check(path, case) or failed, checked + 1
+    dist.destroy_process_group()
+    return failed or not checked
+
+
+sys.exit(main())

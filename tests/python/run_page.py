@@ -1,0 +1,31 @@
+"""The first example of docs/python.md as it stands, alone and under torchrun. 77 where torch is not installed."""
+import os
+import pathlib
+import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner
+
+
+def main():
+    o = runner.options(__doc__, "--home", "--page").parse_args()
+    if runner.run([sys.executable, "-c", "import torch"], 120, check=False).returncode != 0:
+        print("torch is not installed")
+        return 77
+    package = pathlib.Path(__file__).resolve().parent.parent.parent / "python"
+    with runner.folder(o.work) as folder:
+        text = re.search(r"^```python\n(.*?)^```", pathlib.Path(o.page).read_text(), re.M | re.S)[1]
+        (folder / "example.py").write_text(text)
+        (folder / "ranks.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n" + text)
+        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=str(package), OMP_NUM_THREADS="1",
+                   PYTHONDONTWRITEBYTECODE="1")
+        alone = runner.run([sys.executable, folder / "example.py"], 200, env=env).stdout
+        runner.require("(512, 4, 32) True" in alone, alone)
+        both = runner.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, folder / "ranks.py"],
+                          200, env=env).stdout
+        runner.require(both.count("4, 32) True") == 2, both)
+    return 0
+
+
+sys.exit(main())

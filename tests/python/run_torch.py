@@ -1,0 +1,32 @@
+"""The Python package: worker.py under torchrun on 1, 2 and 4 ranks with gloo. 77 where torch is not installed.
+
+The long campaign: --count 70.
+"""
+import os
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner
+
+
+def main():
+    parser = runner.options(__doc__, "--home")
+    parser.add_argument("--count", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    o = parser.parse_args()
+    if runner.run([sys.executable, "-c", "import torch"], 120, check=False).returncode != 0:
+        print("torch is not installed")
+        return 77
+    here = pathlib.Path(__file__).resolve().parent
+    with runner.folder(o.work) as folder:
+        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=str(here.parent.parent / "python"),
+                   OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+        for ranks in 1, 2, 4:
+            done = runner.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
+                               here / "worker.py", "--count", o.count, "--seed", o.seed], 200 + 10 * o.count, env=env)
+            print(done.stdout, end="")
+    return 0
+
+
+sys.exit(main())
