@@ -176,8 +176,8 @@ void check_shares(Checker *c, const Layout *l, int world); /* against the cluste
 void choose_tensor(const Checker *c, Setting *tensor);
 /* that ranks, heads and ffn can be split over so many */
 void check_tensor(Checker *c, const Layout *l, int world);
-/* Program.tensor; the model's heads and ffn become one rank's */
-void settle_tensor(Checker *c);
+/* what the target's kernels and `within` require of it */
+void check_tensor_target(Checker *c);
 /* that the ranks that share the weights make groups; 0: those of a node */
 void check_within(Checker *c, Layout *l);
 void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */

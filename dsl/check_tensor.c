@@ -74,9 +74,9 @@ void check_tensor(Checker *c, const Layout *l, int world)
                    (long long)largest_divisor(f, FACTORS, tensor));
 }
 
-void settle_tensor(Checker *c)
+void check_tensor_target(Checker *c)
 {
-    Program *p = c->program;
+    const Program *p = c->program;
     const Setting *tensor = &p->layout.tensor;
     const Model *m = &p->model;
     /* of a wrong one, which is reported */
@@ -98,9 +98,4 @@ void settle_tensor(Checker *c)
         diag_error(c->diags, p->layout.within.span,
                    "`within %lld` must be a multiple of `tensor %lld`; use `within %lld`",
                    (long long)p->layout.within.value, (long long)tensor->value, (long long)tensor->value);
-    p->tensor = (int)tensor->value;
-    p->model.heads /= p->tensor;
-    p->key_copies = m->kv_heads < p->tensor ? p->tensor / m->kv_heads : 0;
-    p->model.kv_heads /= p->tensor / program_key_copies(p);
-    p->model.ffn /= p->tensor;
 }

@@ -195,7 +195,7 @@ void emit_output_rows(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
     const Value *o = &s->values.at[step_value(s, "o")], *lse = &s->values.at[step_value(s, "lse")];
-    const bool heads = s->head_chunks > 1;
+    const bool heads = s->shape.head_chunks > 1;
     if (s->by_queries || heads)
         text_printf(e->out,
                     "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of %s "

@@ -398,15 +398,6 @@ typedef struct Program {
     const Target *target; /* what the program is written for, whatever the cluster's devices */
     Cluster cluster;
     Model model;
-    /* ranks that split each layer's weights; the model's heads, kv_heads and ffn are then one rank's. 0:
-     * none do */
-    int tensor;
-    /* tensor ranks, neighbours, that have the same key head: more than kv_heads split layers. 0: one */
-    int key_copies;
-    /* of each layer's heads, one after the other; the model's heads and kv_heads are then those of the
-     * largest. 0: none */
-    int head_chunks;
-    int short_chunks; /* the last so many of these have a key head less, with the queries that read it */
     int64_t sequence; /* tokens */
     Span sequence_span;
     const Table *tables;
@@ -537,7 +528,7 @@ typedef enum ChoiceKey {
 #define CHOICE_FIELDS(X) \
     X(int, data, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ACTIVATIONS) /* data-parallel groups */ \
     /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */ \
-    X(int, tensor, , VALUE, KEY_ATTENDS) \
+    X(int, tensor, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ACTIVATIONS) \
     X(int, ranks, , VALUE, KEY_TOKENS) /* G: chunks of a sequence */ \
     /* the ranks as a product of rings: the sum of coordinate * stride; of no coordinate 0 */ \
     X(int, coords, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
@@ -618,15 +609,6 @@ double choice_tail(const Choice *c); /* the share of the tokens whose output the
 int64_t choice_loss_tile(const Program *p, const Choice *c); /* tokens, never 0 */
 /* so many of them, of the rank that has most: at least one, and not all */
 int64_t tail_tokens(double share, int64_t tokens);
-int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
-int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
-int program_head_chunks(const Program *p); /* of each layer's heads, at least 1 */
-int program_heads(const Program *p), program_kv_heads(const Program *p); /* of all these chunks */
-int program_chunk_kv_heads(const Program *p, bool is_short); /* of a chunk; the last ones may be short */
-/* The same, whose model has the heads of one of so many chunks, of the largest; 1: all. Chunks differ by a
- * key head at most. */
-const Program *program_chunked(Arena *a, const Program *p, int chunks);
-Model program_chunk_model(const Program *p, bool is_short);
 int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
 /* the last coordinate innermost: its ranks are neighbours */
 void choice_shape(Choice *c, int coords, const int *size);
@@ -649,6 +631,27 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
  * own has a pair; of chunks at different places of the exchanged coordinate 0. The same table where it
  * does not exchange. */
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
+
+/* ---- ir/shape.c: what a rank has of the model ---- */
+typedef struct Heads {
+    int heads, kv_heads;
+} Heads;
+/* The model as a choice splits it: over tensor ranks, and of these a rank's heads into chunks that attention
+ * has one after the other. */
+typedef struct Shape {
+    int tensor; /* ranks that split each layer's weights, at least 1 */
+    int key_copies; /* of these, neighbours that have the same key heads, at least 1 */
+    int ffn; /* columns of a rank */
+    Heads rank; /* of a rank, in all chunks */
+    int head_chunks; /* at least 1 */
+    int short_chunks; /* the last so many of these have a key head less, with the queries that read it */
+    Heads chunk; /* of the largest chunk */
+} Shape;
+Shape shape_of(const Program *p, const Choice *c);
+Shape shape_unchunked(Shape s); /* the same with all heads at a time */
+Heads shape_chunk(const Shape *s, bool is_short);
+int program_tensor(const Program *p); /* what the layout's `tensor` says, at least 1 */
+Shape program_shape(const Program *p); /* as that alone splits the model */
 
 /* ---- layout/layers.c: what differs between layers ---- */
 bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */

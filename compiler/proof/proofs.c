@@ -76,7 +76,7 @@ static bool check_groups(Diags *d, const Draft *t)
 {
     const Choice *c = &t->choice;
     const Cluster *k = &t->program->cluster;
-    const int tensor = program_tensor(t->program);
+    const int tensor = t->shape.tensor;
     const bool whole = c->data > 0 && c->ranks > 0 && c->data * c->ranks * tensor == k->world;
     if (whole && (!c->within || cluster_shards(k, tensor, c->within)))
         return true;

@@ -46,16 +46,15 @@ static Other other_of(Arena *a, const Program *p, const Draft *d, const Choice *
 /* All choices here share the partition of d, and so its counts. */
 int others_of(Arena *a, const Draft *d, Other **out)
 {
-    const Program *whole = program_chunked(a, d->program, 1);
     Vec(Other) all = {0};
     for (int row = 0; row < SETTING_COUNT; row++) {
         Choice c = d->choice;
         c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
         const char *now = setting_text(a, row, &c);
         Choice x = c;
-        for (int n = 0; settings[row]->other && settings[row]->other(whole, &x, n); n++, x = c)
+        for (int n = 0; settings[row]->other && settings[row]->other(d->program, &x, n); n++, x = c)
             if (strcmp(setting_text(a, row, &x), now) != 0) {
-                const Other o = other_of(a, whole, d, &x, row);
+                const Other o = other_of(a, d->program, d, &x, row);
                 *vec_push(a, &all) = o;
             }
     }

@@ -29,23 +29,24 @@ static double pairs_of_rank(const Searcher *s, const Draft *t)
 static void decide_saving(Searcher *s, Draft *t)
 {
     Choice *c = &t->choice;
+    const Shape whole = shape_unchunked(t->shape);
     if (c->spared)
-        c->saving = saving_at(s->arena, s->program, t->partition, t->units, pairs_of_rank(s, t),
+        c->saving = saving_at(s->arena, s->program, &whole, t->partition, t->units, pairs_of_rank(s, t),
                               1 - (double)c->spared / SAVING_LEVELS);
     if (c->staged)
-        c->offload = offload_at(s->arena, s->program, t->partition, t->units, saving_of(c), c->staged_layers,
-                                c->staged);
+        c->offload = offload_at(s->arena, s->program, &whole, t->partition, t->units, saving_of(c),
+                                c->staged_layers, c->staged);
 }
 
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
     const Parted *part = search_parted(s, choice);
-    const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
-    Draft t = {.program = p,
+    Draft t = {.program = s->program,
                .choice = *choice,
+               .shape = shape_of(s->program, choice),
                .partition = part->partition,
-               .counts = part->counts,
-               .units = units_make(a, s->program, choice->within)};
+               .counts = part->counts};
+    t.units = units_make(a, t.program, &t.shape, choice->within);
     t.attention = attentions_make(a, d, t.program, &t.choice);
     if (!t.attention.n)
         return t;

@@ -337,7 +337,7 @@ double data_least(const Program *p, const double *pairs, int data)
     int n = 0;
     for (int i = 0; i < setting_weights.count(p); i++) {
         each[n] = (Choice){.data = data,
-                           .tensor = p->tensor,
+                           .tensor = program_tensor(p),
                            .ranks = p->cluster.world / program_tensor(p) / data,
                            .saving = p->layout.saving};
         n += setting_weights.take(p, &each[n], i);

@@ -45,7 +45,7 @@ static void check_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *p
     must_run(a, d, s, &live, pair);
 }
 
-static void check_phase(const SchedText *t, Shape shape, int phase, Random *r)
+static void check_phase(const SchedText *t, RankShape shape, int phase, Random *r)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -66,7 +66,7 @@ static void check_phase(const SchedText *t, Shape shape, int phase, Random *r)
     arena_free(a);
 }
 
-static void check_shape(const char *name, Shape shape, Random *r)
+static void check_shape(const char *name, RankShape shape, Random *r)
 {
     Arena *a = arena_new();
     const SchedText *t = stock_schedule(a, name);
@@ -84,13 +84,13 @@ static void all_shapes(void **state)
     Random r = {1};
     for (int i = 0; i < countof(schedules); i++) {
         for (int ranks = 1; ranks <= 9; ranks++)
-            check_shape(schedules[i], (Shape){1, ranks}, &r);
+            check_shape(schedules[i], (RankShape){1, ranks}, &r);
         for (int nodes = 2; nodes <= 5 && i != 2; nodes++) /* ulysses has one coordinate */
             for (int lanes = 1; lanes <= 4; lanes++)
-                check_shape(schedules[i], (Shape){nodes, lanes}, &r);
+                check_shape(schedules[i], (RankShape){nodes, lanes}, &r);
     }
     for (int ranks = 0; ranks < 27; ranks++)
-        check_shape("three_level", (Shape){1 + ranks / 9, 1 + ranks / 3 % 3, 1 + ranks % 3}, &r);
+        check_shape("three_level", (RankShape){1 + ranks / 9, 1 + ranks / 3 % 3, 1 + ranks % 3}, &r);
 }
 
 /* Too many for the executor; the verifier's own limit on what it replays rank by rank is 256. */
@@ -98,9 +98,9 @@ static void large_shapes(void **state)
 {
     (void)state;
     Random r = {2};
-    check_shape("ring", (Shape){1, 64}, &r);
-    check_shape("burst", (Shape){16, 8}, &r);
-    check_shape("three_level", (Shape){4, 4, 8}, &r);
+    check_shape("ring", (RankShape){1, 64}, &r);
+    check_shape("burst", (RankShape){16, 8}, &r);
+    check_shape("three_level", (RankShape){4, 4, 8}, &r);
 }
 
 static const Program *masks_program(Arena *a, const char *mask)
@@ -138,13 +138,13 @@ static void check_halves(Arena *a, MaskMap *map, const Partition *part)
     for (int phase = 0; phase < PHASES; phase++) {
         Diags *d = diags_new(a);
         if (has_phase(t, phase))
-            check_pruned(a, d, plan_phase(a, d, t, (Shape){8}, phase), pair);
+            check_pruned(a, d, plan_phase(a, d, t, (RankShape){8}, phase), pair);
     }
 }
 
 static void check_mask(const char *mask, int *empty)
 {
-    static const Shape shapes[] = {{1, 8}, {2, 4}, {4, 2}};
+    static const RankShape shapes[] = {{1, 8}, {2, 4}, {4, 2}};
     Arena *a = arena_new();
     MaskMap *map = mask_map(a, masks_program(a, mask), 0, 64, 64);
     for (int kind = 0; kind < PART_KINDS; kind++) {

@@ -12,7 +12,8 @@ static bool is_open(const Program *p)
 static bool optimizer_fits_host(const Program *p)
 {
     Arena *a = arena_new();
-    const Units u = units_make(a, p, 0);
+    const Shape shape = program_shape(p);
+    const Units u = units_make(a, p, &shape, 0);
     double bytes = 0;
     for (int i = 0; i < u.n; i++)
         bytes += 16 * (double)u.at[i].repeat * (double)u.at[i].shard;
@@ -81,7 +82,9 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     if (!c->offload || c->staged || c->spared)
         return NULL;
     const Partition one = {.max_tokens = 1};
-    const char *can = offload_at(a, p, &one, units_make(a, p, 0), v, c->staged_layers, MOST_STAGED);
+    const Shape shape = program_shape(p);
+    const char *can = offload_at(a, p, &shape, &one, units_make(a, p, &shape, 0), v, c->staged_layers,
+                                 MOST_STAGED);
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(a, at, strcspn(at, " "));
         if (!saves(can, name))

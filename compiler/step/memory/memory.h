@@ -124,11 +124,11 @@ int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool back
 /* Head parallelism: query heads that the i-th of so many ranks attends, key heads that those read, and
  * whether the first of these is also the last of the rank before. Shares may be uneven. */
 typedef struct Share { int heads, kv_heads; bool again; } Share;
-Share share_of(const Model *m, int shares, int i);
+Share share_of(Heads all, int shares, int i);
 /* What a direction's chunks are: the most tokens and heads that any rank has of one. again: how many of
  * those that share heads read a key head that one before them reads too. */
 typedef struct RowSizes { int shares; int64_t tokens; int heads, kv_heads, again; } RowSizes;
-RowSizes row_sizes(const Program *p, const Choice *c, const Partition *part, bool backward);
+RowSizes row_sizes(const Shape *s, const Choice *c, const Partition *part, bool backward);
 struct Draft;
 Memory memory_make(Arena *a, const struct Draft *d);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
@@ -150,6 +150,7 @@ enum { MOST_SPACES = 2 };
 typedef struct Draft {
     const Program *program;
     Choice choice;
+    Shape shape; /* of the choice */
     const Partition *partition;
     PairCounts **counts;    /* [program->mask_count] */
     Attentions attention;

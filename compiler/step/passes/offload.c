@@ -211,11 +211,11 @@ void step_space(Step *s, const char *set)
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */
-const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers,
-                       int values)
+const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
+                       Saving v, int layers, int values)
 {
     Arena *own = arena_new();
-    Step *s = step_model(own, p, part, units);
+    Step *s = step_model(own, p, shape, part, units);
     s->staged_layers = layers ? layers : s->staged_layers;
     step_tensor(s);
     step_backward(s);

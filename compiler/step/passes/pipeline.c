@@ -41,7 +41,8 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
                 const uint64_t *pairs, int64_t attention, int64_t keys)
 {
     const Model *m = &p->model;
-    Step *s = step_model(a, p, part, units);
+    const Shape shape = shape_of(p, c);
+    Step *s = step_model(a, p, &shape, part, units);
     s->sequences = (int)(p->train.batch / c->data);
     s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
     s->optimizer = c->optimizer;

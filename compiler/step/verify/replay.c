@@ -345,7 +345,7 @@ static void run_copy(Machine *m, Doing *d)
 
 static bool is_split(const Machine *m, int unit)
 {
-    return m->step->program->tensor && unit > 0 && unit <= m->layers;
+    return m->step->shape.tensor > 1 && unit > 0 && unit <= m->layers;
 }
 
 /* What is kept in bf16 is summed in fp32, beside it: whatever else lies there is lost. */

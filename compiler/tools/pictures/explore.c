@@ -229,9 +229,7 @@ static void add_head(const Page *g)
     text_printf(g->out, "<style>%s%s</style></head>\n<body>\n", svg_style, page_style);
     add(g, "<h1>", m->name, "</h1>\n");
     text_printf(g->out, "<p class=\"dim\">%d layer%s, hidden %d, %d head%s of %d (%d for keys); %s tokens",
-                m->layers, plural(m->layers), m->hidden, program_heads(p) * program_tensor(p),
-                plural(program_heads(p) * program_tensor(p)), m->head_dim,
-                program_kv_heads(p) * program_tensor(p) / program_key_copies(p),
+                m->layers, plural(m->layers), m->hidden, m->heads, plural(m->heads), m->head_dim, m->kv_heads,
                 tokens_text(g->arena, p->sequence));
     if (g->found->plan)
         add(g, "; cluster ", p->cluster.name,
