@@ -53,14 +53,6 @@ static int64_t largest_divisor(const Factor *s, int n, int64_t most)
     }
 }
 
-void choose_tensor(const Checker *c, Setting *tensor)
-{
-    if (tensor->is_auto && c->in->tensor) {
-        tensor->value = c->in->tensor;
-        tensor->is_auto = false;
-    }
-}
-
 void check_tensor(Checker *c, const Layout *l, int world)
 {
     Factor f[FACTORS];
@@ -98,4 +90,18 @@ void check_tensor_target(Checker *c)
         diag_error(c->diags, p->layout.within.span,
                    "`within %lld` must be a multiple of `tensor %lld`; use `within %lld`",
                    (long long)p->layout.within.value, (long long)tensor->value, (long long)tensor->value);
+}
+
+const Program *program_with_tensor(Arena *a, Diags *d, const Program *p, int tensor)
+{
+    const int before = diags_errors(d);
+    Program *with = NEW(a, Program);
+    Checker c = {.arena = a, .diags = d, .program = with};
+    *with = *p;
+    with->layout.tensor.is_auto = false;
+    with->layout.tensor.value = tensor;
+    check_ranks(&c, &with->layout);
+    check_batch(&c, &with->train);
+    check_tensor_target(&c);
+    return diags_errors(d) == before ? with : NULL;
 }

@@ -382,6 +382,7 @@ typedef struct Train {
     int64_t separator;     /* token that ends a document; -1: none */
     int64_t predict;       /* labels are the token so many positions ahead */
     int64_t steps, batch, seed, checkpoint_every, warmup;
+    Span batch_span; /* src NULL: it follows from the layout's `data` */
     const char *checkpoint; /* directory; NULL: none */
     const char *weights, *export_dir; /* Hugging Face folders; NULL: none */
     bool export_f32;        /* else bf16 */

@@ -33,9 +33,9 @@ typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffor
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 
 /* ---- search/tensor.c ---- */
-/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory:
- * in is what p was made of. The plan's program then says both. */
-Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
+/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory.
+ * The plan's program then says both. */
+Found search_open(Arena *a, Diags *d, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
 /* of a choice that is bad for any layout's kernels */
 void search_warn(Diags *d, const Program *p, const Choice *c);

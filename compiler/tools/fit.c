@@ -29,11 +29,12 @@ typedef struct Fit {
     Vec(Row) rows;
 } Fit;
 
-static const Program *program_of(Arena *a, Diags *d, const FrontEnd *in, int64_t tokens)
+static const Program *program_of(Arena *a, Diags *d, const Fit *f, int64_t tokens)
 {
-    FrontEnd at = *in;
+    FrontEnd at = f->in;
     at.sequence = tokens;
-    return front_end(a, d, &at);
+    const Program *p = front_end(a, d, &at);
+    return p && p->layout.tensor.is_auto ? program_with_tensor(a, d, p, choice_tensor(&f->base)) : p;
 }
 
 /* ---- the layout ---- */
@@ -42,21 +43,20 @@ static const Program *program_of(Arena *a, Diags *d, const FrontEnd *in, int64_t
 static bool find_layout(Fit *f, Diags *d)
 {
     FrontEnd in = f->in;
-    Found found = search_open(f->arena, diags_new(f->arena), &in, f->program);
+    Found found = search_open(f->arena, diags_new(f->arena), f->program);
     const Program *p = f->program;
     for (int64_t tokens = p->sequence / 2; !found.plan && p && tokens >= p->cluster.world; tokens /= 2) {
         in.sequence = tokens;
         p = front_end(f->arena, diags_new(f->arena), &in);
         if (p)
-            found = search_open(f->arena, diags_new(f->arena), &in, p);
+            found = search_open(f->arena, diags_new(f->arena), p);
     }
     if (!found.plan) {
-        search_open(f->arena, d, &f->in, f->program);
+        search_open(f->arena, d, f->program);
         return false;
     }
     f->program = plan_draft(found.plan)->program;
     f->base = plan_draft(found.plan)->choice;
-    f->in.tensor = choice_tensor(&f->base);
     f->base.spared = 0;
     return true;
 }
@@ -68,7 +68,7 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const Program *p = program_of(a, d, &f->in, tokens);
+    const Program *p = program_of(a, d, f, tokens);
     double bytes = INFINITY;
     if (p) {
         const Choice at = choice_on(p, c);
@@ -183,7 +183,7 @@ static bool gains_nothing(const Fit *f, int row)
 /* What the longest takes, or the shortest needs where none fits. */
 static void judge_row(Fit *f, Row *r)
 {
-    const Program *p = program_of(f->arena, diags_new(f->arena), &f->in, r->tokens ? r->tokens : f->step);
+    const Program *p = program_of(f->arena, diags_new(f->arena), f, r->tokens ? r->tokens : f->step);
     if (p) {
         r->choice = choice_on(p, &r->choice);
         r->judged = judge_choice(f->arena, p, &r->choice, NULL);

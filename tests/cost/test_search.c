@@ -65,7 +65,7 @@ static const Program *program(Arena *a, Diags *d, const Case *k)
 static Found found(Arena *a, Diags *d, const Case *k)
 {
     const Program *p = program(a, d, k);
-    Found f = p ? search_open(a, d, &front, p) : (Found){0};
+    Found f = p ? search_open(a, d, p) : (Found){0};
     if (!f.plan)
         diags_print(d, stdout);
     assert_non_null(f.plan);
@@ -415,7 +415,7 @@ static void staging_is_never_slower_than_a_given_one(void **state)
             assert_int_equal(text_write_file(&topo, "search_case.topo"), 0);
             assert_int_equal(text_write_file(&model, "search_case.burst"), 0);
             const Program *p = front_end(a, d, &front);
-            const Found f = p ? search_open(a, d, &front, p) : (Found){0};
+            const Found f = p ? search_open(a, d, p) : (Found){0};
             if (!f.plan)
                 diags_print(d, stdout);
             assert_non_null(f.plan);
