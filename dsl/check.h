@@ -182,7 +182,7 @@ void check_tensor_target(Checker *c);
 void check_within(Checker *c, Layout *l);
 void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */
 void finish_train(Checker *c);
-void check_batch(Checker *c, Train *t);         /* against the layout's data; without one, it is that */
+void check_batch(Checker *c, Train *t); /* against the layout's data; without one, it is that */
 void declare_mask(Checker *c, const Ast *mask);
 void declare_table(Checker *c, const Ast *setting);
 void check_mask_declarations(Checker *c);

@@ -21,7 +21,8 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 /* A program with `tensor auto` is unchecked in what depends on that number: this is the same with the number
  * in its place, checked. NULL after errors. */
 const Program *program_with_tensor(Arena *a, Diags *d, const Program *p, int tensor);
-bool tensor_divides(const Model *m, int world, int64_t ranks); /* whether `tensor` may split layers over so many */
+/* whether `tensor` may split layers over so many */
+bool tensor_divides(const Model *m, int world, int64_t ranks);
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
 /* stock_dir NULL: it may use no other */
 const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const char *path);

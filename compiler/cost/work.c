@@ -130,7 +130,7 @@ static Work update_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
-    const bool host = s->optimizer == OPTIMIZER_ON_HOST;
+    const bool host = s->choice.optimizer == OPTIMIZER_ON_HOST;
     const double rounded = o->write[0].value < 0
                                ? 0
                                : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);

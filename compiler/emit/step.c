@@ -546,7 +546,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
 void emit_step_blocks(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
-    for (int b = 0; b < (f->step->optimizer ? STEP_BLOCKS : BLOCK_OPTIMIZER); b++)
+    for (int b = 0; b < (f->step->choice.optimizer ? STEP_BLOCKS : BLOCK_OPTIMIZER); b++)
         if (f->step->block[b].ops.n)
             emit_block(e, f, &f->step->block[b]);
 }

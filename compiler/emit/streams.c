@@ -79,7 +79,7 @@ static void emit_zero(Printer *p, const Op *o)
  * came of it. */
 static void emit_update(Printer *p, const Op *o)
 {
-    if (p->step->optimizer == OPTIMIZER_FETCHED) {
+    if (p->step->choice.optimizer == OPTIMIZER_FETCHED) {
         const char *item[] = {"c",           "&burst_plan",
                               "&s->fetched", "plan_unit_at(visit)",
                               "s->adamw",    place_text(p, o, o->write[0])};

@@ -516,11 +516,12 @@ typedef struct MaskChoice {
 } MaskChoice;
 /* What is found once for all choices that are the same in what it depends on. */
 typedef enum ChoiceKey {
-    KEY_COUNTS = 1,       /* the ranks' tokens, and the counted pairs of their chunks */
-    KEY_RANGES = 2,       /* whether transfers of keys carry ranges */
-    KEY_ATTENTION = 4,    /* the time of attention */
-    KEY_STEP = 8,         /* the step's list, of as many tokens and with as much scratch for attention */
+    KEY_COUNTS = 1, /* the ranks' tokens, and the counted pairs of their chunks */
+    KEY_RANGES = 2, /* whether transfers of keys carry ranges */
+    KEY_ATTENTION = 4, /* the time of attention */
+    KEY_STEP = 8, /* the step's list, of as many tokens and with as much scratch for attention */
     KEY_ACTIVATIONS = 16, /* the memory of activations, near enough to bound it */
+    KEY_NEED = 32, /* what is decided by need, by settings that say so */
     KEY_ATTENDS = KEY_RANGES | KEY_ATTENTION,
     KEY_TOKENS = KEY_COUNTS | KEY_ATTENDS
 } ChoiceKey;
@@ -555,29 +556,30 @@ typedef enum ChoiceKey {
     X(Sharding, sharding, , VALUE, KEY_STEP) \
     /* so many consecutive ranks share the weights, other such groups have replicas; 0: all ranks do */ \
     X(int, within, , VALUE, KEY_STEP) \
-    X(int, ffn_chunks, , VALUE, KEY_STEP) /* of the tokens; below 2: none */ \
+    X(int, ffn_chunks, , VALUE, KEY_STEP | KEY_NEED) /* of the tokens; below 2: none */ \
     /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own \
      * for ffn */ \
-    X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP) \
+    X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_NEED) \
     /* with chunks of tokens: attention too has a chunk of queries at a time */ \
-    X(bool, chunk_queries, , VALUE, KEY_ATTENDS | KEY_STEP) \
+    X(bool, chunk_queries, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_NEED) \
     /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */ \
-    X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP) \
-    X(int, head_chunks, , VALUE, KEY_ATTENDS | KEY_STEP) /* of each layer's heads; below 2: none */ \
+    X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_NEED) \
+    X(int, head_chunks, , VALUE, \
+      KEY_ATTENDS | KEY_STEP | KEY_NEED) /* of each layer's heads; below 2: none */ \
     /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved; `saving` \
      * has what that comes to */ \
-    X(int, spared, , VALUE, 0) \
-    X(Saving, saving, , SAVING, KEY_STEP) /* upper NULL: all that `none` saves */ \
+    X(int, spared, , VALUE, KEY_NEED) \
+    X(Saving, saving, , SAVING, KEY_STEP | KEY_NEED) /* upper NULL: all that `none` saves */ \
     /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */ \
-    X(int64_t, loss_tile, , VALUE, KEY_STEP) \
+    X(int64_t, loss_tile, , VALUE, KEY_STEP | KEY_NEED) \
     /* so many of the values that all layers save are staged to the host's memory, the largest first: \
      * `offload` has their names */ \
-    X(int, staged, , VALUE, 0) \
-    X(const char *, offload, , TEXT, KEY_STEP) /* names of what is staged; NULL: nothing */ \
-    X(int, staged_layers, , VALUE, KEY_STEP) /* of the first so many; 0: of all but the last */ \
+    X(int, staged, , VALUE, KEY_NEED) \
+    X(const char *, offload, , TEXT, KEY_STEP | KEY_NEED) /* names of what is staged; NULL: nothing */ \
+    X(int, staged_layers, , VALUE, KEY_STEP | KEY_NEED) /* of the first so many; 0: of all but the last */ \
     /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */ \
-    X(bool, fetch_chunks, , VALUE, KEY_STEP) \
-    X(OptimizerPlace, optimizer, , VALUE, KEY_STEP) \
+    X(bool, fetch_chunks, , VALUE, KEY_STEP | KEY_NEED) \
+    X(OptimizerPlace, optimizer, , VALUE, KEY_STEP | KEY_NEED) \
     /* what tensor ranks do among them is beside products: step/passes/overlap.c */ \
     X(bool, overlap, , VALUE, KEY_STEP) \
     X(bool, bf16_gradients, , VALUE, KEY_STEP) /* of weights, kept rounded */ \
@@ -595,6 +597,7 @@ typedef struct Choice {
 } Choice;
 /* Whether what has one of these keys is the same for both. */
 bool choice_same(const Choice *x, const Choice *y, unsigned keys);
+void choice_copy(Choice *to, const Choice *from, unsigned keys); /* the fields that have one of these keys */
 unsigned choice_step_keys(const Choice *c); /* of the step's list: some lists also have the counted pairs */
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 

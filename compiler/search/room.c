@@ -84,7 +84,7 @@ static Flow *flow_of(Arena *a, const Room *r)
 {
     Step *step = NEW(a, Step);
     Flow *f = NEW(a, Flow);
-    step->optimizer = r->choice.optimizer;
+    step->choice = r->choice;
     *f = (Flow){.step = step,
                 .unpacked = r->unpacked,
                 .packed = r->packed,

@@ -412,15 +412,9 @@ static bool same_but_for_need(const Candidate *x, const Candidate *y)
 static Candidate with_needs_of(const Candidate *x, const Candidate *like)
 {
     Candidate y = {.choice = x->choice, .order = x->order};
-    Choice *c = &y.choice;
-    const Choice *o = &like->choice;
     for (int row = 0; row < SETTING_COUNT; row++)
         y.value[row] = settings[row]->by_need ? like->value[row] : x->value[row];
-    c->ffn_chunks = o->ffn_chunks, c->spared = o->spared, c->saving = o->saving;
-    c->staged = o->staged, c->offload = o->offload, c->staged_layers = o->staged_layers;
-    c->optimizer = o->optimizer, c->head_chunks = o->head_chunks, c->token_chunks = o->token_chunks;
-    c->chunk_queries = o->chunk_queries, c->chunk_keys = o->chunk_keys;
-    c->fetch_chunks = o->fetch_chunks, c->loss_tile = o->loss_tile;
+    choice_copy(&y.choice, &like->choice, KEY_NEED);
     return y;
 }
 

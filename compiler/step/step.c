@@ -297,14 +297,11 @@ static bool rounds(const Step *s)
     return s->program->target->activation_bytes < (int)sizeof(float);
 }
 
-bool step_copies_params(const Step *s)
-{
-    return rounds(s) || s->optimizer;
-}
+bool step_copies_params(const Step *s) { return rounds(s) || s->choice.optimizer; }
 
 const char *step_param(const Step *s)
 {
-    return rounds(s) ? "param_bf16" : s->optimizer ? "param_copy" : "param";
+    return rounds(s) ? "param_bf16" : s->choice.optimizer ? "param_copy" : "param";
 }
 
 bool op_follows_weights(OpKind k)

@@ -235,6 +235,7 @@ enum {
 typedef struct Step {
     Arena *arena;
     const Program *program;
+    Choice choice; /* of which a step has what KEY_STEP names */
     Shape shape;
     int64_t tokens, all_tokens; /* of the rank that has most; of the ranks that split its weights */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
@@ -247,7 +248,6 @@ typedef struct Step {
     /* [masks][chunks] by_keys: with which chunks of keys a chunk of queries is attended, a bit each; NULL:
      * with all */
     const uint64_t *pairs;
-    bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
     int64_t loss_tile; /* tokens whose logits are there at once */
     /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer
      * does */
@@ -259,7 +259,6 @@ typedef struct Step {
     /* of which activations are staged: the first so many; at most all but the last, which fetches by
      * chunks alone stage */
     int staged_layers;
-    OptimizerPlace optimizer;
     Units units;
     Saving saving;
     Vec(Value) values;

@@ -47,7 +47,7 @@ static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
                                 size(a, (double)s->flow->live_peak)),
                    out);
     rest -= s->flow ? (size_t)s->flow->packed : 0;
-    const bool optimizer = m->flow->step->optimizer;
+    const bool optimizer = m->flow->step->choice.optimizer;
     if (s->staged)
         print_size(a, (double)s->staged,
                    arena_printf(a, "arena of what %s; live bytes peak at %s",

@@ -228,8 +228,8 @@ static void check_params(Machine *m)
             m->lost |= *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) !=
                        m->param[u][i] + updated;
     for (int v = 0; v < m->step->values.n; v++)
-        for (int u = 0; is_state(m, v) && m->step->optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2;
-             u++)
+        for (int u = 0;
+             is_state(m, v) && m->step->choice.optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++)
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
                 m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) !=
                            m->param[u][i] + moment(m, v) + updated;

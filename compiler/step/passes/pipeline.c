@@ -43,14 +43,13 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     const Model *m = &p->model;
     const Shape shape = shape_of(p, c);
     Step *s = step_model(a, p, &shape, part, units);
+    s->choice = *c;
     s->sequences = (int)(p->train.batch / c->data);
     s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
-    s->optimizer = c->optimizer;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_keys = choice_chunks_keys(c);
     s->pairs = pairs;
-    s->by_fetches = c->fetch_chunks;
     s->loss_tile = choice_loss_tile(p, c);
     step_tensor(s);
     step_queries(s);

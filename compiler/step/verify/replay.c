@@ -36,7 +36,7 @@ static Stream stream_of(const Doing *d) { return op_stream(d->at->op->kind); }
 /* Whether the host itself computes. */
 static bool on_host(const Machine *m, OpKind k)
 {
-    return k == OP_OPTIMIZER && m->step->optimizer == OPTIMIZER_ON_HOST;
+    return k == OP_OPTIMIZER && m->step->choice.optimizer == OPTIMIZER_ON_HOST;
 }
 
 /* Computing waits for what lies on the host, and neither reads nor writes it; an optimizer that is there
@@ -465,10 +465,11 @@ static void run_optimizer(Machine *m, Doing *d)
     const int unit = d->at->unit, param = step_value(m->step, step_param(m->step));
     if (m->sequence < m->sequences - 1)
         reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
-    if (d->datas != 1 + (m->step->optimizer == OPTIMIZER_FETCHED ? STATES : 0) || d->data[0].index != unit ||
+    if (d->datas != 1 + (m->step->choice.optimizer == OPTIMIZER_FETCHED ? STATES : 0) ||
+        d->data[0].index != unit ||
         d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
         reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
-    if (m->step->optimizer == OPTIMIZER_FETCHED) {
+    if (m->step->choice.optimizer == OPTIMIZER_FETCHED) {
         update_copies(m, d);
         return;
     }
