@@ -367,7 +367,7 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
 }
 
 /* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
-static void settle_data(Layout *l, int world)
+static void derive_data(Layout *l, int world)
 {
     const Setting *context = &l->context, *heads = &l->heads;
     const int64_t group = (context->is_auto ? 1 : context->value) * (heads->is_auto ? 1 : heads->value);
@@ -386,7 +386,7 @@ static void check_factors(Checker *c, Layout *l, int world)
                          ? arena_printf(c->arena, "%d group%s of `tensor %lld`", world, plural(world),
                                         (long long)l->tensor.value)
                          : arena_printf(c->arena, "%d rank%s of the cluster", world, plural(world));
-    settle_data(l, world);
+    derive_data(l, world);
     if (world % l->data.value != 0)
         diag_error(c->diags, l->data.span, "data %lld does not divide the %s", (long long)l->data.value, of);
     else

@@ -521,7 +521,7 @@ typedef enum ChoiceKey {
     KEY_ATTENTION = 4, /* the time of attention */
     KEY_STEP = 8, /* the step's list, of as many tokens and with as much scratch for attention */
     KEY_ACTIVATIONS = 16, /* the memory of activations, near enough to bound it */
-    KEY_NEED = 32, /* what is decided by need, by settings that say so */
+    KEY_ESCALATION = 32, /* of settings that memory escalation decides (layout/layout.h) */
     KEY_ATTENDS = KEY_RANGES | KEY_ATTENTION,
     KEY_TOKENS = KEY_COUNTS | KEY_ATTENDS
 } ChoiceKey;
@@ -556,30 +556,31 @@ typedef enum ChoiceKey {
     X(Sharding, sharding, , VALUE, KEY_STEP) \
     /* so many consecutive ranks share the weights, other such groups have replicas; 0: all ranks do */ \
     X(int, within, , VALUE, KEY_STEP) \
-    X(int, ffn_chunks, , VALUE, KEY_STEP | KEY_NEED) /* of the tokens; below 2: none */ \
+    X(int, ffn_chunks, , VALUE, KEY_STEP | KEY_ESCALATION) /* of the tokens; below 2: none */ \
     /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own \
      * for ffn */ \
-    X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_NEED) \
+    X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
     /* with chunks of tokens: attention too has a chunk of queries at a time */ \
-    X(bool, chunk_queries, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_NEED) \
+    X(bool, chunk_queries, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
     /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */ \
-    X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_NEED) \
+    X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
     X(int, head_chunks, , VALUE, \
-      KEY_ATTENDS | KEY_STEP | KEY_NEED) /* of each layer's heads; below 2: none */ \
+      KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) /* of each layer's heads; below 2: none */ \
     /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved; `saving` \
      * has what that comes to */ \
-    X(int, spared, , VALUE, KEY_NEED) \
-    X(Saving, saving, , SAVING, KEY_STEP | KEY_NEED) /* upper NULL: all that `none` saves */ \
+    X(int, spared, , VALUE, KEY_ESCALATION) \
+    X(Saving, saving, , SAVING, KEY_STEP | KEY_ESCALATION) /* upper NULL: all that `none` saves */ \
     /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */ \
-    X(int64_t, loss_tile, , VALUE, KEY_STEP | KEY_NEED) \
+    X(int64_t, loss_tile, , VALUE, KEY_STEP | KEY_ESCALATION) \
     /* so many of the values that all layers save are staged to the host's memory, the largest first: \
      * `offload` has their names */ \
-    X(int, staged, , VALUE, KEY_NEED) \
-    X(const char *, offload, , TEXT, KEY_STEP | KEY_NEED) /* names of what is staged; NULL: nothing */ \
-    X(int, staged_layers, , VALUE, KEY_STEP | KEY_NEED) /* of the first so many; 0: of all but the last */ \
+    X(int, staged, , VALUE, KEY_ESCALATION) \
+    X(const char *, offload, , TEXT, KEY_STEP | KEY_ESCALATION) /* names of what is staged; NULL: nothing */ \
+    X(int, staged_layers, , VALUE, \
+      KEY_STEP | KEY_ESCALATION) /* of the first so many; 0: of all but the last */ \
     /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */ \
-    X(bool, fetch_chunks, , VALUE, KEY_STEP | KEY_NEED) \
-    X(OptimizerPlace, optimizer, , VALUE, KEY_STEP | KEY_NEED) \
+    X(bool, fetch_chunks, , VALUE, KEY_STEP | KEY_ESCALATION) \
+    X(OptimizerPlace, optimizer, , VALUE, KEY_STEP | KEY_ESCALATION) \
     /* what tensor ranks do among them is beside products: step/passes/overlap.c */ \
     X(bool, overlap, , VALUE, KEY_STEP) \
     X(bool, bf16_gradients, , VALUE, KEY_STEP) /* of weights, kept rounded */ \

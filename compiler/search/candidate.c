@@ -1,5 +1,5 @@
-/* search/candidate.c: what every candidate goes through, from a choice to its cost: search_judge() reads top
- * to bottom. What candidates have in common is found once: search/room.c.
+/* search/candidate.c: what every candidate goes through, from a choice to its cost: search_evaluate() reads
+ * top to bottom. What candidates have in common is found once: search/cache.c.
  */
 #include "search/internal.h"
 
@@ -116,7 +116,7 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     x->choice.offload = t->choice.offload;
     x->choice.ranges = t->choice.ranges;
     x->choice.whole = t->choice.whole;
-    x->tried = true;
+    x->evaluated = true;
     x->too_large = t->attention.n && !memory_fits(t);
     x->fits_device = t->attention.n && device_fits(t);
     x->needs = t->memory.total + t->memory.beside;
@@ -125,7 +125,7 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     s->might_fit |= x->too_slow || (t->attention.n && !search_large_with_any(s->program, t));
 }
 
-void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
+void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     const Draft t = make_draft(s, a, d, &x->choice);
     x->plan = t.attention.n ? verify(a, d, &t) : NULL;

@@ -7,21 +7,21 @@
 
 /* ---- search.c: decides what the layout leaves open ---- */
 /* A candidate of the table that --explain prints; why_not NULL: it works. */
-typedef struct Tried {
+typedef struct Evaluated {
     Choice choice;
     Cost cost;
     const char *why_not;
     bool chosen;
     const char *verdict;
     PairCounts **counts; /* of its partition, by mask: counted already */
-} Tried;
+} Evaluated;
 typedef struct Found {
     const Plan *plan;
     Cost cost;
     const char *table, *remarks; /* for --explain; its last lines */
     bool column[SETTING_COUNT];     /* that it has */
-    const Tried *tried;
-    int tried_count, judged;     /* judged: how often a candidate went through the passes */
+    const Evaluated *evaluated;
+    int evaluated_count, evaluations; /* evaluations: how often a candidate went through the passes */
     bool too_large; /* plan NULL: for want of memory */
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
@@ -52,18 +52,23 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* atte
 
 /* ---- search/alternatives.c: other choices than the search's, compiled ---- */
 /* cost: also of what does not fit, but not where why_not says what else does not work. */
-typedef struct Judged { Draft draft; Cost cost; bool fits; const char *why_not; } Judged;
+typedef struct Evaluation {
+    Draft draft;
+    Cost cost;
+    bool fits;
+    const char *why_not;
+} Evaluation;
 /* counts: of its partition; NULL: none yet */
-Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts);
-typedef struct Other {
+Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts);
+typedef struct Alternative {
     const char *what; /* "weights zero2" */
     size_t needs;
     double step;
     bool fits;
     const char *why_not;
-} Other;
+} Alternative;
 /* with one setting decided otherwise, in their order; how many */
-int others_of(Arena *a, const Draft *d, Other **out);
-const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
+int alternatives_of(Arena *a, const Draft *d, Alternative **out);
+const char *setting_text(Arena *a, int setting, const Choice *c); /* "weights zero2" */
 
 #endif

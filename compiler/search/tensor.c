@@ -19,14 +19,14 @@
 static int column_width(Arena *a, const Found *f, int row)
 {
     int width = settings[row]->column;
-    for (int i = 0; i < f->tried_count; i++) {
-        const char *text = settings[row]->text(a, &f->tried[i].choice);
+    for (int i = 0; i < f->evaluated_count; i++) {
+        const char *text = settings[row]->text(a, &f->evaluated[i].choice);
         width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
     }
     return width;
 }
 
-static void add_row(Arena *a, const Found *f, const Tried *x, const int *width, Text *out)
+static void add_row(Arena *a, const Found *f, const Evaluated *x, const int *width, Text *out)
 {
     for (int i = 0; i < SETTING_COUNT; i++)
         if (f->column[i]) {
@@ -51,8 +51,8 @@ const char *search_table(Arena *a, const Found *f)
             text_printf(&t, "%-*s ", width[i], settings[i]->form->name);
     }
     text_printf(&t, "%13s\n", "step");
-    for (int i = 0; i < f->tried_count; i++)
-        add_row(a, f, &f->tried[i], width, &t);
+    for (int i = 0; i < f->evaluated_count; i++)
+        add_row(a, f, &f->evaluated[i], width, &t);
     text_add(&t, f->remarks);
     return text_keep(a, &t);
 }
@@ -170,9 +170,9 @@ static Found report_split(Arena *a, Diags *d, const Program *p, const Try *s, in
 }
 
 /* What a number chose, beside the best. */
-static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best)
+static Evaluated other_split(Arena *a, const Evaluated *x, double more, const Cost *best)
 {
-    Tried t = *x;
+    Evaluated t = *x;
     t.chosen = false;
     t.verdict = more < SEARCH_TIE ? "equally fast"
                                   : arena_printf(a, "%.1f %% slower (%s)", 100 * more,
@@ -183,10 +183,10 @@ static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best
 /* Of the best all, of the others what they chose; below them, why others do not work. */
 static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
 {
-    Vec(Tried) all = {0};
+    Vec(Evaluated) all = {0};
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < s[i].found.tried_count; k++) {
-            const Tried *x = &s[i].found.tried[k];
+        for (int k = 0; k < s[i].found.evaluated_count; k++) {
+            const Evaluated *x = &s[i].found.evaluated[k];
             if (&s[i] == best)
                 *vec_push(a, &all) = *x;
             else if (x->chosen)
@@ -196,15 +196,15 @@ static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
     for (int i = 0; i < n; i++)
         if (s[i].why_not)
             f->remarks = arena_printf(a, "%stensor %d: %s\n", f->remarks, s[i].tensor, s[i].why_not);
-    f->tried = all.at;
-    f->tried_count = all.n;
+    f->evaluated = all.at;
+    f->evaluated_count = all.n;
 }
 
 static bool has_several(Arena *a, const Found *f, int row)
 {
-    const char *first = settings[row]->text(a, &f->tried[0].choice);
-    for (int i = 1; i < f->tried_count; i++) {
-        const char *text = settings[row]->text(a, &f->tried[i].choice);
+    const char *first = settings[row]->text(a, &f->evaluated[0].choice);
+    for (int i = 1; i < f->evaluated_count; i++) {
+        const char *text = settings[row]->text(a, &f->evaluated[i].choice);
         if (!text != !first || (text && strcmp(text, first) != 0))
             return true;
     }

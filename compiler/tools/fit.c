@@ -17,7 +17,7 @@
 typedef struct Row {
     Choice choice;
     int64_t tokens; /* 0: none fits */
-    Judged judged;
+    Evaluation evaluation;
     const char *largest;
 } Row;
 typedef struct Fit {
@@ -174,7 +174,7 @@ static bool gains_nothing(const Fit *f, int row)
     for (int i = 0; i < row; i++) {
         int apart;
         if (rows_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice, &apart) == 1 &&
-            settings[apart]->by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
+            settings[apart]->escalates && f->rows.at[i].tokens >= f->rows.at[row].tokens)
             return true;
     }
     return false;
@@ -186,9 +186,11 @@ static void judge_row(Fit *f, Row *r)
     const Program *p = program_of(f->arena, diags_new(f->arena), f, r->tokens ? r->tokens : f->step);
     if (p) {
         r->choice = choice_on(p, &r->choice);
-        r->judged = judge_choice(f->arena, p, &r->choice, NULL);
+        r->evaluation = evaluate_choice(f->arena, p, &r->choice, NULL);
     }
-    r->largest = p && r->judged.draft.memory.flow ? largest_text(f->arena, r->judged.draft.memory.flow) : "";
+    r->largest = p && r->evaluation.draft.memory.flow
+                     ? largest_text(f->arena, r->evaluation.draft.memory.flow)
+                     : "";
 }
 
 static void keep_rows(Fit *f)
@@ -239,7 +241,7 @@ static int width_of(const Fit *f, int row)
 
 static void print_figures(const Fit *f, const Row *r, Text *out)
 {
-    const Judged *j = &r->judged;
+    const Evaluation *j = &r->evaluation;
     const Program *p = j->draft.program;
     const char *bytes = p ? bytes_text(f->arena, (double)(j->draft.memory.total + j->draft.memory.beside), 2)
                           : "";
@@ -284,7 +286,7 @@ static double highest_mfu(const Fit *f)
 {
     double most = 0;
     for (int r = 0; r < f->rows.n; r++) {
-        const Judged *j = &f->rows.at[r].judged;
+        const Evaluation *j = &f->rows.at[r].evaluation;
         if (f->rows.at[r].tokens && !j->why_not)
             most = fmax(most, cost_mfu(j->draft.program, &j->cost));
     }

@@ -109,7 +109,7 @@ static void print_peak(Arena *a, const Flow *f, Text *out)
 
 /* ---- other choices ---- */
 
-static void print_other(Arena *a, const Other *o, double now, double step, Text *out)
+static void print_other(Arena *a, const Alternative *o, double now, double step, Text *out)
 {
     text_printf(out, "  %-34s ", o->what);
     if (o->why_not) {
@@ -124,8 +124,8 @@ static void print_other(Arena *a, const Other *o, double now, double step, Text 
 
 static void print_others(Arena *a, const Draft *d, const Cost *c, Text *out)
 {
-    Other *other;
-    const int n = others_of(a, d, &other);
+    Alternative *other;
+    const int n = alternatives_of(a, d, &other);
     text_printf(out, "with one setting changed%23s%28s\n", "needs", "predicted step");
     text_printf(out, "  %-34s %*s %*s %12.3f ms\n", "as chosen", COLUMN, size(a, (double)c->memory),
                 COLUMN + 1, "", c->step * 1e3);

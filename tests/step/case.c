@@ -183,14 +183,14 @@ void set_layout(Case *c, Choice choice)
                         units_make(c->arena, &c->program, &shape, c->choice.within), chunk_pairs(c, part),
                         keys ? 1024 : 0, choice_chunks_queries(&c->choice) && !keys ? 4096 : 0);
     c->flow = step_flow(c->arena, c->step);
-    step_pack(c->arena, c->flow, 4, (PackRoom){0});
+    step_pack(c->arena, c->flow, 4, (MemoryBudget){0});
 }
 
 const Flow *placed_by_layer(Case *c)
 {
     step_place_by_layer(c->step, true);
     Flow *f = step_flow(c->arena, c->step);
-    step_pack(c->arena, f, 4, (PackRoom){0});
+    step_pack(c->arena, f, 4, (MemoryBudget){0});
     return f;
 }
 

@@ -53,7 +53,7 @@ static const char *step_text(Arena *a, const Program *p, const Choice *c)
     Step *step = step_make(a, p, c, part, units_make(a, p, &shape, c->within), NULL, 64, 0);
     Flow *f = step_flow(a, step);
     Text t = {0};
-    step_pack(a, f, 4, (PackRoom){0});
+    step_pack(a, f, 4, (MemoryBudget){0});
     print_step(step, &t);
     text_printf(&t, "%lld %lld %lld %lld\n", (long long)f->packed, (long long)f->host, (long long)f->state,
                 (long long)f->host_state);

@@ -268,7 +268,7 @@ static void places_are_apart(void **state)
                 item_add_range(a, &f.item[i],
                                nested ? (Range){nested, 300 - nested} : (Range){draw(200), 200 + draw(100)});
         }
-        step_pack(a, &f, 64, (PackRoom){0});
+        step_pack(a, &f, 64, (MemoryBudget){0});
         for (int i = 0; i < f.items; i++)
             for (int j = 0; j < i; j++) {
                 const Item *x = &f.item[i], *y = &f.item[j];

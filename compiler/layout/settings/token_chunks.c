@@ -12,7 +12,7 @@ static bool is_open(const Program *p)
 }
 
 /* Without attention; behind these, with it. */
-static int other_way(const Program *p)
+static int second_ladder(const Program *p)
 {
     return is_open(p) && !p->layout.chunk_queries ? chunk_doublings(p, MOST) : 0;
 }
@@ -22,8 +22,8 @@ static int count(const Program *p)
     const int chunked = chunk_doublings(p, MOST) - 1;
     if (!is_open(p))
         return 1;
-    if (other_way(p))
-        return other_way(p) + chunked + (chunked > 0);
+    if (second_ladder(p))
+        return second_ladder(p) + chunked + (chunked > 0);
     return chunked > 1 ? chunked : 1;
 }
 
@@ -67,7 +67,7 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
  * those before: with attention, and last of all the most of them with keys in the host's memory. */
 static bool take(const Program *p, Choice *c, int n)
 {
-    const int other_from = other_way(p);
+    const int other_from = second_ladder(p);
     const bool keys = other_from && n >= other_from && n == count(p) - 1;
     n -= keys; /* as many as the last without */
     const int doubled = p->layout.chunk_queries || n >= other_from ? n - other_from + 1 : n;
@@ -121,10 +121,10 @@ const SettingRecord setting_token_chunks = {
     .form = &(const SettingForm){.name = "token chunks", .at = offsetof(Layout, token_chunks)},
     .column = 13,
     .if_several = true,
-    .by_need = true,
+    .escalates = true,
     .spares = true,
-    .other_way = other_way,
-    .other_needs_less = true,
+    .second_ladder = second_ladder,
+    .second_needs_less = true,
     .count = count,
     .take = take,
     .other = other,

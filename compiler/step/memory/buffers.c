@@ -256,16 +256,16 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     m->staged = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
 }
 
-PackRoom memory_room(const Draft *t)
+MemoryBudget memory_budget(const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
     const Memory *m = &t->memory;
     const double device = (double)m->total + (double)m->beside,
                  host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.optimizer);
-    return (PackRoom){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
-                      t->program->target->device_memory
-                          ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)
-                          : 0};
+    return (MemoryBudget){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
+                          t->program->target->device_memory
+                              ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)
+                              : 0};
 }
 
 /* Measured (docs/runtime.md); on GPUs it is not of the device's memory, whose libraries are counted. */

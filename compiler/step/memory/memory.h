@@ -8,7 +8,9 @@
 /* ---- liveness.c: when each value is in use; pack.c: where it lies ---- */
 /* Bytes of a memory that are little enough, so that no better packing of it is looked for; 0: as little as
  * can be. */
-typedef struct PackRoom { int64_t device, host; } PackRoom;
+typedef struct MemoryBudget {
+    int64_t device, host;
+} MemoryBudget;
 /* A stretch of memory: all values of one item have the same place. */
 typedef struct Item {
     int value, index; /* index of the value; -1: one item for all of them */
@@ -50,11 +52,11 @@ bool value_has_place(const Step *s, const Value *v, int index);
 bool item_on_host(const Flow *f, const Item *i);
 /* Offsets in the arena of its memory without overlap in time and place, each a multiple of align.
  * Parameters and moments come first, unit by unit. */
-void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits);
+void step_pack(Arena *a, Flow *f, int64_t align, MemoryBudget fits);
 void step_place_by_layer(Step *s, bool by_layer);
 /* The step's flow, packed; with places by layer where that takes much less. unpacked: no values have
  * places where they are surely too large. */
-Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
+Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked);
 
 /* ---- step/memory/report.c: what is alive ---- */
 /* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as
@@ -133,7 +135,7 @@ struct Draft;
 Memory memory_make(Arena *a, const struct Draft *d);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 /* What the step's values may take beside what is there before memory_add_step. */
-PackRoom memory_room(const struct Draft *d);
+MemoryBudget memory_budget(const struct Draft *d);
 /* A memory of a rank. staged: what waits for backward there; rows: buffers outside of arenas are; flow:
  * the step's values, where most of them lie in it, else NULL. */
 typedef struct Space {

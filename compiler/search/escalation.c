@@ -1,66 +1,67 @@
-/* search/need.c: the settings (layout/) that are decided by need: where memory is too small, one row
+/* search/escalation.c: the settings (layout/) that escalate: where memory is too small, one setting
  * after the other goes on to values that need less and take longer. And what that says of candidates
  * before they are tried: what they take at least.
  */
 #include "search/internal.h"
 
-
 #include <math.h>
 #include <string.h>
 
-/* The values of a row of one way to need less, from the one that needs most on. */
-typedef struct Way { int first, last; } Way;
+/* The values of a setting of one way to need less, from the one that needs most on. */
+typedef struct Way {
+    int first, last;
+} Way;
 
-static Way way_from(const Searcher *s, const Candidate *from, int row)
+static Way way_from(const Searcher *s, const Candidate *from, int setting)
 {
-    const int other = settings[row]->other_way ? settings[row]->other_way(s->program) : 0;
-    return (Way){from->value[row] + 1, (other ? other : search_values(s, row)) - 1};
+    const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;
+    return (Way){from->value[setting] + 1, (other ? other : search_values(s, setting)) - 1};
 }
 
 /* Without those that do not work here, which come last. */
-static Way other_way(const Searcher *s, const Candidate *from, int row)
+static Way second_ladder(const Searcher *s, const Candidate *from, int setting)
 {
-    Way w = {way_from(s, from, row).last + 1, search_values(s, row) - 1};
+    Way w = {way_from(s, from, setting).last + 1, search_values(s, setting) - 1};
     Candidate x = {.choice = from->choice};
-    while (w.last >= w.first && !search_take(s, &x, row, w.last))
+    while (w.last >= w.first && !search_take(s, &x, setting, w.last))
         w.last--;
     return w;
 }
 
-/* Whether the layout leaves the row open to values that need less. */
-static bool may_need_less(const Searcher *s, const Candidate *x, int row)
+/* Whether the layout leaves the setting open to values that need less. */
+static bool may_need_less(const Searcher *s, const Candidate *x, int setting)
 {
     Candidate least = {.choice = x->choice};
-    const Way w = way_from(s, x, row);
-    return settings[row]->by_need && w.first <= w.last && search_take(s, &least, row, w.last);
+    const Way w = way_from(s, x, setting);
+    return settings[setting]->escalates && w.first <= w.last && search_take(s, &least, setting, w.last);
 }
 
-/* With another value of a row. */
-static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
+/* With another value of a setting. */
+static Candidate try_value(Searcher *s, const Candidate *from, int setting, int n)
 {
     Candidate x = {.choice = from->choice, .order = from->order};
     memcpy(x.value, from->value, sizeof x.value);
-    search_take(s, &x, row, n);
+    search_take(s, &x, setting, n);
     search_try(s, &x);
     return x;
 }
 
-/* On the device and the host; where what the row spares the one, the other holds, on the device. */
-static bool has_room(const Candidate *x, int row)
+/* On the device and the host; where what the setting spares the one, the other holds, on the device. */
+static bool has_room(const Candidate *x, int setting)
 {
-    return x->fits_device && (settings[row]->takes_host || !x->too_large);
+    return x->fits_device && (settings[setting]->takes_host || !x->too_large);
 }
 
-/* Values of a row that is decided by need take less and less memory: the first that fits, else the last. */
-static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
+/* Values of a setting that escalates take less and less memory: the first that fits, else the last. */
+static Candidate least_memory(Searcher *s, const Candidate *from, int setting, Way w)
 {
-    Candidate found = try_value(s, from, row, w.last);
-    while (w.first < w.last && has_room(&found, row) && !found.too_slow) {
+    Candidate found = try_value(s, from, setting, w.last);
+    while (w.first < w.last && has_room(&found, setting) && !found.too_slow) {
         const int n = (w.first + w.last) / 2;
-        const Candidate x = try_value(s, from, row, n);
+        const Candidate x = try_value(s, from, setting, n);
         if (x.too_slow)
             return x;
-        if (!has_room(&x, row))
+        if (!has_room(&x, setting))
             w.first = n + 1;
         else
             w.last = n, found = x;
@@ -68,45 +69,45 @@ static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
     return found;
 }
 
-static void try_other_way(Searcher *s, const Candidate *from, int row)
+static void try_second_ladder(Searcher *s, const Candidate *from, int setting)
 {
-    const Way w = other_way(s, from, row);
+    const Way w = second_ladder(s, from, setting);
     if (w.first > w.last)
         return;
-    const Candidate x = least_need(s, from, row, w);
+    const Candidate x = least_memory(s, from, setting, w);
     if (search_works(&x))
         *vec_push(s->arena, &s->all) = x;
 }
 
-static void try_less(Searcher *s, Candidate *x, int row)
+static void try_less(Searcher *s, Candidate *x, int setting)
 {
-    if (!x->too_large || x->too_slow || !may_need_less(s, x, row))
+    if (!x->too_large || x->too_slow || !may_need_less(s, x, setting))
         return;
-    s->all.at[s->all.n - 1].less_tried = true;
+    s->all.at[s->all.n - 1].less_evaluated = true;
     const Candidate from = *x;
-    *x = least_need(s, &from, row, way_from(s, &from, row));
+    *x = least_memory(s, &from, setting, way_from(s, &from, setting));
     *vec_push(s->arena, &s->all) = *x;
-    if (!x->too_large || settings[row]->other_needs_less)
-        try_other_way(s, &from, row);
+    if (!x->too_large || settings[setting]->second_needs_less)
+        try_second_ladder(s, &from, setting);
 }
 
-/* Rows that are decided by need go on from their first value where memory is too small, one row after the
+/* Settings that escalate go on from their first value where memory is too small, one setting after the
  * other; and again with one that is worth to be the first. */
-void search_by_need(Searcher *s, Candidate x)
+void search_escalate(Searcher *s, Candidate x)
 {
     s->might_fit = x.why_not;
     search_try(s, &x);
     *vec_push(s->arena, &s->all) = x;
     Candidate first = x;
-    for (int row = 0; row < SETTING_COUNT; row++)
-        try_less(s, &x, row);
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        try_less(s, &x, setting);
     for (int need = 0; need < SETTING_COUNT && first.too_large && !first.too_slow; need++) {
-        if (!settings[need]->need_first || !may_need_less(s, &first, need))
+        if (!settings[need]->escalates_first || !may_need_less(s, &first, need))
             continue;
         x = first;
         try_less(s, &x, need);
-        for (int row = 0; row < SETTING_COUNT; row++)
-            try_less(s, &x, row);
+        for (int setting = 0; setting < SETTING_COUNT; setting++)
+            try_less(s, &x, setting);
     }
 }
 
@@ -116,7 +117,7 @@ void search_by_need(Searcher *s, Candidate x)
 static bool may_stage_fewer(const Searcher *s, const Candidate *x)
 {
     return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks &&
-           setting_recompute.other_way(s->program);
+           setting_recompute.second_ladder(s->program);
 }
 
 /* What the first layers alone stage leaves room on the host, and takes it on the device; where all is
@@ -124,13 +125,13 @@ static bool may_stage_fewer(const Searcher *s, const Candidate *x)
  * with the level by which layers save most that fits. */
 Candidate search_stage_fewer(Searcher *s, const Candidate *best)
 {
-    const int row = SETTING_RECOMPUTE, last = setting_recompute.other_way(s->program) - 1;
-    const Way levels = {0, best->value[row] < last ? best->value[row] : last};
+    const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(s->program) - 1;
+    const Way levels = {0, best->value[setting] < last ? best->value[setting] : last};
     Candidate found = *best;
     for (int layers = 1; may_stage_fewer(s, best) && layers < s->program->model.layers - 1; layers++) {
         Candidate from = *best;
         from.choice.staged_layers = layers;
-        const Candidate x = least_need(s, &from, row, levels);
+        const Candidate x = least_memory(s, &from, setting, levels);
         if (search_works(&x) && x.cost.step < found.cost.step)
             found = x;
     }
@@ -140,8 +141,12 @@ Candidate search_stage_fewer(Searcher *s, const Candidate *best)
 /* ---- what is staged, by time ---- */
 
 /* From a candidate that fits: the same with so many values staged, the optimizer there, and the first
- * values of rows before. */
-typedef struct Stagings { Searcher *s; const Candidate *from; Candidate best; } Stagings;
+ * values of settings before. */
+typedef struct Stagings {
+    Searcher *s;
+    const Candidate *from;
+    Candidate best;
+} Stagings;
 
 static void keep_faster(Stagings *t, const Candidate *x)
 {
@@ -162,16 +167,16 @@ static Candidate try_staging(Stagings *t, Choice c)
 /* What layers save as it is, and all; or, where all does not fit, as much as fits. */
 static void try_savings(Stagings *t, Choice c)
 {
-    const int row = SETTING_RECOMPUTE, last = setting_recompute.other_way(t->s->program) - 1;
-    if (last < 0 || t->from->value[row] > 0)
+    const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(t->s->program) - 1;
+    if (last < 0 || t->from->value[setting] > 0)
         try_staging(t, c);
     if (last < 0)
         return;
     setting_recompute.take(t->s->program, &c, 0);
     const Candidate all = try_staging(t, c);
-    if (!all.tried || !all.too_large || all.too_slow)
+    if (!all.evaluated || !all.too_large || all.too_slow)
         return;
-    const Candidate most = least_need(t->s, &all, row, (Way){1, last});
+    const Candidate most = least_memory(t->s, &all, setting, (Way){1, last});
     keep_faster(t, &most);
 }
 
@@ -218,11 +223,11 @@ Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
 
 /* ---- what a candidate takes at least ---- */
 
-/* Whether activations alone fit, instead of all that search_judge asks for. */
-void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
+/* Whether activations alone fit, instead of all that search_evaluate asks for. */
+void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     Draft t = search_begin(s, a, d, &x->choice);
-    x->tried = true;
+    x->evaluated = true;
     x->why_not = "activations alone do not fit in memory";
     if (!t.attention.n)
         return;
@@ -244,23 +249,23 @@ static Points points_of(Searcher *s, const Candidate *x)
             return s->points.at[i];
     const Candidates all = s->all;
     s->all = (Candidates){0};
-    s->lean = true;
-    search_by_need(s, *x);
+    s->activations_only = true;
+    search_escalate(s, *x);
     const Points p = {*x, s->all};
     s->all = all;
-    s->lean = false;
+    s->activations_only = false;
     *vec_push(s->arena, &s->points) = p;
     return p;
 }
 
-/* The candidate where the point is, one value before it in each row: savings by levels are not quite the
+/* The candidate where the point is, one value before it in each setting: savings by levels are not quite the
  * same bytes for each. */
 static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 {
-    for (int row = 0; row < SETTING_COUNT; row++) {
-        const int other = settings[row]->other_way ? settings[row]->other_way(s->program) : 0,
-                  n = point->value[row];
-        if (settings[row]->by_need && n > 0 && !search_take(s, x, row, n == other ? n : n - 1))
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0,
+                  n = point->value[setting];
+        if (settings[setting]->escalates && n > 0 && !search_take(s, x, setting, n == other ? n : n - 1))
             return false;
     }
     return true;
@@ -286,11 +291,11 @@ double search_least(Searcher *s, const Candidate *x)
     if (first > search_to_win(s))
         return first;
     const Points p = points_of(s, x);
-    double least = search_works(&p.tried.at[0]) ? first : INFINITY;
-    for (int i = 1; i < p.tried.n && least > search_to_win(s); i++) {
+    double least = search_works(&p.evaluated.at[0]) ? first : INFINITY;
+    for (int i = 1; i < p.evaluated.n && least > search_to_win(s); i++) {
         Candidate y = *x;
-        if (search_works(&p.tried.at[i]))
-            least = fmin(least, take_point(s, &y, &p.tried.at[i]) ? least_seconds(s, &y.choice) : 0);
+        if (search_works(&p.evaluated.at[i]))
+            least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);
     }
     return isfinite(least) ? fmax(first, least) : first;
 }
