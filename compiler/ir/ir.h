@@ -318,7 +318,7 @@ typedef enum Otherwise { OTHERWISE_AUTO, OTHERWISE_FIRST, OTHERWISE_FIXED } Othe
  * value is the word's index */
 #define WORD_SETTINGS(X) \
     X(ranges, "ranges", AUTO, "no", "yes") /* whether transfers of keys carry ranges of tiles */ \
-    X(fetch, "fetch", FIRST, "layers", "chunks") /* of what was staged */ \
+    X(fetch, "fetch", FIRST, "layers", "chunks") /* of what was offloaded */ \
     X(update, "update", AUTO, "host", "device") /* where it updates what lies in the host's memory */ \
     X(gradients, "gradients", FIXED, "fp32", "bf16") /* of weights */ \
     X(overlap, "overlap", AUTO, "no", "yes") /* of what tensor ranks do among them with products */
@@ -357,11 +357,11 @@ typedef struct Layout {
     Setting within;
     Saving saving; /* upper NULL: auto */
     Span saving_span;
-    /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
+    /* value: how many of the values that layers save are offloaded to the host's memory, or OFFLOAD_ALL */
     Setting offload;
     const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
     /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
-    Setting staged_layers;
+    Setting offload_layers;
     bool host_optimizer;   /* `offload optimizer` */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */
@@ -572,13 +572,15 @@ typedef enum ChoiceKey {
     X(Saving, saving, , SAVING, KEY_STEP | KEY_ESCALATION) /* upper NULL: all that `none` saves */ \
     /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */ \
     X(int64_t, loss_tile, , VALUE, KEY_STEP | KEY_ESCALATION) \
-    /* so many of the values that all layers save are staged to the host's memory, the largest first: \
+    /* so many of the values that all layers save are offloaded to the host's memory, the largest first: \
      * `offload` has their names */ \
-    X(int, staged, , VALUE, KEY_ESCALATION) \
-    X(const char *, offload, , TEXT, KEY_STEP | KEY_ESCALATION) /* names of what is staged; NULL: nothing */ \
-    X(int, staged_layers, , VALUE, \
+    X(int, offload_values, , VALUE, KEY_ESCALATION) \
+    X(const char *, offload, , TEXT, \
+      KEY_STEP | KEY_ESCALATION) /* names of what is offloaded; NULL: nothing */ \
+    X(int, offload_layers, , VALUE, \
       KEY_STEP | KEY_ESCALATION) /* of the first so many; 0: of all but the last */ \
-    /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */ \
+    /* what was offloaded comes back a chunk of the tokens at a time, in the loop of backward that reads it \
+     */ \
     X(bool, fetch_chunks, , VALUE, KEY_STEP | KEY_ESCALATION) \
     X(OptimizerPlace, optimizer, , VALUE, KEY_STEP | KEY_ESCALATION) \
     /* what tensor ranks do among them is beside products: step/passes/overlap.c */ \
@@ -705,6 +707,6 @@ int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
 double kernels_columns(const Program *p, bool backward);
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */
-enum { MOST_STAGED = 16 }; /* more than a layer saves */
+enum { OFFLOAD_ALL = 16 }; /* more than a layer saves */
 
 #endif

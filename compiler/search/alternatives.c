@@ -49,7 +49,7 @@ int alternatives_of(Arena *a, const Draft *d, Alternative **out)
     Vec(Alternative) all = {0};
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
         Choice c = d->choice;
-        c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
+        c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
         const char *now = setting_text(a, setting, &c);
         Choice x = c;
         for (int n = 0; settings[setting]->other && settings[setting]->other(d->program, &x, n); n++, x = c)

@@ -25,7 +25,7 @@ static double pairs_of_rank(const Searcher *s, const Draft *t)
     return pairs / layers / t->choice.ranks;
 }
 
-/* What layers save, and what of it is staged, where that was decided as a number. */
+/* What layers save, and what of it is offloaded, where that was decided as a number. */
 static void decide_saving(Searcher *s, Draft *t)
 {
     Choice *c = &t->choice;
@@ -33,9 +33,9 @@ static void decide_saving(Searcher *s, Draft *t)
     if (c->spared)
         c->saving = saving_at(s->arena, s->program, &whole, t->partition, t->units, pairs_of_rank(s, t),
                               1 - (double)c->spared / SAVING_LEVELS);
-    if (c->staged)
+    if (c->offload_values)
         c->offload = offload_at(s->arena, s->program, &whole, t->partition, t->units, saving_of(c),
-                                c->staged_layers, c->staged);
+                                c->offload_layers, c->offload_values);
 }
 
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)

@@ -111,26 +111,26 @@ void search_escalate(Searcher *s, Candidate x)
     }
 }
 
-/* ---- fewer layers that stage ---- */
+/* ---- fewer layers that offload ---- */
 
-/* Whether the layout leaves open what layers save, and how many of them stage it. */
-static bool may_stage_fewer(const Searcher *s, const Candidate *x)
+/* Whether the layout leaves open what layers save, and how many of them offload it. */
+static bool may_offload_fewer(const Searcher *s, const Candidate *x)
 {
-    return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks &&
+    return x->choice.offload_values == OFFLOAD_ALL && !x->choice.offload_layers && !x->choice.fetch_chunks &&
            setting_recompute.second_ladder(s->program);
 }
 
-/* What the first layers alone stage leaves room on the host, and takes it on the device; where all is
+/* What the first layers alone offload leaves room on the host, and takes it on the device; where all is
  * saved, fewer copies are better as long as the device has room. Every number of layers is tried, each
  * with the level by which layers save most that fits. */
-Candidate search_stage_fewer(Searcher *s, const Candidate *best)
+Candidate search_offload_fewer(Searcher *s, const Candidate *best)
 {
     const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(s->program) - 1;
     const Way levels = {0, best->value[setting] < last ? best->value[setting] : last};
     Candidate found = *best;
-    for (int layers = 1; may_stage_fewer(s, best) && layers < s->program->model.layers - 1; layers++) {
+    for (int layers = 1; may_offload_fewer(s, best) && layers < s->program->model.layers - 1; layers++) {
         Candidate from = *best;
-        from.choice.staged_layers = layers;
+        from.choice.offload_layers = layers;
         const Candidate x = least_memory(s, &from, setting, levels);
         if (search_works(&x) && x.cost.step < found.cost.step)
             found = x;
@@ -138,23 +138,23 @@ Candidate search_stage_fewer(Searcher *s, const Candidate *best)
     return found;
 }
 
-/* ---- what is staged, by time ---- */
+/* ---- what is offloaded, by time ---- */
 
-/* From a candidate that fits: the same with so many values staged, the optimizer there, and the first
+/* From a candidate that fits: the same with so many values offloaded, the optimizer there, and the first
  * values of settings before. */
-typedef struct Stagings {
+typedef struct Offloadings {
     Searcher *s;
     const Candidate *from;
     Candidate best;
-} Stagings;
+} Offloadings;
 
-static void keep_faster(Stagings *t, const Candidate *x)
+static void keep_faster(Offloadings *t, const Candidate *x)
 {
     if (search_works(x) && x->cost.step < t->best.cost.step)
         t->best = *x;
 }
 
-static Candidate try_staging(Stagings *t, Choice c)
+static Candidate try_offloading(Offloadings *t, Choice c)
 {
     Candidate x = {.choice = c, .order = t->from->order};
     memcpy(x.value, t->from->value, sizeof x.value);
@@ -165,15 +165,15 @@ static Candidate try_staging(Stagings *t, Choice c)
 }
 
 /* What layers save as it is, and all; or, where all does not fit, as much as fits. */
-static void try_savings(Stagings *t, Choice c)
+static void try_savings(Offloadings *t, Choice c)
 {
     const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(t->s->program) - 1;
     if (last < 0 || t->from->value[setting] > 0)
-        try_staging(t, c);
+        try_offloading(t, c);
     if (last < 0)
         return;
     setting_recompute.take(t->s->program, &c, 0);
-    const Candidate all = try_staging(t, c);
+    const Candidate all = try_offloading(t, c);
     if (!all.evaluated || !all.too_large || all.too_slow)
         return;
     const Candidate most = least_memory(t->s, &all, setting, (Way){1, last});
@@ -181,7 +181,7 @@ static void try_savings(Stagings *t, Choice c)
 }
 
 /* The feed-forward network in the chunks that it has, and whole. */
-static void try_ffn_chunks(Stagings *t, Choice c)
+static void try_ffn_chunks(Offloadings *t, Choice c)
 {
     try_savings(t, c);
     if (ffn_chunks_open(t->s->program) && c.ffn_chunks > 1) {
@@ -190,7 +190,7 @@ static void try_ffn_chunks(Stagings *t, Choice c)
     }
 }
 
-static void try_optimizers(Stagings *t, Choice c)
+static void try_optimizers(Offloadings *t, Choice c)
 {
     static const OptimizerPlace places[] = {OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED};
     for (int i = 0; i < countof(places); i++) {
@@ -201,19 +201,19 @@ static void try_optimizers(Stagings *t, Choice c)
 }
 
 /* Rows are decided one after the other by what fits first, and more in the host's memory is not always
- * less time: of a candidate that has something there, every number of staged values with each place of the
+ * less time: of a candidate that has something there, every number of offloaded values with each place of the
  * optimizer. */
-Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
+Candidate search_offload_otherwise(Searcher *s, const Candidate *from)
 {
-    enum { MOST_SAVED = 8 }; /* values that a layer saves and may stage: more of them are all */
-    Stagings t = {s, from, *from};
+    enum { MOST_SAVED = 8 }; /* values that a layer saves and may offload: more of them are all */
+    Offloadings t = {s, from, *from};
     if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks ||
-        (!from->choice.staged && !from->choice.optimizer))
+        (!from->choice.offload_values && !from->choice.optimizer))
         return *from;
-    for (int staged = 0; staged <= MOST_SAVED; staged++) {
+    for (int offloaded = 0; offloaded <= MOST_SAVED; offloaded++) {
         Choice c = from->choice;
-        c.staged = staged < MOST_SAVED ? staged : MOST_STAGED;
-        c.staged_layers = 0;
+        c.offload_values = offloaded < MOST_SAVED ? offloaded : OFFLOAD_ALL;
+        c.offload_layers = 0;
         c.offload = s->program->layout.offloaded;
         setting_recompute.take(s->program, &c, from->value[SETTING_RECOMPUTE]);
         try_optimizers(&t, c);
@@ -234,7 +234,7 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
     const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units,
                                            step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
     t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false),
-                        .staged = (size_t)flow_active_peak(a, f, true)};
+                        .offloaded = (size_t)flow_active_peak(a, f, true)};
     x->too_large = !memory_fits(&t);
     x->fits_device = device_fits(&t);
     x->why_not = x->too_large ? x->why_not : NULL;

@@ -77,7 +77,7 @@ typedef struct Searcher {
 MaskMap **search_maps(Arena *a, const Program *p);
 /* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* Partition and counted pairs, attentions, what is saved and staged; attentions 0 after errors. */
+/* Partition and counted pairs, attentions, what is saved and offloaded; attentions 0 after errors. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 /* Whether transfers carry ranges, and attention simulated where it was found before. */
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
@@ -93,12 +93,12 @@ double search_to_win(const Searcher *s); /* seconds that a step may take to win 
 /* ---- search/escalation.c ---- */
 /* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
 void search_escalate(Searcher *s, Candidate x);
-/* The same with the number of layers that stage by which a step takes least, where the layout leaves it
+/* The same with the number of layers that offload by which a step takes least, where the layout leaves it
  * open; itself, if that is all. */
-Candidate search_stage_fewer(Searcher *s, const Candidate *best);
+Candidate search_offload_fewer(Searcher *s, const Candidate *best);
 /* The fastest that fits with other values in the host's memory, where the layout leaves open what is
  * there; itself, if none is faster. */
-Candidate search_stage_otherwise(Searcher *s, const Candidate *from);
+Candidate search_offload_otherwise(Searcher *s, const Candidate *from);
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* What the candidate, which has the first values of settings that escalate, takes at least with
  * whatever it needs of these, and any value of weights. */

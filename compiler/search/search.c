@@ -385,12 +385,12 @@ static void try_layers(Searcher *s)
 }
 
 /* Of the winner; whether what it finds is faster. */
-static bool try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candidate *))
+static bool try_offloading(Searcher *s, Candidate (*offload)(Searcher *, const Candidate *))
 {
     const Candidate *best = best_of(s);
     if (!best)
         return false;
-    const Candidate x = stage(s, best);
+    const Candidate x = offload(s, best);
     const bool faster = x.cost.step < best->cost.step * (1 - tie);
     if (faster)
         *vec_push(s->arena, &s->all) = x;
@@ -418,10 +418,10 @@ static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
 
 /* What the winner has in the host's memory, with each other schedule and partition that may take less:
  * settings that escalate stopped at the first value that fit there. */
-static void try_staging_elsewhere(Searcher *s)
+static void try_offloading_elsewhere(Searcher *s)
 {
     const Candidate *best = best_of(s);
-    if (!best || (!best->choice.staged && !best->choice.optimizer))
+    if (!best || (!best->choice.offload_values && !best->choice.optimizer))
         return;
     const Candidate like = *best;
     const int tried = s->all.n;
@@ -440,14 +440,14 @@ static void try_staging_elsewhere(Searcher *s)
 
 /* What lies in the host's memory, by time: of the winner, then of others with what it has, and of the
  * winner among those. */
-static void try_stagings(Searcher *s)
+static void try_offloadings(Searcher *s)
 {
-    try_staging(s, search_stage_otherwise);
+    try_offloading(s, search_offload_otherwise);
     if (s->program->layout.offload.is_auto && !s->single) {
-        try_staging_elsewhere(s);
-        try_staging(s, search_stage_otherwise);
+        try_offloading_elsewhere(s);
+        try_offloading(s, search_offload_otherwise);
     }
-    try_staging(s, search_stage_fewer);
+    try_offloading(s, search_offload_fewer);
 }
 
 /* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
@@ -460,7 +460,7 @@ static Candidate *find_best(Searcher *s)
     }
     try_all(s);
     try_layers(s);
-    try_stagings(s);
+    try_offloadings(s);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
         search_evaluate(s, s->arena, best, diags_new(s->arena));

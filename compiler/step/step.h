@@ -258,7 +258,7 @@ typedef struct Step {
     bool by_layer;
     /* of which activations are staged: the first so many; at most all but the last, which fetches by
      * chunks alone stage */
-    int staged_layers;
+    int offload_layers;
     Units units;
     Saving saving;
     Vec(Value) values;

@@ -154,8 +154,8 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.chunk_queries = i % 2 && !tensor && !heads && !choice_keeps_tail(&c);
     c.chunk_keys = c.chunk_queries && i / 2 % 2;
     c.offload = staged(i);
-    c.staged_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
-    c.fetch_chunks = !c.staged_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
+    c.offload_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
+    c.fetch_chunks = !c.offload_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
     c.optimizer = i / 3 % 2 ? i % 2 ? OPTIMIZER_FETCHED : OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE;
     c.overlap = tensor && draw(3);
     c.bf16_gradients = i / 6 % 2;

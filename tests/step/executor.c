@@ -389,7 +389,7 @@ static bool skipped(const Machine *m, const Op *o)
         const Value *v = named[i].value < 0 ? NULL : &m->step->values.at[named[i].value];
         const int layer = at->layer + (v ? named[i].next : 0);
         if (v && v->host && v->index != INDEX_UNIT &&
-            ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
+            ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last)))
             return true;
     }
     if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit + o->read[0].next < 0)

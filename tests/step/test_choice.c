@@ -32,7 +32,7 @@ static Choice other_choice(const Program *p, Choice c)
     c.placed = c.ranges = c.whole = true;
     c.place[0] = c.data_stride = 2;
     c.travel = TRAVEL_QUERIES;
-    c.spared = c.staged = 3;
+    c.spared = c.offload_values = 3;
     return c;
 }
 
@@ -41,8 +41,8 @@ static bool is_planned(const Program *p, const Choice *c)
 {
     const bool queries = choice_chunks_queries(c), heads = c->head_chunks > 1;
     return (!queries || (!c->tensor && !heads)) && (!choice_keeps_tail(c) || (!queries && !heads)) &&
-           (!c->fetch_chunks || (queries && c->offload && !c->staged_layers)) && (!c->overlap || c->tensor) &&
-           (!heads || shape_of(p, c).rank.kv_heads >= c->head_chunks);
+           (!c->fetch_chunks || (queries && c->offload && !c->offload_layers)) &&
+           (!c->overlap || c->tensor) && (!heads || shape_of(p, c).rank.kv_heads >= c->head_chunks);
 }
 
 /* The list, and what its values take. */

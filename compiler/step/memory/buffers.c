@@ -253,7 +253,7 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     m->total += (size_t)f->packed;
     const bool device = p->target->device_memory;
     m->host += device ? mirror_bytes(&units, f->step->choice.optimizer) : (size_t)(f->packed + f->host);
-    m->staged = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
+    m->offloaded = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
 }
 
 MemoryBudget memory_budget(const Draft *t)

@@ -108,13 +108,13 @@ typedef struct Buffer {
     bool keys;         /* stays from one chunk of queries to the next */
 } Buffer;
 /* total: where the rank computes, host or device; host: its arena. beside: what a device gives to drivers
- * and libraries. staged: of the host's memory, what the step's values take there beside all that; of a
+ * and libraries. offloaded: of the host's memory, what the step's values take there beside all that; of a
  * program for CPUs inside host too. scratch: bytes of attention's. flow: the step's values with their
  * places, which total and host count. */
 typedef struct Memory {
     int n;
     const Buffer *at;
-    size_t total, host, beside, staged;
+    size_t total, host, beside, offloaded;
     int64_t scratch, keys;
     const struct Flow *flow;
 } Memory;
@@ -136,12 +136,12 @@ Memory memory_make(Arena *a, const struct Draft *d);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 /* What the step's values may take beside what is there before memory_add_step. */
 MemoryBudget memory_budget(const struct Draft *d);
-/* A memory of a rank. staged: what waits for backward there; rows: buffers outside of arenas are; flow:
+/* A memory of a rank. offloaded: what waits for backward there; rows: buffers outside of arenas are; flow:
  * the step's values, where most of them lie in it, else NULL. */
 typedef struct Space {
     const char *name, *of;
     double capacity;
-    size_t total, beside, staged;
+    size_t total, beside, offloaded;
     bool device, rows;
     const struct Flow *flow;
 } Space;

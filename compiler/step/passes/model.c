@@ -232,7 +232,7 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
                 .tokens = tokens,
                 .all_tokens = tokens * shape->tensor,
                 .chunks = 1,
-                .staged_layers = p->model.layers - 1,
+                .offload_layers = p->model.layers - 1,
                 .units = units};
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;

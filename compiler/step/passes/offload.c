@@ -38,7 +38,7 @@ static bool can_stage(const Step *s, int value)
     const Value *v = &s->values.at[value];
     const Block *lower = &s->block[BLOCK_BACKWARD_LOWER];
     const bool rows = has_dim(v, DIM_TOKENS) || has_dim(v, DIM_ALL_TOKENS); /* not of a chunk of them */
-    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->staged_layers)
+    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->offload_layers)
         return false;
     return reads_saved(&s->block[BLOCK_BACKWARD], value) &&
            (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));
@@ -216,7 +216,7 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
 {
     Arena *own = arena_new();
     Step *s = step_model(own, p, shape, part, units);
-    s->staged_layers = layers ? layers : s->staged_layers;
+    s->offload_layers = layers ? layers : s->offload_layers;
     step_tensor(s);
     step_backward(s);
     step_save(s, v);

@@ -45,7 +45,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     Step *s = step_model(a, p, &shape, part, units);
     s->choice = *c;
     s->sequences = (int)(p->train.batch / c->data);
-    s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
+    s->offload_layers = c->offload_layers ? c->offload_layers : s->offload_layers;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_keys = choice_chunks_keys(c);

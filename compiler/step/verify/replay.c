@@ -500,7 +500,7 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
         const Value *v = both[i]->value < 0 ? NULL : &m->step->values.at[both[i]->value];
         const int layer = o->layer + (v ? both[i]->next : 0);
         if (v && v->host && v->index != INDEX_UNIT &&
-            ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
+            ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last)))
             return true;
     }
     return false;
