@@ -263,7 +263,7 @@ static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
 {
     Found f = {0};
     if (in->topo_path)
-        f = search_open(a, d, in, p);
+        f = search_open(a, d, p);
     if (in->topo_path && (!f.plan || diags_errors(d) > 0)) /* a warning may be an error */
         return EXIT_DIAGNOSED;
     explore_page(a, d, f.plan ? plan_draft(f.plan)->program : p, &f, out);

@@ -118,7 +118,7 @@ int compile(Arena *a, Diags *d, Request *o)
     if (check_destination(o, o->emit && find_form(o->emit) ? NULL : &to, p) != 0 || diags_errors(d) > 0)
         return EXIT_DIAGNOSED;
 
-    const Found f = search_open(a, d, &in, p);
+    const Found f = search_open(a, d, p);
     if (!f.plan || diags_errors(d) > 0)
         return print_refused(a, d, o, &f);
     return write_found(a, d, o, &to, &f);

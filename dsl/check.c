@@ -70,7 +70,7 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     c.program->target = find_target(&c, in->target);
     check_head_dim(&c);
     check_deterministic(&c);
-    settle_tensor(&c);
+    check_tensor_target(&c);
     c.program->schedules = c.schedules.at;
     c.program->schedule_count = c.schedules.n;
     return diags_errors(d) == before ? c.program : NULL;

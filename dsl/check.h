@@ -164,6 +164,8 @@ TakeField take_rope;
 void check_rope(Checker *c, const Model *m, Span at);
 void finish_model(Checker *c, Span file);       /* Program.model, sequence */
 void finish_layout(Checker *c);
+/* the factors of the world size, and what else depends on them; of `tensor auto` nothing */
+void check_ranks(Checker *c, Layout *l);
 TakeField take_placement;                       /* Layout */
 void check_placement(Checker *c, const Layout *l); /* against the schedules */
 TakeField take_schedule, take_travel;           /* Layout, for all layers or for those of some masks */
@@ -172,19 +174,18 @@ void finish_layers(Checker *c);                 /* Layout.of_mask, once layers h
 bool find_schedule(Checker *c, const Layout *l, const char *name, Span at);
 TakeField take_shares;                          /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
-/* `auto`: the number that the front end is asked for */
-void choose_tensor(const Checker *c, Setting *tensor);
 /* that ranks, heads and ffn can be split over so many */
 void check_tensor(Checker *c, const Layout *l, int world);
-/* Program.tensor; the model's heads and ffn become one rank's */
-void settle_tensor(Checker *c);
 /* check_model.c */
 void settle_library_layout(Checker *c, Layout *l);
 void settle_library(Checker *c);
+/* what the target's kernels and `within` require of it */
+void check_tensor_target(Checker *c);
 /* that the ranks that share the weights make groups; 0: those of a node */
 void check_within(Checker *c, Layout *l);
 void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */
 void finish_train(Checker *c);
+void check_batch(Checker *c, Train *t); /* against the layout's data; without one, it is that */
 void declare_mask(Checker *c, const Ast *mask);
 void declare_table(Checker *c, const Ast *setting);
 void check_mask_declarations(Checker *c);

@@ -373,7 +373,7 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
 }
 
 /* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
-static void settle_data(Layout *l, int world)
+static void derive_data(Layout *l, int world)
 {
     const Setting *context = &l->context, *heads = &l->heads;
     const int64_t group = (context->is_auto ? 1 : context->value) * (heads->is_auto ? 1 : heads->value);
@@ -392,7 +392,7 @@ static void check_factors(Checker *c, Layout *l, int world)
                          ? arena_printf(c->arena, "%d group%s of `tensor %lld`", world, plural(world),
                                         (long long)l->tensor.value)
                          : arena_printf(c->arena, "%d rank%s of the cluster", world, plural(world));
-    settle_data(l, world);
+    derive_data(l, world);
     if (world % l->data.value != 0)
         diag_error(c->diags, l->data.span, "data %lld does not divide the %s", (long long)l->data.value, of);
     else
@@ -407,34 +407,6 @@ void check_tokens(Checker *c, int64_t group)
                    "a sequence of %lld tokens is too short for %lld ranks; use "
                    "at most one rank for each token",
                    (long long)p->sequence, (long long)group);
-}
-
-static void check_layout(Checker *c, Layout *l)
-{
-    const Program *p = c->program;
-    int world = p->cluster.world;
-    if (!world)
-        return;
-    const int64_t tensor = l->tensor.value;
-    if (l->tensor.is_auto) /* with each number in turn: search/tensor.c */
-        return;
-    check_tensor(c, l, world);
-    if (world % tensor != 0)
-        return;
-    world /= (int)tensor;
-    check_factors(c, l, world);
-    check_shares(c, l, world);
-    if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
-        diag_error(c->diags, l->heads.span,
-                   "heads %lld exceeds the model's %d head%s; use `context` for the remaining ranks",
-                   (long long)l->heads.value, p->model.heads, plural(p->model.heads));
-    if (!l->data.is_auto)
-        check_tokens(c, world / l->data.value * tensor);
-    if (l->within.given)
-        check_within(c, l);
-    if (l->block.given && p->sequence && l->block.value > p->sequence)
-        diag_error(c->diags, l->block.span, "blocks of %lld token%s are longer than the sequence of %lld",
-                   (long long)l->block.value, plural(l->block.value), (long long)p->sequence);
 }
 
 /* As many sizes as the schedule has coordinates. */
@@ -491,6 +463,35 @@ static void check_head_chunks(Checker *c, const Layout *l)
                    (long long)kv_heads);
 }
 
+void check_ranks(Checker *c, Layout *l)
+{
+    const Program *p = c->program;
+    int world = p->cluster.world;
+    check_head_chunks(c, l);
+    if (!world)
+        return;
+    const int64_t tensor = l->tensor.value;
+    if (l->tensor.is_auto) /* with each number in turn: search/tensor.c */
+        return;
+    check_tensor(c, l, world);
+    if (world % tensor != 0)
+        return;
+    world /= (int)tensor;
+    check_factors(c, l, world);
+    check_shares(c, l, world);
+    if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
+        diag_error(c->diags, l->heads.span,
+                   "heads %lld exceeds the model's %d head%s; use `context` for the remaining ranks",
+                   (long long)l->heads.value, p->model.heads, plural(p->model.heads));
+    if (!l->data.is_auto)
+        check_tokens(c, world / l->data.value * tensor);
+    if (l->within.given)
+        check_within(c, l);
+    if (l->block.given && p->sequence && l->block.value > p->sequence)
+        diag_error(c->diags, l->block.span, "blocks of %lld token%s are longer than the sequence of %lld",
+                   (long long)l->block.value, plural(l->block.value), (long long)p->sequence);
+}
+
 void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
@@ -502,8 +503,7 @@ void finish_layout(Checker *c)
                 .shares = automatic,
                 .travel = automatic,
                 .weights = {.value = SHARDING_ZERO3},
-                .token_chunks = one,
-                .offload = {.is_auto = c->in->offloads}};
+                .token_chunks = one};
     settings_otherwise(&l);
     if (c->layout) {
         const Field *fields;
@@ -513,7 +513,6 @@ void finish_layout(Checker *c)
         cursor_end(&u);
         take_fields(c, c->layout->body, fields, n, &l, "the layout", l.span);
     }
-    choose_tensor(c, &l.tensor);
     settle_library_layout(c, &l);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(
@@ -522,9 +521,8 @@ void finish_layout(Checker *c)
             "from 0",
             l.saving.from, c->program->model.layers, plural(c->program->model.layers));
     check_offload(c, &l);
-    check_head_chunks(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
-    check_layout(c, &l);
+    check_ranks(c, &l);
     c->program->layout = l;
 }

@@ -4,10 +4,10 @@
 #include <string.h>
 
 /* activations, or activations(x, o): of the values that layers save, all or these. */
-static void take_staged(Checker *c, const Ast *value, Layout *l)
+static void take_offloaded(Checker *c, const Ast *value, Layout *l)
 {
     const bool all = value->kind == A_NAME;
-    l->offload.value = all ? MOST_STAGED : 0;
+    l->offload.value = all ? OFFLOAD_ALL : 0;
     for (const Ast *name = all ? NULL : value->args.first; name; name = name->next) {
         const char *set = l->offloaded ? l->offloaded : " ";
         if (name->kind != A_NAME || !has_value(c, name->text, (int)strlen(name->text)))
@@ -45,7 +45,7 @@ static bool take_item(Checker *c, const Ast *value, Layout *l)
     if ((activations && (l->offload.value || l->offloaded)) || (optimizer && l->host_optimizer))
         diag_error(c->diags, value->span, "'%s' stands twice", value->text);
     else if (activations)
-        take_staged(c, value, l);
+        take_offloaded(c, value, l);
     l->host_optimizer |= optimizer;
     return activations || optimizer;
 }
@@ -61,11 +61,11 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
         if (is_later(c, u.at))
             return;
         if (!first && is_word(u.at, A_NAME, "layers")) {
-            l->staged_layers = (Setting){.given = true, .span = u.at->span};
+            l->offload_layers = (Setting){.given = true, .span = u.at->span};
             u.at = u.at->next;
-            l->staged_layers.span = span_join(l->staged_layers.span,
-                                              u.at ? u.at->span : l->staged_layers.span);
-            cursor_whole(&u, 1, 100000, &l->staged_layers.value);
+            l->offload_layers.span = span_join(l->offload_layers.span,
+                                               u.at ? u.at->span : l->offload_layers.span);
+            cursor_whole(&u, 1, 100000, &l->offload_layers.value);
             continue;
         }
         if (take_item(c, u.at, l))
@@ -76,16 +76,16 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* What layers that stage save: those from `from` on save more. */
-static const char *saved_where_staged(const Layout *l)
+/* What layers that offload save: those from `from` on save more. */
+static const char *saved_where_offloaded(const Layout *l)
 {
-    return l->staged_layers.given && l->saving.from >= l->staged_layers.value ? l->saving.lower
-                                                                              : l->saving.upper;
+    return l->offload_layers.given && l->saving.from >= l->offload_layers.value ? l->saving.lower
+                                                                                : l->saving.upper;
 }
 
 void check_offload(Checker *c, const Layout *l)
 {
-    const char *saved = saved_where_staged(l);
+    const char *saved = saved_where_offloaded(l);
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));
         if (!saves(saved, name))

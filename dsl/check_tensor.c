@@ -53,14 +53,6 @@ static int64_t largest_divisor(const Factor *s, int n, int64_t most)
     }
 }
 
-void choose_tensor(const Checker *c, Setting *tensor)
-{
-    if (tensor->is_auto && c->in->tensor) {
-        tensor->value = c->in->tensor;
-        tensor->is_auto = false;
-    }
-}
-
 void check_tensor(Checker *c, const Layout *l, int world)
 {
     Factor f[FACTORS];
@@ -74,9 +66,9 @@ void check_tensor(Checker *c, const Layout *l, int world)
                    (long long)largest_divisor(f, FACTORS, tensor));
 }
 
-void settle_tensor(Checker *c)
+void check_tensor_target(Checker *c)
 {
-    Program *p = c->program;
+    const Program *p = c->program;
     const Setting *tensor = &p->layout.tensor;
     const Model *m = &p->model;
     /* of a wrong one, which is reported */
@@ -98,9 +90,18 @@ void settle_tensor(Checker *c)
         diag_error(c->diags, p->layout.within.span,
                    "`within %lld` must be a multiple of `tensor %lld`; use `within %lld`",
                    (long long)p->layout.within.value, (long long)tensor->value, (long long)tensor->value);
-    p->tensor = (int)tensor->value;
-    p->model.heads /= p->tensor;
-    p->key_copies = m->kv_heads < p->tensor ? p->tensor / m->kv_heads : 0;
-    p->model.kv_heads /= p->tensor / program_key_copies(p);
-    p->model.ffn /= p->tensor;
+}
+
+const Program *program_with_tensor(Arena *a, Diags *d, const Program *p, int tensor)
+{
+    const int before = diags_errors(d);
+    Program *with = NEW(a, Program);
+    Checker c = {.arena = a, .diags = d, .program = with};
+    *with = *p;
+    with->layout.tensor.is_auto = false;
+    with->layout.tensor.value = tensor;
+    check_ranks(&c, &with->layout);
+    check_batch(&c, &with->train);
+    check_tensor_target(&c);
+    return diags_errors(d) == before ? with : NULL;
 }

@@ -5,7 +5,7 @@
 
 typedef struct TrainFields {
     Train t;
-    Span batch, warmup, steps, cosine, separator;
+    Span warmup, steps, cosine, separator;
     double lr_end;
 } TrainFields;
 
@@ -104,9 +104,9 @@ static void take_optimizer(Checker *c, const Ast *s, const Field *f, void *to)
 
 static void take_batch(Checker *c, const Ast *s, const Field *f, void *to)
 {
-    TrainFields *t = to;
-    t->batch = s->span;
-    take_int64(c, s, f, &t->t.batch);
+    Train *t = &((TrainFields *)to)->t;
+    t->batch_span = s->span;
+    take_int64(c, s, f, &t->batch);
 }
 
 static void take_steps(Checker *c, const Ast *s, const Field *f, void *to)
@@ -157,14 +157,13 @@ static int64_t most_groups(int64_t world, int64_t batch)
 }
 
 /* Without a batch each group has one sequence, and without either there is one group. */
-static void check_batch(Checker *c, TrainFields *f)
+void check_batch(Checker *c, Train *t)
 {
-    Train *t = &f->t;
     const Setting *data = &c->program->layout.data;
-    if (!f->batch.src)
+    if (!t->batch_span.src)
         t->batch = data->value;
     if (t->batch % data->value != 0) {
-        diag_error(c->diags, f->batch, "batch %lld is not a multiple of data %lld", (long long)t->batch,
+        diag_error(c->diags, t->batch_span, "batch %lld is not a multiple of data %lld", (long long)t->batch,
                    (long long)data->value);
         diag_note(c->diags, data->span,
                   data->given ? "batch must be a multiple of the data factor given here"
@@ -178,7 +177,7 @@ static void check_batch(Checker *c, TrainFields *f)
 static void check_train(Checker *c, TrainFields *f)
 {
     Train *t = &f->t;
-    check_batch(c, f);
+    check_batch(c, t);
     if (t->warmup > t->steps)
         diag_error(c->diags, f->warmup, "warmup %lld exceeds the %lld step%s of training",
                    (long long)t->warmup, (long long)t->steps, plural(t->steps));

@@ -17,11 +17,12 @@ typedef struct FrontEnd {
     bool library; /* attention alone, to be called from another program */
     bool every_mask; /* also what the user declares and no layer uses */
     int64_t sequence; /* tokens, instead of what the model says; 0: none */
-    int tensor;       /* what `tensor auto` stands for; 0: it stays open, and what depends on it unchecked */
-    bool offloads;    /* a layout without `offload` stands for `offload auto`; else for none */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
-/* whether `tensor` may split layers over so many; the model's as it is written */
+/* A program with `tensor auto` is unchecked in what depends on that number: this is the same with the number
+ * in its place, checked. NULL after errors. */
+const Program *program_with_tensor(Arena *a, Diags *d, const Program *p, int tensor);
+/* whether `tensor` may split layers over so many */
 bool tensor_divides(const Model *m, int world, int64_t ranks);
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
 /* stock_dir NULL: it may use no other */

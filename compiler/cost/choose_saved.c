@@ -69,14 +69,14 @@ static bool next_stage(Stages *t)
 /* Operations of forward on rank 0; attention over so many pairs. */
 static double *forward_seconds(const Step *s, double pairs)
 {
-    const Model *m = &s->program->model;
     const Block *b = &s->block[BLOCK_FORWARD];
     const RankKind rank = rank_kind_of(&s->program->cluster, 0, (double)s->all_tokens);
     double *seconds = NEW_ARRAY(s->arena, double, b->ops.n);
     for (int i = 0; i < b->ops.n; i++)
         seconds[i] = b->ops.at[i].kind != OP_ATTENTION
                          ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1, false))
-                         : 4 * pairs * m->heads * attention_columns(s->program, rank.device, false) /
+                         : 4 * pairs * s->shape.chunk.heads *
+                               attention_columns(s->program, rank.device, false) /
                                (rank.device->attention_forward * rank.share);
     return seconds;
 }
@@ -92,10 +92,11 @@ static Saving saving_of_bytes(const Stages *t, double bytes)
     return more ? (Saving){now->set, now[1].set, layers - more} : (Saving){now->set, now->set, 0};
 }
 
-Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share)
+Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
+                 double pairs, double share)
 {
     Arena *own = arena_new();
-    Stages t = {.step = step_model(own, p, part, units)};
+    Stages t = {.step = step_model(own, p, shape, part, units)};
     step_tensor(t.step);
     step_backward(t.step);
     t.seconds = forward_seconds(t.step, pairs);

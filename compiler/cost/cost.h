@@ -31,7 +31,8 @@ void print_ranges(const struct Draft *d, Text *out); /* of --emit=plan; nothing 
 
 /* ---- cost/choose_saved.c: what layers save, by time and bytes ---- */
 /* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
-Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
+Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
+                 double pairs, double share);
 
 /* ---- Cost: a simulated step ---- */
 typedef struct Cost {

@@ -12,11 +12,12 @@
 enum { EXACT_RANKS = 64, CELLS = 40000 };
 
 /* What so many tokens of an exchange are. */
-static double exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
+static double exchange_bytes(const Model *m, Heads h, TensorId t, bool backward, const Target *target,
+                             double tokens)
 {
     /* complete, with lse */
-    const double output = (double)m->heads * m->head_dim * target->activation_bytes + 4.0 * m->heads;
-    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, m->heads, m->kv_heads));
+    const double output = (double)h.heads * m->head_dim * target->activation_bytes + 4.0 * h.heads;
+    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, h.heads, h.kv_heads));
 }
 
 double cost_rate_share(const Cluster *c, const NodeGroup *g)
@@ -202,10 +203,10 @@ static int64_t tokens_of(const Loader *l, TensorId t, int chunk)
 
 static double head_share(const Loader *l, TensorId t, int place)
 {
-    const Model *m = &l->draft->program->model;
-    const Share share = share_of(m, l->shares, place);
-    return t == T_Q || t == T_O || t == T_DQ ? (double)share.heads / m->heads
-                                             : (double)share.kv_heads / m->kv_heads;
+    const Heads all = l->draft->shape.chunk;
+    const Share share = share_of(all, l->shares, place);
+    return t == T_Q || t == T_O || t == T_DQ ? (double)share.heads / all.heads
+                                             : (double)share.kv_heads / all.kv_heads;
 }
 
 static PairWork work_of(const Loader *l, int q, int k)
@@ -231,18 +232,18 @@ static PairWork work_of(const Loader *l, int q, int k)
 static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPairTiles *of_pair)
 {
     const Choice *c = l->in->schedule->choice;
-    const Model *m = &l->draft->program->model;
+    const Heads all = l->draft->shape.chunk;
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
         const PairWork w = work_of(l, q, k);
         const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q),
                                                    tokens_of(l, T_KV, k));
-        double heads = share_of(m, l->shares, place_of(l, me)).heads;
+        double heads = share_of(all, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
         if (of_pair && seconds[r] > 0)
             of_pair[r] = pair_tiles_of(l->counts, q, k, l->sides);
         if (l->pairs && w.cover != COVER_EMPTY)
-            l->pairs[r] += (double)w.pairs * heads / m->heads;
+            l->pairs[r] += (double)w.pairs * heads / all.heads;
     }
 }
 
@@ -251,6 +252,7 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
 static void load_exchange(Loader *l, const Instance *i, double *sent, double *received)
 {
     const Model *m = &l->draft->program->model;
+    const Heads heads = l->draft->shape.chunk;
     const PosSet *of = l->draft->partition->of;
     const Target *target = l->draft->program->cluster.target;
     TensorId t = i->node->ref[0].tensor;
@@ -262,8 +264,8 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
         double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens,
                all = (double)tokens_of(l, t, rank);
         bool to_heads = i->node->stmt->tokens_to_heads;
-        double by_tokens = exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
-        double by_heads = exchange_bytes(m, t, l->backward, target, (all - tokens) * mine);
+        double by_tokens = exchange_bytes(m, heads, t, l->backward, target, tokens * (shares - mine));
+        double by_heads = exchange_bytes(m, heads, t, l->backward, target, (all - tokens) * mine);
         sent[r] = to_heads ? by_tokens : by_heads;
         received[r] = to_heads ? by_heads : by_tokens;
     }
@@ -276,7 +278,7 @@ static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *l
     const TensorId t = i->node->ref[0].tensor;
     int there = rel_sub(c, i->chunk[0], i->hop);
     for (int r = 0; r < l->in->ranks; r++) {
-        const Share share = share_of(m, l->shares, place_of(l, l->in->rank[r]));
+        const Share share = share_of(l->draft->shape.chunk, l->shares, place_of(l, l->in->rank[r]));
         const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads,
                                            share.kv_heads);
         const int64_t tokens = tokens_of(l, t, rel_add(c, l->in->rank[r], there));

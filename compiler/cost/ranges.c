@@ -29,9 +29,10 @@ static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, c
                          Sent *sum)
 {
     const Choice *c = s->choice;
-    const Model *m = &d->program->model;
+    const Heads h = d->shape.chunk;
     const TensorId t = i->node->ref[0].tensor;
-    const int64_t token = travel_bytes(m, d->program->target, t, s->backward, m->heads, m->kv_heads);
+    const int64_t token = travel_bytes(&d->program->model, d->program->target, t, s->backward, h.heads,
+                                       h.kv_heads);
     for (int to = 0; to < c->ranks; to++) {
         const int64_t tokens = chunk_tokens(d, t, rel_add(c, to, rel_sub(c, i->chunk[0], i->hop)));
         sum->bytes += token * burst_ranges_tokens(arrives[to], tokens);

@@ -105,9 +105,9 @@ static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partit
 }
 
 /* One group's, one after the other. */
-static int64_t sequences_of(const Program *p, int ranks)
+static int64_t sequences_of(const Program *p, const Choice *c)
 {
-    const int64_t groups = p->cluster.world / program_tensor(p) / ranks;
+    const int64_t groups = p->cluster.world / choice_tensor(c) / c->ranks;
     return (p->train.batch + groups - 1) / groups;
 }
 
@@ -117,7 +117,7 @@ static StepModel model_make(Arena *a, const Program *p, const Choice *c, const P
     Program *simulated = NEW(a, Program);
     *simulated = *p;
     simulated->target = p->cluster.target;
-    StepModel m = {.program = simulated, .cluster = &p->cluster, .sequences = sequences_of(p, c->ranks)};
+    StepModel m = {.program = simulated, .cluster = &p->cluster, .sequences = sequences_of(p, c)};
     const Partition even = {.max_tokens = (p->sequence + c->ranks - 1) / c->ranks};
     m.step = step_make(a, simulated, c, part ? part : &even, units, pairs, 0, 0);
     m.ops = step_unroll(a, m.step, &m.op);
@@ -131,14 +131,14 @@ static StepModel model_make(Arena *a, const Program *p, const Choice *c, const P
 static int counted_ranks(const StepModel *m, const Op *o, int block)
 {
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[block]);
-    return t && t->split != SPLIT_NONE ? t->parts : program_tensor(m->program);
+    return t && t->split != SPLIT_NONE ? t->parts : m->step->shape.tensor;
 }
 
 /* Of all chunks of heads. */
 static double op_flops(const Step *s, const Op *o, int block)
 {
-    const int chunks = op_by_heads(o) ? s->head_chunks : 1,
-              few = op_by_heads(o) ? s->program->short_chunks : 0;
+    const int chunks = op_by_heads(o) ? s->shape.head_chunks : 1,
+              few = op_by_heads(o) ? s->shape.short_chunks : 0;
     return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
 }
 
@@ -308,11 +308,8 @@ static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mas
 /* Of short chunks of heads. */
 static void short_attention(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
 {
-    Program *few = NEW(a, Program);
     Draft of_few = *d;
-    *few = *d->program;
-    few->model = program_chunk_model(d->program, true);
-    of_few.program = few;
+    of_few.shape.chunk = shape_chunk(&d->shape, true);
     attention_time(a, p, &of_few, mask, &p->kind[d->program->mask_count + mask], NULL, transfers);
 }
 
@@ -321,7 +318,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
     LayerKind *l = &p->kind[mask];
     double *pairs = NEW_ARRAY(a, double, p->ranks);
     attention_time(a, p, d, mask, l, pairs, transfers);
-    if (d->program->short_chunks)
+    if (d->shape.short_chunks)
         short_attention(a, p, d, mask, transfers);
     p->rank = l->input[0].rank;
     p->group = l->input[0].group;
@@ -330,8 +327,8 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
     p->mean_pairs += l->layers * all / d->choice.ranks;
-    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * program_heads(d->program) *
-                program_tensor(d->program);
+    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->shape.rank.heads *
+                d->shape.tensor;
 }
 
 /* Of all layers, each once forward and once backward, or as often as a step has them. */
@@ -413,7 +410,7 @@ static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ran
 {
     StepParts parts = {.ranks = ranks,
                        .attends = choice_keeps_tail(c) ? ATTENDS : ATTEND_REST,
-                       .kinds = p->mask_count * (1 + (p->short_chunks > 0))};
+                       .kinds = p->mask_count * (1 + (shape_of(p, c).short_chunks > 0))};
     parts.kind = NEW_ARRAY(a, LayerKind, parts.kinds);
     parts.pairs = NEW_ARRAY(a, double, ranks);
     parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
@@ -572,8 +569,9 @@ StepParts step_parts(Arena *a, const Draft *d)
 void cost_token(const Program *p, const double *pairs, int rank, double seconds[2])
 {
     Arena *a = arena_new();
-    const Choice c = {.data = 1, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p)};
-    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), NULL, 0);
+    const Shape shape = program_shape(p);
+    const Choice c = {.data = 1, .tensor = shape.tensor, .ranks = p->cluster.world / shape.tensor};
+    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, &shape, 0), NULL, 0);
     const RankKind k = rank_kind_of(&p->cluster, rank, 1);
     seconds[0] = seconds[1] = 0;
     for (int i = 0; i < m.ops; i++) {
@@ -584,7 +582,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
         seconds[1] += work_seconds(k, w);
         if (op_work_kind(o->op->kind) == WORK_ATTENTION)
             seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence *
-                          attention_columns(p, k.device, backward) * p->model.heads /
+                          attention_columns(p, k.device, backward) * shape.rank.heads /
                           ((backward ? k.device->attention_backward : k.device->attention_forward) * k.share);
     }
     arena_free(a);
@@ -600,14 +598,15 @@ static AttentionTime even_attention(Arena *a, double flops, double rate)
 }
 
 /* Of all that c may be in the row `weights`. */
-static double least_weights(Arena *a, const Program *p, StepParts parts, const Choice *c, int choices)
+static double least_weights(Arena *a, const Program *p, const Shape *shape, StepParts parts, const Choice *c,
+                            int choices)
 {
     double least = INFINITY;
     for (int n = 0; n < choices; n++) {
         StepParts x = parts;
         x.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
         memcpy(x.kind, parts.kind, sizeof *x.kind * (size_t)p->mask_count);
-        const StepModel m = model_make(a, p, &c[n], NULL, units_make(a, p, c[n].within), NULL, 0);
+        const StepModel m = model_make(a, p, &c[n], NULL, units_make(a, p, shape, c[n].within), NULL, 0);
         stream_run(a, &x, &m, false, NULL);
         least = fmin(least, x.step);
     }
@@ -625,6 +624,7 @@ double cost_least(const Program *p, const double *pairs, const Choice *each, int
 {
     Arena *a = arena_new();
     const Choice c = each[0];
+    const Shape shape = shape_of(p, &c);
     StepParts parts = parts_make(a, p, &c, 1);
     double rate[2] = {0};
     for (int r = 0; r < p->cluster.world; r++) {
@@ -635,11 +635,11 @@ double cost_least(const Program *p, const double *pairs, const Choice *each, int
     }
     for (int k = 0; k < p->mask_count; k++)
         for (int backward = 0; backward < 2; backward++) {
-            const double products = pairs[k] / c.ranks * p->model.head_dim * p->model.heads;
+            const double products = pairs[k] / c.ranks * p->model.head_dim * shape.rank.heads;
             parts.kind[k].time[backward] = even_attention(a, (backward ? 10 : 4) * products, rate[backward]);
             parts.kind[k].time[ATTEND_REST] = even_attention(a, 0, rate[0]);
         }
-    const double least = least_weights(a, p, parts, each, choices);
+    const double least = least_weights(a, p, &shape, parts, each, choices);
     arena_free(a);
     return least;
 }

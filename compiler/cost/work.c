@@ -25,8 +25,8 @@ static bool of_unit(const Value *v)
 /* Of all heads, or of those of the largest chunk, the chunk's. */
 static double chunk_share(const Step *s, bool all, bool is_short)
 {
-    return (double)program_chunk_kv_heads(s->program, is_short) /
-           (all ? program_kv_heads(s->program) : s->program->model.kv_heads);
+    return (double)shape_chunk(&s->shape, is_short).kv_heads /
+           (all ? s->shape.rank.kv_heads : s->shape.chunk.kv_heads);
 }
 
 /* A token; in a loop over heads, of one chunk. */
@@ -46,7 +46,7 @@ static double added(const Step *s, const Op *o, int i)
     const bool sum = o->write[i].value >= 0 && op_takes_whole(s, o, o->write[i].value);
     if (o->adds[i])
         return 1;
-    return sum ? 1 - 1.0 / s->head_chunks : 0;
+    return sum ? 1 - 1.0 / s->shape.head_chunks : 0;
 }
 
 /* Where there is one layout, a change of layout alone is nothing. */
@@ -113,8 +113,7 @@ Collective tensor_collective(const Step *s, const Op *o)
 {
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
     const Value *all = &s->values.at[gathers ? o->write[0].value : o->read[0].value];
-    return collective_of(&s->program->cluster, (Ring){s->program->tensor, 1, 1},
-                         (double)step_bytes(s, all, 0));
+    return collective_of(&s->program->cluster, (Ring){s->shape.tensor, 1, 1}, (double)step_bytes(s, all, 0));
 }
 
 static double unit_bytes(const Step *s, const Op *o, int unit)
@@ -131,7 +130,7 @@ static Work update_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
-    const bool host = s->optimizer == OPTIMIZER_ON_HOST;
+    const bool host = s->choice.optimizer == OPTIMIZER_ON_HOST;
     const double rounded = o->write[0].value < 0
                                ? 0
                                : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);

@@ -6,10 +6,7 @@
 #include <inttypes.h>
 
 /* What chunks of tokens are of, and what attention has. */
-const char *all_text(const Printer *p)
-{
-    return p->step->program->tensor ? "all" : "n";
-}
+const char *all_text(const Printer *p) { return p->step->shape.tensor > 1 ? "all" : "n"; }
 
 const char *all_heads_text(bool keys)
 {
@@ -19,7 +16,7 @@ const char *all_heads_text(bool keys)
 /* How many heads: in a loop over chunks of them the chunk's, outside of it those of all chunks. */
 static const char *heads_text(const Printer *p, const Op *o, bool keys)
 {
-    if (p->step->head_chunks < 2)
+    if (p->step->shape.head_chunks < 2)
         return keys ? "PLAN_KV_HEADS" : "PLAN_HEADS";
     return !op_by_heads(o) ? all_heads_text(keys) : keys ? "s->heads.keys" : "s->heads.queries";
 }
@@ -53,20 +50,20 @@ const char *heads_weight_text(const Printer *p, const UnitTensor *t)
 {
     const int64_t elements = t->heads == SPLIT_ROWS ? t->rows * t->cols : t->cols;
     return arena_printf(p->emit->arena, "s->heads.first_key * INT64_C(%" PRId64 ")",
-                        elements / program_kv_heads(p->step->program));
+                        elements / p->step->shape.rank.kv_heads);
 }
 
 void emit_head_chunks(Emit *e)
 {
-    const Program *p = e->draft->program;
-    if (p->head_chunks)
+    const Shape *s = &e->draft->shape;
+    if (s->head_chunks > 1)
         text_printf(e->out,
                     "#define PLAN_HEAD_CHUNKS %d /* chunks of a layer's heads, computed in turn; PLAN_HEADS "
                     "and PLAN_KV_HEADS are those of %s */\n",
-                    p->head_chunks, p->short_chunks ? "the largest" : "one");
-    if (p->short_chunks)
+                    s->head_chunks, s->short_chunks ? "the largest" : "one");
+    if (s->short_chunks)
         text_printf(e->out,
                     "#define PLAN_SHORT_CHUNKS %d /* the last so many of these have a key head less, with "
                     "its queries */\n",
-                    p->short_chunks);
+                    s->short_chunks);
 }

@@ -197,7 +197,7 @@ void emit_output_rows(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
     const Value *o = &s->values.at[step_value(s, "o")], *lse = &s->values.at[step_value(s, "lse")];
-    const bool heads = s->head_chunks > 1;
+    const bool heads = s->shape.head_chunks > 1;
     if (s->by_queries || heads)
         text_printf(e->out,
                     "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of %s "
@@ -242,7 +242,7 @@ void emit_shards(Emit *e)
     const Step *s = e->draft->memory.flow->step;
     const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION,
                bf16 = rounded && s->program->target->device_memory;
-    const bool fetches = s->optimizer == OPTIMIZER_FETCHED;
+    const bool fetches = s->choice.optimizer == OPTIMIZER_FETCHED;
     if (fetches)
         emit_line(e, "BURST_TRY(plan_take_fetched(c, s));");
     emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
@@ -250,13 +250,13 @@ void emit_shards(Emit *e)
     for (int i = 0; i < countof(fetched) && fetches; i++)
         emit_line(e, "s->fetched.%s[unit] = plan_floats(s, PLAN_AT_%s_FETCHED(unit));", fetched[i],
                   constant_name(e->arena, fetched[i]));
-    if (s->optimizer == OPTIMIZER_ON_HOST)
+    if (s->choice.optimizer == OPTIMIZER_ON_HOST)
         emit_line(e, "s->weights.%s[unit] = (%s *)(void *)plan_staged(s, PLAN_AT_GRAD_HOST(unit));",
                   bf16 ? "grad_bf16" : "grad", bf16 ? "uint16_t" : "float");
     else
         emit_line(e, "s->%s.%s[unit] = %s(s, PLAN_AT_GRAD_SHARD(unit));", weights,
                   bf16 ? "grad_bf16" : "grad", rounded ? "plan_act" : "plan_floats");
-    if (step_value(s, "param_bf16") >= 0 && s->optimizer != OPTIMIZER_ON_HOST)
+    if (step_value(s, "param_bf16") >= 0 && s->choice.optimizer != OPTIMIZER_ON_HOST)
         emit_line(e, "s->%s.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));", weights);
     emit_line(e, "}");
 }

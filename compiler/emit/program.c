@@ -134,8 +134,8 @@ static void emit_group(Emit *e)
         add_constant(e, "PLAN_BALANCED", c->block, "tokens of a run whose chunk each batch decides");
     if (c->tensor)
         add_constant(e, "PLAN_TENSOR", c->tensor, "tensor-parallel ranks; heads and ffn are those of one");
-    if (e->draft->program->key_copies)
-        add_constant(e, "PLAN_KEY_COPIES", e->draft->program->key_copies,
+    if (e->draft->shape.key_copies > 1)
+        add_constant(e, "PLAN_KEY_COPIES", e->draft->shape.key_copies,
                      "tensor ranks that have the same key heads");
     if (choice_pieces(c) > 1)
         add_constant(e, "PLAN_PIECES", choice_pieces(c),
@@ -166,7 +166,7 @@ static void emit_shares(Emit *e)
 {
     const Choice *c = &e->draft->choice;
     const bool by_heads[2] = {choice_by_heads(c, false), choice_by_heads(c, true)};
-    const RowSizes h = row_sizes(e->draft->program, c, e->draft->partition, by_heads[1]);
+    const RowSizes h = row_sizes(&e->draft->shape, c, e->draft->partition, by_heads[1]);
     const Constant row[] = {
         {"PLAN_SHARES", h.shares, "ranks that share the heads"},
         {"PLAN_SHARE_STRIDE", c->stride[c->schedule->exchanged], "from one of them to the next"},
@@ -200,16 +200,17 @@ static void emit_rope(Emit *e, const BurstRope *r)
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
+    const Shape *s = &e->draft->shape;
     const Constant row[] = {
         {"PLAN_SEQUENCE", e->draft->program->sequence, "tokens"},
         {"PLAN_TOKENS", e->draft->partition->max_tokens, "most tokens of a rank"},
         {"PLAN_BATCH", e->draft->program->train.batch, "sequences per step", true},
         {"PLAN_LAYERS", m->layers, NULL, true},
         {"PLAN_HIDDEN", m->hidden, NULL, true},
-        {"PLAN_HEADS", m->heads, NULL},
-        {"PLAN_KV_HEADS", m->kv_heads, NULL},
+        {"PLAN_HEADS", s->chunk.heads, NULL},
+        {"PLAN_KV_HEADS", s->chunk.kv_heads, NULL},
         {"PLAN_HEAD_DIM", m->head_dim, NULL},
-        {"PLAN_FFN", m->ffn, NULL, true},
+        {"PLAN_FFN", s->ffn, NULL, true},
         {"PLAN_VOCAB", m->vocab, NULL, true},
         {"PLAN_LOSS_TILE", choice_loss_tile(e->draft->program, &e->draft->choice),
          "tokens whose logits are there at once", true},
@@ -384,7 +385,7 @@ static void emit_unit(Emit *e, const Unit *u, const char *name)
         {[SPLIT_NONE] = ", BURST_WHOLE",
          [SPLIT_ROWS] = ", BURST_BY_KEY_ROWS",
          [SPLIT_COLS] = ", BURST_BY_KEY_COLS"}};
-    const int tensor = program_tensor(e->draft->program);
+    const int tensor = e->draft->shape.tensor;
     int64_t at = 0; /* of the whole tensors, as files have them */
     text_printf(e->out, "static const BurstTensor plan_%s[] = {\n", name);
     for (int i = 0; i < u->tensors; i++) {
@@ -546,9 +547,10 @@ static void add_plan_constants(Emit *e)
                {"attention_backward", "plan_attention_backward"}};
     for (int i = 0; i < countof(row); i++)
         add_field(e, row[i].name, "%s%s%s",
-                  row[i].heads && e->draft->program->head_chunks ? all_heads_text(row[i].keys) : row[i].value,
+                  row[i].heads && e->draft->shape.head_chunks > 1 ? all_heads_text(row[i].keys)
+                                                                  : row[i].value,
                   row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
-                  row[i].keys && e->draft->program->key_copies ? " / PLAN_KEY_COPIES" : "");
+                  row[i].keys && e->draft->shape.key_copies > 1 ? " / PLAN_KEY_COPIES" : "");
     if (e->draft->choice.within)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
     if (e->draft->choice.tensor)

@@ -525,7 +525,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     e->indent = 1;
     emit_line(e, "BurstExec *e = s->exec;");
     if (b < &f->step->block[BLOCK_OPTIMIZER])
-        emit_line(e, p.step->program->tensor ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;",
+        emit_line(e, p.step->shape.tensor > 1 ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;",
                   b->unit == 1 ? ", all = s->n" : "");
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
@@ -546,7 +546,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
 void emit_step_blocks(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
-    for (int b = 0; b < (f->step->optimizer ? STEP_BLOCKS : BLOCK_OPTIMIZER); b++)
+    for (int b = 0; b < (f->step->choice.optimizer ? STEP_BLOCKS : BLOCK_OPTIMIZER); b++)
         if (f->step->block[b].ops.n)
             emit_block(e, f, &f->step->block[b]);
 }

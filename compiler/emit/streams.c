@@ -70,7 +70,7 @@ static void emit_zero(Printer *p, const Op *o)
     const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
     const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
     const char *ranks = step_replicates(p->step) ? "PLAN_SHARD_RANKS" : "PLAN_WORLD";
-    const bool split = p->step->program->tensor && p->block->unit == 1;
+    const bool split = p->step->shape.tensor > 1 && p->block->unit == 1;
     emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %s%s%splan_shard(%s)));", variable(p, o, o->write[0]),
               shard ? "" : ranks, split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
 }
@@ -79,7 +79,7 @@ static void emit_zero(Printer *p, const Op *o)
  * came of it. */
 static void emit_update(Printer *p, const Op *o)
 {
-    if (p->step->optimizer == OPTIMIZER_FETCHED) {
+    if (p->step->choice.optimizer == OPTIMIZER_FETCHED) {
         const char *item[] = {"c",           "&burst_plan",
                               "&s->fetched", "plan_unit_at(visit)",
                               "s->adamw",    place_text(p, o, o->write[0])};

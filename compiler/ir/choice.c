@@ -73,6 +73,15 @@ bool choice_same(const Choice *x, const Choice *y, unsigned keys)
     return true;
 }
 
+void choice_copy(Choice *to, const Choice *from, unsigned keys)
+{
+#define X(type, name, dimension, kind, of) \
+    if (keys & (of)) \
+        memcpy(&to->name, &from->name, sizeof to->name);
+    CHOICE_FIELDS(X)
+#undef X
+}
+
 /* Which chunks of keys are attended depends on where the tokens of chunks lie. */
 unsigned choice_step_keys(const Choice *c)
 {

@@ -321,7 +321,7 @@ typedef enum Otherwise { OTHERWISE_AUTO, OTHERWISE_FIRST, OTHERWISE_FIXED } Othe
  * value is the word's index */
 #define WORD_SETTINGS(X) \
     X(ranges, "ranges", AUTO, "no", "yes") /* whether transfers of keys carry ranges of tiles */ \
-    X(fetch, "fetch", FIRST, "layers", "chunks") /* of what was staged */ \
+    X(fetch, "fetch", FIRST, "layers", "chunks") /* of what was offloaded */ \
     X(update, "update", AUTO, "host", "device") /* where it updates what lies in the host's memory */ \
     X(gradients, "gradients", FIXED, "fp32", "bf16") /* of weights */ \
     X(overlap, "overlap", AUTO, "no", "yes") /* of what tensor ranks do among them with products */
@@ -360,11 +360,11 @@ typedef struct Layout {
     Setting within;
     Saving saving; /* upper NULL: auto */
     Span saving_span;
-    /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
+    /* value: how many of the values that layers save are offloaded to the host's memory, or OFFLOAD_ALL */
     Setting offload;
     const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
     /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
-    Setting staged_layers;
+    Setting offload_layers;
     bool host_optimizer;   /* `offload optimizer` */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */
@@ -385,6 +385,7 @@ typedef struct Train {
     int64_t separator;     /* token that ends a document; -1: none */
     int64_t predict;       /* labels are the token so many positions ahead */
     int64_t steps, batch, seed, checkpoint_every, warmup;
+    Span batch_span; /* src NULL: it follows from the layout's `data` */
     const char *checkpoint; /* directory; NULL: none */
     const char *weights, *export_dir; /* Hugging Face folders; NULL: none */
     bool export_f32;        /* else bf16 */
@@ -401,15 +402,6 @@ typedef struct Program {
     const Target *target; /* what the program is written for, whatever the cluster's devices */
     Cluster cluster;
     Model model;
-    /* ranks that split each layer's weights; the model's heads, kv_heads and ffn are then one rank's. 0:
-     * none do */
-    int tensor;
-    /* tensor ranks, neighbours, that have the same key head: more than kv_heads split layers. 0: one */
-    int key_copies;
-    /* of each layer's heads, one after the other; the model's heads and kv_heads are then those of the
-     * largest. 0: none */
-    int head_chunks;
-    int short_chunks; /* the last so many of these have a key head less, with the queries that read it */
     int64_t sequence; /* tokens */
     Span sequence_span;
     const Table *tables;
@@ -530,11 +522,12 @@ typedef struct MaskChoice {
 } MaskChoice;
 /* What is found once for all choices that are the same in what it depends on. */
 typedef enum ChoiceKey {
-    KEY_COUNTS = 1,       /* the ranks' tokens, and the counted pairs of their chunks */
-    KEY_RANGES = 2,       /* whether transfers of keys carry ranges */
-    KEY_ATTENTION = 4,    /* the time of attention */
-    KEY_STEP = 8,         /* the step's list, of as many tokens and with as much scratch for attention */
+    KEY_COUNTS = 1, /* the ranks' tokens, and the counted pairs of their chunks */
+    KEY_RANGES = 2, /* whether transfers of keys carry ranges */
+    KEY_ATTENTION = 4, /* the time of attention */
+    KEY_STEP = 8, /* the step's list, of as many tokens and with as much scratch for attention */
     KEY_ACTIVATIONS = 16, /* the memory of activations, near enough to bound it */
+    KEY_ESCALATION = 32, /* of settings that memory escalation decides (layout/layout.h) */
     KEY_ATTENDS = KEY_RANGES | KEY_ATTENTION,
     KEY_TOKENS = KEY_COUNTS | KEY_ATTENDS
 } ChoiceKey;
@@ -543,7 +536,7 @@ typedef enum ChoiceKey {
 #define CHOICE_FIELDS(X) \
     X(int, data, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ACTIVATIONS) /* data-parallel groups */ \
     /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */ \
-    X(int, tensor, , VALUE, KEY_ATTENDS) \
+    X(int, tensor, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ACTIVATIONS) \
     X(int, ranks, , VALUE, KEY_TOKENS) /* G: chunks of a sequence */ \
     /* the ranks as a product of rings: the sum of coordinate * stride; of no coordinate 0 */ \
     X(int, coords, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
@@ -569,29 +562,33 @@ typedef enum ChoiceKey {
     X(Sharding, sharding, , VALUE, KEY_STEP) \
     /* so many consecutive ranks share the weights, other such groups have replicas; 0: all ranks do */ \
     X(int, within, , VALUE, KEY_STEP) \
-    X(int, ffn_chunks, , VALUE, KEY_STEP) /* of the tokens; below 2: none */ \
+    X(int, ffn_chunks, , VALUE, KEY_STEP | KEY_ESCALATION) /* of the tokens; below 2: none */ \
     /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own \
      * for ffn */ \
-    X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP) \
+    X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
     /* with chunks of tokens: attention too has a chunk of queries at a time */ \
-    X(bool, chunk_queries, , VALUE, KEY_ATTENDS | KEY_STEP) \
+    X(bool, chunk_queries, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
     /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */ \
-    X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP) \
-    X(int, head_chunks, , VALUE, KEY_ATTENDS | KEY_STEP) /* of each layer's heads; below 2: none */ \
+    X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
+    X(int, head_chunks, , VALUE, \
+      KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) /* of each layer's heads; below 2: none */ \
     /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved; `saving` \
      * has what that comes to */ \
-    X(int, spared, , VALUE, 0) \
-    X(Saving, saving, , SAVING, KEY_STEP) /* upper NULL: all that `none` saves */ \
+    X(int, spared, , VALUE, KEY_ESCALATION) \
+    X(Saving, saving, , SAVING, KEY_STEP | KEY_ESCALATION) /* upper NULL: all that `none` saves */ \
     /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */ \
-    X(int64_t, loss_tile, , VALUE, KEY_STEP) \
-    /* so many of the values that all layers save are staged to the host's memory, the largest first: \
+    X(int64_t, loss_tile, , VALUE, KEY_STEP | KEY_ESCALATION) \
+    /* so many of the values that all layers save are offloaded to the host's memory, the largest first: \
      * `offload` has their names */ \
-    X(int, staged, , VALUE, 0) \
-    X(const char *, offload, , TEXT, KEY_STEP) /* names of what is staged; NULL: nothing */ \
-    X(int, staged_layers, , VALUE, KEY_STEP) /* of the first so many; 0: of all but the last */ \
-    /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */ \
-    X(bool, fetch_chunks, , VALUE, KEY_STEP) \
-    X(OptimizerPlace, optimizer, , VALUE, KEY_STEP) \
+    X(int, offload_values, , VALUE, KEY_ESCALATION) \
+    X(const char *, offload, , TEXT, \
+      KEY_STEP | KEY_ESCALATION) /* names of what is offloaded; NULL: nothing */ \
+    X(int, offload_layers, , VALUE, \
+      KEY_STEP | KEY_ESCALATION) /* of the first so many; 0: of all but the last */ \
+    /* what was offloaded comes back a chunk of the tokens at a time, in the loop of backward that reads it \
+     */ \
+    X(bool, fetch_chunks, , VALUE, KEY_STEP | KEY_ESCALATION) \
+    X(OptimizerPlace, optimizer, , VALUE, KEY_STEP | KEY_ESCALATION) \
     /* what tensor ranks do among them is beside products: step/passes/overlap.c */ \
     X(bool, overlap, , VALUE, KEY_STEP) \
     X(bool, bf16_gradients, , VALUE, KEY_STEP) /* of weights, kept rounded */ \
@@ -609,6 +606,7 @@ typedef struct Choice {
 } Choice;
 /* Whether what has one of these keys is the same for both. */
 bool choice_same(const Choice *x, const Choice *y, unsigned keys);
+void choice_copy(Choice *to, const Choice *from, unsigned keys); /* the fields that have one of these keys */
 unsigned choice_step_keys(const Choice *c); /* of the step's list: some lists also have the counted pairs */
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 
@@ -624,15 +622,6 @@ double choice_tail(const Choice *c); /* the share of the tokens whose output the
 int64_t choice_loss_tile(const Program *p, const Choice *c); /* tokens, never 0 */
 /* so many of them, of the rank that has most: at least one, and not all */
 int64_t tail_tokens(double share, int64_t tokens);
-int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
-int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
-int program_head_chunks(const Program *p); /* of each layer's heads, at least 1 */
-int program_heads(const Program *p), program_kv_heads(const Program *p); /* of all these chunks */
-int program_chunk_kv_heads(const Program *p, bool is_short); /* of a chunk; the last ones may be short */
-/* The same, whose model has the heads of one of so many chunks, of the largest; 1: all. Chunks differ by a
- * key head at most. */
-const Program *program_chunked(Arena *a, const Program *p, int chunks);
-Model program_chunk_model(const Program *p, bool is_short);
 int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
 /* the last coordinate innermost: its ranks are neighbours */
 void choice_shape(Choice *c, int coords, const int *size);
@@ -655,6 +644,27 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
  * own has a pair; of chunks at different places of the exchanged coordinate 0. The same table where it
  * does not exchange. */
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
+
+/* ---- ir/shape.c: what a rank has of the model ---- */
+typedef struct Heads {
+    int heads, kv_heads;
+} Heads;
+/* The model as a choice splits it: over tensor ranks, and of these a rank's heads into chunks that attention
+ * has one after the other. */
+typedef struct Shape {
+    int tensor; /* ranks that split each layer's weights, at least 1 */
+    int key_copies; /* of these, neighbours that have the same key heads, at least 1 */
+    int ffn; /* columns of a rank */
+    Heads rank; /* of a rank, in all chunks */
+    int head_chunks; /* at least 1 */
+    int short_chunks; /* the last so many of these have a key head less, with the queries that read it */
+    Heads chunk; /* of the largest chunk */
+} Shape;
+Shape shape_of(const Program *p, const Choice *c);
+Shape shape_unchunked(Shape s); /* the same with all heads at a time */
+Heads shape_chunk(const Shape *s, bool is_short);
+int program_tensor(const Program *p); /* what the layout's `tensor` says, at least 1 */
+Shape program_shape(const Program *p); /* as that alone splits the model */
 
 /* ---- layout/layers.c: what differs between layers ---- */
 bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */
@@ -703,6 +713,6 @@ int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
 double kernels_columns(const Program *p, bool backward);
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */
-enum { MOST_STAGED = 16 }; /* more than a layer saves */
+enum { OFFLOAD_ALL = 16 }; /* more than a layer saves */
 
 #endif

@@ -34,17 +34,16 @@ typedef struct SettingRecord {
     const SettingForm *form; /* its name is also that of its column in --explain */
     int column;        /* that column's width; 0: none */
     bool if_several;   /* a column only where several values are tried */
-    bool by_need;      /* of its values the first that fits into memory, else all are tried */
+    bool escalates;    /* memory escalation: of its values the first that fits, else all are tried */
     bool takes_host;   /* what its values spare the device, the host holds */
     /* and what fits with it alone, before the other settings of that kind, is another candidate */
-    bool need_first;
+    bool escalates_first;
     bool spares;       /* memory: `burstc fit` has a row for each value, a refusal says where it would fit */
-    /* Of a setting by need: the number of the first value of another way to need less, whose first that
-     * fits is another candidate; values before it are one way, those from it on the other. 0, or NULL:
-     * there is one way. */
-    int (*other_way)(const Program *p);
-    /* its last needs less than the last of the first way, and is tried where that does not fit */
-    bool other_needs_less;
+    /* Of a setting that escalates: the number of the first value of a second ladder, whose first that fits
+     * is another candidate. 0, or NULL: there is one ladder. */
+    int (*second_ladder)(const Program *p);
+    /* its last needs less than the last of the first ladder, and is tried where that does not fit */
+    bool second_needs_less;
     int (*count)(const Program *p); /* of values; NULL: it follows from others */
     /* Decides for the n-th value, given those of the settings before; false: it is not to be tried, as the
      * layout has another, or could make no difference. */

@@ -76,7 +76,7 @@ static bool check_groups(Diags *d, const Draft *t)
 {
     const Choice *c = &t->choice;
     const Cluster *k = &t->program->cluster;
-    const int tensor = program_tensor(t->program);
+    const int tensor = t->shape.tensor;
     const bool whole = c->data > 0 && c->ranks > 0 && c->data * c->ranks * tensor == k->world;
     if (whole && (!c->within || cluster_shards(k, tensor, c->within)))
         return true;
@@ -100,7 +100,7 @@ static bool check_groups(Diags *d, const Draft *t)
 
 static double host_bytes(const Draft *t)
 {
-    return (double)t->memory.staged + (t->program->target->device_memory ? (double)t->memory.host : 0);
+    return (double)t->memory.offloaded + (t->program->target->device_memory ? (double)t->memory.host : 0);
 }
 
 /* The node with most ranks; NULL: the hosts have enough, or the step has nothing there. */
@@ -110,7 +110,7 @@ static const NodeGroup *too_little_host(const Draft *t)
     const NodeGroup *most = &c->groups[0];
     for (int g = 1; g < c->group_count; g++)
         most = c->groups[g].gpus > most->gpus ? &c->groups[g] : most;
-    return t->memory.staged && host_bytes(t) * most->gpus > c->host_memory ? most : NULL;
+    return t->memory.offloaded && host_bytes(t) * most->gpus > c->host_memory ? most : NULL;
 }
 
 bool host_fits(const Draft *t) { return !too_little_host(t); }
@@ -157,7 +157,7 @@ static void note_alive(Arena *a, Diags *d, const Draft *t)
  * staged values. */
 static double offloaded_bytes(const Draft *t)
 {
-    return (double)t->memory.staged +
+    return (double)t->memory.offloaded +
            (t->program->target->device_memory ? (double)t->memory.flow->host_state : 0);
 }
 

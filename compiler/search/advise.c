@@ -6,13 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Left to the search. Settings that are decided by need go on from their first value by themselves; of
+/* Left to the search. Settings that escalate go on from their first value by themselves; of
  * others each value is tried. */
-static bool would_fit(Searcher *s, const Candidate *near, int row)
+static bool would_fit(Searcher *s, const Candidate *near, int setting)
 {
     Program *p = NEW(s->arena, Program);
     *p = *s->program;
-    if (!setting_leave_open(row, &p->layout))
+    if (!setting_leave_open(setting, &p->layout))
         return false;
     Searcher t = {.arena = s->arena,
                   .diags = diags_new(s->arena),
@@ -21,12 +21,12 @@ static bool would_fit(Searcher *s, const Candidate *near, int row)
                   .other = INFINITY,
                   .maps = s->maps};
     bool fits = false;
-    const int values = settings[row]->by_need ? 1 : search_values(&t, row);
+    const int values = settings[setting]->escalates ? 1 : search_values(&t, setting);
     for (int n = 0; n < values; n++) {
         Candidate x = {.choice = near->choice};
         memcpy(x.value, near->value, sizeof x.value);
-        if (search_take(&t, &x, row, n) && !choice_why_not(s->arena, p, &x.choice))
-            search_by_need(&t, x);
+        if (search_take(&t, &x, setting, n) && !choice_why_not(s->arena, p, &x.choice))
+            search_escalate(&t, x);
     }
     for (int i = 0; i < t.all.n; i++)
         fits |= search_works(&t.all.at[i]) && !choice_why_not(s->arena, p, &t.all.at[i].choice);

@@ -5,16 +5,16 @@
 #include <math.h>
 #include <string.h>
 
-const char *setting_text(Arena *a, int row, const Choice *c)
+const char *setting_text(Arena *a, int setting, const Choice *c)
 {
-    const char *text = settings[row]->text(a, c);
-    return text ? arena_printf(a, "%s %s", settings[row]->form->name, text)
-                : arena_printf(a, "no %s", settings[row]->form->name);
+    const char *text = settings[setting]->text(a, c);
+    return text ? arena_printf(a, "%s %s", settings[setting]->form->name, text)
+                : arena_printf(a, "no %s", settings[setting]->form->name);
 }
 
-Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts)
+Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts)
 {
-    Judged j = {.why_not = choice_why_not(a, p, c)};
+    Evaluation j = {.why_not = choice_why_not(a, p, c)};
     Diags *d = diags_new(a);
     if (j.why_not)
         return j;
@@ -32,11 +32,11 @@ Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **co
 }
 
 /* In an arena of its own, but for what stays. */
-static Other other_of(Arena *a, const Program *p, const Draft *d, const Choice *c, int row)
+static Alternative alternative_of(Arena *a, const Program *p, const Draft *d, const Choice *c, int setting)
 {
     Arena *own = arena_new();
-    const Judged j = judge_choice(own, p, c, d->counts);
-    Other o = {.what = setting_text(a, row, c), .fits = j.fits, .step = j.cost.step};
+    const Evaluation j = evaluate_choice(own, p, c, d->counts);
+    Alternative o = {.what = setting_text(a, setting, c), .fits = j.fits, .step = j.cost.step};
     o.needs = j.draft.memory.total + j.draft.memory.beside;
     o.why_not = j.why_not ? arena_printf(a, "%s", j.why_not) : NULL;
     arena_free(own);
@@ -44,18 +44,17 @@ static Other other_of(Arena *a, const Program *p, const Draft *d, const Choice *
 }
 
 /* All choices here share the partition of d, and so its counts. */
-int others_of(Arena *a, const Draft *d, Other **out)
+int alternatives_of(Arena *a, const Draft *d, Alternative **out)
 {
-    const Program *whole = program_chunked(a, d->program, 1);
-    Vec(Other) all = {0};
-    for (int row = 0; row < SETTING_COUNT; row++) {
+    Vec(Alternative) all = {0};
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
         Choice c = d->choice;
-        c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
-        const char *now = setting_text(a, row, &c);
+        c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
+        const char *now = setting_text(a, setting, &c);
         Choice x = c;
-        for (int n = 0; settings[row]->other && settings[row]->other(whole, &x, n); n++, x = c)
-            if (strcmp(setting_text(a, row, &x), now) != 0) {
-                const Other o = other_of(a, whole, d, &x, row);
+        for (int n = 0; settings[setting]->other && settings[setting]->other(d->program, &x, n); n++, x = c)
+            if (strcmp(setting_text(a, setting, &x), now) != 0) {
+                const Alternative o = alternative_of(a, d->program, d, &x, setting);
                 *vec_push(a, &all) = o;
             }
     }

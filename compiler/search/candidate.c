@@ -1,5 +1,5 @@
-/* search/candidate.c: what every candidate goes through, from a choice to its cost: search_judge() reads top
- * to bottom. What candidates have in common is found once: search/room.c.
+/* search/candidate.c: what every candidate goes through, from a choice to its cost: search_evaluate() reads
+ * top to bottom. What candidates have in common is found once: search/cache.c.
  */
 #include "search/internal.h"
 
@@ -26,27 +26,28 @@ static double pairs_of_rank(const Searcher *s, const Draft *t)
     return pairs / layers / t->choice.ranks;
 }
 
-/* What layers save, and what of it is staged, where that was decided as a number. */
+/* What layers save, and what of it is offloaded, where that was decided as a number. */
 static void decide_saving(Searcher *s, Draft *t)
 {
     Choice *c = &t->choice;
+    const Shape whole = shape_unchunked(t->shape);
     if (c->spared)
-        c->saving = saving_at(s->arena, s->program, t->partition, t->units, pairs_of_rank(s, t),
+        c->saving = saving_at(s->arena, s->program, &whole, t->partition, t->units, pairs_of_rank(s, t),
                               1 - (double)c->spared / SAVING_LEVELS);
-    if (c->staged)
-        c->offload = offload_at(s->arena, s->program, t->partition, t->units, saving_of(c), c->staged_layers,
-                                c->staged);
+    if (c->offload_values)
+        c->offload = offload_at(s->arena, s->program, &whole, t->partition, t->units, saving_of(c),
+                                c->offload_layers, c->offload_values);
 }
 
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
     const Parted *part = search_parted(s, choice);
-    const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
-    Draft t = {.program = p,
+    Draft t = {.program = s->program,
                .choice = *choice,
+               .shape = shape_of(s->program, choice),
                .partition = part->partition,
-               .counts = part->counts,
-               .units = units_make(a, s->program, choice->within)};
+               .counts = part->counts};
+    t.units = units_make(a, t.program, &t.shape, choice->within);
     t.attention = attentions_make(a, d, t.program, &t.choice);
     if (!t.attention.n)
         return t;
@@ -116,7 +117,7 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     x->choice.offload = t->choice.offload;
     x->choice.ranges = t->choice.ranges;
     x->choice.whole = t->choice.whole;
-    x->tried = true;
+    x->evaluated = true;
     x->too_large = t->attention.n && !memory_fits(t);
     x->fits_device = t->attention.n && device_fits(t);
     x->needs = t->memory.total + t->memory.beside;
@@ -125,7 +126,7 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     s->might_fit |= x->too_slow || (t->attention.n && !search_large_with_any(s->program, t));
 }
 
-void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
+void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     const Draft t = make_draft(s, a, d, &x->choice);
     x->plan = t.attention.n ? verify(a, d, &t) : NULL;

@@ -6,16 +6,16 @@
 
 typedef struct Candidate {
     Choice choice;
-    int value[SETTING_COUNT]; /* which one of each row */
+    int value[SETTING_COUNT]; /* which one of each setting */
     const Plan *plan; /* of a single candidate and of the winner */
     Cost cost;
     const char *why_not; /* NULL: it works, once tried */
-    bool tried, too_large; /* proof 6 fails: a choice that needs less memory may help */
+    bool evaluated, too_large; /* proof 6 fails: a choice that needs less memory may help */
     bool fits_device;      /* perhaps not the host */
-    bool less_tried;       /* and one was tried */
+    bool less_evaluated;       /* and one was tried */
     bool too_slow;         /* it is too large, and would not win if it were not */
     /* its place among the open ones; that of the first that differs in weights alone */
-    int order, twin;
+    int order, equal_but_weights;
     double least;          /* of that first one: seconds that no other value of weights falls below */
     size_t needs; /* bytes of a rank, where it was tried */
 } Candidate;
@@ -26,19 +26,22 @@ typedef struct Ranged { Choice choice; bool ranges; } Ranged;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
 enum { ATTENDED = 2 }; /* the last ones: candidates that attend alike follow each other */
-/* Where candidates that need memory alike are by rows that are decided by need, with activations alone:
+/* Where candidates that need memory alike are by settings that escalate, with activations alone:
  * none of them falls below all of these. */
-typedef struct Points { Candidate of; Candidates tried; } Points;
+typedef struct Points {
+    Candidate of;
+    Candidates evaluated;
+} Points;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 /* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of
  * Flow. */
-typedef struct Room {
+typedef struct StepFigures {
     Choice choice;
     int64_t tokens, scratch, keys, packed, host, state, host_state;
-    PackRoom fits;
+    MemoryBudget fits;
     bool unpacked;
-} Room;
+} StepFigures;
 
 typedef struct Searcher {
     Arena *arena;
@@ -50,11 +53,11 @@ typedef struct Searcher {
     double other;
     MaskMap **maps;
     Vec(Parted) parted;
-    Vec(Room) rooms;
+    Vec(StepFigures) figures;
     Vec(Ranged) ranged;
     Attended attended[ATTENDED];
     int attends; /* how many there were */
-    int judged;  /* candidates that went through the passes so far, lean ones too */
+    int evaluations; /* candidates that went through the passes so far, those of activations alone too */
     Speeds *speeds; /* once shares are asked for */
     Candidates data; /* decided alone: numbers of groups to try, falling */
     Candidates open; /* of one of these: what is to be tried */
@@ -66,42 +69,42 @@ typedef struct Searcher {
     /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
     int unfit, cut;
     Vec(Points) points;
-    bool lean;   /* candidates are judged by search_judge_lean */
-    bool single; /* the layout leaves nothing open but what is decided by need */
+    bool activations_only; /* candidates are judged by search_evaluate_activations */
+    bool single; /* the layout leaves nothing open but what is decided by memory escalation */
     const Draft *refused; /* the last that was to be kept, and that a proof refused */
 } Searcher;
 
 /* ---- search/candidate.c: what a candidate goes through ---- */
 MaskMap **search_maps(Arena *a, const Program *p);
 /* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
-void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* Partition and counted pairs, attentions, what is saved and staged; attentions 0 after errors. */
+void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);
+/* Partition and counted pairs, attentions, what is saved and offloaded; attentions 0 after errors. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 /* Whether transfers carry ranges, and attention simulated where it was found before. */
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
 /* ---- search/search.c ---- */
-/* As search_judge, of what it takes the figures alone stay, but of a single candidate all. */
+/* As search_evaluate, of what it takes the figures alone stay, but of a single candidate all. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);
-/* false: the row has no such value here */
-bool search_take(const Searcher *s, Candidate *x, int row, int value);
-int search_values(const Searcher *s, int row);
+/* false: the setting has no such value here */
+bool search_take(const Searcher *s, Candidate *x, int setting, int value);
+int search_values(const Searcher *s, int setting);
 double search_fastest(const Searcher *s); /* seconds that a candidate is to undercut */
 double search_to_win(const Searcher *s); /* seconds that a step may take to win */
-/* ---- search/need.c ---- */
+/* ---- search/escalation.c ---- */
 /* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
-void search_by_need(Searcher *s, Candidate x);
-/* The same with the number of layers that stage by which a step takes least, where the layout leaves it
+void search_escalate(Searcher *s, Candidate x);
+/* The same with the number of layers that offload by which a step takes least, where the layout leaves it
  * open; itself, if that is all. */
-Candidate search_stage_fewer(Searcher *s, const Candidate *best);
+Candidate search_offload_fewer(Searcher *s, const Candidate *best);
 /* The fastest that fits with other values in the host's memory, where the layout leaves open what is
  * there; itself, if none is faster. */
-Candidate search_stage_otherwise(Searcher *s, const Candidate *from);
-void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* What the candidate, which has the first values of rows that are decided by need, takes at least with
+Candidate search_offload_otherwise(Searcher *s, const Candidate *from);
+void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
+/* What the candidate, which has the first values of settings that escalate, takes at least with
  * whatever it needs of these, and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
-/* ---- search/room.c ---- */
+/* ---- search/cache.c ---- */
 struct Flow;
 /* The partition that the choice wants, with the counts of its pieces: made once. */
 const Parted *search_parted(Searcher *s, const Choice *c);
@@ -113,8 +116,8 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t);
 void search_forget(Searcher *s); /* what search_attended has found */
 /* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
-/* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for
- * the hosts. */
+/* Whether all schedules, with the same settings that escalate, are too large: without attention's buffers, or
+ * for the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);
 /* ---- search/refuse.c: why no candidate works ---- */
 void search_refuse(Searcher *s);

@@ -24,7 +24,11 @@ static double attention_seconds(const Layers *l, const Choice *c, int mask)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    Draft t = {.program = l->program, .choice = *c, .partition = l->partition, .counts = l->counts};
+    Draft t = {.program = l->program,
+               .choice = *c,
+               .shape = program_shape(l->program), /* chunks of heads attend one after the other */
+               .partition = l->partition,
+               .counts = l->counts};
     t.attention = attentions_make(a, d, t.program, &t.choice);
     double seconds = t.attention.n ? 0 : INFINITY;
     if (t.attention.n)

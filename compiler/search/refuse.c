@@ -14,7 +14,7 @@ static void note_too_large(Searcher *s)
     int others = -1;
     for (int i = 0; i < s->all.n; i++) {
         Candidate *x = &s->all.at[i];
-        if (!x->too_large || x->less_tried)
+        if (!x->too_large || x->less_evaluated)
             continue;
         next = near && x->needs >= near->needs && x->needs < next ? x->needs : next;
         if (!near || x->needs < near->needs) {
@@ -27,7 +27,7 @@ static void note_too_large(Searcher *s)
     if (!near)
         return;
     if (s->cuts) /* with what it needs, not with the least of it */
-        search_judge(s, s->arena, near, diags_new(s->arena));
+        search_evaluate(s, s->arena, near, diags_new(s->arena));
     diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
     if (others > 0)
         diag_note(s->diags, (Span){0}, "this was the smallest of %d candidates; the other%s %s", others + 1,
@@ -75,10 +75,10 @@ static bool report_schedule(Searcher *s)
         Candidate *x = &s->all.at[i];
         if (x->too_large)
             return false;
-        wrong = !wrong && x->tried ? x : wrong;
+        wrong = !wrong && x->evaluated ? x : wrong;
     }
     if (s->program->layout.schedule && wrong)
-        search_judge(s, s->arena, wrong, s->diags);
+        search_evaluate(s, s->arena, wrong, s->diags);
     return diags_errors(s->diags) > 0;
 }
 

@@ -33,15 +33,15 @@ static Speeds *speeds_of(Searcher *s)
 
 enum { DATA = 0 };
 
-bool search_take(const Searcher *s, Candidate *x, int row, int value)
+bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
-    x->value[row] = value;
-    return settings[row]->take(s->program, &x->choice, value);
+    x->value[setting] = value;
+    return settings[setting]->take(s->program, &x->choice, value);
 }
 
-int search_values(const Searcher *s, int row)
+int search_values(const Searcher *s, int setting)
 {
-    return settings[row]->count ? settings[row]->count(s->program) : 0;
+    return settings[setting]->count ? settings[setting]->count(s->program) : 0;
 }
 
 static void choose_data(Searcher *s)
@@ -72,9 +72,9 @@ static bool shares_again(const Searcher *s, const Candidate *x)
     return false;
 }
 
-static void decide(Searcher *s, Candidate x, int row)
+static void decide(Searcher *s, Candidate x, int setting)
 {
-    if (row == SETTING_COUNT) {
+    if (setting == SETTING_COUNT) {
         shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
         if (x.choice.shares != SHARES_EQUAL && shares_again(s, &x))
             return;
@@ -84,25 +84,22 @@ static void decide(Searcher *s, Candidate x, int row)
         *vec_push(s->arena, &s->open) = x;
         return;
     }
-    if (!settings[row]->count) {
-        decide(s, x, row + 1);
+    if (!settings[setting]->count) {
+        decide(s, x, setting + 1);
         return;
     }
-    for (int n = 0; n < search_values(s, row); n++) {
-        if (!search_take(s, &x, row, n))
+    for (int n = 0; n < search_values(s, setting); n++) {
+        if (!search_take(s, &x, setting, n))
             continue;
-        decide(s, x, row + 1);
-        if (settings[row]->by_need)
+        decide(s, x, setting + 1);
+        if (settings[setting]->escalates)
             break;
     }
 }
 
 /* ---- trying them ---- */
 
-bool search_works(const Candidate *x)
-{
-    return x->tried && !x->why_not;
-}
+bool search_works(const Candidate *x) { return x->evaluated && !x->why_not; }
 
 static double fastest_here(const Searcher *s)
 {
@@ -150,13 +147,13 @@ void search_try(Searcher *s, Candidate *x)
 {
     if (x->why_not)
         return;
-    s->judged++;
-    if (s->single && !s->lean) {
-        search_judge(s, s->arena, x, diags_new(s->arena));
+    s->evaluations++;
+    if (s->single && !s->activations_only) {
+        search_evaluate(s, s->arena, x, diags_new(s->arena));
         return;
     }
     Arena *a = arena_new();
-    (s->lean ? search_judge_lean : search_judge)(s, a, x, diags_new(a));
+    (s->activations_only ? search_evaluate_activations : search_evaluate)(s, a, x, diags_new(a));
     x->plan = NULL;
     x->cost.rows = NULL;
     if (x->cost.critical)
@@ -174,23 +171,24 @@ static Candidate *best_of(Searcher *s)
     return NULL;
 }
 
-/* Whether several values of the row were tried, or left out. */
-static bool has_several(const Searcher *s, int row)
+/* Whether several values of the setting were tried, or left out. */
+static bool has_several(const Searcher *s, int setting)
 {
-    bool several = row == DATA && s->skipped.n;
+    bool several = setting == DATA && s->skipped.n;
     for (int i = 1; i < s->all.n && !several; i++)
-        several = s->all.at[i].value[row] != s->all.at[0].value[row];
+        several = s->all.at[i].value[setting] != s->all.at[0].value[setting];
     return several;
 }
 
-static bool has_column(const Searcher *s, int row)
+static bool has_column(const Searcher *s, int setting)
 {
-    return settings[row]->column > 0 && (!settings[row]->if_several || has_several(s, row));
+    return settings[setting]->column > 0 && (!settings[setting]->if_several || has_several(s, setting));
 }
 
-static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
+static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
 {
-    Tried t = {x->choice, x->cost, x->why_not, x == best, x->why_not, search_parted(s, &x->choice)->counts};
+    Evaluated t = {x->choice, x->cost,    x->why_not,
+                   x == best, x->why_not, search_parted(s, &x->choice)->counts};
     if (x == best)
         t.verdict = "chosen";
     else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
@@ -217,13 +215,13 @@ static const Candidate *fastest_of(const Searcher *s, int data)
 /* All candidates with as many groups as the winner, and the best of every other number. */
 static void keep_tried(Searcher *s, const Candidate *best, Found *f)
 {
-    Vec(Tried) kept = {0};
+    Vec(Evaluated) kept = {0};
     for (int i = 0; i < s->all.n; i++)
         if (s->all.at[i].choice.data == best->choice.data ||
             &s->all.at[i] == fastest_of(s, s->all.at[i].choice.data))
-            *vec_push(s->arena, &kept) = tried_of(s, &s->all.at[i], best);
-    f->tried = kept.at;
-    f->tried_count = kept.n;
+            *vec_push(s->arena, &kept) = evaluated_of(s, &s->all.at[i], best);
+    f->evaluated = kept.at;
+    f->evaluated_count = kept.n;
 }
 
 /* What is said below the candidates. */
@@ -263,17 +261,17 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 /* ---- all of them ---- */
 
 /* The first that differs from it in weights alone, which may be itself. */
-static int twin_of(const Searcher *s, const Candidate *x)
+static int first_equal(const Searcher *s, const Candidate *x)
 {
     const int weights = SETTING_WEIGHTS;
-    int twin = 0;
-    for (; twin < x->order; twin++) {
-        Candidate y = s->open.at[twin];
+    int equal_but_weights = 0;
+    for (; equal_but_weights < x->order; equal_but_weights++) {
+        Candidate y = s->open.at[equal_but_weights];
         y.value[weights] = x->value[weights];
         if (memcmp(y.value, x->value, sizeof y.value) == 0)
             break;
     }
-    return twin;
+    return equal_but_weights;
 }
 
 /* The candidates of one number of groups. What few there is is all tried, for the table's sake. */
@@ -284,7 +282,7 @@ static void think_of(Searcher *s, const Candidate *data)
     decide(s, *data, DATA + 1);
     for (int i = 0; i < s->open.n; i++) {
         s->open.at[i].order = i;
-        s->open.at[i].twin = twin_of(s, &s->open.at[i]);
+        s->open.at[i].equal_but_weights = first_equal(s, &s->open.at[i]);
     }
     s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
 }
@@ -292,7 +290,7 @@ static void think_of(Searcher *s, const Candidate *data)
 /* Not where none with as many groups fits, nor where no value of weights can win. */
 static void try_open(Searcher *s, Candidate *x)
 {
-    Candidate *first = &s->open.at[x->twin];
+    Candidate *first = &s->open.at[x->equal_but_weights];
     if (s->cuts && s->hopeless) {
         s->unfit++;
         return;
@@ -303,7 +301,7 @@ static void try_open(Searcher *s, Candidate *x)
         s->cut++;
         return;
     }
-    search_by_need(s, *x);
+    search_escalate(s, *x);
     s->hopeless = !s->might_fit;
 }
 
@@ -326,7 +324,7 @@ static void try_data(Searcher *s, const Candidate *data)
     think_of(s, data);
     for (int others = 0; others < 2; others++)
         for (int i = 0; i < s->open.n; i++)
-            if ((s->open.at[i].twin != i) == others)
+            if ((s->open.at[i].equal_but_weights != i) == others)
                 try_open(s, &s->open.at[i]);
     set_in_order(s, from);
 }
@@ -337,7 +335,7 @@ double data_least(const Program *p, const double *pairs, int data)
     int n = 0;
     for (int i = 0; i < setting_weights.count(p); i++) {
         each[n] = (Choice){.data = data,
-                           .tensor = p->tensor,
+                           .tensor = program_tensor(p),
                            .ranks = p->cluster.world / program_tensor(p) / data,
                            .saving = p->layout.saving};
         n += setting_weights.take(p, &each[n], i);
@@ -382,63 +380,57 @@ static void try_layers(Searcher *s)
         if (x.choice.ranks < 2 || !leads(s, i) || choose_layers(s, &x.choice) || !x.choice.of_mask)
             continue;
         x.why_not = choice_why_not(s->arena, s->program, &x.choice);
-        search_by_need(s, x);
+        search_escalate(s, x);
     }
 }
 
 /* Of the winner; whether what it finds is faster. */
-static bool try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candidate *))
+static bool try_offloading(Searcher *s, Candidate (*offload)(Searcher *, const Candidate *))
 {
     const Candidate *best = best_of(s);
     if (!best)
         return false;
-    const Candidate x = stage(s, best);
+    const Candidate x = offload(s, best);
     const bool faster = x.cost.step < best->cost.step * (1 - tie);
     if (faster)
         *vec_push(s->arena, &s->all) = x;
     return faster;
 }
 
-/* Whether two candidates differ at most in what is decided by need. */
-static bool same_but_for_need(const Candidate *x, const Candidate *y)
+/* Whether two candidates differ at most in what is decided by memory escalation. */
+static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
 {
-    for (int row = 0; row < SETTING_COUNT; row++)
-        if (!settings[row]->by_need && x->value[row] != y->value[row])
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        if (!settings[setting]->escalates && x->value[setting] != y->value[setting])
             return false;
     return true;
 }
 
-/* What the other has by need, at this one's schedule and positions. */
-static Candidate with_needs_of(const Candidate *x, const Candidate *like)
+/* What the other has by memory escalation, at this one's schedule and positions. */
+static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
 {
     Candidate y = {.choice = x->choice, .order = x->order};
-    Choice *c = &y.choice;
-    const Choice *o = &like->choice;
-    for (int row = 0; row < SETTING_COUNT; row++)
-        y.value[row] = settings[row]->by_need ? like->value[row] : x->value[row];
-    c->ffn_chunks = o->ffn_chunks, c->spared = o->spared, c->saving = o->saving;
-    c->staged = o->staged, c->offload = o->offload, c->staged_layers = o->staged_layers;
-    c->optimizer = o->optimizer, c->head_chunks = o->head_chunks, c->token_chunks = o->token_chunks;
-    c->chunk_queries = o->chunk_queries, c->chunk_keys = o->chunk_keys;
-    c->fetch_chunks = o->fetch_chunks, c->loss_tile = o->loss_tile;
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        y.value[setting] = settings[setting]->escalates ? like->value[setting] : x->value[setting];
+    choice_copy(&y.choice, &like->choice, KEY_ESCALATION);
     return y;
 }
 
 /* What the winner has in the host's memory, with each other schedule and partition that may take less:
- * rows by need stopped at the first value that fit there. */
-static void try_staging_elsewhere(Searcher *s)
+ * settings that escalate stopped at the first value that fit there. */
+static void try_offloading_elsewhere(Searcher *s)
 {
     const Candidate *best = best_of(s);
-    if (!best || (!best->choice.staged && !best->choice.optimizer))
+    if (!best || (!best->choice.offload_values && !best->choice.optimizer))
         return;
     const Candidate like = *best;
     const int tried = s->all.n;
     for (int i = 0; i < tried; i++) {
         const Candidate *x = &s->all.at[i];
-        const bool again = i > 0 && same_but_for_need(x, &s->all.at[i - 1]);
-        if (!x->tried || again || x->choice.of_mask || same_but_for_need(x, &like))
+        const bool again = i > 0 && same_but_for_escalation(x, &s->all.at[i - 1]);
+        if (!x->evaluated || again || x->choice.of_mask || same_but_for_escalation(x, &like))
             continue;
-        Candidate y = with_needs_of(x, &like);
+        Candidate y = with_escalation_of(x, &like);
         y.why_not = choice_why_not(s->arena, s->program, &y.choice);
         search_try(s, &y);
         if (search_works(&y) && y.cost.step < like.cost.step * (1 - tie))
@@ -448,14 +440,14 @@ static void try_staging_elsewhere(Searcher *s)
 
 /* What lies in the host's memory, by time: of the winner, then of others with what it has, and of the
  * winner among those. */
-static void try_stagings(Searcher *s)
+static void try_offloadings(Searcher *s)
 {
-    try_staging(s, search_stage_otherwise);
+    try_offloading(s, search_offload_otherwise);
     if (s->program->layout.offload.is_auto && !s->single) {
-        try_staging_elsewhere(s);
-        try_staging(s, search_stage_otherwise);
+        try_offloading_elsewhere(s);
+        try_offloading(s, search_offload_otherwise);
     }
-    try_staging(s, search_stage_fewer);
+    try_offloading(s, search_offload_fewer);
 }
 
 /* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
@@ -468,12 +460,12 @@ static Candidate *find_best(Searcher *s)
     }
     try_all(s);
     try_layers(s);
-    try_stagings(s);
+    try_offloadings(s);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
-        search_judge(s, s->arena, best, diags_new(s->arena));
-    else if (s->single && !best && last->tried) {
-        search_judge(s, s->arena, last, s->diags);
+        search_evaluate(s, s->arena, best, diags_new(s->arena));
+    else if (s->single && !best && last->evaluated) {
+        search_evaluate(s, s->arena, last, s->diags);
         if (s->all.n > 1)
             diag_note(s->diags, (Span){0}, "this was the smallest candidate that was tried: %s",
                       choice_text(s->arena, &last->choice));
@@ -521,7 +513,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
-    f.judged = s.judged;
+    f.evaluations = s.evaluations;
     f.table = search_table(a, &f);
     return f;
 }

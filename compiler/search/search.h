@@ -7,21 +7,21 @@
 
 /* ---- search.c: decides what the layout leaves open ---- */
 /* A candidate of the table that --explain prints; why_not NULL: it works. */
-typedef struct Tried {
+typedef struct Evaluated {
     Choice choice;
     Cost cost;
     const char *why_not;
     bool chosen;
     const char *verdict;
     PairCounts **counts; /* of its partition, by mask: counted already */
-} Tried;
+} Evaluated;
 typedef struct Found {
     const Plan *plan;
     Cost cost;
     const char *table, *remarks; /* for --explain; its last lines */
     bool column[SETTING_COUNT];     /* that it has */
-    const Tried *tried;
-    int tried_count, judged;     /* judged: how often a candidate went through the passes */
+    const Evaluated *evaluated;
+    int evaluated_count, evaluations; /* evaluations: how often a candidate went through the passes */
     bool too_large; /* plan NULL: for want of memory */
     /* plan NULL: the only candidate, where it came to a proof that failed; NULL: it did not */
     const Draft *refused;
@@ -35,9 +35,9 @@ typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffor
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 
 /* ---- search/tensor.c ---- */
-/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory:
- * in is what p was made of. The plan's program then says both. */
-Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
+/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory.
+ * The plan's program then says both. */
+Found search_open(Arena *a, Diags *d, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
 /* of a choice that is bad for any layout's kernels */
 void search_warn(Diags *d, const Program *p, const Choice *c);
@@ -54,18 +54,23 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* atte
 
 /* ---- search/alternatives.c: other choices than the search's, compiled ---- */
 /* cost: also of what does not fit, but not where why_not says what else does not work. */
-typedef struct Judged { Draft draft; Cost cost; bool fits; const char *why_not; } Judged;
+typedef struct Evaluation {
+    Draft draft;
+    Cost cost;
+    bool fits;
+    const char *why_not;
+} Evaluation;
 /* counts: of its partition; NULL: none yet */
-Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts);
-typedef struct Other {
+Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts);
+typedef struct Alternative {
     const char *what; /* "weights zero2" */
     size_t needs;
     double step;
     bool fits;
     const char *why_not;
-} Other;
+} Alternative;
 /* with one setting decided otherwise, in their order; how many */
-int others_of(Arena *a, const Draft *d, Other **out);
-const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
+int alternatives_of(Arena *a, const Draft *d, Alternative **out);
+const char *setting_text(Arena *a, int setting, const Choice *c); /* "weights zero2" */
 
 #endif

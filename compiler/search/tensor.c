@@ -1,10 +1,10 @@
 /* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table
  * of all that was tried; and whether anything lies in the host's memory, where the layout does not say it.
  *
- * How many ranks split a layer decides what a rank's model is: its heads, key heads and columns of ffn. So
- * each number is a program of its own, which the front end makes of the same texts, and what else the
- * layout leaves open is searched in each. Those that split a layer wait for each other several times in
- * it: they are neighbours in one node.
+ * How many ranks split a layer decides how many are left to share sequences, and with it what the layout's
+ * other numbers mean. So each number is tried as if the layout had it, and what else that leaves open is
+ * searched. Ranks that split a layer wait for each other several times in it: they are neighbours in one
+ * node.
  */
 #include "search/search.h"
 
@@ -19,14 +19,14 @@
 static int column_width(Arena *a, const Found *f, int row)
 {
     int width = settings[row]->column;
-    for (int i = 0; i < f->tried_count; i++) {
-        const char *text = settings[row]->text(a, &f->tried[i].choice);
+    for (int i = 0; i < f->evaluated_count; i++) {
+        const char *text = settings[row]->text(a, &f->evaluated[i].choice);
         width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
     }
     return width;
 }
 
-static void add_row(Arena *a, const Found *f, const Tried *x, const int *width, Text *out)
+static void add_row(Arena *a, const Found *f, const Evaluated *x, const int *width, Text *out)
 {
     for (int i = 0; i < SETTING_COUNT; i++)
         if (f->column[i]) {
@@ -51,8 +51,8 @@ const char *search_table(Arena *a, const Found *f)
             text_printf(&t, "%-*s ", width[i], settings[i]->form->name);
     }
     text_printf(&t, "%13s\n", "step");
-    for (int i = 0; i < f->tried_count; i++)
-        add_row(a, f, &f->tried[i], width, &t);
+    for (int i = 0; i < f->evaluated_count; i++)
+        add_row(a, f, &f->evaluated[i], width, &t);
     text_add(&t, f->remarks);
     return text_keep(a, &t);
 }
@@ -117,7 +117,7 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
 
 typedef struct Try {
     int tensor;
-    const Program *program; /* NULL: the front end refuses it */
+    const Program *program; /* NULL: the layout is wrong with so many */
     Found found;
     const char *why_not;
 } Try;
@@ -148,12 +148,10 @@ static const Try *best_split(const Try *s, int n)
 }
 
 /* best: of those before, which it is to undercut; or NULL. */
-static Try try_split(Arena *a, const FrontEnd *in, int tensor, const Try *best)
+static Try try_split(Arena *a, const Program *p, int tensor, const Try *best)
 {
-    FrontEnd with = *in;
     Diags *d = diags_new(a);
-    with.tensor = tensor;
-    Try s = {.tensor = tensor, .program = front_end(a, d, &with)};
+    Try s = {.tensor = tensor, .program = program_with_tensor(a, d, p, tensor)};
     if (s.program)
         s.found = search_with(a, d, s.program, SEARCH_USUAL,
                               best ? split_seconds(best) * (1 - SEARCH_TIE) * (double)s.program->train.batch
@@ -163,20 +161,18 @@ static Try try_split(Arena *a, const FrontEnd *in, int tensor, const Try *best)
 }
 
 /* What is wrong, of the number that needs least memory. */
-static Found report_split(Arena *a, Diags *d, const FrontEnd *in, const Try *s, int n)
+static Found report_split(Arena *a, Diags *d, const Program *p, const Try *s, int n)
 {
-    FrontEnd with = *in;
     while (n > 1 && !s[n - 1].program)
         n--;
-    with.tensor = s[n - 1].tensor;
-    const Program *p = front_end(a, d, &with);
-    return p ? search(a, d, p) : (Found){0};
+    const Program *with = program_with_tensor(a, d, p, s[n - 1].tensor);
+    return with ? search(a, d, with) : (Found){0};
 }
 
 /* What a number chose, beside the best. */
-static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best)
+static Evaluated other_split(Arena *a, const Evaluated *x, double more, const Cost *best)
 {
-    Tried t = *x;
+    Evaluated t = *x;
     t.chosen = false;
     t.verdict = more < SEARCH_TIE ? "equally fast"
                                   : arena_printf(a, "%.1f %% slower (%s)", 100 * more,
@@ -187,10 +183,10 @@ static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best
 /* Of the best all, of the others what they chose; below them, why others do not work. */
 static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
 {
-    Vec(Tried) all = {0};
+    Vec(Evaluated) all = {0};
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < s[i].found.tried_count; k++) {
-            const Tried *x = &s[i].found.tried[k];
+        for (int k = 0; k < s[i].found.evaluated_count; k++) {
+            const Evaluated *x = &s[i].found.evaluated[k];
             if (&s[i] == best)
                 *vec_push(a, &all) = *x;
             else if (x->chosen)
@@ -200,34 +196,34 @@ static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
     for (int i = 0; i < n; i++)
         if (s[i].why_not)
             f->remarks = arena_printf(a, "%stensor %d: %s\n", f->remarks, s[i].tensor, s[i].why_not);
-    f->tried = all.at;
-    f->tried_count = all.n;
+    f->evaluated = all.at;
+    f->evaluated_count = all.n;
 }
 
 static bool has_several(Arena *a, const Found *f, int row)
 {
-    const char *first = settings[row]->text(a, &f->tried[0].choice);
-    for (int i = 1; i < f->tried_count; i++) {
-        const char *text = settings[row]->text(a, &f->tried[i].choice);
+    const char *first = settings[row]->text(a, &f->evaluated[0].choice);
+    for (int i = 1; i < f->evaluated_count; i++) {
+        const char *text = settings[row]->text(a, &f->evaluated[i].choice);
         if (!text != !first || (text && strcmp(text, first) != 0))
             return true;
     }
     return false;
 }
 
-static Found search_splits(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
+static Found search_splits(Arena *a, Diags *d, const Program *p)
 {
     Vec(Try) all = {0};
     if (!p->layout.tensor.is_auto)
         return search(a, d, p);
     for (int tensor = 1; tensor <= p->cluster.world; tensor++)
         if (may_split(p, tensor)) {
-            const Try split = try_split(a, in, tensor, best_split(all.at, all.n));
+            const Try split = try_split(a, p, tensor, best_split(all.at, all.n));
             *vec_push(a, &all) = split;
         }
     const Try *best = best_split(all.at, all.n);
     if (!best)
-        return report_split(a, d, in, all.at, all.n);
+        return report_split(a, d, p, all.at, all.n);
     Found f = best->found;
     search_warn(d, best->program, &plan_draft(f.plan)->choice);
     join(a, &f, best, all.at, all.n);
@@ -239,19 +235,24 @@ static Found search_splits(Arena *a, Diags *d, const FrontEnd *in, const Program
 
 /* ---- what lies in the host's memory ---- */
 
-/* Where the layout does not say it, nothing does unless no plan fits so. */
-Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
+static const Program *with_open_offload(Arena *a, const Program *p)
 {
-    FrontEnd with = *in;
-    with.offloads = true;
+    Program *with = NEW(a, Program);
+    *with = *p;
+    with->layout.offload.is_auto = true;
+    return with;
+}
+
+/* Where the layout does not say it, nothing does unless no plan fits so. */
+Found search_open(Arena *a, Diags *d, const Program *p)
+{
     if (p->layout.offload.given)
-        return search_splits(a, d, in, p);
-    const Found on_device = search_splits(a, diags_new(a), in, p);
-    const Program *staged = on_device.too_large ? front_end(a, diags_new(a), &with) : NULL;
-    if (staged)
-        return search_splits(a, d, &with, staged);
+        return search_splits(a, d, p);
+    const Found on_device = search_splits(a, diags_new(a), p);
+    if (on_device.too_large)
+        return search_splits(a, d, with_open_offload(a, p));
     if (!on_device.plan)
-        return search_splits(a, d, in, p);
+        return search_splits(a, d, p);
     search_warn(d, plan_draft(on_device.plan)->program, &plan_draft(on_device.plan)->choice);
     return on_device;
 }

@@ -116,7 +116,7 @@ bool op_same_keys(const Op *a, const Op *b)
 
 int op_chunks(const Step *s, const Op *o)
 {
-    return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
+    return !o->chunked ? 1 : o->by_heads ? s->shape.head_chunks : s->chunks;
 }
 
 int value_indices(const Step *s, const Value *v)
@@ -186,7 +186,7 @@ bool op_adds(const Step *s, const StepOp *o, int i)
 
 bool op_is_short(const Step *s, const StepOp *o)
 {
-    return op_by_heads(o->op) && o->chunk >= s->head_chunks - s->program->short_chunks;
+    return op_by_heads(o->op) && o->chunk >= s->shape.head_chunks - s->shape.short_chunks;
 }
 
 bool op_copies(OpKind k)
@@ -241,17 +241,17 @@ void op_write(Op *o, int value, int next, bool adds)
 
 /* ---- sizes ---- */
 
-int64_t model_dim(const Model *m, Dim d)
+int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
 {
     switch (d) {
     case DIM_HIDDEN: return m->hidden;
-    case DIM_QUERY: return (int64_t)m->heads * m->head_dim;
-    case DIM_KEY: return (int64_t)m->kv_heads * m->head_dim;
-    case DIM_HEADS: return m->heads;
-    case DIM_KEY_HEADS: return m->kv_heads;
+    case DIM_QUERY: return (int64_t)h.heads * m->head_dim;
+    case DIM_KEY: return (int64_t)h.kv_heads * m->head_dim;
+    case DIM_HEADS: return h.heads;
+    case DIM_KEY_HEADS: return h.kv_heads;
     case DIM_HEAD: return m->head_dim;
-    case DIM_FFN: return m->ffn;
-    case DIM_PAIR: return 2 * (int64_t)m->ffn;
+    case DIM_FFN: return s->ffn;
+    case DIM_PAIR: return 2 * (int64_t)s->ffn;
     case DIM_VOCAB: return m->vocab;
     default: return 1;
     }
@@ -262,18 +262,13 @@ bool dim_of_heads(Dim d)
     return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS;
 }
 
-int64_t heads_dim(const Model *m, Dim d, int kv_heads)
-{
-    return dim_of_heads(d) ? model_dim(m, d) / m->kv_heads * kv_heads : model_dim(m, d);
-}
-
 static int64_t dim_size(const Step *s, Dim d)
 {
     return d == DIM_TOKENS       ? s->tokens
            : d == DIM_ALL_TOKENS ? s->all_tokens
            : d == DIM_CHUNK      ? s->chunk
            : d == DIM_TAIL       ? s->tail
-                                 : model_dim(&s->program->model, d);
+                                 : model_dim(&s->program->model, &s->shape, s->shape.chunk, d);
 }
 
 int step_units(const Step *s)
@@ -302,14 +297,11 @@ static bool rounds(const Step *s)
     return s->program->target->activation_bytes < (int)sizeof(float);
 }
 
-bool step_copies_params(const Step *s)
-{
-    return rounds(s) || s->optimizer;
-}
+bool step_copies_params(const Step *s) { return rounds(s) || s->choice.optimizer; }
 
 const char *step_param(const Step *s)
 {
-    return rounds(s) ? "param_bf16" : s->optimizer ? "param_copy" : "param";
+    return rounds(s) ? "param_bf16" : s->choice.optimizer ? "param_copy" : "param";
 }
 
 bool op_follows_weights(OpKind k)
@@ -328,7 +320,7 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
         return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
     const int64_t bytes = dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
-    return v->all_heads ? bytes / s->program->model.kv_heads * program_kv_heads(s->program) : bytes;
+    return v->all_heads ? bytes / s->shape.chunk.kv_heads * s->shape.rank.kv_heads : bytes;
 }
 
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
@@ -420,13 +412,13 @@ static void print_heading(const Step *s, const Block *b, Text *out)
 
 static void print_loop(const Step *s, const Op *o, Text *out)
 {
-    const Model *m = &s->program->model, few = program_chunk_model(s->program, true);
+    const Heads few = shape_chunk(&s->shape, true);
     if (o->by_heads)
-        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads%s\n", s->head_chunks,
-                    m->heads, m->kv_heads,
-                    s->program->short_chunks ? arena_printf(s->arena, "; of the last %d, %d and %d",
-                                                            s->program->short_chunks, few.heads, few.kv_heads)
-                                             : "");
+        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads%s\n",
+                    s->shape.head_chunks, s->shape.chunk.heads, s->shape.chunk.kv_heads,
+                    s->shape.short_chunks ? arena_printf(s->arena, "; of the last %d, %d and %d",
+                                                         s->shape.short_chunks, few.heads, few.kv_heads)
+                                          : "");
     else
         text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
 }

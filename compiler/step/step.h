@@ -38,12 +38,12 @@ typedef struct Unit {
 /* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank;
  * ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;
-Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
+Units units_make(Arena *a, const Program *p, const Shape *shape, int within); /* as Choice has it */
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */
 /* as names; layers: that stage, as Choice has it */
-const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers,
-                       int values);
+const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
+                       Saving v, int layers, int values);
 
 /* ---- values ---- */
 #define DIMS(X) /* id, text */ \
@@ -235,6 +235,8 @@ enum {
 typedef struct Step {
     Arena *arena;
     const Program *program;
+    Choice choice; /* of which a step has what KEY_STEP names */
+    Shape shape;
     int64_t tokens, all_tokens; /* of the rank that has most; of the ranks that split its weights */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
@@ -246,8 +248,6 @@ typedef struct Step {
     /* [masks][chunks] by_keys: with which chunks of keys a chunk of queries is attended, a bit each; NULL:
      * with all */
     const uint64_t *pairs;
-    bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
-    int head_chunks; /* of a layer's heads, of which the program's model has the largest; 1: none */
     int64_t loss_tile; /* tokens whose logits are there at once */
     /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer
      * does */
@@ -258,8 +258,7 @@ typedef struct Step {
     bool by_layer;
     /* of which activations are staged: the first so many; at most all but the last, which fetches by
      * chunks alone stage */
-    int staged_layers;
-    OptimizerPlace optimizer;
+    int offload_layers;
     Units units;
     Saving saving;
     Vec(Value) values;
@@ -268,7 +267,7 @@ typedef struct Step {
 
 /* ---- passes ---- */
 /* Forward of embedding, layer and head. */
-Step *step_model(Arena *a, const Program *p, const Partition *part, Units units);
+Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units);
 /* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
 /* Where attention goes through chunks of queries: queries have a norm of their own and are made after
@@ -371,9 +370,8 @@ bool step_copies_params(const Step *s);
 const char *step_param(const Step *s);  /* the value that they read */
 /* of a stream beside compute, begun after what the weights' stream was given before it */
 bool op_follows_weights(OpKind k);
-int64_t model_dim(const Model *m, Dim d); /* elements; 1: of a dimension that is no model's */
-/* the same; of a dimension of heads, what so many key heads and their queries have */
-int64_t heads_dim(const Model *m, Dim d, int kv_heads);
+/* elements of a rank with so many heads; 1: of a dimension that is no model's */
+int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d);
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers
  * backwards, embedding. */

@@ -155,7 +155,7 @@ Range copied_layers(const Step *s, const Op *o)
 {
     const Value *host = &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];
     return host->host ? (Range){host->every ? 0 : host->saved_from,
-                                host->of_last ? s->program->model.layers - 1 : s->staged_layers - 1}
+                                host->of_last ? s->program->model.layers - 1 : s->offload_layers - 1}
                       : (Range){0, s->program->model.layers};
 }
 

@@ -17,7 +17,7 @@
 typedef struct Row {
     Choice choice;
     int64_t tokens; /* 0: none fits */
-    Judged judged;
+    Evaluation evaluation;
     const char *largest;
 } Row;
 typedef struct Fit {
@@ -29,11 +29,12 @@ typedef struct Fit {
     Vec(Row) rows;
 } Fit;
 
-static const Program *program_of(Arena *a, Diags *d, const FrontEnd *in, int64_t tokens)
+static const Program *program_of(Arena *a, Diags *d, const Fit *f, int64_t tokens)
 {
-    FrontEnd at = *in;
+    FrontEnd at = f->in;
     at.sequence = tokens;
-    return front_end(a, d, &at);
+    const Program *p = front_end(a, d, &at);
+    return p && p->layout.tensor.is_auto ? program_with_tensor(a, d, p, choice_tensor(&f->base)) : p;
 }
 
 /* ---- the layout ---- */
@@ -42,21 +43,20 @@ static const Program *program_of(Arena *a, Diags *d, const FrontEnd *in, int64_t
 static bool find_layout(Fit *f, Diags *d)
 {
     FrontEnd in = f->in;
-    Found found = search_open(f->arena, diags_new(f->arena), &in, f->program);
+    Found found = search_open(f->arena, diags_new(f->arena), f->program);
     const Program *p = f->program;
     for (int64_t tokens = p->sequence / 2; !found.plan && p && tokens >= p->cluster.world; tokens /= 2) {
         in.sequence = tokens;
         p = front_end(f->arena, diags_new(f->arena), &in);
         if (p)
-            found = search_open(f->arena, diags_new(f->arena), &in, p);
+            found = search_open(f->arena, diags_new(f->arena), p);
     }
     if (!found.plan) {
-        search_open(f->arena, d, &f->in, f->program);
+        search_open(f->arena, d, f->program);
         return false;
     }
     f->program = plan_draft(found.plan)->program;
     f->base = plan_draft(found.plan)->choice;
-    f->in.tensor = choice_tensor(&f->base);
     f->base.spared = 0;
     return true;
 }
@@ -68,7 +68,7 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const Program *p = program_of(a, d, &f->in, tokens);
+    const Program *p = program_of(a, d, f, tokens);
     double bytes = INFINITY;
     if (p) {
         const Choice at = choice_on(p, c);
@@ -174,7 +174,7 @@ static bool gains_nothing(const Fit *f, int row)
     for (int i = 0; i < row; i++) {
         int apart;
         if (rows_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice, &apart) == 1 &&
-            settings[apart]->by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
+            settings[apart]->escalates && f->rows.at[i].tokens >= f->rows.at[row].tokens)
             return true;
     }
     return false;
@@ -183,12 +183,14 @@ static bool gains_nothing(const Fit *f, int row)
 /* What the longest takes, or the shortest needs where none fits. */
 static void judge_row(Fit *f, Row *r)
 {
-    const Program *p = program_of(f->arena, diags_new(f->arena), &f->in, r->tokens ? r->tokens : f->step);
+    const Program *p = program_of(f->arena, diags_new(f->arena), f, r->tokens ? r->tokens : f->step);
     if (p) {
         r->choice = choice_on(p, &r->choice);
-        r->judged = judge_choice(f->arena, p, &r->choice, NULL);
+        r->evaluation = evaluate_choice(f->arena, p, &r->choice, NULL);
     }
-    r->largest = p && r->judged.draft.memory.flow ? largest_text(f->arena, r->judged.draft.memory.flow) : "";
+    r->largest = p && r->evaluation.draft.memory.flow
+                     ? largest_text(f->arena, r->evaluation.draft.memory.flow)
+                     : "";
 }
 
 static void keep_rows(Fit *f)
@@ -239,7 +241,7 @@ static int width_of(const Fit *f, int row)
 
 static void print_figures(const Fit *f, const Row *r, Text *out)
 {
-    const Judged *j = &r->judged;
+    const Evaluation *j = &r->evaluation;
     const Program *p = j->draft.program;
     const char *bytes = p ? bytes_text(f->arena, (double)(j->draft.memory.total + j->draft.memory.beside), 2)
                           : "";
@@ -284,7 +286,7 @@ static double highest_mfu(const Fit *f)
 {
     double most = 0;
     for (int r = 0; r < f->rows.n; r++) {
-        const Judged *j = &f->rows.at[r].judged;
+        const Evaluation *j = &f->rows.at[r].evaluation;
         if (f->rows.at[r].tokens && !j->why_not)
             most = fmax(most, cost_mfu(j->draft.program, &j->cost));
     }

@@ -69,7 +69,7 @@ static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost
     print_row("exposed gathers and reductions", 1, p->weights, 0, out);
     if (p->tensor > 0)
         print_row("tensor-parallel transfers", 1, p->tensor, 0, out);
-    if (d->memory.staged)
+    if (d->memory.offloaded)
         print_row("exposed host copies", 1, p->copies, 0, out);
     print_row("step", 1, p->step, c->compute, out);
     text_printf(out,

@@ -65,9 +65,9 @@ static bool named_before(const Cluster *c, int group)
 void print_kernels(const Draft *d, Text *out)
 {
     const Program *p = d->program;
-    const Model *m = &p->model;
-    text_printf(out, "burst-kernels 1\nattention of %d head%s (%d of keys), head_dim %d\n", m->heads,
-                plural(m->heads), m->kv_heads, m->head_dim);
+    const Heads h = d->shape.chunk;
+    text_printf(out, "burst-kernels 1\nattention of %d head%s (%d of keys), head_dim %d\n", h.heads,
+                plural(h.heads), h.kv_heads, p->model.head_dim);
     if (p->target->device_memory)
         print_forms(p, out);
     else

@@ -13,9 +13,9 @@ int memory_spaces(const Draft *d, Space *space)
     const Memory *m = &d->memory;
     const Device *least = cluster_least_memory(&p->cluster);
     const bool device = p->target->device_memory;
-    const size_t host = m->staged + (device ? m->host : 0);
+    const size_t host = m->offloaded + (device ? m->host : 0);
     space[0] = (Space){"device", least->name, least->memory, m->total, m->beside, 0, device, true, m->flow};
-    space[1] = (Space){"host", "rank's part of a node", 0, host, 0, m->staged, false, device, NULL};
+    space[1] = (Space){"host", "rank's part of a node", 0, host, 0, m->offloaded, false, device, NULL};
     for (int g = 0, most = 0; g < p->cluster.group_count; g++)
         if (p->cluster.groups[g].gpus > most) {
             most = p->cluster.groups[g].gpus;
@@ -47,14 +47,14 @@ static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
                                 size(a, (double)s->flow->live_peak)),
                    out);
     rest -= s->flow ? (size_t)s->flow->packed : 0;
-    const bool optimizer = m->flow->step->optimizer;
-    if (s->staged)
-        print_size(a, (double)s->staged,
+    const bool optimizer = m->flow->step->choice.optimizer;
+    if (s->offloaded)
+        print_size(a, (double)s->offloaded,
                    arena_printf(a, "arena of what %s; live bytes peak at %s",
                                 optimizer ? "is offloaded" : "layers offload",
                                 size(a, (double)(m->flow->host_peak - (s->rows ? m->flow->host_state : 0)))),
                    out);
-    rest -= s->staged;
+    rest -= s->offloaded;
     if (s->beside)
         print_size(a, (double)s->beside, "CUDA's context, NCCL, workspace", out);
     for (int i = 0; i < m->n && s->rows; i++)
@@ -109,7 +109,7 @@ static void print_peak(Arena *a, const Flow *f, Text *out)
 
 /* ---- other choices ---- */
 
-static void print_other(Arena *a, const Other *o, double now, double step, Text *out)
+static void print_other(Arena *a, const Alternative *o, double now, double step, Text *out)
 {
     text_printf(out, "  %-34s ", o->what);
     if (o->why_not) {
@@ -124,8 +124,8 @@ static void print_other(Arena *a, const Other *o, double now, double step, Text 
 
 static void print_others(Arena *a, const Draft *d, const Cost *c, Text *out)
 {
-    Other *other;
-    const int n = others_of(a, d, &other);
+    Alternative *other;
+    const int n = alternatives_of(a, d, &other);
     text_printf(out, "with one setting changed%23s%28s\n", "needs", "predicted step");
     text_printf(out, "  %-34s %*s %*s %12.3f ms\n", "as chosen", COLUMN, size(a, (double)c->memory),
                 COLUMN + 1, "", c->step * 1e3);

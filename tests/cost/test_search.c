@@ -65,7 +65,7 @@ static const Program *program(Arena *a, Diags *d, const Case *k)
 static Found found(Arena *a, Diags *d, const Case *k)
 {
     const Program *p = program(a, d, k);
-    Found f = p ? search_open(a, d, &front, p) : (Found){0};
+    Found f = p ? search_open(a, d, p) : (Found){0};
     if (!f.plan)
         diags_print(d, stdout);
     assert_non_null(f.plan);
@@ -123,7 +123,10 @@ static void candidates_leave_no_memory_behind(void **state)
 static void mixed_clusters_are_bounded(void **state)
 {
     (void)state;
-    static const struct { Case k; int judged; double bytes;
+    static const struct {
+        Case k;
+        int evaluations;
+        double bytes;
     } cases[] = {
         {{.nodes = 67,
           .gpus = 1,
@@ -139,9 +142,9 @@ static void mixed_clusters_are_bounded(void **state)
         Arena *a = arena_new();
         const Found f = found(a, diags_new(a), &cases[i].k);
         const struct rusage use = use_of(&cases[i].k);
-        printf("%d ranks of two kinds: %d candidates judged, %.0f MB\n", 2 * cases[i].k.nodes, f.judged,
+        printf("%d ranks of two kinds: %d candidates judged, %.0f MB\n", 2 * cases[i].k.nodes, f.evaluations,
                (double)use.ru_maxrss / 1e3);
-        assert_true(f.judged > 0 && f.judged < cases[i].judged);
+        assert_true(f.evaluations > 0 && f.evaluations < cases[i].evaluations);
         assert_true((double)use.ru_maxrss * 1e3 < cases[i].bytes * larger);
         arena_free(a);
     }
@@ -286,7 +289,7 @@ static void open_tensor_is_the_best_of_all(void **state)
         printf("%d: tensor %d, %.3f ms, least of %d: %.3f ms\n%s", i, program_tensor(p), is * 1e3, fitting,
                least * 1e3, f.table);
         assert_true(fitting > 1 && is <= least * 1.0011 && is >= least * (1 - 1e-9));
-        assert_int_equal(chosen(&f)->tensor, p->tensor);
+        assert_int_equal(choice_tensor(chosen(&f)), program_tensor(p));
         arena_free(a);
     }
 }
@@ -310,7 +313,8 @@ static double least_written(const Case *k, int *fitting)
     return least;
 }
 
-/* Where all fits, recomputing is never faster, so that what is decided by need is the best too. */
+/* Where all fits, recomputing is never faster, so that what is decided by memory escalation is the best too.
+ */
 static void open_layout_is_the_best_of_all(void **state)
 {
     (void)state;
@@ -332,8 +336,8 @@ static void open_layout_is_the_best_of_all(void **state)
 }
 
 /* Memory, length, mask and model at random, where not all that layers make fits: no rule of recomputation
- * that fits is predicted faster than what is decided by need, tail is found where it is the fastest, and
- * where the layout does not admit it, it is left out in silence. */
+ * that fits is predicted faster than what is decided by memory escalation, tail is found where it is the
+ * fastest, and where the layout does not admit it, it is left out in silence. */
 static void need_is_never_slower_than_a_rule(void **state)
 {
     (void)state;
@@ -415,7 +419,7 @@ static void staging_is_never_slower_than_a_given_one(void **state)
             assert_int_equal(text_write_file(&topo, "search_case.topo"), 0);
             assert_int_equal(text_write_file(&model, "search_case.burst"), 0);
             const Program *p = front_end(a, d, &front);
-            const Found f = p ? search_open(a, d, &front, p) : (Found){0};
+            const Found f = p ? search_open(a, d, p) : (Found){0};
             if (!f.plan)
                 diags_print(d, stdout);
             assert_non_null(f.plan);
@@ -462,14 +466,14 @@ static void cutting_chooses_the_same(void **state)
         const Found whole = search_with(a, d, p, SEARCH_WHOLE, INFINITY),
                     cut = search_with(a, d, p, SEARCH_CUT, INFINITY);
         printf("%d: %d x %d, %s, %s, %s %s %d GB: %d tried, %d cut: %s\n", i, k.nodes, k.gpus, k.sequence,
-               k.mask, layout, train, k.memory, whole.tried_count, cut.tried_count,
+               k.mask, layout, train, k.memory, whole.evaluated_count, cut.evaluated_count,
                whole.plan ? choice_text(a, chosen(&whole)) : "-");
         assert_int_equal(whole.plan != NULL, cut.plan != NULL);
         if (whole.plan) {
             assert_string_equal(choice_text(a, chosen(&cut)), choice_text(a, chosen(&whole)));
             assert_true(fabs(cut.cost.step / whole.cost.step - 1) <= 1e-9);
         }
-        fewer += cut.tried_count < whole.tried_count;
+        fewer += cut.evaluated_count < whole.evaluated_count;
         arena_free(a);
     }
     assert_true(fewer > 10);

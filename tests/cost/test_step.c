@@ -248,10 +248,10 @@ static void chunks_of_heads_compute_no_more(void **state)
         Arena *a = arena_new();
         Draft d = make(a, &k);
         const StepParts whole = step_parts(a, &d);
-        d.program = program_chunked(a, d.program, chunks);
         d.choice.head_chunks = chunks;
+        d.shape = shape_of(d.program, &d.choice);
         const StepParts p = step_parts(a, &d);
-        assert_int_equal(d.program->short_chunks, (chunks - 8 % chunks) % chunks);
+        assert_int_equal(d.shape.short_chunks, (chunks - 8 % chunks) % chunks);
         close_to(p.flops, whole.flops, 1e-12);
         close_to(p.attention_busy, whole.attention_busy, 1e-9);
         arena_free(a);

@@ -29,9 +29,9 @@ static Program random_program(bool cuda, bool split)
     const int tensor = split ? 2 + draw(3) : 1, kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
     Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C],
                  .cluster = {.nodes = 1, .world = tensor * (1 + draw(split ? 2 : 4))}};
-    p.tensor = split ? tensor : 0;
+    p.layout.tensor.value = tensor;
     /* all of them, or some */
-    p.key_copies = split && kv_heads == 1 && draw(2) ? tensor == 4 ? 2 : tensor : 0;
+    const int copies = split && kv_heads == 1 && draw(2) ? tensor == 4 ? 2 : tensor : 1;
     p.layout.data.value = p.cluster.world / tensor;
     p.train.batch = p.layout.data.value * (1 + draw(2));
     p.model = (Model){.layers = 1 + draw(split ? 2 : 4),
@@ -48,8 +48,13 @@ static Program random_program(bool cuda, bool split)
                       .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
-    p.head_chunks = !p.key_copies && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 + draw(2) : 0;
-    p.short_chunks = p.head_chunks && kv_heads > 1 ? 1 + draw(p.head_chunks - 1) : 0;
+    const int chunks = copies == 1 && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 + draw(2) : 1,
+              fewer = chunks > 1 && kv_heads > 1 ? 1 + draw(chunks - 1) : 0, group = p.model.heads / kv_heads;
+    p.layout.head_chunks.value = chunks;
+    /* so far of a chunk of a rank's */
+    p.model.heads = group * (kv_heads * chunks - fewer) * tensor;
+    p.model.kv_heads = (kv_heads * chunks - fewer) * tensor / copies;
+    p.model.ffn *= tensor;
     return p;
 }
 
@@ -134,22 +139,25 @@ static int random_part(int world, int tensor)
 static Choice random_choice(Arena *a, const Program *p, int i)
 {
     const int rule = i % (RECOMPUTES + 2);
-    Choice c = {.data = (int)p->layout.data.value, .tensor = p->tensor, .ranks = 1};
+    const int tensor = program_tensor(p) > 1 ? program_tensor(p) : 0;
+    Choice c = {.data = (int)p->layout.data.value, .tensor = tensor, .ranks = 1};
+    c.head_chunks = (int)p->layout.head_chunks.value;
+    const bool heads = c.head_chunks > 1;
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
     c.token_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
-    const bool no_tail = p->head_chunks && rule % RECOMPUTES == RECOMPUTE_TAIL;
+    const bool no_tail = heads && rule % RECOMPUTES == RECOMPUTE_TAIL;
     c.saving = saving_by(no_tail ? RECOMPUTE_FULL : (Recompute)(rule % RECOMPUTES), (1 + draw(9)) / 10.0);
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
-    c.chunk_queries = i % 2 && !p->tensor && !p->head_chunks && !choice_keeps_tail(&c);
+    c.chunk_queries = i % 2 && !tensor && !heads && !choice_keeps_tail(&c);
     c.chunk_keys = c.chunk_queries && i / 2 % 2;
     c.offload = staged(i);
-    c.staged_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
-    c.fetch_chunks = !c.staged_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
+    c.offload_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
+    c.fetch_chunks = !c.offload_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
     c.optimizer = i / 3 % 2 ? i % 2 ? OPTIMIZER_FETCHED : OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE;
-    c.overlap = p->tensor && draw(3);
+    c.overlap = tensor && draw(3);
     c.bf16_gradients = i / 6 % 2;
     return c;
 }
@@ -168,11 +176,12 @@ StepInput step_input(Case *c)
 {
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
     const bool keys = choice_chunks_keys(&c->choice);
+    const Shape shape = shape_of(&c->program, &c->choice);
     return (StepInput){
         .program = &c->program,
         .choice = &c->choice,
         .partition = part,
-        .units = units_make(c->arena, &c->program, c->choice.within),
+        .units = units_make(c->arena, &c->program, &shape, c->choice.within),
         .pairs = chunk_pairs(c, part),
         .attention = keys ? 1024 : 0,
         .keys = choice_chunks_queries(&c->choice) && !keys ? 4096 : 0,
@@ -186,14 +195,14 @@ void set_layout(Case *c, Choice choice)
     const StepInput in = step_input(c);
     c->step = step_make_watched(c->arena, &in, NULL, NULL);
     c->flow = step_flow(c->arena, c->step);
-    step_pack(c->arena, c->flow, 4, (PackRoom){0});
+    step_pack(c->arena, c->flow, 4, (MemoryBudget){0});
 }
 
 const Flow *placed_by_layer(Case *c)
 {
     step_place_by_layer(c->step, true);
     Flow *f = step_flow(c->arena, c->step);
-    step_pack(c->arena, f, 4, (PackRoom){0});
+    step_pack(c->arena, f, 4, (MemoryBudget){0});
     return f;
 }
 
@@ -209,14 +218,12 @@ Case *make_split_case(bool cuda, int i, bool split)
     c->arena = a;
     c->program = random_program(cuda, split);
     const Model *m = &c->program.model;
-    const int t = program_tensor(&c->program),
-              kv_heads = m->kv_heads * program_head_chunks(&c->program) - c->program.short_chunks;
     c->shape = (Shape64){m->layers,
                          m->hidden,
-                         m->heads / m->kv_heads * kv_heads * t,
-                         kv_heads * t / program_key_copies(&c->program),
+                         m->heads,
+                         m->kv_heads,
                          m->head_dim,
-                         m->ffn * t,
+                         m->ffn,
                          m->vocab,
                          m->norm_eps,
                          m->rope.theta,

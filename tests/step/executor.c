@@ -228,8 +228,8 @@ static void check_params(Machine *m)
             m->lost |= *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) !=
                        m->param[u][i] + updated;
     for (int v = 0; v < m->step->values.n; v++)
-        for (int u = 0; is_state(m, v) && m->step->optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2;
-             u++)
+        for (int u = 0;
+             is_state(m, v) && m->step->choice.optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++)
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
                 m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) !=
                            m->param[u][i] + moment(m, v) + updated;
@@ -255,7 +255,8 @@ static double *tensor_in(Machine *m, const Op *o, double **at, const int64_t *n,
 static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS], double *y[RANKS][OP_WRITES])
 {
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
-    const int64_t width = model_dim(m->m, m->step->values.at[o->read[0].value].dim[1]);
+    const int64_t width = model_dim(m->m, &m->step->shape, m->heads,
+                                    m->step->values.at[o->read[0].value].dim[1]);
     for (int r = 0; r < m->ranks; r++)
         for (int64_t i = 0; i < own_tokens(m, r) * width; i++) {
             const int64_t at = first_own(m, r) * width + i;
@@ -274,9 +275,7 @@ static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS]
 static int copies_of(const Machine *m, const UnitTensor *t)
 {
     const bool key = strstr(t->name, "k_proj") || strstr(t->name, "v_proj");
-    return t->split == SPLIT_NONE                ? m->ranks
-           : key && m->step->program->key_copies ? m->step->program->key_copies
-                                                 : 1;
+    return t->split == SPLIT_NONE ? m->ranks : key ? m->step->shape.key_copies : 1;
 }
 
 /* In the shard of each rank, what several ranks have. */
@@ -305,12 +304,11 @@ static bool is_of_some_heads(const Machine *m, Operand x)
     return false;
 }
 
-/* Key heads of a chunk, and of those before it: the first chunks have as many as the model, the last ones
- * one less. */
+/* Key heads of a chunk, and of those before it: the last ones have one less than the others. */
 static int chunk_heads(const Machine *m, int chunk)
 {
-    return m->step->program->model.kv_heads -
-           (chunk + m->step->program->short_chunks >= m->step->head_chunks);
+    const Shape *s = &m->step->shape;
+    return s->chunk.kv_heads - (chunk + s->short_chunks >= s->head_chunks);
 }
 
 static int heads_before(const Machine *m, int chunk)
@@ -327,7 +325,7 @@ static void run_op(Machine *m, const Op *o)
     const StepOp *at = &m->run->flow->op[m->t];
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[at->block]);
     const Split split = t && loops_over_heads(o) ? t->heads : SPLIT_NONE;
-    const int64_t all = heads_before(m, m->step->head_chunks), mine = chunk_heads(m, at->chunk),
+    const int64_t all = heads_before(m, m->step->shape.head_chunks), mine = chunk_heads(m, at->chunk),
                   before = heads_before(m, at->chunk);
     const int64_t in = !t ? 0 : split == SPLIT_COLS ? t->cols / all * mine : t->cols;
     const int64_t out = !t ? 0 : split == SPLIT_ROWS ? t->rows / all * mine : t->rows * o->tensors;
@@ -391,7 +389,7 @@ static bool skipped(const Machine *m, const Op *o)
         const Value *v = named[i].value < 0 ? NULL : &m->step->values.at[named[i].value];
         const int layer = at->layer + (v ? named[i].next : 0);
         if (v && v->host && v->index != INDEX_UNIT &&
-            ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
+            ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last)))
             return true;
     }
     if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit + o->read[0].next < 0)
@@ -460,8 +458,8 @@ static double *heads_of_chunk(const Machine *m, Operand x, double *copy, int64_t
 {
     const int chunk = m->run->flow->op[m->t].chunk;
     const bool all = m->step->values.at[x.value].all_heads;
-    const int64_t head = is_of_some_heads(m, x) ? *n / (all ? heads_before(m, m->step->head_chunks)
-                                                            : m->step->program->model.kv_heads)
+    const int64_t head = is_of_some_heads(m, x) ? *n / (all ? heads_before(m, m->step->shape.head_chunks)
+                                                            : m->step->shape.chunk.kv_heads)
                                                 : 0;
     *n = true_size(m, x, head ? head * chunk_heads(m, chunk) : *n);
     return copy + (all ? head * heads_before(m, chunk) : 0);
@@ -469,11 +467,9 @@ static double *heads_of_chunk(const Machine *m, Operand x, double *copy, int64_t
 
 static void run_heads(Machine *m, const Op *o)
 {
-    const Model *model = m->m;
-    Model chunk = *model;
-    chunk.kv_heads = chunk_heads(m, m->run->flow->op[m->t].chunk);
-    chunk.heads = model->heads / model->kv_heads * chunk.kv_heads;
-    m->m = &chunk;
+    const Heads largest = m->heads;
+    m->heads.kv_heads = chunk_heads(m, m->run->flow->op[m->t].chunk);
+    m->heads.heads = largest.heads / largest.kv_heads * m->heads.kv_heads;
     m->n = m->key_n = m->run->tokens;
     m->first = m->key_first = 0;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
@@ -481,7 +477,7 @@ static void run_heads(Machine *m, const Op *o)
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
         m->y[i] = heads_of_chunk(m, o->write[i], m->y[i], &m->ny[i]);
     run_op(m, o);
-    m->m = model;
+    m->heads = largest;
 }
 
 static bool has_all_tokens(const Machine *m, Operand x)
@@ -566,7 +562,8 @@ static void run_ranks(Machine *m, const Op *o, Operands *all)
 static bool tensor_fits(const Machine *m, const Op *o, const Operands *all)
 {
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
-    const int64_t width = model_dim(m->m, m->step->values.at[o->read[0].value].dim[1]),
+    const int64_t width = model_dim(m->m, &m->step->shape, m->heads,
+                                    m->step->values.at[o->read[0].value].dim[1]),
                   own = m->step->tokens * width;
     return (gathers ? all->ny[0] : all->nx[0]) >= own * m->ranks &&
            (gathers ? all->nx[0] : all->ny[0]) >= own && (o->read[1].value < 0 || all->nx[1] >= own);
@@ -776,8 +773,11 @@ static void close_ranks(Machine *m)
 
 bool step_run(Run *r)
 {
-    Machine m = {.run = r, .step = r->flow->step, .m = &r->flow->step->program->model, 
-                 .ranks = program_tensor(r->flow->step->program)};
+    Machine m = {.run = r,
+                 .step = r->flow->step,
+                 .m = &r->flow->step->program->model,
+                 .heads = r->flow->step->shape.chunk,
+                 .ranks = r->flow->step->shape.tensor};
     int64_t host = 0;
     for (int i = 0; i < r->flow->items; i++) {
         const int64_t end = r->flow->item[i].offset + r->flow->item[i].bytes;

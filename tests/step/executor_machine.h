@@ -13,6 +13,7 @@ typedef struct Machine {
     Run *run;
     const Step *step;
     const Model *m;
+    Heads heads; /* that operations have at a time */
     int ranks, rank; /* that split the layers; they do one operation after the other together */
     double *arenas[RANKS], *arena; /* the device's memory, and behind it the host's */
     double **params[RANKS], **grads[RANKS], **param, **grad; /* [units], of what a rank has of each */

@@ -92,10 +92,10 @@ static void rope(Machine *m, double turn)
 }
 
 /* Rows of queries and of their keys: head h of token t. */
-static int64_t q_row(const Machine *m, int64_t t, int h) { return (t * m->m->heads + h) * m->m->head_dim; }
+static int64_t q_row(const Machine *m, int64_t t, int h) { return (t * m->heads.heads + h) * m->m->head_dim; }
 static int64_t k_row(const Machine *m, int64_t t, int h)
 {
-    return (t * m->m->kv_heads + h / (m->m->heads / m->m->kv_heads)) * m->m->head_dim;
+    return (t * m->heads.kv_heads + h / (m->heads.heads / m->heads.kv_heads)) * m->m->head_dim;
 }
 
 static double dot(const double *a, const double *b, int n)
@@ -132,7 +132,7 @@ static int64_t keys_end(const Machine *m, int64_t q)
 static void attention(Machine *m, int64_t queries)
 {
     const int d = m->m->head_dim;
-    for (int h = 0; h < m->m->heads; h++)
+    for (int h = 0; h < m->heads.heads; h++)
         for (int64_t q = 0; q < queries; q++) {
             double *o = m->y[0] + q_row(m, q, h), sum = now(m)->goes_on ? exp(m->y[1][h * m->n + q]) : 0;
             for (int i = 0; i < d; i++)
@@ -155,19 +155,19 @@ static int64_t kept_tokens(const Machine *m) { return m->step->tail < m->n ? m->
 /* Of o and lse the rows of the last tokens. */
 static void keep(Machine *m)
 {
-    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->m->heads * m->m->head_dim;
+    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->heads.heads * m->m->head_dim;
     memcpy(m->y[0], m->x[0] + first * row, (size_t)(kept * row) * sizeof(double));
-    for (int h = 0; h < m->m->heads; h++)
+    for (int h = 0; h < m->heads.heads; h++)
         memcpy(m->y[1] + h * m->step->tail, m->x[1] + h * m->n + first, (size_t)kept * sizeof(double));
 }
 
 /* q, k, v and what was kept to o and lse. */
 static void attention_rest(Machine *m)
 {
-    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->m->heads * m->m->head_dim;
+    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->heads.heads * m->m->head_dim;
     attention(m, first);
     memcpy(m->y[0] + first * row, m->x[3], (size_t)(kept * row) * sizeof(double));
-    for (int h = 0; h < m->m->heads; h++)
+    for (int h = 0; h < m->heads.heads; h++)
         memcpy(m->y[1] + h * m->n + first, m->x[4] + h * m->step->tail, (size_t)kept * sizeof(double));
 }
 
@@ -179,7 +179,7 @@ static void attention_back(Machine *m)
                adds[] = {keys && now(m)->goes_on, keys ? now(m)->begun : m->first > 0};
     for (int i = 0; i < 3; i++) /* a chunk of queries adds to what those before it have added for keys */
         memset(m->y[i], 0, adds[i > 0] ? 0 : (size_t)m->ny[i] * sizeof(double));
-    for (int h = 0; h < m->m->heads; h++)
+    for (int h = 0; h < m->heads.heads; h++)
         for (int64_t q = 0; q < m->n; q++)
             for (int64_t k = 0; k < keys_end(m, q); k++) {
                 const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
@@ -202,7 +202,7 @@ static double keep_of(const double *sink, const double *lse, const Machine *m, i
 /* o and lse to what the sink leaves of o. */
 static void sink(Machine *m, const double *w)
 {
-    for (int h = 0; h < m->m->heads; h++)
+    for (int h = 0; h < m->heads.heads; h++)
         for (int64_t t = 0; t < m->n; t++)
             for (int i = 0; i < m->m->head_dim; i++)
                 m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep_of(w, m->x[1], m, t, h);
@@ -211,7 +211,7 @@ static void sink(Machine *m, const double *w)
 /* d_out, o, lse to d_o and d_lse; dw. */
 static void sink_back(Machine *m, const double *w, double *dw)
 {
-    for (int h = 0; h < m->m->heads; h++)
+    for (int h = 0; h < m->heads.heads; h++)
         for (int64_t t = 0; t < m->n; t++) {
             const double keep = keep_of(w, m->x[2], m, t, h);
             const double slope = keep * (1 - keep) *
@@ -226,7 +226,7 @@ static void sink_back(Machine *m, const double *w, double *dw)
 /* o, d_o and the gradient of lse, where it has one, to delta. */
 static void delta(Machine *m, bool lse)
 {
-    for (int h = 0; h < m->m->heads; h++)
+    for (int h = 0; h < m->heads.heads; h++)
         for (int64_t t = 0; t < m->n; t++)
             m->y[0][h * m->n + t] = dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim) -
                                     (lse ? m->x[2][h * m->n + t] : 0);
@@ -236,15 +236,15 @@ static void delta(Machine *m, bool lse)
 static void swiglu(Machine *m)
 {
     for (int64_t i = 0; i < m->ny[0]; i++) {
-        const double *gate = m->x[0] + i + i / m->m->ffn * m->m->ffn;
-        m->y[0][i] = gate[0] / (1 + exp(-gate[0])) * gate[m->m->ffn];
+        const double *gate = m->x[0] + i + i / m->step->shape.ffn * m->step->shape.ffn;
+        m->y[0][i] = gate[0] / (1 + exp(-gate[0])) * gate[m->step->shape.ffn];
     }
 }
 
 static void swiglu_back(Machine *m)
 {
     for (int64_t i = 0; i < m->nx[1]; i++) {
-        const int64_t at = i + i / m->m->ffn * m->m->ffn, up = at + m->m->ffn;
+        const int64_t at = i + i / m->step->shape.ffn * m->step->shape.ffn, up = at + m->step->shape.ffn;
         const double g = m->x[0][at], sigmoid = 1 / (1 + exp(-g));
         m->y[0][at] = m->x[1][i] * m->x[0][up] * sigmoid * (1 + g * (1 - sigmoid));
         m->y[0][up] = m->x[1][i] * g * sigmoid;

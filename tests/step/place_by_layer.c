@@ -3,10 +3,10 @@
  * too. */
 #include "tools/tools.h"
 
-Flow *__real_step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
-Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
+Flow *__real_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked);
+Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked);
 
-Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked)
+Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked)
 {
     Flow *f = __real_step_place(a, s, align, fits, unpacked);
     if (f->unpacked || s->by_layer)

@@ -23,6 +23,7 @@ static Choice other_choice(const Program *p, Choice c)
     c.data = draw(2) ? (int)p->train.batch : (int)p->layout.data.value;
     c.loss_tile = 16 * draw(3);
     c.head_chunks = draw(2) ? 2 : 0;
+    c.tensor = 0;
     c.ranks = 3;
     choice_shape(&c, 1, &c.ranks);
     c.partition = PART_STRIPED;
@@ -31,7 +32,7 @@ static Choice other_choice(const Program *p, Choice c)
     c.placed = c.ranges = c.whole = true;
     c.place[0] = c.data_stride = 2;
     c.travel = TRAVEL_QUERIES;
-    c.spared = c.staged = 3;
+    c.spared = c.offload_values = 3;
     return c;
 }
 
@@ -39,20 +40,20 @@ static Choice other_choice(const Program *p, Choice c)
 static bool is_planned(const Program *p, const Choice *c)
 {
     const bool queries = choice_chunks_queries(c), heads = c->head_chunks > 1;
-    return (!queries || (!p->tensor && !heads)) && (!choice_keeps_tail(c) || (!queries && !heads)) &&
-           (!c->fetch_chunks || (queries && c->offload && !c->staged_layers)) && (!c->overlap || p->tensor) &&
-           (!heads || program_kv_heads(p) > 1);
+    return (!queries || (!c->tensor && !heads)) && (!choice_keeps_tail(c) || (!queries && !heads)) &&
+           (!c->fetch_chunks || (queries && c->offload && !c->offload_layers)) &&
+           (!c->overlap || c->tensor) && (!heads || shape_of(p, c).rank.kv_heads >= c->head_chunks);
 }
 
 /* The list, and what its values take. */
-static const char *step_text(Arena *a, const Program *whole, const Choice *c)
+static const char *step_text(Arena *a, const Program *p, const Choice *c)
 {
-    const Program *p = program_chunked(a, whole, c->head_chunks > 1 ? c->head_chunks : 1);
+    const Shape shape = shape_of(p, c);
     const Partition *part = partition_make(a, PART_CONTIGUOUS, 0, p->sequence, 1);
-    Step *step = step_make(a, p, c, part, units_make(a, p, c->within), NULL, 64, 0);
+    Step *step = step_make(a, p, c, part, units_make(a, p, &shape, c->within), NULL, 64, 0);
     Flow *f = step_flow(a, step);
     Text t = {0};
-    step_pack(a, f, 4, (PackRoom){0});
+    step_pack(a, f, 4, (MemoryBudget){0});
     print_step(step, &t);
     text_printf(&t, "%lld %lld %lld %lld\n", (long long)f->packed, (long long)f->host, (long long)f->state,
                 (long long)f->host_state);
@@ -85,9 +86,9 @@ static void fields_that_make_a_step_are_compared(void **state)
         Case *c = make_split_case(i % 2, i / 2, i % 5 == 4), *o = make_split_case(i % 2, i / 2 + 1, false);
         const Choice x = c->choice;
         Choice y = other_choice(&c->program, o->choice);
-        y.overlap = c->program.tensor && !x.overlap;
+        y.overlap = x.tensor && !x.overlap;
         const bool shards = !x.within && c->program.cluster.world > 1;
-        y.within = shards ? program_tensor(&c->program) : 0;
+        y.within = shards ? choice_tensor(&x) : 0;
         if (is_planned(&c->program, &x))
             compare_fields(c, &x, &y, shown);
         arena_free(o->arena);

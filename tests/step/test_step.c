@@ -19,7 +19,7 @@ static void steps_are_right(void **state)
         const double error = error_of(c, c->flow);
         if (!(error < 1e-9))
             fail_msg("case %d: gradients are off by %g", i, error);
-        uneven += c->program.short_chunks > 0; /* chunks of heads */
+        uneven += c->step->shape.short_chunks > 0; /* chunks of heads */
         const double by_layer = error_of(c, placed_by_layer(c));
         if (!(by_layer < 1e-9))
             fail_msg("case %d: with places by layer, gradients are off by %g", i, by_layer);
@@ -37,7 +37,7 @@ static void split_steps_are_right(void **state)
         Case *c = make_split_case(i % 2, i / 2, true);
         const double error = error_of(c, c->flow);
         if (!(error < 1e-9))
-            fail_msg("case %d: gradients of %d ranks are off by %g", i, c->program.tensor, error);
+            fail_msg("case %d: gradients of %d ranks are off by %g", i, c->step->shape.tensor, error);
         arena_free(c->arena);
     }
 }
@@ -48,16 +48,17 @@ static void layouts_agree(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         Case *c = make_case(i % 2, i / 2);
-        set_layout(c, (Choice){.data = c->choice.data, .ranks = 1});
+        const int heads = c->choice.head_chunks;
+        set_layout(c, (Choice){.data = c->choice.data, .ranks = 1, .head_chunks = heads});
         assert_true(error_of(c, c->flow) < 1e-9);
         want_last(c);
         for (int r = 0; r < RECOMPUTES; r++)
             for (int s = 0; s < SHARDINGS; s++)
-                for (int chunks = 1; chunks <= 4 && !(c->program.head_chunks && r == RECOMPUTE_TAIL);
-                     chunks++) {
+                for (int chunks = 1; chunks <= 4 && !(heads > 1 && r == RECOMPUTE_TAIL); chunks++) {
                     set_layout(c,
                                (Choice){.data = c->choice.data,
                                         .ranks = 1,
+                                        .head_chunks = heads,
                                         .saving = saving_by((Recompute)r, 0),
                                         .sharding = (Sharding)s,
                                         .ffn_chunks = chunks,
@@ -172,17 +173,18 @@ static void need_decides(void **state)
     for (int i = 0; i < 12; i++) {
         Case *c = make_case(i % 2, 0);
         on_device(c);
-        c->program = *program_chunked(c->arena, &c->program, 1);
         const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
-        const Units units = units_make(c->arena, &c->program, 0);
+        const Shape shape = program_shape(&c->program);
+        const Units units = units_make(c->arena, &c->program, &shape, 0);
         set_layout(c, (Choice){.data = c->choice.data, .ranks = 1});
-        const Saving none = saving_of(&c->choice), all = saving_at(c->arena, &c->program, part, units, 50, 1);
+        const Saving none = saving_of(&c->choice),
+                     all = saving_at(c->arena, &c->program, &shape, part, units, 50, 1);
         const double most = saved_bytes(c, all);
         const int least = made_again(c, none);
         double last = 0;
         int last_again = 1 << 30;
         for (int eighth = 0; eighth <= 8; eighth++) {
-            const Saving v = saving_at(c->arena, &c->program, part, units, 50, eighth / 8.0);
+            const Saving v = saving_at(c->arena, &c->program, &shape, part, units, 50, eighth / 8.0);
             const double bytes = saved_bytes(c, v);
             const int again = made_again(c, v);
             const double error = error_of(c, c->flow);
@@ -207,9 +209,13 @@ static void all_saved_spares_all(void **state)
         Case *c = make_split_case(i % 2, 0, i % 3 == 0);
         on_device(c);
         const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
-        const Units units = units_make(c->arena, &c->program, 0);
-        set_layout(c, (Choice){.data = c->choice.data, .tensor = c->choice.tensor, .ranks = 1});
-        const Saving all = saving_at(c->arena, &c->program, part, units, 1 + i % 5 * 50, 1);
+        const Shape shape = program_shape(&c->program);
+        const Units units = units_make(c->arena, &c->program, &shape, 0);
+        set_layout(c, (Choice){.data = c->choice.data,
+                               .tensor = c->choice.tensor,
+                               .ranks = 1,
+                               .head_chunks = c->choice.head_chunks});
+        const Saving all = saving_at(c->arena, &c->program, &shape, part, units, 1 + i % 5 * 50, 1);
         const int least = made_again(c, saving_of(&c->choice)), again = made_again(c, all);
         if (again != least)
             fail_msg("case %d: saves%s, and %d operations are made again, not %d", i, all.upper, again,
@@ -225,10 +231,11 @@ static void time_a_byte_decides(void **state)
     Case *c = make_case(true, 0);
     on_device(c);
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
-    const Units units = units_make(c->arena, &c->program, 0);
+    const Shape shape = program_shape(&c->program);
+    const Units units = units_make(c->arena, &c->program, &shape, 0);
     for (int sixteenth = 1; sixteenth < 16; sixteenth++) {
-        const Saving slow = saving_at(c->arena, &c->program, part, units, 1e9, sixteenth / 16.0);
-        const Saving fast = saving_at(c->arena, &c->program, part, units, 0, sixteenth / 16.0);
+        const Saving slow = saving_at(c->arena, &c->program, &shape, part, units, 1e9, sixteenth / 16.0);
+        const Saving fast = saving_at(c->arena, &c->program, &shape, part, units, 0, sixteenth / 16.0);
         assert_true(saves(slow.upper, "lse") || strcmp(slow.upper, " x ") == 0);
         assert_false(saves(fast.upper, "lse"));
     }
@@ -261,7 +268,7 @@ static void places_are_apart(void **state)
                 item_add_range(a, &f.item[i],
                                nested ? (Range){nested, 300 - nested} : (Range){draw(200), 200 + draw(100)});
         }
-        step_pack(a, &f, 64, (PackRoom){0});
+        step_pack(a, &f, 64, (MemoryBudget){0});
         for (int i = 0; i < f.items; i++)
             for (int j = 0; j < i; j++) {
                 const Item *x = &f.item[i], *y = &f.item[j];

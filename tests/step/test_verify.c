@@ -39,7 +39,8 @@ static void right_steps_are_accepted(void **state)
         Case *c = make_split_case(i % 2, i / 2, i % 8 == 3);
         char *why;
         Flow *f = step_flow(c->arena, c->step);
-        step_pack(c->arena, f, 1 + draw(16), (PackRoom){i % 3 ? 0 : 1 << i % 24, i % 4 ? 0 : 1 << i % 24});
+        step_pack(c->arena, f, 1 + draw(16),
+                  (MemoryBudget){i % 3 ? 0 : 1 << i % 24, i % 4 ? 0 : 1 << i % 24});
         if (!accepted(c, c->flow, &why) || !accepted(c, f, &why) || !accepted(c, placed_by_layer(c), &why))
             fail_msg("case %d: %s", i, why);
         arena_free(c->arena);

@@ -36,7 +36,7 @@ const char *phase_name(int phase)
     return name[phase];
 }
 
-int shape_sizes(Shape shape, int size[MOST_SIZES])
+int shape_sizes(RankShape shape, int size[MOST_SIZES])
 {
     const int all[MOST_SIZES] = {shape.size0, shape.size1, shape.size2, shape.size3};
     int n = 0;
@@ -47,7 +47,7 @@ int shape_sizes(Shape shape, int size[MOST_SIZES])
     return n;
 }
 
-Schedule *plan_phase(Arena *a, Diags *d, const SchedText *t, Shape shape, int phase)
+Schedule *plan_phase(Arena *a, Diags *d, const SchedText *t, RankShape shape, int phase)
 {
     Choice *c = NEW(a, Choice);
     int given[MOST_SIZES], n = shape_sizes(shape, given), size[MAX_COORDS], ranks = 1;

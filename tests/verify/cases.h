@@ -7,8 +7,10 @@
 /* Sizes of coordinates, from the outermost; 0: no more. A schedule of fewer has the outermost of them as
  * one, of more 1 before them. */
 enum { MOST_SIZES = 4 };
-typedef struct Shape { int size0, size1, size2, size3; } Shape;
-int shape_sizes(Shape shape, int size[MOST_SIZES]); /* how many there are */
+typedef struct RankShape {
+    int size0, size1, size2, size3;
+} RankShape;
+int shape_sizes(RankShape shape, int size[MOST_SIZES]); /* how many there are */
 enum { PHASES = 3 };                              /* forward, backward keys, backward queries */
 const SchedText *schedule_file(Arena *a, const char *path); /* NULL after errors, which are printed */
 const SchedText *stock_schedule(Arena *a, const char *name);
@@ -16,7 +18,7 @@ const SchedText *case_schedule(Arena *a, const char *name); /* of this folder, o
 bool has_phase(const SchedText *t, int phase);
 const char *phase_name(int phase);
 /* Planned, with slots; NULL after an error. The choice lives in the arena. */
-Schedule *plan_phase(Arena *a, Diags *d, const SchedText *t, Shape shape, int phase);
+Schedule *plan_phase(Arena *a, Diags *d, const SchedText *t, RankShape shape, int phase);
 /* What diags_print writes. */
 const char *printed(Arena *a, Diags *d);
 /* The line that the first error names, 0 where it names none. */

@@ -502,7 +502,7 @@ static void add_direction(const Maker *m, Text *t)
     text_add(t, "}\n");
 }
 
-void generate_schedule(Random *r, Shape shape, Text *out)
+void generate_schedule(Random *r, RankShape shape, Text *out)
 {
     static Direction d;
     Maker m = {.r = r, .ranks = 1, .d = &d};

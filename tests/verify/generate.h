@@ -6,6 +6,6 @@
 
 /* The text of a schedule with both directions: pairs, passes, returns and exchanges in any mix, for this
  * shape. Made right, and then, more often than not, changed somewhere. */
-void generate_schedule(Random *r, Shape shape, Text *out);
+void generate_schedule(Random *r, RankShape shape, Text *out);
 
 #endif

@@ -25,7 +25,7 @@ static void say(const char *what, const char *messages)
     printf("%s: line %d: %.*s\n", what, error_line(messages), (int)strcspn(text, "\n"), text);
 }
 
-static void judge_direction(const SchedText *t, Shape shape, int phase)
+static void judge_direction(const SchedText *t, RankShape shape, int phase)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -41,7 +41,7 @@ static void judge_direction(const SchedText *t, Shape shape, int phase)
     arena_free(a);
 }
 
-static void judge(Shape shape, bool uses)
+static void judge(RankShape shape, bool uses)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -79,7 +79,7 @@ int main(void)
         }
         if (given || scanf("%zu", &length) != 1 || getchar() != '\n' || !copy_text(length, &uses))
             return EXIT_FAILURE;
-        judge((Shape){size[0], size[1], size[2], size[3]}, uses);
+        judge((RankShape){size[0], size[1], size[2], size[3]}, uses);
         fflush(stdout);
     }
     return EXIT_SUCCESS;

@@ -98,7 +98,7 @@ static void print_tally(const char *name, const Tally *t)
     }
 }
 
-static void check_schedule(const char *name, const Shape *shapes, int n)
+static void check_schedule(const char *name, const RankShape *shapes, int n)
 {
     Tally t = {0};
     Arena *a = arena_new();
@@ -132,7 +132,7 @@ static void mutate_again(const Mutant *m, void *arg)
 }
 
 /* Two changes: one may hide the other from the verifier, or make up for it. */
-static void check_twice(const char *name, Shape shape, int phase)
+static void check_twice(const char *name, RankShape shape, int phase)
 {
     Tally t = {.phase = phase_name(phase), .twice = true};
     Arena *a = arena_new();
@@ -147,23 +147,23 @@ static void mutants_of_mutants(void **state)
 {
     (void)state;
     for (int phase = 0; phase < PHASES; phase++)
-        check_twice("ring", (Shape){1, 3}, phase);
-    check_twice("burst", (Shape){2, 2}, 1);
-    check_twice("burst", (Shape){2, 2}, 2);
-    check_twice("ulysses", (Shape){1, 3}, 1);
+        check_twice("ring", (RankShape){1, 3}, phase);
+    check_twice("burst", (RankShape){2, 2}, 1);
+    check_twice("burst", (RankShape){2, 2}, 2);
+    check_twice("ulysses", (RankShape){1, 3}, 1);
 }
 
 static void ring(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 2}, {1, 3}, {1, 4}, {1, 5}};
+    static const RankShape shapes[] = {{1, 2}, {1, 3}, {1, 4}, {1, 5}};
     check_schedule("ring", shapes, countof(shapes));
 }
 
 static void burst(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}, {3, 1}, {1, 3}, {3, 3}};
+    static const RankShape shapes[] = {{2, 2}, {2, 3}, {3, 2}, {3, 1}, {1, 3}, {3, 3}};
     check_schedule("burst", shapes, countof(shapes));
 }
 
@@ -172,28 +172,28 @@ static void burst(void **state)
 static void late(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
+    static const RankShape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
     check_schedule("late", shapes, countof(shapes));
 }
 
 static void derived(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 2}, {2, 3}};
+    static const RankShape shapes[] = {{2, 2}, {2, 3}};
     check_schedule("derived", shapes, countof(shapes));
 }
 
 static void ulysses(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 4}};
+    static const RankShape shapes[] = {{1, 4}};
     check_schedule("ulysses", shapes, countof(shapes));
 }
 
 static void usp(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 2}, {3, 2}, {2, 3}, {3, 1}, {1, 3}};
+    static const RankShape shapes[] = {{2, 2}, {3, 2}, {2, 3}, {3, 1}, {1, 3}};
     check_schedule("usp", shapes, countof(shapes));
 }
 
@@ -201,7 +201,7 @@ static void other_rings(void **state)
 {
     (void)state;
     static const char *const names[] = {"near", "doubling", "biring", "gather"};
-    static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
+    static const RankShape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
     for (int i = 0; i < countof(names); i++)
         check_schedule(names[i], shapes, countof(shapes));
 }
@@ -209,7 +209,7 @@ static void other_rings(void **state)
 static void pieces(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 2}, {1, 3}, {1, 4}};
+    static const RankShape shapes[] = {{1, 2}, {1, 3}, {1, 4}};
     check_schedule("bidirectional", shapes, countof(shapes));
     check_schedule("halo", shapes, 1);
 }
@@ -217,21 +217,21 @@ static void pieces(void **state)
 static void mesh(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
+    static const RankShape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
     check_schedule("mesh", shapes, countof(shapes));
 }
 
 static void stride(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
+    static const RankShape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
     check_schedule("stride", shapes, countof(shapes));
 }
 
 static void three_level(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 2, 2}, {2, 1, 3}};
+    static const RankShape shapes[] = {{2, 2, 2}, {2, 1, 3}};
     check_schedule("three_level", shapes, countof(shapes));
 }
 

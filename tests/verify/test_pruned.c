@@ -119,7 +119,7 @@ static BurstPairTiles *random_pairs(Arena *a, int pairs, Random *r)
     return tiles;
 }
 
-static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Counts *n, bool ranges)
+static void check_mask(const SchedText *t, RankShape shape, int phase, Random *r, Counts *n, bool ranges)
 {
     Arena *a = arena_new();
     Schedule *s = plan_phase(a, diags_new(a), t, shape, phase);
@@ -140,7 +140,7 @@ static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Co
     arena_free(a);
 }
 
-static void check_schedule(const char *name, const Shape *shapes, int count, bool ranges)
+static void check_schedule(const char *name, const RankShape *shapes, int count, bool ranges)
 {
     Arena *a = arena_new();
     Counts n = {0};
@@ -159,35 +159,35 @@ static void check_schedule(const char *name, const Shape *shapes, int count, boo
 static void ring(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
+    static const RankShape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
     check_schedule("ring", shapes, countof(shapes), false);
 }
 
 static void burst(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
+    static const RankShape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
     check_schedule("burst", shapes, countof(shapes), false);
 }
 
 static void bidirectional(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
+    static const RankShape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
     check_schedule("bidirectional", shapes, countof(shapes), false);
 }
 
 static void usp(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{3, 2}, {2, 3}, {4, 2}};
+    static const RankShape shapes[] = {{3, 2}, {2, 3}, {4, 2}};
     check_schedule("usp", shapes, countof(shapes), false);
 }
 
 static void ranges(void **state)
 {
     (void)state;
-    static const Shape flat[] = {{1, 3}, {1, 4}}, two[] = {{2, 2}, {3, 2}};
+    static const RankShape flat[] = {{1, 3}, {1, 4}}, two[] = {{2, 2}, {3, 2}};
     static const char *const names[] = {"ring", "near", "bidirectional", "biring", "gather", "doubling"};
     for (int i = 0; i < countof(names); i++)
         check_schedule(names[i], flat, countof(flat), true);

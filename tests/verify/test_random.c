@@ -81,7 +81,7 @@ static bool has_exchange(const Schedule *s)
     return false;
 }
 
-static void judge(const SchedText *t, Shape shape, int phase, Random *r, Counts *n)
+static void judge(const SchedText *t, RankShape shape, int phase, Random *r, Counts *n)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -110,7 +110,7 @@ static void judge(const SchedText *t, Shape shape, int phase, Random *r, Counts 
     arena_free(a);
 }
 
-static void judge_text(Shape shape, Random *r, Counts *n)
+static void judge_text(RankShape shape, Random *r, Counts *n)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -131,10 +131,10 @@ static void judge_text(Shape shape, Random *r, Counts *n)
 static void random_schedules(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1},          {2},          {3},          {4},         {5},
-                                   {6},          {2, 2},       {2, 3},       {3, 2},      {2, 4},
-                                   {1, 4},       {2, 2, 2},    {3, 1, 2},    {2, 3, 2},   {1, 2, 3},
-                                   {2, 2, 1, 2}, {1, 3, 2, 2}, {2, 1, 4, 1}, {2, 2, 2, 2}};
+    static const RankShape shapes[] = {{1},          {2},          {3},          {4},         {5},
+                                       {6},          {2, 2},       {2, 3},       {3, 2},      {2, 4},
+                                       {1, 4},       {2, 2, 2},    {3, 1, 2},    {2, 3, 2},   {1, 2, 3},
+                                       {2, 2, 1, 2}, {1, 3, 2, 2}, {2, 1, 4, 1}, {2, 2, 2, 2}};
     Random r = {seed};
     Counts n = {0};
     while (n.schedules < wanted)

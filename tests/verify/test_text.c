@@ -122,7 +122,7 @@ static void fault(Counts *n, const Schedule *s, int phase, const char *line, con
                       phase_name(phase), c->size[0], c->size[1], what, line, text);
 }
 
-static void try_plan(Counts *n, const SchedText *t, Shape shape, int phase, const char *line)
+static void try_plan(Counts *n, const SchedText *t, RankShape shape, int phase, const char *line)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -163,7 +163,7 @@ static void keep(Arena *a, const Text *text, const SchedText *t, int number)
     text_free(&renamed);
 }
 
-static void try_text(Counts *n, const Text *text, const Shape *shapes, int count, const char *line)
+static void try_text(Counts *n, const Text *text, const RankShape *shapes, int count, const char *line)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -207,7 +207,12 @@ static bool is_whole(Line l)
     return depth == 0 && memchr(l.at, ';', l.n) && l.at[0] == ' ';
 }
 
-typedef struct Edit { const Lines *lines; const Shape *shapes; int count; Counts *counts; } Edit;
+typedef struct Edit {
+    const Lines *lines;
+    const RankShape *shapes;
+    int count;
+    Counts *counts;
+} Edit;
 
 /* The lines with `n` of them from `at` on replaced. */
 static void replaced(const Edit *e, int at, int n, const char *by)
@@ -259,7 +264,7 @@ static void change_line(const Edit *e, Arena *a, int at)
         replaced(e, at, 2, arena_printf(a, "%.*s%.*s", (int)next.n, next.at, (int)l.n, l.at));
 }
 
-static void check_texts(const char *name, const Shape *shapes, int count)
+static void check_texts(const char *name, const RankShape *shapes, int count)
 {
     Arena *a = arena_new();
     Counts n = {0};
@@ -285,43 +290,43 @@ static void check_texts(const char *name, const Shape *shapes, int count)
 static void ring(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 1}, {1, 2}, {1, 4}, {1, 5}};
+    static const RankShape shapes[] = {{1, 1}, {1, 2}, {1, 4}, {1, 5}};
     check_texts("ring", shapes, countof(shapes));
 }
 
 static void burst(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 3}, {3, 2}, {1, 4}, {3, 1}, {3, 3}};
+    static const RankShape shapes[] = {{2, 3}, {3, 2}, {1, 4}, {3, 1}, {3, 3}};
     check_texts("burst", shapes, countof(shapes));
 }
 
 static void late(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 3}, {1, 5}};
+    static const RankShape shapes[] = {{1, 3}, {1, 5}};
     check_texts("late", shapes, countof(shapes));
 }
 
 static void derived(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{2, 3}, {3, 2}, {1, 4}};
+    static const RankShape shapes[] = {{2, 3}, {3, 2}, {1, 4}};
     check_texts("derived", shapes, countof(shapes));
 }
 
 static void ulysses(void **state)
 {
     (void)state;
-    static const Shape shapes[] = {{1, 4}};
+    static const RankShape shapes[] = {{1, 4}};
     check_texts("ulysses", shapes, countof(shapes));
 }
 
 static void more_coordinates(void **state)
 {
     (void)state;
-    static const Shape two[] = {{2, 3}, {3, 2}}, three[] = {{2, 2, 2}, {1, 3, 2}, {3, 1, 2}};
-    static const Shape one[] = {{1, 1}, {1, 2}, {1, 4}, {1, 5}};
+    static const RankShape two[] = {{2, 3}, {3, 2}}, three[] = {{2, 2, 2}, {1, 3, 2}, {3, 1, 2}};
+    static const RankShape one[] = {{1, 1}, {1, 2}, {1, 4}, {1, 5}};
     check_texts("near", one, countof(one));
     check_texts("doubling", one, countof(one));
     check_texts("biring", one, countof(one));

@@ -39,11 +39,11 @@ static const char *context_why_not(Arena *a, const Program *p, const Choice *c)
 static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, choice_heads(c));
-    return axis || choice_heads(c) <= p->model.heads
+    const int heads = shape_of(p, c).rank.heads;
+    return axis || choice_heads(c) <= heads
                ? axis
                : arena_printf(a, "%d ranks cannot share %d head%s; use at most %d rank%s or a ring schedule",
-                              choice_heads(c), p->model.heads, plural(p->model.heads), p->model.heads,
-                              plural(p->model.heads));
+                              choice_heads(c), heads, plural(heads), heads, plural(heads));
 }
 
 /* "16 x 4": the sizes of the coordinates, but for the exchanged one, which `heads` is of. */

@@ -15,7 +15,7 @@ static bool take(const Program *p, Choice *c, int n)
 {
     const int world = count(p), data = world - n;
     c->data = data;
-    c->tensor = p->tensor;
+    c->tensor = program_tensor(p) > 1 ? program_tensor(p) : 0;
     c->ranks = world / data;
     if (!p->layout.data.is_auto)
         return p->layout.data.value == data;

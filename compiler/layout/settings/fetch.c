@@ -1,4 +1,4 @@
-/* settings/fetch.c: `fetch`: how much of what layers staged comes back at a time. */
+/* settings/fetch.c: `fetch`: how much of what layers offloaded comes back at a time. */
 #include "layout/layout.h"
 
 static bool is_open(const Program *p)
@@ -11,16 +11,16 @@ static int count(const Program *p)
     return is_open(p) ? form_fetch.word_count : 1;
 }
 
-/* Chunks, for a loop that attends one at a time, of what is staged. */
+/* Chunks, for a loop that attends one at a time, of what is offloaded. */
 static bool can(const Choice *c)
 {
-    return choice_chunks_queries(c) && (c->staged || c->offload) && !c->staged_layers;
+    return choice_chunks_queries(c) && (c->offload_values || c->offload) && !c->offload_layers;
 }
 
 static bool take(const Program *p, Choice *c, int n)
 {
-    const bool stages = c->staged || c->offload;
-    c->fetch_chunks = is_open(p) ? n : stages && p->layout.fetch.value;
+    const bool offloads = c->offload_values || c->offload;
+    c->fetch_chunks = is_open(p) ? n : offloads && p->layout.fetch.value;
     return !is_open(p) || !n || can(c);
 }
 
@@ -36,7 +36,7 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     (void)a, (void)p;
     if (!c->fetch_chunks || can(c))
         return NULL;
-    if (c->staged_layers)
+    if (c->offload_layers)
         return "`fetch chunks` cannot be combined with `layers` in `offload`; remove `layers` or use `fetch "
                "layers`";
     return "`fetch chunks` requires `token chunks` with `attention` and offloaded activations; use `token "
@@ -52,15 +52,16 @@ static const char *text(Arena *a, const Choice *c)
 static const char *idle(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)p;
-    return c->staged || c->offload ? NULL
-                                   : "no activations are offloaded; set `offload activations` or remove it";
+    return c->offload_values || c->offload
+               ? NULL
+               : "no activations are offloaded; set `offload activations` or remove it";
 }
 
 const SettingRecord setting_fetch = {
     .form = &form_fetch,
     .column = 6,
     .if_several = true,
-    .by_need = true,
+    .escalates = true,
     .spares = true,
     .count = count,
     .take = take,

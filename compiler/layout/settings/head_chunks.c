@@ -12,7 +12,7 @@ static bool is_open(const Program *p)
  * several numbers with the same largest one that divides kv_heads is the least. 0: there are not so many. */
 static int chunks_at(const Program *p, int n)
 {
-    const int kv_heads = p->model.kv_heads;
+    const int kv_heads = program_shape(p).rank.kv_heads;
     for (int chunks = 1, last = kv_heads + 1; chunks <= kv_heads; chunks++) {
         const int most = (kv_heads + chunks - 1) / chunks;
         if (most < last && n-- == 0)
@@ -48,18 +48,18 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
         return NULL;
     if (saving_why_no_chunks(c, true))
         return saving_why_no_chunks(c, true);
-    const int ranks = choice_heads(c), queries = p->model.heads / p->model.kv_heads,
-              least = p->model.kv_heads / c->head_chunks * queries;
-    const int most = p->model.kv_heads / ((ranks + queries - 1) / queries);
+    const Heads all = shape_of(p, c).rank;
+    const int ranks = choice_heads(c), queries = all.heads / all.kv_heads,
+              least = all.kv_heads / c->head_chunks * queries;
+    const int most = all.kv_heads / ((ranks + queries - 1) / queries);
     return ranks <= least
                ? NULL
                : arena_printf(
                      a,
                      "%d ranks cannot share the %d head%s of %s of %d head chunks; use at most %d head "
                      "chunk%s",
-                     ranks, least, plural(least),
-                     p->model.kv_heads % c->head_chunks ? "the smallest" : "each", c->head_chunks, most,
-                     plural(most));
+                     ranks, least, plural(least), all.kv_heads % c->head_chunks ? "the smallest" : "each",
+                     c->head_chunks, most, plural(most));
 }
 
 static const char *text(Arena *a, const Choice *c)
@@ -71,7 +71,7 @@ const SettingRecord setting_head_chunks = {
     .form = &form_head_chunks,
     .column = 11,
     .if_several = true,
-    .by_need = true,
+    .escalates = true,
     .spares = true,
     .count = count,
     .take = take,

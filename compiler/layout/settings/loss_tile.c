@@ -1,5 +1,5 @@
 /* settings/loss_tile.c: `loss tile`: tokens whose logits are there at once: as many as suit the
- * vocabulary; by need a half, a quarter, an eighth of them.
+ * vocabulary; where memory requires it a half, a quarter, an eighth of them.
  */
 #include "layout/layout.h"
 
@@ -44,8 +44,8 @@ const SettingRecord setting_loss_tile = {
     .form = &(const SettingForm){.name = "loss tile", .at = offsetof(Layout, loss_tile)},
     .column = 9,
     .if_several = true,
-    .by_need = true,
-    .need_first = true,
+    .escalates = true,
+    .escalates_first = true,
     .spares = true,
     .count = count,
     .take = take,

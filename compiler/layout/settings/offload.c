@@ -12,7 +12,8 @@ static bool is_open(const Program *p)
 static bool optimizer_fits_host(const Program *p)
 {
     Arena *a = arena_new();
-    const Units u = units_make(a, p, 0);
+    const Shape shape = program_shape(p);
+    const Units u = units_make(a, p, &shape, 0);
     double bytes = 0;
     for (int i = 0; i < u.n; i++)
         bytes += 16 * (double)u.at[i].repeat * (double)u.at[i].shard;
@@ -20,26 +21,20 @@ static bool optimizer_fits_host(const Program *p)
     return bytes * cluster_most_ranks(&p->cluster) <= p->cluster.host_memory;
 }
 
-static int most_staged(const Program *p)
-{
-    return p->model.layers > 1 ? MOST_STAGED : 0;
-}
+static int most_offloaded(const Program *p) { return p->model.layers > 1 ? OFFLOAD_ALL : 0; }
 
-static int count(const Program *p)
-{
-    return is_open(p) ? most_staged(p) + 1 + optimizer_fits_host(p) : 1;
-}
+static int count(const Program *p) { return is_open(p) ? most_offloaded(p) + 1 + optimizer_fits_host(p) : 1; }
 
 /* By need: none, then more and more of the values that layers save, at last the optimizer too. */
 static bool take(const Program *p, Choice *c, int n)
 {
-    const int most = most_staged(p);
+    const int most = most_offloaded(p);
     const Layout *l = &p->layout;
-    c->staged = is_open(p) ? (n < most ? n : most) : most ? (int)l->offload.value : 0;
+    c->offload_values = is_open(p) ? (n < most ? n : most) : most ? (int)l->offload.value : 0;
     c->offload = most ? l->offloaded : NULL;
-    c->staged_layers = l->staged_layers.value < p->model.layers && (c->staged || c->offload)
-                           ? (int)l->staged_layers.value
-                           : 0;
+    c->offload_layers = l->offload_layers.value < p->model.layers && (c->offload_values || c->offload)
+                            ? (int)l->offload_layers.value
+                            : 0;
     c->optimizer = (is_open(p) ? n > most : p->layout.host_optimizer) ? OPTIMIZER_ON_HOST
                                                                            : OPTIMIZER_ON_DEVICE;
     return true;
@@ -48,21 +43,21 @@ static bool take(const Program *p, Choice *c, int n)
 /* None, all activations, the optimizer, both. */
 static bool other(const Program *p, Choice *c, int n)
 {
-    const int ways = most_staged(p) ? 2 : 1; /* to stage activations */
-    c->staged = n % ways ? MOST_STAGED : 0;
+    const int ways = most_offloaded(p) ? 2 : 1; /* to offload activations */
+    c->offload_values = n % ways ? OFFLOAD_ALL : 0;
     c->offload = NULL;
-    c->staged_layers = 0;
-    c->fetch_chunks = c->fetch_chunks && c->staged;
+    c->offload_layers = 0;
+    c->fetch_chunks = c->fetch_chunks && c->offload_values;
     c->optimizer = n / ways == 0 ? OPTIMIZER_ON_DEVICE : c->optimizer ? c->optimizer : OPTIMIZER_ON_HOST;
     return n < 2 * ways;
 }
 
-static const char *staged_text(Arena *a, const Choice *c)
+static const char *offloaded_text(Arena *a, const Choice *c)
 {
     const char *list = NULL,
-               *layers = c->staged_layers ? arena_printf(a, ", layers %d", c->staged_layers) : "";
+               *layers = c->offload_layers ? arena_printf(a, ", layers %d", c->offload_layers) : "";
     if (!c->offload || !*c->offload)
-        return c->staged ? arena_printf(a, "activations%s", layers) : NULL;
+        return c->offload_values ? arena_printf(a, "activations%s", layers) : NULL;
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1)
         list = arena_printf(a, "%s%s%.*s", list ? list : "", list ? ", " : "", (int)strcspn(at, " "), at);
     return list ? arena_printf(a, "activations(%s)%s", list, layers) : NULL;
@@ -70,18 +65,20 @@ static const char *staged_text(Arena *a, const Choice *c)
 
 static const char *text(Arena *a, const Choice *c)
 {
-    const char *staged = staged_text(a, c);
-    return !c->optimizer ? staged : staged ? arena_printf(a, "%s, optimizer", staged) : "optimizer";
+    const char *offloaded = offloaded_text(a, c);
+    return !c->optimizer ? offloaded : offloaded ? arena_printf(a, "%s, optimizer", offloaded) : "optimizer";
 }
 
 /* Values by their names, where it is decided what layers save. */
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     const Saving v = saving_of(c);
-    if (!c->offload || c->staged || c->spared)
+    if (!c->offload || c->offload_values || c->spared)
         return NULL;
     const Partition one = {.max_tokens = 1};
-    const char *can = offload_at(a, p, &one, units_make(a, p, 0), v, c->staged_layers, MOST_STAGED);
+    const Shape shape = program_shape(p);
+    const char *can = offload_at(a, p, &shape, &one, units_make(a, p, &shape, 0), v, c->offload_layers,
+                                 OFFLOAD_ALL);
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(a, at, strcspn(at, " "));
         if (!saves(can, name))
@@ -93,26 +90,23 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     return NULL;
 }
 
-static bool asks_to_stage(const Layout *l)
-{
-    return l->offload.value || l->offloaded;
-}
+static bool asks_to_offload(const Layout *l) { return l->offload.value || l->offloaded; }
 
 static const char *idle_offload(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)c;
-    return asks_to_stage(&p->layout) && p->model.layers == 1
+    return asks_to_offload(&p->layout) && p->model.layers == 1
                ? "the model has one layer, whose activations are used at once and never offloaded; remove "
                  "`activations`"
                : NULL;
 }
 
-static const char *idle_staged_layers(Arena *a, const Program *p, const Choice *c)
+static const char *idle_offload_layers(Arena *a, const Program *p, const Choice *c)
 {
     (void)c;
-    if (!asks_to_stage(&p->layout))
+    if (!asks_to_offload(&p->layout))
         return "no activations are offloaded; set `offload activations` or remove it";
-    return p->model.layers == 1 || p->layout.staged_layers.value < p->model.layers
+    return p->model.layers == 1 || p->layout.offload_layers.value < p->model.layers
                ? NULL
                : arena_printf(a, "all of the %d layers except the last offload their activations; remove it",
                               p->model.layers);
@@ -122,8 +116,8 @@ const SettingRecord setting_offload = {
     .form = &(const SettingForm){.name = "offload", .at = offsetof(Layout, offload)},
     .column = 26,
     .if_several = true,
-    .by_need = true,
-    .need_first = true,
+    .escalates = true,
+    .escalates_first = true,
     .takes_host = true,
     .spares = true,
     .count = count,
@@ -132,5 +126,5 @@ const SettingRecord setting_offload = {
     .why_not = why_not,
     .text = text,
     .idle = {{offsetof(Layout, offload), idle_offload},
-             {offsetof(Layout, staged_layers), idle_staged_layers}},
+             {offsetof(Layout, offload_layers), idle_offload_layers}},
 };

@@ -1,14 +1,11 @@
 /* settings/overlap.c: `overlap`: whether what tensor ranks do among them is beside products. */
 #include "layout/layout.h"
 
-static int count(const Program *p)
-{
-    return p->tensor && p->layout.overlap.is_auto ? 2 : 1;
-}
+static int count(const Program *p) { return program_tensor(p) > 1 && p->layout.overlap.is_auto ? 2 : 1; }
 
 static bool take(const Program *p, Choice *c, int n)
 {
-    c->overlap = p->tensor && (p->layout.overlap.is_auto ? n == 0 : p->layout.overlap.value);
+    c->overlap = c->tensor && (p->layout.overlap.is_auto ? n == 0 : p->layout.overlap.value);
     return true;
 }
 

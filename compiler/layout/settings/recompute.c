@@ -3,16 +3,13 @@
  */
 #include "layout/layout.h"
 
-/* Left open, by need: what `none` saves, then less and less of it; or the rules in their order, of tail
- * first those that keep most. */
-static int other_way(const Program *p)
-{
-    return p->layout.saving.upper ? 0 : SAVING_LEVELS + 1;
-}
+/* Left open, as memory requires: what `none` saves, then less and less of it; or the rules in their order, of
+ * tail first those that keep most. */
+static int second_ladder(const Program *p) { return p->layout.saving.upper ? 0 : SAVING_LEVELS + 1; }
 
 static int count(const Program *p)
 {
-    return p->layout.saving.upper ? 1 : other_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
+    return p->layout.saving.upper ? 1 : second_ladder(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
 }
 
 /* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home
@@ -33,7 +30,7 @@ static const char *tail_why_not(const Program *p, const Choice *c)
 
 static bool take(const Program *p, Choice *c, int n)
 {
-    const int rule = n - other_way(p) + 1, tail = rule - RECOMPUTE_TAIL;
+    const int rule = n - second_ladder(p) + 1, tail = rule - RECOMPUTE_TAIL;
     const bool given = p->layout.saving.upper;
     c->spared = given || rule > 0 ? 0 : n;
     c->saving = p->layout.saving;
@@ -96,9 +93,9 @@ static bool leave_open(Layout *l)
 const SettingRecord setting_recompute = {
     .form = &(const SettingForm){.name = "recompute"},
     .column = 9,
-    .by_need = true,
+    .escalates = true,
     .spares = true,
-    .other_way = other_way,
+    .second_ladder = second_ladder,
     .count = count,
     .take = take,
     .other = other,

@@ -12,7 +12,7 @@ static bool is_open(const Program *p)
 }
 
 /* Without attention; behind these, with it. */
-static int other_way(const Program *p)
+static int second_ladder(const Program *p)
 {
     return is_open(p) && !p->layout.chunk_queries ? chunk_doublings(p, MOST) : 0;
 }
@@ -22,8 +22,8 @@ static int count(const Program *p)
     const int chunked = chunk_doublings(p, MOST) - 1;
     if (!is_open(p))
         return 1;
-    if (other_way(p))
-        return other_way(p) + chunked + (chunked > 0);
+    if (second_ladder(p))
+        return second_ladder(p) + chunked + (chunked > 0);
     return chunked > 1 ? chunked : 1;
 }
 
@@ -36,7 +36,7 @@ static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys"
 
 /* Why attention can't go through chunks of queries, with chunked_word where %1$s stands: a schedule runs
  * once for each, so queries and what is summed for them stay at home. */
-static const char *queries_why_not(const Program *p, const Choice *c)
+static const char *queries_why_not(const Choice *c)
 {
     if (choice_by_heads(c, false) != choice_by_heads(c, true))
         return "`token chunks` with `%1$s` requires that both directions of the schedule exchange heads or "
@@ -44,7 +44,7 @@ static const char *queries_why_not(const Program *p, const Choice *c)
     if (moves_queries(c))
         return "`token chunks` with `%1$s` requires a schedule that passes only KV; use `travel keys` and a "
                "schedule such as ring, or remove `%1$s`";
-    if (p->tensor)
+    if (c->tensor)
         return "`token chunks` with `%1$s` cannot be combined with tensor parallelism; use `tensor 1` or "
                "remove `%1$s`";
     if (c->chunk_keys && choice_pieces(c) > 1)
@@ -58,7 +58,8 @@ static const char *queries_why_not(const Program *p, const Choice *c)
 
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
-    const char *why = choice_chunks_queries(c) ? queries_why_not(p, c) : NULL;
+    (void)p;
+    const char *why = choice_chunks_queries(c) ? queries_why_not(c) : NULL;
     return why ? arena_printf(a, why, chunked_word(c)) : NULL;
 }
 
@@ -66,7 +67,7 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
  * those before: with attention, and last of all the most of them with keys in the host's memory. */
 static bool take(const Program *p, Choice *c, int n)
 {
-    const int other_from = other_way(p);
+    const int other_from = second_ladder(p);
     const bool keys = other_from && n >= other_from && n == count(p) - 1;
     n -= keys; /* as many as the last without */
     const int doubled = p->layout.chunk_queries || n >= other_from ? n - other_from + 1 : n;
@@ -77,18 +78,19 @@ static bool take(const Program *p, Choice *c, int n)
     c->chunk_queries = p->layout.chunk_queries || (other_from && n >= other_from);
     c->chunk_keys = p->layout.chunk_keys || keys;
     c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
-    return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(p, c);
+    return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(c);
 }
 
 /* Without attention, then with it, then with keys. */
 static bool other(const Program *p, Choice *c, int n)
 {
+    (void)p;
     const int chunked = OTHERS - 1, more = n - OTHERS;
     c->chunk_queries = more >= 0;
     c->chunk_keys = more >= chunked;
     c->token_chunks = 1 << (more < 0 ? n : more % chunked + 1);
     c->ffn_chunks = n ? 1 : c->ffn_chunks;
-    return c->chunk_queries ? more < 2 * chunked && !queries_why_not(p, c) : true;
+    return c->chunk_queries ? more < 2 * chunked && !queries_why_not(c) : true;
 }
 
 static const char *text(Arena *a, const Choice *c)
@@ -119,10 +121,10 @@ const SettingRecord setting_token_chunks = {
     .form = &(const SettingForm){.name = "token chunks", .at = offsetof(Layout, token_chunks)},
     .column = 13,
     .if_several = true,
-    .by_need = true,
+    .escalates = true,
     .spares = true,
-    .other_way = other_way,
-    .other_needs_less = true,
+    .second_ladder = second_ladder,
+    .second_needs_less = true,
     .count = count,
     .take = take,
     .other = other,

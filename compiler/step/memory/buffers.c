@@ -160,7 +160,7 @@ static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const
     for (int i = 0; i < countof(name) && choice_pieces(m->choice) > 1; i++)
         add_scratch(m, directions, name[i], "float", sizeof(float), 1,
                     "[pieces][key heads][tokens][head_dim], at home",
-                    m->n * m->program->model.kv_heads * m->program->model.head_dim);
+                    m->n * m->draft->shape.chunk.kv_heads * m->program->model.head_dim);
 }
 
 /* ---- attention on the host ---- */
@@ -241,12 +241,11 @@ static size_t mirror_bytes(const Units *units, bool optimizer)
 /* Groups that a rank moves weights and tokens in, as runtime/cuda/device/open.cu makes communicators:
  * those that share the weights, those that share what tensor ranks split, those that have replicas, tensor
  * ranks, and those of them that have the same key heads. */
-static int rank_groups(const Program *p, const Choice *c)
+static int rank_groups(const Program *p, const Choice *c, const Shape *s)
 {
-    const int ranks = c->within ? c->within : p->cluster.world, tensor = program_tensor(p),
-              copies = program_key_copies(p);
-    return (ranks > 1) + (ranks < p->cluster.world) + (tensor > 1 ? 1 + (ranks > tensor) : 0) +
-           (copies > 1 && copies < tensor);
+    const int ranks = c->within ? c->within : p->cluster.world;
+    return (ranks > 1) + (ranks < p->cluster.world) + (s->tensor > 1 ? 1 + (ranks > s->tensor) : 0) +
+           (s->key_copies > 1 && s->key_copies < s->tensor);
 }
 
 Memory memory_make(Arena *a, const Draft *d)
@@ -255,9 +254,9 @@ Memory memory_make(Arena *a, const Draft *d)
     const Choice *c = d->attention.at[0].choice;
     const Partition *part = d->partition;
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .draft = d, .n = part->max_tokens};
-    m.own = (m.n + program_tensor(p) - 1) / program_tensor(p);
+    m.own = (m.n + d->shape.tensor - 1) / d->shape.tensor;
     for (int i = 0; i < 2; i++)
-        m.of[i] = row_sizes(p, c, part, i);
+        m.of[i] = row_sizes(&d->shape, c, part, i);
     m.queries = choice_chunks_queries(c) ? m.of[0].shares * tokens_in_chunk(m.n, c->token_chunks) : 0;
     m.key_tokens = choice_chunks_keys(c) ? m.queries : 0;
     add_chunks(&m);
@@ -280,16 +279,16 @@ Memory memory_make(Arena *a, const Draft *d)
     if (p->target->device_memory)
         add_pools(&m);
     const int channels = attentions_channels(&d->attention) ? attentions_channels(&d->attention) : 1;
-    return (
-        Memory){.n = m.rows.n,
-                .at = m.rows.at,
-                .host = m.host,
-                .total = p->target->device_memory ? m.device : m.host,
-                .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
-                .keys = m.keys,
-                .beside = p->target->device_memory
-                              ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c), channels)
-                              : 0};
+    return (Memory){.n = m.rows.n,
+                    .at = m.rows.at,
+                    .host = m.host,
+                    .total = p->target->device_memory ? m.device : m.host,
+                    .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
+                    .keys = m.keys,
+                    .beside = p->target->device_memory
+                                  ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes,
+                                                                   rank_groups(p, c, &d->shape), channels)
+                                  : 0};
 }
 
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
@@ -302,20 +301,20 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     }
     m->total += (size_t)f->packed;
     const bool device = p->target->device_memory;
-    m->host += device ? mirror_bytes(&units, f->step->optimizer) : (size_t)(f->packed + f->host);
-    m->staged = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
+    m->host += device ? mirror_bytes(&units, f->step->choice.optimizer) : (size_t)(f->packed + f->host);
+    m->offloaded = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
 }
 
-PackRoom memory_room(const Draft *t)
+MemoryBudget memory_budget(const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
     const Memory *m = &t->memory;
     const double device = (double)m->total + (double)m->beside,
                  host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.optimizer);
-    return (PackRoom){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
-                      t->program->target->device_memory
-                          ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)
-                          : 0};
+    return (MemoryBudget){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
+                          t->program->target->device_memory
+                              ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)
+                              : 0};
 }
 
 /* Measured (docs/runtime.md); on GPUs it is not of the device's memory, whose libraries are counted. */

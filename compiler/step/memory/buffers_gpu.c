@@ -67,7 +67,7 @@ static void add_inputs(MemoryMaker *m)
  * pieces. */
 static void add_lists(MemoryMaker *m)
 {
-    const int turns = m->program->train.deterministic ? m->program->model.heads : 0;
+    const int turns = m->program->train.deterministic ? m->draft->shape.chunk.heads : 0;
     const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens,
                                             keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice),
                                             turns);

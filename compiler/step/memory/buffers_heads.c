@@ -12,10 +12,10 @@
 
 enum { BF16 = 2, FP32 = 4 };
 
-Share share_of(const Model *m, int shares, int i)
+Share share_of(Heads all, int shares, int i)
 {
-    const int64_t first = (int64_t)m->heads * i / shares, end = (int64_t)m->heads * (i + 1) / shares;
-    const int group = m->heads / m->kv_heads;
+    const int64_t first = (int64_t)all.heads * i / shares, end = (int64_t)all.heads * (i + 1) / shares;
+    const int group = all.heads / all.kv_heads;
     const int64_t kv_end = end > first ? (end - 1) / group + 1 : first / group;
     return (Share){.heads = (int)(end - first),
                    .kv_heads = (int)(kv_end - first / group),
@@ -37,11 +37,11 @@ static int64_t row_tokens(const Choice *c, const Partition *part, int shares, in
 }
 
 /* A chunk with fewer heads may have more key heads that ranks share. */
-static void add_row_heads(RowSizes *h, const Model *m)
+static void add_row_heads(RowSizes *h, Heads chunk)
 {
     int again = 0;
     for (int i = 0; i < h->shares; i++) {
-        const Share of = share_of(m, h->shares, i);
+        const Share of = share_of(chunk, h->shares, i);
         h->heads = of.heads > h->heads ? of.heads : h->heads;
         h->kv_heads = of.kv_heads > h->kv_heads ? of.kv_heads : h->kv_heads;
         again += of.again;
@@ -49,13 +49,11 @@ static void add_row_heads(RowSizes *h, const Model *m)
     h->again = again > h->again ? again : h->again;
 }
 
-RowSizes row_sizes(const Program *p, const Choice *c, const Partition *part, bool backward)
+RowSizes row_sizes(const Shape *s, const Choice *c, const Partition *part, bool backward)
 {
     RowSizes h = {.shares = choice_shares(c, backward)};
-    for (int i = 0; i <= (p->short_chunks > 0); i++) {
-        const Model m = program_chunk_model(p, i);
-        add_row_heads(&h, &m);
-    }
+    for (int i = 0; i <= (s->short_chunks > 0); i++)
+        add_row_heads(&h, shape_chunk(s, i));
     for (int r = 0; r < c->ranks; r++)
         h.tokens = greater(h.tokens, row_tokens(c, part, h.shares, r));
     return h;
@@ -131,29 +129,29 @@ static void add_host_shares(MemoryMaker *m)
     add_rows(m, row, countof(row));
 }
 
-/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV; of a model's heads,
- * or a chunk's. */
+/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV, of a chunk of heads.
+ */
 typedef struct Packing { int64_t q, kv; } Packing;
-static Packing packing_of(const MemoryMaker *m, const Model *d, const Partition *part, int me)
+static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition *part, int me)
 {
-    const int64_t vector = (int64_t)d->head_dim * BF16, gradient = (int64_t)d->head_dim * FP32;
+    const int64_t head_dim = m->program->model.head_dim, vector = head_dim * BF16, gradient = head_dim * FP32;
     const Choice *c = m->choice;
     const int shares = share_rows(m).shares, lane = rel_coord(c, me, c->schedule->exchanged);
     const int64_t n = part->of[me].tokens, sequence = row_tokens(c, part, shares, me);
     const int64_t queries = m->queries ? m->queries / shares : n, all = m->queries ? m->queries : sequence;
-    const Share mine = share_of(d, shares, lane);
+    const Share mine = share_of(all_heads, shares, lane);
     Packing in = {0}, out = {0};
     for (int i = 0; i < shares; i++) {
-        const Share share = share_of(d, shares, i);
+        const Share share = share_of(all_heads, shares, i);
         const int64_t tokens = part->of[choice_member(c, me, i)].tokens;
         const int64_t its = m->queries ? queries : tokens;
         if (i == lane)
             continue;
         /* backward's Q, with dO and two rows of statistics: as much as forward's Q or O, and more */
-        in.q += 2 * burst_gpu_packing(share.heads * vector, queries, d->heads * vector) +
+        in.q += 2 * burst_gpu_packing(share.heads * vector, queries, all_heads.heads * vector) +
                 2 * burst_gpu_packing(its * FP32, mine.heads, all * FP32);
         in.kv += 2 * burst_gpu_packing(share.kv_heads * vector, m->key_tokens ? queries : n,
-                                       d->kv_heads * vector);
+                                       all_heads.kv_heads * vector);
         out.q += burst_gpu_packing(its * gradient, mine.heads, all * gradient);
         out.kv += 2 * burst_gpu_packing((m->key_tokens ? queries : tokens) * gradient,
                                         mine.kv_heads - mine.again, keys_at_a_time(m, sequence) * gradient);
@@ -164,9 +162,9 @@ static Packing packing_of(const MemoryMaker *m, const Model *d, const Partition 
 static void add_packing(MemoryMaker *m, const Partition *part)
 {
     Packing p = {1, 1};
-    for (int i = 0; i < m->choice->ranks * (1 + (m->program->short_chunks > 0)); i++) {
-        const Model d = program_chunk_model(m->program, i >= m->choice->ranks);
-        const Packing of = packing_of(m, &d, part, i % m->choice->ranks);
+    for (int i = 0; i < m->choice->ranks * (1 + (m->draft->shape.short_chunks > 0)); i++) {
+        const Heads heads = shape_chunk(&m->draft->shape, i >= m->choice->ranks);
+        const Packing of = packing_of(m, heads, part, i % m->choice->ranks);
         p.q = greater(p.q, of.q);
         p.kv = greater(p.kv, of.kv);
     }
@@ -179,7 +177,7 @@ static void add_device_shares(MemoryMaker *m, const Partition *part)
     const RowSizes h = share_rows(m);
     const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads,
                   kv_rows = keys_at_a_time(m, h.tokens) * h.kv_heads, width = m->program->model.head_dim;
-    const int64_t own = m->key_tokens / h.shares * m->program->model.kv_heads * width;
+    const int64_t own = m->key_tokens / h.shares * m->draft->shape.chunk.kv_heads * width;
     const unsigned both = exchanged(m, BOTH), backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
         {"xq", "BurstBf16", "[tokens of all that share heads][heads of a share][head_dim]", rows * width,

@@ -8,7 +8,9 @@
 /* ---- liveness.c: when each value is in use; pack.c: where it lies ---- */
 /* Bytes of a memory that are little enough, so that no better packing of it is looked for; 0: as little as
  * can be. */
-typedef struct PackRoom { int64_t device, host; } PackRoom;
+typedef struct MemoryBudget {
+    int64_t device, host;
+} MemoryBudget;
 /* A stretch of memory: all values of one item have the same place. */
 typedef struct Item {
     int value, index; /* index of the value; -1: one item for all of them */
@@ -50,11 +52,11 @@ bool value_has_place(const Step *s, const Value *v, int index);
 bool item_on_host(const Flow *f, const Item *i);
 /* Offsets in the arena of its memory without overlap in time and place, each a multiple of align.
  * Parameters and moments come first, unit by unit. */
-void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits);
+void step_pack(Arena *a, Flow *f, int64_t align, MemoryBudget fits);
 void step_place_by_layer(Step *s, bool by_layer);
 /* The step's flow, packed; with places by layer where that takes much less. unpacked: no values have
  * places where they are surely too large. */
-Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
+Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked);
 
 /* ---- step/memory/report.c: what is alive ---- */
 /* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as
@@ -106,13 +108,13 @@ typedef struct Buffer {
     bool keys;         /* stays from one chunk of queries to the next */
 } Buffer;
 /* total: where the rank computes, host or device; host: its arena. beside: what a device gives to drivers
- * and libraries. staged: of the host's memory, what the step's values take there beside all that; of a
+ * and libraries. offloaded: of the host's memory, what the step's values take there beside all that; of a
  * program for CPUs inside host too. scratch: bytes of attention's. flow: the step's values with their
  * places, which total and host count. */
 typedef struct Memory {
     int n;
     const Buffer *at;
-    size_t total, host, beside, staged;
+    size_t total, host, beside, offloaded;
     int64_t scratch, keys;
     const struct Flow *flow;
 } Memory;
@@ -124,22 +126,22 @@ int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool back
 /* Head parallelism: query heads that the i-th of so many ranks attends, key heads that those read, and
  * whether the first of these is also the last of the rank before. Shares may be uneven. */
 typedef struct Share { int heads, kv_heads; bool again; } Share;
-Share share_of(const Model *m, int shares, int i);
+Share share_of(Heads all, int shares, int i);
 /* What a direction's chunks are: the most tokens and heads that any rank has of one. again: how many of
  * those that share heads read a key head that one before them reads too. */
 typedef struct RowSizes { int shares; int64_t tokens; int heads, kv_heads, again; } RowSizes;
-RowSizes row_sizes(const Program *p, const Choice *c, const Partition *part, bool backward);
+RowSizes row_sizes(const Shape *s, const Choice *c, const Partition *part, bool backward);
 struct Draft;
 Memory memory_make(Arena *a, const struct Draft *d);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 /* What the step's values may take beside what is there before memory_add_step. */
-PackRoom memory_room(const struct Draft *d);
-/* A memory of a rank. staged: what waits for backward there; rows: buffers outside of arenas are; flow:
+MemoryBudget memory_budget(const struct Draft *d);
+/* A memory of a rank. offloaded: what waits for backward there; rows: buffers outside of arenas are; flow:
  * the step's values, where most of them lie in it, else NULL. */
 typedef struct Space {
     const char *name, *of;
     double capacity;
-    size_t total, beside, staged;
+    size_t total, beside, offloaded;
     bool device, rows;
     const struct Flow *flow;
 } Space;
@@ -150,6 +152,7 @@ enum { MOST_SPACES = 2 };
 typedef struct Draft {
     const Program *program;
     Choice choice;
+    Shape shape; /* of the choice */
     const Partition *partition;
     PairCounts **counts;    /* [program->mask_count] */
     Attentions attention;

@@ -408,7 +408,7 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
     return p.packed;
 }
 
-void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits)
+void step_pack(Arena *a, Flow *f, int64_t align, MemoryBudget fits)
 {
     f->align = align;
     f->packed = pack(a, f, false, fits.device, &f->state);
@@ -428,7 +428,7 @@ void step_place_by_layer(Step *s, bool by_layer)
     }
 }
 
-Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked)
+Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked)
 {
     enum { LESS = 64 }; /* a share of the peak, which places by layer save at least */
     Flow *f = step_flow(a, s);

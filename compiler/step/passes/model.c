@@ -46,21 +46,15 @@ static const Tensor head_tensors[] = {
     {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}, /* the last: a tied head has none */
 };
 
-static bool is_split(const Program *p, Dim d)
+static bool is_split(const Shape *s, Dim d)
 {
-    return p->tensor && (d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_FFN);
-}
-
-/* Of all chunks of heads. */
-static int64_t tensor_dim(const Program *p, Dim d)
-{
-    return heads_dim(&p->model, d, program_kv_heads(p));
+    return s->tensor > 1 && (d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_FFN);
 }
 
 /* Of a split dimension: where ranks are more than key heads, neighbours have the same. */
-static int parts_of(const Program *p, Dim d)
+static int parts_of(const Shape *s, Dim d)
 {
-    return !is_split(p, d) ? 1 : d == DIM_KEY ? p->tensor / program_key_copies(p) : p->tensor;
+    return !is_split(s, d) ? 1 : d == DIM_KEY ? s->tensor / s->key_copies : s->tensor;
 }
 
 static Split heads_of(Dim rows, Dim cols)
@@ -68,18 +62,19 @@ static Split heads_of(Dim rows, Dim cols)
     return dim_of_heads(rows) ? SPLIT_ROWS : dim_of_heads(cols) ? SPLIT_COLS : SPLIT_NONE;
 }
 
-static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, const Tensor *row, int n,
-                    int repeat)
+static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const char *name, const Tensor *row,
+                    int n, int repeat)
 {
     UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
     int64_t at = 0;
     int tensors = 0;
     for (int i = 0; i < n; i++) {
-        if (!has_part(&p->model, row[i].part))
+        if (!has_part(m, row[i].part))
             continue;
-        const int64_t rows = tensor_dim(p, row[i].rows), cols = tensor_dim(p, row[i].cols);
-        const Split split = is_split(p, row[i].rows)   ? SPLIT_ROWS
-                            : is_split(p, row[i].cols) ? SPLIT_COLS
+        const int64_t rows = model_dim(m, s, s->rank, row[i].rows),
+                      cols = model_dim(m, s, s->rank, row[i].cols);
+        const Split split = is_split(s, row[i].rows)   ? SPLIT_ROWS
+                            : is_split(s, row[i].cols) ? SPLIT_COLS
                                                        : SPLIT_NONE;
         t[tensors++] = (UnitTensor){row[i].name,
                                     rows,
@@ -88,20 +83,21 @@ static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, con
                                     row[i].first,
                                     split,
                                     heads_of(row[i].rows, row[i].cols),
-                                    parts_of(p, row[i].rows) * parts_of(p, row[i].cols)};
+                                    parts_of(s, row[i].rows) * parts_of(s, row[i].cols)};
         at += rows * cols;
     }
     return (Unit){name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
 }
 
-Units units_make(Arena *a, const Program *p, int within)
+Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
 {
     const int ranks = within ? within : p->cluster.world;
+    const Model *m = &p->model;
     Unit *u = NEW_ARRAY(a, Unit, 3);
-    u[0] = unit_of(a, p, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
-    u[1] = unit_of(a, p, ranks / program_tensor(p), "layer", layer_tensors, countof(layer_tensors),
-                   p->model.layers);
-    u[2] = unit_of(a, p, ranks, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
+    u[0] = unit_of(a, m, shape, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
+    u[1] = unit_of(a, m, shape, ranks / shape->tensor, "layer", layer_tensors, countof(layer_tensors),
+                   m->layers);
+    u[2] = unit_of(a, m, shape, ranks, "head", head_tensors, countof(head_tensors) - m->tied, 1);
     return (Units){3, u, ranks};
 }
 
@@ -217,7 +213,7 @@ static void add_values(Step *s, const Value *v, int n, bool layer)
     }
 }
 
-Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
+Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units)
 {
     static const Block blocks[STEP_BLOCKS] = {
         [BLOCK_EMBED] = {.name = "embed"},
@@ -229,15 +225,14 @@ Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
         [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS},
         [BLOCK_DONE] = {.name = "done", .unit = 2}};
     Step *s = NEW(a, Step);
-    const int tensor = program_tensor(p);
-    const int64_t tokens = (part->max_tokens + tensor - 1) / tensor;
+    const int64_t tokens = (part->max_tokens + shape->tensor - 1) / shape->tensor;
     *s = (Step){.arena = a,
                 .program = p,
+                .shape = *shape,
                 .tokens = tokens,
-                .all_tokens = tokens * tensor,
+                .all_tokens = tokens * shape->tensor,
                 .chunks = 1,
-                .head_chunks = program_head_chunks(p),
-                .staged_layers = p->model.layers - 1,
+                .offload_layers = p->model.layers - 1,
                 .units = units};
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;

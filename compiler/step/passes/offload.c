@@ -38,7 +38,7 @@ static bool can_stage(const Step *s, int value)
     const Value *v = &s->values.at[value];
     const Block *lower = &s->block[BLOCK_BACKWARD_LOWER];
     const bool rows = has_dim(v, DIM_TOKENS) || has_dim(v, DIM_ALL_TOKENS); /* not of a chunk of them */
-    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->staged_layers)
+    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->offload_layers)
         return false;
     return reads_saved(&s->block[BLOCK_BACKWARD], value) &&
            (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));
@@ -104,7 +104,7 @@ static bool reads_own(const Op *o, int value)
 static bool read_by_chunks(const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
-    bool rows = s->by_fetches && v->dim[0] == DIM_TOKENS && (!v->by_heads || v->dim[1] == DIM_QUERY);
+    bool rows = s->choice.fetch_chunks && v->dim[0] == DIM_TOKENS && (!v->by_heads || v->dim[1] == DIM_QUERY);
     for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
             rows &= !reads_own(&s->block[b].ops.at[i], value) ||
@@ -211,12 +211,12 @@ void step_space(Step *s, const char *set)
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */
-const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers,
-                       int values)
+const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
+                       Saving v, int layers, int values)
 {
     Arena *own = arena_new();
-    Step *s = step_model(own, p, part, units);
-    s->staged_layers = layers ? layers : s->staged_layers;
+    Step *s = step_model(own, p, shape, part, units);
+    s->offload_layers = layers ? layers : s->offload_layers;
     step_tensor(s);
     step_backward(s);
     step_save(s, v);

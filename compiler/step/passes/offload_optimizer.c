@@ -97,9 +97,9 @@ static void update_on_host(Step *s)
 
 void step_optimizer(Step *s)
 {
-    if (s->optimizer == OPTIMIZER_ON_DEVICE)
+    if (s->choice.optimizer == OPTIMIZER_ON_DEVICE)
         return;
     for (int i = 0; i < s->values.n; i++)
         s->values.at[i].host |= s->values.at[i].kind == VALUE_STATE;
-    (s->optimizer == OPTIMIZER_FETCHED ? update_on_device : update_on_host)(s);
+    (s->choice.optimizer == OPTIMIZER_FETCHED ? update_on_device : update_on_host)(s);
 }

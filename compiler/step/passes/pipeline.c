@@ -91,15 +91,15 @@ static void scratch(Step *s, const StepInput *in)
 static Step *begin(Arena *a, const StepInput *in)
 {
     const Choice *c = in->choice;
-    Step *s = step_model(a, in->program, in->partition, in->units);
+    const Shape shape = shape_of(in->program, c);
+    Step *s = step_model(a, in->program, &shape, in->partition, in->units);
+    s->choice = *c;
     s->sequences = (int)(in->program->train.batch / c->data);
-    s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
-    s->optimizer = c->optimizer;
+    s->offload_layers = c->offload_layers ? c->offload_layers : s->offload_layers;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_keys = choice_chunks_keys(c);
     s->pairs = in->pairs;
-    s->by_fetches = c->fetch_chunks;
     s->loss_tile = choice_loss_tile(in->program, c);
     return s;
 }

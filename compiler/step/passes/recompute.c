@@ -45,7 +45,7 @@ static Op again_of(const Saver *s, const Op *w)
 static void leave_loop(Saver *s, const Op *w)
 {
     const Step *step = s->step;
-    if (step->head_chunks < 2 || !is_of_heads(&step->values.at[w->read[0].value]) ||
+    if (step->shape.head_chunks < 2 || !is_of_heads(&step->values.at[w->read[0].value]) ||
         is_of_heads(&step->values.at[w->write[0].value]))
         return;
     for (int i = 0; i < s->forward->ops.n && &s->forward->ops.at[i] < w; i++) {
@@ -60,7 +60,7 @@ static void leave_loop(Saver *s, const Op *w)
  * norm. */
 static void leave_chunks(Saver *s, const Op *w)
 {
-    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && s->step->head_chunks < 2 &&
+    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && s->step->shape.head_chunks < 2 &&
                     op_work_kind(w->kind) == WORK_ATTENTION;
          i++) {
         const Op *o = &s->forward->ops.at[i];

@@ -64,7 +64,7 @@ static void scatter_output(Step *s, Block *to, Op o)
 void step_tensor(Step *s)
 {
     Block *b = &s->block[BLOCK_FORWARD], to = *b;
-    if (!s->program->tensor)
+    if (s->shape.tensor == 1)
         return;
     for (int i = 0; i < s->values.n; i++) {
         Value *v = &s->values.at[i];

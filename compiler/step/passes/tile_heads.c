@@ -49,7 +49,7 @@ static void mark_alike(Step *s, const Block *b)
 void step_heads(Step *s)
 {
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
-    if (s->head_chunks < 2)
+    if (s->shape.head_chunks < 2)
         return;
     for (int i = 0; i < s->values.n; i++)
         s->values.at[i].all_heads = s->values.at[i].saved && is_of_heads(&s->values.at[i]);

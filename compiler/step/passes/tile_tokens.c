@@ -28,7 +28,7 @@ static bool treats_tokens(const Step *s, const Op *o)
     return !o->chunked &&
            (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_LOSS || (s->by_queries && attends)) &&
            (s->by_queries || !op_touches(s, o, of_rows_of_heads)) &&
-           !(s->program->tensor && op_touches(s, o, of_own_tokens));
+           !(s->shape.tensor > 1 && op_touches(s, o, of_own_tokens));
 }
 
 static bool reads_from(const Op *o, const Op *writer)

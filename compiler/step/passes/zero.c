@@ -158,7 +158,7 @@ static void visit_block(const Weights *w, int block)
         *vec_push(w->step->arena, &b->ops) = wait(w, -1);
     if (gradients && !(w->alone && w->sums_last))
         *vec_push(w->step->arena, &b->ops) = reduce(w, w->sum, false, again && !w->sums_last);
-    if (gradients && w->step->program->tensor && b->repeat == REPEAT_DOWN)
+    if (gradients && w->step->shape.tensor > 1 && b->repeat == REPEAT_DOWN)
         *vec_push(w->step->arena, &b->ops) = sum_shards(w, OP_TENSOR_SUM);
     if (gradients && step_replicates(w->step))
         *vec_push(w->step->arena, &b->ops) = sum_shards(w, OP_ALL_REDUCE);

@@ -36,7 +36,7 @@ static Stream stream_of(const Doing *d) { return op_stream(d->at->op->kind); }
 /* Whether the host itself computes. */
 static bool on_host(const Machine *m, OpKind k)
 {
-    return k == OP_OPTIMIZER && m->step->optimizer == OPTIMIZER_ON_HOST;
+    return k == OP_OPTIMIZER && m->step->choice.optimizer == OPTIMIZER_ON_HOST;
 }
 
 /* Computing waits for what lies on the host, and neither reads nor writes it; an optimizer that is there
@@ -345,7 +345,7 @@ static void run_copy(Machine *m, Doing *d)
 
 static bool is_split(const Machine *m, int unit)
 {
-    return m->step->program->tensor && unit > 0 && unit <= m->layers;
+    return m->step->shape.tensor > 1 && unit > 0 && unit <= m->layers;
 }
 
 /* What is kept in bf16 is summed in fp32, beside it: whatever else lies there is lost. */
@@ -465,10 +465,11 @@ static void run_optimizer(Machine *m, Doing *d)
     const int unit = d->at->unit, param = step_value(m->step, step_param(m->step));
     if (m->sequence < m->sequences - 1)
         reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
-    if (d->datas != 1 + (m->step->optimizer == OPTIMIZER_FETCHED ? STATES : 0) || d->data[0].index != unit ||
+    if (d->datas != 1 + (m->step->choice.optimizer == OPTIMIZER_FETCHED ? STATES : 0) ||
+        d->data[0].index != unit ||
         d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
         reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
-    if (m->step->optimizer == OPTIMIZER_FETCHED) {
+    if (m->step->choice.optimizer == OPTIMIZER_FETCHED) {
         update_copies(m, d);
         return;
     }
@@ -499,7 +500,7 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
         const Value *v = both[i]->value < 0 ? NULL : &m->step->values.at[both[i]->value];
         const int layer = o->layer + (v ? both[i]->next : 0);
         if (v && v->host && v->index != INDEX_UNIT &&
-            ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
+            ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last)))
             return true;
     }
     return false;

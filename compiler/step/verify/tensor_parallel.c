@@ -65,7 +65,7 @@ void check_tensor_ranks(Machine *m)
 {
     const Block *b = &m->step->block[BLOCK_FORWARD];
     Held *share = NEW_ARRAY(m->arena, Held, m->step->values.n);
-    if (!m->step->program->tensor)
+    if (m->step->shape.tensor == 1)
         return;
     m->now = -2;
     for (int i = 0; i < b->ops.n && !m->failed; i++)

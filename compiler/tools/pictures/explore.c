@@ -98,8 +98,8 @@ static int ranks_of(const Page *g)
 static PairCounts **counts_of(const Page *g, const Partition *part)
 {
     const Program *p = g->program;
-    for (int i = 0; i < g->found->tried_count; i++) {
-        const Tried *x = &g->found->tried[i];
+    for (int i = 0; i < g->found->evaluated_count; i++) {
+        const Evaluated *x = &g->found->evaluated[i];
         if (x->choice.partition == part->kind && x->choice.ranks == part->ranks)
             return x->counts;
     }
@@ -133,7 +133,7 @@ static void add_partitions(const Page *g)
 
 /* ---- layouts ---- */
 
-static void add_figures(const Page *g, const Tried *x)
+static void add_figures(const Page *g, const Evaluated *x)
 {
     if (x->why_not)
         add(g, "<td class=\"l why\" colspan=\"7\">", svg_short(g->arena, x->why_not, 400), "</td></tr>\n");
@@ -159,8 +159,8 @@ static void add_candidates(const Page *g)
         g->out,
         "<th>step (ms)</th><th>exposed (%)</th><th>balance</th><th>memory (GiB)</th><th>inside nodes</th>"
         "<th>between nodes</th><th class=\"l\">verdict (what it waits for)</th></tr>\n");
-    for (int i = 0; i < f->tried_count; i++) {
-        const Tried *x = &f->tried[i];
+    for (int i = 0; i < f->evaluated_count; i++) {
+        const Evaluated *x = &f->evaluated[i];
         text_add(g->out, x->chosen ? "<tr class=\"best\">" : "<tr>");
         for (int d = 0; d < SETTING_COUNT; d++)
             if (f->column[d]) {
@@ -198,9 +198,9 @@ static void add_layouts(const Page *g)
                      "other schedules.</p>\n");
     add_layout(g, chosen, &g->found->cost, true);
     for (int n = 1; n < LAYOUTS; n++) {
-        const Tried *best = NULL;
-        for (int i = 0; i < g->found->tried_count; i++) {
-            const Tried *x = &g->found->tried[i];
+        const Evaluated *best = NULL;
+        for (int i = 0; i < g->found->evaluated_count; i++) {
+            const Evaluated *x = &g->found->evaluated[i];
             bool seen = x->why_not;
             for (int k = 0; k < n; k++)
                 seen = seen || strcmp(shown[k], schedule_text(g->arena, &x->choice)) == 0;
@@ -229,9 +229,7 @@ static void add_head(const Page *g)
     text_printf(g->out, "<style>%s%s</style></head>\n<body>\n", svg_style, page_style);
     add(g, "<h1>", m->name, "</h1>\n");
     text_printf(g->out, "<p class=\"dim\">%d layer%s, hidden %d, %d head%s of %d (%d for keys); %s tokens",
-                m->layers, plural(m->layers), m->hidden, program_heads(p) * program_tensor(p),
-                plural(program_heads(p) * program_tensor(p)), m->head_dim,
-                program_kv_heads(p) * program_tensor(p) / program_key_copies(p),
+                m->layers, plural(m->layers), m->hidden, m->heads, plural(m->heads), m->head_dim, m->kv_heads,
                 tokens_text(g->arena, p->sequence));
     if (g->found->plan)
         add(g, "; cluster ", p->cluster.name,

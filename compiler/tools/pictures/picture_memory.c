@@ -148,8 +148,8 @@ Panel *picture_alive(Arena *a, const Flow *f)
 
 Panel *picture_others(Arena *a, const Draft *d, const Cost *c)
 {
-    Other *other;
-    const int n = others_of(a, d, &other);
+    Alternative *other;
+    const int n = alternatives_of(a, d, &other);
     double most = (double)c->memory;
     for (int i = 0; i < n; i++)
         most = fmax(most, (double)other[i].needs);
@@ -158,7 +158,7 @@ Panel *picture_others(Arena *a, const Draft *d, const Cost *c)
     add_bar(p, 52, "as chosen", "p5", (double)c->memory / most,
             arena_printf(a, "%s, %.3f ms", size(a, (double)c->memory), 1e3 * c->step));
     for (int i = 0; i < n; i++) {
-        const Other *o = &other[i];
+        const Alternative *o = &other[i];
         const char *figure = arena_printf(a, "%s, %.3f ms%s", size(a, (double)o->needs), 1e3 * o->step,
                                           o->fits ? "" : ", does not fit");
         add_bar(p, 52 + ROW * (i + 1), svg_short(a, o->what, 30), o->fits ? "t1" : "t4",

@@ -1,8 +1,7 @@
-/* search/room.c: what candidates have in common: partitions with their counted pairs, and the places of
+/* search/cache.c: what candidates have in common: partitions with their counted pairs, and the places of
  * values; of candidates that are judged and freed again, what they take alone, found once for all that
  * have the same step. */
 #include "search/internal.h"
-
 
 #include <string.h>
 
@@ -58,7 +57,7 @@ void search_forget(Searcher *s)
 
 /* A packing that takes no more than it may need not be the best there is: it says as much where the same
  * holds. */
-static bool says_as_much(const Room *r, PackRoom fits)
+static bool says_as_much(const StepFigures *r, MemoryBudget fits)
 {
     return (r->packed <= r->fits.device) == (r->packed <= fits.device) &&
            (r->host <= r->fits.host) == (r->host <= fits.host);
@@ -66,11 +65,11 @@ static bool says_as_much(const Room *r, PackRoom fits)
 
 /* Of the same step; one whose values were not placed serves what is as surely too large. NULL: none was
  * found yet. */
-static const Room *known_room(const Searcher *s, const Draft *t, PackRoom fits)
+static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBudget fits)
 {
     const unsigned keys = choice_step_keys(&t->choice);
-    for (int i = 0; i < s->rooms.n; i++) {
-        const Room *r = &s->rooms.at[i];
+    for (int i = 0; i < s->figures.n; i++) {
+        const StepFigures *r = &s->figures.at[i];
         if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch &&
             r->keys == t->memory.keys && choice_same(&r->choice, &t->choice, keys) &&
             (r->unpacked ? r->packed > fits.device : says_as_much(r, fits)))
@@ -80,11 +79,11 @@ static const Room *known_room(const Searcher *s, const Draft *t, PackRoom fits)
 }
 
 /* A flow that says no more than what it takes. */
-static Flow *flow_of(Arena *a, const Room *r)
+static Flow *flow_of(Arena *a, const StepFigures *r)
 {
     Step *step = NEW(a, Step);
     Flow *f = NEW(a, Flow);
-    step->optimizer = r->choice.optimizer;
+    step->choice = r->choice;
     *f = (Flow){.step = step,
                 .unpacked = r->unpacked,
                 .packed = r->packed,
@@ -99,24 +98,24 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
     const bool stays = a == s->arena;
     /* with others: what it takes at least, or that it fits, is enough */
     const bool compares = s->cuts && !stays;
-    const PackRoom fits = compares ? memory_room(t) : (PackRoom){0};
-    const Room *known = stays ? NULL : known_room(s, t, fits);
+    const MemoryBudget fits = compares ? memory_budget(t) : (MemoryBudget){0};
+    const StepFigures *known = stays ? NULL : known_room(s, t, fits);
     if (known)
         return flow_of(a, known);
     Step *step = step_make(a, t->program, t->attention.at[0].choice, t->partition, t->units,
                            step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch,
                            t->memory.keys);
     Flow *f = step_place(a, step, t->program->target->align, fits, compares);
-    *vec_push(s->arena, &s->rooms) = (Room){t->choice,
-                                            t->partition->max_tokens,
-                                            t->memory.scratch,
-                                            t->memory.keys,
-                                            f->packed,
-                                            f->host,
-                                            f->state,
-                                            f->host_state,
-                                            fits,
-                                            f->unpacked};
+    *vec_push(s->arena, &s->figures) = (StepFigures){t->choice,
+                                                     t->partition->max_tokens,
+                                                     t->memory.scratch,
+                                                     t->memory.keys,
+                                                     f->packed,
+                                                     f->host,
+                                                     f->state,
+                                                     f->host_state,
+                                                     fits,
+                                                     f->unpacked};
     return f;
 }
 
@@ -125,6 +124,6 @@ bool search_large_with_any(const Program *p, const Draft *t)
     const Cluster *c = &p->cluster;
     const size_t least = t->memory.total + t->memory.beside - (size_t)(t->memory.scratch + t->memory.keys);
     const bool large = (double)least > cluster_least_memory(c)->memory ||
-                       (double)t->memory.staged * cluster_most_ranks(c) > c->host_memory;
+                       (double)t->memory.offloaded * cluster_most_ranks(c) > c->host_memory;
     return large && t->partition->max_tokens == (p->sequence + t->choice.ranks - 1) / t->choice.ranks;
 }

@@ -1,0 +1,301 @@
+/* search/escalation.c: the settings (layout/) that escalate: where memory is too small, one setting
+ * after the other goes on to values that need less and take longer. And what that says of candidates
+ * before they are tried: what they take at least.
+ */
+#include "search/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The values of a setting of one way to need less, from the one that needs most on. */
+typedef struct Way {
+    int first, last;
+} Way;
+
+static Way way_from(const Searcher *s, const Candidate *from, int setting)
+{
+    const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;
+    return (Way){from->value[setting] + 1, (other ? other : search_values(s, setting)) - 1};
+}
+
+/* Without those that do not work here, which come last. */
+static Way second_ladder(const Searcher *s, const Candidate *from, int setting)
+{
+    Way w = {way_from(s, from, setting).last + 1, search_values(s, setting) - 1};
+    Candidate x = {.choice = from->choice};
+    while (w.last >= w.first && !search_take(s, &x, setting, w.last))
+        w.last--;
+    return w;
+}
+
+/* Whether the layout leaves the setting open to values that need less. */
+static bool may_need_less(const Searcher *s, const Candidate *x, int setting)
+{
+    Candidate least = {.choice = x->choice};
+    const Way w = way_from(s, x, setting);
+    return settings[setting]->escalates && w.first <= w.last && search_take(s, &least, setting, w.last);
+}
+
+/* With another value of a setting. */
+static Candidate try_value(Searcher *s, const Candidate *from, int setting, int n)
+{
+    Candidate x = {.choice = from->choice, .order = from->order};
+    memcpy(x.value, from->value, sizeof x.value);
+    search_take(s, &x, setting, n);
+    search_try(s, &x);
+    return x;
+}
+
+/* On the device and the host; where what the setting spares the one, the other holds, on the device. */
+static bool has_room(const Candidate *x, int setting)
+{
+    return x->fits_device && (settings[setting]->takes_host || !x->too_large);
+}
+
+/* Values of a setting that escalates take less and less memory: the first that fits, else the last. */
+static Candidate least_memory(Searcher *s, const Candidate *from, int setting, Way w)
+{
+    Candidate found = try_value(s, from, setting, w.last);
+    while (w.first < w.last && has_room(&found, setting) && !found.too_slow) {
+        const int n = (w.first + w.last) / 2;
+        const Candidate x = try_value(s, from, setting, n);
+        if (x.too_slow)
+            return x;
+        if (!has_room(&x, setting))
+            w.first = n + 1;
+        else
+            w.last = n, found = x;
+    }
+    return found;
+}
+
+static void try_second_ladder(Searcher *s, const Candidate *from, int setting)
+{
+    const Way w = second_ladder(s, from, setting);
+    if (w.first > w.last)
+        return;
+    const Candidate x = least_memory(s, from, setting, w);
+    if (search_works(&x))
+        *vec_push(s->arena, &s->all) = x;
+}
+
+static void try_less(Searcher *s, Candidate *x, int setting)
+{
+    if (!x->too_large || x->too_slow || !may_need_less(s, x, setting))
+        return;
+    s->all.at[s->all.n - 1].less_evaluated = true;
+    const Candidate from = *x;
+    *x = least_memory(s, &from, setting, way_from(s, &from, setting));
+    *vec_push(s->arena, &s->all) = *x;
+    if (!x->too_large || settings[setting]->second_needs_less)
+        try_second_ladder(s, &from, setting);
+}
+
+/* Settings that escalate go on from their first value where memory is too small, one setting after the
+ * other; and again with one that is worth to be the first. */
+void search_escalate(Searcher *s, Candidate x)
+{
+    s->might_fit = x.why_not;
+    search_try(s, &x);
+    *vec_push(s->arena, &s->all) = x;
+    Candidate first = x;
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        try_less(s, &x, setting);
+    for (int need = 0; need < SETTING_COUNT && first.too_large && !first.too_slow; need++) {
+        if (!settings[need]->escalates_first || !may_need_less(s, &first, need))
+            continue;
+        x = first;
+        try_less(s, &x, need);
+        for (int setting = 0; setting < SETTING_COUNT; setting++)
+            try_less(s, &x, setting);
+    }
+}
+
+/* ---- fewer layers that offload ---- */
+
+/* Whether the layout leaves open what layers save, and how many of them offload it. */
+static bool may_offload_fewer(const Searcher *s, const Candidate *x)
+{
+    return x->choice.offload_values == OFFLOAD_ALL && !x->choice.offload_layers && !x->choice.fetch_chunks &&
+           setting_recompute.second_ladder(s->program);
+}
+
+/* What the first layers alone offload leaves room on the host, and takes it on the device; where all is
+ * saved, fewer copies are better as long as the device has room. Every number of layers is tried, each
+ * with the level by which layers save most that fits. */
+Candidate search_offload_fewer(Searcher *s, const Candidate *best)
+{
+    const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(s->program) - 1;
+    const Way levels = {0, best->value[setting] < last ? best->value[setting] : last};
+    Candidate found = *best;
+    for (int layers = 1; may_offload_fewer(s, best) && layers < s->program->model.layers - 1; layers++) {
+        Candidate from = *best;
+        from.choice.offload_layers = layers;
+        const Candidate x = least_memory(s, &from, setting, levels);
+        if (search_works(&x) && x.cost.step < found.cost.step)
+            found = x;
+    }
+    return found;
+}
+
+/* ---- what is offloaded, by time ---- */
+
+/* From a candidate that fits: the same with so many values offloaded, the optimizer there, and the first
+ * values of settings before. */
+typedef struct Offloadings {
+    Searcher *s;
+    const Candidate *from;
+    Candidate best;
+} Offloadings;
+
+static void keep_faster(Offloadings *t, const Candidate *x)
+{
+    if (search_works(x) && x->cost.step < t->best.cost.step)
+        t->best = *x;
+}
+
+static Candidate try_offloading(Offloadings *t, Choice c)
+{
+    Candidate x = {.choice = c, .order = t->from->order};
+    memcpy(x.value, t->from->value, sizeof x.value);
+    x.why_not = choice_why_not(t->s->arena, t->s->program, &c);
+    search_try(t->s, &x);
+    keep_faster(t, &x);
+    return x;
+}
+
+/* What layers save as it is, and all; or, where all does not fit, as much as fits. */
+static void try_savings(Offloadings *t, Choice c)
+{
+    const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(t->s->program) - 1;
+    if (last < 0 || t->from->value[setting] > 0)
+        try_offloading(t, c);
+    if (last < 0)
+        return;
+    setting_recompute.take(t->s->program, &c, 0);
+    const Candidate all = try_offloading(t, c);
+    if (!all.evaluated || !all.too_large || all.too_slow)
+        return;
+    const Candidate most = least_memory(t->s, &all, setting, (Way){1, last});
+    keep_faster(t, &most);
+}
+
+/* The feed-forward network in the chunks that it has, and whole. */
+static void try_ffn_chunks(Offloadings *t, Choice c)
+{
+    try_savings(t, c);
+    if (ffn_chunks_open(t->s->program) && c.ffn_chunks > 1) {
+        c.ffn_chunks = 1;
+        try_savings(t, c);
+    }
+}
+
+static void try_optimizers(Offloadings *t, Choice c)
+{
+    static const OptimizerPlace places[] = {OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED};
+    for (int i = 0; i < countof(places); i++) {
+        c.optimizer = places[i];
+        if (t->s->program->layout.update.is_auto || i == 0 || t->s->program->layout.update.value == i - 1)
+            try_ffn_chunks(t, c);
+    }
+}
+
+/* Rows are decided one after the other by what fits first, and more in the host's memory is not always
+ * less time: of a candidate that has something there, every number of offloaded values with each place of the
+ * optimizer. */
+Candidate search_offload_otherwise(Searcher *s, const Candidate *from)
+{
+    enum { MOST_SAVED = 8 }; /* values that a layer saves and may offload: more of them are all */
+    Offloadings t = {s, from, *from};
+    if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks ||
+        (!from->choice.offload_values && !from->choice.optimizer))
+        return *from;
+    for (int offloaded = 0; offloaded <= MOST_SAVED; offloaded++) {
+        Choice c = from->choice;
+        c.offload_values = offloaded < MOST_SAVED ? offloaded : OFFLOAD_ALL;
+        c.offload_layers = 0;
+        c.offload = s->program->layout.offloaded;
+        setting_recompute.take(s->program, &c, from->value[SETTING_RECOMPUTE]);
+        try_optimizers(&t, c);
+    }
+    return t.best;
+}
+
+/* ---- what a candidate takes at least ---- */
+
+/* Whether activations alone fit, instead of all that search_evaluate asks for. */
+void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
+{
+    Draft t = search_begin(s, a, d, &x->choice);
+    x->evaluated = true;
+    x->why_not = "activations alone do not fit in memory";
+    if (!t.attention.n)
+        return;
+    const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units,
+                                           step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
+    t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false),
+                        .offloaded = (size_t)flow_active_peak(a, f, true)};
+    x->too_large = !memory_fits(&t);
+    x->fits_device = device_fits(&t);
+    x->why_not = x->too_large ? x->why_not : NULL;
+}
+
+/* Of candidates whose activations and their gradients need as much memory: what they need beside it
+ * differs. Without that what fits is each a point that none of them falls below. */
+static Points points_of(Searcher *s, const Candidate *x)
+{
+    for (int i = 0; i < s->points.n; i++)
+        if (choice_same(&s->points.at[i].of.choice, &x->choice, KEY_ACTIVATIONS))
+            return s->points.at[i];
+    const Candidates all = s->all;
+    s->all = (Candidates){0};
+    s->activations_only = true;
+    search_escalate(s, *x);
+    const Points p = {*x, s->all};
+    s->all = all;
+    s->activations_only = false;
+    *vec_push(s->arena, &s->points) = p;
+    return p;
+}
+
+/* The candidate where the point is, one value before it in each setting: savings by levels are not quite the
+ * same bytes for each. */
+static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0,
+                  n = point->value[setting];
+        if (settings[setting]->escalates && n > 0 && !search_take(s, x, setting, n == other ? n : n - 1))
+            return false;
+    }
+    return true;
+}
+
+/* With any value of weights. Most lose by their computing alone. */
+static double least_seconds(Searcher *s, const Choice *c)
+{
+    Arena *a = arena_new();
+    Draft t = search_begin(s, a, diags_new(a), c);
+    double least = t.attention.n ? cost_bound_computing(a, &t).any_weights : 0;
+    if (t.attention.n && least <= search_to_win(s)) {
+        search_add_ranges(s, a, &t);
+        least = cost_bound(a, &t).any_weights;
+    }
+    arena_free(a);
+    return least;
+}
+
+double search_least(Searcher *s, const Candidate *x)
+{
+    const double first = least_seconds(s, &x->choice);
+    if (first > search_to_win(s))
+        return first;
+    const Points p = points_of(s, x);
+    double least = search_works(&p.evaluated.at[0]) ? first : INFINITY;
+    for (int i = 1; i < p.evaluated.n && least > search_to_win(s); i++) {
+        Candidate y = *x;
+        if (search_works(&p.evaluated.at[i]))
+            least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);
+    }
+    return isfinite(least) ? fmax(first, least) : first;
+}
