@@ -4,6 +4,7 @@
 #include "families/families.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- a model file ---- */
@@ -129,10 +130,30 @@ static void take_family(Checker *c, const Ast *s, const Field *f, void *to)
         m->m.family = families[row].type;
 }
 
+/* Its folders have a field for each, or one value of it. */
+static void check_scales(Checker *c, const ModelFields *f, const Family *family)
+{
+    static const char *const names[] = {
+#define X(id, name, constant) name,
+        BURST_SCALE_ROWS(X)
+#undef X
+    };
+    for (int i = 0; i < BURST_SCALES; i++) {
+        const ScaleField *field = family_scale(family, i);
+        const double root = sqrt(f->m.hidden), scale = f->m.scale[i];
+        if (!field && scale > 0)
+            diag_error(c->diags, f->family, "the family %s has no '%s'", family->type, names[i]);
+        else if (field && field->form == SCALE_ROOT_HIDDEN && fabs(scale - root) > 1e-6 * root)
+            diag_error(c->diags, f->family, "the family %s needs '%s %.15g'", family->type, names[i], root);
+    }
+}
+
 /* The layers that a family's folders have, and no others. */
 static void check_family(Checker *c, const ModelFields *f)
 {
     const Family *family = family_named(f->m.family);
+    if (family)
+        check_scales(c, f, family);
     if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm))
         return;
     if (family->qk_norm != f->m.qk_norm)
@@ -165,6 +186,9 @@ static const Field model_fields[] = {
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
     {"qk_norm", take_qk_norm, 0, 0},
+#define X(id, name, constant) {name, take_double, AT(scale[BURST_SCALE_##id]), 0, UNIT_NONE, 1e-6, 1e6},
+    BURST_SCALE_ROWS(X)
+#undef X
 };
 #undef AT
 

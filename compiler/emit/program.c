@@ -186,6 +186,19 @@ static void emit_rope(Emit *e, const BurstRope *r)
     text_add(e->out, "}\nstatic const BurstRope plan_rope = PLAN_ROPE;\n");
 }
 
+static const struct { const char *name, *constant, *field; } scales[BURST_SCALES] = {
+#define X(id, name, constant) {name, constant, "scale[BURST_SCALE_" #id "]"},
+    BURST_SCALE_ROWS(X)
+#undef X
+};
+
+static void emit_scales(Emit *e, const Model *m)
+{
+    for (int i = 0; i < BURST_SCALES; i++)
+        if (m->scale[i] > 0)
+            text_printf(e->out, "#define %s %s\n", scales[i].constant, real_text(e, m->scale[i]));
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -210,6 +223,7 @@ static void emit_sizes(Emit *e)
     emit_head_chunks(e);
     text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
     emit_rope(e, &m->rope);
+    emit_scales(e, m);
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
@@ -475,6 +489,9 @@ static void add_plan_values(Emit *e)
         add_field(e, "family", "\"%s\"", p->model.family);
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
+    for (int i = 0; i < BURST_SCALES; i++)
+        if (p->model.scale[i] > 0)
+            add_field(e, scales[i].field, "%s", scales[i].constant);
     /* 0: none */
     add_field(e, "predicted_seconds", "%.6g",
               timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0);

@@ -1,6 +1,7 @@
 /* families/families.c: the table of model families. Defaults are those of transformers 5.24. */
 #include "families/families.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const llama_off[] = {"attention_bias", "mlp_bias", NULL};
@@ -70,6 +71,15 @@ const Family families[] = {
      .norm_eps = 1e-6,
      .rope = {.theta = 10000},
      .off = (const char *const[]){"attention_out_bias", "mlp_bias", NULL}},
+    {.type = "granite",
+     .architecture = "GraniteForCausalLM",
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .scales = {{"embedding_multiplier", BURST_SCALE_EMBEDDING, SCALE_IS, 1},
+                {"residual_multiplier", BURST_SCALE_RESIDUAL, SCALE_IS, 1},
+                {"attention_multiplier", BURST_SCALE_ATTENTION, SCALE_IS, 1},
+                {"logits_scaling", BURST_SCALE_LOGIT, SCALE_INVERSE, 1}},
+     .off = llama_off},
     {.type = "cwm",
      .architecture = "CwmForCausalLM",
      .kv_heads = 8,
@@ -103,6 +113,21 @@ const Family *family_with(bool qkv_bias, bool qk_norm)
         if (family_has(&families[i], qkv_bias, qk_norm))
             return &families[i];
     return &families[0];
+}
+
+const ScaleField *family_scale(const Family *f, int scale)
+{
+    for (const ScaleField *s = f->scales; s->name || s->form; s++)
+        if (s->scale == scale)
+            return s;
+    return NULL;
+}
+
+double scale_number(const double scale[BURST_SCALES], int which, double head_dim)
+{
+    if (scale[which] > 0)
+        return scale[which];
+    return which == BURST_SCALE_ATTENTION ? 1 / sqrt(head_dim) : 1;
 }
 
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part)

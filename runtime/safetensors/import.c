@@ -25,7 +25,9 @@ static void write_model(FILE *out, const HfModel *m)
     fprintf(out, "  ffn swiglu %lld; norm rmsnorm %.15g; vocab %lld; tied %s;%s%s\n", (long long)m->ffn,
             m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
             m->qk_norm ? " qk_norm yes;" : "");
-    fprintf(out, "  rope %s%s\n}\n", rope, m->rope.kind == BURST_ROPE_DEFAULT ? ";" : "");
+    fputs(" ", out);
+    scales_text(out, m);
+    fprintf(out, " rope %s%s\n}\n", rope, m->rope.kind == BURST_ROPE_DEFAULT ? ";" : "");
 }
 
 /* Runs of layers with the same mask, beside the first layer's. */

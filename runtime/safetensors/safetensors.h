@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <stdio.h>
 
 enum { ST_DIMS = 8, ST_SHAPE_TEXT = 200, ST_NAME = 256 };
 #define ST_HEADER_MOST (100 << 20) /* bytes; the format's own limit */
@@ -74,7 +75,7 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    double norm_eps, softcap;
+    double norm_eps, softcap, scale[BURST_SCALES];
     bool tied, qkv_bias, qk_norm;
     BurstRope rope;
 } HfModel;
@@ -91,6 +92,11 @@ bool model_has_field(const Family *f, const char *name); /* whether model_read r
 /* The same of the rotary embedding, described in rope_theta, rope_scaling and rope_parameters. */
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
 bool rope_write(json_t *config, const BurstRope *r);
+/* The same of scales; text: as a model has them. */
+void scales_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+bool scales_write(json_t *config, const HfModel *m);
+bool scales_has_field(const Family *family, const char *name);
+void scales_text(FILE *out, const HfModel *m);
 /* Checks each field of the folder's config.json against the plan; says on rank 0 what differs and may.
  * *family: the folder's. */
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m, const Family **family);

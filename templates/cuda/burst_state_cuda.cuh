@@ -16,7 +16,11 @@
 #include <math.h>
 #include <string.h>
 
+#ifdef PLAN_ATTENTION_SCALE
+#define PLAN_SCALE ((float)PLAN_ATTENTION_SCALE)
+#else
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+#endif
 
 #ifndef PLAN_PIECES
 #define PLAN_PIECES 1 /* of a rank's keys */

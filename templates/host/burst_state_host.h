@@ -14,7 +14,11 @@
 
 #include <math.h>
 
+#ifdef PLAN_ATTENTION_SCALE
+#define PLAN_SCALE ((float)PLAN_ATTENTION_SCALE)
+#else
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+#endif
 #ifndef PLAN_SOFTCAP
 #define PLAN_SOFTCAP 0 /* none */
 #endif
