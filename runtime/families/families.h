@@ -31,6 +31,9 @@ typedef struct ScaleField {
     ScaleForm form;
     double absent; /* what transformers means where the field is not given */
 } ScaleField;
+/* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
+ * a window where others have one, those with a window (rope_parameters by type of layer). */
+typedef enum LayerRopes { ROPES_ALIKE, ROPES_LISTED, ROPES_OF_WINDOWS, ROPES_BY_TYPE } LayerRopes;
 /* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
  * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
 typedef struct Family {
@@ -41,6 +44,10 @@ typedef struct Family {
     int kv_heads, head_dim;
     double norm_eps;
     BurstRope rope;
+    double part; /* of a head turns, where partial_rotary_factor is not given; 0: all, and no field says it */
+    bool interleaved;
+    LayerRopes layer_ropes;
+    double local_theta; /* BY_TYPE: of layers with a window */
     bool tied;
     Windows windows;
     int window;

@@ -362,6 +362,8 @@ typedef struct BurstPlan {
     const char *family; /* what it is to Hugging Face, model_type; NULL: the first that fits */
     double norm_eps;
     BurstRope rope;
+    const BurstRope *ropes; /* of which the first is rope; NULL: it is every layer's */
+    const int *layer_rope;  /* [layers] -> ropes */
     double scale[BURST_SCALES];    /* 0: none */
     double softcap;                /* of attention's scores; 0: none */
     const BurstMask *const *masks; /* NULL: not told */
