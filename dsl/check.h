@@ -160,8 +160,11 @@ void check_topology(Checker *c, AstList items); /* declarations of one file */
 void finish_topology(Checker *c, Span file);    /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
 /* check_rope.c: BurstRope, and whether heads can have it. at: of the setting. */
-TakeField take_rope;
-void check_rope(Checker *c, const Model *m, Span at);
+/* The number and what scales it, behind `rope` or behind layers; false: after an error. */
+bool cursor_rope(Cursor *u, const Ast *s, const Field *f, BurstRope *r);
+/* One number, or first .. last; false after an error. */
+bool cursor_layers(Cursor *u, int64_t *first, int64_t *last, Span *span);
+void check_rope(Checker *c, const BurstRope *r, int rotary, Span at);
 void finish_model(Checker *c, Span file);       /* Program.model, sequence */
 void finish_layout(Checker *c);
 /* the factors of the world size, and what else depends on them; of `tensor auto` nothing */

@@ -53,8 +53,7 @@ static void assign(Checker *c, const Ast *s, Assignment *a, int64_t layer, int m
     }
 }
 
-/* One number, or first .. last; false after an error. */
-static bool layer_range(Cursor *u, int64_t *first, int64_t *last, Span *span)
+bool cursor_layers(Cursor *u, int64_t *first, int64_t *last, Span *span)
 {
     *span = u->at ? u->at->span : u->setting->name_span;
     if (!cursor_whole(u, 0, 1 << 30, first))
@@ -79,7 +78,7 @@ static void take_layers(Checker *c, const Ast *s, const Field *f, void *to)
     do {
         int64_t first, last;
         Span span;
-        if (!layer_range(&u, &first, &last, &span))
+        if (!cursor_layers(&u, &first, &last, &span))
             return;
         if (last >= a->layers)
             first = last; /* one message for the range */

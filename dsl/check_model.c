@@ -2,8 +2,10 @@
 #include "check.h"
 
 #include "families/families.h"
+#include "families/frequency.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -97,9 +99,14 @@ static void take_kv_heads(Checker *c, const Ast *s, const Field *f, void *to)
     take_int(c, s, f, &m->kv_heads);
 }
 
+/* `rope layers 3, 7 .. 11: none;` */
+typedef struct RopeLayers { int64_t first, last; BurstRope rope; Span span; } RopeLayers;
 typedef struct ModelFields {
     Model m;
-    Span head_dim, qk_norm, rope, family;
+    Vec(RopeLayers) ropes;
+    int rotary;
+    bool interleaved;
+    Span head_dim, qk_norm, rope, rotary_span, family;
 } ModelFields;
 
 static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
@@ -130,10 +137,37 @@ static void take_family(Checker *c, const Ast *s, const Field *f, void *to)
         m->m.family = families[row].type;
 }
 
+/* Its folders have a field for each, or one value of it. */
+static void check_scales(Checker *c, const ModelFields *f, const Family *family)
+{
+    static const char *const names[] = {
+#define X(id, name, constant) name,
+        BURST_SCALE_ROWS(X)
+#undef X
+    };
+    for (int i = 0; i < BURST_SCALES; i++) {
+        const ScaleField *field = family_scale(family, i);
+        const double root = sqrt(f->m.hidden), scale = f->m.scale[i];
+        if (!field && scale > 0)
+            diag_error(c->diags, f->family, "the family %s has no '%s'", family->type, names[i]);
+        else if (field && field->form == SCALE_ROOT_HIDDEN && fabs(scale - root) > 1e-6 * root)
+            diag_error(c->diags, f->family, "the family %s needs '%s %.15g'", family->type, names[i], root);
+    }
+}
+
 /* The layers that a family's folders have, and no others. */
 static void check_family(Checker *c, const ModelFields *f)
 {
     const Family *family = family_named(f->m.family);
+    if (family)
+        check_scales(c, f, family);
+    if (family && f->m.ropes && family->layer_ropes == ROPES_ALIKE)
+        diag_error(c->diags, f->family, "the family %s has one 'rope' in all layers", family->type);
+    if (family && f->m.rope.rotary && family->part == 0)
+        diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
+    if (family && f->interleaved != family->interleaved)
+        diag_error(c->diags, f->family, "the family %s needs 'rotary_interleaved %s'", family->type,
+                   family->interleaved ? "yes" : "no");
     if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm))
         return;
     if (family->qk_norm != f->m.qk_norm)
@@ -144,11 +178,45 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->qkv_bias ? "yes" : "no");
 }
 
+static void take_rotary(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    m->rotary_span = s->span;
+    take_int(c, s, f, &m->rotary);
+}
+
+static void take_layer_rope(Cursor *u, const Ast *s, const Field *f, ModelFields *m)
+{
+    const int from = m->ropes.n;
+    BurstRope rope = {0};
+    do {
+        RopeLayers x = {0};
+        if (!cursor_layers(u, &x.first, &x.last, &x.span))
+            return;
+        *vec_push(u->c->arena, &m->ropes) = x;
+    } while (cursor_try(u, ","));
+    if (!cursor_word(u, ":"))
+        return;
+    if (cursor_try(u, "none"))
+        cursor_end(u);
+    else if (!cursor_rope(u, s, f, &rope))
+        return;
+    for (int i = from; i < m->ropes.n; i++)
+        m->ropes.at[i].rope = rope;
+}
+
 static void take_model_rope(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
+    Cursor u = cursor_of(c, s);
+    if (cursor_try(&u, "layers")) {
+        take_layer_rope(&u, s, f, m);
+        return;
+    }
+    if (m->rope.src)
+        duplicate(c, s, m->rope, "'rope'");
     m->rope = s->span;
-    take_rope(c, s, f, &m->m.rope);
+    cursor_rope(&u, s, f, &m->m.rope);
 }
 
 #define AT(member) offsetof(ModelFields, m.member)
@@ -161,11 +229,16 @@ static const Field model_fields[] = {
     {"head_dim", take_head_dim, 0, 0, UNIT_NONE, 1, 4096},
     {"ffn", take_ffn, AT(ffn), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"norm", take_norm, AT(norm_eps), 0, UNIT_NONE, 1e-12, 1},
-    {"rope", take_model_rope, 0, FIELD_MAY_BLOCK, UNIT_NONE, 1, 1e15},
+    {"rope", take_model_rope, 0, FIELD_MAY_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 1e15},
+    {"rotary", take_rotary, 0, 0, UNIT_NONE, 2, 4096},
+    {"rotary_interleaved", take_yes_no, offsetof(ModelFields, interleaved), 0},
     {"vocab", take_int, AT(vocab), FIELD_REQUIRED, UNIT_NONE, 2, 1 << 26},
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
     {"qk_norm", take_qk_norm, 0, 0},
+#define X(id, name, constant) {name, take_double, AT(scale[BURST_SCALE_##id]), 0, UNIT_NONE, 1e-6, 1e6},
+    BURST_SCALE_ROWS(X)
+#undef X
 };
 #undef AT
 /* The fields of attention alone: model name { heads 32; kv_heads 8; head_dim 128; } */
@@ -222,6 +295,56 @@ static void check_heads(Checker *c, ModelFields *f)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }
 
+/* What turns of a head is the same in all layers. */
+static void finish_rope(Checker *c, const ModelFields *f, BurstRope *r, Span at)
+{
+    r->length = r->kind == BURST_ROPE_DYNAMIC ? (double)c->program->sequence : 0;
+    r->rotary = f->rotary == f->m.head_dim ? 0 : f->rotary;
+    r->interleaved = f->interleaved;
+    check_rope(c, r, burst_rope_rotary(r, f->m.head_dim), at);
+}
+
+/* Its row of rope_of; a new one where none is the same. */
+static int rope_row(Model *m, BurstRope *rows, const BurstRope *r)
+{
+    int i = 0;
+    while (i < m->ropes && !rope_same(&rows[i], r))
+        i++;
+    if (i == m->ropes)
+        rows[m->ropes++] = *r;
+    return i;
+}
+
+/* One of all layers, or each layer's. */
+static void finish_ropes(Checker *c, ModelFields *f)
+{
+    Model *m = &f->m;
+    if (f->rotary % 2 || f->rotary > m->head_dim)
+        diag_error(c->diags, f->rotary_span, "rotary %d must be even, and at most head_dim %d", f->rotary,
+                   m->head_dim);
+    finish_rope(c, f, &m->rope, f->rope);
+    BurstRope *rows = NEW_ARRAY(c->arena, BurstRope, f->ropes.n + 1);
+    int *layer = NEW_ARRAY(c->arena, int, m->layers);
+    Span *by = NEW_ARRAY(c->arena, Span, m->layers);
+    rope_row(m, rows, &m->rope);
+    for (int i = 0; i < f->ropes.n; i++) {
+        RopeLayers *x = &f->ropes.at[i];
+        finish_rope(c, f, &x->rope, x->span);
+        if (x->last >= m->layers && m->layers)
+            diag_error(c->diags, x->span, "layer %lld does not exist: the model has %d, numbered from 0",
+                       (long long)x->last, m->layers);
+        for (int64_t l = x->first; l <= x->last && l < m->layers; l++) {
+            if (by[l].src)
+                diag_error(c->diags, x->span, "the rope of layer %lld is set twice", (long long)l);
+            by[l] = x->span;
+            layer[l] = rope_row(m, rows, &x->rope);
+        }
+    }
+    m->rope_of = rows;
+    m->layer_rope = layer;
+    m->ropes = m->ropes > 1 ? m->ropes : 0;
+}
+
 void finish_model(Checker *c, Span file)
 {
     if (!c->sequence)
@@ -242,8 +365,7 @@ void finish_model(Checker *c, Span file)
         take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     c->program->library |= c->in->library;
     check_heads(c, &f);
-    f.m.rope.length = f.m.rope.kind == BURST_ROPE_DYNAMIC ? (double)c->program->sequence : 0;
-    check_rope(c, &f.m, f.rope);
+    finish_ropes(c, &f);
     check_family(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
         diag_error(c->diags, f.qk_norm, "'qk_norm' cannot be combined with 'qkv_bias'; remove one of them");

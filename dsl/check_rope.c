@@ -26,8 +26,9 @@ static void take_scaling(Checker *c, const Ast *s, BurstRope *r)
         r->attention = rope_yarn_attention(r->factor);
 }
 
-void take_rope(Checker *c, const Ast *s, const Field *f, void *to)
+bool cursor_rope(Cursor *u, const Ast *s, const Field *f, BurstRope *to)
 {
+    Checker *c = u->c;
     static const char *const kinds[] = {
 #define X(id, name) name,
         BURST_ROPE_ROWS(X)
@@ -35,24 +36,24 @@ void take_rope(Checker *c, const Ast *s, const Field *f, void *to)
     };
     BurstRope r = {0};
     const int before = diags_errors(c->diags);
-    Cursor u = cursor_of(c, s);
-    if (!cursor_number(&u, UNIT_NONE, f->lo, f->hi, &r.theta))
-        return;
+    if (!cursor_number(u, UNIT_NONE, f->lo, f->hi, &r.theta))
+        return false;
     if (s->has_body) /* scaled, or nothing is said */
-        r.kind = 1 + cursor_choice(&u, kinds + 1, countof(kinds) - 1);
+        r.kind = 1 + cursor_choice(u, kinds + 1, countof(kinds) - 1);
     for (int i = 1; !s->has_body && i < countof(kinds); i++)
-        r.kind = cursor_try(&u, kinds[i]) ? i : r.kind;
-    if (!cursor_end(&u))
-        return;
+        r.kind = cursor_try(u, kinds[i]) ? i : r.kind;
+    if (!cursor_end(u))
+        return false;
     if (r.kind != BURST_ROPE_DEFAULT)
         take_scaling(c, s, &r);
     if (diags_errors(c->diags) == before)
-        *(BurstRope *)to = r;
+        *to = r;
+    return diags_errors(c->diags) == before;
 }
 
-void check_rope(Checker *c, const Model *m, Span at)
+void check_rope(Checker *c, const BurstRope *r, int rotary, Span at)
 {
-    const char *wrong = rope_wrong(&m->rope, m->head_dim);
+    const char *wrong = rope_wrong(r, rotary);
     if (wrong)
-        diag_error(c->diags, at, "'rope' %s: %s", rope_kinds[m->rope.kind].name, wrong);
+        diag_error(c->diags, at, "'rope' %s: %s", rope_kinds[r->kind].name, wrong);
 }

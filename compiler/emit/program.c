@@ -191,10 +191,43 @@ static void emit_rope(Emit *e, const BurstRope *r)
 #undef X
     };
     const double more[] = {r->factor, r->original, r->low, r->high, r->attention, r->length};
-    text_printf(e->out, "#define PLAN_ROPE {%s, %s", real_text(e, r->theta), kind[r->kind]);
+    text_printf(e->out, "{%s, %s", real_text(e, r->theta), kind[r->kind]);
     for (int i = 0; i < countof(more); i++)
         text_printf(e->out, ", %s", real_text(e, more[i]));
-    text_add(e->out, "}\nstatic const BurstRope plan_rope = PLAN_ROPE;\n");
+    text_printf(e->out, ", %d, %d}", r->rotary, r->interleaved);
+}
+
+/* Of all layers, or by layer. */
+static void emit_ropes(Emit *e, const Model *m)
+{
+    text_add(e->out, "#define PLAN_ROPE ");
+    emit_rope(e, &m->rope);
+    if (m->ropes < 2) {
+        text_add(e->out, "\nstatic const BurstRope plan_rope = PLAN_ROPE;\n");
+        return;
+    }
+    text_add(e->out, "\nstatic const BurstRope plan_ropes[] = {PLAN_ROPE");
+    for (int i = 1; i < m->ropes; i++) {
+        text_add(e->out, ",\n                                       ");
+        emit_rope(e, &m->rope_of[i]);
+    }
+    text_add(e->out, "};\nstatic const int plan_layer_rope[PLAN_LAYERS] = {");
+    for (int i = 0; i < m->layers; i++)
+        text_printf(e->out, "%s%d", i % 32 ? ", " : i ? ",\n    " : "\n    ", m->layer_rope[i]);
+    text_add(e->out, "};\n");
+}
+
+static const struct { const char *name, *constant, *field; } scales[BURST_SCALES] = {
+#define X(id, name, constant) {name, constant, "scale[BURST_SCALE_" #id "]"},
+    BURST_SCALE_ROWS(X)
+#undef X
+};
+
+static void emit_scales(Emit *e, const Model *m)
+{
+    for (int i = 0; i < BURST_SCALES; i++)
+        if (m->scale[i] > 0)
+            text_printf(e->out, "#define %s %s\n", scales[i].constant, real_text(e, m->scale[i]));
 }
 
 static void emit_sizes(Emit *e)
@@ -222,7 +255,8 @@ static void emit_sizes(Emit *e)
     emit_head_chunks(e);
     if (!e->draft->program->library) {
         text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
-        emit_rope(e, &m->rope);
+        emit_ropes(e, m);
+        emit_scales(e, m);
     }
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
@@ -489,8 +523,15 @@ static void add_plan_values(Emit *e)
         add_field(e, "train.predict", "%" PRId64, t->predict);
     if (p->model.family)
         add_field(e, "family", "\"%s\"", p->model.family);
+    if (p->model.ropes > 1) {
+        add_field(e, "ropes", "plan_ropes");
+        add_field(e, "layer_rope", "plan_layer_rope");
+    }
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
+    for (int i = 0; i < BURST_SCALES; i++)
+        if (p->model.scale[i] > 0)
+            add_field(e, scales[i].field, "%s", scales[i].constant);
     /* 0: none */
     add_field(e, "predicted_seconds", "%.6g",
               timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0);

@@ -12,7 +12,8 @@
  * what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands
  * read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their own in x0,
  * tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added
- * to, or NULL; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's;
+ * to, or NULL; S: the scale; Q:
+ * RoPE of the layer; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's;
  * w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
@@ -28,10 +29,10 @@ static const Call calls[] = {
     {OP_LINEAR_DX, "burst_op_linear_dx_columns(e", "n Dy0 Dx0 C x0 w y0 a0"},
     {OP_BIAS, "burst_op_bias(e", "n Dx0 x0 w y0"},
     {OP_BIAS_BACK, "burst_op_bias_back(e", "n Dx0 x0 g"},
-    {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM =&plan_rope =s->position x0 y0"},
-    {OP_ROPE, "burst_op_rope_rows(e", "n N Hx0 =PLAN_HEAD_DIM =&plan_rope p x0 y0"},
-    {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM =&plan_rope =s->position x0 y0"},
-    {OP_ROPE_BACK, "burst_op_rope_back_rows(e", "n N Hx0 =PLAN_HEAD_DIM =&plan_rope p x0 y0"},
+    {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM Q =s->position x0 y0"},
+    {OP_ROPE, "burst_op_rope_rows(e", "n N Hx0 =PLAN_HEAD_DIM Q p x0 y0"},
+    {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM Q =s->position x0 y0"},
+    {OP_ROPE_BACK, "burst_op_rope_back_rows(e", "n N Hx0 =PLAN_HEAD_DIM Q p x0 y0"},
     {OP_LAYOUT, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
@@ -57,6 +58,8 @@ static const Call calls[] = {
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
     {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
+    {OP_SCALE, "burst_op_scale(e", "n Dx0 S x0 r y0"},
+    {OP_SCALE_BACK, "burst_op_scale_back(e", "n Dx0 S x0 y0 a0"},
     {OP_TENSOR_GATHER, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
     {OP_TENSOR_SCATTER, "burst_op_tensor_scatter(e", "e Dx0 x0 x1 y0 =&s->tensor"},
     {OP_TENSOR_GATHER_BACK, "burst_op_tensor_scatter(e", "e Dx0 x0 A y0 =&s->tensor"},
@@ -255,6 +258,12 @@ static const char *residual_text(const Printer *p, const Op *o)
                : text;
 }
 
+static const char *const scale_constant[] = {
+#define X(id, name, constant) constant,
+    BURST_SCALE_ROWS(X)
+#undef X
+};
+
 static const char *word_text(const Printer *p, const Op *o, const char *word)
 {
     const bool wide = word[0] == 'D' || word[0] == 'H' || word[0] == 'R' || word[0] == 'P';
@@ -277,6 +286,8 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     case 'a':
         return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
     case 'r': return residual_text(p, o);
+    case 'Q': return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
+    case 'S': return scale_constant[o->scale];
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
     case 'N': return rows_text(p, o);
     case 'p': return "s->position + first";

@@ -8,6 +8,7 @@
 #include "burst_mask.h"
 #include "burst_range.h"
 #include "burst_rope.h"
+#include "burst_scales.h"
 
 /* ---- expressions: masks and schedule indices (made by dsl/check.c) ---- */
 /* Functions of two numbers or more, one after the other: a row is all that the compiler has of one. It
@@ -224,6 +225,10 @@ typedef struct Model {
     const char *family; /* of the table of families: what it is to Hugging Face; NULL: the first that fits */
     double norm_eps;
     BurstRope rope;
+    int ropes;             /* 0: rope is every layer's */
+    const BurstRope *rope_of; /* [ropes], of which the first is rope */
+    const int *layer_rope; /* [layers] -> rope_of */
+    double scale[BURST_SCALES]; /* 0: none */
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
     bool sinks;

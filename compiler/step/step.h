@@ -116,6 +116,7 @@ typedef struct Value {
     X(KEEP, "keep", ROPE, COMPUTE, MEMORY) /* rows of the last tokens */ \
     X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
+    X(SCALE, "scale", NORM, COMPUTE, MEMORY) /* by a number of the model, and added to the second operand */ \
     X(TENSOR_GATHER, "tensor_gather", TENSOR, TENSOR, TENSOR) /* tokens of all tensor ranks */ \
     /* partial sums of all tensor ranks, added up; own tokens */ \
     X(TENSOR_SCATTER, "tensor_scatter", TENSOR, TENSOR, TENSOR) \
@@ -129,6 +130,7 @@ typedef struct Value {
     X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \
+    X(SCALE_BACK, "scale_back", NORM, COMPUTE, MEMORY) /* of the first operand */ \
     X(SINK_BACK, "sink_back", ROPE, COMPUTE, MEMORY) \
     X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
     X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
@@ -195,6 +197,7 @@ typedef struct Op {
     /* products of one input: how many tensors, of which `weight` is the first; they follow each other in
      * the unit */
     int tensors;
+    int scale;             /* SCALE: BURST_SCALE_... */
     bool again;            /* an operation of forward, repeated in backward */
     bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
     bool by_heads;         /* chunked: of the heads instead */

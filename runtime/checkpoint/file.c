@@ -29,13 +29,27 @@ static json_t *unit_facts(const BurstPlan *p)
     return units;
 }
 
+static json_t *scale_facts(const BurstPlan *p)
+{
+    static const char *const names[] = {
+#define X(id, name, constant) name,
+        BURST_SCALE_ROWS(X)
+#undef X
+    };
+    json_t *scales = json_object();
+    for (int i = 0; scales && i < BURST_SCALES; i++)
+        if (p->scale[i] > 0)
+            json_object_set_new(scales, names[i], json_real(p->scale[i]));
+    return scales;
+}
+
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
     char rope[ROPE_TEXT];
     rope_text(&p->rope, rope, sizeof rope);
     return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-                     "s:f, s:f, s:s, s:f, s:o}",
+                     "s:f, s:f, s:s, s:f, s:o, s:o}",
                      "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed",
                      (json_int_t)t->seed, "data", t->data ? json_text(t->data) : json_null(), "bytes",
                      t->bytes, "separator", (json_int_t)t->separator, "predict",
@@ -43,7 +57,7 @@ static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
                      (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1",
                      t->beta1, "beta2", t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip,
                      "norm_eps", p->norm_eps, "rope_theta", p->rope.theta, "rope", rope, "softcap",
-                     p->softcap, "masks", masks_of(p));
+                     p->softcap, "scales", scale_facts(p), "masks", masks_of(p));
 }
 
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)

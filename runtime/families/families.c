@@ -1,6 +1,7 @@
 /* families/families.c: the table of model families. Defaults are those of transformers 5.24. */
 #include "families/families.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const llama_off[] = {"attention_bias", "mlp_bias", NULL};
@@ -10,6 +11,11 @@ static const char *const none_off[] = {NULL};
 static const FusedTensor phi3_fused[] = {
     {"self_attn.qkv_proj.weight",
      {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
+    {"mlp.gate_up_proj.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
+    {0},
+};
+
+static const FusedTensor glm_fused[] = {
     {"mlp.gate_up_proj.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
     {0},
 };
@@ -59,6 +65,7 @@ const Family families[] = {
      .architecture = "Phi3ForCausalLM",
      .norm_eps = 1e-5,
      .rope = {.theta = 10000},
+     .part = 1,
      .windows = WINDOWS_IN_ALL,
      .fused = phi3_fused,
      .off = none_off},
@@ -70,6 +77,52 @@ const Family families[] = {
      .norm_eps = 1e-6,
      .rope = {.theta = 10000},
      .off = (const char *const[]){"attention_out_bias", "mlp_bias", NULL}},
+    {.type = "smollm3",
+     .architecture = "SmolLM3ForCausalLM",
+     .kv_heads = 4,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 2e6},
+     .layer_ropes = ROPES_LISTED,
+     .tied = true,
+     .types = true,
+     .off = llama_off},
+    {.type = "helium",
+     .architecture = "HeliumForCausalLM",
+     .kv_heads = 20,
+     .head_dim = 128,
+     .norm_eps = 1e-8,
+     .rope = {.theta = 1e5},
+     .interleaved = true,
+     .off = llama_off},
+    {.type = "ernie4_5",
+     .architecture = "Ernie4_5ForCausalLM",
+     .kv_heads = 2,
+     .head_dim = 128,
+     .norm_eps = 1e-5,
+     .rope = {.theta = 5e5},
+     .interleaved = true,
+     .tied = true,
+     .off = (const char *const[]){"use_bias", NULL}},
+    {.type = "glm",
+     .architecture = "GlmForCausalLM",
+     .bias_field = "attention_bias",
+     .kv_heads = 2,
+     .head_dim = 128,
+     .norm_eps = 0.00000015625,
+     .rope = {.theta = 10000},
+     .part = 0.5,
+     .interleaved = true,
+     .fused = glm_fused,
+     .off = none_off},
+    {.type = "granite",
+     .architecture = "GraniteForCausalLM",
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .scales = {{"embedding_multiplier", BURST_SCALE_EMBEDDING, SCALE_IS, 1},
+                {"residual_multiplier", BURST_SCALE_RESIDUAL, SCALE_IS, 1},
+                {"attention_multiplier", BURST_SCALE_ATTENTION, SCALE_IS, 1},
+                {"logits_scaling", BURST_SCALE_LOGIT, SCALE_INVERSE, 1}},
+     .off = llama_off},
     {.type = "cwm",
      .architecture = "CwmForCausalLM",
      .kv_heads = 8,
@@ -103,6 +156,21 @@ const Family *family_with(bool qkv_bias, bool qk_norm)
         if (family_has(&families[i], qkv_bias, qk_norm))
             return &families[i];
     return &families[0];
+}
+
+const ScaleField *family_scale(const Family *f, int scale)
+{
+    for (const ScaleField *s = f->scales; s->name || s->form; s++)
+        if (s->scale == scale)
+            return s;
+    return NULL;
+}
+
+double scale_number(const double scale[BURST_SCALES], int which, double head_dim)
+{
+    if (scale[which] > 0)
+        return scale[which];
+    return which == BURST_SCALE_ATTENTION ? 1 / sqrt(head_dim) : 1;
 }
 
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part)

@@ -5,6 +5,7 @@
 #define BURST_FAMILIES_H
 
 #include "burst_rope.h"
+#include "burst_scales.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,6 +23,17 @@ enum { FUSED_PARTS = 3 };
 typedef struct FusedTensor {
     const char *name, *part[FUSED_PARTS];
 } FusedTensor;
+/* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field. */
+typedef enum ScaleForm { SCALE_IS, SCALE_INVERSE, SCALE_INVERSE_ROOT, SCALE_ROOT_HIDDEN } ScaleForm;
+typedef struct ScaleField {
+    const char *name; /* of config.json; NULL: none */
+    int scale; /* BURST_SCALE_... */
+    ScaleForm form;
+    double absent; /* what transformers means where the field is not given */
+} ScaleField;
+/* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
+ * a window where others have one, those with a window (rope_parameters by type of layer). */
+typedef enum LayerRopes { ROPES_ALIKE, ROPES_LISTED, ROPES_OF_WINDOWS, ROPES_BY_TYPE } LayerRopes;
 /* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
  * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
 typedef struct Family {
@@ -32,11 +44,16 @@ typedef struct Family {
     int kv_heads, head_dim;
     double norm_eps;
     BurstRope rope;
+    double part; /* of a head turns, where partial_rotary_factor is not given; 0: all, and no field says it */
+    bool interleaved;
+    LayerRopes layer_ropes;
+    double local_theta; /* BY_TYPE: of layers with a window */
     bool tied;
     Windows windows;
     int window;
     bool types; /* reads layer_types */
     bool bos; /* transformers takes no null for bos_token_id, so that it is left out */
+    ScaleField scales[BURST_SCALES + 1]; /* up to form 0 without a name */
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
     const char *const *off; /* fields that are written as false, up to NULL */
 } Family;
@@ -45,6 +62,10 @@ extern const int family_count;
 const Family *family_named(const char *type); /* NULL: there is none */
 /* The first whose layers have these parts. */
 const Family *family_with(bool qkv_bias, bool qk_norm);
+/* NULL: the family has no such scale */
+const ScaleField *family_scale(const Family *f, int scale);
+/* A scale that is 0 as the number that it stands for. */
+double scale_number(const double scale[BURST_SCALES], int which, double head_dim);
 /* Whether a family's layers can have them. */
 bool family_has(const Family *f, bool qkv_bias, bool qk_norm);
 /* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */

@@ -43,10 +43,18 @@ BURST_ROPE_CALL double burst_rope_llama3(const BurstRope *r, double frequency)
     return burst_rope_share(rise);
 }
 
-/* Radians a token of the pair of a head of d elements. */
+/* How many elements of a head of d turn. */
+BURST_ROPE_CALL int burst_rope_rotary(const BurstRope *r, int d)
+{
+    return r->rotary ? r->rotary : d;
+}
+
+/* Radians a token of the pair, of d elements that turn. */
 BURST_ROPE_CALL double burst_rope_frequency(const BurstRope *r, int d, int pair)
 {
     double theta = r->theta, scaled = 0;
+    if (theta == 0)
+        return 0;
     if (r->kind == BURST_ROPE_DYNAMIC && r->length > r->original)
         theta *= pow(r->factor * r->length / r->original - (r->factor - 1), d / (d - 2.0));
     const double frequency = pow(theta, -2.0 * pair / d);

@@ -36,7 +36,7 @@ double rope_yarn_attention(double factor) { return factor > 1 ? 0.1 * log(factor
 void rope_text(const BurstRope *r, char *text, size_t size)
 {
     const RopeKind *k = &rope_kinds[r->kind];
-    size_t n = (size_t)snprintf(text, size, "%.15g", r->theta);
+    size_t n = (size_t)(r->theta > 0 ? snprintf(text, size, "%.15g", r->theta) : snprintf(text, size, "none"));
     if (r->kind == BURST_ROPE_DEFAULT || n >= size)
         return;
     n += (size_t)snprintf(text + n, size - n, " %s {", k->name);
@@ -51,7 +51,10 @@ static bool same(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(a); }
 
 bool rope_same(const BurstRope *a, const BurstRope *b)
 {
-    bool equal = a->kind == b->kind && same(a->theta, b->theta);
+    if (a->theta == 0 || b->theta == 0)
+        return a->theta == b->theta;
+    bool equal = a->kind == b->kind && same(a->theta, b->theta) && a->rotary == b->rotary &&
+                 a->interleaved == b->interleaved;
     for (const RopeField *f = rope_kinds[a->kind].field; equal && f->name; f++)
         equal = same(rope_value(a, f), rope_value(b, f));
     return equal;

@@ -187,6 +187,9 @@ int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, c
 int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a);
 int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
                           BurstBf16 *dgu);
+/* y = scale x (+ add where not NULL, which may be y); all [n][width]. */
+int burst_gpu_scale(BurstGpu *g, int64_t n, int width, double scale, const BurstBf16 *x, const BurstBf16 *add,
+                    BurstBf16 *y);
 int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
                     BurstBf16 *x);
 int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,

@@ -15,7 +15,7 @@ enum {
         BURST_ROPE_KINDS
 };
 typedef struct BurstRope {
-    double theta;
+    double theta;     /* 0: nothing turns */
     int kind;         /* BURST_ROPE_...; all below is 0 where the kind does not have it */
     double factor;    /* positions are stretched so many times */
     double original;  /* tokens of the sequences that the model was trained on before */
@@ -23,5 +23,7 @@ typedef struct BurstRope {
         high; /* turns in `original`: pairs that turn less get the whole factor, that turn more none */
     double attention; /* yarn: what cosines and sines are multiplied by */
     double length;    /* dynamic: tokens of a sequence */
+    int rotary;       /* elements of a head, the first ones, that turn; 0: all */
+    int interleaved;  /* pairs are neighbours, 2j and 2j + 1; 0: halves, j and j + half */
 } BurstRope;
 #endif

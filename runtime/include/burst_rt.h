@@ -14,6 +14,7 @@
 #include "burst_parts.h"
 #include "burst_range.h"
 #include "burst_rope.h"
+#include "burst_scales.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -227,6 +228,8 @@ void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float
 /* a = silu(g) * u, elementwise over count; back: dg, du from da. */
 void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
 void burst_swiglu_back(int64_t count, const float *g, const float *u, const float *da, float *dg, float *du);
+/* y = scale x (+ add where not NULL, which may be y); dx = (dx or 0) + scale dy. */
+void burst_scale(int64_t count, double scale, const float *x, const float *add, float *y);
 void burst_add(int64_t count, const float *x, float *y); /* y += x */
 void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x);
 /* dtable += dx's rows, those of each token added up in doubles; scratch: burst_embed_scratch(n) integers. */
@@ -364,6 +367,9 @@ typedef struct BurstPlan {
     const char *family; /* what it is to Hugging Face, model_type; NULL: the first that fits */
     double norm_eps;
     BurstRope rope;
+    const BurstRope *ropes; /* of which the first is rope; NULL: it is every layer's */
+    const int *layer_rope;  /* [layers] -> ropes */
+    double scale[BURST_SCALES];    /* 0: none */
     double softcap;                /* of attention's scores; 0: none */
     const BurstMask *const *masks; /* NULL: not told */
     const int *layer_mask;         /* [layers] -> masks */

@@ -209,6 +209,21 @@ static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const B
     return BURST_OK;
 }
 
+/* add: NULL, or what x, multiplied by the scale, is added to. */
+static inline int burst_op_scale(BurstExec *e, int64_t n, int width, double scale, const BurstAct *x,
+                                 const BurstAct *add, BurstAct *y)
+{
+    (void)e;
+    burst_scale(n * width, scale, x, add, y);
+    return BURST_OK;
+}
+
+static inline int burst_op_scale_back(BurstExec *e, int64_t n, int width, double scale, const BurstAct *dy,
+                                      BurstAct *dx, bool add)
+{
+    return burst_op_scale(e, n, width, scale, dy, add ? dx : NULL, dx);
+}
+
 static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o,
                                  const BurstAct *d_o, float *delta)
 {

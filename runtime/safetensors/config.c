@@ -81,7 +81,7 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
     HfModel there;
     BURST_TRY(config_load(c, folder, path, &config));
     config_read(m, config, &plan, &there);
-    config_check_masks(c, p, config, there.family, path, m);
+    config_check_masks(c, p, config, &there, path, m);
     if (!m->count)
         say_padding(c, path, json_object_get(config, "pad_token_id"));
     *family = there.family;
@@ -106,7 +106,8 @@ json_t *config_make(const BurstPlan *p, int dtype)
     json_t *config = json_pack("{s:[s], s:I, s:s, s:n, s:n, s:o}", "architectures",
                                model.family->architecture, "max_position_embeddings", (json_int_t)p->sequence,
                                "torch_dtype", name, "bos_token_id", "pad_token_id", "eos_token_id", end);
-    bool made = config && model_write(config, &model) && masks_write(config, p, model.family);
+    bool made = config && model_write(config, &model) && masks_write(config, p, model.family) &&
+                layer_ropes_write(config, p, model.family);
     if (made && model.family->bos)
         made = json_object_del(config, "bos_token_id") == 0;
     if (made && !all_causal(p))

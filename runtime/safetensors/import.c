@@ -25,7 +25,13 @@ static void write_model(FILE *out, const HfModel *m)
     fprintf(out, "  ffn swiglu %lld; norm rmsnorm %.15g; vocab %lld; tied %s;%s%s\n", (long long)m->ffn,
             m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
             m->qk_norm ? " qk_norm yes;" : "");
-    fprintf(out, "  rope %s%s\n}\n", rope, m->rope.kind == BURST_ROPE_DEFAULT ? ";" : "");
+    fputs(" ", out);
+    scales_text(out, m);
+    if (m->rope.rotary)
+        fprintf(out, " rotary %d;", m->rope.rotary);
+    if (m->rope.interleaved)
+        fputs(" rotary_interleaved yes;", out);
+    fprintf(out, " rope %s%s\n", rope, m->rope.kind == BURST_ROPE_DEFAULT ? ";" : "");
 }
 
 /* Runs of layers with the same mask, beside the first layer's. */
@@ -66,6 +72,7 @@ static void import_config(Misfits *m, const char *folder, const json_t *config, 
     config_read(m, config, NULL, &model);
     const int layers = model.layers > 0 && model.layers <= 100000 ? (int)model.layers : 0;
     const Masks masks = masks_read(m, layers, config, model.family);
+    layer_ropes_check(m, NULL, config, &model, &masks);
     const json_t *most = json_object_get(config, "max_position_embeddings");
     if (!json_is_integer(most) || json_integer_value(most) < 2 || json_integer_value(most) > INT64_C(1) << 40)
         misfit(m, "max_position_embeddings, the sequence's length, is no whole number from 2 to 2^40");
@@ -77,6 +84,8 @@ static void import_config(Misfits *m, const char *folder, const json_t *config, 
     write_size(out, "sequence", json_integer_value(most));
     fputs("\n", out);
     write_model(out, &model);
+    layer_ropes_text(out, &model, config, &masks);
+    fputs("}\n", out);
     write_masks(out, &model, &masks);
     fprintf(out, "train { weights \"%s\"; }\n", folder);
 }

@@ -111,7 +111,7 @@ Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *fam
     return masks;
 }
 
-static bool has_window(const Masks *m, int layer)
+bool masks_has_window(const Masks *m, int layer)
 {
     const char *type = json_string_value(json_array_get(m->types, (size_t)layer));
     if (type)
@@ -125,7 +125,7 @@ static bool has_window(const Masks *m, int layer)
 
 void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
 {
-    if (m->window && has_window(m, layer))
+    if (m->window && masks_has_window(m, layer))
         snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "bidirectional ",
                  (long long)m->window);
     else
@@ -182,13 +182,14 @@ static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t 
     json_decref(here);
 }
 
-void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const Family *family,
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const HfModel *model,
                         const char *path, Misfits *m)
 {
     const json_t *written = json_object_get(config, "burst_attention");
     const int before = m->count;
-    const Masks masks = masks_read(m, p->layers, config, family);
+    const Masks masks = masks_read(m, p->layers, config, model->family);
     char there[MASK_TEXT];
+    layer_ropes_check(m, p, config, model, &masks);
     if (m->count > before)
         return;
     if (written) {

@@ -53,6 +53,7 @@ HfModel model_of(const BurstPlan *p)
                  .qkv_bias = has_tensor(p, "self_attn.q_proj.bias"),
                  .qk_norm = has_tensor(p, "self_attn.q_norm.weight"),
                  .rope = p->rope};
+    memcpy(m.scale, p->scale, sizeof m.scale);
     m.family = p->family ? family_named(p->family) : family_with(m.qkv_bias, m.qk_norm);
     return m;
 }
@@ -193,13 +194,16 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     for (int i = 0; i < FIELDS; i++)
         read_field(m, &fields[i], config, plan, there);
     rope_read(m, config, plan, there);
+    scales_read(m, config, plan, there);
 }
 
 bool model_has_field(const Family *f, const char *name)
 {
     static const char *const others[] = {"model_type", "rope_theta", "rope_scaling", "rope_parameters",
                                          "original_max_position_embeddings"};
-    bool found = f->bias_field && strcmp(f->bias_field, name) == 0;
+    bool found = (f->bias_field && strcmp(f->bias_field, name) == 0) || scales_has_field(f, name);
+    found = found || (f->part > 0 && strcmp(name, "partial_rotary_factor") == 0) ||
+            (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         found = found || strcmp(others[i], name) == 0;
     for (int i = 0; i < FIELDS; i++)
@@ -208,6 +212,14 @@ bool model_has_field(const Family *f, const char *name)
 }
 
 /* ---- writing ---- */
+
+/* Of a head turns, where the family has a field for it. */
+static double rope_part(const HfModel *m)
+{
+    if (m->family->part == 0)
+        return 0;
+    return m->rope.rotary ? (double)m->rope.rotary / (double)m->head_dim : 1;
+}
 
 bool model_write(json_t *config, const HfModel *m)
 {
@@ -221,5 +233,5 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
     if (made && m->family->bias_field)
         made = json_object_set_new(config, m->family->bias_field, json_boolean(m->qkv_bias)) == 0;
-    return made && rope_write(config, &m->rope);
+    return made && rope_write(config, &m->rope, rope_part(m)) && scales_write(config, m);
 }

@@ -60,13 +60,13 @@ static bool known_in(const json_t *block, int kind)
 }
 
 /* Whole heads, and all that is there is known; the numbers of the kind. */
-static bool take_block(const json_t *config, const json_t *block, BurstRope *r)
+static bool take_block(const json_t *config, const json_t *block, bool parts, BurstRope *r)
 {
     const int kind = kind_of(block);
     const json_t *part = json_object_get(block, "partial_rotary_factor"),
                  *cut = json_object_get(block, "truncate");
     if (!json_is_object(block) || kind == BURST_ROPE_KINDS || !known_in(block, kind) ||
-        (given(part) && json_number_value(part) != 1) || (given(cut) && !json_is_true(cut)))
+        (given(part) && !parts && json_number_value(part) != 1) || (given(cut) && !json_is_true(cut)))
         return false;
     r->kind = kind;
     for (const RopeField *f = rope_kinds[kind].field; f->name; f++) {
@@ -88,13 +88,14 @@ static bool take_block(const json_t *config, const json_t *block, BurstRope *r)
 #define KINDS_COMPUTED "only the types default, linear, llama3, yarn and dynamic on whole heads are computed"
 
 /* *theta: of the files' fields, as last given. */
-static void read_block(Misfits *m, const json_t *config, const char *name, const json_t **theta, BurstRope *r)
+static void read_block(Misfits *m, const json_t *config, const char *name, const json_t **theta, bool parts,
+                       BurstRope *r)
 {
     char text[VALUE_TEXT], other[VALUE_TEXT];
     const json_t *block = json_object_get(config, name), *inner = json_object_get(block, "rope_theta");
     value_text(block, text);
     value_text(*theta, other);
-    if (!take_block(config, block, r))
+    if (!take_block(config, block, parts, r))
         misfit(m, "%s is %s; " KINDS_COMPUTED, name, text);
     else if (given(*theta) && given(inner) && json_number_value(*theta) != json_number_value(inner))
         misfit(m, "rope_theta is %s, but %s is %s", other, name, text);
@@ -102,7 +103,8 @@ static void read_block(Misfits *m, const json_t *config, const char *name, const
 }
 
 /* The block's name; NULL: neither is there. */
-static const char *read_blocks(Misfits *m, const json_t *config, const json_t **theta, BurstRope *r)
+static const char *read_blocks(Misfits *m, const json_t *config, const json_t **theta, bool parts,
+                               BurstRope *r)
 {
     const char *name = NULL;
     int filled = 0;
@@ -112,7 +114,7 @@ static const char *read_blocks(Misfits *m, const json_t *config, const json_t **
             continue;
         if (filled++ == 0)
             *r = (BurstRope){.theta = r->theta};
-        read_block(m, config, blocks[i], theta, r);
+        read_block(m, config, blocks[i], theta, parts, r);
         name = blocks[i];
     }
     if (filled > 1) /* transformers takes one of them, and nothing from the other */
@@ -130,14 +132,32 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     value_text(value, planned);
     seen.theta = plan->rope.theta;
     rope_text(&plan->rope, other, sizeof other);
-    if (!same_value(value, theta ? theta : absent))
+    if (!there->family->layer_ropes && !same_value(value, theta ? theta : absent))
         misfit(m, "rope_theta is %s%s, expected %s", text, theta ? "" : " (by default)",
                planned);
     value_text(block ? json_object_get(config, block) : NULL, text);
-    if (!rope_same(&seen, &plan->rope))
+    if (!there->family->layer_ropes && !rope_same(&seen, &plan->rope))
         misfit(m, "%s is %s, expected rope %s", block ? block : "rope_scaling", text, other);
     json_decref(value);
     json_decref(absent);
+}
+
+/* How many elements of a head turn, and what their pairs are. */
+static void read_part(Misfits *m, const json_t *config, const char *block, HfModel *there)
+{
+    const json_t *inner = block ? json_object_get(json_object_get(config, block), "partial_rotary_factor") : NULL,
+                 *part = given(inner) ? inner : json_object_get(config, "partial_rotary_factor");
+    const double share = given(part) ? json_number_value(part) : there->family->part;
+    const int64_t turns = (int64_t)((double)there->head_dim * share);
+    char text[VALUE_TEXT];
+    there->rope.interleaved = there->family->interleaved;
+    if (there->family->part == 0 || !there->head_dim)
+        return;
+    value_text(part, text);
+    if (!(share > 0 && share <= 1) || turns < 2 || turns % 2)
+        misfit(m, "partial_rotary_factor is %s; only one that turns an even number of elements is computed", text);
+    else
+        there->rope.rotary = turns < there->head_dim ? (int)turns : 0;
 }
 
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
@@ -146,8 +166,9 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     const int before = m->count;
     char text[VALUE_TEXT];
     there->rope = there->family->rope;
-    const char *block = read_blocks(m, config, &theta, &there->rope);
+    const char *block = read_blocks(m, config, &theta, there->family->part > 0, &there->rope);
     theta = given(theta) ? theta : NULL;
+    read_part(m, config, block, there);
     const bool read = m->count == before;
     there->rope.theta = theta ? json_number_value(theta) : there->family->rope.theta;
     if (plan) {
@@ -165,7 +186,8 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
         misfit(m, "rope_theta is %s; only a number from 1 on is computed", text);
 }
 
-bool rope_write(json_t *config, const BurstRope *r)
+/* part: of a head; 0: no field says it. */
+bool rope_write(json_t *config, const BurstRope *r, double part)
 {
     const RopeKind *k = &rope_kinds[r->kind];
     bool made = json_object_set_new(config, "rope_theta", json_real(r->theta)) == 0;
@@ -179,5 +201,7 @@ bool rope_write(json_t *config, const BurstRope *r)
             made = json_object_set_new(block, f->json, whole ? json_integer((json_int_t)x) : json_real(x)) ==
                    0;
     }
+    if (made && part > 0)
+        made = json_object_set_new(config, "partial_rotary_factor", json_real(part)) == 0;
     return json_object_set_new(config, "rope_scaling", block) == 0 && made;
 }

@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <stdio.h>
 
 enum { ST_DIMS = 8, ST_SHAPE_TEXT = 200, ST_NAME = 256 };
 #define ST_HEADER_MOST (100 << 20) /* bytes; the format's own limit */
@@ -74,9 +75,9 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    double norm_eps, softcap;
+    double norm_eps, softcap, scale[BURST_SCALES];
     bool tied, qkv_bias, qk_norm;
-    BurstRope rope;
+    BurstRope rope, local_rope; /* local: of layers with a window, where the family has it by type */
 } HfModel;
 HfModel model_of(const BurstPlan *p);
 int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config); /* the caller frees */
@@ -90,7 +91,12 @@ bool model_write(json_t *config, const HfModel *m);
 bool model_has_field(const Family *f, const char *name); /* whether model_read reads it */
 /* The same of the rotary embedding, described in rope_theta, rope_scaling and rope_parameters. */
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
-bool rope_write(json_t *config, const BurstRope *r);
+bool rope_write(json_t *config, const BurstRope *r, double part);
+/* The same of scales; text: as a model has them. */
+void scales_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+bool scales_write(json_t *config, const HfModel *m);
+bool scales_has_field(const Family *family, const char *name);
+void scales_text(FILE *out, const HfModel *m);
 /* Checks each field of the folder's config.json against the plan; says on rank 0 what differs and may.
  * *family: the folder's. */
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m, const Family **family);
@@ -99,7 +105,7 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
 void config_check_others(Misfits *m, const json_t *config,
                          bool (*compared)(const void *what, const char *name), const void *what);
 /* Masks: those that a layer has by the folder's config.json against the plan's. */
-void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const Family *family,
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const HfModel *there,
                         const char *path, Misfits *m);
 /* What config.json has of masks. */
 typedef struct Masks {
@@ -112,6 +118,14 @@ typedef struct Masks {
 enum { MASK_TEXT = 64 };
 Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *family);
 void masks_layer(const Masks *m, int layer, char text[MASK_TEXT]); /* as a model calls it */
+bool masks_has_window(const Masks *m, int layer); /* where there is one */
+/* The rotary embedding of a layer; what of it no model can say, or is not what the plan has (NULL: there is
+ * none), is a misfit. */
+BurstRope layer_rope(const HfModel *m, const json_t *config, const Masks *masks, int layer);
+void layer_ropes_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there,
+                       const Masks *masks);
+void layer_ropes_text(FILE *out, const HfModel *m, const json_t *config, const Masks *masks);
+bool layer_ropes_write(json_t *config, const BurstPlan *p, const Family *family);
 /* Adds what transformers reads of the plan's windows, where the family has such masks; false: no memory. */
 bool masks_write(json_t *config, const BurstPlan *p, const Family *family);
 enum { VALUE_TEXT = 80 };

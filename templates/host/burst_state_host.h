@@ -16,6 +16,8 @@
 
 #ifdef PLAN_LIBRARY
 #define PLAN_SCALE (s->score_scale) /* the caller's */
+#elif defined PLAN_ATTENTION_SCALE
+#define PLAN_SCALE ((float)PLAN_ATTENTION_SCALE)
 #else
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
 #endif

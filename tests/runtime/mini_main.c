@@ -37,6 +37,7 @@ static void set_value(BurstPlan *p, const char *text)
                {"rope_theta", .real = &p->rope.theta},
                {"norm_eps", .real = &p->norm_eps},
                {"softcap", .real = &p->softcap},
+               {"logit_scale", .real = &p->scale[BURST_SCALE_LOGIT]},
                {"warmup", .whole = &t->warmup},
                {"predict", .whole = &t->predict},
                {"sequence", .whole = &p->sequence},

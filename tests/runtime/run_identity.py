@@ -24,7 +24,7 @@ SOON = 10  # seconds, on an idle machine
 
 # Values of the plan by mini_main's MINI_SET, with their names in the message.
 PLAN = {"lr": "lr", "lr_end": "last lr", "warmup": "warmup", "beta1": "beta1", "beta2": "beta2", "eps": "eps of AdamW", "decay": "decay",
-        "clip": "clip", "rope_theta": "rope_theta", "norm_eps": "norm_eps", "softcap": "softcap", "predict": "predict", "vocab": "vocab",
+        "clip": "clip", "rope_theta": "rope_theta", "norm_eps": "norm_eps", "softcap": "softcap", "logit_scale": "logit_scale", "predict": "predict", "vocab": "vocab",
         "shard_ranks": "ranks that shard the weights", "layers": "layers", "hidden": "hidden", "sequence": "sequence",
         "text": "plan", "arena": "arena (bytes)"}
 

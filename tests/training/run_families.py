@@ -57,6 +57,13 @@ CASES = {  # name: class, its configuration
     "seed_oss_plain": ("SeedOss", dict(attention_bias=False, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
     "phi3": ("Phi3", WINDOW),
     "phi4": ("Phi3", dict(sliding_window=None)),
+    "smollm3": ("SmolLM3", dict(no_rope_layer_interval=2)),
+    "helium": ("Helium", dict(head_dim=16)),
+    "ernie4_5": ("Ernie4_5", dict(head_dim=16)),
+    "glm": ("Glm", dict(head_dim=16, attention_bias=True)),
+    "phi4_mini": ("Phi3", dict(sliding_window=None, partial_rotary_factor=0.75, head_dim=32)),
+    "granite": ("Granite", dict(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
+    "granite_ones": ("Granite", {}),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}

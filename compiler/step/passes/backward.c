@@ -21,6 +21,7 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE_BACK, "dy0", "dx0", false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "dy0", "dx0", false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0 dy0", "dx0", false},
+    {OP_SCALE, OP_SCALE_BACK, "dy0", "dx0", false},
     {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "dy0", "dx0", false},
     {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "dy0", "dx0", false},
     {OP_SINK, OP_SINK_BACK, "dy0 x0 x1", "dx0 dx1", true},
@@ -84,6 +85,7 @@ static void apply(Backward *b, const Op *forward, const Rule *r)
     Operand x;
     o.weight = r->weight ? forward->weight : NULL;
     o.tensors = r->weight ? forward->tensors : 1;
+    o.scale = forward->scale;
     for (const char *at = r->read; next_word(b, forward, &at, &x);)
         op_read(&o, x.value, x.next);
     for (const char *at = r->write; next_word(b, forward, &at, &x); b->started[x.value] = true)
@@ -91,13 +93,17 @@ static void apply(Backward *b, const Op *forward, const Rule *r)
     *vec_push(b->step->arena, &b->to->ops) = o;
 }
 
-/* Of the operand that a sum passes its gradient on to: what a product or a sum over ranks is added to,
- * what a bias is added to. */
+/* Of the operand that a sum passes its gradient on to: what a product, a sum over ranks or a scaled value is
+ * added to, what a bias is added to. */
 static int passed_to(const Op *forward)
 {
-    return forward->kind == OP_LINEAR || forward->kind == OP_TENSOR_SCATTER ? forward->read[1].value
-           : forward->kind == OP_BIAS                                       ? forward->read[0].value
-                                                                            : -1;
+    switch (forward->kind) {
+    case OP_LINEAR:
+    case OP_SCALE:
+    case OP_TENSOR_SCATTER: return forward->read[1].value;
+    case OP_BIAS: return forward->read[0].value;
+    default: return -1;
+    }
 }
 
 static void undo(Backward *b, const Op *forward)
@@ -151,14 +157,17 @@ static void block_backward(Step *s, int from, int to, int operations, const char
     }
 }
 
-/* The loss makes its input's gradient itself. */
+/* The loss makes its input's gradient itself; what comes before it is undone from the last to the first. */
 static void loss_gradient(Step *s)
 {
-    Op *loss = &s->block[BLOCK_HEAD].ops.at[s->block[BLOCK_HEAD].ops.n - 1];
+    const int before = s->block[BLOCK_HEAD].ops.n - 1;
+    Op *loss = &s->block[BLOCK_HEAD].ops.at[before];
     op_write(loss, gradient_of(s, loss->read[0].value), 0, false);
-    const Op norm = s->block[BLOCK_HEAD].ops.at[0];
     Backward b = backward_of(s, BLOCK_HEAD, BLOCK_HEAD);
-    undo(&b, &norm);
+    for (int i = before - 1; i >= 0; i--) {
+        const Op forward = s->block[BLOCK_HEAD].ops.at[i]; /* a copy: the block grows */
+        undo(&b, &forward);
+    }
 }
 
 void step_backward(Step *s)

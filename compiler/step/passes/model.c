@@ -1,45 +1,50 @@
 /* step/passes/model.c: a Llama's tensors, and forward of its layer, its embedding and its head, as rows. A
  * model with a bias or another norm is other rows; everything after this pass follows from them.
  *
- * Rows of a part that a model may have name the member of Model that says so. Where an operation's operand
+ * Rows of a part that a model may have name the function that says so. Where an operation's operand
  * depends on the parts it has several names, "q_product|q_flat": the first that the model has.
  */
 #include "step/step.h"
 
-#include <stddef.h>
 #include <string.h>
 
-/* a bool, and not the first member: rows that say nothing are every model's */
-#define IF(member) offsetof(Model, member)
+/* Whether a model has what a row is of; rows that say nothing are every model's. */
+typedef bool Part(const Model *m);
 
-static bool has_part(const Model *m, size_t part)
-{
-    return part == 0 || *(const bool *)((const char *)m + part);
-}
+static bool has_part(const Model *m, Part *part) { return !part || part(m); }
+
+static bool qkv_bias(const Model *m) { return m->qkv_bias; }
+static bool qk_norm(const Model *m) { return m->qk_norm; }
+static bool sinks(const Model *m) { return m->sinks; }
+/* Whether what a layer adds to its input is made first, and then added. */
+static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0; }
+static bool adds_at_once(const Model *m) { return !adds_later(m); }
+static bool scales_embedding(const Model *m) { return m->scale[BURST_SCALE_EMBEDDING] > 0; }
+static bool scales_logits(const Model *m) { return m->scale[BURST_SCALE_LOGIT] > 0; }
 
 /* ---- tensors ---- */
 
 /* By their names within the unit, as Hugging Face has them. */
 /* Heads and ffn are split over tensor ranks, along the dimension that is theirs. */
-typedef struct Tensor { const char *name; Dim rows, cols; First first; size_t part; } Tensor;
+typedef struct Tensor { const char *name; Dim rows, cols; First first; Part *part; } Tensor;
 
 static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
 static const Tensor layer_tensors[] = {
     {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL},
-    {"self_attn.q_proj.bias", DIM_ONE, DIM_QUERY, FIRST_ZEROS, IF(qkv_bias)},
-    {"self_attn.q_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, IF(qk_norm)},
+    {"self_attn.q_proj.bias", DIM_ONE, DIM_QUERY, FIRST_ZEROS, qkv_bias},
+    {"self_attn.q_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm},
     {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
-    {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, IF(qkv_bias)},
-    {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, IF(qk_norm)},
+    {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
+    {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm},
     {"self_attn.v_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
-    {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, IF(qkv_bias)},
+    {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_QUERY, FIRST_NORMAL},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
     {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
     {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL},
-    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, IF(sinks)}, /* the last: matrices stay aligned */
+    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* the last: matrices stay aligned */
 };
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
@@ -104,7 +109,7 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
 /* ---- values and operations ---- */
 
 /* "x+1" is x of the next layer. */
-typedef struct Row { OpKind kind; const char *read[3], *write[3], *weight; int tensors; size_t part; } Row;
+typedef struct Row { OpKind kind; const char *read[3], *write[3], *weight; int tensors; Part *part; int scale; } Row;
 
 static const Value layer_values[] = {
     {.name = "x", .dim = {DIM_TOKENS, DIM_HIDDEN}, .index = INDEX_BOUNDARY},
@@ -127,37 +132,44 @@ static const Value layer_values[] = {
     {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}},
 };
 /* Of parts that a model may have. */
-static const struct { size_t part; Value value; } part_values[] = {
-    {IF(qkv_bias), {.name = "q_product", .dim = {DIM_TOKENS, DIM_QUERY}}},
-    {IF(qkv_bias), {.name = "k_product", .dim = {DIM_TOKENS, DIM_KEY}}},
-    {IF(qkv_bias), {.name = "v_product", .dim = {DIM_TOKENS, DIM_KEY}}},
-    {IF(qk_norm), {.name = "q_raw", .dim = {DIM_TOKENS, DIM_QUERY}}},
-    {IF(qk_norm), {.name = "rstd_q", .dim = {DIM_TOKENS, DIM_HEADS}, .element = EL_FLOAT}},
-    {IF(qk_norm), {.name = "k_raw", .dim = {DIM_TOKENS, DIM_KEY}}},
-    {IF(qk_norm), {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
-    {IF(sinks), {.name = "o_sink", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true}},
+static const struct { Part *part; Value value; } part_values[] = {
+    {qkv_bias, {.name = "q_product", .dim = {DIM_TOKENS, DIM_QUERY}}},
+    {qkv_bias, {.name = "k_product", .dim = {DIM_TOKENS, DIM_KEY}}},
+    {qkv_bias, {.name = "v_product", .dim = {DIM_TOKENS, DIM_KEY}}},
+    {qk_norm, {.name = "q_raw", .dim = {DIM_TOKENS, DIM_QUERY}}},
+    {qk_norm, {.name = "rstd_q", .dim = {DIM_TOKENS, DIM_HEADS}, .element = EL_FLOAT}},
+    {qk_norm, {.name = "k_raw", .dim = {DIM_TOKENS, DIM_KEY}}},
+    {qk_norm, {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
+    {adds_later, {.name = "attn", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {adds_later, {.name = "mlp", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {sinks, {.name = "o_sink", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true}},
 };
 static const Row layer_rows[] = {
     {OP_NORM, {"x"}, {"h1", "rstd1"}, "input_layernorm.weight"},
     {OP_LINEAR, {"h1"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight"},
-    {OP_BIAS, {"q_product"}, {"q_flat"}, "self_attn.q_proj.bias", .part = IF(qkv_bias)},
-    {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = IF(qk_norm)},
+    {OP_BIAS, {"q_product"}, {"q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
+    {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = qk_norm},
     {OP_ROPE, {"q_flat"}, {"q"}, NULL},
     {OP_LINEAR, {"h1"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight"},
-    {OP_BIAS, {"k_product"}, {"k_flat"}, "self_attn.k_proj.bias", .part = IF(qkv_bias)},
-    {OP_NORM, {"k_raw"}, {"k_flat", "rstd_k"}, "self_attn.k_norm.weight", .part = IF(qk_norm)},
+    {OP_BIAS, {"k_product"}, {"k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
+    {OP_NORM, {"k_raw"}, {"k_flat", "rstd_k"}, "self_attn.k_norm.weight", .part = qk_norm},
     {OP_ROPE, {"k_flat"}, {"k"}, NULL},
     {OP_LINEAR, {"h1"}, {"v_product|v_flat"}, "self_attn.v_proj.weight"},
-    {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = IF(qkv_bias)},
+    {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = qkv_bias},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
     {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
-    {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = IF(sinks)},
+    {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = sinks},
     {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL},
-    {OP_LINEAR, {"o_flat", "x"}, {"x_mid"}, "self_attn.o_proj.weight"}, /* the second operand is added */
+    /* the second operand is added */
+    {OP_LINEAR, {"o_flat", "x"}, {"x_mid"}, "self_attn.o_proj.weight", .part = adds_at_once},
+    {OP_LINEAR, {"o_flat"}, {"attn"}, "self_attn.o_proj.weight", .part = adds_later},
+    {OP_SCALE, {"attn", "x"}, {"x_mid"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
     {OP_NORM, {"x_mid"}, {"h2", "rstd2"}, "post_attention_layernorm.weight"},
     {OP_LINEAR, {"h2"}, {"gate_up"}, "mlp.gate_proj.weight", 2}, /* gate and up: one product on a device */
     {OP_SWIGLU, {"gate_up"}, {"ffn"}, NULL},
-    {OP_LINEAR, {"ffn", "x_mid"}, {"x+1"}, "mlp.down_proj.weight"},
+    {OP_LINEAR, {"ffn", "x_mid"}, {"x+1"}, "mlp.down_proj.weight", .part = adds_at_once},
+    {OP_LINEAR, {"ffn"}, {"mlp"}, "mlp.down_proj.weight", .part = adds_later},
+    {OP_SCALE, {"mlp", "x_mid"}, {"x+1"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
 };
 
 /* The head's x is that of the last layer. Its loss makes the gradient of its input at once. */
@@ -168,9 +180,18 @@ static const Value end_values[] = {
     {.name = "h_final", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}},
     {.name = "rstd", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS}, .element = EL_FLOAT},
 };
-static const Row embed_rows[] = {{OP_EMBED, {"token"}, {"x"}, "model.embed_tokens.weight"}};
+/* Of parts that a model may have. */
+static const struct { Part *part; Value value; } part_end_values[] = {
+    {scales_embedding, {.name = "x_embed", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {scales_logits, {.name = "h_norm", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+};
+static const Row embed_rows[] = {
+    {OP_EMBED, {"token"}, {"x_embed|x"}, "model.embed_tokens.weight"},
+    {OP_SCALE, {"x_embed"}, {"x"}, NULL, .part = scales_embedding, .scale = BURST_SCALE_EMBEDDING},
+};
 static const Row head_rows[] = {
-    {OP_NORM, {"x"}, {"h_final", "rstd"}, "model.norm.weight"},
+    {OP_NORM, {"x"}, {"h_norm|h_final", "rstd"}, "model.norm.weight"},
+    {OP_SCALE, {"h_norm"}, {"h_final"}, NULL, .part = scales_logits, .scale = BURST_SCALE_LOGIT},
     {OP_LOSS, {"h_final", "label", "label_weight"}, {NULL}, "lm_head.weight"},
 };
 
@@ -192,6 +213,7 @@ static void add_rows(Step *s, int block, const Row *row, int rows)
         Op o = op_make(row[i].kind);
         o.weight = row[i].weight;
         o.tensors = row[i].tensors ? row[i].tensors : 1;
+        o.scale = row[i].scale;
         for (int j = 0; j < countof(row->read) && row[i].read[j]; j++)
             o.read[j] = operand(s, row[i].read[j]);
         for (int j = 0; j < countof(row->write) && row[i].write[j]; j++)
@@ -237,6 +259,8 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);
+    for (int i = 0; i < countof(part_end_values); i++)
+        add_values(s, &part_end_values[i].value, has_part(&p->model, part_end_values[i].part), false);
     add_values(s, layer_values, countof(layer_values), true);
     for (int i = 0; i < countof(part_values); i++)
         add_values(s, &part_values[i].value, has_part(&p->model, part_values[i].part), true);

@@ -15,6 +15,7 @@ static const Rule rules[] = {
     {OP_ATTENTION, OP_ATTENTION_REST, "x0x1x2k0k1", "y0y1", false, false},
     {OP_SINK, OP_SINK, "x0x1", "y0", true, false},
     {OP_SWIGLU, OP_SWIGLU, "x0x1", "y0", false, false},
+    {OP_SCALE, OP_SCALE, "x0x1", "y0", false, false},
     {OP_TENSOR_GATHER, OP_TENSOR_GATHER, "x0", "y0", false, false},
     {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER, "x0x1", "y0", false, false},
     {OP_LOSS, OP_LOSS, "x0x1x2", "d0", true, true},
@@ -26,6 +27,7 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE_BACK, "g0", "d0", false, false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "g0", "d0", false, false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0g0", "d0", false, false},
+    {OP_SCALE, OP_SCALE_BACK, "g0", "d0", false, false},
     {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "g0", "d0", false, false},
     {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "g0", "d0", false, false},
     {OP_SINK, OP_SINK_BACK, "g0x0x1", "d0d1", true, true},
@@ -125,7 +127,8 @@ static uint64_t kept_number(uint64_t whole) { return number('k', whole, 0); }
 bool one_layout(const Machine *m, OpKind k) { return k == OP_LAYOUT && m->step->program->target->one_layout; }
 bool passes(const Machine *m, const Made *x, int n)
 {
-    const bool residual = x->op->kind == OP_LINEAR || x->op->kind == OP_TENSOR_SCATTER;
+    const OpKind k = x->op->kind;
+    const bool residual = k == OP_LINEAR || k == OP_SCALE || k == OP_TENSOR_SCATTER;
     return (residual && n == 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
 }
 

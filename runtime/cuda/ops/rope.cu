@@ -22,7 +22,7 @@ static __device__ void angles(const Rope &r, const double *frequency, int32_t po
                               float *cosine, float *sine)
 {
     const float amplitude = (float)burst_rope_amplitude(&r.rope);
-    for (int j = threadIdx.x; j < r.d / 2; j += THREADS) {
+    for (int j = threadIdx.x; j < burst_rope_rotary(&r.rope, r.d) / 2; j += THREADS) {
         const double turns = position * frequency[j];
         float s, c;
         sincospif((float)(2 * (turns - rint(turns))), &s, &c);
@@ -46,25 +46,56 @@ static __device__ void rotate(const In *x, BurstBf16 *y, int half, const float *
     store(y + half, second);
 }
 
+/* Four pairs of neighbours. */
+template <typename In>
+static __device__ void rotate_neighbours(const In *x, BurstBf16 *y, const float *cosine, const float *sine)
+{
+    float a[VEC], out[VEC];
+    load(x, a);
+    for (int i = 0; i < VEC / 2; i++) {
+        out[2 * i] = a[2 * i] * cosine[i] - a[2 * i + 1] * sine[i];
+        out[2 * i + 1] = a[2 * i + 1] * cosine[i] + a[2 * i] * sine[i];
+    }
+    store(y, out);
+}
+
+/* A thread's part of a head: pairs of the elements that turn, or eight of the others. */
+template <typename In>
+static __device__ void turn(const Rope &r, int rotary, int part, const In *x, BurstBf16 *y,
+                            const float *cosine, const float *sine)
+{
+    const int turned = r.rope.interleaved ? rotary / VEC : rotary / 2 / VEC, at = VEC * part;
+    if (part >= turned) {
+        float f[VEC];
+        const int rest = rotary + VEC * (part - turned);
+        load(x + rest, f);
+        store(y + rest, f);
+    } else if (r.rope.interleaved) {
+        rotate_neighbours(x + at, y + at, cosine + at / 2, sine + at / 2);
+    } else {
+        rotate(x + at, y + at, rotary / 2, cosine + at, sine + at);
+    }
+}
+
 template <typename In>
 static __global__ void __launch_bounds__(THREADS)
     rope_kernel(Rope r, float direction, const In *x, BurstBf16 *y)
 {
-    /* [d/2], turns a position; behind it the cosines and sines of one token */
+    /* [rotary/2], turns a position; behind it the cosines and sines of one token */
     extern __shared__ double frequency[];
-    const int half = r.d / 2, pieces = half / VEC;
+    const int rotary = burst_rope_rotary(&r.rope, r.d), half = rotary / 2;
+    const int pieces = (r.rope.interleaved ? rotary : half) / VEC + (r.d - rotary) / VEC;
     float *cosine = (float *)(frequency + half), *sine = cosine + half;
     for (int j = threadIdx.x; j < half; j += THREADS)
-        frequency[j] = burst_rope_frequency(&r.rope, r.d, j) / (2 * 3.14159265358979323846);
+        frequency[j] = burst_rope_frequency(&r.rope, rotary, j) / (2 * 3.14159265358979323846);
     for (int64_t row = blockIdx.x; row < r.n; row += gridDim.x) {
         __syncthreads();
         angles(r, frequency, r.position[row], direction, cosine, sine);
         __syncthreads();
         for (int i = threadIdx.x; i < r.heads * pieces; i += THREADS) {
-            const int j = i % pieces * VEC;
             const int head = i / pieces;
-            rotate(x + row * r.row + head * r.head + j, y + (row * r.heads + head) * r.d + j, half,
-                   cosine + j, sine + j);
+            turn(r, rotary, i % pieces, x + row * r.row + head * r.head, y + (row * r.heads + head) * r.d,
+                 cosine, sine);
         }
     }
 }
@@ -84,10 +115,12 @@ static __global__ void __launch_bounds__(THREADS) round_kernel(Rope r, const flo
 template <typename In>
 static int rotate_rows(BurstGpu *g, const Rope &r, float direction, const In *x, BurstBf16 *y)
 {
-    BURST_TRY(gpu_aligned(g, "rope", r.d / 2, address(x) | address(y)));
+    const int rotary = burst_rope_rotary(&r.rope, r.d);
+    BURST_TRY(gpu_aligned(g, "rope", r.rope.interleaved ? rotary : rotary / 2, address(x) | address(y)));
+    BURST_TRY(gpu_aligned(g, "rope", r.d - rotary, 0));
     if (r.n == 0)
         return BURST_OK;
-    const size_t shared = (size_t)(r.d / 2) * (sizeof(double) + 2 * sizeof(float));
+    const size_t shared = (size_t)(rotary / 2) * (sizeof(double) + 2 * sizeof(float));
     const unsigned blocks = r.n < BLOCKS ? (unsigned)r.n : BLOCKS;
     rope_kernel<In><<<blocks, THREADS, shared, g->compute>>>(r, direction, x, y);
     return gpu_launched(g, "rope");

@@ -73,6 +73,9 @@ static const Field fields[] = {
     PLAN("norm_eps", REAL, norm_eps)
     PLAN("rope_theta", REAL, rope.theta)
     PLAN("softcap", REAL, softcap)
+#define X(id, name, constant) PLAN(name, REAL, scale[BURST_SCALE_##id])
+    BURST_SCALE_ROWS(X)
+#undef X
     PLAN("separator", INT64, train.separator)
     PLAN("predict", INT64, train.predict)
     PLAN("batch", INT64, train.batch)

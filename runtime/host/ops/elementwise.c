@@ -1,4 +1,4 @@
-/* host/ops/elementwise.c: SwiGLU, addition, sums of squares. */
+/* host/ops/elementwise.c: SwiGLU, scaling, addition, sums of squares. */
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 
@@ -46,6 +46,13 @@ void burst_swiglu_back(int64_t count, const float *g, const float *u, const floa
                 &to_u);
     vec_store_part(dg + i, to_g, rest);
     vec_store_part(du + i, to_u, rest);
+}
+
+void burst_scale(int64_t count, double scale, const float *x, const float *add, float *y)
+{
+    const float by = (float)scale;
+    for (int64_t i = 0; i < count; i++)
+        y[i] = by * x[i] + (add ? add[i] : 0);
 }
 
 void burst_add(int64_t count, const float *x, float *y)

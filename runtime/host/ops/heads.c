@@ -17,8 +17,7 @@ void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float
             memcpy(y + (i * heads + h) * d, x + (h * all + i) * d, (size_t)d * sizeof *y);
 }
 
-/* A run of a head's pairs: element first + j belongs with element first + j + d/2. Frequencies behind
- * count are 0. */
+/* A run of a head's pairs, from pair `first` on. Frequencies behind count are 0. */
 enum { PAIRS = 64 };
 typedef struct Angles { int first, count; double frequency[PAIRS]; float cosine[PAIRS], sine[PAIRS]; } Angles;
 
@@ -41,16 +40,28 @@ static void angles_at(Angles *a, int64_t position)
     }
 }
 
-/* direction 1 rotates, -1 rotates back; cosines and sines are multiplied by the amplitude. */
-static void rotate(const Angles *a, int half, float direction, float amplitude, const float *x, float *y)
+/* direction 1 rotates, -1 rotates back; cosines and sines are multiplied by the amplitude. A pair's elements
+ * are step * j and that + apart. */
+VEC_INLINE void rotate_pairs(const Angles *a, int step, int apart, float direction, float amplitude,
+                             const float *x, float *y)
 {
-    const float *x0 = x + a->first, *x1 = x0 + half;
-    float *y0 = y + a->first, *y1 = y0 + half;
+    const float *x0 = x + step * a->first, *x1 = x0 + apart;
+    float *y0 = y + step * a->first, *y1 = y0 + apart;
     for (int j = 0; j < a->count; j++) {
         float c = amplitude * a->cosine[j], s = direction * amplitude * a->sine[j];
-        y0[j] = x0[j] * c - x1[j] * s;
-        y1[j] = x1[j] * c + x0[j] * s;
+        const float first = x0[step * j], second = x1[step * j];
+        y0[step * j] = first * c - second * s;
+        y1[step * j] = second * c + first * s;
     }
+}
+
+static void rotate(const Angles *a, const BurstRope *r, int half, float direction, float amplitude,
+                   const float *x, float *y)
+{
+    if (r->interleaved)
+        rotate_pairs(a, 2, 1, direction, amplitude, x, y);
+    else
+        rotate_pairs(a, 1, half, direction, amplitude, x, y);
 }
 
 /* Rows by tokens to rows by heads, or `back`. */
@@ -58,14 +69,15 @@ static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, con
                         const int64_t *position, const float *x, float *y)
 {
     const float amplitude = (float)burst_rope_amplitude(r);
+    const int rotary = burst_rope_rotary(r, d);
     Angles a;
-    for (int first = 0; first < d / 2; first += PAIRS) {
-        angles_begin(&a, d, r, first);
+    for (int first = 0; first < rotary / 2; first += PAIRS) {
+        angles_begin(&a, rotary, r, first);
         for (int64_t i = 0; i < n; i++) {
             angles_at(&a, position[i]);
             for (int h = 0; h < heads; h++) {
                 const int64_t by_tokens = (i * heads + h) * d, by_heads = (h * all + i) * d;
-                rotate(&a, d / 2, back ? -1 : 1, amplitude, x + (back ? by_heads : by_tokens),
+                rotate(&a, r, rotary / 2, back ? -1 : 1, amplitude, x + (back ? by_heads : by_tokens),
                        y + (back ? by_tokens : by_heads));
             }
         }
@@ -75,8 +87,8 @@ static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, con
 void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                          const int64_t *position, const float *x, float *y)
 {
-    if (!rope || d % 2)
-        /* with odd d the last element of a head has no partner */
+    if (!rope || burst_rope_rotary(rope, d) / 2 * 2 < d)
+        /* elements that do not turn, with odd d the last one */
         burst_tokens_to_heads(n, all, heads, d, x, y);
     if (rope)
         rotate_rows(false, n, all, heads, d, rope, position, x, y);
@@ -85,7 +97,7 @@ void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, const BurstRo
 void burst_rope_back(int64_t n, int64_t all, int heads, int d, const BurstRope *rope, const int64_t *position,
                      const float *dy, float *dx)
 {
-    if (!rope || d % 2)
+    if (!rope || burst_rope_rotary(rope, d) / 2 * 2 < d)
         burst_heads_to_tokens(n, all, heads, d, dy, dx);
     if (rope)
         rotate_rows(true, n, all, heads, d, rope, position, dy, dx);

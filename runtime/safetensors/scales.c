@@ -1,0 +1,99 @@
+/* safetensors/scales.c: the numbers that a model multiplies by, as fields of config.json. */
+#include "safetensors/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[] = {
+#define X(id, name, constant) name,
+    BURST_SCALE_ROWS(X)
+#undef X
+};
+
+/* Of a field's value, or the field's value of a scale: each form is its own inverse but SCALE_INVERSE_ROOT. */
+static double scale_of(const ScaleField *f, double value, double hidden)
+{
+    switch (f->form) {
+    case SCALE_INVERSE: return 1 / value;
+    case SCALE_INVERSE_ROOT: return 1 / sqrt(value);
+    case SCALE_ROOT_HIDDEN: return sqrt(hidden);
+    default: return value;
+    }
+}
+
+static double field_of(const ScaleField *f, double scale)
+{
+    switch (f->form) {
+    case SCALE_INVERSE: return 1 / scale;
+    case SCALE_INVERSE_ROOT: return 1 / (scale * scale);
+    default: return scale;
+    }
+}
+
+static bool same(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
+
+static void read_scale(Misfits *m, const json_t *config, const ScaleField *f, HfModel *there)
+{
+    const json_t *value = f->name ? json_object_get(config, f->name) : NULL;
+    const double number = given(value) ? json_number_value(value) : f->absent;
+    char text[VALUE_TEXT];
+    value_text(value, text);
+    if (given(value) && !(number >= 1e-6 && number <= 1e6))
+        misfit(m, "%s is %s; only a number from 1e-6 to 1e6 is computed", f->name, text);
+    else
+        there->scale[f->scale] = scale_of(f, number, (double)there->hidden);
+}
+
+static void compare(Misfits *m, const HfModel *plan, const HfModel *there, int i)
+{
+    const ScaleField *f = family_scale(there->family, i);
+    const double here = scale_number(plan->scale, i, (double)plan->head_dim),
+                 seen = scale_number(there->scale, i, (double)there->head_dim);
+    if (same(seen, here))
+        return;
+    if (f && f->name)
+        misfit(m, "%s is %.9g, and the plan's %s makes it %.9g", f->name, field_of(f, seen), names[i],
+               field_of(f, here));
+    else
+        misfit(m, "%s of a %s is %.9g, and the plan's is %.9g", names[i], there->family->type, seen, here);
+}
+
+void scales_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    for (const ScaleField *f = there->family->scales; f->name || f->form; f++)
+        read_scale(m, config, f, there);
+    for (int i = 0; i < BURST_SCALES; i++) {
+        const double none[BURST_SCALES] = {0};
+        if (plan)
+            compare(m, plan, there, i);
+        else if (there->head_dim && same(there->scale[i], scale_number(none, i, (double)there->head_dim)))
+            there->scale[i] = 0;
+    }
+}
+
+bool scales_has_field(const Family *family, const char *name)
+{
+    for (const ScaleField *f = family->scales; f->name || f->form; f++)
+        if (f->name && strcmp(f->name, name) == 0)
+            return true;
+    return false;
+}
+
+bool scales_write(json_t *config, const HfModel *m)
+{
+    bool made = true;
+    for (const ScaleField *f = m->family->scales; made && (f->name || f->form); f++)
+        if (f->name)
+            made = json_object_set_new(config, f->name,
+                                       json_real(field_of(f, scale_number(m->scale, f->scale,
+                                                                          (double)m->head_dim)))) == 0;
+    return made;
+}
+
+void scales_text(FILE *out, const HfModel *m)
+{
+    for (int i = 0; i < BURST_SCALES; i++)
+        if (m->scale[i] > 0)
+            fprintf(out, " %s %.15g;", names[i], m->scale[i]);
+}
