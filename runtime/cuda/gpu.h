@@ -102,6 +102,8 @@ struct BurstGpu {
     Product *products; /* a list */
     cudaEvent_t *event; /* of all marks */
     int events;
+    int call;       /* of a plan inside another program: calls so far */
+    BurstMark *end; /* and where its channels end one */
     BurstMark order;   /* between compute and weights, for the optimizer */
     float **tables;    /* of the weights */
     size_t taken[GPU_TAKEN]; /* device memory, as measured when it was opened */

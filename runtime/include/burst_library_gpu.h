@@ -11,7 +11,10 @@ extern "C" {
 
 int burst_library_gpu_open(BurstCtx *c, int channels, void **device);
 void burst_library_gpu_close(void *device);
-void burst_library_gpu_use(BurstGpu *g, void *stream); /* computing is in this stream from here on */
+/* A call: computing is in this stream from here on, and what earlier calls marked is done before it. So a call
+ * can be captured in a CUDA graph: it waits for nothing that is not captured with it. */
+void burst_library_gpu_use(BurstGpu *g, void *stream);
+int burst_library_gpu_end(BurstGpu *g); /* the stream goes on when all channels are done */
 
 #ifdef __cplusplus
 }

@@ -137,6 +137,7 @@ static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAtte
     s->score_scale = a->scale;
     BURST_TRY(plan_attention(c, s, a->mask, (const BurstBf16 *)a->q, (const BurstBf16 *)a->k,
                              (const BurstBf16 *)a->v, o, a->to_lse));
+    BURST_TRY(burst_library_gpu_end(s->exec));
     return a->sinks ? plan_sink(c, s, a, a->to_lse, o, o) : BURST_OK;
 }
 
@@ -164,6 +165,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
     BURST_TRY(plan_attention_back(c, s, a->mask, (const BurstBf16 *)a->q, (const BurstBf16 *)a->k,
                                   (const BurstBf16 *)a->v, a->lse, d_o, b->rows_delta, b->rows_dq, b->rows_dk,
                                   b->rows_dv));
+    BURST_TRY(burst_library_gpu_end(s->exec));
     BURST_TRY(plan_give_rows(s, PLAN_HEADS, b->rows_dq, a->dq));
     BURST_TRY(plan_give_rows(s, PLAN_KV_HEADS, b->rows_dk, a->dk));
     return plan_give_rows(s, PLAN_KV_HEADS, b->rows_dv, a->dv);

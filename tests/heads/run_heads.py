@@ -164,7 +164,7 @@ def header(root, name):
 
 def whole(text, root):
     """The program with the headers whose functions are taken one by one."""
-    return text + "".join(header(root, f"burst_{name}") for name in ("state_cuda.cuh", "steps.h", "layer_cuda.cuh", "queries.h"))
+    return text + "".join(header(root, f"burst_{name}") for name in ("state_cuda.cuh", "steps.h", "attention_cuda.cuh", "layer_cuda.cuh", "queries.h"))
 
 
 def program(text, root):

@@ -69,7 +69,8 @@ static int open_channels(BurstGpu *g)
     ncclUniqueId *ids = (ncclUniqueId *)calloc((size_t)g->world, sizeof *ids);
     g->channel = (cudaStream_t *)calloc((size_t)g->channels, sizeof *g->channel);
     g->comm = (ncclComm_t *)calloc((size_t)g->channels, sizeof *g->comm);
-    int status = ids && g->channel && g->comm
+    g->end = (BurstMark *)calloc((size_t)g->channels, sizeof *g->end);
+    int status = ids && g->channel && g->comm && g->end
                      ? check_device(g)
                      : burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for a device");
     for (int i = 0; i < g->channels && status == BURST_OK; i++)
@@ -110,10 +111,24 @@ void burst_library_gpu_close(void *device)
     free(g->event);
     free(g->channel);
     free(g->comm);
+    free(g->end);
     free(g);
 }
 
-void burst_library_gpu_use(BurstGpu *g, void *stream) { g->compute = (cudaStream_t)stream; }
+void burst_library_gpu_use(BurstGpu *g, void *stream)
+{
+    g->compute = (cudaStream_t)stream;
+    g->call++;
+}
+
+int burst_library_gpu_end(BurstGpu *g)
+{
+    for (int i = 0; i < g->channels && g->world > 1; i++) {
+        BURST_TRY(burst_gpu_mark(g, g->channel[i], &g->end[i]));
+        BURST_TRY(burst_gpu_after(g, g->compute, &g->end[i]));
+    }
+    return BURST_OK;
+}
 
 /* ---- streams ---- */
 
@@ -142,13 +157,13 @@ int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
     if (!m->event)
         BURST_TRY(gpu_event(g, &m->event));
     CUDA_TRY(g, cudaEventRecord(m->event, stream));
-    m->set = 1;
+    m->set = g->call;
     return BURST_OK;
 }
 
 int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m)
 {
-    if (m->set)
+    if (m->set && m->set == g->call)
         CUDA_TRY(g, cudaStreamWaitEvent(stream, m->event, 0));
     return BURST_OK;
 }
