@@ -7,26 +7,27 @@
  */
 #include "step/step.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Words of a rule: x0 y0: operands of the forward operation, read and written; dx0 dy0: their gradients;
  * else a name. */
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight; } Rule;
 static const Rule rules[] = {
-    {OP_EMBED, OP_EMBED_BACK, "x0 dy0", "", true},
-    {OP_NORM, OP_NORM_BACK, "x0 y1 dy0", "dx0", true},
-    {OP_LINEAR, OP_LINEAR_DW, "dy0 x0", "", true},
-    {OP_LINEAR, OP_LINEAR_DX, "dy0", "dx0", true},
-    {OP_BIAS, OP_BIAS_BACK, "dy0", "", true},
-    {OP_ROPE, OP_ROPE_BACK, "dy0", "dx0", false},
-    {OP_LAYOUT, OP_LAYOUT_BACK, "dy0", "dx0", false},
-    {OP_SWIGLU, OP_SWIGLU_BACK, "x0 dy0", "dx0", false},
-    {OP_SCALE, OP_SCALE_BACK, "dy0", "dx0", false},
-    {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "dy0", "dx0", false},
-    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "dy0", "dx0", false},
-    {OP_SINK, OP_SINK_BACK, "dy0 x0 x1", "dx0 dx1", true},
-    {OP_ATTENTION, OP_DELTA, "y0 dy0 dy1", "delta", false},
-    {OP_ATTENTION, OP_ATTENTION_BACK, "x0 x1 x2 y1 dy0 delta", "dx0 dx1 dx2", false},
+    {.of = OP_EMBED, .kind = OP_EMBED_BACK, .read = "x0 dy0", .write = "", .weight = true},
+    {.of = OP_NORM, .kind = OP_NORM_BACK, .read = "x0 y1 dy0", .write = "dx0", .weight = true},
+    {.of = OP_LINEAR, .kind = OP_LINEAR_DW, .read = "dy0 x0", .write = "", .weight = true},
+    {.of = OP_LINEAR, .kind = OP_LINEAR_DX, .read = "dy0", .write = "dx0", .weight = true},
+    {.of = OP_BIAS, .kind = OP_BIAS_BACK, .read = "dy0", .write = "", .weight = true},
+    {.of = OP_ROPE, .kind = OP_ROPE_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_LAYOUT, .kind = OP_LAYOUT_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_SWIGLU, .kind = OP_SWIGLU_BACK, .read = "x0 dy0", .write = "dx0"},
+    {.of = OP_SCALE, .kind = OP_SCALE_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_SINK, .kind = OP_SINK_BACK, .read = "dy0 x0 x1", .write = "dx0 dx1", .weight = true},
+    {.of = OP_ATTENTION, .kind = OP_DELTA, .read = "y0 dy0 dy1", .write = "delta"},
+    {.of = OP_ATTENTION, .kind = OP_ATTENTION_BACK, .read = "x0 x1 x2 y1 dy0 delta", .write = "dx0 dx1 dx2"},
 };
 
 typedef struct Backward {
@@ -54,12 +55,22 @@ static int gradient_of(Step *s, int value)
     return s->values.at[value].gradient = g;
 }
 
+/* A value of the step by its name, which a rule must not get wrong. */
+static Operand named_operand(const Step *s, const char *name)
+{
+    const int value = step_value(s, name);
+    if (value < 0)
+        abort(); /* a word of `rules` is no operand, and no value's name */
+    return (Operand){value, 0};
+}
+
 static Operand rule_operand(Backward *b, const Op *forward, const char *word)
 {
     const bool gradient = word[0] == 'd' && (word[1] == 'x' || word[1] == 'y');
     const char *name = word + gradient;
-    if (name[0] != 'x' && name[0] != 'y')
-        return (Operand){step_value(b->step, word), 0};
+    const bool operand = (name[0] == 'x' || name[0] == 'y') && name[1] >= '0' && name[1] <= '9' && !name[2];
+    if (!operand)
+        return named_operand(b->step, word);
     const Operand x = name[0] == 'x' ? forward->read[name[1] - '0'] : forward->write[name[1] - '0'];
     if (gradient && name[0] == 'y' && b->step->values.at[x.value].gradient < 0)
         return (Operand){-1, 0}; /* nothing asks for it */
@@ -69,13 +80,10 @@ static Operand rule_operand(Backward *b, const Op *forward, const char *word)
 /* The next word of a rule's side as an operand; false at its end. */
 static bool next_word(Backward *b, const Op *forward, const char **words, Operand *x)
 {
-    char word[16];
     const size_t n = strcspn(*words, " ");
-    memcpy(word, *words, n);
-    word[n] = 0;
-    *words += n + ((*words)[n] == ' ');
     if (n)
-        *x = rule_operand(b, forward, word);
+        *x = rule_operand(b, forward, arena_copy(b->step->arena, *words, n));
+    *words += n + ((*words)[n] == ' ');
     return n > 0;
 }
 

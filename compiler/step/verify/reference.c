@@ -4,35 +4,35 @@
 #include <string.h>
 
 static const Rule rules[] = {
-    {OP_EMBED, OP_EMBED, "x0", "y0", true, false},
-    {OP_NORM, OP_NORM, "x0", "y0y1", true, false},
-    {OP_LINEAR, OP_LINEAR, "x0x1", "y0", true, false},
-    {OP_BIAS, OP_BIAS, "x0", "y0", true, false},
-    {OP_ROPE, OP_ROPE, "x0", "y0", false, false},
-    {OP_LAYOUT, OP_LAYOUT, "x0", "y0", false, false},
-    {OP_ATTENTION, OP_ATTENTION, "x0x1x2", "y0y1", false, false},
-    {OP_KEEP, OP_KEEP, "x0x1", "y0y1", false, false},
-    {OP_ATTENTION, OP_ATTENTION_REST, "x0x1x2k0k1", "y0y1", false, false},
-    {OP_SINK, OP_SINK, "x0x1", "y0", true, false},
-    {OP_SWIGLU, OP_SWIGLU, "x0x1", "y0", false, false},
-    {OP_SCALE, OP_SCALE, "x0x1", "y0", false, false},
-    {OP_TENSOR_GATHER, OP_TENSOR_GATHER, "x0", "y0", false, false},
-    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER, "x0x1", "y0", false, false},
-    {OP_LOSS, OP_LOSS, "x0x1x2", "d0", true, true},
-    {OP_EMBED, OP_EMBED_BACK, "x0g0", "", false, true},
-    {OP_NORM, OP_NORM_BACK, "x0y1g0", "d0", true, true},
-    {OP_LINEAR, OP_LINEAR_DW, "g0x0", "", false, true},
-    {OP_LINEAR, OP_LINEAR_DX, "g0", "d0", true, false},
-    {OP_BIAS, OP_BIAS_BACK, "g0", "", false, true},
-    {OP_ROPE, OP_ROPE_BACK, "g0", "d0", false, false},
-    {OP_LAYOUT, OP_LAYOUT_BACK, "g0", "d0", false, false},
-    {OP_SWIGLU, OP_SWIGLU_BACK, "x0g0", "d0", false, false},
-    {OP_SCALE, OP_SCALE_BACK, "g0", "d0", false, false},
-    {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "g0", "d0", false, false},
-    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "g0", "d0", false, false},
-    {OP_SINK, OP_SINK_BACK, "g0x0x1", "d0d1", true, true},
-    {OP_ATTENTION, OP_DELTA, "y0g0g1", "e0", false, false},
-    {OP_ATTENTION, OP_ATTENTION_BACK, "x0x1x2y1g0e0", "d0d1d2", false, false},
+    {.of = OP_EMBED, .kind = OP_EMBED, .read = "x0", .write = "y0", .weight = true},
+    {.of = OP_NORM, .kind = OP_NORM, .read = "x0", .write = "y0y1", .weight = true},
+    {.of = OP_LINEAR, .kind = OP_LINEAR, .read = "x0x1", .write = "y0", .weight = true},
+    {.of = OP_BIAS, .kind = OP_BIAS, .read = "x0", .write = "y0", .weight = true},
+    {.of = OP_ROPE, .kind = OP_ROPE, .read = "x0", .write = "y0"},
+    {.of = OP_LAYOUT, .kind = OP_LAYOUT, .read = "x0", .write = "y0"},
+    {.of = OP_ATTENTION, .kind = OP_ATTENTION, .read = "x0x1x2", .write = "y0y1"},
+    {.of = OP_KEEP, .kind = OP_KEEP, .read = "x0x1", .write = "y0y1"},
+    {.of = OP_ATTENTION, .kind = OP_ATTENTION_REST, .read = "x0x1x2k0k1", .write = "y0y1"},
+    {.of = OP_SINK, .kind = OP_SINK, .read = "x0x1", .write = "y0", .weight = true},
+    {.of = OP_SWIGLU, .kind = OP_SWIGLU, .read = "x0x1", .write = "y0"},
+    {.of = OP_SCALE, .kind = OP_SCALE, .read = "x0x1", .write = "y0"},
+    {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER, .read = "x0", .write = "y0"},
+    {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER, .read = "x0x1", .write = "y0"},
+    {.of = OP_LOSS, .kind = OP_LOSS, .read = "x0x1x2", .write = "d0", .weight = true, .sum = true},
+    {.of = OP_EMBED, .kind = OP_EMBED_BACK, .read = "x0g0", .write = "", .sum = true},
+    {.of = OP_NORM, .kind = OP_NORM_BACK, .read = "x0y1g0", .write = "d0", .weight = true, .sum = true},
+    {.of = OP_LINEAR, .kind = OP_LINEAR_DW, .read = "g0x0", .write = "", .sum = true},
+    {.of = OP_LINEAR, .kind = OP_LINEAR_DX, .read = "g0", .write = "d0", .weight = true},
+    {.of = OP_BIAS, .kind = OP_BIAS_BACK, .read = "g0", .write = "", .sum = true},
+    {.of = OP_ROPE, .kind = OP_ROPE_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_LAYOUT, .kind = OP_LAYOUT_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_SWIGLU, .kind = OP_SWIGLU_BACK, .read = "x0g0", .write = "d0"},
+    {.of = OP_SCALE, .kind = OP_SCALE_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_SINK, .kind = OP_SINK_BACK, .read = "g0x0x1", .write = "d0d1", .weight = true, .sum = true},
+    {.of = OP_ATTENTION, .kind = OP_DELTA, .read = "y0g0g1", .write = "e0"},
+    {.of = OP_ATTENTION, .kind = OP_ATTENTION_BACK, .read = "x0x1x2y1g0e0", .write = "d0d1d2"},
 };
 
 /* ---- numbers ---- */
@@ -153,11 +153,13 @@ uint64_t word_number(const Machine *m, const Made *x, const char *word)
     const int n = word[1] - '0';
     if (word[0] == 'd' && passes(m, x, n))
         return x->g[0];
-    return word[0] == 'k'   ? kept_number(x->y[n])
-           : word[0] == 'x' ? x->x[n]
-           : word[0] == 'y' ? x->y[n]
-           : word[0] == 'g' ? x->g[n]
-                            : part_number(m, x, word[0], n);
+    switch (word[0]) {
+    case 'k': return kept_number(x->y[n]);
+    case 'x': return x->x[n];
+    case 'y': return x->y[n];
+    case 'g': return x->g[n];
+    default: return part_number(m, x, word[0], n);
+    }
 }
 
 /* ---- what forward says ---- */
@@ -183,9 +185,8 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         all = mix(all, x.x[x.ins++]);
     }
     for (int i = 0; i < OUTS && o->write[i].value >= 0; i++) {
-        x.y[i] = one_layout(m, o->kind) ? x.x[0]
-                 : o->kind == OP_KEEP   ? kept_number(x.x[i])
-                                        : mix(all, (uint64_t)i);
+        x.y[i] = o->kind == OP_KEEP ? kept_number(x.x[i]) : mix(all, (uint64_t)i);
+        x.y[i] = one_layout(m, o->kind) ? x.x[0] : x.y[i];
         if (m->step->values.at[o->write[i].value].kind == VALUE_ACTIVATION)
             def[o->write[i].value * m->span + layer + o->write[i].next] = (Def){m->made.n, i, true};
     }
