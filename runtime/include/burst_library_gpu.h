@@ -12,6 +12,7 @@ extern "C" {
 int burst_library_gpu_open(BurstCtx *c, int channels, void **device);
 void burst_library_gpu_close(void *device);
 void burst_library_gpu_use(BurstGpu *g, void *stream); /* computing is in this stream from here on */
+void burst_library_gpu_forget(BurstGpu *g, BurstMark *m); /* nobody waits for it any more */
 
 #ifdef __cplusplus
 }
