@@ -26,6 +26,7 @@ pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 SIGNATURES = {  # name: result, arguments
     "burst_plan_open": (integer, [ctypes.c_char_p, ctypes.POINTER(Group), ctypes.POINTER(pointer)]),
     "burst_plan_close": (None, [pointer]),
+    "burst_plan_abort": (None, [pointer, ctypes.c_char_p]),
     "burst_plan_info": (ctypes.POINTER(Info), [pointer]),
     "burst_plan_bytes": (size, [pointer, integer]),
     "burst_batch_make": (integer, [pointer, pointer, integer, ctypes.POINTER(pointer), ctypes.POINTER(pointer)]),

@@ -16,9 +16,16 @@ def batch_of(number):
     return batch
 
 
-def checked(x, shape, dtype, what):
-    if tuple(x.shape) != tuple(shape) or x.dtype != dtype:
-        raise ValueError(f"{what} is {x.dtype} {tuple(x.shape)}; this batch needs {dtype} {tuple(shape)}")
+def refuse(plan, text):
+    """The other ranks, which make this call, must not wait for it."""
+    if plan.ranks > 1:
+        _c.library().burst_plan_abort(plan.handle, text.encode())
+    raise ValueError(text)
+
+
+def checked(plan, x, shape, dtype, what):
+    if tuple(x.shape) != tuple(shape) or x.dtype != dtype or x.device.type != plan.device.type:
+        refuse(plan, f"{what} is {x.dtype} {tuple(x.shape)} on {x.device}; this batch needs {dtype} {tuple(shape)} on {plan.device}")
     return x.contiguous()
 
 
@@ -30,9 +37,9 @@ def address(x):
 def attention_op(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, batch: int, mask: int, scale: float) -> tuple[Tensor, Tensor]:
     b = batch_of(batch)
     p, n = b.plan, b.count
-    q = checked(q, (n, p.heads, p.head_dim), p.dtype, "q")
-    k, v = (checked(x, (n, p.kv_heads, p.head_dim), p.dtype, name) for x, name in ((k, "k"), (v, "v")))
-    sinks = checked(sinks, (p.heads,), torch.float32, "sinks") if sinks is not None else None
+    q = checked(p, q, (n, p.heads, p.head_dim), p.dtype, "q")
+    k, v = (checked(p, x, (n, p.kv_heads, p.head_dim), p.dtype, name) for x, name in ((k, "k"), (v, "v")))
+    sinks = checked(p, sinks, (p.heads,), torch.float32, "sinks") if sinks is not None else None
     o, lse = torch.empty_like(q), torch.empty(p.heads, n, dtype=torch.float32, device=q.device)
     _c.check(_c.library().burst_attention_forward(b.handle, mask, q.data_ptr(), k.data_ptr(), v.data_ptr(), address(sinks), scale,
                                                   o.data_ptr(), lse.data_ptr(), p.workspace, stream_of(p)), p.handle)
@@ -91,7 +98,7 @@ def move_op(x: Tensor, batch: int, source: int, target: int) -> Tensor:
     b = batch_of(batch)
     rows, x = b.rows_of(source), x.contiguous()
     if x.shape[0] != rows or x.device.type != b.plan.device.type:
-        raise ValueError(f"a tensor of {x.shape[0]} rows on {x.device}; this rank has {rows} on {b.plan.device}")
+        refuse(b.plan, f"a tensor of {x.shape[0]} rows on {x.device}; this rank has {rows} on {b.plan.device}")
     if b.plan.device.type == "cuda":
         return b.move_on_device(x, source, target).clone()
     y = x.new_empty(b.rows_of(target), *x.shape[1:])

@@ -51,8 +51,10 @@ int burst_plan_open(const char *path, const BurstGroup *group, BurstPlan **plan)
 int burst_plan_use(const BurstLibrary *library, const BurstGroup *group, BurstPlan **plan);
 #define BURST_LINKED(name) (&burst_library_##name)
 #define BURST_DECLARE(name) extern const BurstLibrary burst_library_##name
-/* Ends what the plan has open; its batches must have been closed. Not collective. */
+/* Ends what the plan has open. Its batches must have been closed. Not collective. */
 void burst_plan_close(BurstPlan *plan);
+/* Of a rank that cannot make the call which the others make: theirs end with this reason. */
+void burst_plan_abort(BurstPlan *plan, const char *reason);
 
 typedef struct BurstInfo {
     int ranks, heads, kv_heads, head_dim;

@@ -200,6 +200,12 @@ static int open_plan(const BurstLibrary *self, const BurstGroup *group, BurstPla
     return status_of(status);
 }
 
+static void abort_plan(BurstPlan *p, const char *reason)
+{
+    BurstCtx *c = &p->ctx;
+    (void)call_end(c, burst_fail(c, BURST_E_PEER, "rank %d: %s", c->rank, reason));
+}
+
 static const BurstInfo *plan_info(const BurstPlan *p) { return &p->info; }
 static const char *plan_error(const BurstPlan *p) { return p->ctx.error; }
 
@@ -284,6 +290,8 @@ static void fill_tables(BurstBatch *b, const int32_t *const *tables, int32_t *to
 
 static void close_batch(BurstBatch *b)
 {
+    if (b->plan->emitted->release && b->state)
+        b->plan->emitted->release(b->state);
     free(b->cu_seqlens);
     free(b->arrays);
     free(b);
@@ -420,6 +428,8 @@ static int attend(BurstBatch *b, const BurstAttention *call, char *workspace, bo
     int status = call_begin(c, &k);
     if (status == BURST_OK)
         status = check_attention(b, &a, workspace, backward);
+    if (status == BURST_OK && e->open) /* before anything is queued that would wait for other ranks */
+        status = call_agreed(c);
     if (status == BURST_OK) {
         e->place(b->state, workspace);
         status = (backward ? e->backward : e->forward)(c, b->state, &a);
@@ -540,6 +550,7 @@ static int move(BurstBatch *b, BurstLayout from, BurstLayout to, const void *in,
 __attribute__((visibility("default"))) const BurstLibrary burst_library = {.abi = BURST_ABI,
                                                                            .open = open_plan,
                                                                            .close = close_plan,
+                                                                           .abort = abort_plan,
                                                                            .info = plan_info,
                                                                            .bytes = plan_bytes,
                                                                            .error = plan_error,

@@ -24,6 +24,7 @@ struct BurstLibrary {
     int abi;
     int (*open)(const BurstLibrary *self, const BurstGroup *group, BurstPlan **plan, char *error, size_t n);
     void (*close)(BurstPlan *plan);
+    void (*abort)(BurstPlan *plan, const char *reason);
     const BurstInfo *(*info)(const BurstPlan *plan);
     size_t (*bytes)(const BurstPlan *plan, BurstSpace space);
     const char *(*error)(const BurstPlan *plan);
@@ -105,6 +106,7 @@ struct BurstCtx {
 int transport_open(BurstCtx *c, int rank, int world, int messages);
 void transport_close(BurstCtx *c);
 int call_begin(BurstCtx *c, const Call *call);
+int call_agreed(BurstCtx *c); /* waits until all ranks have begun the same call */
 /* Once all is done, or has failed: the others learn what. */
 int call_end(BurstCtx *c, int status);
 /* Rows of a list: row[i] of `base`, so many of them. */

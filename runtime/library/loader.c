@@ -57,6 +57,8 @@ void burst_plan_close(BurstPlan *plan)
         of_plan(plan)->close(plan);
 }
 
+void burst_plan_abort(BurstPlan *plan, const char *reason) { of_plan(plan)->abort(plan, reason); }
+
 const BurstInfo *burst_plan_info(const BurstPlan *plan) { return of_plan(plan)->info(plan); }
 
 size_t burst_plan_bytes(const BurstPlan *plan, BurstSpace space) { return of_plan(plan)->bytes(plan, space); }

@@ -561,12 +561,14 @@ static void forget_calls(BurstCtx *c)
         message_free(c, m);
 }
 
+int call_agreed(BurstCtx *c) { return wait_until(c, all_called, NULL); }
+
 int call_end(BurstCtx *c, int status)
 {
     if (c->broken)
         return c->broken;
     if (status == BURST_OK)
-        status = wait_until(c, all_called, NULL);
+        status = call_agreed(c);
     if (status != BURST_OK) {
         c->broken = status;
         tell_all(c, M_FAILED, c->error, strlen(c->error));

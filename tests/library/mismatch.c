@@ -26,6 +26,7 @@ typedef enum What {
     NO_ARRAY,
     CLOSES,
     SCALE,
+    ABORTS,
     WHATS
 } What;
 static const struct {
@@ -40,6 +41,7 @@ static const struct {
     [NO_MASK] = {"a mask that does not exist", "mask 7", "mask 7"},
     [NO_ARRAY] = {"no queries", "rank 1: an array is NULL", "rank 1: an array is NULL"},
     [CLOSES] = {"it closes the plan", "", "rank 1 has closed the plan"},
+    [ABORTS] = {"it gives up", "rank 1: no rows", "rank 1: no rows"},
     [SCALE] = {"another scale", "scale 0.5", "scale 0.5"},
 };
 
@@ -88,8 +90,10 @@ static int call(BurstPlan *plan, BurstBatch *batch, bool odd, char *workspace)
     const float *q = odd && what == NO_ARRAY ? NULL : x;
     const int others[WHATS] = {[MASK] = 1, [NO_MASK] = 7}, mask = odd ? others[what] : 0;
     const float scale = odd && what == SCALE ? 0.5f : 0;
-    int status;
-    if (what == WIDTH || what == LAYOUT)
+    int status = BURST_PEERS;
+    if (odd && what == ABORTS)
+        burst_plan_abort(plan, "no rows");
+    else if (what == WIDTH || what == LAYOUT)
         status = burst_move(batch, BURST_BALANCED,
                             odd && what == LAYOUT ? BURST_CONTIGUOUS : BURST_REPLICATED, x, x + n,
                             odd && what == WIDTH ? 8 : 4, NULL);

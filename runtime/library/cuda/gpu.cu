@@ -141,15 +141,29 @@ int burst_gpu_part(BurstGpu *g, cudaStream_t stream, int part, int a, int b)
     return BURST_OK;
 }
 
+/* Events that no mark has are in g->event: one of them, or another. */
 int gpu_event(BurstGpu *g, cudaEvent_t *out)
 {
-    cudaEvent_t *grown = (cudaEvent_t *)realloc(g->event, (size_t)(g->events + 1) * sizeof *grown);
-    if (!grown)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for %d events", g->events + 1);
-    g->event = grown;
+    if (g->events > 0) {
+        *out = g->event[--g->events];
+        return BURST_OK;
+    }
     CUDA_TRY(g, cudaEventCreateWithFlags(out, cudaEventDisableTiming));
-    g->event[g->events++] = *out;
     return BURST_OK;
+}
+
+void burst_library_gpu_forget(BurstGpu *g, BurstMark *m)
+{
+    cudaEvent_t *grown = m->event ? (cudaEvent_t *)realloc(g->event, (size_t)(g->events + 1) * sizeof *grown)
+                                  : NULL;
+    if (grown) {
+        g->event = grown;
+        g->event[g->events++] = m->event;
+    } else if (m->event) {
+        cudaEventDestroy(m->event);
+    }
+    m->event = NULL;
+    m->set = 0;
 }
 
 int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
