@@ -93,7 +93,7 @@ int choice_tensor(const Choice *c)
     return c->tensor ? c->tensor : 1;
 }
 
-void choice_shape(Choice *c, int coords, const int *size)
+void choice_set_sizes(Choice *c, int coords, const int *size)
 {
     int stride = 1;
     c->coords = coords;

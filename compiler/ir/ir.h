@@ -634,7 +634,7 @@ int64_t choice_loss_tile(const Program *p, const Choice *c); /* tokens, never 0 
 int64_t tail_tokens(double share, int64_t tokens);
 int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
 /* the last coordinate innermost: its ranks are neighbours */
-void choice_shape(Choice *c, int coords, const int *size);
+void choice_set_sizes(Choice *c, int coords, const int *size);
 /* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its
  * share of them for the chunks of all of these ranks together. Chunk c + x is then those of rank c + x and
  * its peers along the coordinate, and x is 0 there. */

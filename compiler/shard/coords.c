@@ -85,7 +85,7 @@ bool coords_take(const Program *p, Choice *c, int n)
         fill_sizes(&s, 0, c->ranks);
     if (s.found <= n)
         return false;
-    choice_shape(c, t->coords, s.size);
+    choice_set_sizes(c, t->coords, s.size);
     return true;
 }
 

@@ -62,7 +62,7 @@ static void write_texts(const Case *k)
 static void two_levels(Choice *c, const Case *k)
 {
     bool two = c->schedule->coords == 2;
-    choice_shape(c, c->schedule->coords, (const int[]){two ? k->nodes : c->ranks, c->ranks / k->nodes});
+    choice_set_sizes(c, c->schedule->coords, (const int[]){two ? k->nodes : c->ranks, c->ranks / k->nodes});
 }
 
 static Recompute recompute_named(const char *name)

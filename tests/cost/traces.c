@@ -63,7 +63,7 @@ Schedule *ring_trace(Arena *a, int nodes, int lanes, Direction direction)
     *c = (Choice){.data = 1,
                   .ranks = nodes * (lanes ? lanes : 1),
                   .travel = direction == BACKWARD_QUERIES ? TRAVEL_QUERIES : TRAVEL_KEYS};
-    choice_shape(c, lanes ? 2 : 1, (const int[]){nodes, lanes});
+    choice_set_sizes(c, lanes ? 2 : 1, (const int[]){nodes, lanes});
     Tracer t = {.arena = a, .choice = c};
     make_nodes(&t, direction);
     for (int o = 0; o < nodes; o++)

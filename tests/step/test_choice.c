@@ -25,7 +25,7 @@ static Choice other_choice(const Program *p, Choice c)
     c.head_chunks = draw(2) ? 2 : 0;
     c.tensor = 0;
     c.ranks = 3;
-    choice_shape(&c, 1, &c.ranks);
+    choice_set_sizes(&c, 1, &c.ranks);
     c.partition = PART_STRIPED;
     c.block = 3;
     c.shares = SHARES_REST;
@@ -100,8 +100,67 @@ static void fields_that_make_a_step_are_compared(void **state)
                      fields[i].keys & KEY_STEP ? "" : "not ", shown[i]);
 }
 
+/* Key heads that the queries first .. first + n - 1 of a model read. */
+static int kv_heads_of(const Model *m, int first, int n)
+{
+    const int group = m->heads / m->kv_heads;
+    return (first + n - 1) / group - first / group + 1;
+}
+
+/* Every rank has whole heads, and what its queries read; every chunk too, and together they are the rank's.
+ */
+static void check_shape(const Program *p, const Choice *c)
+{
+    const Shape s = shape_of(p, c);
+    const Model *m = &p->model;
+    const int tensor = choice_tensor(c);
+    int heads = 0, kv_heads = 0, copies = 0;
+    assert_int_equal(s.rank.heads * tensor, m->heads);
+    assert_int_equal(s.ffn * tensor, m->ffn);
+    for (int r = 0; r < tensor; r++) {
+        assert_int_equal(kv_heads_of(m, r * s.rank.heads, s.rank.heads), s.rank.kv_heads);
+        copies += r * s.rank.heads / (m->heads / m->kv_heads) == 0;
+    }
+    assert_int_equal(s.key_copies, copies);
+    for (int chunk = 0; chunk < s.head_chunks; chunk++) {
+        const Heads of = shape_chunk(&s, chunk >= s.head_chunks - s.short_chunks);
+        assert_true(of.kv_heads > 0 && of.kv_heads <= s.chunk.kv_heads);
+        assert_int_equal(of.heads * s.rank.kv_heads, of.kv_heads * s.rank.heads);
+        heads += of.heads, kv_heads += of.kv_heads;
+    }
+    assert_int_equal(heads, s.rank.heads);
+    assert_int_equal(kv_heads, s.rank.kv_heads);
+    const Shape whole = shape_unchunked(s);
+    assert_int_equal(whole.chunk.heads, s.rank.heads);
+}
+
+/* copied, uneven: how many of these there are, counted apart. */
+static void shapes_share_out_all_heads(void **state)
+{
+    (void)state;
+    int copied = 0, uneven = 0;
+    for (int kv_heads = 1; kv_heads <= 12; kv_heads++)
+        for (int tensor = 1; tensor <= 12; tensor++)
+            for (int group = 1; group <= 8; group++) {
+                const Program p = {
+                    .model = {.heads = group * kv_heads, .kv_heads = kv_heads, .ffn = 5 * tensor}};
+                if ((kv_heads % tensor && tensor % kv_heads) || p.model.heads % tensor)
+                    continue; /* refused by the front end */
+                Choice c = {.tensor = tensor > 1 ? tensor : 0};
+                const int most = shape_of(&p, &c).rank.kv_heads;
+                for (c.head_chunks = 0; c.head_chunks <= most; c.head_chunks++) {
+                    check_shape(&p, &c);
+                    uneven += shape_of(&p, &c).short_chunks > 0;
+                }
+                copied += shape_of(&p, &c).key_copies > 1;
+            }
+    assert_int_equal(copied, 44);
+    assert_int_equal(uneven, 424);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fields_that_make_a_step_are_compared)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shapes_share_out_all_heads),
+                                       cmocka_unit_test(fields_that_make_a_step_are_compared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ Schedule *plan_phase(Arena *a, Diags *d, const SchedText *t, RankShape shape, in
         ranks *= given[i];
     }
     c->ranks = ranks;
-    choice_shape(c, t->coords, size);
+    choice_set_sizes(c, t->coords, size);
     c->travel = phase == 2 ? TRAVEL_QUERIES : TRAVEL_KEYS;
     Schedule *s = schedule_make(a, d, c, phase > 0, 0);
     if (s)

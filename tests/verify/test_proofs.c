@@ -36,7 +36,7 @@ static Case *small_case(const char *schedule)
                          .partition = PART_ZIGZAG,
                          .travel = TRAVEL_QUERIES};
     const int coords = k->choice.schedule->coords;
-    choice_shape(&k->choice, coords, (const int[]){coords == 2 ? 2 : 4, 2});
+    choice_set_sizes(&k->choice, coords, (const int[]){coords == 2 ? 2 : 4, 2});
     return k;
 }
 
@@ -159,7 +159,7 @@ static void inside_nodes(void **state)
     k->group[0].nics = 0;
     k->choice.data = 2;
     k->choice.ranks = 2;
-    choice_shape(&k->choice, 1, (const int[]){2});
+    choice_set_sizes(&k->choice, 1, (const int[]){2});
     assert_non_null(verify_case(k));
     arena_free(k->arena);
 }
