@@ -68,7 +68,8 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     const bool device = p->target->device_memory;
     add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) :
                 burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4, KIND(LOSS));
-    const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
+    const int heads = m->layer.qk_norm_all ? m->heads * m->head_dim : m->head_dim;
+    const int widest_norm = heads > m->hidden ? heads : m->hidden;
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
                 KIND(NORM_BACK));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
