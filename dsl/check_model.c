@@ -69,20 +69,48 @@ void check_declarations(Checker *c, AstList items)
 /* ---- the model ---- */
 static void take_ffn(Checker *c, const Ast *s, const Field *f, void *to)
 {
-    static const char *const kinds[] = {"swiglu", "gelu", "geglu", "relu"};
+    static const char *const kinds[] = {
+#define X(id, name) name,
+        BURST_ACTIVATION_ROWS(X)
+#undef X
+    };
+    Model *m = to;
     Cursor u = cursor_of(c, s);
     int64_t width;
-    if (cursor_kind(&u, kinds, countof(kinds)) && cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) &&
-        cursor_end(&u))
-        *(int *)to = (int)width;
+    const int kind = cursor_choice(&u, kinds, countof(kinds));
+    if (kind >= 0 && cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) && cursor_end(&u)) {
+        m->layer.activation = kind;
+        m->ffn = (int)width;
+    }
 }
 
 static void take_norm(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const kinds[] = {"rmsnorm", "layernorm"};
+    Model *m = to;
     Cursor u = cursor_of(c, s);
-    if (cursor_kind(&u, kinds, countof(kinds)) && cursor_number(&u, UNIT_NONE, f->lo, f->hi, to))
-        cursor_end(&u);
+    const int kind = cursor_choice(&u, kinds, countof(kinds));
+    if (kind >= 0 && cursor_number(&u, UNIT_NONE, f->lo, f->hi, &m->norm_eps) && cursor_end(&u))
+        m->layer.norm = kind;
+}
+
+static void take_norms(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const places[] = {"before", "after", "both"};
+    (void)f;
+    Model *m = to;
+    Cursor u = cursor_of(c, s);
+    const int place = cursor_choice(&u, places, countof(places));
+    if (place >= 0 && cursor_end(&u))
+        m->layer.norms = place;
+}
+
+/* yes or no as an int. */
+static void take_part(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    bool yes = false;
+    take_yes_no(c, s, f, &yes);
+    *(int *)to = yes;
 }
 
 static void take_heads(Checker *c, const Ast *s, const Field *f, void *to)
@@ -119,8 +147,14 @@ static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
 static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
+    static const char *const words[] = {"no", "yes", "all"};
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    const int word = cursor_choice(&u, words, countof(words));
     m->qk_norm = s->span;
-    take_yes_no(c, s, f, &m->m.qk_norm);
+    m->m.qk_norm = word > 0;
+    m->m.layer.qk_norm_all = word == 2;
+    cursor_end(&u);
 }
 
 static void take_family(Checker *c, const Ast *s, const Field *f, void *to)
@@ -155,6 +189,30 @@ static void check_scales(Checker *c, const ModelFields *f, const Family *family)
     }
 }
 
+/* Each part in which the model's layers are not the family's. */
+static void check_layer(Checker *c, const ModelFields *f, const Family *family)
+{
+#define X(member, name, ...) \
+    if (family->layer.member != f->m.layer.member) \
+        diag_error(c->diags, f->family, "the family %s needs '%s %s'", family->type, name, \
+                   ((const char *const[]){__VA_ARGS__})[family->layer.member]);
+    BURST_LAYER_FIELDS(X)
+#undef X
+}
+
+/* What no rows of a step are of. */
+static void check_parts(Checker *c, const ModelFields *f)
+{
+    const BurstLayer *l = &f->m.layer;
+    if (l->parallel && l->norms != BURST_NORMS_BEFORE)
+        diag_error(c->diags, c->model->span, "'parallel yes' requires 'norms before'");
+    if (l->mlp_bias && l->activation <= BURST_ACTIVATION_GEGLU_TANH)
+        diag_error(c->diags, c->model->span, "'mlp_bias yes' requires an activation without a gate: gelu, "
+                                             "gelu_tanh or relu2");
+    if (l->norm_bias && (l->norm != BURST_NORM_LAYER || l->norms != BURST_NORMS_BEFORE))
+        diag_error(c->diags, c->model->span, "'norm_bias yes' requires 'norm layernorm' and 'norms before'");
+}
+
 /* The layers that a family's folders have, and no others. */
 static void check_family(Checker *c, const ModelFields *f)
 {
@@ -168,7 +226,9 @@ static void check_family(Checker *c, const ModelFields *f)
     if (family && f->interleaved != family->interleaved)
         diag_error(c->diags, f->family, "the family %s needs 'rotary_interleaved %s'", family->type,
                    family->interleaved ? "yes" : "no");
-    if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm))
+    if (family)
+        check_layer(c, f, family);
+    if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm, &family->layer))
         return;
     if (family->qk_norm != f->m.qk_norm)
         diag_error(c->diags, f->family, "the family %s needs 'qk_norm %s'", family->type,
@@ -227,8 +287,8 @@ static const Field model_fields[] = {
     {"heads", take_heads, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
     {"kv_heads", take_kv_heads, 0, 0, UNIT_NONE, 1, 1 << 16},
     {"head_dim", take_head_dim, 0, 0, UNIT_NONE, 1, 4096},
-    {"ffn", take_ffn, AT(ffn), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
-    {"norm", take_norm, AT(norm_eps), 0, UNIT_NONE, 1e-12, 1},
+    {"ffn", take_ffn, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
+    {"norm", take_norm, 0, 0, UNIT_NONE, 1e-12, 1},
     {"rope", take_model_rope, 0, FIELD_MAY_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 1e15},
     {"rotary", take_rotary, 0, 0, UNIT_NONE, 2, 4096},
     {"rotary_interleaved", take_yes_no, offsetof(ModelFields, interleaved), 0},
@@ -236,6 +296,11 @@ static const Field model_fields[] = {
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
     {"qk_norm", take_qk_norm, 0, 0},
+    {"norms", take_norms, 0, 0},
+    {"parallel", take_part, AT(layer.parallel), 0},
+    {"norm_bias", take_part, AT(layer.norm_bias), 0},
+    {"o_bias", take_part, AT(layer.o_bias), 0},
+    {"mlp_bias", take_part, AT(layer.mlp_bias), 0},
 #define X(id, name, constant) {name, take_double, AT(scale[BURST_SCALE_##id]), 0, UNIT_NONE, 1e-6, 1e6},
     BURST_SCALE_ROWS(X)
 #undef X
@@ -367,6 +432,7 @@ void finish_model(Checker *c, Span file)
     check_heads(c, &f);
     finish_ropes(c, &f);
     check_family(c, &f);
+    check_parts(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
         diag_error(c->diags, f.qk_norm, "'qk_norm' cannot be combined with 'qkv_bias'; remove one of them");
     c->program->model = f.m;

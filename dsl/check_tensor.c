@@ -13,7 +13,7 @@ static bool divides(int64_t ranks, Factor f)
     return f.value % ranks == 0 || (f.shared && ranks % f.value == 0);
 }
 
-enum { FACTORS = 4 };
+enum { FACTORS = 5 };
 
 /* What a layer's split shares out, each divided by the ranks, as large as the model has it. */
 static void factors_of(const Model *m, int world, Factor f[FACTORS])
@@ -21,7 +21,8 @@ static void factors_of(const Model *m, int world, Factor f[FACTORS])
     const Factor all[FACTORS] = {{"ranks of the cluster", world},
                                  {"heads", m->heads},
                                  {"kv_heads", m->kv_heads, true},
-                                 {"columns of ffn", m->ffn}};
+                                 {"columns of ffn", m->ffn},
+                                 {"norm of all heads", m->layer.qk_norm_all ? 1 : world}};
     for (int i = 0; i < FACTORS; i++)
         f[i] = all[i];
 }

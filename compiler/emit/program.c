@@ -225,6 +225,13 @@ static const struct { const char *name, *constant, *field; } scales[BURST_SCALES
 
 static void emit_scales(Emit *e, const Model *m)
 {
+    static const char *const activation[] = {
+#define X(id, name) "BURST_ACTIVATION_" #id,
+        BURST_ACTIVATION_ROWS(X)
+#undef X
+    };
+    if (m->layer.activation)
+        text_printf(e->out, "#define PLAN_ACTIVATION %s\n", activation[m->layer.activation]);
     for (int i = 0; i < BURST_SCALES; i++)
         if (m->scale[i] > 0)
             text_printf(e->out, "#define %s %s\n", scales[i].constant, real_text(e, m->scale[i]));
@@ -529,6 +536,11 @@ static void add_plan_values(Emit *e)
     }
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
+#define X(member, name, ...) \
+    if (p->model.layer.member) \
+        add_field(e, "layer." #member, "%d", p->model.layer.member);
+    BURST_LAYER_FIELDS(X)
+#undef X
     for (int i = 0; i < BURST_SCALES; i++)
         if (p->model.scale[i] > 0)
             add_field(e, scales[i].field, "%s", scales[i].constant);

@@ -21,7 +21,9 @@ static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
     {OP_EMBED_BACK, "burst_op_embed_back(e", "n Dx1 x0 x1 g s"},
     {OP_NORM, "burst_op_rmsnorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
+    {OP_NORM, "burst_op_layernorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
     {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
+    {OP_NORM_BACK, "burst_op_layernorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
     {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
     {OP_LINEAR, "burst_op_linear_columns(e", "n Dx0 Dy0 C x0 w r y0"},
     {OP_LINEAR_DW, "burst_op_linear_dw(e", "n Dx1 Dx0 T x0 x1 g"},
@@ -58,7 +60,9 @@ static const Call calls[] = {
      "=chunk =key x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
+    {OP_SWIGLU, "burst_op_activate(e", "=PLAN_ACTIVATION n Dy0 x0 y0"},
     {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
+    {OP_SWIGLU_BACK, "burst_op_activate_back(e", "=PLAN_ACTIVATION n Dx1 x0 x1 y0"},
     {OP_SCALE, "burst_op_scale(e", "n Dx0 S x0 r y0"},
     {OP_SCALE_BACK, "burst_op_scale_back(e", "n Dx0 S x0 y0 a0"},
     {OP_TENSOR_GATHER, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
@@ -244,7 +248,7 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
 static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool rows)
 {
     if (v->dim[1] == DIM_ONE)
-        return rows ? count_text(p, o) : "PLAN_HIDDEN";
+        return rows ? count_text(p, o) : width_text(p, o, &p->step->values.at[o->read[0].value], false);
     return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(p, o, v, true))
                 : "PLAN_HEAD_DIM";
 }
@@ -288,7 +292,7 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
         return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
     case 'r': return residual_text(p, o);
     case 'Q': return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
-    case 'S': return scale_constant[o->scale];
+    case 'S': return p->step->program->model.scale[o->scale] > 0 ? scale_constant[o->scale] : "1";
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
     case 'N': return rows_text(p, o);
     case 'p': return "s->position + first";
@@ -308,7 +312,11 @@ static const Call *call_of(const Printer *p, const Op *o)
     const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
     const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
     const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
-    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads
+    const BurstLayer *l = &p->step->program->model.layer;
+    const bool other = ((o->kind == OP_NORM || o->kind == OP_NORM_BACK) && l->norm) ||
+                       ((o->kind == OP_SWIGLU || o->kind == OP_SWIGLU_BACK) && l->activation);
+    const bool second = other    ? true
+                        : layout ? !p->step->values.at[o->write[0].value].by_heads
                                : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
     const bool rows = o->chunked && !o->by_heads &&
                       (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK ||

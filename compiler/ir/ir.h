@@ -7,6 +7,7 @@
 #include "burst_kernels.h"
 #include "burst_mask.h"
 #include "burst_range.h"
+#include "burst_layer.h"
 #include "burst_rope.h"
 #include "burst_scales.h"
 
@@ -229,6 +230,7 @@ typedef struct Model {
     const BurstRope *rope_of; /* [ropes], of which the first is rope */
     const int *layer_rope; /* [layers] -> rope_of */
     double scale[BURST_SCALES]; /* 0: none */
+    BurstLayer layer;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
     bool sinks;
@@ -261,8 +263,8 @@ typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
  * less. Cheap compared to its memory, and therefore in no row: a norm's output, the product of the activated
  * gate and up. */
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
-    X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up ") \
-    X(FFN, "ffn", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 ") \
+    X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up up attn rstd_attn mlp rstd_mlp ") \
+    X(FFN, "ffn", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 attn rstd_attn mlp rstd_mlp ") \
     X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
     X(TAIL, "tail", " x o_tail lse_tail ") /* of the last tokens alone (BurstEngine, arXiv 2509.19836) */ \
     X(FULL, "full", " x ")

@@ -4,6 +4,7 @@
 #ifndef BURST_FAMILIES_H
 #define BURST_FAMILIES_H
 
+#include "burst_layer.h"
 #include "burst_rope.h"
 #include "burst_scales.h"
 
@@ -17,7 +18,12 @@
  *   all: where sliding_window is given, it is every layer's
  *   every_fourth: the same, of all layers but each fourth from the first on
  * layer_types, a type a layer, says it instead where it is given. */
-typedef enum Windows { WINDOWS_BY_FLAG, WINDOWS_IN_ALL, WINDOWS_BUT_FOURTH } Windows;
+typedef enum Windows {
+    WINDOWS_BY_FLAG,
+    WINDOWS_IN_ALL,
+    WINDOWS_BUT_FOURTH, /* not the first, fifth, ... */
+    WINDOWS_IN_RUNS     /* in all but the last of each sliding_window_pattern layers */
+} Windows;
 /* One tensor of a folder that holds several of a plan's, their rows one after the other. */
 enum { FUSED_PARTS = 3 };
 typedef struct FusedTensor {
@@ -32,13 +38,18 @@ typedef struct ScaleField {
     double absent; /* what transformers means where the field is not given */
 } ScaleField;
 /* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
- * a window where others have one, those with a window (rope_parameters by type of layer). */
-typedef enum LayerRopes { ROPES_ALIKE, ROPES_LISTED, ROPES_OF_WINDOWS, ROPES_BY_TYPE } LayerRopes;
+ * a window where others have one, all without one, those with a window (rope_parameters by type of layer). */
+typedef enum LayerRopes { ROPES_ALIKE, ROPES_LISTED, ROPES_OF_WINDOWS, ROPES_IN_WINDOWS, ROPES_BY_TYPE } LayerRopes;
 /* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
  * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
 typedef struct Family {
     const char *type, *architecture;
     bool qkv_bias, qk_norm;
+    BurstLayer layer;
+    bool norms_less_one; /* folders have the weights of norms less one */
+    const char *eps_field, *activation_field; /* NULL: rms_norm_eps, hidden_act */
+    const char *activation; /* what that says; NULL: silu */
+    bool no_bias; /* bias_field means false where it is not given */
     const char
         *bias_field; /* says whether there is qkv_bias, true where it is not given; NULL: qkv_bias does */
     int kv_heads, head_dim;
@@ -50,24 +61,25 @@ typedef struct Family {
     double local_theta; /* BY_TYPE: of layers with a window */
     bool tied;
     Windows windows;
-    int window;
+    int window, pattern; /* IN_RUNS: where sliding_window_pattern is not given */
     bool types; /* reads layer_types */
     bool bos; /* transformers takes no null for bos_token_id, so that it is left out */
     ScaleField scales[BURST_SCALES + 1]; /* up to form 0 without a name */
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
     const char *const *off; /* fields that are written as false, up to NULL */
+    const char *on; /* one that is true; NULL: none */
 } Family;
 extern const Family families[];
 extern const int family_count;
 const Family *family_named(const char *type); /* NULL: there is none */
 /* The first whose layers have these parts. */
-const Family *family_with(bool qkv_bias, bool qk_norm);
+const Family *family_with(bool qkv_bias, bool qk_norm, const BurstLayer *layer);
 /* NULL: the family has no such scale */
 const ScaleField *family_scale(const Family *f, int scale);
 /* A scale that is 0 as the number that it stands for. */
 double scale_number(const double scale[BURST_SCALES], int which, double head_dim);
 /* Whether a family's layers can have them. */
-bool family_has(const Family *f, bool qkv_bias, bool qk_norm);
+bool family_has(const Family *f, bool qkv_bias, bool qk_norm, const BurstLayer *layer);
 /* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part);
 

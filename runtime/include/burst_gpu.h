@@ -175,6 +175,12 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
 int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
                            const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
                            float *dw, double *scratch);
+/* The same of LayerNorm without its bias. */
+int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
+                        BurstBf16 *y, float *rstd);
+int burst_gpu_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
+                             const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
+                             float *dw, double *scratch);
 int64_t burst_gpu_rmsnorm_scratch(int hidden); /* doubles */
 /* x and y [n][heads*d], which may be one place; angles from global positions (the two halves of a head are
  * the pair). back: fp32 gradients by heads, the first n rows of [heads][all][d], as attention leaves them,
@@ -187,6 +193,10 @@ int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, c
 int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a);
 int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
                           BurstBf16 *dgu);
+/* BURST_ACTIVATION_...: with a gate x is [n][2*ffn], without one [n][ffn]; dx may be x. */
+int burst_gpu_activate(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, BurstBf16 *y);
+int burst_gpu_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, const BurstBf16 *dy,
+                            BurstBf16 *dx);
 /* y = scale x (+ add where not NULL, which may be y); all [n][width]. */
 int burst_gpu_scale(BurstGpu *g, int64_t n, int width, double scale, const BurstBf16 *x, const BurstBf16 *add,
                     BurstBf16 *y);

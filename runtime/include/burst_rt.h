@@ -13,6 +13,7 @@
 
 #include "burst_parts.h"
 #include "burst_range.h"
+#include "burst_layer.h"
 #include "burst_rope.h"
 #include "burst_scales.h"
 
@@ -215,6 +216,10 @@ void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double
 /* dx += ..., dw += ... */
 void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
                         const float *dy, float *dx, float *dw);
+/* The same of LayerNorm, y = (x - mean) * rstd * w; its bias is burst_bias's. */
+void burst_layernorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd);
+void burst_layernorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
+                          const float *dy, float *dx, float *dw);
 /* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the
  * global positions (the two halves of a head are the pair, as in Hugging Face's Llama); rope NULL: no
  * rotation (values). back: the transpose of both. */
@@ -228,6 +233,10 @@ void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float
 /* a = silu(g) * u, elementwise over count; back: dg, du from da. */
 void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
 void burst_swiglu_back(int64_t count, const float *g, const float *u, const float *da, float *dg, float *du);
+/* BURST_ACTIVATION_...: y = f(x) * up; up NULL: f(x). back: dx may be x, dup up. */
+void burst_activate(int kind, int64_t count, const float *x, const float *up, float *y);
+void burst_activate_back(int kind, int64_t count, const float *x, const float *up, const float *dy, float *dx,
+                         float *dup);
 /* y = scale x (+ add where not NULL, which may be y); dx = (dx or 0) + scale dy. */
 void burst_scale(int64_t count, double scale, const float *x, const float *add, float *y);
 void burst_add(int64_t count, const float *x, float *y); /* y += x */
@@ -370,6 +379,7 @@ typedef struct BurstPlan {
     const BurstRope *ropes; /* of which the first is rope; NULL: it is every layer's */
     const int *layer_rope;  /* [layers] -> ropes */
     double scale[BURST_SCALES];    /* 0: none */
+    BurstLayer layer;
     double softcap;                /* of attention's scores; 0: none */
     const BurstMask *const *masks; /* NULL: not told */
     const int *layer_mask;         /* [layers] -> masks */

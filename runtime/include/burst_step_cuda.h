@@ -56,6 +56,19 @@ static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, con
     return burst_gpu_rmsnorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (double *)scratch);
 }
 
+static inline int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
+                                   const BurstAct *w, BurstAct *y, float *rstd)
+{
+    return burst_gpu_layernorm(e, n, hidden, x, w, eps, y, rstd);
+}
+
+static inline int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x,
+                                        const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                        BurstAct *dx, bool add, float *dw, void *scratch)
+{
+    return burst_gpu_layernorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (double *)scratch);
+}
+
 static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x,
                                   const BurstAct *w, const BurstAct *add, BurstAct *y)
 {
@@ -152,6 +165,17 @@ static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const B
                                        const BurstAct *dy, BurstAct *d_gate_up)
 {
     return burst_gpu_swiglu_back(e, n, ffn, gate_up, dy, d_gate_up);
+}
+
+static inline int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y)
+{
+    return burst_gpu_activate(e, kind, n, ffn, x, y);
+}
+
+static inline int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x,
+                                         const BurstAct *dy, BurstAct *dx)
+{
+    return burst_gpu_activate_back(e, kind, n, ffn, x, dy, dx);
 }
 
 /* add: NULL, or what x, multiplied by the scale, is added to. */

@@ -63,6 +63,25 @@ static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, con
     return BURST_OK;
 }
 
+static inline int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
+                                   const BurstAct *w, BurstAct *y, float *rstd)
+{
+    (void)e;
+    burst_layernorm(n, hidden, x, w, eps, y, rstd);
+    return BURST_OK;
+}
+
+static inline int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x,
+                                        const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                        BurstAct *dx, bool add, float *dw, void *scratch)
+{
+    (void)e, (void)scratch;
+    if (!add)
+        memset(dx, 0, (size_t)(n * hidden) * sizeof *dx);
+    burst_layernorm_back(n, hidden, x, w, rstd, dy, dx, dw);
+    return BURST_OK;
+}
+
 /* add: NULL, or what the product is added to. */
 static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x,
                                   const BurstAct *w, const BurstAct *add, BurstAct *y)
@@ -206,6 +225,24 @@ static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const B
 {
     (void)e;
     burst_swiglu_back(n * ffn, gate_up, gate_up + n * ffn, dy, d_gate_up, d_gate_up + n * ffn);
+    return BURST_OK;
+}
+
+/* Beside swiglu: up, where there is a gate, lies behind it. */
+static inline int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y)
+{
+    (void)e;
+    burst_activate(kind, n * ffn, x, kind <= BURST_ACTIVATION_GEGLU_TANH ? x + n * ffn : NULL, y);
+    return BURST_OK;
+}
+
+/* dx may be x. */
+static inline int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x,
+                                         const BurstAct *dy, BurstAct *dx)
+{
+    const BurstAct *up = kind <= BURST_ACTIVATION_GEGLU_TANH ? x + n * ffn : NULL;
+    (void)e;
+    burst_activate_back(kind, n * ffn, x, up, dy, dx, dx + n * ffn);
     return BURST_OK;
 }
 

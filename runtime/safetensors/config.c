@@ -63,6 +63,9 @@ static bool is_compared(const void *what, const char *name)
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strcmp(name, elsewhere[i]) == 0)
             return true;
+    const Family *family = what;
+    if (family->windows == WINDOWS_IN_RUNS && strcmp(name, "sliding_window_pattern") == 0)
+        return true;
     return model_has_field(what, name);
 }
 

@@ -78,6 +78,7 @@ static const char *const without_effect[] = {
     "num_return_sequences",
     "remove_invalid_values",
     "is_decoder",
+    "_sliding_window_pattern", /* layer_types says it too */
 };
 
 /* They do, but for these values, a list as JSON. The first is what a message names. */
@@ -103,6 +104,7 @@ static const struct Neutral {
     {"no_rope_layers", "[null, []]"},
     {"no_rope_layer_interval", "[null, 0]"},
     {"use_mrope", "[false, null]"},
+    {"use_bidirectional_attention", "[false, null]"},
     {"rope_interleave", "[false, null]"},
     {"attention_bias", "[false, null]"},
     {"mlp_bias", "[false, null]"},

@@ -13,8 +13,22 @@ static void write_size(FILE *out, const char *name, int64_t n)
     fprintf(out, "%s %lld%s;", name, (long long)(kibi ? n / 1024 : n), kibi ? "Ki" : "");
 }
 
+static void write_parts(FILE *out, const BurstLayer *l)
+{
+    static const char *const places[] = {"before", "after", "both"};
+    if (l->norms)
+        fprintf(out, " norms %s;", places[l->norms]);
+    fprintf(out, "%s%s%s%s", l->parallel ? " parallel yes;" : "", l->norm_bias ? " norm_bias yes;" : "",
+            l->o_bias ? " o_bias yes;" : "", l->mlp_bias ? " mlp_bias yes;" : "");
+}
+
 static void write_model(FILE *out, const HfModel *m)
 {
+    static const char *const activations[] = {
+#define X(id, name) name,
+        BURST_ACTIVATION_ROWS(X)
+#undef X
+    };
     char rope[ROPE_TEXT];
     rope_text(&m->rope, rope, sizeof rope);
     fprintf(
@@ -22,10 +36,11 @@ static void write_model(FILE *out, const HfModel *m)
         "model %s {\n  family %s;\n  layers %lld; hidden %lld; heads %lld; kv_heads %lld; head_dim %lld;\n",
         m->family->type, m->family->type, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
         (long long)m->kv_heads, (long long)m->head_dim);
-    fprintf(out, "  ffn swiglu %lld; norm rmsnorm %.15g; vocab %lld; tied %s;%s%s\n", (long long)m->ffn,
-            m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
-            m->qk_norm ? " qk_norm yes;" : "");
-    fputs(" ", out);
+    fprintf(out, "  ffn %s %lld; norm %s %.15g; vocab %lld; tied %s;%s%s", activations[m->layer.activation],
+            (long long)m->ffn, m->layer.norm ? "layernorm" : "rmsnorm", m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
+            m->qk_norm ? (m->layer.qk_norm_all ? " qk_norm all;" : " qk_norm yes;") : "");
+    write_parts(out, &m->layer);
+    fputs("\n ", out);
     scales_text(out, m);
     if (m->rope.rotary)
         fprintf(out, " rotary %d;", m->rope.rotary);

@@ -21,6 +21,7 @@ static bool is_other(const HfModel *m, const json_t *config, const Masks *masks,
     switch (m->family->layer_ropes) {
     case ROPES_LISTED: return is_listed(config, layer);
     case ROPES_OF_WINDOWS: return masks->window && !masks_has_window(masks, layer);
+    case ROPES_IN_WINDOWS: return !masks->window || !masks_has_window(masks, layer);
     case ROPES_BY_TYPE: return masks->window && masks_has_window(masks, layer);
     default: return false;
     }

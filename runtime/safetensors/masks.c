@@ -106,6 +106,7 @@ Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *fam
 {
     Masks masks = {.family = family, .causal = take_flag(m, config, "is_causal", true)};
     masks.window = take_window(m, config, family);
+    masks.pattern = take_number(m, config, "sliding_window_pattern", family->pattern, 0);
     masks.from = take_number(m, config, "max_window_layers", WINDOWS_FROM, 0);
     take_types(m, layers, config, &masks);
     return masks;
@@ -119,6 +120,7 @@ bool masks_has_window(const Masks *m, int layer)
     switch (m->family->windows) {
     case WINDOWS_IN_ALL: return true;
     case WINDOWS_BUT_FOURTH: return layer % 4 != 0;
+    case WINDOWS_IN_RUNS: return m->pattern > 0 && (layer + 1) % m->pattern != 0;
     default: return layer >= m->from;
     }
 }

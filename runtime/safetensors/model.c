@@ -38,6 +38,16 @@ static bool has_tensor(const BurstPlan *p, const char *name)
     return false;
 }
 
+/* By the masks of the layers: one with a window is local. */
+static void take_ropes(const BurstPlan *p, HfModel *m)
+{
+    m->local_rope = p->rope;
+    for (int i = 0; p->ropes && m->family->layer_ropes == ROPES_BY_TYPE && i < p->layers; i++) {
+        const bool window = p->masks && strncmp(p->masks[p->layer_mask[i]]->text, "window(", 7) == 0;
+        *(window ? &m->local_rope : &m->rope) = p->ropes[p->layer_rope[i]];
+    }
+}
+
 HfModel model_of(const BurstPlan *p)
 {
     HfModel m = {.layers = p->layers,
@@ -54,11 +64,30 @@ HfModel model_of(const BurstPlan *p)
                  .qk_norm = has_tensor(p, "self_attn.q_norm.weight"),
                  .rope = p->rope};
     memcpy(m.scale, p->scale, sizeof m.scale);
-    m.family = p->family ? family_named(p->family) : family_with(m.qkv_bias, m.qk_norm);
+    m.layer = p->layer;
+    m.family = p->family ? family_named(p->family) : family_with(m.qkv_bias, m.qk_norm, &m.layer);
+    take_ropes(p, &m);
     return m;
 }
 
 /* ---- values ---- */
+
+static const char *activation_of(const Family *f) { return f->activation ? f->activation : "silu"; }
+
+static const char *activation_text(const Family *f)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "\"%s\" is computed", activation_of(f));
+    return text;
+}
+
+/* Its name in the family's config.json. */
+static const char *field_name(const Family *family, const Field *f)
+{
+    if (f->kind == ACT && family->activation_field)
+        return family->activation_field;
+    return f->kind == REAL && family->eps_field ? family->eps_field : f->name;
+}
 
 /* New; NULL: no memory. */
 static json_t *value_of(const HfModel *m, const Field *f)
@@ -68,7 +97,7 @@ static json_t *value_of(const HfModel *m, const Field *f)
     case WHOLE: return json_integer((json_int_t) * (const int64_t *)at);
     case REAL: return json_real(*(const double *)at);
     case FLAG: return json_boolean(*(const bool *)at);
-    case ACT: return json_string("silu");
+    case ACT: return json_string(activation_of(m->family));
     default: return *(const double *)at > 0 ? json_real(*(const double *)at) : json_null();
     }
 }
@@ -85,7 +114,7 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
     case WHOLE: return NULL;
     case REAL: return json_real(family->norm_eps);
     case FLAG: return json_boolean(family->tied);
-    case ACT: return json_string("silu");
+    case ACT: return json_string(activation_of(family));
     default: return json_null();
     }
 }
@@ -105,9 +134,9 @@ static const char *take_value(HfModel *m, const Field *f, const json_t *value)
         *(bool *)at = json_is_true(value);
         return json_is_boolean(value) ? NULL : "true or false is read";
     case ACT:
-        return json_is_string(value) && strcmp(json_string_value(value), "silu") == 0
+        return json_is_string(value) && strcmp(json_string_value(value), activation_of(m->family)) == 0
                    ? NULL
-                   : "\"silu\" is computed";
+                   : activation_text(m->family);
     default:
         *(double *)at = real;
         return json_is_null(value) || real > 0 ? NULL : "null or a number above 0 is computed";
@@ -125,19 +154,19 @@ static void take_field(Misfits *m, const Field *f, const json_t *value, bool her
     value_text(value, text);
     value_text(planned, other);
     if (planned && !same_value(planned, value))
-        misfit(m, "%s is %s%s, expected %s", f->name, text, unsaid, other);
+        misfit(m, "%s is %s%s, expected %s", field_name(there->family, f), text, unsaid, other);
     else if (!planned && wanted)
-        misfit(m, "%s is %s%s; only %s", f->name, text, unsaid, wanted);
+        misfit(m, "%s is %s%s; only %s", field_name(there->family, f), text, unsaid, wanted);
     json_decref(planned);
 }
 
 static void read_field(Misfits *m, const Field *f, const json_t *config, const HfModel *plan, HfModel *there)
 {
-    json_t *value = json_object_get(config, f->name), *absent = NULL;
+    json_t *value = json_object_get(config, field_name(there->family, f)), *absent = NULL;
     if (!given(value))
         absent = absent_value(there, f, value != NULL);
     if (!given(value) && !absent)
-        misfit(m, "config.json has no %s", f->name);
+        misfit(m, "config.json has no %s", field_name(there->family, f));
     else
         take_field(m, f, absent ? absent : value, !absent, plan, there);
     json_decref(absent);
@@ -150,10 +179,13 @@ static void read_parts(Misfits *m, const json_t *config, HfModel *there)
     char text[VALUE_TEXT];
     there->qkv_bias = f->qkv_bias;
     there->qk_norm = f->qk_norm;
+    there->layer = f->layer;
+    if (f->on && given(json_object_get(config, f->on)) && !json_is_true(json_object_get(config, f->on)))
+        misfit(m, "%s is not true; only true is supported", f->on);
     const json_t *flag = f->bias_field ? json_object_get(config, f->bias_field) : NULL;
     if (!f->bias_field)
         return;
-    there->qkv_bias = !flag || json_is_true(flag);
+    there->qkv_bias = flag ? json_is_true(flag) : !f->no_bias;
     value_text(flag, text);
     if (given(flag) && !json_is_boolean(flag))
         misfit(m, "%s is %s; only true or false is read", f->bias_field, text);
@@ -183,7 +215,8 @@ static void read_family(Misfits *m, const json_t *config, const HfModel *plan, H
     if (!there->family)
         there->family = plan ? plan->family : &families[0];
     read_parts(m, config, there);
-    if (plan && (plan->qkv_bias != there->qkv_bias || plan->qk_norm != there->qk_norm))
+    if (plan && (plan->qkv_bias != there->qkv_bias || plan->qk_norm != there->qk_norm ||
+                 memcmp(&plan->layer, &there->layer, sizeof there->layer) != 0))
         misfit(m, "model_type is %s, expected \"%s\"", text, plan->family->type);
 }
 
@@ -201,13 +234,14 @@ bool model_has_field(const Family *f, const char *name)
 {
     static const char *const others[] = {"model_type", "rope_theta", "rope_scaling", "rope_parameters",
                                          "original_max_position_embeddings"};
-    bool found = (f->bias_field && strcmp(f->bias_field, name) == 0) || scales_has_field(f, name);
+    bool found = (f->on && strcmp(f->on, name) == 0) || (f->bias_field && strcmp(f->bias_field, name) == 0) || scales_has_field(f, name);
     found = found || (f->part > 0 && strcmp(name, "partial_rotary_factor") == 0) ||
+            (f->layer_ropes == ROPES_BY_TYPE && strcmp(name, "rope_local_base_freq") == 0) ||
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         found = found || strcmp(others[i], name) == 0;
     for (int i = 0; i < FIELDS; i++)
-        found = found || strcmp(fields[i].name, name) == 0;
+        found = found || strcmp(field_name(f, &fields[i]), name) == 0;
     return found;
 }
 
@@ -226,12 +260,16 @@ bool model_write(json_t *config, const HfModel *m)
     bool made = json_object_set_new(config, "model_type", json_string(m->family->type)) == 0;
     for (int i = 0; made && i < FIELDS; i++) {
         json_t *value = value_of(m, &fields[i]);
-        made = json_is_null(value) || json_object_set(config, fields[i].name, value) == 0;
+        made = json_is_null(value) || json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
         json_decref(value);
     }
     for (int i = 0; made && m->family->off[i]; i++)
         made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
+    if (made && m->family->on)
+        made = json_object_set_new(config, m->family->on, json_true()) == 0;
     if (made && m->family->bias_field)
         made = json_object_set_new(config, m->family->bias_field, json_boolean(m->qkv_bias)) == 0;
+    if (made && m->family->layer_ropes == ROPES_BY_TYPE)
+        return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);
     return made && rope_write(config, &m->rope, rope_part(m)) && scales_write(config, m);
 }

@@ -41,6 +41,11 @@ static int64_t rows_of(const BurstUnit *u, const char *tensor)
     return 0;
 }
 
+float tensor_shift(const Family *f, const BurstTensor *t)
+{
+    return f->norms_less_one && strstr(t->name, "norm.weight") ? -1 : 0;
+}
+
 StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstTensor *t)
 {
     const BurstUnit *u = burst_unit(p, unit);
@@ -53,7 +58,7 @@ StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstT
     place.shape[0] = 0;
     for (int i = 0; i < FUSED_PARTS && fused->part[i]; i++) {
         place.first = i == place.part ? place.shape[0] * t->cols : place.first;
-        place.shape[0] += rows_of(u, fused->part[i]);
+        place.shape[0] += vector ? t->rows * t->cols : rows_of(u, fused->part[i]);
     }
     return place;
 }

@@ -52,10 +52,14 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int uni
     for (int i = 0; i < u->tensors; i++) {
         const BurstTensor *t = &u->tensor[i];
         const StPlace place = tensor_place(p, f->family, unit, t);
+        const float shift = tensor_shift(f->family, t);
         const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, ST_HEAD) : NULL;
-        for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
+        for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);) {
             BURST_TRY(read_run(c, folder_entry(f, place.name)->tensor, tied ? tied->tensor : NULL, &r,
                                place.first, param + r.at));
+            for (int64_t j = 0; j < r.count; j++)
+                param[r.at + j] -= shift;
+        }
     }
     return BURST_OK;
 }

@@ -160,8 +160,35 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
         there->rope.rotary = turns < there->head_dim ? (int)turns : 0;
 }
 
+/* A block for each type of layer, as newer files have it. */
+static void read_type(Misfits *m, const json_t *config, const json_t *types, const char *type, BurstRope *r)
+{
+    const json_t *block = json_object_get(types, type), *theta = json_object_get(block, "rope_theta");
+    char text[VALUE_TEXT];
+    value_text(block, text);
+    r->theta = given(theta) ? json_number_value(theta) : r->theta;
+    if (given(block) && (!take_block(config, block, false, r) || !(r->theta >= 1)))
+        misfit(m, "%s of rope_parameters is %s; " KINDS_COMPUTED, type, text);
+}
+
+static bool read_types(Misfits *m, const json_t *config, HfModel *there)
+{
+    const json_t *types = json_object_get(config, "rope_parameters"),
+                 *local = json_object_get(config, "rope_local_base_freq");
+    there->local_rope = (BurstRope){.theta = given(local) ? json_number_value(local)
+                                                          : there->family->local_theta};
+    if (there->family->layer_ropes != ROPES_BY_TYPE || !json_object_get(types, "full_attention"))
+        return false;
+    there->rope = (BurstRope){.theta = there->family->rope.theta};
+    read_type(m, config, types, "full_attention", &there->rope);
+    read_type(m, config, types, "sliding_attention", &there->local_rope);
+    return true;
+}
+
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
+    if (read_types(m, config, there))
+        return;
     const json_t *theta = json_object_get(config, "rope_theta");
     const int before = m->count;
     char text[VALUE_TEXT];
@@ -184,6 +211,25 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     value_text(theta, text);
     if (theta && !(json_is_number(theta) && there->rope.theta >= 1))
         misfit(m, "rope_theta is %s; only a number from 1 on is computed", text);
+}
+
+static json_t *block_of(const BurstRope *r)
+{
+    json_t *block = json_pack("{s:s, s:f}", "rope_type", rope_kinds[r->kind].name, "rope_theta", r->theta);
+    for (const RopeField *f = rope_kinds[r->kind].field; block && f->name; f++) {
+        const double x = rope_value(r, f);
+        json_object_set_new(block, f->json, f->at == offsetof(BurstRope, original) && x == floor(x)
+                                                ? json_integer((json_int_t)x)
+                                                : json_real(x));
+    }
+    return block;
+}
+
+bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sliding)
+{
+    return json_object_set_new(config, "rope_parameters",
+                               json_pack("{s:o, s:o}", "full_attention", block_of(full), "sliding_attention",
+                                         block_of(sliding))) == 0;
 }
 
 /* part: of a head; 0: no field says it. */

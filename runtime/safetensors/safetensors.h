@@ -77,6 +77,7 @@ typedef struct HfModel {
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, softcap, scale[BURST_SCALES];
     bool tied, qkv_bias, qk_norm;
+    BurstLayer layer;
     BurstRope rope, local_rope; /* local: of layers with a window, where the family has it by type */
 } HfModel;
 HfModel model_of(const BurstPlan *p);
@@ -91,6 +92,8 @@ bool model_write(json_t *config, const HfModel *m);
 bool model_has_field(const Family *f, const char *name); /* whether model_read reads it */
 /* The same of the rotary embedding, described in rope_theta, rope_scaling and rope_parameters. */
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+/* A block for each type of layer. */
+bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sliding);
 bool rope_write(json_t *config, const BurstRope *r, double part);
 /* The same of scales; text: as a model has them. */
 void scales_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
@@ -112,6 +115,7 @@ typedef struct Masks {
     const Family *family;
     bool causal;
     json_int_t window; /* 0: none */
+    json_int_t pattern; /* of IN_RUNS: layers of a run */
     json_int_t from; /* the first layer with a window, where flags say it */
     const json_t *types; /* [layers]; NULL: not given */
 } Masks;
@@ -145,6 +149,8 @@ typedef struct StPlace {
     int dims, part;
     int64_t shape[2], first;
 } StPlace;
+/* What a folder's elements are more than a plan's: where it has weights of norms less one, -1. */
+float tensor_shift(const Family *f, const BurstTensor *t);
 /* unit counts repeats */
 StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstTensor *t);
 

@@ -382,15 +382,31 @@ static int hold(BurstCtx *c, const BurstPlan *p, Export *o)
 
 /* ---- this rank's elements ---- */
 
-static bool write_elements(int fd, int dtype, const float *from, int64_t count, off_t at)
+/* fp32, each with `shift` added. */
+static bool write_shifted(int fd, const float *from, float shift, int64_t count, off_t at)
+{
+    float piece[PIECE];
+    for (int64_t done = 0; done < count; done += PIECE) {
+        const int64_t n = count - done < PIECE ? count - done : PIECE;
+        for (int64_t i = 0; i < n; i++)
+            piece[i] = from[done + i] + shift;
+        if (!write_at(fd, piece, (size_t)n * sizeof *piece, at + (off_t)(done * (int64_t)sizeof *piece)))
+            return false;
+    }
+    return true;
+}
+
+static bool write_elements(int fd, int dtype, const float *from, float shift, int64_t count, off_t at)
 {
     uint16_t piece[PIECE];
+    if (dtype == BURST_F32 && shift != 0)
+        return write_shifted(fd, from, shift, count, at);
     if (dtype == BURST_F32)
         return write_at(fd, from, (size_t)count * sizeof *from, at);
     for (int64_t done = 0; done < count; done += PIECE) {
         int64_t n = count - done < PIECE ? count - done : PIECE;
         for (int64_t i = 0; i < n; i++)
-            piece[i] = to_bf16(from[done + i]);
+            piece[i] = to_bf16(from[done + i] + shift);
         if (!write_at(fd, piece, (size_t)n * sizeof *piece, at + (off_t)(done * (int64_t)sizeof *piece)))
             return false;
     }
@@ -402,10 +418,12 @@ static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeight
 {
     const BurstUnit *u = burst_unit(p, e->unit);
     const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
+    const float shift = tensor_shift(o->family, e->tensor);
     bool written = true;
     for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) &&
                            burst_next_run(p, c->rank, u, e->tensor, &r);)
-        written = write_elements(fd, o->dtype, w->param[e->unit] + r.at, r.count, begin + r.from * o->size);
+        written = write_elements(fd, o->dtype, w->param[e->unit] + r.at, shift, r.count,
+                                 begin + r.from * o->size);
     return written;
 }
 

@@ -35,6 +35,7 @@ def rope(kind, theta=10000.0, **more):
 LLAMA3 = rope("llama3", 500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 YARN = rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=16)
 WINDOW = dict(sliding_window=16)
+TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
     "llama3": ("Llama", rope("default", 500000.0)),
@@ -57,6 +58,24 @@ CASES = {  # name: class, its configuration
     "seed_oss_plain": ("SeedOss", dict(attention_bias=False, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
     "phi3": ("Phi3", WINDOW),
     "phi4": ("Phi3", dict(sliding_window=None)),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", dict(sliding_window=16, layer_types=TYPES, rope_parameters={
+        "sliding_attention": dict(rope_type="default", rope_theta=20000.0),
+        "full_attention": dict(YARN["rope_parameters"], attention_factor=1.1)})),
+    "exaone4": ("Exaone4", dict(head_dim=16, sliding_window=16, sliding_window_pattern=2)),
+    "exaone4_full": ("Exaone4", dict(head_dim=16, sliding_window=None, layer_types=["full_attention"] * 4)),
+    "glm4": ("Glm4", dict(head_dim=16, attention_bias=True)),
+    "gemma": ("Gemma", dict(head_dim=32)),
+    "gemma3": ("Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES, rope_parameters={
+        "sliding_attention": dict(rope_type="default", rope_theta=10000.0),
+        "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0)})),
+    "arcee": ("Arcee", dict(head_dim=16)),
+    "stablelm": ("StableLm", dict(partial_rotary_factor=0.25)),
+    "stablelm_bias": ("StableLm", dict(partial_rotary_factor=0.5, use_qkv_bias=True)),
+    "starcoder2": ("Starcoder2", dict(sliding_window=16)),
+    "nemotron": ("Nemotron", dict(partial_rotary_factor=0.5, head_dim=16)),
+    "cohere": ("Cohere", dict(logit_scale=0.25)),
+    "cohere2": ("Cohere2", dict(logit_scale=0.25, sliding_window=16, layer_types=TYPES)),
     "smollm3": ("SmolLM3", dict(no_rope_layer_interval=2)),
     "helium": ("Helium", dict(head_dim=16)),
     "ernie4_5": ("Ernie4_5", dict(head_dim=16)),
@@ -66,11 +85,25 @@ CASES = {  # name: class, its configuration
     "granite_ones": ("Granite", {}),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
+# a plan's tensors of a layer, in its order; those that a model has
+LAYER = ["input_layernorm.weight", "input_layernorm.bias",
+         *(f"self_attn.{x}_{part}" for x in "qk" for part in ("proj.weight", "proj.bias", "norm.weight")),
+         "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
+         "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
+         "mlp.up_proj.weight", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias", "mlp.output_norm.weight"]
+AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_layernorm": "mlp.output_norm"}
+GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
+NAMES = {"Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gemma3": GEMMA,
+         "Glm4": {"post_self_attn_layernorm": "self_attn.output_norm", "post_mlp_layernorm": "mlp.output_norm"},
+         "Starcoder2": {"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"}}  # in a folder, in a plan
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
-def split(name, gradient, shape):
+def split(kind, name, gradient, shape):
     """[(name of a plan's tensor, its part of the gradient)]"""
+    for theirs, ours in NAMES.get(kind, {}).items():
+        if f".{theirs}." in name:
+            return [(name.replace(theirs, ours), gradient)]
     rows = {"q_proj": shape.heads * shape.head_dim, "k_proj": shape.kv_heads * shape.head_dim, "v_proj": shape.kv_heads * shape.head_dim,
             "gate_proj": shape.ffn, "up_proj": shape.ffn}
     for whole, parts in FUSED.items():
@@ -89,7 +122,8 @@ class Case:
         import transformers
         kind, more = CASES[self.name]
         torch.manual_seed(sum(map(ord, self.name)))
-        config = getattr(transformers, kind + "Config")(**{**SIZES, **more})
+        known = getattr(transformers, kind + "Config")()
+        config = type(known)(**{**{name: value for name, value in SIZES.items() if hasattr(known, name)}, **more})
         model = getattr(transformers, kind + "ForCausalLM")(config)
         for weight in model.parameters():
             if weight.dim() == 1:
@@ -105,7 +139,11 @@ class Case:
         value.backward()
         self.loss = value.item()
         self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters()
-                          for part, g in split(n, w.grad, self.shape)}
+                          for part, g in split(kind, n, w.grad, self.shape)}
+        layers = [[name for part in LAYER if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
+        head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight") if name in self.gradients]
+        self.units = [["model.embed_tokens.weight"], *layers, head]
+        require({name for unit in self.units for name in unit} == set(self.gradients), f"{self.name}: tensors that no plan has")
 
     def reference(self):
         import reference_transformers
@@ -141,7 +179,7 @@ class Case:
         with tempfile.TemporaryDirectory(dir=self.folder) as checkpoints:
             is_ = self.run(program, "--weights", self.folder / "start", "--steps", 1, "--checkpoint", checkpoints, "--export", after,
                            "--export-dtype", "f32")
-            kept = run_weights.read_checkpoint(pathlib.Path(checkpoints) / "step-00000001.burst", self.shape, sizes)
+            kept = run_weights.read_checkpoint(pathlib.Path(checkpoints) / "step-00000001.burst", self.shape, sizes, self.units)
         apart = abs(is_ / self.loss - 1)
         distances = {t: run_weights.distance([m / (1 - run_weights.BETA1) for m in run_weights.floats(kept[t][1])], g)
                      for t, g in self.gradients.items()}

@@ -88,12 +88,12 @@ def read_folder(folder):
     return out
 
 
-def read_checkpoint(path, shape, sizes):
-    """{name: (param, first moment)} as bytes of fp32; sizes: {name: elements}."""
+def read_checkpoint(path, shape, sizes, units=None):
+    """{name: (param, first moment)} as bytes of fp32; sizes: {name: elements}; units: names_of another model."""
     blob = path.read_bytes()
     (length,) = struct.unpack("<I", blob[12:16])
     at, out = (16 + length + 4095) // 4096 * 4096, {}
-    for unit in names_of(shape):
+    for unit in units or names_of(shape):
         unit_bytes = 4 * sum(sizes[name] for name in unit)
         for name in unit:
             n = 4 * sizes[name]

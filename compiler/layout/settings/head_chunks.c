@@ -46,6 +46,8 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->head_chunks < 2)
         return NULL;
+    if (p->model.layer.qk_norm_all)
+        return "`qk_norm all` reads all heads of a token at once; remove `head chunks`";
     if (saving_why_no_chunks(c, true))
         return saving_why_no_chunks(c, true);
     const Heads all = shape_of(p, c).rank;

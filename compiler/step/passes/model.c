@@ -15,10 +15,27 @@ static bool has_part(const Model *m, Part *part) { return !part || part(m); }
 
 static bool qkv_bias(const Model *m) { return m->qkv_bias; }
 static bool qk_norm(const Model *m) { return m->qk_norm; }
+static bool qk_norm_heads(const Model *m) { return m->qk_norm && !m->layer.qk_norm_all; }
+static bool qk_norm_all(const Model *m) { return m->layer.qk_norm_all; }
+static bool norms_before(const Model *m) { return m->layer.norms != BURST_NORMS_AFTER; }
+static bool second_norm(const Model *m) { return norms_before(m) && !m->layer.parallel; }
+static bool norm_bias(const Model *m) { return m->layer.norm_bias; }
+static bool first_norm_bias(const Model *m) { return norm_bias(m) && norms_before(m); }
+static bool second_norm_bias(const Model *m) { return norm_bias(m) && second_norm(m); }
+static bool gated(const Model *m) { return m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
+static bool ungated(const Model *m) { return !gated(m); }
+static bool mlp_bias(const Model *m) { return m->layer.mlp_bias; }
+static bool o_bias(const Model *m) { return m->layer.o_bias; }
 static bool sinks(const Model *m) { return m->sinks; }
 /* Whether what a layer adds to its input is made first, and then added. */
-static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0; }
+static bool norms_after(const Model *m) { return m->layer.norms != BURST_NORMS_BEFORE; }
+static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0 || norms_after(m); }
+static bool adds_unnormed(const Model *m) { return adds_later(m) && !norms_after(m); }
 static bool adds_at_once(const Model *m) { return !adds_later(m); }
+static bool o_bias_at_once(const Model *m) { return o_bias(m) && adds_at_once(m); }
+static bool o_bias_later(const Model *m) { return o_bias(m) && adds_later(m); }
+static bool mlp_bias_at_once(const Model *m) { return mlp_bias(m) && adds_at_once(m); }
+static bool mlp_bias_later(const Model *m) { return mlp_bias(m) && adds_later(m); }
 static bool scales_embedding(const Model *m) { return m->scale[BURST_SCALE_EMBEDDING] > 0; }
 static bool scales_logits(const Model *m) { return m->scale[BURST_SCALE_LOGIT] > 0; }
 
@@ -30,24 +47,34 @@ typedef struct Tensor { const char *name; Dim rows, cols; First first; Part *par
 
 static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
 static const Tensor layer_tensors[] = {
-    {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
+    {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_before},
+    {"input_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, first_norm_bias},
     {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL},
     {"self_attn.q_proj.bias", DIM_ONE, DIM_QUERY, FIRST_ZEROS, qkv_bias},
-    {"self_attn.q_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm},
+    {"self_attn.q_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
+    {"self_attn.q_norm.weight", DIM_ONE, DIM_QUERY, FIRST_ONES, qk_norm_all},
     {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
     {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
-    {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm},
+    {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
+    {"self_attn.k_norm.weight", DIM_ONE, DIM_KEY, FIRST_ONES, qk_norm_all},
     {"self_attn.v_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
     {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_QUERY, FIRST_NORMAL},
-    {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
-    {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.o_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, o_bias},
+    {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
+    {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
+    {"post_attention_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, second_norm_bias},
+    {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, gated},
     {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
+    {"mlp.up_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, mlp_bias},
     {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL},
+    {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
+    {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* the last: matrices stay aligned */
 };
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
+    {"model.norm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, norm_bias},
     {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}, /* the last: a tied head has none */
 };
 
@@ -108,13 +135,17 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
 
 /* ---- values and operations ---- */
 
+/* Of parts that a model may have. */
+typedef struct PartValue { Part *part; Value value; } PartValue;
 /* "x+1" is x of the next layer. */
 typedef struct Row { OpKind kind; const char *read[3], *write[3], *weight; int tensors; Part *part; int scale; } Row;
 
+static const PartValue first_values[] = {
+    {NULL, {.name = "x", .dim = {DIM_TOKENS, DIM_HIDDEN}, .index = INDEX_BOUNDARY}},
+    {norms_before, {.name = "h1", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_before, {.name = "rstd1", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+};
 static const Value layer_values[] = {
-    {.name = "x", .dim = {DIM_TOKENS, DIM_HIDDEN}, .index = INDEX_BOUNDARY},
-    {.name = "h1", .dim = {DIM_TOKENS, DIM_HIDDEN}},
-    {.name = "rstd1", .dim = {DIM_TOKENS}, .element = EL_FLOAT},
     {.name = "q_flat", .dim = {DIM_TOKENS, DIM_QUERY}},
     {.name = "q", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true},
     {.name = "k_flat", .dim = {DIM_TOKENS, DIM_KEY}},
@@ -125,51 +156,75 @@ static const Value layer_values[] = {
     {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT},
     {.name = "o_flat", .dim = {DIM_TOKENS, DIM_QUERY}},
     {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}},
-    {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}},
-    {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT},
-    /* of the host, gate and then up; of a device, side by side */
-    {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}},
-    {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}},
 };
-/* Of parts that a model may have. */
-static const struct { Part *part; Value value; } part_values[] = {
+static const PartValue part_values[] = {
+    {second_norm, {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {second_norm, {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    /* of the host, gate and then up; of a device, side by side */
+    {gated, {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}},
+    {ungated, {.name = "up", .dim = {DIM_TOKENS, DIM_FFN}}},
+    {NULL, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
+    {first_norm_bias, {.name = "h1_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {second_norm_bias, {.name = "h2_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {mlp_bias, {.name = "up_product", .dim = {DIM_TOKENS, DIM_FFN}}},
+    {o_bias_at_once, {.name = "x_mid_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {o_bias_later, {.name = "attn_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {mlp_bias_at_once, {.name = "x_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {mlp_bias_later, {.name = "mlp_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_after, {.name = "attn", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_after, {.name = "rstd_attn", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {norms_after, {.name = "attn_norm", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_after, {.name = "mlp", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_after, {.name = "rstd_mlp", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {norms_after, {.name = "mlp_norm", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {adds_unnormed, {.name = "attn_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {adds_unnormed, {.name = "mlp_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {qkv_bias, {.name = "q_product", .dim = {DIM_TOKENS, DIM_QUERY}}},
     {qkv_bias, {.name = "k_product", .dim = {DIM_TOKENS, DIM_KEY}}},
     {qkv_bias, {.name = "v_product", .dim = {DIM_TOKENS, DIM_KEY}}},
     {qk_norm, {.name = "q_raw", .dim = {DIM_TOKENS, DIM_QUERY}}},
-    {qk_norm, {.name = "rstd_q", .dim = {DIM_TOKENS, DIM_HEADS}, .element = EL_FLOAT}},
+    {qk_norm_heads, {.name = "rstd_q", .dim = {DIM_TOKENS, DIM_HEADS}, .element = EL_FLOAT}},
+    {qk_norm_all, {.name = "rstd_q", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
     {qk_norm, {.name = "k_raw", .dim = {DIM_TOKENS, DIM_KEY}}},
-    {qk_norm, {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
-    {adds_later, {.name = "attn", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {adds_later, {.name = "mlp", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {qk_norm_heads, {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
+    {qk_norm_all, {.name = "rstd_k", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
     {sinks, {.name = "o_sink", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true}},
 };
 static const Row layer_rows[] = {
-    {OP_NORM, {"x"}, {"h1", "rstd1"}, "input_layernorm.weight"},
-    {OP_LINEAR, {"h1"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight"},
+    {OP_NORM, {"x"}, {"h1_plain|h1", "rstd1"}, "input_layernorm.weight", .part = norms_before},
+    {OP_BIAS, {"h1_plain"}, {"h1"}, "input_layernorm.bias", .part = first_norm_bias},
+    {OP_LINEAR, {"h1|x"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight"},
     {OP_BIAS, {"q_product"}, {"q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
     {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = qk_norm},
     {OP_ROPE, {"q_flat"}, {"q"}, NULL},
-    {OP_LINEAR, {"h1"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight"},
+    {OP_LINEAR, {"h1|x"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight"},
     {OP_BIAS, {"k_product"}, {"k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
     {OP_NORM, {"k_raw"}, {"k_flat", "rstd_k"}, "self_attn.k_norm.weight", .part = qk_norm},
     {OP_ROPE, {"k_flat"}, {"k"}, NULL},
-    {OP_LINEAR, {"h1"}, {"v_product|v_flat"}, "self_attn.v_proj.weight"},
+    {OP_LINEAR, {"h1|x"}, {"v_product|v_flat"}, "self_attn.v_proj.weight"},
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = qkv_bias},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
     {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
     {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = sinks},
     {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL},
     /* the second operand is added */
-    {OP_LINEAR, {"o_flat", "x"}, {"x_mid"}, "self_attn.o_proj.weight", .part = adds_at_once},
-    {OP_LINEAR, {"o_flat"}, {"attn"}, "self_attn.o_proj.weight", .part = adds_later},
-    {OP_SCALE, {"attn", "x"}, {"x_mid"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
-    {OP_NORM, {"x_mid"}, {"h2", "rstd2"}, "post_attention_layernorm.weight"},
-    {OP_LINEAR, {"h2"}, {"gate_up"}, "mlp.gate_proj.weight", 2}, /* gate and up: one product on a device */
-    {OP_SWIGLU, {"gate_up"}, {"ffn"}, NULL},
-    {OP_LINEAR, {"ffn", "x_mid"}, {"x+1"}, "mlp.down_proj.weight", .part = adds_at_once},
-    {OP_LINEAR, {"ffn"}, {"mlp"}, "mlp.down_proj.weight", .part = adds_later},
-    {OP_SCALE, {"mlp", "x_mid"}, {"x+1"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
+    {OP_LINEAR, {"o_flat", "x"}, {"x_mid_product|x_mid"}, "self_attn.o_proj.weight", .part = adds_at_once},
+    {OP_LINEAR, {"o_flat"}, {"attn_product|attn|attn_out"}, "self_attn.o_proj.weight", .part = adds_later},
+    {OP_BIAS, {"x_mid_product|attn_product"}, {"attn|attn_out|x_mid"}, "self_attn.o_proj.bias", .part = o_bias},
+    {OP_NORM, {"attn"}, {"attn_norm", "rstd_attn"}, "self_attn.output_norm.weight", .part = norms_after},
+    {OP_SCALE, {"attn_norm|attn_out", "x"}, {"x_mid"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
+    {OP_NORM, {"x_mid"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = second_norm},
+    {OP_BIAS, {"h2_plain"}, {"h2"}, "post_attention_layernorm.bias", .part = second_norm_bias},
+    /* gate and up: one product on a device */
+    {OP_LINEAR, {"h2|h1|x_mid"}, {"gate_up"}, "mlp.gate_proj.weight", 2, .part = gated},
+    {OP_LINEAR, {"h2|h1|x_mid"}, {"up_product|up"}, "mlp.up_proj.weight", .part = ungated},
+    {OP_BIAS, {"up_product"}, {"up"}, "mlp.up_proj.bias", .part = mlp_bias},
+    {OP_SWIGLU, {"gate_up|up"}, {"ffn"}, NULL},
+    {OP_LINEAR, {"ffn", "x_mid"}, {"x_product|x+1"}, "mlp.down_proj.weight", .part = adds_at_once},
+    {OP_LINEAR, {"ffn"}, {"mlp_product|mlp|mlp_out"}, "mlp.down_proj.weight", .part = adds_later},
+    {OP_BIAS, {"x_product|mlp_product"}, {"mlp|mlp_out|x+1"}, "mlp.down_proj.bias", .part = mlp_bias},
+    {OP_NORM, {"mlp"}, {"mlp_norm", "rstd_mlp"}, "mlp.output_norm.weight", .part = norms_after},
+    {OP_SCALE, {"mlp_norm|mlp_out", "x_mid"}, {"x+1"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
 };
 
 /* The head's x is that of the last layer. Its loss makes the gradient of its input at once. */
@@ -180,8 +235,8 @@ static const Value end_values[] = {
     {.name = "h_final", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}},
     {.name = "rstd", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS}, .element = EL_FLOAT},
 };
-/* Of parts that a model may have. */
-static const struct { Part *part; Value value; } part_end_values[] = {
+static const PartValue part_end_values[] = {
+    {norm_bias, {.name = "h_plain", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {scales_embedding, {.name = "x_embed", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {scales_logits, {.name = "h_norm", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}}},
 };
@@ -190,7 +245,8 @@ static const Row embed_rows[] = {
     {OP_SCALE, {"x_embed"}, {"x"}, NULL, .part = scales_embedding, .scale = BURST_SCALE_EMBEDDING},
 };
 static const Row head_rows[] = {
-    {OP_NORM, {"x"}, {"h_norm|h_final", "rstd"}, "model.norm.weight"},
+    {OP_NORM, {"x"}, {"h_plain|h_norm|h_final", "rstd"}, "model.norm.weight"},
+    {OP_BIAS, {"h_plain"}, {"h_norm|h_final"}, "model.norm.bias", .part = norm_bias},
     {OP_SCALE, {"h_norm"}, {"h_final"}, NULL, .part = scales_logits, .scale = BURST_SCALE_LOGIT},
     {OP_LOSS, {"h_final", "label", "label_weight"}, {NULL}, "lm_head.weight"},
 };
@@ -235,6 +291,12 @@ static void add_values(Step *s, const Value *v, int n, bool layer)
     }
 }
 
+static void add_part_values(Step *s, const PartValue *v, int n)
+{
+    for (int i = 0; i < n; i++)
+        add_values(s, &v[i].value, has_part(&s->program->model, v[i].part), true);
+}
+
 Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units)
 {
     static const Block blocks[STEP_BLOCKS] = {
@@ -261,9 +323,9 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
     add_values(s, end_values, countof(end_values), false);
     for (int i = 0; i < countof(part_end_values); i++)
         add_values(s, &part_end_values[i].value, has_part(&p->model, part_end_values[i].part), false);
+    add_part_values(s, first_values, countof(first_values));
     add_values(s, layer_values, countof(layer_values), true);
-    for (int i = 0; i < countof(part_values); i++)
-        add_values(s, &part_values[i].value, has_part(&p->model, part_values[i].part), true);
+    add_part_values(s, part_values, countof(part_values));
     add_rows(s, BLOCK_EMBED, embed_rows, countof(embed_rows));
     add_rows(s, BLOCK_FORWARD, layer_rows, countof(layer_rows));
     add_rows(s, BLOCK_HEAD, head_rows, countof(head_rows));

@@ -42,7 +42,8 @@ static void add_target_scratch(Step *s)
 {
     const Model *m = &s->program->model;
     const bool device = s->program->target->device_memory;
-    const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
+    const int heads = m->layer.qk_norm_all ? m->heads * m->head_dim : m->head_dim;
+    const int widest_norm = heads > m->hidden ? heads : m->hidden;
     const int64_t loss = device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
                                 : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4;
     add_scratch(s, "loss_scratch", DIM_ONE, loss, KIND(LOSS));

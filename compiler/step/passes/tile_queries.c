@@ -32,14 +32,17 @@ void step_queries(Step *s)
     Block *b = &s->block[BLOCK_FORWARD];
     if (!s->by_queries)
         return;
-    Op norm = b->ops.at[0];
-    for (int i = 0; i < 2; i++)
-        norm.write[i].value = add_like(s, norm.write[i].value);
-    b->ops.at[1].read[0] = norm.write[0]; /* the product that makes queries */
+    const int lead = op_first(b, OP_LINEAR); /* a norm, and its bias */
     const int keys = behind(b, step_value(s, "q")), end = behind(b, step_value(s, "v"));
     Op *queries = NEW_ARRAY(s->arena, Op, keys);
     memcpy(queries, &b->ops.at[0], sizeof(Op) * (size_t)keys);
-    memmove(&b->ops.at[1], &b->ops.at[keys], sizeof(Op) * (size_t)(end - keys));
-    memcpy(&b->ops.at[end - keys + 1], queries + 1, sizeof(Op) * (size_t)(keys - 1));
-    op_insert(s, b, end - keys + 1, norm);
+    for (int i = 0; i < lead; i++) {
+        for (int j = 0; j < OP_WRITES && queries[i].write[j].value >= 0; j++)
+            queries[i].write[j].value = add_like(s, queries[i].write[j].value);
+        queries[i + 1].read[0] = queries[i].write[0]; /* the last: the product that makes queries */
+    }
+    memmove(&b->ops.at[lead], &b->ops.at[keys], sizeof(Op) * (size_t)(end - keys));
+    memcpy(&b->ops.at[end - keys + lead], queries + lead, sizeof(Op) * (size_t)(keys - lead));
+    for (int i = lead - 1; i >= 0; i--)
+        op_insert(s, b, end - keys + lead, queries[i]);
 }

@@ -1,4 +1,4 @@
-/* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its
+/* norm.cu: RMSNorm, LayerNorm without its bias (CENTERED), and their gradients. A row is read twice by the same block, the second time from its
  * cache. Narrow rows, such as heads, are a warp's each, in registers. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
@@ -18,17 +18,32 @@ enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THR
 /* more than FREE_SHARED must be asked for */
 static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10;
 
+/* The mean of a row, in all threads of a block. */
+static __device__ float row_mean(const BurstBf16 *row, int hidden)
+{
+    float sum = 0;
+    for (int i = VEC * threadIdx.x; i < hidden; i += VEC * blockDim.x) {
+        float f[VEC];
+        load(row + i, f);
+        for (int j = 0; j < VEC; j++)
+            sum += f[j];
+    }
+    return block_sum(sum) / (float)hidden;
+}
+
+template <bool CENTERED>
 static __global__ void __launch_bounds__(THREADS)
     norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps, BurstBf16 *y, float *rstd,
                 uint32_t *beat, uint32_t number)
 {
     const int64_t row = blockIdx.x, at = row * hidden;
+    const float mean = CENTERED ? row_mean(x + at, hidden) : 0;
     float square = 0;
     for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
         float f[VEC];
         load(x + at + i, f);
         for (int j = 0; j < VEC; j++)
-            square += f[j] * f[j];
+            square += (f[j] - mean) * (f[j] - mean);
     }
     const float r = rsqrtf(block_sum(square) / (float)hidden + eps);
     if (threadIdx.x == 0)
@@ -40,7 +55,7 @@ static __global__ void __launch_bounds__(THREADS)
         load(x + at + i, f);
         load(w + i, scale);
         for (int j = 0; j < VEC; j++)
-            f[j] *= r * scale[j];
+            f[j] = (f[j] - mean) * r * scale[j];
         store(y + at + i, f);
     }
 }
@@ -89,9 +104,20 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
         narrow_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
             n, hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
     else
-        norm_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat,
+        norm_kernel<false><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat,
                                                              ++g->beats);
     return gpu_launched(g, "rmsnorm");
+}
+
+int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
+                        BurstBf16 *y, float *rstd)
+{
+    BURST_TRY(gpu_aligned(g, "layernorm", hidden, address(x) | address(w) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    norm_kernel<true><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat,
+                                                               ++g->beats);
+    return gpu_launched(g, "layernorm");
 }
 
 /* ---- back ---- */
@@ -104,22 +130,26 @@ typedef struct Back {
     double *partial; /* [BACK_BLOCKS][hidden] */
 } Back;
 
-static __device__ float along_row(const Back &b, int64_t row)
+/* *all: the sum of w dy. */
+static __device__ float along_row(const Back &b, int64_t row, float mean, float *all)
 {
-    float sum = 0;
+    float sum = 0, plain = 0;
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
         float x[VEC], w[VEC], dy[VEC];
         load(b.x + row * b.hidden + i, x);
         load(b.w + i, w);
         load(b.dy + row * b.hidden + i, dy);
         for (int j = 0; j < VEC; j++)
-            sum += w[j] * dy[j] * x[j];
+            sum += w[j] * dy[j] * (x[j] - mean), plain += w[j] * dy[j];
     }
+    if (all)
+        *all = block_sum(plain);
     return block_sum(sum);
 }
 
-/* dx = add + r (w dy - x r^2 mean(w dy x)); dw's share is added to this thread's columns of sums. */
-static __device__ void row_back(const Back &b, int64_t row, float r, float along, float *sums)
+/* dx = add + r (w dy - all - (x - mean) r^2 mean(w dy (x - mean))); dw's share is added to this thread's columns of sums. */
+static __device__ void row_back(const Back &b, int64_t row, float r, float mean, float all, float along,
+                                float *sums)
 {
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
         float x[VEC], w[VEC], dy[VEC], out[VEC] = {}, sum[VEC];
@@ -130,8 +160,8 @@ static __device__ void row_back(const Back &b, int64_t row, float r, float along
             load(b.add + row * b.hidden + i, out);
         load(sums + i, sum);
         for (int j = 0; j < VEC; j++) {
-            out[j] += r * (w[j] * dy[j] - x[j] * along);
-            sum[j] += dy[j] * x[j] * r;
+            out[j] += r * (w[j] * dy[j] - all - (x[j] - mean) * along);
+            sum[j] += dy[j] * (x[j] - mean) * r;
         }
         store(b.dx + row * b.hidden + i, out);
         store(sums + i, sum);
@@ -152,6 +182,7 @@ static __device__ void add_to_partial(const Back &b, bool first, float *sums)
         }
 }
 
+template <bool CENTERED>
 static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
     norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
@@ -163,8 +194,10 @@ static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
     bool first = true;
     do {
         for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += gridDim.x) {
-            const float r = b.rstd[row];
-            row_back(b, row, r, along_row(b, row) / (float)b.hidden * r * r, sums);
+            const float r = b.rstd[row], mean = CENTERED ? row_mean(b.x + row * b.hidden, b.hidden) : 0;
+            float all = 0;
+            const float along = along_row(b, row, mean, CENTERED ? &all : nullptr);
+            row_back(b, row, r, mean, all / (float)b.hidden, along / (float)b.hidden * r * r, sums);
         }
         add_to_partial(b, first, sums);
         first = false;
@@ -243,36 +276,47 @@ int64_t burst_gpu_rmsnorm_scratch(int hidden)
     return burst_gpu_norm_doubles(hidden);
 }
 
-static int allow_shared(BurstGpu *g, size_t bytes)
+template <bool CENTERED> static int allow_shared(BurstGpu *g, const char *name, size_t bytes)
 {
     if (bytes > MOST_SHARED)
-        return burst_fail(g->ctx, BURST_E_PLAN, "rmsnorm: rows of %zu elements exceed the limit of %zu",
+        return burst_fail(g->ctx, BURST_E_PLAN, "%s: rows of %zu elements exceed the limit of %zu", name,
                           bytes / sizeof(float), MOST_SHARED / sizeof(float));
     if (bytes > FREE_SHARED)
-        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)bytes));
+        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel<CENTERED>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     return BURST_OK;
+}
+
+template <bool CENTERED> static int norm_back(BurstGpu *g, const char *name, const Back &b, float *dw)
+{
+    const size_t shared = (size_t)b.hidden * sizeof(float);
+    BURST_TRY(gpu_aligned(g, name, b.hidden,
+                          address(b.x) | address(b.w) | address(b.dy) | address(b.add) | address(b.dx) |
+                              address(b.partial)));
+    BURST_TRY(allow_shared<CENTERED>(g, name, shared));
+    if (b.n == 0)
+        return BURST_OK;
+    if (!CENTERED && b.hidden <= NARROW)
+        narrow_back_kernel<<<BACK_BLOCKS, BACK_THREADS, 0, g->compute>>>(b, g->beat, ++g->beats);
+    else
+        norm_back_kernel<CENTERED>
+            <<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
+    BURST_TRY(gpu_launched(g, name));
+    add_partials_kernel<<<(b.hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(
+        b.hidden, b.partial, dw);
+    return gpu_launched(g, name);
 }
 
 int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
                            const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
                            float *dw, double *scratch)
 {
-    const size_t shared = (size_t)hidden * sizeof(float);
-    BURST_TRY(
-        gpu_aligned(g, "rmsnorm_back", hidden,
-                    address(x) | address(w) | address(dy) | address(add) | address(dx) | address(scratch)));
-    BURST_TRY(allow_shared(g, shared));
-    if (n == 0)
-        return BURST_OK;
-    Back b = {n, hidden, x, w, dy, add, rstd, dx, scratch};
-    if (hidden <= NARROW)
-        narrow_back_kernel<<<BACK_BLOCKS, BACK_THREADS, 0, g->compute>>>(b, g->beat, ++g->beats);
-    else
-        norm_back_kernel<<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
-    BURST_TRY(gpu_launched(g, "rmsnorm_back"));
-    add_partials_kernel<<<(hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(hidden,
-                                                                                                  scratch,
-                                                                                                  dw);
-    return gpu_launched(g, "rmsnorm_back");
+    return norm_back<false>(g, "rmsnorm_back", Back{n, hidden, x, w, dy, add, rstd, dx, scratch}, dw);
+}
+
+int burst_gpu_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
+                             const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
+                             float *dw, double *scratch)
+{
+    return norm_back<true>(g, "layernorm_back", Back{n, hidden, x, w, dy, add, rstd, dx, scratch}, dw);
 }

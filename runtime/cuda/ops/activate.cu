@@ -1,0 +1,102 @@
+/* activate.cu: activations beside SwiGLU, with a gate and without, and their gradients; one block a token. */
+#include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
+
+enum { THREADS = 256 };
+#define ROOT 0.7978845608028654f /* of gelu's approximation: sqrt(2 / pi) */
+#define CUBE 0.044715f
+
+static __device__ float value_of(int kind, float x)
+{
+    switch (kind) {
+    case BURST_ACTIVATION_GEGLU:
+    case BURST_ACTIVATION_GELU: return 0.5f * x * (1 + erff(x * 0.70710678f));
+    case BURST_ACTIVATION_GEGLU_TANH:
+    case BURST_ACTIVATION_GELU_TANH: return 0.5f * x * (1 + tanhf(ROOT * (x + CUBE * x * x * x)));
+    case BURST_ACTIVATION_RELU2: return x > 0 ? x * x : 0;
+    default: return x / (1 + __expf(-x));
+    }
+}
+
+static __device__ float slope_of(int kind, float x)
+{
+    float t;
+    switch (kind) {
+    case BURST_ACTIVATION_GEGLU:
+    case BURST_ACTIVATION_GELU:
+        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * __expf(-0.5f * x * x);
+    case BURST_ACTIVATION_GEGLU_TANH:
+    case BURST_ACTIVATION_GELU_TANH:
+        t = tanhf(ROOT * (x + CUBE * x * x * x));
+        return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * ROOT * (1 + 3 * CUBE * x * x);
+    case BURST_ACTIVATION_RELU2: return x > 0 ? 2 * x : 0;
+    default: t = 1 / (1 + __expf(-x)); return t * (1 + x * (1 - t));
+    }
+}
+
+static bool gated(int kind) { return kind <= BURST_ACTIVATION_GEGLU_TANH; }
+
+/* gate: a row has two halves, of which the second is gated. */
+template <bool GATE>
+static __global__ void __launch_bounds__(THREADS)
+    activate_kernel(int kind, int ffn, const BurstBf16 *x, BurstBf16 *y)
+{
+    const BurstBf16 *row = x + (1 + GATE) * (int64_t)blockIdx.x * ffn;
+    for (int i = VEC * threadIdx.x; i < ffn; i += VEC * THREADS) {
+        float f[VEC], up[VEC];
+        load(row + i, f);
+        if (GATE)
+            load(row + ffn + i, up);
+        for (int j = 0; j < VEC; j++)
+            f[j] = value_of(kind, f[j]) * (GATE ? up[j] : 1);
+        store(y + (int64_t)blockIdx.x * ffn + i, f);
+    }
+}
+
+int burst_gpu_activate(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "activate", ffn, address(x) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    if (gated(kind))
+        activate_kernel<true><<<(unsigned)n, THREADS, 0, g->compute>>>(kind, ffn, x, y);
+    else
+        activate_kernel<false><<<(unsigned)n, THREADS, 0, g->compute>>>(kind, ffn, x, y);
+    return gpu_launched(g, "activate");
+}
+
+/* dx may be x: a thread writes where it has read. */
+template <bool GATE>
+static __global__ void __launch_bounds__(THREADS)
+    activate_back_kernel(int kind, int ffn, const BurstBf16 *x, const BurstBf16 *dy, BurstBf16 *dx)
+{
+    const int64_t row = (1 + GATE) * (int64_t)blockIdx.x * ffn;
+    for (int i = VEC * threadIdx.x; i < ffn; i += VEC * THREADS) {
+        float f[VEC], up[VEC], d[VEC];
+        load(x + row + i, f);
+        load(dy + (int64_t)blockIdx.x * ffn + i, d);
+        if (GATE)
+            load(x + row + ffn + i, up);
+        for (int j = 0; j < VEC; j++) {
+            const float by = GATE ? up[j] : 1, gate = f[j];
+            up[j] = d[j] * value_of(kind, gate);
+            f[j] = d[j] * by * slope_of(kind, gate);
+        }
+        store(dx + row + i, f);
+        if (GATE)
+            store(dx + row + ffn + i, up);
+    }
+}
+
+int burst_gpu_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, const BurstBf16 *dy,
+                            BurstBf16 *dx)
+{
+    BURST_TRY(gpu_aligned(g, "activate_back", ffn, address(x) | address(dy) | address(dx)));
+    if (n == 0)
+        return BURST_OK;
+    if (gated(kind))
+        activate_back_kernel<true><<<(unsigned)n, THREADS, 0, g->compute>>>(kind, ffn, x, dy, dx);
+    else
+        activate_back_kernel<false><<<(unsigned)n, THREADS, 0, g->compute>>>(kind, ffn, x, dy, dx);
+    return gpu_launched(g, "activate_back");
+}

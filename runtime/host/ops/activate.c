@@ -1,0 +1,52 @@
+/* host/ops/activate.c: activations beside SwiGLU, with a gate and without, and their gradients. */
+#include "burst_rt.h"
+
+#include <math.h>
+
+static const float ROOT = 0.7978845608028654f, CUBE = 0.044715f; /* of gelu's approximation: sqrt(2 / pi) */
+
+static float gelu_tanh_inner(float x) { return tanhf(ROOT * (x + CUBE * x * x * x)); }
+
+static float value_of(int kind, float x)
+{
+    switch (kind) {
+    case BURST_ACTIVATION_GEGLU:
+    case BURST_ACTIVATION_GELU: return 0.5f * x * (1 + erff(x * 0.70710678f));
+    case BURST_ACTIVATION_GEGLU_TANH:
+    case BURST_ACTIVATION_GELU_TANH: return 0.5f * x * (1 + gelu_tanh_inner(x));
+    case BURST_ACTIVATION_RELU2: return x > 0 ? x * x : 0;
+    default: return x / (1 + expf(-x));
+    }
+}
+
+static float slope_of(int kind, float x)
+{
+    const float t = gelu_tanh_inner(x), s = 1 / (1 + expf(-x));
+    switch (kind) {
+    case BURST_ACTIVATION_GEGLU:
+    case BURST_ACTIVATION_GELU:
+        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
+    case BURST_ACTIVATION_GEGLU_TANH:
+    case BURST_ACTIVATION_GELU_TANH:
+        return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * ROOT * (1 + 3 * CUBE * x * x);
+    case BURST_ACTIVATION_RELU2: return x > 0 ? 2 * x : 0;
+    default: return s * (1 + x * (1 - s));
+    }
+}
+
+void burst_activate(int kind, int64_t count, const float *x, const float *up, float *y)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] = value_of(kind, x[i]) * (up ? up[i] : 1);
+}
+
+void burst_activate_back(int kind, int64_t count, const float *x, const float *up, const float *dy, float *dx,
+                         float *dup)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float gate = x[i], by = up ? up[i] : 1;
+        if (up)
+            dup[i] = dy[i] * value_of(kind, gate);
+        dx[i] = dy[i] * by * slope_of(kind, gate);
+    }
+}

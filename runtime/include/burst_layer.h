@@ -1,0 +1,35 @@
+/* burst_layer.h: which parts a model's layers are made of, beside their sizes. Zeros are a Llama's. */
+#ifndef BURST_LAYER_H
+#define BURST_LAYER_H
+
+enum { BURST_NORM_RMS, BURST_NORM_LAYER };
+/* Norms of what attention and the feed-forward network read, of what they make, of both. */
+enum { BURST_NORMS_BEFORE, BURST_NORMS_AFTER, BURST_NORMS_BOTH };
+/* What the feed-forward network's first products become; up to GEGLU_TANH one of two gates the other.
+ * GELU_TANH is gelu by its approximation, RELU2 the square of relu. */
+#define BURST_ACTIVATION_ROWS(X) \
+    X(SWIGLU, "swiglu") X(GEGLU, "geglu") X(GEGLU_TANH, "geglu_tanh") \
+    X(GELU, "gelu") X(GELU_TANH, "gelu_tanh") X(RELU2, "relu2")
+enum {
+#define X(id, name) BURST_ACTIVATION_##id,
+    BURST_ACTIVATION_ROWS(X)
+#undef X
+        BURST_ACTIVATIONS
+};
+typedef struct BurstLayer {
+    int norm, norms, activation;
+    int parallel;  /* attention and the feed-forward network read one norm, and both are added to its input */
+    int norm_bias, o_bias, mlp_bias;
+    int qk_norm_all; /* the norm of queries and of keys is over all heads of a token */
+} BurstLayer;
+/* member, a model's setting, its words */
+#define BURST_LAYER_FIELDS(X) \
+    X(norm, "norm", "rmsnorm", "layernorm", 0, 0, 0, 0) \
+    X(norms, "norms", "before", "after", "both", 0, 0, 0) \
+    X(activation, "ffn", "swiglu", "geglu", "geglu_tanh", "gelu", "gelu_tanh", "relu2") \
+    X(parallel, "parallel", "no", "yes", 0, 0, 0, 0) \
+    X(norm_bias, "norm_bias", "no", "yes", 0, 0, 0, 0) \
+    X(o_bias, "o_bias", "no", "yes", 0, 0, 0, 0) \
+    X(mlp_bias, "mlp_bias", "no", "yes", 0, 0, 0, 0) \
+    X(qk_norm_all, "qk_norm", "no or yes", "all", 0, 0, 0, 0)
+#endif
