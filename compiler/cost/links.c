@@ -21,9 +21,9 @@ static int node_of(const AttentionInput *in, int rank)
     return cluster_node_of(in->cluster, links_rank(in, rank));
 }
 
-/* Resources: of each rank, the link out and in; of each node, all NICs together out and in, then each card out and
- * in; then the uplinks. */
-enum { LINK_OUT, LINK_IN, RANK_RESOURCES };
+/* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs
+ * of each node. */
+enum { LINK_OUT, LINK_IN, NIC_OUT, NIC_IN, RANK_RESOURCES };
 static const double unlimited = 1e30;
 
 static double or_unlimited(double rate)
@@ -31,30 +31,10 @@ static double or_unlimited(double rate)
     return rate > 0 ? rate : unlimited;
 }
 
-/* Of the node that has most. */
-static int most_cards(const Cluster *c)
-{
-    int most = 0;
-    for (int g = 0; g < c->group_count; g++)
-        most = cluster_cards(&c->groups[g]) > most ? cluster_cards(&c->groups[g]) : most;
-    return most;
-}
-
-static int node_resources(const Cluster *c)
-{
-    return 2 + 2 * most_cards(c);
-}
-
 /* Resource: all NICs of the rank's node, outwards; those inwards are the next one. */
 static int node_nics(const AttentionInput *in, int rank)
 {
-    return RANK_RESOURCES * in->ranks + node_resources(in->cluster) * node_of(in, rank);
-}
-
-/* Resource: the card of the rank's device, outwards; inwards is the next one. */
-static int card(const AttentionInput *in, int rank)
-{
-    return node_nics(in, rank) + 2 + 2 * cluster_card_of(in->cluster, links_rank(in, rank));
+    return RANK_RESOURCES * in->ranks + 2 * node_of(in, rank);
 }
 
 /* Resource: the uplinks, outwards, of the first of the level; unit by unit, each with those inwards behind
@@ -62,7 +42,7 @@ static int card(const AttentionInput *in, int rank)
 static int first_uplink(const AttentionInput *in, int level)
 {
     const Cluster *c = in->cluster;
-    int at = RANK_RESOURCES * in->ranks + node_resources(c) * c->nodes;
+    int at = RANK_RESOURCES * in->ranks + 2 * c->nodes;
     for (int l = 0; l < level; l++)
         at += 2 * cluster_units(c, l);
     return at;
@@ -81,30 +61,21 @@ static int alike(const AttentionInput *in)
     return in->alike > 1 ? in->alike : 1;
 }
 
-/* Of the devices of the rank's card the part that the simulated ranks are: where groups are alike, the others use
- * it as much. */
-static double card_part(const AttentionInput *in, const int *users, int rank)
-{
-    const int devices = cluster_card_devices(in->cluster, links_rank(in, rank));
-    return alike(in) > 1 && users[card(in, rank)] < devices ? (double)users[card(in, rank)] / devices : 1;
-}
-
 Sim *links_sim(Arena *a, const AttentionInput *in)
 {
     const Cluster *c = in->cluster;
     const int all = first_uplink(in, c->levels);
     double *capacity = NEW_ARRAY(a, double, all);
-    int *users = NEW_ARRAY(a, int, all);
-    for (int r = 0; r < in->ranks; r++)
-        users[card(in, r)]++;
     for (int r = 0; r < in->ranks; r++) {
         const NodeGroup *g = links_group(in, r);
-        double *rank = &capacity[RANK_RESOURCES * r], *node = &capacity[node_nics(in, r)],
-               *own = &capacity[card(in, r)];
-        const double nics = g->nic ? g->nics * g->nic->bandwidth : 0;
-        rank[LINK_OUT] = rank[LINK_IN] = or_unlimited(c->link_bandwidth * cost_rate_share(c, g));
-        own[0] = own[1] = or_unlimited(nics / fmax(1, cluster_cards(g)) * card_part(in, users, r));
-        node[0] = node[1] = or_unlimited(nics / fmax(1, c->oversubscription)) / alike(in);
+        double link = or_unlimited(c->link_bandwidth * cost_rate_share(c, g)),
+               nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
+        /* one NIC, or several where there are more than ranks */
+        double own = or_unlimited(fmax(nic, node / g->gpus));
+        double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[node_nics(in, r)];
+        rank[LINK_OUT] = rank[LINK_IN] = link;
+        rank[NIC_OUT] = rank[NIC_IN] = own;
+        out[0] = out[1] = or_unlimited(node / fmax(1, c->oversubscription)) / alike(in);
     }
     for (int l = 0; l < c->levels; l++)
         for (int u = 0; u < cluster_units(c, l); u++)
@@ -158,7 +129,7 @@ Task links_hop(const AttentionInput *in, int from, int to, double bytes)
               .resource = {out + LINK_OUT, into + LINK_IN}};
     if (!far)
         return t;
-    t.resource[0] = card(in, from), t.resource[1] = card(in, to) + 1;
+    t.resource[0] = out + NIC_OUT, t.resource[1] = into + NIC_IN;
     t.resource[2] = node_nics(in, from), t.resource[3] = node_nics(in, to) + 1;
     t.resources = 4;
     use_uplinks(in, &t, from, far, 0);
@@ -202,13 +173,13 @@ void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, dou
     const int out = RANK_RESOURCES * rank, node = node_nics(in, rank);
     Task t = {.class = class_of(distance), .seconds = hop_latency(in, rank, distance)};
     t.bytes = sent;
-    t.resource[0] = distance ? card(in, rank) : out + LINK_OUT;
+    t.resource[0] = out + (distance ? NIC_OUT : LINK_OUT);
     t.resource[1] = node;
     t.resources = distance ? 2 : 1;
     use_uplinks(in, &t, rank, distance, 0);
     add_flow(s, t, start, end);
     t.bytes = received;
-    t.resource[0] = distance ? card(in, rank) + 1 : out + LINK_IN;
+    t.resource[0] = out + (distance ? NIC_IN : LINK_IN);
     t.resource[1] = node + 1;
     t.resources = distance ? 2 : 1;
     use_uplinks(in, &t, rank, distance, 1);

@@ -157,7 +157,6 @@ typedef struct Loader {
     int shares;   /* ranks that share the heads; 1: none do */
     int sides;    /* whose chunks travel */
     double *pairs;
-    bool *begun;  /* [chunk][ranks] forward: a pair of the rank's queries was computed */
 } Loader;
 
 static const Device *device_of(const Loader *l, int rank)
@@ -229,19 +228,6 @@ static PairWork work_of(const Loader *l, int q, int k)
     return sum;
 }
 
-/* Forward, from the second pair of the same queries on: the output so far, fp32, is written by the pair before
- * and read again, row by row of those that see any key. */
-static double running_output_seconds(const Loader *l, int rank, int chunk, AttentionWork w, double heads)
-{
-    bool *begun = &l->begun[chunk * l->in->ranks + rank];
-    const NodeGroup *g = links_group(l->in, rank);
-    const double bytes = 2 * w.rows * heads * (l->draft->program->model.head_dim + 1) * sizeof(float),
-                 rate = g->device->passes * cost_rate_share(&l->draft->program->cluster, g);
-    const bool goes_on = *begun && !l->backward && rate > 0;
-    *begun = true;
-    return goes_on ? bytes / rate : 0;
-}
-
 /* tiles NULL: chunks travel whole. */
 static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPairTiles *of_pair)
 {
@@ -254,8 +240,6 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
                                                    tokens_of(l, T_KV, k));
         double heads = share_of(all, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
-        if (seconds[r] > 0)
-            seconds[r] += running_output_seconds(l, r, i->chunk[0], tiles, heads);
         if (of_pair && seconds[r] > 0)
             of_pair[r] = pair_tiles_of(l->counts, q, k, l->sides);
         if (l->pairs && w.cover != COVER_EMPTY)
@@ -340,7 +324,6 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
                 .pairs = pairs};
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);
-    l.begun = NEW_ARRAY(a, bool, (size_t)choice_chunks(s->choice) * (size_t)in->ranks);
     for (int at = 0; at < s->trace.n; at++) {
         const size_t row = (size_t)at * (size_t)in->ranks;
         if (s->trace.at[at].node->kind == N_COMPUTE)

@@ -28,27 +28,6 @@ const NodeGroup *cluster_group_of(const Cluster *c, int rank)
     return find(c, rank, &first_rank, &first_node);
 }
 
-int cluster_cards(const NodeGroup *g)
-{
-    const int cards = g->nics < g->gpus ? g->nics : g->gpus;
-    return cards > 0 ? cards : 1;
-}
-
-int cluster_card_of(const Cluster *c, int rank)
-{
-    int first_rank, first_node;
-    const NodeGroup *g = find(c, rank, &first_rank, &first_node);
-    return (rank - first_rank) % g->gpus * cluster_cards(g) / g->gpus;
-}
-
-int cluster_card_devices(const Cluster *c, int rank)
-{
-    const NodeGroup *g = cluster_group_of(c, rank);
-    const int cards = cluster_cards(g), own = cluster_card_of(c, rank);
-    /* the first device of a card is the least i with i * cards / gpus == card */
-    return ((own + 1) * g->gpus + cards - 1) / cards - (own * g->gpus + cards - 1) / cards;
-}
-
 int cluster_crossed(const Cluster *c, int node, int other)
 {
     int crossed = 0;

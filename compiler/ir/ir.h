@@ -204,11 +204,6 @@ int cluster_node_of(const Cluster *c, int rank); /* global node index */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
 /* levels that a message between two nodes leaves, the innermost first */
 int cluster_crossed(const Cluster *c, int node, int other);
-/* Cards that devices have, one each or several with one: by index, as they hang on a node's switches. Where a node
- * has more NICs than devices, a device's card is all of its NICs. */
-int cluster_cards(const NodeGroup *g);
-int cluster_card_of(const Cluster *c, int rank); /* in its node */
-int cluster_card_devices(const Cluster *c, int rank); /* that have the rank's card */
 /* how many racks, say, of which the last may hold fewer nodes */
 int cluster_units(const Cluster *c, int level);
 /* bytes/s of one, each direction; 0: not known */

@@ -35,8 +35,8 @@ def main():
                 if abs(times[inner] - float(ms)) > 0.0501:
                     print(f"{tokens}, {heads} key heads, {outer} x {inner}: the page says {ms} ms, burstc {times[inner]:.3f}")
                     wrong += 1
-            if heads == "32" and tokens in ("128Ki", "256Ki") and not times["4"] < min(times["1"], times["2"]):
-                print(f"{tokens}: inner rings of 4 are not faster than of 1 and 2: {times}")
+            if heads == "32" and tokens in ("128Ki", "256Ki") and not times["4"] < min(times["2"], times["8"]):
+                print(f"{tokens}: inner rings of 4 are not the best: {times}")
                 wrong += 1
     print(f"{len(rows)} rows, {wrong} figures wrong")
     return 1 if wrong or len(rows) < 8 else 0

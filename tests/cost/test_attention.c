@@ -371,30 +371,34 @@ static double predict(const Published *p, int window)
     return ms;
 }
 
-/* An inner ring of W has the last W devices of a node send at once, and two devices have a card. So rings of 1 and
- * of 2 send at the same rate, and as published rings of 4 take less than either. The published figures of 2 and 8
- * do not follow from bytes over cards: a hop of 2 takes 5.8 ms and one of 8 takes 27, where head-first rings of as
- * many flows over the same cards take 9. So they are printed, and no more is said of 8 than that it is not slower. */
+/* Where inner ring sizes differ by more than 5 % as published, ours puts the same one last, and the
+ * published best within 5 % of its own best: what two ranks lose that share a NIC (size 8) is not
+ * modelled, so 4 and 8 come out alike. */
 static void loongtrain_table(void **state)
 {
     (void)state;
     printf("LoongTrain, ms predicted (published), inner ring 1, 2, 4, 8\n");
     for (int i = 0; i < countof(loongtrain); i++) {
         const Published *p = &loongtrain[i];
-        double ms[4];
+        double ms[4], least = INFINITY, most = 0;
+        int best = 0, worst = 0;
         printf("  %2d key heads %4dK:", p->kv_heads, p->kilotokens);
         for (int w = 0; w < 4; w++) {
             ms[w] = predict(p, 1 << w);
             printf(" %7.1f (%6.1f)", ms[w], p->ms[w]);
+            least = fmin(least, ms[w]);
+            most = fmax(most, ms[w]);
+            best = p->ms[w] < p->ms[best] ? w : best;
+            worst = p->ms[w] > p->ms[worst] ? w : worst;
         }
         printf("\n");
-        if (p->ms[0] > 1.05 * p->ms[2])
-            assert_true(ms[2] <= 1.01 * fmin(ms[0], ms[1]));
+        if (p->ms[worst] > 1.05 * p->ms[best]) {
+            assert_true(ms[best] <= 1.05 * least);
+            assert_true(ms[worst] >= most * 0.99);
+        }
         for (int w = 0; w < 4; w++) /* their schedule overlaps less than ours */
-            assert_true(w == 1 || ms[w] < 1.08 * p->ms[w]);
+            assert_true(ms[w] < 1.08 * p->ms[w]);
         assert_true(ms[0] > 0.7 * p->ms[0]); /* a flat ring is the same schedule in both */
-        if (p->ms[0] > 1.5 * p->ms[2])
-            assert_true(ms[2] < fmin(ms[0], ms[1]) && ms[2] > 0.8 * p->ms[2]); /* two flows to a card */
     }
 }
 
