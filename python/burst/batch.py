@@ -48,7 +48,8 @@ class Batch:
                  plan.handle)
         self.plan, self.handle, self.number = plan, made.value, take_number()
         live[self.number] = self
-        weakref.finalize(self, release, self.number, lib.burst_batch_close, self.handle, plan)
+        plan._batches.add(self)
+        self._closes = weakref.finalize(self, release, self.number, lib.burst_batch_close, self.handle, plan)
         size = lib.burst_plan_bytes(plan.handle, _c.BATCH_MEMORY)
         self._memory = torch.empty(size + 256, dtype=torch.uint8, device=plan.device)
         memory = (self._memory.data_ptr() + 255) // 256 * 256
@@ -56,6 +57,10 @@ class Batch:
         self.rows, self.positions = self._rows(_c.BALANCED)
         self._all_rows, self._all_counts = None, None
         self.count = len(self.rows)
+
+    def close(self):
+        self._closes()
+        live.pop(self.number, None)
 
     def _rows(self, layout):
         """The token of each row of this rank, and its position inside its document."""

@@ -113,6 +113,7 @@ class Plan:
         self.device = torch.device("cuda", torch.cuda.current_device()) if info.target == b"cuda" else torch.device("cpu")
         self.dtype = torch.bfloat16 if info.element_bytes == 2 else torch.float32
         self.workspace_bytes = lib.burst_plan_bytes(self.handle, _c.WORKSPACE)
+        self._batches = weakref.WeakSet()
         self._workspace = torch.empty(self.workspace_bytes + 256, dtype=torch.uint8, device=self.device)
 
     @property
@@ -147,6 +148,9 @@ class Plan:
         return next(self.folder.glob("plan.so.c*")).read_text()
 
     def close(self):
+        """With its batches, of which nothing may be under way."""
+        for batch in list(self._batches):
+            batch.close()
         self._closes()
 
 
