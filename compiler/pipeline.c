@@ -19,9 +19,9 @@ static int print_form(Arena *a, Diags *d, const Request *o, const Found *f)
         form->draw(a, f, &t);
     else
         form->print(d, f, &t);
-    int status = diags_errors(d) ? EXIT_INTERNAL : write_text(&t, o->output ? o->output : "-");
+    const int status = write_text(&t, o->output ? o->output : "-");
     text_free(&t);
-    return status;
+    return diags_errors(d) ? EXIT_INTERNAL : status;
 }
 
 static int print_tree(Arena *a, Diags *d, const Request *o, const FrontEnd *in)
@@ -56,6 +56,9 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
     Text t = {0};
     const char *include = arena_printf(a, "%s/include", o->share);
     int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
+    if (status != 0)
+        diag_note(d, (Span){0}, "`--emit=step` prints the step's list, and `--verify-each` checks it after "
+                  "each pass");
     if (status == 0)
         emit_program(a, f, o->command, &t);
     if (status == 0 &&
@@ -82,6 +85,15 @@ static int write_found(Arena *a, Diags *d, const Request *o, const Destination *
     return o->emit && find_form(o->emit) ? print_form(a, d, o, f) : write_program(a, d, o, to, f);
 }
 
+/* What a proof refused, as a form that needs no plan: that is where the fault can be read. */
+static int print_refused(Arena *a, Diags *d, const Request *o, const Found *f)
+{
+    const Form *form = o->emit && f->refused ? find_form(o->emit) : NULL;
+    if (form && form->of_draft && !is_picture(o->output))
+        print_form(a, d, o, f);
+    return EXIT_DIAGNOSED;
+}
+
 /* Read and check; decide what the layout leaves open, by candidates that are verified; write. */
 int compile(Arena *a, Diags *d, Request *o)
 {
@@ -102,6 +114,6 @@ int compile(Arena *a, Diags *d, Request *o)
 
     const Found f = search_open(a, d, &in, p);
     if (!f.plan || diags_errors(d) > 0)
-        return EXIT_DIAGNOSED;
+        return print_refused(a, d, o, &f);
     return write_found(a, d, o, &to, &f);
 }

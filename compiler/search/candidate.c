@@ -6,6 +6,7 @@
 #include "burst_rt.h"
 
 #include <math.h>
+#include <string.h>
 
 MaskMap **search_maps(Arena *a, const Program *p)
 {
@@ -134,5 +135,7 @@ void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
         x->plan = NULL;
     if (!x->plan)
         x->why_not = arena_printf(s->arena, "%s", diags_first(d));
+    if (!x->plan && t.attention.n && a == s->arena)
+        s->refused = memcpy(NEW(a, Draft), &t, sizeof t);
     note_draft(s, a, x, &t);
 }

@@ -68,6 +68,7 @@ typedef struct Searcher {
     Vec(Points) points;
     bool lean;   /* candidates are judged by search_judge_lean */
     bool single; /* the layout leaves nothing open but what is decided by need */
+    const Draft *refused; /* the last that was to be kept, and that a proof refused */
 } Searcher;
 
 /* ---- search/candidate.c: what a candidate goes through ---- */

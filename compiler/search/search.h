@@ -23,6 +23,8 @@ typedef struct Found {
     const Tried *tried;
     int tried_count, judged;     /* judged: how often a candidate went through the passes */
     bool too_large; /* plan NULL: for want of memory */
+    /* plan NULL: the only candidate, where it came to a proof that failed; NULL: it did not */
+    const Draft *refused;
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */

@@ -3,10 +3,16 @@
 
 #include <string.h>
 
+/* The plan's; where there is none, that which a proof refused. */
+static const Draft *draft_of(const Found *f)
+{
+    return f->plan ? plan_draft(f->plan) : f->refused;
+}
+
 static void form_mask(Diags *d, const Found *f, Text *out)
 {
     (void)d;
-    const Program *p = plan_draft(f->plan)->program;
+    const Program *p = draft_of(f)->program;
     for (int m = 0; m < p->mask_count; m++)
         print_mask(p, m, out);
 }
@@ -14,13 +20,13 @@ static void form_mask(Diags *d, const Found *f, Text *out)
 static void form_partition(Diags *d, const Found *f, Text *out)
 {
     (void)d;
-    print_partition(plan_draft(f->plan)->partition, out);
+    print_partition(draft_of(f)->partition, out);
 }
 
 static void form_schedule(Diags *d, const Found *f, Text *out)
 {
     (void)d;
-    const Draft *t = plan_draft(f->plan);
+    const Draft *t = draft_of(f);
     for (int i = 0; i < 2 * t->attention.n; i++) {
         for (int m = 0; m < t->program->mask_count && i % 2 == 0 && t->attention.n > 1; m++)
             if (t->attention.of_mask[m] == i / 2)
@@ -29,18 +35,17 @@ static void form_schedule(Diags *d, const Found *f, Text *out)
     }
 }
 
-/* The step as operations, and its memory, proved: a refusal is an internal error, which no change of the
- * input could mend. */
+/* The step as operations, and its memory, proved. A refusal is an internal error, which no change of the
+ * input could mend: the list is printed for those who look for it. */
 static void form_step(Diags *d, const Found *f, Text *out)
 {
-    const Draft *t = plan_draft(f->plan);
+    const Draft *t = draft_of(f);
     Arena *a = arena_new();
     const Flow *flow = t->memory.flow;
-    if (step_verify(a, d, flow)) {
-        print_step(flow->step, out);
-        print_lifetimes(flow, out);
+    print_step(flow->step, out);
+    print_lifetimes(flow, out);
+    if (step_verify(a, d, flow))
         print_step_proofs(out);
-    }
     arena_free(a);
 }
 
@@ -78,10 +83,10 @@ static void form_trace(Diags *d, const Found *f, Text *out)
 }
 
 static const Form forms[] = {
-    {"mask", form_mask, draw_masks},
-    {"partition", form_partition, draw_partition},
-    {"schedule", form_schedule, draw_schedule},
-    {"step", form_step, NULL},
+    {"mask", form_mask, draw_masks, true},
+    {"partition", form_partition, draw_partition, true},
+    {"schedule", form_schedule, draw_schedule, true},
+    {"step", form_step, NULL, true},
     {"plan", form_plan, NULL},
     {"kernels", form_kernels, NULL},
     {"cost", form_cost, draw_cost},

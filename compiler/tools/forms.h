@@ -4,11 +4,12 @@
 
 #include "tools/pictures/pictures.h"
 
-/* draw: as a picture; NULL: as text alone. */
+/* draw: as a picture; NULL: as text alone. of_draft: also printed where a proof refuses the plan. */
 typedef struct Form {
     const char *name;
     void (*print)(Diags *d, const Found *f, Text *out);
     DrawForm *draw;
+    bool of_draft;
 } Form;
 const Form *find_form(const char *name); /* NULL: none */
 

@@ -164,15 +164,27 @@ static const uint64_t *chunk_pairs(Case *c, const Partition *part)
     return choice_chunks_keys(&c->choice) && c->n % 2 ? pairs : NULL;
 }
 
-void set_layout(Case *c, Choice choice)
+StepInput step_input(Case *c)
 {
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
+    const bool keys = choice_chunks_keys(&c->choice);
+    return (StepInput){
+        .program = &c->program,
+        .choice = &c->choice,
+        .partition = part,
+        .units = units_make(c->arena, &c->program, c->choice.within),
+        .pairs = chunk_pairs(c, part),
+        .attention = keys ? 1024 : 0,
+        .keys = choice_chunks_queries(&c->choice) && !keys ? 4096 : 0,
+    };
+}
+
+void set_layout(Case *c, Choice choice)
+{
     c->choice = choice;
     c->program.layer_mask = NEW_ARRAY(c->arena, int, c->program.model.layers);
-    const bool keys = choice_chunks_keys(&choice);
-    c->step = step_make(c->arena, &c->program, &c->choice, part,
-                        units_make(c->arena, &c->program, c->choice.within), chunk_pairs(c, part),
-                        keys ? 1024 : 0, choice_chunks_queries(&c->choice) && !keys ? 4096 : 0);
+    const StepInput in = step_input(c);
+    c->step = step_make_watched(c->arena, &in, NULL, NULL);
     c->flow = step_flow(c->arena, c->step);
     step_pack(c->arena, c->flow, 4, (PackRoom){0});
 }

@@ -28,6 +28,7 @@ Case *make_case(bool cuda, int i);
 /* The same of a layout whose layers several ranks split. */
 Case *make_split_case(bool cuda, int i, bool split);
 int64_t unit_elements(const Case *c, int unit); /* of all ranks that split it together */
+StepInput step_input(Case *c); /* what its step is made of */
 void set_layout(Case *c, Choice choice); /* its step made anew */
 const Flow *placed_by_layer(Case *c); /* of its step, from now on with places by layer */
 void want_last(Case *c); /* later runs are compared with the gradients that the last one computed */

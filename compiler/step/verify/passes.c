@@ -4,6 +4,8 @@
  */
 #include "step/verify/verify.h"
 
+#include <string.h>
+
 typedef struct Checker {
     Arena *arena;
     Diags *diags;
@@ -46,6 +48,13 @@ static void check_operands(Checker *c, int block, const Op *o, const Operand *x,
         refuse(c, block, o, "has no place behind its last operand");
 }
 
+/* op_tensor takes a name that the unit lacks for the embedding's, which a head may be tied to. */
+static bool has_tensor(const Step *s, const Op *o, const Block *b)
+{
+    return !o->weight || strcmp(op_tensor(s, o, b)->name, o->weight) == 0 ||
+           (s->program->model.tied && b == &s->block[BLOCK_HEAD]);
+}
+
 static void check_flags(Checker *c, int block, const Op *o)
 {
     if (o->kind < 0 || o->kind >= OP_KINDS || o->awaits < 0 || o->awaits >= OP_KINDS)
@@ -58,7 +67,7 @@ static void check_flags(Checker *c, int block, const Op *o)
         refuse(c, block, o, "is of a loop over key chunks inside one over heads");
     else if (o->kind == OP_WAIT && op_stream(o->awaits) == STREAM_COMPUTE)
         refuse(c, block, o, "waits for %s, which computing does itself", op_name(o->awaits));
-    else if (o->weight && !op_tensor(c->step, o, &c->step->block[block]))
+    else if (!has_tensor(c->step, o, &c->step->block[block]))
         refuse(c, block, o, "has a tensor %s, which its unit lacks", o->weight);
 }
 

@@ -1,0 +1,183 @@
+/* test_passes.c: what --verify-each checks: it accepts the list after every pass of random layouts, and
+ * refuses lists with an operand, a loop, a tensor or an order of operations that cannot be. */
+#include "case.h"
+
+#include "step/verify/verify.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct Seen { Diags *diags; int passes; const char *last; } Seen;
+
+static void see(void *to, const char *pass, const Step *s)
+{
+    Seen *seen = to;
+    assert_string_equal(pass, step_pass_name(seen->passes++));
+    step_check(seen->diags, s, pass);
+    seen->last = pass;
+}
+
+static void every_pass_leaves_a_list_that_holds(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 240; i++) {
+        Case *c = make_split_case(i % 2, i / 2, i % 8 == 3);
+        Seen seen = {.diags = diags_new(c->arena)};
+        const StepInput in = step_input(c);
+        step_make_watched(c->arena, &in, see, &seen);
+        if (diags_errors(seen.diags))
+            fail_msg("case %d: %s", i, diags_first(seen.diags));
+        assert_string_equal(seen.last, "waits");
+        assert_null(step_pass_name(seen.passes));
+        arena_free(c->arena);
+    }
+}
+
+/* ---- mutants ---- */
+
+/* Of the list's i-th operation; false: it has none such. */
+typedef bool Mutation(Step *s, Block *b, int i);
+
+static bool reads_no_value(Step *s, Block *b, int i)
+{
+    b->ops.at[i].read[0].value = s->values.n;
+    return true;
+}
+
+static bool leaves_a_gap(Step *s, Block *b, int i)
+{
+    (void)s;
+    Op *o = &b->ops.at[i];
+    const int n = o->write[0].value >= 0 && o->write[1].value >= 0;
+    o->write[0].value = n ? -1 : o->write[0].value;
+    return n;
+}
+
+static bool leaves_the_loop(Step *s, Block *b, int i)
+{
+    (void)s;
+    Op *o = &b->ops.at[i];
+    const bool inside = i > 0 && i + 1 < b->ops.n && op_same_loop(o, o - 1) && op_same_loop(o, o + 1);
+    o->loop += inside ? 100 : 0;
+    return inside;
+}
+
+static bool is_of_keys_outside(Step *s, Block *b, int i)
+{
+    (void)s;
+    Op *o = &b->ops.at[i];
+    o->keys = true;
+    return !o->chunked;
+}
+
+static bool has_another_units_tensor(Step *s, Block *b, int i)
+{
+    (void)s;
+    Op *o = &b->ops.at[i];
+    const bool has = o->weight != NULL;
+    o->weight = has ? "nothing.weight" : NULL;
+    return has;
+}
+
+/* Of the last layer: the one after it has no such value. */
+static bool means_the_next_layer(Step *s, Block *b, int i)
+{
+    Op *o = &b->ops.at[i];
+    const bool of_layer = b == &s->block[BLOCK_FORWARD] && o->read[0].value >= 0 && o->kind != OP_WAIT &&
+                          s->values.at[o->read[0].value].index == INDEX_LAYER &&
+                          !s->values.at[o->read[0].value].host && !op_copies(o->kind);
+    o->read[0].next += of_layer ? 1 : 0;
+    return of_layer;
+}
+
+static bool waits_for_computing(Step *s, Block *b, int i)
+{
+    (void)s;
+    Op *o = &b->ops.at[i];
+    o->awaits = o->kind == OP_WAIT ? OP_NORM : o->awaits;
+    return o->kind == OP_WAIT;
+}
+
+/* How many operations of the whole step write it. */
+static int writers(const Step *s, int value)
+{
+    int n = 0;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            for (int j = 0; j < OP_WRITES; j++)
+                n += s->block[b].ops.at[i].write[j].value == value;
+    return n;
+}
+
+static bool is_read_after(const Block *b, int i, int value)
+{
+    for (int k = i + 1; k < b->ops.n; k++)
+        for (int j = 0; j < OP_READS && b->ops.at[k].kind != OP_WAIT; j++)
+            if (b->ops.at[k].read[j].value == value)
+                return true;
+    return false;
+}
+
+/* One that alone writes what its block reads. */
+static bool is_lost(Step *s, Block *b, int i)
+{
+    const int value = b->ops.at[i].write[0].value;
+    const ValueKind k = value >= 0 ? s->values.at[value].kind : VALUE_SCRATCH;
+    const bool needed = (k == VALUE_ACTIVATION || k == VALUE_GRADIENT) && writers(s, value) == 1 &&
+                        is_read_after(b, i, value);
+    if (needed)
+        b->ops.at[i].write[0].value = s->values.n, step_add_value(s, s->values.at[value]);
+    return needed;
+}
+
+static void lists_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *what; Mutation *mutate; const char *says; } mutants[] = {
+        {"reads no value", reads_no_value, "has an operand 0 that is no value"},
+        {"leaves a gap", leaves_a_gap, "has an operand 1 behind the last"},
+        {"leaves the loop", leaves_the_loop, "is apart from the other operations of its loop"},
+        {"keys outside", is_of_keys_outside, "is of a loop"},
+        {"another's tensor", has_another_units_tensor, "has a tensor nothing.weight, which its unit lacks"},
+        {"next layer", means_the_next_layer, ""},
+        {"waits for computing", waits_for_computing, "waits for rmsnorm, which computing does itself"},
+        {"is lost", is_lost, "which no operation before it writes"},
+    };
+    int made[countof(mutants)] = {0};
+    for (int i = 0; i < 16 * countof(mutants); i++) {
+        const int m = i % countof(mutants);
+        Case *c = make_split_case(i % 2, i / 2, i % 3 == 2);
+        Diags *d = diags_new(c->arena);
+        Block *b = &c->step->block[i % 3 ? BLOCK_FORWARD : BLOCK_BACKWARD];
+        bool mutated = false;
+        for (int n = b->ops.n, at = draw(b->ops.n); n > 0 && !mutated; n--, at = (at + 1) % b->ops.n) {
+            const Op before = b->ops.at[at];
+            mutated = mutants[m].mutate(c->step, b, at);
+            if (!mutated)
+                b->ops.at[at] = before;
+        }
+        made[m] += mutated;
+        if (mutated && step_check(d, c->step, "some"))
+            fail_msg("case %d: %s: accepted", i, mutants[m].what);
+        if (mutated && (!strstr(diags_first(d), "after pass `some`: ") ||
+                        !strstr(diags_first(d), mutants[m].says)))
+            fail_msg("case %d: %s: %s", i, mutants[m].what, diags_first(d));
+        arena_free(c->arena);
+    }
+    for (int m = 0; m < countof(mutants); m++)
+        if (made[m] < 2)
+            fail_msg("%s: only %d", mutants[m].what, made[m]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pass_leaves_a_list_that_holds),
+        cmocka_unit_test(lists_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
