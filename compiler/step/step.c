@@ -116,7 +116,9 @@ bool op_same_keys(const Op *a, const Op *b)
 
 int op_chunks(const Step *s, const Op *o)
 {
-    return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
+    if (!o->chunked)
+        return 1;
+    return o->by_heads ? s->head_chunks : s->chunks;
 }
 
 int value_indices(const Step *s, const Value *v)
@@ -269,11 +271,13 @@ int64_t heads_dim(const Model *m, Dim d, int kv_heads)
 
 static int64_t dim_size(const Step *s, Dim d)
 {
-    return d == DIM_TOKENS       ? s->tokens
-           : d == DIM_ALL_TOKENS ? s->all_tokens
-           : d == DIM_CHUNK      ? s->chunk
-           : d == DIM_TAIL       ? s->tail
-                                 : model_dim(&s->program->model, d);
+    switch (d) {
+    case DIM_TOKENS: return s->tokens;
+    case DIM_ALL_TOKENS: return s->all_tokens;
+    case DIM_CHUNK: return s->chunk;
+    case DIM_TAIL: return s->tail;
+    default: return model_dim(&s->program->model, d);
+    }
 }
 
 int step_units(const Step *s)
@@ -289,7 +293,9 @@ int unit_of_visit(const Step *s, int visit)
 
 const Unit *step_unit(const Step *s, int unit)
 {
-    return &s->units.at[unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1];
+    enum { EMBEDDING, LAYER, HEAD };
+    const int other = unit == step_units(s) - 1 ? HEAD : LAYER;
+    return &s->units.at[unit == 0 ? EMBEDDING : other];
 }
 
 bool step_replicates(const Step *s)
@@ -309,7 +315,9 @@ bool step_copies_params(const Step *s)
 
 const char *step_param(const Step *s)
 {
-    return rounds(s) ? "param_bf16" : s->optimizer ? "param_copy" : "param";
+    if (rounds(s))
+        return "param_bf16";
+    return s->optimizer ? "param_copy" : "param";
 }
 
 bool op_follows_weights(OpKind k)
@@ -317,11 +325,16 @@ bool op_follows_weights(OpKind k)
     return k == OP_DOWNLOAD;
 }
 
+static int64_t element_bytes(const Step *s, Element e)
+{
+    if (e == EL_ACTIVATION)
+        return s->program->target->activation_bytes;
+    return e == EL_BYTE ? 1 : 4;
+}
+
 int64_t step_bytes(const Step *s, const Value *v, int unit)
 {
-    const int64_t size = v->element == EL_BYTE         ? 1
-                         : v->element == EL_ACTIVATION ? s->program->target->activation_bytes
-                                                       : 4;
+    const int64_t size = element_bytes(s, v->element);
     const Unit *u = step_unit(s, unit);
     if (v->bytes)
         return v->bytes;
@@ -342,17 +355,32 @@ const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
 
 /* ---- text ---- */
 
+static const char *index_text(const Value *v, int next)
+{
+    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]", "[slot]"};
+    if (next == 0)
+        return index[v->index];
+    if (next > 0)
+        return v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]";
+    if (v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY)
+        return "[layer - 1]";
+    return v->kind == VALUE_STATE ? "[unit - 1]" : "[visit - 1]";
+}
+
 static void print_operand(const Step *s, Operand x, bool adds, Text *out)
 {
     const Value *v = &s->values.at[x.value];
-    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]", "[slot]"};
-    text_printf(out, "%s%s", adds ? "+" : "", v->name);
-    const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
-    text_add(out, x.next < 0 ? (layer                    ? "[layer - 1]"
-                                : v->kind == VALUE_STATE ? "[unit - 1]"
-                                                         : "[visit - 1]")
-                  : x.next   ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]")
-                             : index[v->index]);
+    text_printf(out, "%s%s%s", adds ? "+" : "", v->name, index_text(v, x.next));
+}
+
+/* For which of its loop's chunks. */
+static const char *ahead_text(const Op *o)
+{
+    if (o->early)
+        return ", the first two";
+    if (o->keys && o->ahead)
+        return ", a chunk ahead from the third on";
+    return o->ahead ? ", a chunk ahead" : "";
 }
 
 static void print_op(const Step *s, const Op *o, Text *out)
@@ -373,14 +401,10 @@ static void print_op(const Step *s, const Op *o, Text *out)
         text_add(out, comma);
         print_operand(s, o->write[i], o->adds[i], out);
     }
-    text_add(out, o->early              ? ", the first two"
-                  : o->keys && o->ahead ? ", a chunk ahead from the third on"
-                  : o->ahead            ? ", a chunk ahead"
-                                        : "");
+    static const char *const when[] = {"\n", ", first sequence\n", ", last sequence\n"};
+    text_add(out, ahead_text(o));
     text_add(out, o->sums ? ", where it is begun" : "");
-    text_add(out, o->when == WHEN_FIRST  ? ", first sequence\n"
-                  : o->when == WHEN_LAST ? ", last sequence\n"
-                                         : "\n");
+    text_add(out, when[o->when]);
 }
 
 const char *step_value_text(Arena *a, const Step *s, int value)
@@ -402,8 +426,10 @@ static void print_value(const Value *v, Text *out)
                 two ? dim_text[v->dim[1]] : "", two ? "]" : "");
     if (v->saved && v->saved_from)
         text_printf(out, ", saved from layer %d on\n", v->saved_from);
+    else if (v->host)
+        text_add(out, ", on the host\n");
     else
-        text_add(out, v->host ? ", on the host\n" : v->saved ? ", saved\n" : "\n");
+        text_add(out, v->saved ? ", saved\n" : "\n");
 }
 
 static void print_heading(const Step *s, const Block *b, Text *out)

@@ -114,6 +114,15 @@ int step_unroll(Arena *a, const Step *s, const StepOp **out)
     return u.ops.n;
 }
 
+static int unit_index(const Step *s, const StepOp *o, Operand x)
+{
+    if (o->op->embedding)
+        return 0;
+    if (o->block >= BLOCK_OPTIMIZER)
+        return o->unit + x.next;
+    return x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
+}
+
 int operand_index(const Step *s, const StepOp *o, Operand x)
 {
     switch (s->values.at[x.value].index) {
@@ -122,11 +131,7 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     case INDEX_VISIT: return o->visit + x.next;
     case INDEX_CHUNK: return o->chunk;
     case INDEX_SLOT: return o->slot;
-    case INDEX_UNIT:
-        return o->op->embedding              ? 0
-               : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next
-               : x.next                      ? unit_of_visit(s, o->visit + x.next)
-                                             : o->unit;
+    case INDEX_UNIT: return unit_index(s, o, x);
     default: return 0;
     }
 }

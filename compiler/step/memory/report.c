@@ -129,9 +129,9 @@ int step_sections(Arena *a, const Flow *f, const int64_t *uses, int most, Sectio
     Vec(Section) all = {0};
     for (int op = 0, end; op < f->ops; op = end) {
         const int visits = visits_from(f, op, &end);
-        const int parts = f->step->block[f->op[op].block].repeat == REPEAT_UNITS ? 1
-                          : visits < most                                        ? visits
-                                                                                 : most;
+        const bool units = f->step->block[f->op[op].block].repeat == REPEAT_UNITS;
+        int parts = visits < most ? visits : most;
+        parts = units ? 1 : parts;
         for (int i = 0, first = op; i < parts; i++) {
             const Section s = section_of(f, uses, first, visits * (i + 1) / parts - visits * i / parts, end);
             *vec_push(a, &all) = s;

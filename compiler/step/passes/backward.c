@@ -7,6 +7,7 @@
  */
 #include "step/step.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Words of a rule: x0 y0: operands of the forward operation, read and written; dx0 dy0: their gradients;
@@ -53,12 +54,22 @@ static int gradient_of(Step *s, int value)
     return s->values.at[value].gradient = g;
 }
 
+/* A value of the step by its name, which a rule must not get wrong. */
+static Operand named_operand(const Step *s, const char *name)
+{
+    const int value = step_value(s, name);
+    if (value < 0)
+        abort(); /* a word of `rules` is no operand, and no value's name */
+    return (Operand){value, 0};
+}
+
 static Operand rule_operand(Backward *b, const Op *forward, const char *word)
 {
     const bool gradient = word[0] == 'd' && (word[1] == 'x' || word[1] == 'y');
     const char *name = word + gradient;
-    if (name[0] != 'x' && name[0] != 'y')
-        return (Operand){step_value(b->step, word), 0};
+    const bool operand = (name[0] == 'x' || name[0] == 'y') && name[1] >= '0' && name[1] <= '9' && !name[2];
+    if (!operand)
+        return named_operand(b->step, word);
     const Operand x = name[0] == 'x' ? forward->read[name[1] - '0'] : forward->write[name[1] - '0'];
     if (gradient && name[0] == 'y' && b->step->values.at[x.value].gradient < 0)
         return (Operand){-1, 0}; /* nothing asks for it */
@@ -68,13 +79,10 @@ static Operand rule_operand(Backward *b, const Op *forward, const char *word)
 /* The next word of a rule's side as an operand; false at its end. */
 static bool next_word(Backward *b, const Op *forward, const char **words, Operand *x)
 {
-    char word[16];
     const size_t n = strcspn(*words, " ");
-    memcpy(word, *words, n);
-    word[n] = 0;
-    *words += n + ((*words)[n] == ' ');
     if (n)
-        *x = rule_operand(b, forward, word);
+        *x = rule_operand(b, forward, arena_copy(b->step->arena, *words, n));
+    *words += n + ((*words)[n] == ' ');
     return n > 0;
 }
 
@@ -95,9 +103,9 @@ static void apply(Backward *b, const Op *forward, const Rule *r)
  * what a bias is added to. */
 static int passed_to(const Op *forward)
 {
-    return forward->kind == OP_LINEAR || forward->kind == OP_TENSOR_SCATTER ? forward->read[1].value
-           : forward->kind == OP_BIAS                                       ? forward->read[0].value
-                                                                            : -1;
+    if (forward->kind == OP_LINEAR || forward->kind == OP_TENSOR_SCATTER)
+        return forward->read[1].value;
+    return forward->kind == OP_BIAS ? forward->read[0].value : -1;
 }
 
 static void undo(Backward *b, const Op *forward)

@@ -126,7 +126,9 @@ static const struct {
 
 const char *step_pass_name(int pass)
 {
-    return pass == 0 ? "model" : pass <= countof(passes) ? passes[pass - 1].name : NULL;
+    if (pass == 0)
+        return "model";
+    return pass <= countof(passes) ? passes[pass - 1].name : NULL;
 }
 
 Step *step_make_watched(Arena *a, const StepInput *in, SeeStep see, void *to)

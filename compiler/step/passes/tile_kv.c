@@ -190,7 +190,8 @@ static void count_copies(const Step *s, const Block *b, KeyCopies *sum)
             continue;
         const int64_t token =
             step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) / s->tokens;
-        *(o->kind == OP_STAGE ? &sum->staged : o->sums ? &sum->begun : &sum->fetched) += token;
+        int64_t *fetched = o->sums ? &sum->begun : &sum->fetched;
+        *(o->kind == OP_STAGE ? &sum->staged : fetched) += token;
     }
 }
 

@@ -29,6 +29,13 @@ static const char *made_text(const Machine *m, const Made *x)
                         x->op->weight ? x->op->weight : "", layer);
 }
 
+static const char *now_text(const Machine *m)
+{
+    if (m->now < -1)
+        return "forward of a layer";
+    return m->now < 0 ? "at the end of the step" : op_text(m, m->now);
+}
+
 void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, const char *fmt, ...)
 {
     va_list ap;
@@ -38,10 +45,7 @@ void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, c
     va_start(ap, fmt);
     text_vprintf(&t, fmt, ap);
     va_end(ap);
-    diag_error(m->diags, (Span){0}, "proof %d (%s) fails: %s: %s", proof, proof_names[proof],
-               m->now < -1  ? "forward of a layer"
-               : m->now < 0 ? "at the end of the step"
-                            : op_text(m, m->now),
+    diag_error(m->diags, (Span){0}, "proof %d (%s) fails: %s: %s", proof, proof_names[proof], now_text(m),
                t.at);
     text_free(&t);
     m->failed = true;
@@ -49,9 +53,10 @@ void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, c
 
 const char *record_text(const Machine *m, const Record *r)
 {
-    return !r          ? "nothing"
-           : r->op < 0 ? name_of(m, r->value)
-                       : arena_printf(m->arena, "%s of %s", name_of(m, r->value), op_text(m, r->op));
+    if (!r)
+        return "nothing";
+    const char *name = name_of(m, r->value);
+    return r->op < 0 ? name : arena_printf(m->arena, "%s of %s", name, op_text(m, r->op));
 }
 
 /* ---- why not ---- */

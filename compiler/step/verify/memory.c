@@ -196,6 +196,15 @@ int unit_at(const Machine *m, int visit)
     return visit <= m->layers + 1 ? visit : 2 * m->layers + 2 - visit;
 }
 
+static int unit_index(const Machine *m, const StepOp *o, Operand x)
+{
+    if (o->op->embedding)
+        return 0;
+    if (o->block >= BLOCK_OPTIMIZER)
+        return o->unit + x.next;
+    return x.next ? unit_at(m, o->visit + x.next) : o->unit;
+}
+
 int index_of(const Machine *m, const StepOp *o, Operand x)
 {
     switch (m->step->values.at[x.value].index) {
@@ -204,11 +213,7 @@ int index_of(const Machine *m, const StepOp *o, Operand x)
     case INDEX_VISIT: return o->visit + x.next;
     case INDEX_CHUNK: return o->chunk;
     case INDEX_SLOT: return o->slot;
-    case INDEX_UNIT:
-        return o->op->embedding              ? 0
-               : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next
-               : x.next                      ? unit_at(m, o->visit + x.next)
-                                             : o->unit;
+    case INDEX_UNIT: return unit_index(m, o, x);
     default: return 0;
     }
 }
@@ -233,10 +238,8 @@ void check_places(Machine *m)
         const int64_t room = (x->bytes + f->align - 1) / f->align * f->align,
                       packed = v->host ? f->host : f->packed;
         int64_t *end = &ends[v->host];
-        if (x->bytes != step_bytes(m->step, v,
-                                   v->index == INDEX_VISIT ? unit_at(m, x->index)
-                                   : x->index < 0          ? 0
-                                                           : x->index))
+        const int index = x->index < 0 ? 0 : x->index;
+        if (x->bytes != step_bytes(m->step, v, v->index == INDEX_VISIT ? unit_at(m, x->index) : index))
             reject(m, STEP_VALUES, "the place of %s[%d] is not as large as the value", v->name, x->index);
         if (x->offset < 0 || x->offset % f->align || x->offset + room > packed)
             reject(m, STEP_VALUES,

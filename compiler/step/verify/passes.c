@@ -31,6 +31,13 @@ static void __attribute__((format(printf, 4, 5))) refuse(Checker *c, int block, 
     c->failed = true;
 }
 
+/* One that has no name. */
+static void refuse_kind(Checker *c)
+{
+    diag_error(c->diags, (Span){0}, "after pass `%s`: an operation has no kind", c->pass);
+    c->failed = true;
+}
+
 /* ---- one operation ---- */
 
 /* Behind the last operand there is none, and each means a value. */
@@ -58,7 +65,7 @@ static bool has_tensor(const Step *s, const Op *o, const Block *b)
 static void check_flags(Checker *c, int block, const Op *o)
 {
     if (o->kind < 0 || o->kind >= OP_KINDS || o->awaits < 0 || o->awaits >= OP_KINDS)
-        c->failed = true, diag_error(c->diags, (Span){0}, "after pass `%s`: an operation has no kind", c->pass);
+        refuse_kind(c);
     else if ((o->by_heads || o->keys || o->ahead) && !o->chunked)
         refuse(c, block, o, "is of a loop, and outside of any");
     else if ((o->early || o->sums) && !o->keys)

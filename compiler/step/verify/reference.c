@@ -150,11 +150,13 @@ uint64_t word_number(const Machine *m, const Made *x, const char *word)
     const int n = word[1] - '0';
     if (word[0] == 'd' && passes(m, x, n))
         return x->g[0];
-    return word[0] == 'k'   ? kept_number(x->y[n])
-           : word[0] == 'x' ? x->x[n]
-           : word[0] == 'y' ? x->y[n]
-           : word[0] == 'g' ? x->g[n]
-                            : part_number(m, x, word[0], n);
+    switch (word[0]) {
+    case 'k': return kept_number(x->y[n]);
+    case 'x': return x->x[n];
+    case 'y': return x->y[n];
+    case 'g': return x->g[n];
+    default: return part_number(m, x, word[0], n);
+    }
 }
 
 /* ---- what forward says ---- */
@@ -180,9 +182,8 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         all = mix(all, x.x[x.ins++]);
     }
     for (int i = 0; i < OUTS && o->write[i].value >= 0; i++) {
-        x.y[i] = one_layout(m, o->kind) ? x.x[0]
-                 : o->kind == OP_KEEP   ? kept_number(x.x[i])
-                                        : mix(all, (uint64_t)i);
+        x.y[i] = o->kind == OP_KEEP ? kept_number(x.x[i]) : mix(all, (uint64_t)i);
+        x.y[i] = one_layout(m, o->kind) ? x.x[0] : x.y[i];
         if (m->step->values.at[o->write[i].value].kind == VALUE_ACTIVATION)
             def[o->write[i].value * m->span + layer + o->write[i].next] = (Def){m->made.n, i, true};
     }

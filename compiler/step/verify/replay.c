@@ -70,7 +70,8 @@ static Data take(Machine *m, Doing *d, int value, int index)
         reject(m, STEP_VALUES, "it reads %s[%d], which nothing has written", name_of(m, value), index);
     d->read[d->reads++] = p;
     const bool rows = r && op_takes_rows(m->step, d->at->op, value);
-    return (Data){value, index, rows ? rows_number(m, r, d->at, value) : r ? r->number : 0, r};
+    const uint64_t whole = r ? r->number : 0;
+    return (Data){value, index, rows ? rows_number(m, r, d->at, value) : whole, r};
 }
 
 static void take_all(Machine *m, Doing *d)
@@ -252,10 +253,13 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
         const bool of_unit = k == VALUE_SUM || k == VALUE_SHARD, scratch = k == VALUE_SCRATCH,
                    beyond = !of_unit && !scratch && !*word;
         const bool rows = op_takes_rows(m->step, d->at->op, d->write[i].value);
-        const uint64_t part = of_unit   ? part_number(m, x, 'w', 0)
-                              : scratch ? number('t', (uint64_t)m->now, 0)
-                              : beyond  ? 0
-                                        : word_number(m, x, word);
+        uint64_t part = 0;
+        if (of_unit)
+            part = part_number(m, x, 'w', 0);
+        else if (scratch)
+            part = number('t', (uint64_t)m->now, 0);
+        else if (!beyond)
+            part = word_number(m, x, word);
         if (beyond || (of_unit && (sum || !r->sum)))
             reject(m, STEP_VALUES, "it does not make %s", name_of(m, d->write[i].value));
         else
@@ -301,11 +305,9 @@ static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
 static void run_gather(Machine *m, Doing *d)
 {
     const Op *o = d->at->op;
+    const int unit = o->write[0].next ? unit_at(m, d->at->visit + 1) : d->at->unit;
     if (!d->datas)
-        d->data[d->datas++] = take(m, d, step_value(m->step, "param"),
-                                   o->embedding       ? 0
-                                   : o->write[0].next ? unit_at(m, d->at->visit + 1)
-                                                      : d->at->unit);
+        d->data[d->datas++] = take(m, d, step_value(m->step, "param"), o->embedding ? 0 : unit);
     find_writes(m, d);
     use_stream(m, d, number('g', d->data[0].number, 0), false);
 }

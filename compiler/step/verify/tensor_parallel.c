@@ -19,19 +19,26 @@ static bool has_all_tokens(const Machine *m, Operand x)
     return false;
 }
 
+/* Of an operation that reads x; NULL: nothing. */
+static const char *what_is_wrong(const Op *o, Held x, Split split)
+{
+    if (x.part && o->kind != OP_TENSOR_SCATTER)
+        return "it reads parts of sums that are not added up";
+    if (!x.part && o->kind == OP_TENSOR_SCATTER)
+        return "it adds up what is no part of a sum";
+    if (x.all && o->kind == OP_TENSOR_GATHER)
+        return "it gathers what has all tokens";
+    if (!x.all && split != SPLIT_NONE)
+        return "its weights are split, and it does not read all tokens";
+    return o->kind == OP_LINEAR && split == SPLIT_NONE ? "its weights are not split" : NULL;
+}
+
 /* What its outputs are, by what it reads. */
 static Held share_of_output(Machine *m, const Op *o, Held x)
 {
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[BLOCK_FORWARD]);
     const Split split = o->kind == OP_LINEAR && t ? t->split : SPLIT_NONE;
-    const char *wrong = x.part && o->kind != OP_TENSOR_SCATTER
-                            ? "it reads parts of sums that are not added up"
-                        : !x.part && o->kind == OP_TENSOR_SCATTER ? "it adds up what is no part of a sum"
-                        : x.all && o->kind == OP_TENSOR_GATHER    ? "it gathers what has all tokens"
-                        : !x.all && split != SPLIT_NONE
-                            ? "its weights are split, and it does not read all tokens"
-                        : o->kind == OP_LINEAR && split == SPLIT_NONE ? "its weights are not split"
-                                                                      : NULL;
+    const char *wrong = what_is_wrong(o, x, split);
     if (wrong)
         reject(m, STEP_VALUES, "%s of %s: %s", op_name(o->kind),
                o->weight ? o->weight : m->step->values.at[o->write[0].value].name, wrong);
