@@ -57,8 +57,8 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
     const char *include = arena_printf(a, "%s/include", o->share);
     int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
     if (status != 0)
-        diag_note(d, (Span){0}, "`--emit=step` prints the step's list, and `--verify-each` checks it after "
-                  "each pass");
+        diag_note(d, (Span){0},
+                  "`--emit=step` prints the step's list, and `--verify-each` checks it after each pass");
     if (status == 0)
         emit_program(a, f, o->command, &t);
     if (status == 0 &&

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of
@@ -281,7 +282,8 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     case 'N': return rows_text(p, o);
     case 'p': return "s->position + first";
     case 'e': return "s->each";
-    default: return count_text(p, o);
+    case 'n': return count_text(p, o);
+    default: abort(); /* a word of `calls` that is none of those above it */
     }
 }
 

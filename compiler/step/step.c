@@ -11,7 +11,8 @@ static const char *const dim_text[] = {
 #undef X
 };
 static const struct { const char *name; int part; Stream stream; WorkKind work; } ops[OP_KINDS] = {
-#define X(id, name, part, stream, work) {name, BURST_P_##part, STREAM_##stream, WORK_##work},
+#define X(id, text, of_part, on, is) \
+    [OP_##id] = {.name = text, .part = BURST_P_##of_part, .stream = STREAM_##on, .work = WORK_##is},
     STEP_OPS(X)
 #undef X
 };

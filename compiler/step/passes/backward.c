@@ -14,19 +14,19 @@
  * else a name. */
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight; } Rule;
 static const Rule rules[] = {
-    {OP_EMBED, OP_EMBED_BACK, "x0 dy0", "", true},
-    {OP_NORM, OP_NORM_BACK, "x0 y1 dy0", "dx0", true},
-    {OP_LINEAR, OP_LINEAR_DW, "dy0 x0", "", true},
-    {OP_LINEAR, OP_LINEAR_DX, "dy0", "dx0", true},
-    {OP_BIAS, OP_BIAS_BACK, "dy0", "", true},
-    {OP_ROPE, OP_ROPE_BACK, "dy0", "dx0", false},
-    {OP_LAYOUT, OP_LAYOUT_BACK, "dy0", "dx0", false},
-    {OP_SWIGLU, OP_SWIGLU_BACK, "x0 dy0", "dx0", false},
-    {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "dy0", "dx0", false},
-    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "dy0", "dx0", false},
-    {OP_SINK, OP_SINK_BACK, "dy0 x0 x1", "dx0 dx1", true},
-    {OP_ATTENTION, OP_DELTA, "y0 dy0 dy1", "delta", false},
-    {OP_ATTENTION, OP_ATTENTION_BACK, "x0 x1 x2 y1 dy0 delta", "dx0 dx1 dx2", false},
+    {.of = OP_EMBED, .kind = OP_EMBED_BACK, .read = "x0 dy0", .write = "", .weight = true},
+    {.of = OP_NORM, .kind = OP_NORM_BACK, .read = "x0 y1 dy0", .write = "dx0", .weight = true},
+    {.of = OP_LINEAR, .kind = OP_LINEAR_DW, .read = "dy0 x0", .write = "", .weight = true},
+    {.of = OP_LINEAR, .kind = OP_LINEAR_DX, .read = "dy0", .write = "dx0", .weight = true},
+    {.of = OP_BIAS, .kind = OP_BIAS_BACK, .read = "dy0", .write = "", .weight = true},
+    {.of = OP_ROPE, .kind = OP_ROPE_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_LAYOUT, .kind = OP_LAYOUT_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_SWIGLU, .kind = OP_SWIGLU_BACK, .read = "x0 dy0", .write = "dx0"},
+    {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_SINK, .kind = OP_SINK_BACK, .read = "dy0 x0 x1", .write = "dx0 dx1", .weight = true},
+    {.of = OP_ATTENTION, .kind = OP_DELTA, .read = "y0 dy0 dy1", .write = "delta"},
+    {.of = OP_ATTENTION, .kind = OP_ATTENTION_BACK, .read = "x0 x1 x2 y1 dy0 delta", .write = "dx0 dx1 dx2"},
 };
 
 typedef struct Backward {

@@ -43,8 +43,9 @@ static void add_target_scratch(Step *s)
     const Model *m = &s->program->model;
     const bool device = s->program->target->device_memory;
     const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
-    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) :
-                burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4, KIND(LOSS));
+    const int64_t loss = device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
+                                : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4;
+    add_scratch(s, "loss_scratch", DIM_ONE, loss, KIND(LOSS));
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
                 KIND(NORM_BACK));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
