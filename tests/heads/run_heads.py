@@ -174,6 +174,8 @@ def program(text, root):
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
     if sum("PLAN_PIECES " in part for part in parts) > 1:
         parts.remove("#define PLAN_PIECES 1 /* of a rank's keys */")
+    for other in ("(s->score_scale) /* the caller's */", "((float)PLAN_ATTENTION_SCALE)"): # of a library, of a model that says one
+        parts.remove("#define PLAN_SCALE " + other)
     if sum("PLAN_KEY_TOKENS " in part for part in parts) > 1:
         parts.remove("#define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */")
     parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))
