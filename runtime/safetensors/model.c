@@ -70,6 +70,16 @@ HfModel model_of(const BurstPlan *p)
     return m;
 }
 
+bool model_needs_family(const BurstPlan *p)
+{
+    const BurstLayer none = {0};
+    bool has = p->ropes || p->rope.rotary || p->rope.interleaved ||
+               memcmp(&p->layer, &none, sizeof none) != 0;
+    for (int i = 0; i < BURST_SCALES; i++)
+        has = has || p->scale[i] > 0;
+    return has && !p->family;
+}
+
 /* ---- values ---- */
 
 static const char *activation_of(const Family *f) { return f->activation ? f->activation : "silu"; }
