@@ -128,7 +128,11 @@ static void take_kv_heads(Checker *c, const Ast *s, const Field *f, void *to)
 }
 
 /* `rope layers 3, 7 .. 11: none;` */
-typedef struct RopeLayers { int64_t first, last; BurstRope rope; Span span; } RopeLayers;
+typedef struct RopeLayers {
+    int64_t first, last;
+    BurstRope rope;
+    Span span;
+} RopeLayers;
 typedef struct ModelFields {
     Model m;
     Vec(RopeLayers) ropes;
@@ -207,8 +211,9 @@ static void check_parts(Checker *c, const ModelFields *f)
     if (l->parallel && l->norms != BURST_NORMS_BEFORE)
         diag_error(c->diags, c->model->span, "'parallel yes' requires 'norms before'");
     if (l->mlp_bias && l->activation <= BURST_ACTIVATION_GEGLU_TANH)
-        diag_error(c->diags, c->model->span, "'mlp_bias yes' requires an activation without a gate: gelu, "
-                                             "gelu_tanh or relu2");
+        diag_error(c->diags, c->model->span,
+                   "'mlp_bias yes' requires an activation without a gate: gelu, "
+                   "gelu_tanh or relu2");
     if (l->norm_bias && (l->norm != BURST_NORM_LAYER || l->norms != BURST_NORMS_BEFORE))
         diag_error(c->diags, c->model->span, "'norm_bias yes' requires 'norm layernorm' and 'norms before'");
 }

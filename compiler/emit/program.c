@@ -213,11 +213,13 @@ static void emit_ropes(Emit *e, const Model *m)
     }
     text_add(e->out, "};\nstatic const int plan_layer_rope[PLAN_LAYERS] = {");
     for (int i = 0; i < m->layers; i++)
-        text_printf(e->out, "%s%d", i % 32 ? ", " : i ? ",\n    " : "\n    ", m->layer_rope[i]);
+        text_printf(e->out, "%s%s%d", i ? "," : "", i % 32 ? " " : "\n    ", m->layer_rope[i]);
     text_add(e->out, "};\n");
 }
 
-static const struct { const char *name, *constant, *field; } scales[BURST_SCALES] = {
+static const struct {
+    const char *name, *constant, *field;
+} scales[BURST_SCALES] = {
 #define X(id, name, constant) {name, constant, "scale[BURST_SCALE_" #id "]"},
     BURST_SCALE_ROWS(X)
 #undef X

@@ -14,8 +14,8 @@
  * read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their own in x0,
  * tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added
  * to, or NULL; S: the scale; Q:
- * RoPE of the layer; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's;
- * w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
+ * RoPE of the layer; T: how many tensors; C: columns of the whole tensor, of which the operation has a
+ * chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
@@ -315,9 +315,9 @@ static const Call *call_of(const Printer *p, const Op *o)
     const BurstLayer *l = &p->step->program->model.layer;
     const bool other = ((o->kind == OP_NORM || o->kind == OP_NORM_BACK) && l->norm) ||
                        ((o->kind == OP_SWIGLU || o->kind == OP_SWIGLU_BACK) && l->activation);
-    const bool second = other    ? true
-                        : layout ? !p->step->values.at[o->write[0].value].by_heads
-                               : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
+    bool second = layout ? !p->step->values.at[o->write[0].value].by_heads
+                         : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
+    second = second || other;
     const bool rows = o->chunked && !o->by_heads &&
                       (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK ||
                        op_work_kind(o->kind) == WORK_ATTENTION);

@@ -221,7 +221,7 @@ typedef struct Model {
     const char *family; /* of the table of families: what it is to Hugging Face; NULL: the first that fits */
     double norm_eps;
     BurstRope rope;
-    int ropes;             /* 0: rope is every layer's */
+    int ropes; /* 0: rope is every layer's */
     const BurstRope *rope_of; /* [ropes], of which the first is rope */
     const int *layer_rope; /* [layers] -> rope_of */
     double scale[BURST_SCALES]; /* 0: none */
@@ -258,7 +258,8 @@ typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
  * less. Cheap compared to its memory, and therefore in no row: a norm's output, the product of the activated
  * gate and up. */
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
-    X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up up attn rstd_attn mlp rstd_mlp ") \
+    X(NONE, "none", \
+      " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up up attn rstd_attn mlp rstd_mlp ") \
     X(FFN, "ffn", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 attn rstd_attn mlp rstd_mlp ") \
     X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
     X(TAIL, "tail", " x o_tail lse_tail ") /* of the last tokens alone (BurstEngine, arXiv 2509.19836) */ \

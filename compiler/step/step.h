@@ -197,7 +197,7 @@ typedef struct Op {
     /* products of one input: how many tensors, of which `weight` is the first; they follow each other in
      * the unit */
     int tensors;
-    int scale;             /* SCALE: BURST_SCALE_... */
+    int scale; /* SCALE: BURST_SCALE_... */
     bool again;            /* an operation of forward, repeated in backward */
     bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
     bool by_heads;         /* chunked: of the heads instead */

@@ -326,7 +326,8 @@ const Family *family_named(const char *type)
 
 bool family_has(const Family *f, bool qkv_bias, bool qk_norm, const BurstLayer *layer)
 {
-    return memcmp(&f->layer, layer, sizeof *layer) == 0 && f->qk_norm == qk_norm && (f->bias_field || f->qkv_bias == qkv_bias);
+    return memcmp(&f->layer, layer, sizeof *layer) == 0 && f->qk_norm == qk_norm &&
+           (f->bias_field || f->qkv_bias == qkv_bias);
 }
 
 const Family *family_with(bool qkv_bias, bool qk_norm, const BurstLayer *layer)

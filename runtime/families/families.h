@@ -39,7 +39,13 @@ typedef struct ScaleField {
 } ScaleField;
 /* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
  * a window where others have one, all without one, those with a window (rope_parameters by type of layer). */
-typedef enum LayerRopes { ROPES_ALIKE, ROPES_LISTED, ROPES_OF_WINDOWS, ROPES_IN_WINDOWS, ROPES_BY_TYPE } LayerRopes;
+typedef enum LayerRopes {
+    ROPES_ALIKE,
+    ROPES_LISTED,
+    ROPES_OF_WINDOWS,
+    ROPES_IN_WINDOWS,
+    ROPES_BY_TYPE
+} LayerRopes;
 /* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
  * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
 typedef struct Family {

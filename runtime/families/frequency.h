@@ -44,10 +44,7 @@ BURST_ROPE_CALL double burst_rope_llama3(const BurstRope *r, double frequency)
 }
 
 /* How many elements of a head of d turn. */
-BURST_ROPE_CALL int burst_rope_rotary(const BurstRope *r, int d)
-{
-    return r->rotary ? r->rotary : d;
-}
+BURST_ROPE_CALL int burst_rope_rotary(const BurstRope *r, int d) { return r->rotary ? r->rotary : d; }
 
 /* Radians a token of the pair, of d elements that turn. */
 BURST_ROPE_CALL double burst_rope_frequency(const BurstRope *r, int d, int pair)

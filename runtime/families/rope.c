@@ -36,7 +36,8 @@ double rope_yarn_attention(double factor) { return factor > 1 ? 0.1 * log(factor
 void rope_text(const BurstRope *r, char *text, size_t size)
 {
     const RopeKind *k = &rope_kinds[r->kind];
-    size_t n = (size_t)(r->theta > 0 ? snprintf(text, size, "%.15g", r->theta) : snprintf(text, size, "none"));
+    size_t n = (size_t)(r->theta > 0 ? snprintf(text, size, "%.15g", r->theta)
+                                     : snprintf(text, size, "none"));
     if (r->kind == BURST_ROPE_DEFAULT || n >= size)
         return;
     n += (size_t)snprintf(text + n, size - n, " %s {", k->name);

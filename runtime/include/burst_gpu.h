@@ -176,8 +176,8 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
                            const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
                            float *dw, double *scratch);
 /* The same of LayerNorm without its bias. */
-int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
-                        BurstBf16 *y, float *rstd);
+int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
+                        double eps, BurstBf16 *y, float *rstd);
 int burst_gpu_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
                              const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
                              float *dw, double *scratch);
@@ -195,8 +195,8 @@ int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, 
                           BurstBf16 *dgu);
 /* BURST_ACTIVATION_...: with a gate x is [n][2*ffn], without one [n][ffn]; dx may be x. */
 int burst_gpu_activate(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, BurstBf16 *y);
-int burst_gpu_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, const BurstBf16 *dy,
-                            BurstBf16 *dx);
+int burst_gpu_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x,
+                            const BurstBf16 *dy, BurstBf16 *dx);
 /* y = scale x (+ add where not NULL, which may be y); all [n][width]. */
 int burst_gpu_scale(BurstGpu *g, int64_t n, int width, double scale, const BurstBf16 *x, const BurstBf16 *add,
                     BurstBf16 *y);

@@ -8,8 +8,9 @@ enum { BURST_NORMS_BEFORE, BURST_NORMS_AFTER, BURST_NORMS_BOTH };
 /* What the feed-forward network's first products become; up to GEGLU_TANH one of two gates the other.
  * GELU_TANH is gelu by its approximation, RELU2 the square of relu. */
 #define BURST_ACTIVATION_ROWS(X) \
-    X(SWIGLU, "swiglu") X(GEGLU, "geglu") X(GEGLU_TANH, "geglu_tanh") \
-    X(GELU, "gelu") X(GELU_TANH, "gelu_tanh") X(RELU2, "relu2")
+    X(SWIGLU, "swiglu") \
+    X(GEGLU, "geglu") X(GEGLU_TANH, "geglu_tanh") X(GELU, "gelu") X(GELU_TANH, "gelu_tanh") X(RELU2, "relu" \
+                                                                                                     "2")
 enum {
 #define X(id, name) BURST_ACTIVATION_##id,
     BURST_ACTIVATION_ROWS(X)
@@ -18,7 +19,7 @@ enum {
 };
 typedef struct BurstLayer {
     int norm, norms, activation;
-    int parallel;  /* attention and the feed-forward network read one norm, and both are added to its input */
+    int parallel; /* attention and the feed-forward network read one norm, and both are added to its input */
     int norm_bias, o_bias, mlp_bias;
     int qk_norm_all; /* the norm of queries and of keys is over all heads of a token */
 } BurstLayer;

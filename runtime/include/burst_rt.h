@@ -217,7 +217,8 @@ void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double
 void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
                         const float *dy, float *dx, float *dw);
 /* The same of LayerNorm, y = (x - mean) * rstd * w; its bias is burst_bias's. */
-void burst_layernorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd);
+void burst_layernorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y,
+                     float *rstd);
 void burst_layernorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
                           const float *dy, float *dx, float *dw);
 /* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the
@@ -377,8 +378,8 @@ typedef struct BurstPlan {
     double norm_eps;
     BurstRope rope;
     const BurstRope *ropes; /* of which the first is rope; NULL: it is every layer's */
-    const int *layer_rope;  /* [layers] -> ropes */
-    double scale[BURST_SCALES];    /* 0: none */
+    const int *layer_rope; /* [layers] -> ropes */
+    double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
     double softcap;                /* of attention's scores; 0: none */
     const BurstMask *const *masks; /* NULL: not told */

@@ -57,14 +57,14 @@ static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, con
 }
 
 static inline int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
-                                   const BurstAct *w, BurstAct *y, float *rstd)
+                                     const BurstAct *w, BurstAct *y, float *rstd)
 {
     return burst_gpu_layernorm(e, n, hidden, x, w, eps, y, rstd);
 }
 
 static inline int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x,
-                                        const float *rstd, const BurstAct *dy, const BurstAct *w,
-                                        BurstAct *dx, bool add, float *dw, void *scratch)
+                                          const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                          BurstAct *dx, bool add, float *dw, void *scratch)
 {
     return burst_gpu_layernorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (double *)scratch);
 }
@@ -167,7 +167,8 @@ static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const B
     return burst_gpu_swiglu_back(e, n, ffn, gate_up, dy, d_gate_up);
 }
 
-static inline int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y)
+static inline int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x,
+                                    BurstAct *y)
 {
     return burst_gpu_activate(e, kind, n, ffn, x, y);
 }

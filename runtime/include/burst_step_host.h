@@ -64,7 +64,7 @@ static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, con
 }
 
 static inline int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
-                                   const BurstAct *w, BurstAct *y, float *rstd)
+                                     const BurstAct *w, BurstAct *y, float *rstd)
 {
     (void)e;
     burst_layernorm(n, hidden, x, w, eps, y, rstd);
@@ -72,8 +72,8 @@ static inline int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double
 }
 
 static inline int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x,
-                                        const float *rstd, const BurstAct *dy, const BurstAct *w,
-                                        BurstAct *dx, bool add, float *dw, void *scratch)
+                                          const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                          BurstAct *dx, bool add, float *dw, void *scratch)
 {
     (void)e, (void)scratch;
     if (!add)
@@ -229,7 +229,8 @@ static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const B
 }
 
 /* Beside swiglu: up, where there is a gate, lies behind it. */
-static inline int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y)
+static inline int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x,
+                                    BurstAct *y)
 {
     (void)e;
     burst_activate(kind, n * ffn, x, kind <= BURST_ACTIVATION_GEGLU_TANH ? x + n * ffn : NULL, y);

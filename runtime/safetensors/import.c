@@ -29,6 +29,7 @@ static void write_model(FILE *out, const HfModel *m)
         BURST_ACTIVATION_ROWS(X)
 #undef X
     };
+    static const char *const qk_norms[] = {"", " qk_norm yes;", " qk_norm all;"};
     char rope[ROPE_TEXT];
     rope_text(&m->rope, rope, sizeof rope);
     fprintf(
@@ -37,8 +38,9 @@ static void write_model(FILE *out, const HfModel *m)
         m->family->type, m->family->type, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
         (long long)m->kv_heads, (long long)m->head_dim);
     fprintf(out, "  ffn %s %lld; norm %s %.15g; vocab %lld; tied %s;%s%s", activations[m->layer.activation],
-            (long long)m->ffn, m->layer.norm ? "layernorm" : "rmsnorm", m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
-            m->qk_norm ? (m->layer.qk_norm_all ? " qk_norm all;" : " qk_norm yes;") : "");
+            (long long)m->ffn, m->layer.norm ? "layernorm" : "rmsnorm", m->norm_eps, (long long)m->vocab,
+            m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
+            qk_norms[m->qk_norm + m->layer.qk_norm_all]);
     write_parts(out, &m->layer);
     fputs("\n ", out);
     scales_text(out, m);

@@ -70,6 +70,16 @@ HfModel model_of(const BurstPlan *p)
     return m;
 }
 
+bool model_needs_family(const BurstPlan *p)
+{
+    const BurstLayer none = {0};
+    bool has = p->ropes || p->rope.rotary || p->rope.interleaved ||
+               memcmp(&p->layer, &none, sizeof none) != 0;
+    for (int i = 0; i < BURST_SCALES; i++)
+        has = has || p->scale[i] > 0;
+    return has && !p->family;
+}
+
 /* ---- values ---- */
 
 static const char *activation_of(const Family *f) { return f->activation ? f->activation : "silu"; }
@@ -234,7 +244,8 @@ bool model_has_field(const Family *f, const char *name)
 {
     static const char *const others[] = {"model_type", "rope_theta", "rope_scaling", "rope_parameters",
                                          "original_max_position_embeddings"};
-    bool found = (f->on && strcmp(f->on, name) == 0) || (f->bias_field && strcmp(f->bias_field, name) == 0) || scales_has_field(f, name);
+    bool found = (f->on && strcmp(f->on, name) == 0) || (f->bias_field && strcmp(f->bias_field, name) == 0) ||
+                 scales_has_field(f, name);
     found = found || (f->part > 0 && strcmp(name, "partial_rotary_factor") == 0) ||
             (f->layer_ropes == ROPES_BY_TYPE && strcmp(name, "rope_local_base_freq") == 0) ||
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);

@@ -145,7 +145,8 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
 /* How many elements of a head turn, and what their pairs are. */
 static void read_part(Misfits *m, const json_t *config, const char *block, HfModel *there)
 {
-    const json_t *inner = block ? json_object_get(json_object_get(config, block), "partial_rotary_factor") : NULL,
+    const json_t *inner = block ? json_object_get(json_object_get(config, block), "partial_rotary_factor")
+                                : NULL,
                  *part = given(inner) ? inner : json_object_get(config, "partial_rotary_factor");
     const double share = given(part) ? json_number_value(part) : there->family->part;
     const int64_t turns = (int64_t)((double)there->head_dim * share);
@@ -155,7 +156,8 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
         return;
     value_text(part, text);
     if (!(share > 0 && share <= 1) || turns < 2 || turns % 2)
-        misfit(m, "partial_rotary_factor is %s; only one that turns an even number of elements is computed", text);
+        misfit(m, "partial_rotary_factor is %s; only one that turns an even number of elements is computed",
+               text);
     else
         there->rope.rotary = turns < there->head_dim ? (int)turns : 0;
 }
@@ -218,9 +220,10 @@ static json_t *block_of(const BurstRope *r)
     json_t *block = json_pack("{s:s, s:f}", "rope_type", rope_kinds[r->kind].name, "rope_theta", r->theta);
     for (const RopeField *f = rope_kinds[r->kind].field; block && f->name; f++) {
         const double x = rope_value(r, f);
-        json_object_set_new(block, f->json, f->at == offsetof(BurstRope, original) && x == floor(x)
-                                                ? json_integer((json_int_t)x)
-                                                : json_real(x));
+        json_object_set_new(block, f->json,
+                            f->at == offsetof(BurstRope, original) && x == floor(x)
+                                ? json_integer((json_int_t)x)
+                                : json_real(x));
     }
     return block;
 }

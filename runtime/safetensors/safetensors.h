@@ -81,6 +81,8 @@ typedef struct HfModel {
     BurstRope rope, local_rope; /* local: of layers with a window, where the family has it by type */
 } HfModel;
 HfModel model_of(const BurstPlan *p);
+/* Whether it has parts that no family without a name has. */
+bool model_needs_family(const BurstPlan *p);
 int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config); /* the caller frees */
 /* model_read, and all fields that it does not read, but for masks. */
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);

@@ -11,7 +11,8 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Of a field's value, or the field's value of a scale: each form is its own inverse but SCALE_INVERSE_ROOT. */
+/* Of a field's value, or the field's value of a scale: each form is its own inverse but SCALE_INVERSE_ROOT.
+ */
 static double scale_of(const ScaleField *f, double value, double hidden)
 {
     switch (f->form) {
@@ -80,14 +81,20 @@ bool scales_has_field(const Family *family, const char *name)
     return false;
 }
 
+/* transformers takes a root's square as a whole number alone. */
+static json_t *number_of(const ScaleField *f, const HfModel *m)
+{
+    const double value = field_of(f, scale_number(m->scale, f->scale, (double)m->head_dim));
+    const bool whole = f->form == SCALE_INVERSE_ROOT && same(round(value), value);
+    return whole ? json_integer((json_int_t)round(value)) : json_real(value);
+}
+
 bool scales_write(json_t *config, const HfModel *m)
 {
     bool made = true;
     for (const ScaleField *f = m->family->scales; made && (f->name || f->form); f++)
         if (f->name)
-            made = json_object_set_new(config, f->name,
-                                       json_real(field_of(f, scale_number(m->scale, f->scale,
-                                                                          (double)m->head_dim)))) == 0;
+            made = json_object_set_new(config, f->name, number_of(f, m)) == 0;
     return made;
 }
 

@@ -552,6 +552,9 @@ int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, 
     Export *o = *e = calloc(1, sizeof *o);
     if (!o)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for the export");
+    if (model_needs_family(p))
+        return burst_fail(c, BURST_E_PLAN,
+                          "an export of this model requires its family: set `family` in the model");
     BURST_TRY(lay_out(c, p, folder, dtype, shard_bytes, o));
     return c->rank == 0 ? create(c, p, o) : BURST_OK;
 }

@@ -43,7 +43,12 @@ static bool scales_logits(const Model *m) { return m->scale[BURST_SCALE_LOGIT] >
 
 /* By their names within the unit, as Hugging Face has them. */
 /* Heads and ffn are split over tensor ranks, along the dimension that is theirs. */
-typedef struct Tensor { const char *name; Dim rows, cols; First first; Part *part; } Tensor;
+typedef struct Tensor {
+    const char *name;
+    Dim rows, cols;
+    First first;
+    Part *part;
+} Tensor;
 
 static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
 static const Tensor layer_tensors[] = {
@@ -136,9 +141,18 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
 /* ---- values and operations ---- */
 
 /* Of parts that a model may have. */
-typedef struct PartValue { Part *part; Value value; } PartValue;
+typedef struct PartValue {
+    Part *part;
+    Value value;
+} PartValue;
 /* "x+1" is x of the next layer. */
-typedef struct Row { OpKind kind; const char *read[3], *write[3], *weight; int tensors; Part *part; int scale; } Row;
+typedef struct Row {
+    OpKind kind;
+    const char *read[3], *write[3], *weight;
+    int tensors;
+    Part *part;
+    int scale;
+} Row;
 
 static const PartValue first_values[] = {
     {NULL, {.name = "x", .dim = {DIM_TOKENS, DIM_HIDDEN}, .index = INDEX_BOUNDARY}},
@@ -210,9 +224,18 @@ static const Row layer_rows[] = {
     /* the second operand is added */
     {OP_LINEAR, {"o_flat", "x"}, {"x_mid_product|x_mid"}, "self_attn.o_proj.weight", .part = adds_at_once},
     {OP_LINEAR, {"o_flat"}, {"attn_product|attn|attn_out"}, "self_attn.o_proj.weight", .part = adds_later},
-    {OP_BIAS, {"x_mid_product|attn_product"}, {"attn|attn_out|x_mid"}, "self_attn.o_proj.bias", .part = o_bias},
+    {OP_BIAS,
+     {"x_mid_product|attn_product"},
+     {"attn|attn_out|x_mid"},
+     "self_attn.o_proj.bias",
+     .part = o_bias},
     {OP_NORM, {"attn"}, {"attn_norm", "rstd_attn"}, "self_attn.output_norm.weight", .part = norms_after},
-    {OP_SCALE, {"attn_norm|attn_out", "x"}, {"x_mid"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
+    {OP_SCALE,
+     {"attn_norm|attn_out", "x"},
+     {"x_mid"},
+     NULL,
+     .part = adds_later,
+     .scale = BURST_SCALE_RESIDUAL},
     {OP_NORM, {"x_mid"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = second_norm},
     {OP_BIAS, {"h2_plain"}, {"h2"}, "post_attention_layernorm.bias", .part = second_norm_bias},
     /* gate and up: one product on a device */
@@ -224,7 +247,12 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"ffn"}, {"mlp_product|mlp|mlp_out"}, "mlp.down_proj.weight", .part = adds_later},
     {OP_BIAS, {"x_product|mlp_product"}, {"mlp|mlp_out|x+1"}, "mlp.down_proj.bias", .part = mlp_bias},
     {OP_NORM, {"mlp"}, {"mlp_norm", "rstd_mlp"}, "mlp.output_norm.weight", .part = norms_after},
-    {OP_SCALE, {"mlp_norm|mlp_out", "x_mid"}, {"x+1"}, NULL, .part = adds_later, .scale = BURST_SCALE_RESIDUAL},
+    {OP_SCALE,
+     {"mlp_norm|mlp_out", "x_mid"},
+     {"x+1"},
+     NULL,
+     .part = adds_later,
+     .scale = BURST_SCALE_RESIDUAL},
 };
 
 /* The head's x is that of the last layer. Its loss makes the gradient of its input at once. */

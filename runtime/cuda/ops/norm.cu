@@ -1,5 +1,5 @@
-/* norm.cu: RMSNorm, LayerNorm without its bias (CENTERED), and their gradients. A row is read twice by the same block, the second time from its
- * cache. Narrow rows, such as heads, are a warp's each, in registers. */
+/* norm.cu: RMSNorm, LayerNorm without its bias (CENTERED), and their gradients. A row is read twice by the
+ * same block, the second time from its cache. Narrow rows, such as heads, are a warp's each, in registers. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -104,19 +104,19 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
         narrow_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
             n, hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
     else
-        norm_kernel<false><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat,
-                                                             ++g->beats);
+        norm_kernel<false>
+            <<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
     return gpu_launched(g, "rmsnorm");
 }
 
-int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
-                        BurstBf16 *y, float *rstd)
+int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
+                        double eps, BurstBf16 *y, float *rstd)
 {
     BURST_TRY(gpu_aligned(g, "layernorm", hidden, address(x) | address(w) | address(y)));
     if (n == 0)
         return BURST_OK;
-    norm_kernel<true><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat,
-                                                               ++g->beats);
+    norm_kernel<true>
+        <<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
     return gpu_launched(g, "layernorm");
 }
 
@@ -147,7 +147,8 @@ static __device__ float along_row(const Back &b, int64_t row, float mean, float 
     return block_sum(sum);
 }
 
-/* dx = add + r (w dy - all - (x - mean) r^2 mean(w dy (x - mean))); dw's share is added to this thread's columns of sums. */
+/* dx = add + r (w dy - all - (x - mean) r^2 mean(w dy (x - mean))); dw's share is added to this thread's
+ * columns of sums. */
 static __device__ void row_back(const Back &b, int64_t row, float r, float mean, float all, float along,
                                 float *sums)
 {
@@ -299,11 +300,11 @@ template <bool CENTERED> static int norm_back(BurstGpu *g, const char *name, con
     if (!CENTERED && b.hidden <= NARROW)
         narrow_back_kernel<<<BACK_BLOCKS, BACK_THREADS, 0, g->compute>>>(b, g->beat, ++g->beats);
     else
-        norm_back_kernel<CENTERED>
-            <<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
+        norm_back_kernel<CENTERED><<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
     BURST_TRY(gpu_launched(g, name));
-    add_partials_kernel<<<(b.hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(
-        b.hidden, b.partial, dw);
+    add_partials_kernel<<<(b.hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(b.hidden,
+                                                                                                    b.partial,
+                                                                                                    dw);
     return gpu_launched(g, name);
 }
 

@@ -56,41 +56,28 @@ typedef struct Field { const char *name; int kind; size_t at; } Field;
 /* clang-format off: a row a line */
 #define PLAN(name, kind, field) {name, kind, offsetof(BurstPlan, field)},
 static const Field fields[] = {
-    PLAN("number of ranks", INT, world)
-    PLAN("number of data groups", INT, data)
-    PLAN("ranks per group", INT, group)
-    PLAN("ranks that shard the weights", INT, shard_ranks)
-    PLAN("number of tensor ranks", INT, tensor)
-    PLAN("sequence", INT64, sequence)
-    PLAN("layers", INT, layers)
-    PLAN("hidden", INT, hidden)
-    PLAN("heads", INT, heads)
-    PLAN("kv_heads", INT, kv_heads)
-    PLAN("head_dim", INT, head_dim)
-    PLAN("ffn", INT, ffn)
-    PLAN("vocab", INT, vocab)
-    PLAN("tied", INT, tied)
-    PLAN("norm_eps", REAL, norm_eps)
-    PLAN("rope_theta", REAL, rope.theta)
-    PLAN("softcap", REAL, softcap)
+    PLAN("number of ranks", INT, world) PLAN("number of data groups", INT, data)
+        PLAN("ranks per group", INT, group) PLAN("ranks that shard the weights", INT,
+                                                 shard_ranks) PLAN("number of tensor ranks", INT, tensor)
+            PLAN("sequence", INT64, sequence) PLAN("layers", INT, layers) PLAN("hidden", INT, hidden)
+                PLAN("heads", INT, heads) PLAN("kv_heads", INT, kv_heads) PLAN("head_dim", INT, head_dim)
+                    PLAN("ffn", INT, ffn) PLAN("vocab", INT, vocab) PLAN("tied", INT, tied)
+                        PLAN("norm_eps", REAL, norm_eps) PLAN("rope_theta", REAL,
+                                                              rope.theta) PLAN("softcap", REAL, softcap)
 #define X(id, name, constant) PLAN(name, REAL, scale[BURST_SCALE_##id])
-    BURST_SCALE_ROWS(X)
+                            BURST_SCALE_ROWS(X)
 #undef X
-    PLAN("separator", INT64, train.separator)
-    PLAN("predict", INT64, train.predict)
-    PLAN("batch", INT64, train.batch)
-    PLAN("lr", REAL, train.lr)
-    PLAN("last lr", REAL, train.lr_end)
-    PLAN("cosine", INT, train.cosine)
-    PLAN("warmup", INT64, train.warmup)
-    PLAN("beta1", REAL, train.beta1)
-    PLAN("beta2", REAL, train.beta2)
-    PLAN("eps of AdamW", REAL, train.eps)
-    PLAN("decay", REAL, train.decay)
-    PLAN("clip", REAL, train.clip)
-    PLAN("export dtype", INT, train.export_dtype)
-    PLAN("target (1: CUDA)", FLAG, on_gpu)
-};
+                                PLAN("separator", INT64,
+                                     train.separator) PLAN("predict", INT64,
+                                                           train.predict) PLAN("batch", INT64, train.batch)
+                                    PLAN("lr", REAL, train.lr) PLAN("last lr", REAL, train.lr_end)
+                                        PLAN("cosine", INT, train.cosine) PLAN("warmup", INT64, train.warmup)
+                                            PLAN("beta1", REAL, train.beta1) PLAN("beta2", REAL, train.beta2)
+                                                PLAN("eps of AdamW", REAL, train.eps)
+                                                    PLAN("decay", REAL, train.decay)
+                                                        PLAN("clip", REAL, train.clip)
+                                                            PLAN("export dtype", INT, train.export_dtype)
+                                                                PLAN("target (1: CUDA)", FLAG, on_gpu)};
 static const Field sizes[] = { /* follow from other things, which say more where they differ too */
     PLAN("number of tables", INT, table_count)
     PLAN("number of channels", INT, channels)
