@@ -11,8 +11,8 @@ extern "C" {
 
 int burst_library_gpu_open(BurstCtx *c, int channels, void **device);
 void burst_library_gpu_close(void *device);
-/* A call: computing is in this stream from here on, and what earlier calls marked is done before it. So a call
- * can be captured in a CUDA graph: it waits for nothing that is not captured with it. */
+/* A call: computing is in this stream from here on, and what earlier calls marked is done before it. So a
+ * call can be captured in a CUDA graph: it waits for nothing that is not captured with it. */
 void burst_library_gpu_use(BurstGpu *g, void *stream);
 int burst_library_gpu_end(BurstGpu *g); /* the stream goes on when all channels are done */
 void burst_library_gpu_forget(BurstGpu *g, BurstMark *m); /* nobody waits for it any more */
