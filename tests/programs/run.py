@@ -18,7 +18,7 @@ import machine
 
 PARTS = {"numerics": "attention against float64 and beside cuDNN", "gradients": "loss and gradients of whole steps against float64",
          "train": "300 steps of the demo against the host backend",
-         "hf": "loss and gradients beside transformers' Llama", "scale": "attention on N GPUs against one GPU's kernel",
+         "hf": "loss and gradients beside transformers' Llama", "families": "loss and gradients of model families beside transformers", "scale": "attention on N GPUs against one GPU's kernel",
          "documents": "packed documents: partitions made for each batch beside fixed ones and PyTorch",
          "nodes": "two simulated nodes: right, and waiting as predicted", "step": "Llama-3-8B shapes: time, MFU, memory",
          "memcheck": "small programs under compute-sanitizer"}

@@ -1,0 +1,113 @@
+"""Model families on a GPU: loss and every gradient of emitted programs beside transformers with the same weights and tokens.
+
+The cases are those of tests/training/run_families.py, larger (hidden 256, 4 heads of 64, 512 tokens), with weights rounded to bf16.
+`burstc import` writes the model, the program starts from the folder, and its gradients are the first moments after one step. The truth
+is transformers in float64 on the CPU; beside it transformers in bf16 on the GPU. BURST_FAMILIES: names of cases.
+"""
+import os
+import pathlib
+import re
+import sys
+
+import machine
+
+sys.path.insert(0, str(machine.ROOT / "tests/training"))
+sys.path.insert(0, str(machine.ROOT / "tests/lib"))
+
+LOSS_LIMIT, GRADIENT_LIMIT, PEER_LIMIT = 1e-3, 2e-2, 1.25
+HIDDEN, FFN, HEAD_DIM, SEQUENCE = 256, 512, 64, 512
+NAMES = "llama31 mistral qwen3 phi4 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron"
+
+
+def larger(families, weights):
+    """The test's cases with sizes that kernels of GPUs have."""
+    import transformers
+    families.SEQUENCE = SEQUENCE
+    families.SIZES = families.SIZES | dict(hidden_size=HIDDEN, intermediate_size=FFN, max_position_embeddings=SEQUENCE, initializer_range=0.05)
+    families.CASES = {name: (kind, {**more, **({"head_dim": HEAD_DIM} if "head_dim" in more else {}),
+                                    **({"sliding_window": 128} if more.get("sliding_window") else {})})
+                      for name, (kind, more) in families.CASES.items()}
+    shape = weights.Shape
+    weights.Shape = lambda layers, hidden, heads, kv_heads, head_dim, ffn, *more: shape(layers, HIDDEN, heads, kv_heads, HEAD_DIM, FFN, *more)
+    save = transformers.PreTrainedModel.save_pretrained
+
+    def save_rounded(model, *args, **options):
+        for weight in model.parameters():
+            weight.data = weight.data.bfloat16().float()
+        return save(model, *args, **options)
+    transformers.PreTrainedModel.save_pretrained = save_rounded
+
+
+class Programs:
+    """What run_families asks of its toolchain, with a bundle's programs for one GPU."""
+
+    def __init__(self, m, folder):
+        self.m, self.folder, self.data = m, folder, folder / "text.bin"
+
+    def imported(self, folder):
+        return self.m.run([self.m.bundle / "bin/burstc", "import", folder], f"import_{folder.parent.name}", 60)[1]
+
+    def run(self, program, *options):
+        metrics = program.with_suffix(".jsonl")
+        metrics.unlink(missing_ok=True)
+        self.m.run([program, "--quiet", "--data", self.data, "--metrics", metrics, *options], f"run_{program.name}", 120)
+        return [float(x) for x in re.findall(r'"loss": ([0-9.e+-]+)', metrics.read_text())]
+
+
+def peer_errors(families, case, folder):
+    """Transformers in bf16 on the GPU: of the loss, and of each gradient."""
+    import run_weights
+    import torch
+    import transformers
+    kind = families.CASES[case.name][0]
+    model = getattr(transformers, kind + "ForCausalLM").from_pretrained(folder / "start", dtype=torch.bfloat16).cuda().train()
+    token = torch.tensor(list((folder / "text.bin").read_bytes()[:SEQUENCE + 1])).cuda()
+    logits = model(input_ids=token[None, :-1]).logits[0].float()
+    loss = torch.nn.functional.cross_entropy(logits, token[1:])
+    loss.backward()
+    parts = {part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters()
+             for part, g in families.split(kind, name, w.grad, case.shape)}
+    return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in case.gradients.items()}
+
+
+def make(m, families, name):
+    """The case, its folder, the text of its program."""
+    folder = m.work / name
+    folder.mkdir(exist_ok=True)
+    case = families.Case(Programs(m, folder), name, folder)
+    case.make()
+    return case, folder, m.emit(f"family_{name}", machine.gpu_topology(1, 1), case.model_text(1))
+
+
+def check(m, families, weights, case, folder, program):
+    out = folder / "checkpoints"
+    loss = case.run(program, "--weights", folder / "start", "--steps", 1, "--checkpoint", out)
+    sizes = {name: len(g) for name, g in case.gradients.items()}
+    kept = weights.read_checkpoint(pathlib.Path(out) / "step-00000001.burst", case.shape, sizes, case.units)
+    distances = {t: weights.distance([x / (1 - weights.BETA1) for x in weights.floats(kept[t][1])], g) for t, g in case.gradients.items()}
+    worst = max(distances, key=distances.get)
+    peer_loss, peers = peer_errors(families, case, folder)
+    apart = abs(loss / case.loss - 1)
+    bound = max(GRADIENT_LIMIT, PEER_LIMIT * max(peers.values()))
+    m.add("families", case.name, f"loss {loss:.6f}, transformers float64 {case.loss:.6f}: {apart:.1e} (its bf16 {peer_loss:.1e}); worst gradient "
+          f"{distances[worst]:.2e} ({worst}; its bf16 {max(peers.values()):.2e})", f"<= {LOSS_LIMIT}, {bound:.2e}",
+          apart <= LOSS_LIMIT and distances[worst] <= bound)
+
+
+def run(m):
+    import run_families
+    import run_weights
+    larger(run_families, run_weights)
+    made = {}
+    for name in os.environ.get("BURST_FAMILIES", NAMES).split():
+        try:
+            made[name] = make(m, run_families, name)
+        except Exception as reason:  # one family leaves the others
+            m.failed("families", name, reason)
+    for name, program in m.all(lambda name: m.link(made[name][2]), list(made)):
+        try:
+            if isinstance(program, machine.Failed):
+                raise program
+            check(m, run_families, run_weights, *made[name][:2], program)
+        except Exception as reason:
+            m.failed("families", name, reason)
