@@ -226,6 +226,7 @@ static void read_family(Misfits *m, const json_t *config, const HfModel *plan, H
         there->family = plan ? plan->family : &families[0];
     read_parts(m, config, there);
     if (plan && (plan->qkv_bias != there->qkv_bias || plan->qk_norm != there->qk_norm ||
+                 plan->rope.interleaved != there->family->interleaved ||
                  memcmp(&plan->layer, &there->layer, sizeof there->layer) != 0))
         misfit(m, "model_type is %s, expected \"%s\"", text, plan->family->type);
 }

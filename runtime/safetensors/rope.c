@@ -131,6 +131,7 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     value_text(theta ? theta : absent, text);
     value_text(value, planned);
     seen.theta = plan->rope.theta;
+    seen.interleaved = plan->rope.interleaved; /* model_type says it */
     rope_text(&plan->rope, other, sizeof other);
     if (!there->family->layer_ropes && !same_value(value, theta ? theta : absent))
         misfit(m, "rope_theta is %s%s, expected %s", text, theta ? "" : " (by default)",

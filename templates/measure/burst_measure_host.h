@@ -240,7 +240,7 @@ static int measure_prepare(BurstCtx *c, const MeasureCase *k, MeasureAttention *
         return burst_fail(c, BURST_E_MEMORY, "no memory for %lld tokens", (long long)n);
     for (int64_t t = 0; t < n; t++)
         position[t] = t;
-    x->tables = (BurstTables){{document, document, document, document}};
+    x->tables = (BurstTables){.table = {document, document, document, document}};
     burst_sides(position, n, &x->tables, BURST_MAX_TABLES, side);
     x->chunk = (BurstChunk){n, position, side, (int)((n + BURST_TILE - 1) / BURST_TILE)};
     x->attend = (BurstAttend){.head_dim = k->d,

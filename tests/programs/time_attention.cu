@@ -221,11 +221,16 @@ static int prepare(Timer *t)
 /* The first sequence that the plan trains on: what its masks leave, and which tokens this rank has. */
 static int take_batch(Timer *t, const BurstPlan *p)
 {
+#if PLAN_TABLES > 0
     BurstBatch b;
-    if (PLAN_TABLES == 0 || !p->train.data)
-        return BURST_OK;
-    BURST_TRY(burst_batch_read(t->c, p, 0, 0, &b));
-    return plan_live(t->c, t->s, &b.tables);
+    if (p->train.data) {
+        BURST_TRY(burst_batch_read(t->c, p, 0, 0, &b));
+        BURST_TRY(plan_live(t->c, t->s, &b.tables));
+    }
+#else
+    (void)t, (void)p;
+#endif
+    return BURST_OK;
 }
 
 static int body(BurstCtx *c, const BurstPlan *p, void *arg)
