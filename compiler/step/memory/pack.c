@@ -356,8 +356,9 @@ static void raise_top(Packer *p)
 }
 
 /* What the packing may take without more being tried: beside the peak so small a share of it, or little.
- * Places by layer take longer than other orders, and serve where more is lost. */
-enum { FOR_ORDERS = 64, FOR_LAYERS = 32 };
+ * Other orders and places by layer take longer than raising items of the first, and serve where more is
+ * lost. */
+enum { FOR_RAISING = 64, FOR_MORE = 32 };
 static int64_t enough(int64_t peak, int64_t fits, int share)
 {
     enum { LITTLE = 64 << 20 };
@@ -389,7 +390,7 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
                 .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
     Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
-    const int64_t peak = host ? f->host_peak : f->live_peak, until = enough(peak, fits, FOR_ORDERS);
+    const int64_t peak = host ? f->host_peak : f->live_peak, until = enough(peak, fits, FOR_RAISING);
     for (Rule rule = 0; rule < (f->items < MANY ? FIRST : LONGEST) && best.end > fits; rule++) {
         put_in_order(&p, key, rule);
         place_states(&p);
@@ -398,7 +399,8 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
     take(&p, &best);
     if (f->items < FEW)
         raise(&p, &best, until, RAISED);
-    for (Rule rule = FIRST; rule < RULES && f->items < FEW && best.end > until; rule++) {
+    for (Rule rule = FIRST; rule < RULES && f->items < FEW && best.end > enough(peak, fits, FOR_MORE);
+         rule++) {
         put_in_order(&p, key, rule);
         try_order(&p, &best);
         raise(&p, &best, until, RAISED / 2);
@@ -438,7 +440,7 @@ Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpac
         return f;
     }
     step_pack(a, f, align, fits);
-    if (f->items >= FEW / 2 || f->packed <= enough(f->live_peak, fits.device, FOR_LAYERS))
+    if (f->items >= FEW / 2 || f->packed <= enough(f->live_peak, fits.device, FOR_MORE))
         return f;
     step_place_by_layer(s, true);
     Flow *by_layer = step_flow(a, s);
