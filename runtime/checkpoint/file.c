@@ -43,13 +43,45 @@ static json_t *scale_facts(const BurstPlan *p)
     return scales;
 }
 
+/* Which parts layers have, where they are not a Llama's; what RoPE is in every layer, where it differs. */
+static json_t *layer_facts(const BurstPlan *p)
+{
+    static const char *const words[][7] = {
+#define X(member, name, ...) {name, __VA_ARGS__},
+        BURST_LAYER_FIELDS(X)
+#undef X
+    };
+    const int values[] = {
+#define X(member, name, ...) p->layer.member,
+        BURST_LAYER_FIELDS(X)
+#undef X
+    };
+    char text[ROPE_TEXT];
+    json_t *facts = json_object(), *ropes = json_array();
+    for (size_t i = 0; facts && i < sizeof values / sizeof *values; i++)
+        if (values[i])
+            json_object_set_new(facts, words[i][0], json_string(words[i][1 + values[i]]));
+    for (int l = 0; ropes && p->ropes && l < p->layers; l++) {
+        rope_text(&p->ropes[p->layer_rope[l]], text, sizeof text);
+        json_array_append_new(ropes, json_string(text));
+    }
+    if (p->ropes)
+        json_object_set(facts, "rope", ropes);
+    json_decref(ropes);
+    if (p->rope.rotary)
+        json_object_set_new(facts, "rotary", json_integer(p->rope.rotary));
+    if (p->rope.interleaved)
+        json_object_set_new(facts, "rotary_interleaved", json_true());
+    return facts;
+}
+
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
     char rope[ROPE_TEXT];
     rope_text(&p->rope, rope, sizeof rope);
     return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-                     "s:f, s:f, s:s, s:f, s:o, s:o}",
+                     "s:f, s:f, s:s, s:f, s:o, s:o, s:o}",
                      "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed",
                      (json_int_t)t->seed, "data", t->data ? json_text(t->data) : json_null(), "bytes",
                      t->bytes, "separator", (json_int_t)t->separator, "predict",
@@ -57,7 +89,7 @@ static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
                      (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1",
                      t->beta1, "beta2", t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip,
                      "norm_eps", p->norm_eps, "rope_theta", p->rope.theta, "rope", rope, "softcap",
-                     p->softcap, "scales", scale_facts(p), "masks", masks_of(p));
+                     p->softcap, "scales", scale_facts(p), "layer", layer_facts(p), "masks", masks_of(p));
 }
 
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)

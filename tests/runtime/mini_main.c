@@ -44,6 +44,8 @@ static void set_value(BurstPlan *p, const char *text)
                {"vocab", .count = &p->vocab},
                {"layers", .count = &p->layers},
                {"hidden", .count = &p->hidden},
+               {"activation", .count = &p->layer.activation},
+               {"rotary", .count = &p->rope.rotary},
                {"shard_ranks", .count = &p->shard_ranks}};
     if (!text || sscanf(text, "%31s %lf", name, &value) != 2)
         return;

@@ -198,6 +198,9 @@ def other_values(mini, args):
             f"{values}")
     said = mini.run(0, "", *OPTIONS, "--resume", "--steps", 11, mini="1 1 0 4 12 -1")
     require(said == "", f"nothing differs but the world: {said}")
+    for field, value, fact in ("activation", 1, '{"ffn":"geglu"}'), ("rotary", 2, '{"rotary":2}'):
+        said = mini.run(0, "", *OPTIONS, "--resume", "--steps", 11, set={"MINI_SET": f"{field} {value}"})
+        require(f"layer was {{}}, now {fact}" in said, f"{field}: {said}")
 
 
 def data_of_bytes(mini, args):
