@@ -19,7 +19,6 @@ static int64_t allowed(int64_t mean) { return mean + mean / 32; }
 
 typedef struct Exchange {
     int partner, out, in; /* the rank; runs that leave and come */
-    int64_t moved;
     int64_t keys[2]; /* runs that the two ranks receive then */
     int64_t worth, more; /* more: keys than before */
 } Exchange;
@@ -88,6 +87,15 @@ static const int *exchanged(const Balance *b, const int *run, int out, int in, i
 
 /* ---- exchanges ---- */
 
+/* Runs of keys that the two ranks would receive; how many more than now. */
+static int64_t keys_after(const Balance *b, const BalanceRank *r, const BalanceRank *other, int out, int in,
+                          int64_t keys[2])
+{
+    keys[0] = received(b, exchanged(b, r->run, out, in, b->trial));
+    keys[1] = received(b, exchanged(b, other->run, in, out, b->trial));
+    return keys[0] + keys[1] - r->keys - other->keys;
+}
+
 static int nearest_work(const Balance *b, const BalanceRank *r, int64_t work)
 {
     int best = r->run[0];
@@ -118,11 +126,10 @@ static void try_exchange(Balance *b, int from, int partner, int out, int in, Exc
     const int64_t gain = gain_of(b, r, other, out, in);
     if (gain <= 0 || worth_of(b, gain, 0) < best->worth)
         return;
-    const int64_t keys = received(b, exchanged(b, r->run, out, in, b->trial)),
-                  keys_there = received(b, exchanged(b, other->run, in, out, b->trial));
-    const int64_t more = keys + keys_there - r->keys - other->keys, worth = worth_of(b, gain, more);
+    int64_t keys[2];
+    const int64_t more = keys_after(b, r, other, out, in, keys), worth = worth_of(b, gain, more);
     if (worth > best->worth || (worth == best->worth && more < best->more))
-        *best = (Exchange){partner, out, in, b->work[out] - b->work[in], {keys, keys_there}, worth, more};
+        *best = (Exchange){partner, out, in, {keys[0], keys[1]}, worth, more};
 }
 
 /* Each run of the one for that of the other which comes nearest to what should move; those that gain least
@@ -183,10 +190,11 @@ static Exchange best_exchange(Balance *b, int from, int64_t mean, int *looks)
 static void exchange(Balance *b, int from, const Exchange *e)
 {
     const int rank[2] = {from, e->partner}, out[2] = {e->out, e->in};
+    const int64_t moved = b->work[e->out] - b->work[e->in];
     for (int i = 0; i < 2; i++) {
         BalanceRank *r = &b->rank[rank[i]];
         memcpy(r->run, exchanged(b, r->run, out[i], out[!i], b->trial), sizeof *r->run * (size_t)b->each);
-        r->work += i ? e->moved : -e->moved;
+        r->work += i ? moved : -moved;
         r->keys = e->keys[i];
     }
 }
@@ -228,11 +236,10 @@ static void move_beside(Balance *b, int run, int beside, int64_t most)
     const int64_t moved = b->work[run] - b->work[in];
     if (r->work - moved > most || other->work + moved > most)
         return;
-    const int64_t keys = received(b, exchanged(b, r->run, run, in, b->trial)),
-                  there = received(b, exchanged(b, other->run, in, run, b->trial));
-    if (keys + there >= r->keys + other->keys)
+    int64_t keys[2];
+    if (keys_after(b, r, other, run, in, keys) >= 0)
         return;
-    exchange(b, from, &(Exchange){to, run, in, moved, {keys, there}, 0, 0});
+    exchange(b, from, &(Exchange){to, run, in, {keys[0], keys[1]}, 0, 0});
     b->owner[run] = to, b->owner[in] = from;
 }
 

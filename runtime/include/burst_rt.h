@@ -139,6 +139,8 @@ typedef struct BurstChunk {
  * values. */
 void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count,
                  BurstSide *side);
+/* The hull of n sides, at least one. */
+BurstSide burst_side_union(const BurstSide *side, int n);
 /* What the mask leaves of two tiles. Tokens of one may lie far apart, as where two runs of a partition
  * meet in it: the mask is then asked of those at either side of the widest gap, so that what lies in
  * between, with other ranks, does not count. */

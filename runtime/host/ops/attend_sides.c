@@ -42,7 +42,7 @@ void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tab
     }
 }
 
-static BurstSide side_union(const BurstSide *side, int n)
+BurstSide burst_side_union(const BurstSide *side, int n)
 {
     BurstSide all = side[0];
     for (int i = 1; i < n; i++) {
@@ -105,8 +105,8 @@ static bool live(const BurstMask *m, Tiles q, Tiles k)
 {
     if (q.n == 1 && k.n == 1)
         return burst_tile_cover(m, q.chunk, q.first, k.chunk, k.first) != BURST_EMPTY;
-    const BurstSide all_q = side_union(q.chunk->side + q.first, q.n),
-                    all_k = side_union(k.chunk->side + k.first, k.n);
+    const BurstSide all_q = burst_side_union(q.chunk->side + q.first, q.n),
+                    all_k = burst_side_union(k.chunk->side + k.first, k.n);
     if (m->tile(&all_q, &all_k) == BURST_EMPTY)
         return false;
     if (q.n >= k.n)
