@@ -171,8 +171,8 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     for (int t = 0; t < p->table_count; t++)
         if (burst_table_kind(p->tables[t]) == BURST_TABLE_GIVEN)
             return burst_fail(c, BURST_E_PLAN,
-                              "a mask reads the table '%s', which the data does not have; made from tokens are"
-                              " only" BURST_DOCUMENT_TABLES(NAMED),
+                              "a mask reads the table '%s', which the data does not have; made from tokens "
+                              "are only" BURST_DOCUMENT_TABLES(NAMED),
                               p->tables[t]);
     return BURST_OK;
 }

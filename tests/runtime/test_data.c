@@ -11,7 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { SEQUENCE = 24, WINDOWS = 11, TOKENS = SEQUENCE * WINDOWS + 5, READS = 3 * WINDOWS, SEPARATOR = 3, TABLES = 4 };
+enum { SEQUENCE = 24, WINDOWS = 11, TOKENS = SEQUENCE * WINDOWS + 5, READS = 3 * WINDOWS, SEPARATOR = 3 };
+enum { TABLES = 4 };
 
 static char *directory;
 static uint32_t original[TOKENS];
@@ -288,8 +289,8 @@ static void refused_files(void **unused)
     static const char *const other[TABLES] = {"doc", "first", "language", "last"};
     p.tables = other;
     p.train.data = NULL;
-    expect_refusal(&p, "a mask reads the table 'language', which the data does not have; made from tokens are "
-                       "only doc first last position");
+    expect_refusal(&p, "a mask reads the table 'language', which the data does not have; made from tokens "
+                       "are only doc first last position");
 }
 
 /* ---- files of bytes, and of other formats ---- */
