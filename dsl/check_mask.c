@@ -311,12 +311,21 @@ static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
     return unknown_name(c, a, frame);
 }
 
-static int use_table(Checker *c, TableDecl *t)
+/* Tables of documents have the lengths of `doc`. -1: there are too many. */
+static int use_table(Checker *c, TableDecl *t, Span span)
 {
-    if (t->number < 0) {
-        t->number = c->used_tables.n;
-        *vec_push(c->arena, &c->used_tables) = t->table;
+    if (t->number >= 0)
+        return t->number;
+    if (c->used_tables.n == BURST_MAX_TABLES) {
+        diag_error(c->diags, span, "the masks of a model read at most %d tables; '%s' is one more",
+                   BURST_MAX_TABLES, t->table.name);
+        return -1;
     }
+    const TableDecl *documents = find_table(c, "doc");
+    t->number = c->used_tables.n;
+    if (t->table.kind != BURST_TABLE_GIVEN && documents)
+        t->table.len_min = documents->table.len_min, t->table.len_max = documents->table.len_max;
+    *vec_push(c->arena, &c->used_tables) = t->table;
     return t->number;
 }
 
@@ -343,7 +352,9 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
                                   "a table can be indexed by q or k only: write %s[q] "
                                   "or %s[k]",
                                   a->text, a->text));
-    int number = frame && frame->open ? 0 : use_table(c, t);
+    const int number = frame && frame->open ? 0 : use_table(c, t, a->span);
+    if (number < 0)
+        return broken;
     return leaf(c, q ? E_TABLE_Q : E_TABLE_K, number, a->span, NUMBER, INT32_MIN, INT32_MAX);
 }
 

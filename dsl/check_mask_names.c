@@ -41,7 +41,7 @@ void declare_mask(Checker *c, const Ast *mask)
     name_add(c->arena, &c->mask_names[c->stock], mask->text, decl);
 }
 
-/* table doc per token [lengths 512 .. 32Ki]; */
+/* table subtree_last per token;  table doc per token lengths 512 .. 32Ki; */
 void declare_table(Checker *c, const Ast *s)
 {
     Cursor u = cursor_of(c, s);
@@ -49,6 +49,7 @@ void declare_table(Checker *c, const Ast *s)
     Table t = {.span = s->span};
     cursor_word(&u, "per");
     cursor_word(&u, "token");
+    const Ast *lengths = u.at;
     if (cursor_try(&u, "lengths")) {
         cursor_whole(&u, 1, INT64_C(1) << 40, &t.len_min);
         cursor_word(&u, "..");
@@ -57,9 +58,15 @@ void declare_table(Checker *c, const Ast *s)
     if (!cursor_end(&u))
         return;
     t.name = name->text;
-    if (strcmp(t.name, "doc") != 0) {
-        not_planned(c, name->span, arena_printf(c->arena, "table %s", t.name),
-                    "table doc, the document of each token");
+    t.kind = burst_table_kind(t.name);
+    if (reserved(t.name)) {
+        diag_error(c->diags, name->span, "'%s' is reserved in masks; choose another name", t.name);
+        return;
+    }
+    if (t.len_max && t.kind != BURST_TABLE_DOC) {
+        diag_error(c->diags, lengths->span,
+                   "'lengths' are those of documents; write 'table doc per token lengths %lld .. %lld'",
+                   (long long)t.len_min, (long long)t.len_max);
         return;
     }
     for (int i = 0; i < c->tables.n; i++)

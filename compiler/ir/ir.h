@@ -10,6 +10,7 @@
 #include "burst_layer.h"
 #include "burst_rope.h"
 #include "burst_scales.h"
+#include "burst_tables.h"
 
 /* ---- expressions: masks and schedule indices (made by dsl/check.c) ---- */
 /* Functions of two numbers or more, one after the other: a row is all that the compiler has of one. It
@@ -234,7 +235,8 @@ typedef struct Model {
 } Model;
 typedef struct Table {
     const char *name;
-    int64_t len_min, len_max; /* 0: planned for the worst case */
+    BurstTableKind kind;
+    int64_t len_min, len_max; /* of documents; 0: planned for the worst case, as where kind is GIVEN */
     Span span;
 } Table;
 typedef struct Mask {

@@ -39,8 +39,13 @@ BurstSide mask_side(int64_t lo, int64_t last);
 bool mask_affine(const Expr *e, int64_t s, BurstForm *f);
 
 /* ---- mask/lower.c: masks with affine parts folded ---- */
-/* Values of a table with a length distribution, drawn once: documents one after another. */
-typedef struct MaskDocuments { int64_t count; const int64_t *begin; const int32_t *hint; } MaskDocuments;
+/* A table of documents whose lengths are drawn, the same for all tables of equal lengths. */
+typedef struct MaskDocuments {
+    BurstTableKind kind;
+    int64_t count;
+    const int64_t *begin; /* [count + 1] */
+    const int32_t *hint;
+} MaskDocuments;
 typedef enum MaskNodeOp {
     MN_AFFINE,
     MN_TABLE_Q,
@@ -78,8 +83,8 @@ typedef struct MaskNode {
 /* documents[table]: its values, NULL for any; documents NULL: all tables may be anything, and verdicts
  * hold for every batch. */
 const MaskNode *mask_lower(Arena *a, const Expr *e, const MaskDocuments *const *documents);
-const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int index, int64_t sequence);
-int32_t mask_documents_at(const MaskDocuments *d, int64_t position);
+const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t sequence);
+int64_t mask_documents_at(const MaskDocuments *d, int64_t position); /* the table's value */
 /* in (lo, last], about the middle */
 int64_t mask_documents_begin_near(const MaskDocuments *d, int64_t lo, int64_t last);
 /* of a TABLE node: the interval of its values */

@@ -17,6 +17,8 @@ BurstSide mask_side(int64_t lo, int64_t last)
     return s;
 }
 
+enum { HINT = 64 }; /* tokens to one entry of the index of drawn documents */
+
 typedef struct Lowering { Arena *arena; const MaskDocuments *const *documents; } Lowering;
 
 /* In plain operations: divisions are slow, hashes look at several cells, and those of patterns are far
@@ -50,12 +52,22 @@ static const MaskNode *affine_node(Lowering *l, BurstForm f)
     return n;
 }
 
+/* A position in drawn documents is the token's own less the first of its document: affine inside one, and
+ * what is left of the table rises from document to document, as all others do. */
 static const MaskNode *table_node(Lowering *l, const Expr *e)
 {
-    MaskNode *n = node(l, e->op == E_TABLE_Q ? MN_TABLE_Q : MN_TABLE_K, e->value, NULL, NULL);
-    n->documents = l->documents ? l->documents[e->value] : NULL;
-    n->open = !n->documents;
-    return n;
+    const bool of_q = e->op == E_TABLE_Q;
+    const MaskDocuments *d = l->documents ? l->documents[e->value] : NULL;
+    MaskNode *n = node(l, of_q ? MN_TABLE_Q : MN_TABLE_K, e->value, NULL, NULL);
+    n->documents = d;
+    n->open = !d;
+    if (!d || d->kind != BURST_TABLE_POSITION)
+        return n;
+    MaskDocuments *first = NEW(l->arena, MaskDocuments);
+    *first = *d;
+    first->kind = BURST_TABLE_FIRST;
+    n->documents = first;
+    return node(l, MN_SUB, 0, affine_node(l, burst_affine(of_q, !of_q, 0)), n);
 }
 
 static const MaskNode *value_node(Lowering *l, const Expr *e);
@@ -166,6 +178,14 @@ const MaskNode *mask_lower(Arena *a, const Expr *e, const MaskDocuments *const *
 }
 
 /* ---- plain evaluation ---- */
+static int32_t document_at(const MaskDocuments *d, int64_t position)
+{
+    int32_t i = d->hint[position / HINT];
+    while (i + 1 < d->count && d->begin[i + 1] <= position)
+        i++;
+    return i;
+}
+
 BurstForm mask_node_table(const MaskNode *n, const BurstSide *side)
 {
     if (!n->documents)
@@ -286,7 +306,6 @@ int mask_node_within(MaskSpare *spare, const MaskNode **n, const BurstSide *q, c
 }
 
 /* ---- documents of random lengths, for tables with a length distribution ---- */
-enum { HINT = 64 }; /* tokens to one entry of the index */
 
 static uint64_t random_bits(uint64_t *state)
 {
@@ -296,35 +315,35 @@ static uint64_t random_bits(uint64_t *state)
     return z ^ z >> 31;
 }
 
-const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int index, int64_t sequence)
+const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t sequence)
 {
     MaskDocuments *d = NEW(a, MaskDocuments);
-    uint64_t state = 1 + (uint64_t)index;
+    uint64_t state = 1;
     Vec(int64_t) begin = {0};
     const int64_t least = t->len_min > 0 ? t->len_min : 1;
     const uint64_t spread = (uint64_t)(t->len_max > least ? t->len_max - least : 0) + 1;
     for (int64_t at = 0; at < sequence; at += least + (int64_t)(random_bits(&state) % spread))
         *(int64_t *)vec_push(a, &begin) = at;
+    *(int64_t *)vec_push(a, &begin) = sequence;
     int32_t *hint = NEW_ARRAY(a, int32_t, sequence / HINT + 1);
     for (int64_t i = 0, document = 0; i <= sequence / HINT; i++) {
-        while (document + 1 < begin.n && begin.at[document + 1] <= i * HINT)
+        while (document + 2 < begin.n && begin.at[document + 1] <= i * HINT)
             document++;
         hint[i] = (int32_t)document;
     }
-    *d = (MaskDocuments){.count = begin.n, .begin = begin.at, .hint = hint};
+    *d = (MaskDocuments){.kind = t->kind, .count = begin.n - 1, .begin = begin.at, .hint = hint};
     return d;
 }
 
-int32_t mask_documents_at(const MaskDocuments *d, int64_t position)
+int64_t mask_documents_at(const MaskDocuments *d, int64_t position)
 {
-    int32_t i = d->hint[position / HINT];
-    while (i + 1 < d->count && d->begin[i + 1] <= position)
-        i++;
-    return i;
+    const int32_t i = document_at(d, position);
+    const BurstDocument document = {i, d->begin[i], d->begin[i + 1]};
+    return burst_document_value(d->kind, &document, position);
 }
 
 int64_t mask_documents_begin_near(const MaskDocuments *d, int64_t lo, int64_t last)
 {
-    const int32_t middle = mask_documents_at(d, lo + (last - lo) / 2);
+    const int32_t middle = document_at(d, lo + (last - lo) / 2);
     return d->begin[middle] > lo ? d->begin[middle] : d->begin[middle + 1];
 }

@@ -20,8 +20,7 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     m->cover = mask_lower(a, e, NULL);
     const MaskDocuments **documents = NEW_ARRAY(a, const MaskDocuments *, p->table_count);
     for (int t = 0; t < p->table_count && m->cover->open; t++) {
-        documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], t, p->sequence)
-                                                : NULL;
+        documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], p->sequence) : NULL;
         m->sampled_tables |= documents[t] != NULL;
     }
     m->sampled = mask_lower(a, e, documents);

@@ -119,19 +119,27 @@ static void warn_of(Arena *a, Diags *d, const Program *p, const Mask *mask)
 
 /* ---- tables ---- */
 
-static bool reads_table(const Expr *e)
+/* Of the tables of documents that the mask reads, one; NULL: it reads none. */
+static const Table *documents_read(const Program *p, const Expr *e)
 {
-    return e && (e->op == E_TABLE_Q || e->op == E_TABLE_K || reads_table(e->a) || reads_table(e->b));
+    if (!e)
+        return NULL;
+    const bool reads = e->op == E_TABLE_Q || e->op == E_TABLE_K;
+    if (reads && p->tables[e->value].kind != BURST_TABLE_GIVEN)
+        return &p->tables[e->value];
+    const Table *left = documents_read(p, e->a);
+    return left ? left : documents_read(p, e->b);
 }
 
-/* `doc`, the only table that there is, counts separators; who calls a library says where documents end. */
+/* Separators say where documents end; who calls a library says it itself. */
 static void warn_of_tables(Diags *d, const Program *p, const Mask *mask)
 {
-    if (p->train.separator < 0 && !p->library && reads_table(mask->expr))
+    const Table *table = documents_read(p, mask->expr);
+    if (p->train.separator < 0 && !p->library && table)
         diag_warn(d, WARN_ONE_DOCUMENT, mask->span,
-                  "mask '%s' reads 'doc', which is 0 for every token where no separator ends a document; "
-                  "name the token that does: train { separator N; }",
-                  mask->text);
+                  "mask '%s' reads '%s', but no separator ends a document, so that the sequence is one; name "
+                  "the token that does: train { separator N; }",
+                  mask->text, table->name);
 }
 
 static bool is_used(const Program *p, int mask)

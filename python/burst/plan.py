@@ -3,6 +3,7 @@ import ctypes
 import hashlib
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import weakref
@@ -163,7 +164,7 @@ def compile(masks, *, heads, head_dim, tokens, kv_heads=None, tables=None, group
     """
     masks = {"main": masks} if isinstance(masks, str) else dict(masks)
     if tables is None:
-        tables = ["doc"] if any("doc" in m for m in masks.values()) else []
+        tables = sorted({name for m in masks.values() for name in re.findall(r"(\w+)\s*\[", m)})
     group = process_group(group)
     model = model_text(masks, tables, heads, kv_heads or heads, head_dim, tokens, schedule, partition, softcap, layout)
     if device is None:

@@ -4,6 +4,7 @@
 #include "data/balance.h"
 #include "data/data_format.h"
 #include "core/internal.h"
+#include "burst_tables.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,7 @@ typedef struct Data {
     int64_t *positions; /* [sequence] of all chunks' tokens, where there is one */
     int32_t *token, *label;
     float *weight;
-    int32_t *document; /* [sequence], NULL when no mask asks for it */
+    int32_t *table[BURST_MAX_TABLES]; /* [sequence] each, that masks read */
 } Data;
 
 static uint64_t little_endian(const unsigned char *at, int bytes)
@@ -139,6 +140,7 @@ static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
     return BURST_OK;
 }
 
+#define NAMED(id, name, value) " " name
 static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
 {
     int chunk = p->chunk_of ? p->chunk_of(c->rank) : c->rank % p->group;
@@ -148,8 +150,10 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     d->token = calloc(n, sizeof *d->token);
     d->label = calloc(n, sizeof *d->label);
     d->weight = calloc(n, sizeof *d->weight);
-    d->document = p->table_count ? calloc((size_t)p->sequence, sizeof *d->document) : NULL;
-    if (!d->position || !d->token || !d->label || !d->weight || (p->table_count && !d->document))
+    bool made = d->position && d->token && d->label && d->weight;
+    for (int t = 0; t < p->table_count; t++)
+        made &= (d->table[t] = calloc((size_t)p->sequence, sizeof *d->table[t])) != NULL;
+    if (!made)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for a sequence of %lld tokens",
                           (long long)p->sequence);
     if (p->balanced && (!(d->balance = balance_open(p)) ||
@@ -165,8 +169,10 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
                               chunk, (long long)d->position[i], (long long)p->sequence);
     }
     for (int t = 0; t < p->table_count; t++)
-        if (strcmp(p->tables[t], "doc") != 0)
-            return burst_fail(c, BURST_E_PLAN, "unknown table '%s'; the only supported table is 'doc'",
+        if (burst_table_kind(p->tables[t]) == BURST_TABLE_GIVEN)
+            return burst_fail(c, BURST_E_PLAN,
+                              "a mask reads the table '%s', which the data does not have; made from tokens "
+                              "are only" BURST_DOCUMENT_TABLES(NAMED),
                               p->tables[t]);
     return BURST_OK;
 }
@@ -199,7 +205,8 @@ void data_close(BurstCtx *c)
     free(d->token);
     free(d->label);
     free(d->weight);
-    free(d->document);
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        free(d->table[t]);
     free(d->positions);
     balance_close(d->balance);
     free(d);
@@ -296,19 +303,22 @@ static int read_tokens(BurstCtx *c, const Window *w)
     return BURST_OK;
 }
 
-/* The separator belongs to the document that it ends. */
-static int number_documents(BurstCtx *c, const Window *w, int64_t sequence)
+/* The tables of documents. The separator belongs to the document that it ends. */
+static int find_documents(BurstCtx *c, const BurstPlan *p, const Window *w)
 {
     Data *d = c->data;
-    int64_t separator = c->train->separator;
-    if (separator < 0 || !d->document)
-        return BURST_OK; /* all zero, as allocated */
-    int32_t number = 0;
-    for (int64_t i = 0; i < sequence; i++) {
+    const int64_t separator = c->train->separator;
+    BurstDocument document = {0};
+    for (int64_t i = 0; i < p->sequence && p->table_count; i++) {
         uint32_t token = 0;
-        BURST_TRY(token_at(c, w, i, &token));
-        d->document[i] = number;
-        number += token == separator;
+        if (separator >= 0)
+            BURST_TRY(token_at(c, w, i, &token));
+        if (i + 1 < p->sequence && (separator < 0 || token != separator))
+            continue;
+        document.end = i + 1;
+        for (int t = 0; t < p->table_count; t++)
+            burst_document_fill(burst_table_kind(p->tables[t]), &document, d->table[t]);
+        document = (BurstDocument){.number = document.number + 1, .begin = i + 1};
     }
     return BURST_OK;
 }
@@ -335,9 +345,8 @@ int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t inde
     Window w = {.d = d, .seed = (uint64_t)t->seed, .number = (uint64_t)number, .vocab = p->vocab,
                 .begin = d->fd >= 0 ? window_of(d, t->seed, number) * p->sequence : 0};
     *out = (BurstBatch){.token = d->token, .label = d->label, .weight = d->weight};
-    BURST_TRY(number_documents(c, &w, p->sequence));
-    for (int i = 0; i < p->table_count; i++)
-        out->tables.table[i] = d->document;
+    BURST_TRY(find_documents(c, p, &w));
+    memcpy(out->tables.table, d->table, sizeof d->table);
     if (d->balance)
         BURST_TRY(balance(c, p, &out->tables));
     return read_tokens(c, &w);

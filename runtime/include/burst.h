@@ -61,8 +61,7 @@ typedef struct BurstInfo {
     int64_t tokens;                  /* of a batch, on all ranks together */
     int masks, tables;
     const char *const *mask_name;    /* [masks] as the model has them */
-    const char *const
-        *table_name;   /* [tables] per-token tables that masks read; "doc": the document's number */
+    const char *const *table_name;   /* [tables] per-token tables that masks read */
     size_t element_bytes;            /* of q, k, v, o and their gradients: 4 fp32, 2 bf16 */
     size_t align;                    /* of workspace and a batch's memory: bytes */
     const char *target;              /* "c", "cuda" */
@@ -82,8 +81,10 @@ size_t burst_plan_bytes(const BurstPlan *plan, BurstSpace space);
 /* ---- batches ---- */
 /* Documents packed without padding: document i has the tokens from cu_seqlens[i] to cu_seqlens[i + 1], of
  * documents + 1 numbers from 0 to the plan's tokens. cu_seqlens NULL: one document. tables[t]: values by
- * token of the plan's t-th table; NULL, all or one: that of "doc" is made from cu_seqlens. Works on the
- * host, without the other ranks; what is given here must be the same on all of them. */
+ * token of the plan's t-th table; NULL, all or one: "doc", "first", "last" and "position" (document of a
+ * token, that document's first and last token, the token's position in it) are made from cu_seqlens; others
+ * must be given. Works on the host, without the other ranks; what is given here must be the same on all of
+ * them. */
 int burst_batch_make(BurstPlan *plan, const int32_t *cu_seqlens, int documents, const int32_t *const *tables,
                      BurstBatch **batch);
 /* Makes a batch ready for calls in `stream`'s order (a cudaStream_t; on CPUs NULL). memory: of

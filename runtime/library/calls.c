@@ -1,6 +1,7 @@
 /* runtime/library/calls.c: the calls of burst.h for the plan that this archive is linked with. */
 #include "library/library.h"
 
+#include "burst_tables.h"
 #include "core/plural.h"
 
 #include <math.h>
@@ -239,17 +240,16 @@ static uint64_t hash_bytes(uint64_t h, const void *data, size_t bytes)
     return h;
 }
 
-static int doc_table(const BurstPlan *p)
+static bool reads_documents(const BurstPlan *p)
 {
     for (int t = 0; t < p->info.tables; t++)
-        if (strcmp(p->info.table_name[t], "doc") == 0)
-            return t;
-    return -1;
+        if (burst_table_kind(p->info.table_name[t]) != BURST_TABLE_GIVEN)
+            return true;
+    return false;
 }
 
 static int check_documents(BurstPlan *p, const int32_t *cu, int documents, const int32_t *const *tables)
 {
-    const int doc = doc_table(p);
     if (documents < 1)
         return burst_fail(&p->ctx, BURST_E_USAGE, "a batch has one document at least, not %d", documents);
     for (int i = 0; i < documents; i++)
@@ -261,13 +261,13 @@ static int check_documents(BurstPlan *p, const int32_t *cu, int documents, const
                           "cu_seqlens goes from %d to %d; it must go from 0 to the plan's %lld tokens: add a "
                           "document of padding where a batch has fewer",
                           cu[0], cu[documents], (long long)p->info.tokens);
-    if (documents > 1 && doc < 0)
+    if (documents > 1 && !reads_documents(p))
         return burst_fail(&p->ctx, BURST_E_USAGE,
                           "a batch of %d documents needs masks that read the table doc, such as `causal and "
                           "doc[q] == doc[k]`: with those of this plan they would attend to each other",
                           documents);
     for (int t = 0; t < p->info.tables; t++)
-        if (t != doc && !(tables && tables[t]))
+        if (burst_table_kind(p->info.table_name[t]) == BURST_TABLE_GIVEN && !(tables && tables[t]))
             return burst_fail(&p->ctx, BURST_E_USAGE, "the masks read the table %s, which is not given",
                               p->info.table_name[t]);
     return BURST_OK;
@@ -281,9 +281,11 @@ static void fill_tables(BurstBatch *b, const int32_t *const *tables, int32_t *to
         b->tables.table[t] = to;
         if (tables && tables[t])
             memcpy(to, tables[t], (size_t)n * sizeof *to);
-        for (int d = 0; d < b->documents && !(tables && tables[t]); d++)
-            for (int32_t i = b->cu_seqlens[d]; i < b->cu_seqlens[d + 1]; i++)
-                to[i] = d;
+        const BurstTableKind kind = burst_table_kind(p->info.table_name[t]);
+        for (int d = 0; d < b->documents && !(tables && tables[t]); d++) {
+            const BurstDocument document = {d, b->cu_seqlens[d], b->cu_seqlens[d + 1]};
+            burst_document_fill(kind, &document, to);
+        }
         b->hash = hash_bytes(b->hash, to, (size_t)n * sizeof *to);
     }
 }

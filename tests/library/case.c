@@ -65,7 +65,7 @@ static char *guarded(size_t bytes)
 
 typedef struct Case {
     int ranks, documents, tokens, heads, kv_heads, head_dim, masks, sinks;
-    int32_t *cu;
+    int32_t *cu, *table; /* table: [tokens] "last_of", NULL: no mask reads it */
     unsigned seed;
     float scale;
     double softcap;
@@ -174,7 +174,11 @@ static void read_case(Case *c, const char *path)
     for (int i = 0; i <= c->documents; i++)
         CHECK(fscanf(f, "%d", &c->cu[i]) == 1, "%s", path);
     c->tokens = c->cu[c->documents];
-    CHECK(fscanf(f, "%d", &c->masks) == 1, "%s", path);
+    int given;
+    CHECK(fscanf(f, "%d %d", &given, &c->masks) == 2, "%s", path);
+    c->table = given ? malloc((size_t)c->tokens * sizeof *c->table) : NULL;
+    for (int i = 0; given && i < c->tokens; i++)
+        CHECK(fscanf(f, "%d", &c->table[i]) == 1, "%s", path);
     const size_t n = (size_t)c->masks * (size_t)c->tokens * (size_t)c->tokens;
     c->keep = malloc(n);
     for (size_t i = 0; i < n; i++) {
@@ -382,7 +386,11 @@ static void *run_rank(void *argument)
     if (r->rank == 0)
         fill_case(&the_case, burst_plan_info(r->plan));
     pthread_barrier_wait(&meet);
-    must(r, burst_batch_make(r->plan, the_case.cu, the_case.documents, NULL, &r->batch));
+    const int32_t *tables[4] = {0};
+    const BurstInfo *info = burst_plan_info(r->plan);
+    for (int t = 0; t < info->tables; t++)
+        tables[t] = strcmp(info->table_name[t], "last_of") ? NULL : the_case.table;
+    must(r, burst_batch_make(r->plan, the_case.cu, the_case.documents, tables, &r->batch));
     must(r, burst_batch_load(r->batch, NULL, NULL));
     r->workspace = guarded(bytes);
     take_rows(r, &the_case);

@@ -24,17 +24,35 @@ host { memory 8 GiB; pcie 8 GB/s; cores 4; }
 """
 
 
-def keeps(expression, tokens, doc):
+# Of masks in documents; all but the first are true between tokens of two documents too, where they do not say otherwise.
+DOCUMENTS = ["doc[q] == doc[k]", "k >= first[q] and k <= last[q]", "first[q] == first[k]",
+             "doc[q] == doc[k] and (position[k] < {s} or abs(q - k) < {w})", "last[k] == last[q] and position[q] >= position[k]",
+             "q <= last[k] and k <= last[q] and position[q] mod 3 != position[k] mod 2"]
+TREE = "k <= q and q <= last_of[k]"
+
+
+def keeps(expression, tokens, tables):
     """Rows of 0 and 1."""
     python = re.sub(r"\bmod\b", "%", re.sub(r"(?<!/)/(?!/)", "//", expression)).replace("true", "True")
     code = compile(python, expression, "eval")
-    return ["".join("1" if eval(code, {"q": q, "k": k, "doc": doc, "abs": abs}) else "0" for k in range(tokens))
+    return ["".join("1" if eval(code, {"q": q, "k": k, "abs": abs, **tables}) else "0" for k in range(tokens))
             for q in range(tokens)]
 
 
 def documents_of(r, tokens, most):
     cuts = sorted(r.sample(range(1, tokens), min(r.randrange(most), tokens - 1)))
     return [0, *cuts, tokens]
+
+
+def tree_of(r, begin, end, last):
+    """Fills in the last token of each token's subtree: a run of tokens, then subtrees side by side."""
+    while begin < end:
+        middle = r.randrange(begin + 1, end + 1)
+        run = r.randrange(begin + 1, middle + 1)
+        last[begin:run] = [middle - 1] * (run - begin)
+        tree_of(r, run, middle, last)
+        begin = middle
+    return last
 
 
 def case_of(seed):
@@ -47,21 +65,29 @@ def case_of(seed):
     expressions = []
     for mask in r.sample(MASKS, r.choice([1, 1, 2, 3])):
         mask = mask.format(w=r.randrange(1, tokens), s=r.randrange(1, 9), v=r.randrange(1, tokens))
-        expressions.append(f"({mask}) and doc[q] == doc[k]" if documents else mask)
+        inside = r.choice(DOCUMENTS).format(w=r.randrange(1, tokens), s=r.randrange(1, 9))
+        expressions.append(f"({mask}) and {inside}" if documents else mask)
+    given = tree_of(r, 0, tokens, [0] * tokens) if r.random() < 0.3 else []
+    if given:
+        expressions[r.randrange(len(expressions))] = TREE + (" and doc[q] == doc[k]" if documents else "")
     softcap = r.choice([0, 0, 0, 2.5])
     layers = "".join(f" layers {i}: m{i};" for i in range(len(expressions)))
     schedule, travel = r.choice(SCHEDULES), r.choice(["auto", "keys", "queries"])
     layout = f"schedule {schedule}; partition {r.choice(PARTITIONS)}; travel {travel};"
     if schedule == "usp":
         layout += " heads %d;" % r.choice([1, 2])
-    text = "table doc per token;\n" if documents else ""
+    text = "table last_of per token;\n" if given else ""
+    text += 'import "masks";\n' if r.random() < 0.3 else ""
     text += "".join(f"mask m{i} = {e};\n" for i, e in enumerate(expressions))
     text += f"model a {{ heads {heads}; kv_heads {kv_heads}; head_dim {head_dim}; layers {len(expressions)}; }}\n"
     text += "attention {%s%s }\nsequence %d;\nlayout { %s }\n" % (layers, f" softcap {softcap};" if softcap else "", tokens, layout)
     doc = [sum(t >= c for c in cu[1:-1]) for t in range(tokens)]
+    tables = {"doc": doc, "first": [cu[d] for d in doc], "last": [cu[d + 1] - 1 for d in doc],
+              "position": [t - cu[d] for t, d in enumerate(doc)], "last_of": given}
     scale = r.choice([0, 0, 0.3])
-    rows = [row for e in expressions for row in keeps(e, tokens, doc)]
-    called = f"{ranks} {len(cu) - 1} {seed} {scale} {r.randrange(2)} {softcap}\n{' '.join(map(str, cu))}\n{len(expressions)}\n"
+    rows = [row for e in expressions for row in keeps(e, tokens, tables)]
+    called = f"{ranks} {len(cu) - 1} {seed} {scale} {r.randrange(2)} {softcap}\n{' '.join(map(str, cu))}\n"
+    called += f"{len(given) and 1} {len(expressions)}\n{' '.join(map(str, given))}\n"
     return ranks, text, called + "\n".join(rows) + "\n"
 
 

@@ -16,7 +16,7 @@ static void count_one(RxStock s, int64_t n, int64_t w, PartitionKind kind, int64
                       int64_t len)
 {
     Arena *a = arena_new();
-    const Table doc = {.name = "doc", .len_min = len, .len_max = 3 * len};
+    const Table doc = {.name = "doc", .kind = BURST_TABLE_DOC, .len_min = len, .len_max = 3 * len};
     const Program *p = rx_program(a, rx_stock(a, s, w), n, &doc, 1);
     const Partition *part = partition_make(a, kind, block, n, ranks),
                     *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1);

@@ -170,7 +170,7 @@ static void chunks_add_up(void **state)
     const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1),
                     *part = partition_make(a, PART_ZIGZAG, 0, n, 6);
     for (RxStock s = 0; s < RX_STOCKS; s++) {
-        const Table doc = {.name = "doc", .len_min = 100, .len_max = 900};
+        const Table doc = {.name = "doc", .kind = BURST_TABLE_DOC, .len_min = 100, .len_max = 900};
         MaskMap *m = mask_map(a, rx_program(a, rx_stock(a, s, 96), n, &doc, 1), 0, 64, 64);
         int64_t pairs = 0;
         for (int q = 0; q < 6; q++)
@@ -308,7 +308,7 @@ static void drawn_documents_are_for_counts_only(void **state)
     (void)state;
     Arena *a = arena_new();
     const int64_t n = 1 << 16, least = 100, most = 300;
-    const Table doc = {.name = "doc", .len_min = least, .len_max = most};
+    const Table doc = {.name = "doc", .kind = BURST_TABLE_DOC, .len_min = least, .len_max = most};
     const Partition *part = partition_make(a, PART_CONTIGUOUS, 0, n, 8);
     MaskMap *m = mask_map(a, rx_program(a, rx_stock(a, RX_document, 0), n, &doc, 1), 0, 64, 64);
     const PairWork far = mask_work(m, &part->of[7], &part->of[0]);
@@ -328,6 +328,40 @@ static void drawn_documents_are_for_counts_only(void **state)
     assert_true(fabs((double)x.pairs / expected - 1) < 0.15);
     assert_int_equal(x.pairs, mask_work(m, &all->of[0], &all->of[0]).pairs);
     arena_free(a);
+}
+
+/* Under tables of drawn documents, pairs are those that the values of the tables keep one by one. */
+static void drawn_tables_are_what_documents_say(void **state)
+{
+    (void)state;
+    static const char *const name[] = {"doc", "first", "last", "position"};
+    Rx r = {.arena = arena_new(), .state = 32, .hash = true, .tables = 4};
+    for (int i = 0; i < 2000; i++) {
+        r.sequence = rx_between(&r, 1, 300);
+        const int64_t least = rx_between(&r, 1, 40), most = least + rx_between(&r, 0, 60);
+        Table t[4];
+        int32_t *value[4];
+        const MaskDocuments *d = NULL;
+        for (int j = 0; j < 4; j++) {
+            t[j] = (Table){name[j], burst_table_kind(name[j]), least, most, {0}};
+            value[j] = NEW_ARRAY(r.arena, int32_t, r.sequence);
+        }
+        d = mask_documents_draw(r.arena, &t[0], r.sequence);
+        for (int64_t n = 0; n < d->count; n++)
+            for (int64_t at = d->begin[n]; at < burst_min(d->begin[n + 1], r.sequence); at++) {
+                assert_true(d->begin[n + 1] - d->begin[n] >= least || n == d->count - 1);
+                assert_true(d->begin[n + 1] - d->begin[n] <= most);
+                value[0][at] = (int32_t)n, value[1][at] = (int32_t)d->begin[n];
+                value[2][at] = (int32_t)d->begin[n + 1] - 1, value[3][at] = (int32_t)(at - d->begin[n]);
+            }
+        const Expr *e = rx_bool(&r, 3);
+        MaskMap *m = mask_map(r.arena, rx_program(r.arena, e, r.sequence, t, 4), 0, 4, 4);
+        const PartitionKind kind = (PartitionKind)rx_between(&r, 0, PART_KINDS - 1);
+        const Partition *p = partition_make(r.arena, kind, rx_between(&r, 1, 40), r.sequence, 2);
+        const PosSet *q = &p->of[rx_between(&r, 0, 1)], *k = &p->of[rx_between(&r, 0, 1)];
+        assert_int_equal(mask_work(m, q, k).pairs, pairs_of_batch(e, q, k, (const int32_t *const *)value));
+    }
+    arena_free(r.arena);
 }
 
 static void printing_shows_counts_and_picture(void **state)
@@ -522,6 +556,7 @@ int main(void)
         cmocka_unit_test(unknown_tables_keep_the_most_pairs),
         cmocka_unit_test(unknown_tables_bound_every_batch),
         cmocka_unit_test(drawn_documents_are_for_counts_only),
+        cmocka_unit_test(drawn_tables_are_what_documents_say),
         cmocka_unit_test(ranges_are_what_tiles_read),
         cmocka_unit_test(tiles_of_two_runs_reach_no_further),
         cmocka_unit_test(printing_shows_counts_and_picture),

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 enum { SEQUENCE = 24, WINDOWS = 11, TOKENS = SEQUENCE * WINDOWS + 5, READS = 3 * WINDOWS, SEPARATOR = 3 };
+enum { TABLES = 4 };
 
 static char *directory;
 static uint32_t original[TOKENS];
@@ -66,7 +67,7 @@ static int tear_down(void **unused)
 
 /* What all ranks together read, by read number and position. */
 typedef struct Seen {
-    int32_t token[READS][SEQUENCE], label[READS][SEQUENCE], document[READS][SEQUENCE];
+    int32_t token[READS][SEQUENCE], label[READS][SEQUENCE], table[READS][TABLES][SEQUENCE];
     float weight[READS][SEQUENCE];
     int times[READS][SEQUENCE];
 } Seen;
@@ -85,8 +86,8 @@ static int read_all(BurstCtx *c, const BurstPlan *p, void *arg)
             s->weight[n][at] = b.weight[i];
             __atomic_add_fetch(&s->times[n][at], 1, __ATOMIC_RELAXED);
         }
-        if (p->table_count && chunk == n % p->group)
-            memcpy(s->document[n], b.tables.table[0], sizeof s->document[n]);
+        for (int t = 0; t < p->table_count && chunk == n % p->group; t++)
+            memcpy(s->table[n][t], b.tables.table[t], sizeof s->table[n][t]);
     }
     return BURST_OK;
 }
@@ -101,8 +102,11 @@ static BurstPlan plan_for(int world, int data, int partition, int64_t separator,
               .steps = 1,
               .separator = separator,
               .documents = true};
+    static const char *const tables[TABLES] = {"position", "doc", "last", "first"};
     BurstPlan p = *mini_plan(&m);
     p.train.data = path;
+    p.tables = tables;
+    p.table_count = TABLES;
     return p;
 }
 
@@ -130,15 +134,20 @@ static int window_of(const int32_t *token)
 
 static void check_window(const Seen *s, int n, int w, int data, int64_t separator)
 {
-    int document = 0;
+    int document = 0, begin = 0, last;
     for (int i = 0; i < SEQUENCE; i++) {
+        for (last = i; last < SEQUENCE - 1 && original[w * SEQUENCE + last] != separator; last++)
+            ;
         const uint32_t *token = &original[w * SEQUENCE + i];
         bool ends = separator >= 0 && token[0] == separator;
         assert_int_equal(s->label[n][i], ends ? -1 : (int32_t)token[1]);
         assert_true(s->weight[n][i] == (ends ? 0.0f : 1.0f));
-        assert_int_equal(s->document[n][i], document);
+        const int32_t expected[TABLES] = {i - begin, document, last, begin};
+        for (int t = 0; t < TABLES; t++)
+            assert_int_equal(s->table[n][t][i], expected[t]);
         assert_int_equal(s->times[n][i], data);
         document += ends;
+        begin = ends ? i + 1 : begin;
     }
 }
 
@@ -277,10 +286,11 @@ static void refused_files(void **unused)
     expect_refusal(&p, "token 100 is 23, but the vocabulary has 23 tokens");
     assert_int_equal(truncate(p.train.data, 0), 0);
     expect_refusal(&p, "is empty");
-    static const char *const other[] = {"language"};
+    static const char *const other[TABLES] = {"doc", "first", "language", "last"};
     p.tables = other;
     p.train.data = NULL;
-    expect_refusal(&p, "unknown table 'language'");
+    expect_refusal(&p, "a mask reads the table 'language', which the data does not have; made from tokens "
+                       "are only doc first last position");
 }
 
 /* ---- files of bytes, and of other formats ---- */
