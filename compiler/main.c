@@ -1,6 +1,7 @@
 /* main.c: the command line: what is asked for, and who does it. */
 #include "import/import.h"
 #include "tools/forms.h"
+#include "tools/help.h"
 #include "tools/output.h"
 
 #include <errno.h>
@@ -9,50 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const char usage[] =
-    "usage: burstc CLUSTER.topo MODEL.burst -o OUTPUT [options]\n"
-    "       burstc explore MODEL.burst [CLUSTER.topo] -o PAGE.html [--schedule FILE]\n"
-    "       burstc fit CLUSTER.topo MODEL.burst [-o TABLE] [--schedule FILE]\n"
-    "       burstc import FOLDER [-o MODEL.burst]\n"
-    "       burstc probe [cpus | gpus] [NODES [DEVICES]] [-o CLUSTER.topo]\n"
-    "       burstc bench MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [--peers] "
-    "[-o TABLE]\n"
-    "\n"
-    "Writes a verified training program for the cluster and the model.\n"
-    "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written "
-    "through\n"
-    "  -o FILE.cu           the program as CUDA\n"
-    "  -o FILE              the same for the cluster's devices, compiled ($CC or cc, $NVCC or nvcc)\n"
-    "  -o FILE.so, FILE.a   its attention alone, as a library for other programs\n"
-    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, "
-    "trace, c or cuda,\n"
-    "                       or standard output; mask, partition, schedule, cost and memory to FILE.svg: as a "
-    "picture\n"
-    "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
-    "  --explain            prints every candidate layout and how much slower it is\n"
-    "  --print-build        prints the command that compiles the program\n"
-    "  --dump-after=PASS    prints the step's list of operations after a pass; 'all': after each\n"
-    "  --verify-each        checks that list after each pass\n"
-    "  -Wno-NAME            turns off a warning; -Werror=NAME makes it an error, -Werror all of them:\n"
-#define X(id, name, what) "    " name ": " what "\n"
-    WARNINGS(X)
-#undef X
-        "  --help, --version\n"
-        "explore draws the model's masks, the tokens of each rank and the cluster's candidate layouts as one "
-        "page for a browser.\n"
-        "fit reports, for each memory-saving option, the longest sequence that fits and its predicted step "
-        "time.\n"
-        "import writes the model that a Hugging Face folder's config.json describes, or lists everything "
-        "that "
-        "a model cannot express.\n"
-        "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes "
-        "them as a cluster.\n"
-        "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), "
-        "on this machine;\n"
-        "with --peers also with PyTorch's kernels.\n"
-        "Exit status: 0, 1 after an error in the input, 2 after an error in the command, 3 after an "
-        "internal error of burstc.\n";
 
 /* ---- options ---- */
 
@@ -466,8 +423,13 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--help") == 0)
-        return print_text(usage);
+    const char *command;
+    if (argc > 1 && strcmp(argv[1], "--complete") == 0)
+        return help_complete(argc - 2, argv + 2);
+    if (argc == 2 && strcmp(argv[1], "--man") == 0)
+        return help_manual();
+    if (help_asked(argc, argv, &command))
+        return help_print(command);
     if (argc > 1 && strcmp(argv[1], "--version") == 0)
         return print_text("burstc " BURSTC_VERSION "\n");
     Arena *a = arena_new();

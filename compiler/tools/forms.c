@@ -94,6 +94,11 @@ static const Form forms[] = {
     {"trace", form_trace, NULL},
 };
 
+const char *form_name(int i)
+{
+    return i < countof(forms) ? forms[i].name : NULL;
+}
+
 const Form *find_form(const char *name)
 {
     for (int i = 0; i < countof(forms); i++)

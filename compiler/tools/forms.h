@@ -12,5 +12,6 @@ typedef struct Form {
     bool of_draft;
 } Form;
 const Form *find_form(const char *name); /* NULL: none */
+const char *form_name(int i); /* NULL: there are no more */
 
 #endif

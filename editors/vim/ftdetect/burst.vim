@@ -1,0 +1,1 @@
+autocmd BufNewFile,BufRead *.burst,*.topo,*.sched setfiletype burst
