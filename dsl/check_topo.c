@@ -112,6 +112,7 @@ static const Field device_fields[] = {
     {"passes", take_double, AT(decl.device.passes), 0, UNIT_RATE, 1e6, 1e16},
     {"norms", take_double, AT(decl.device.norms), 0, UNIT_RATE, 1e6, 1e16},
     {"matmul", take_matmul, 0, FIELD_REQUIRED, UNIT_FLOPS, 1e6, 1e18},
+    {"peak", take_double, AT(decl.device.peak), 0, UNIT_FLOPS, 1e6, 1e18},
     {"attention", take_attention_rate, 0, FIELD_REPEATS, UNIT_FLOPS, 1e6, 1e18},
     {"link", take_double, AT(decl.link), 0, UNIT_RATE, 1e6, 1e15},
 };
@@ -128,6 +129,13 @@ static void device_defaults(Checker *c, DeviceFields *f)
     if (f->matmul_type && strcmp(f->matmul_type, t->matmul_type) != 0)
         diag_error(c->diags, f->matmul_span, "a %s device requires its matmul rate in %s", t->device,
                    t->matmul_type);
+    if (d->peak && d->peak < d->matmul)
+        diag_error(c->diags, f->matmul_span,
+                   "a matmul rate of %g TFLOP/s exceeds the device's peak of %g; 'peak' is that of the data sheet "
+                   "(dense, without sparsity)",
+                   d->matmul * 1e-12, d->peak * 1e-12);
+    if (!d->peak)
+        d->peak = d->matmul;
     if (!d->attention_forward)
         d->attention_forward = d->matmul * t->attention_share[0];
     if (!d->attention_backward)

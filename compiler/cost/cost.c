@@ -88,6 +88,17 @@ double cost_mfu(const Program *p, const Cost *c)
     return c->flops / (c->step * c->peak * p->cluster.world);
 }
 
+const char *cost_speed_text(Arena *a, const Program *p, const Cost *c)
+{
+    if (!(c->step > 0) || !isfinite(c->step) || !cost_is_of_program(p))
+        return "";
+    const double mfu = cost_mfu(p, c), tokens = (double)p->sequence * (double)p->train.batch;
+    const char *text = arena_printf(a, "%.0f tokens/s, %.1f %% MFU", tokens / c->step, 100 * mfu);
+    if (c->peak <= c->matmul)
+        return text;
+    return arena_printf(a, "%s (%.1f %% of the matmul rate)", text, 100 * mfu * c->peak / c->matmul);
+}
+
 /* Nothing but attention has another rate than matmul's. */
 const char *cost_mfu_text(Arena *a, double mfu)
 {
@@ -120,12 +131,14 @@ static void sum_layers(const StepParts *p, const Program *program, Cost *c)
         c->bytes_uplink[u] += p->weight_uplink_bytes[u];
 }
 
-static double mean_peak(const Cluster *c)
+static void mean_rates(const Cluster *c, Cost *to)
 {
-    double sum = 0;
-    for (int r = 0; r < c->world; r++)
-        sum += cluster_group_of(c, r)->device->matmul * cost_rate_share(c, cluster_group_of(c, r));
-    return sum / c->world;
+    for (int r = 0; r < c->world; r++) {
+        const NodeGroup *g = cluster_group_of(c, r);
+        const double share = cost_rate_share(c, g) / c->world;
+        to->matmul += g->device->matmul * share;
+        to->peak += g->device->peak * share;
+    }
 }
 
 Cost cost_draft(Arena *a, const Draft *d, double enough)
@@ -134,7 +147,7 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     step_record(a, d, enough, &p, NULL);
     Cost c = {.step = p.step, .compute = parts_compute(&p), .flops = p.flops, .rows = p.rows};
     c.memory = d->memory.total + d->memory.beside;
-    c.peak = mean_peak(&d->program->cluster);
+    mean_rates(&d->program->cluster, &c);
     sum_layers(&p, d->program, &c);
     c.exposed = fmax(0, c.step - c.compute);
     c.attention = p.attention_busy;

@@ -47,7 +47,7 @@ typedef struct Cost {
     double bytes_uplink[MAX_LEVELS]; /* of bytes_nic, those that leave one of each level of the cluster */
     double flops;     /* of the step, all ranks; backward counted twice forward */
     double imbalance; /* most loaded rank's pairs / mean */
-    double peak;      /* of a rank's matrix products, flop/s; mean over ranks */
+    double peak, matmul; /* of a rank by its data sheet, and its rate of matrix products, flop/s; means over ranks */
     size_t memory;    /* bytes of a rank at the peak, with what libraries take */
     const char *critical; /* what the slowest rank waits for most, for --explain */
     bool hidden;          /* it waits for less than 1 % of the step */
@@ -69,7 +69,9 @@ const char *cost_waits_text(const Cost *c); /* what is most waited for, as forms
 /* why x, of choice c, is slower, from both figures */
 const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best);
 /* the predicted share of what all ranks' matrix products could do */
-double cost_mfu(const Program *p, const Cost *c);
+double cost_mfu(const Program *p, const Cost *c); /* of the data sheets' peaks */
+/* "123456 tokens/s, 41.2 % MFU (60.1 % of the matmul rate)"; "" where no time is predicted. */
+const char *cost_speed_text(Arena *a, const Program *p, const Cost *c);
 const char *cost_mfu_text(Arena *a, double mfu); /* where it is above all: why; NULL: it is not */
 /* Seconds that a step takes at least with the best of `each`, which differ in the row `weights` alone,
  * whatever else is chosen: perfect balance, and no transfer of attention waited for. pairs: [mask_count]

@@ -420,9 +420,32 @@ static bool needs_toolkit(const Target *target)
     return false;
 }
 
+/* Whether libclang has the headers that it comes with, stdbool.h among them: a package of its own on some systems. */
+static bool has_own_headers(void)
+{
+    static const char text[] = "#include <stdbool.h>\n#include <stddef.h>\n";
+    struct CXUnsavedFile file = {"headers.c", text, sizeof text - 1};
+    CXIndex index = clang_createIndex(0, 0);
+    CXTranslationUnit unit = NULL;
+    bool has = clang_parseTranslationUnit2(index, "headers.c", NULL, 0, &file, 1, CXTranslationUnit_None,
+                                           &unit) == CXError_Success &&
+               clang_getNumDiagnostics(unit) == 0;
+    if (unit)
+        clang_disposeTranslationUnit(unit);
+    clang_disposeIndex(index);
+    return has;
+}
+
 int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
                     const Target *target)
 {
+    if (!has_own_headers()) {
+        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
+                  "'%s' was not checked: libclang does not find its own headers; install them (on Debian, "
+                  "libclang-common-19-dev)",
+                  name);
+        return 0;
+    }
     if (needs_toolkit(target) && !cuda_folder(a)) {
         diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
                   "'%s' was not checked: no CUDA toolkit in /usr/local/cuda; set CUDA_PATH to its folder",

@@ -551,6 +551,7 @@ static void add_plan_values(Emit *e)
               timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0);
     add_field(e, "flops", "%.10g", e->found->cost.flops);
     add_field(e, "peak_flops", "%.6g", timed ? e->found->cost.peak : 0.0); /* 0: unknown */
+    add_field(e, "matmul_flops", "%.6g", timed ? e->found->cost.matmul : 0.0);
     add_field(e, "predicted_memory", "%zu",
               device(e) ? e->draft->memory.total + e->draft->memory.beside : e->draft->memory.host);
     if (timed)

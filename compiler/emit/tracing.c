@@ -153,8 +153,9 @@ void emit_predicted(Emit *e)
     if (!cost_is_of_program(e->draft->program))
         text_add(e->out, "no time, as the cluster's rates are those of GPUs and this is C for CPUs");
     else if (isfinite(c->step))
-        text_printf(e->out, "%.3f s a step, %.1f %% of it waiting for transfers", c->step,
-                    c->step > 0 ? 100 * c->exposed / c->step : 0);
+        text_printf(e->out, "%.3f s a step, %.1f %% of it waiting for transfers, %s", c->step,
+                    c->step > 0 ? 100 * c->exposed / c->step : 0,
+                    cost_speed_text(e->arena, e->draft->program, c));
     else
         text_add(e->out, "no time, as the simulation did not finish");
     text_printf(e->out, "; %.3f GiB a rank", (double)c->memory / (1 << 30));

@@ -158,6 +158,7 @@ typedef struct Device {
     double memory, hbm, passes, norms;
     /* FLOP/s; attention over the pairs of tiles that are not empty */
     double matmul, attention_forward, attention_backward;
+    double peak; /* of its data sheet, FLOP/s, which MFU is a share of; matmul where it is not given */
     const AttentionRate *rate; /* [rates] by falling value */
     int rates;
     Span span;

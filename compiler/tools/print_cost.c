@@ -141,6 +141,8 @@ static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
     text_add(out, "\n");
     text_printf(out, "%.4g FLOP on all ranks, imbalance %.3f, memory %s a rank\n", c->flops, c->imbalance,
                 size_text(a, (double)c->memory));
+    if (*cost_speed_text(a, p, c))
+        text_printf(out, "%s\n", cost_speed_text(a, p, c));
     if (memory_uncounted(p))
         text_printf(out, "%s\n", memory_uncounted(p));
     if (too_fast)

@@ -127,6 +127,23 @@ static void print_cluster(const Measured *m, const ProbedHost *h, const char *de
                     h->cards.gigabits);
 }
 
+/* Data sheets' dense bf16 rates, by what drivers call the devices; TFLOP/s. */
+static const struct { const char *name; double peak; } data_sheet[] = {
+    {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200 NVL", 835}, {"H200", 989}, {"GH200", 989},
+    {"H800 PCIe", 756}, {"H800", 989},     {"H20", 148},  {"A100", 312},    {"A800", 312},
+};
+
+/* Nothing where the data sheet is not known, or was measured to be too low. */
+static const char *peak_text(Arena *a, const Measured *m)
+{
+    for (int i = 0; i < countof(data_sheet); i++)
+        if (strstr(m->device, data_sheet[i].name))
+            return m->product * 1e-12 > data_sheet[i].peak
+                       ? ""
+                       : arena_printf(a, " peak %g TFLOP/s;", data_sheet[i].peak);
+    return "";
+}
+
 void probe_gpu_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, Text *out)
 {
     const char *device = device_name(a, m->device), *arch = p->cluster.groups[0].device->arch;
@@ -139,9 +156,9 @@ void probe_gpu_print(Arena *a, const Program *p, const Measured *m, const Probed
     print_cluster(m, h, device, out);
     text_printf(out,
                 "device %s {\n  arch %s; memory %.0f MiB; hbm %.1f GB/s; passes %.1f GB/s; norms %.1f "
-                "GB/s;\n  matmul bf16 %.1f TFLOP/s;\n",
+                "GB/s;\n  matmul bf16 %.1f TFLOP/s;%s\n",
                 device, arch, floor(m->memory / (1 << 20)), m->copy * 1e-9, m->passes * 1e-9, m->norms * 1e-9,
-                m->product * 1e-12);
+                m->product * 1e-12, peak_text(a, m));
     probe_print_rates(a, p, &probe_gpu_cases, m, out);
     text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", floor(h->memory / (1 << 20)),
                 m->pcie[1] * 1e-9, h->cores);

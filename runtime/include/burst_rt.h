@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 16 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 17 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -399,7 +399,8 @@ typedef struct BurstPlan {
     bool on_gpu;                 /* of the CUDA backend */
     bool places_gradients;       /* start says where gradients lie: BurstWeights.grad */
     size_t arena_bytes;          /* a rank */
-    double peak_flops;           /* of a rank's matrix products, flop/s: what MFU is a share of; 0: unknown */
+    double peak_flops;           /* of a rank by its data sheet, flop/s: what MFU is a share of; 0: unknown */
+    double matmul_flops;         /* its rate of matrix products, flop/s */
     uint64_t text_hash;          /* of the emitted text: ranks compare it before they begin; 0: not told */
     size_t predicted_memory;     /* where the rank computes: arena_bytes, or a device's in all */
     /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */

@@ -217,6 +217,7 @@ const BurstPlan *mini_plan(const Mini *m)
                        .predicted_seconds = 0.001,
                        .flops = 1e6,
                        .peak_flops = getenv("MINI_PEAK") ? atof(getenv("MINI_PEAK")) : 0,
+                       .matmul_flops = getenv("MINI_PEAK") ? atof(getenv("MINI_PEAK")) : 0,
                        .tokens_of = tokens_of,
                        .position = position,
                        .state_bytes = sizeof(State),
