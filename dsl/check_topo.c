@@ -131,8 +131,8 @@ static void device_defaults(Checker *c, DeviceFields *f)
                    t->matmul_type);
     if (d->peak && d->peak < d->matmul)
         diag_error(c->diags, f->matmul_span,
-                   "a matmul rate of %g TFLOP/s exceeds the device's peak of %g; 'peak' is that of the data sheet "
-                   "(dense, without sparsity)",
+                   "a matmul rate of %g TFLOP/s exceeds the device's peak of %g; 'peak' is that of the data "
+                   "sheet (dense, without sparsity)",
                    d->matmul * 1e-12, d->peak * 1e-12);
     if (!d->peak)
         d->peak = d->matmul;

@@ -47,7 +47,7 @@ typedef struct Cost {
     double bytes_uplink[MAX_LEVELS]; /* of bytes_nic, those that leave one of each level of the cluster */
     double flops;     /* of the step, all ranks; backward counted twice forward */
     double imbalance; /* most loaded rank's pairs / mean */
-    double peak, matmul; /* of a rank by its data sheet, and its rate of matrix products, flop/s; means over ranks */
+    double peak, matmul; /* of a rank by its data sheet, and of its matrix products, flop/s; means */
     size_t memory;    /* bytes of a rank at the peak, with what libraries take */
     const char *critical; /* what the slowest rank waits for most, for --explain */
     bool hidden;          /* it waits for less than 1 % of the step */

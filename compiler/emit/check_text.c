@@ -420,7 +420,8 @@ static bool needs_toolkit(const Target *target)
     return false;
 }
 
-/* Whether libclang has the headers that it comes with, stdbool.h among them: a package of its own on some systems. */
+/* Whether libclang has the headers that it comes with, stdbool.h among them: a package of its own on some
+ * systems. */
 static bool has_own_headers(void)
 {
     static const char text[] = "#include <stdbool.h>\n#include <stddef.h>\n";

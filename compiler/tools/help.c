@@ -7,7 +7,9 @@
 
 #include <string.h>
 
-typedef struct Command { const char *name, *takes, *what; } Command;
+typedef struct Command {
+    const char *name, *takes, *what;
+} Command;
 static const Command commands[] = {
     {"", "CLUSTER.topo MODEL.burst -o OUTPUT [options]",
      "Writes a verified training program for the cluster and the model."},
@@ -20,10 +22,10 @@ static const Command commands[] = {
      "writes the model that a Hugging Face folder's config.json describes, or lists everything that a model "
      "cannot express."},
     {"probe", "[cpus | gpus] [NODES [DEVICES]] [-o CLUSTER.topo]",
-     "measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes them as a "
+     "measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes them as "
+     "a "
      "cluster."},
-    {"bench",
-     "MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [--peers] [-o TABLE]",
+    {"bench", "MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [--peers] [-o TABLE]",
      "measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), on this "
      "machine; with --peers also with PyTorch's kernels."},
     {"help", "[COMMAND]", "prints this, or what one command takes."},
@@ -32,7 +34,11 @@ static const Command commands[] = {
 /* What follows an option, for completion. */
 typedef enum OptionValue { NOTHING, A_FILE, A_NUMBER, A_FORM, A_PASS } OptionValue;
 /* of: the commands that take it, between blanks; "-" is burstc without a command. */
-typedef struct Option { const char *of, *name, *written; OptionValue value; const char *what; } Option;
+typedef struct Option {
+    const char *of, *name, *written;
+    OptionValue value;
+    const char *what;
+} Option;
 static const Option options[] = {
     {" - ", "-o", "-o FILE.c", A_FILE,
      "the program as C for CPUs; '-' is standard output, a device or FIFO is written through"},
@@ -41,7 +47,8 @@ static const Option options[] = {
      "the same for the cluster's devices, compiled ($CC or cc, $NVCC or nvcc)"},
     {" - ", "-o", "-o FILE.so, FILE.a", A_FILE, "its attention alone, as a library for other programs"},
     {" - ", "--emit", "--emit=FORM", A_FORM,
-     "instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, trace, c or cuda, or standard "
+     "instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, trace, c or cuda, or "
+     "standard "
      "output; mask, partition, schedule, cost and memory to FILE.svg: as a picture"},
     {" - explore fit ", "--schedule", "--schedule FILE", A_FILE,
      "adds a .sched file; `schedule NAME;` in the layout chooses it"},
@@ -64,7 +71,9 @@ static const Option options[] = {
     {" - explore fit ", "-W", "-Wno-NAME", NOTHING,
      "turns off a warning; -Werror=NAME makes it an error, -Werror all of them:"},
 };
-static const struct { const char *name, *what; } warnings[] = {
+static const struct {
+    const char *name, *what;
+} warnings[] = {
 #define WARNING(id, name, what) {name, what},
     WARNINGS(WARNING)
 #undef WARNING
@@ -80,10 +89,7 @@ static bool takes(const Option *o, const char *command)
     return false;
 }
 
-static bool takes_warnings(const Option *o)
-{
-    return strcmp(o->name, "-W") == 0;
-}
+static bool takes_warnings(const Option *o) { return strcmp(o->name, "-W") == 0; }
 
 static const Command *find_command(const char *name)
 {
@@ -147,8 +153,9 @@ static void put_all(Text *out)
         text_printf(out, "%s", commands[i].name);
         put_words(commands[i].what, (int)strlen(commands[i].name), 0, out);
     }
-    text_add(out, "Exit status: 0, 1 after an error in the input, 2 after an error in the command, 3 after an "
-                  "internal error of burstc.\n");
+    text_add(out,
+             "Exit status: 0, 1 after an error in the input, 2 after an error in the command, 3 after an "
+             "internal error of burstc.\n");
 }
 
 static int print(Text *out)
@@ -199,7 +206,12 @@ bool help_asked(int argc, char **argv, const char **command)
 static void put_roff(const char *text, Text *out)
 {
     for (const char *c = text; *c; c++)
-        text_printf(out, *c == '-' ? "\\-" : *c == '\\' ? "\\e" : *c == '\'' ? "\\(aq" : "%c", *c);
+        switch (*c) {
+        case '-': text_add(out, "\\-"); break;
+        case '\'': text_add(out, "\\(aq"); break;
+        case '\\': text_add(out, "\\e"); break;
+        default: text_add_n(out, c, 1);
+        }
     text_add(out, "\n");
 }
 
@@ -231,17 +243,22 @@ static void put_roff_command(const Command *c, Text *out)
 int help_manual(void)
 {
     Text out = {0};
-    text_add(&out, ".TH BURSTC 1 \"\" \"burstc " BURSTC_VERSION "\"\n.SH NAME\nburstc \\- compiler of verified programs that "
+    text_add(&out, ".TH BURSTC 1 \"\" \"burstc " BURSTC_VERSION
+                   "\"\n.SH NAME\nburstc \\- compiler of verified programs that "
                    "train Transformers on long sequences\n.SH SYNOPSIS\n.nf\n");
     for (int i = 0; i < countof(commands); i++)
         put_usage(&commands[i], "", &out);
     text_add(&out, ".fi\n.SH COMMANDS\n");
     for (int i = 0; i < countof(commands); i++)
         put_roff_command(&commands[i], &out);
-    text_add(&out, ".SH \"EXIT STATUS\"\n0, 1 after an error in the input, 2 after an error in the command, 3 after an internal "
-                   "error of burstc.\n.SH \"SEE ALSO\"\n.BR burst (5), the languages of clusters, models and schedules;\n"
-                   ".BR burst\\-program (1), the options of programs that burstc writes;\n.BR burst (3), attention as a "
-                   "library\n");
+    text_add(
+        &out,
+        ".SH \"EXIT STATUS\"\n0, 1 after an error in the input, 2 after an error in the command, 3 after an "
+        "internal "
+        "error of burstc.\n.SH \"SEE ALSO\"\n.BR burst (5), the languages of clusters, models and "
+        "schedules;\n"
+        ".BR burst\\-program (1), the options of programs that burstc writes;\n.BR burst (3), attention as a "
+        "library\n");
     return print(&out);
 }
 
@@ -293,7 +310,8 @@ static void put_values(OptionValue v, Text *out)
     case A_FORM: put_forms(out); break;
     case A_PASS: put_passes(out); break;
     case A_FILE: text_add(out, ":*\n"); break;
-    case A_NUMBER: case NOTHING: break;
+    case A_NUMBER:
+    case NOTHING: break;
     }
 }
 

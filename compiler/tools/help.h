@@ -4,10 +4,11 @@
 
 #include <stdbool.h>
 
-/* `burstc help NAME`, `burstc NAME --help`; NULL: all of it. Returns an exit status, 2 where no command has the name. */
+/* `burstc help NAME`, `burstc NAME --help`; NULL: all of it. Returns an exit status, 2 where no command has
+ * the name. */
 int help_print(const char *command);
-/* `burstc --complete WORD...`, for the scripts of completions/: what may stand for the last word, a line each; a line
- * that begins with ':' is a pattern of files, ":/" is folders. Returns an exit status. */
+/* `burstc --complete WORD...`, for the scripts of completions/: what may stand for the last word, a line
+ * each; a line that begins with ':' is a pattern of files, ":/" is folders. Returns an exit status. */
 int help_complete(int argc, char **argv);
 /* `burstc --man`: the manual page burstc(1). Returns an exit status. */
 int help_manual(void);

@@ -77,8 +77,8 @@ int progress_begin(Progress *s, BurstCtx *c, int64_t done)
     return metrics_begin(c, &s->metrics, done > 0);
 }
 
-/* Model flops over what the ranks could do in that time at a rate; recomputation is not counted, nor are masked
- * pairs. */
+/* Model flops over what the ranks could do in that time at a rate; recomputation is not counted, nor are
+ * masked pairs. */
 static double share_of(double rate, const BurstPlan *p, double seconds)
 {
     return rate > 0 ? p->flops / seconds / (rate * p->world) : 0;
@@ -92,8 +92,8 @@ static void say_share(Progress *s, const BurstPlan *p, double seconds)
     if (share <= 1 || s->share_said)
         return;
     s->share_said = true;
-    printf("%.0f %% of the matmul rate is impossible: that rate is too low in the .topo file, so the predicted "
-           "times and the chosen layout are unreliable; measure this machine with `burstc probe`\n",
+    printf("%.0f %% of the matmul rate is impossible: the matmul rate in the .topo file is too low, so the "
+           "predicted times and the chosen layout are unreliable; measure this machine with `burstc probe`\n",
            100 * share);
 }
 
@@ -123,11 +123,13 @@ static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int
     return metrics_line(c, &s->metrics,
                         "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, "
                         "\"seconds\": %.6g, "
-                        "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"matmul_share\": %.6g, "
+                        "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, "
+                        "\"matmul_share\": %.6g, "
                         "\"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
                         (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm,
                         burst_learning_rate(p, step), p->predicted_seconds,
-                        share_of(p->peak_flops, p, seconds), share_of(p->matmul_flops, p, seconds), s->memory, p->predicted_memory);
+                        share_of(p->peak_flops, p, seconds), share_of(p->matmul_flops, p, seconds), s->memory,
+                        p->predicted_memory);
 }
 
 static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
