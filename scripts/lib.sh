@@ -35,22 +35,28 @@ install_missing() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# PyTorch and transformers, which some tests compare with: where python3 does not have them, they are installed in
-# $build/torch beside the build and the first tests; tests/lib/wait_torch.sh waits for them. Prints cmake's option.
+# PyTorch and transformers, which some tests compare with. Where python3 does not have them, they are installed once, beside
+# the build and the first tests, in BURST_TORCH (by default in the user's cache; "no": not at all), and tests/lib/wait_torch.sh
+# waits for them. Prints cmake's option.
 start_torch() {
-    local torch=$build/torch
-    [ "${BURST_TORCH:-yes}" != no ] || return 0
+    local torch=${BURST_TORCH:-${XDG_CACHE_HOME:-$HOME/.cache}/burst/torch} wanted=$root/tests/requirements.txt
+    [ "$torch" != no ] || return 0
     python3 -c 'import torch, transformers' 2>/dev/null && return
-    mkdir -p "$build"
+    mkdir -p "$build" "$(dirname "$torch")"
     python3 -c 'import ensurepip' 2>/dev/null || install_missing /no/such/file:python3-venv
     if ! [ -x "$torch/bin/python" ] && ! python3 -m venv --system-site-packages "$torch" >"$build/torch.log" 2>&1; then
         echo "error: cannot make a Python environment in $torch; see $build/torch.log, or set BURST_TORCH=no" >&2
         exit 1
     fi
-    say "installing PyTorch and transformers in $torch, beside the build (BURST_TORCH=no: skip the tests that compare with them)" >&2
-    nice "$torch/bin/python" -m pip install -q -r "$root/tests/requirements.txt" >"$build/torch.log" 2>&1 &
-    echo $! >"$torch/pid"
     echo "-DPython3_EXECUTABLE=$torch/bin/python"
+    cmp -s "$wanted" "$torch/installed.txt" && return
+    say "installing PyTorch and transformers in $torch (5 GB), beside the build; BURST_TORCH=no skips the tests that need them" >&2
+    {
+        flock 9
+        cmp -s "$wanted" "$torch/installed.txt" ||
+            { "$torch/bin/python" -m pip install -q --no-compile -r "$wanted" && cp "$wanted" "$torch/installed.txt"; }
+    } 9>"$torch.lock" >"$build/torch.log" 2>&1 &
+    echo $! >"$build/torch.pid"
 }
 
 # configure_and_build [cmake options]

@@ -4,6 +4,6 @@ pid=$(cat "$1" 2>/dev/null) || exit 0
 while kill -0 "$pid" 2>/dev/null; do
     sleep 1
 done
-log=$(dirname "$1").log
+log=${1%.pid}.log
 [ -s "$log" ] && cat "$log"
 exit 0
