@@ -264,9 +264,9 @@ def shard(plan, inputs, *, cu_seqlens=None, averaged=True, count=None, pad=0, ta
             out[name] = local_rows(batch, name, x, rows, length, pad if name == "input_ids" else 0)
     if labels is not None:
         local = labels.to(plan.device)[batch.rows].unsqueeze(0)
-        total = (labels != IGNORE).sum() if count is None else torch.as_tensor(count)
+        total = (labels != IGNORE).sum() if count is None else count
         out |= {"labels": local, "shift_labels": local}
-        out["num_items_in_batch"] = (total.double().clamp(min=1) / (plan.ranks if averaged else 1)).float().to(plan.device)
+        out["num_items_in_batch"] = max(float(total), 1.0) / (plan.ranks if averaged else 1)  # no tensor: FSDP2 rounds those
     return out
 
 
@@ -322,16 +322,23 @@ def local_rows(batch, name, x, rows, length, fill):
 # ---- transformers' Trainer ----
 
 class Repeated(torch.utils.data.Sampler):
-    """A sampler whose batches of `size` come `times` times each, one after the other: one for each rank that shares it."""
+    """A sampler whose batches of `size` come `times` times each, one after the other: one for each rank that shares it.
 
-    def __init__(self, sampler, size, times):
-        self.sampler, self.size, self.times = sampler, size, times
+    A random order is the seed's and the epoch's, so that all ranks draw the same.
+    """
+
+    def __init__(self, sampler, size, times, seed):
+        self.sampler, self.size, self.times, self.seed, self.epoch = sampler, size, times, seed, 0
 
     def __len__(self):
         return len(self.sampler) // self.size * self.size * self.times
 
     def __iter__(self):
         batch = []
+        if getattr(self.sampler, "generator", self) is None:
+            self.sampler.generator = torch.Generator()
+        if isinstance(self.sampler, torch.utils.data.RandomSampler):
+            self.sampler.generator.manual_seed(self.seed + self.epoch)
         for index in self.sampler:
             batch.append(index)
             if len(batch) == self.size:
@@ -339,6 +346,7 @@ class Repeated(torch.utils.data.Sampler):
                 batch = []
 
     def set_epoch(self, epoch):
+        self.epoch = epoch
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
@@ -363,24 +371,29 @@ def trainer(plan, base=None):
     class Sharded(base):
         def __init__(self, *args, **more):
             super().__init__(*args, **more)
-            faults = {"average_tokens_across_devices": not self.args.average_tokens_across_devices,
+            faults = {"train_sampling_strategy": self.args.train_sampling_strategy == "batch_rebalance",
+                      "average_tokens_across_devices": not self.args.average_tokens_across_devices,
                       "label_smoothing_factor": self.args.label_smoothing_factor != 0, "n_gpu": self.args.n_gpu > 1,
                       "compute_loss_func": self.compute_loss_func is not None}
             for name, there in faults.items():
                 if there:
-                    raise ValueError(f"{name}: the loss of a rank's rows is a part of a sum over ranks; {name} is not supported")
+                    raise ValueError(f"{name}={getattr(self.args, name, None)} is not supported: the ranks of a plan share batches, "
+                                     "and the loss of a rank's rows is its part of their sum")
 
-        def repeated(self, sampler, size, data):
-            if sampler is None:
+        def _repeated(self, sampler, size, data):
+            if not hasattr(data, "__len__"):
                 raise ValueError(f"{type(data).__name__} has no length: give the Trainer a dataset with one")
-            return Repeated(sampler, size, plan.ranks)
+            if len(data) % size and not self.args.dataloader_drop_last:
+                raise ValueError(f"{len(data)} rows are no multiple of the batch of {size}: set dataloader_drop_last, or a batch of 1")
+            seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
+            return Repeated(sampler or torch.utils.data.SequentialSampler(data), size, plan.ranks, seed)
 
         def _get_train_sampler(self, train_dataset=None):
             data = train_dataset if train_dataset is not None else self.train_dataset
-            return self.repeated(super()._get_train_sampler(data), self._train_batch_size, data)
+            return self._repeated(super()._get_train_sampler(data), self._train_batch_size, data)
 
         def _get_eval_sampler(self, eval_dataset):
-            return self.repeated(super()._get_eval_sampler(eval_dataset), self.args.eval_batch_size, eval_dataset)
+            return self._repeated(super()._get_eval_sampler(eval_dataset), self.args.eval_batch_size, eval_dataset)
 
         def get_batch_samples(self, epoch_iterator, num_batches, device):
             samples, _ = super().get_batch_samples(epoch_iterator, num_batches, device)

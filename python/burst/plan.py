@@ -11,7 +11,7 @@ import torch
 
 from . import _c
 from .batch import Batch
-from .group import broadcast_bytes, c_group, host_sizes, process_group, rank_of, size_of
+from .group import broadcast_bytes, c_group, gather_bytes, host_sizes, process_group, rank_of, size_of
 from .model import cluster_text, model_text
 
 
@@ -72,8 +72,20 @@ def compiled(topo, model):
     return folder
 
 
+def check_alike(group, topo, model):
+    """All ranks compile the same plan: the first one's would be everyone's."""
+    size = hashlib.sha256().digest_size
+    every = gather_bytes(group, hashlib.sha256(f"{topo}\n{model}".encode()).digest())
+    differ = [r for r in range(size_of(group)) if every[r * size:(r + 1) * size] != every[:size]]
+    if differ:
+        own = f"; this is rank {rank_of(group)}, which compiles:\n{model}"
+        raise ValueError(f"rank {differ[0]} compiles another plan than rank 0: masks, sizes and layout must be the same{own}")
+
+
 def for_all(group, topo, model):
     """The path of plan.so, and its folder on the first rank: made there, and sent to ranks that may not see its files."""
+    if size_of(group) > 1:
+        check_alike(group, topo, model)
     folder, answer = None, None
     if rank_of(group) == 0:
         try:

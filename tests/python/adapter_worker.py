@@ -15,7 +15,8 @@ import burst.hf
 
 LIMIT = 1e-5  # of losses, fp32
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "head_dim": 16, "vocab_size": 97, "max_position_embeddings": 512, "pad_token_id": 0, "attention_dropout": 0.0}
+         "head_dim": 16, "vocab_size": 97, "max_position_embeddings": 512, "pad_token_id": 0, "attention_dropout": 0.0,
+         "initializer_range": 0.1}
 WINDOW, CHUNK, TOKENS, VOCAB = 9, 16, 192, 97
 MIXED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 MLA = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
@@ -61,12 +62,15 @@ def dense_masks(config, cu):
 
 
 def packed(step):
-    """Token ids, where documents end, labels: the first token of a document is not one, some others neither."""
+    """Token ids, where documents end, labels, some of which do not count. A document repeats a few tokens: attention can learn it."""
     g = torch.Generator().manual_seed(step)
-    cuts = sorted(set(torch.randint(1, TOKENS, (4,), generator=g).tolist()))
-    ids = torch.randint(1, VOCAB, (1, TOKENS), generator=g)
+    cu = [0, *sorted(set(torch.randint(1, TOKENS, (4,), generator=g).tolist())), TOKENS]
+    ids = torch.empty(1, TOKENS, dtype=torch.long)
+    for a, b in zip(cu, cu[1:]):
+        period = int(torch.randint(2, 8, (1,), generator=g))
+        ids[0, a:b] = torch.randint(1, VOCAB, (period,), generator=g).repeat(b - a)[:b - a]
     labels = ids.masked_fill(torch.rand(1, TOKENS, generator=g) < 0.2, -100)
-    return ids, [0, *cuts, TOKENS], labels
+    return ids, cu, labels
 
 
 def positions(cu):
@@ -97,7 +101,7 @@ def check_training(name, steps):
     ranks = dist.get_world_size()
     ours, theirs = model_of(name, "burst"), model_of(name, "eager")
     plan = burst.hf.compile(ours, tokens=TOKENS)
-    optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-3) for m in (ours, theirs)]
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=3e-3) for m in (ours, theirs)]
     worst, first = 0.0, None
     for step in range(steps):
         ids, cu, labels = packed(step)
@@ -108,6 +112,7 @@ def check_training(name, steps):
         wanted = eager_loss(theirs, ids, cu, labels)
         wanted.backward()
         got = float(summed(loss)) / ranks
+        wanted = wanted.detach()
         worst = max(worst, abs(got - float(wanted)))
         require(worst <= LIMIT, f"{name}: the loss of step {step} is {got:.7f} on {ranks} ranks, {float(wanted):.7f} on one")
         first = float(wanted) if first is None else first
@@ -119,20 +124,241 @@ def check_training(name, steps):
     return f"{name}: losses from {first:.4f} to {float(wanted):.4f}, off by {worst:.1e}; weights by {drift:.1e}"
 
 
+# ---- batches as data collators make them ----
+
+def check_batch(name, inputs, what, **more):
+    """A batch's loss on all ranks is that of transformers' eager attention, with its own masks."""
+    ours, theirs = model_of(name, "burst"), model_of(name, "eager")
+    plan = burst.hf.compile(ours, tokens=TOKENS)
+    loss = summed(ours(**burst.hf.shard(plan, inputs, **more)).loss) / dist.get_world_size()
+    given = {k: v for k, v in inputs.items() if k != "cu_seq_lens_q"}
+    wanted = theirs(**given, use_cache=False).loss.detach()
+    require(abs(float(loss - wanted)) <= LIMIT, f"{name}, {what}: the loss is {float(loss):.7f} instead of {float(wanted):.7f}")
+    plan.close()
+
+
+def check_batches():
+    g = torch.Generator().manual_seed(3)
+    rows, length = 3, TOKENS // 3 - 4  # fewer tokens than the plan has
+    ids = torch.randint(1, VOCAB, (rows, length), generator=g)
+    kept = torch.ones_like(ids)
+    kept[1, 40:], kept[2, 11:] = 0, 0
+    labels = ids.masked_fill(kept == 0, -100)
+    check_batch("llama", {"input_ids": ids, "attention_mask": kept, "labels": labels}, "rows with padding at their ends")
+    check_batch("qwen3", {"input_ids": ids, "attention_mask": kept, "labels": labels}, "rows with padding at their ends")
+    check_batch("llama", {"input_ids": ids, "labels": ids}, "whole rows")
+    documents = [{"input_ids": ids[i % 3, :n].tolist()} for i, n in enumerate((30, 1, 60, 44))]
+    flat = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True)(documents)
+    flat = {k: flat[k] for k in ("input_ids", "labels", "position_ids", "cu_seq_lens_q")}
+    check_batch("llama", flat, "a flattened batch")
+    check_batch("qwen3", flat, "a flattened batch")
+    del flat["cu_seq_lens_q"]
+    check_batch("mistral", flat, "a batch whose positions begin anew")
+    check_batch("llama", {**flat, "position_ids": flat["position_ids"] + 5}, "a batch of other positions",
+                cu_seqlens=[0, 30, 31, 91, 135])
+
+
+# ---- what a model does with its layers ----
+
+def gradients(model, batch):
+    model.zero_grad()
+    loss = model(**batch).loss
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+
+
+def check_layers():
+    """Compiled and checkpointed layers give the same bits; with use_reentrant, too."""
+    model = model_of("gpt_oss", "burst", num_local_experts=1)
+    plan = burst.hf.compile(model, tokens=TOKENS)
+    ids, cu, labels = packed(7)
+    batch = burst.hf.shard(plan, {"input_ids": ids, "labels": labels}, cu_seqlens=cu)
+    plain = gradients(model, batch)
+    for reentrant in False, True:
+        model.activation_checkpointing_enable({"use_reentrant": reentrant})
+        require(all(map(torch.equal, plain, gradients(model, batch))), "checkpointed layers give other bits")
+        model.activation_checkpointing_disable()
+    plan.close()
+    model = model_of("llama", "burst")
+    plan = burst.hf.compile(model, tokens=TOKENS)
+    batch = burst.hf.shard(plan, {"input_ids": ids, "labels": labels}, cu_seqlens=cu)
+    plain = gradients(model, batch)
+    for layer in model.model.layers:
+        layer.compile(fullgraph=True, backend="aot_eager")
+    for a, b in zip(plain, gradients(model, batch)):
+        require(float((a - b).norm()) <= 1e-6 * float(a.norm()), "compiled layers give another result")
+    plan.close()
+
+
+# ---- what cannot be honoured ----
+
+def must_fail(call, error, words, what, soon=1):
+    begin = time.monotonic()
+    try:
+        call()
+    except error as e:
+        require(words in str(e), f"{what}: {e}")
+        require(time.monotonic() - begin < soon, f"{what}: the error came after {time.monotonic() - begin:.2f} s")
+        return
+    raise AssertionError(f"{what}: no error")
+
+
+def check_refusals():
+    """One call each, on a plan of its own: a plan whose ranks gave up is of no use afterwards."""
+    ids, cu, labels = packed(1)
+    inputs = {"input_ids": ids, "labels": labels}
+    for name, changes, words in (
+            ("llama", {"output_attentions": True}, "output_attentions: attention weights are never stored"),
+            ("llama", {"use_cache": True}, "use_cache: a cache would hold this rank's keys alone"),
+            ("llama", {"burst_batch": None}, "what burst.hf.shard returns"),
+            ("llama", {"is_causal": False}, "the model masks by bidirectional_mask_function"),
+            ("llama", {"attention_mask": torch.zeros(1, 1, 4, 4)}, "attention_mask: the masks are the plan's"),
+            ("llama", {"attention_mask": torch.zeros(1, TOKENS // dist.get_world_size())}, "attention_mask has padding"),
+            ("llama", {"position_bias": torch.zeros(1)}, "position_bias: biases of scores are not supported"),
+            ("llama", {"a_new_argument": 3}, "a_new_argument: this argument is not supported")):
+        model = model_of(name, "burst")
+        plan = burst.hf.compile(model, tokens=TOKENS)
+        batch = burst.hf.shard(plan, inputs, cu_seqlens=cu) | changes
+        must_fail(lambda: model(**batch), (ValueError, burst.BurstError), words, str(changes)[:60])
+        plan.close()
+    model = model_of("gemma2", "burst")
+    plan = burst.hf.compile(model, tokens=TOKENS)
+    batch = burst.hf.shard(plan, inputs, cu_seqlens=cu)
+    for module, setting, value, words in ((model.model.layers[0].self_attn, "sliding_window", 7, "sliding_window=7 in layer 0"),
+                                          (model.model.layers[0].self_attn, "attn_logit_softcapping", 9.0, "softcap=9.0"),
+                                          (model.model.layers[0].self_attn, "attention_dropout", 0.1, "dropout=0.1"),
+                                          (model.model.layers[0].self_attn, "is_causal", False, "is_causal=False"),
+                                          (model.model.layers[0].self_attn, "layer_idx", 5, "layer_idx=5")):
+        before = getattr(module, setting)
+        setattr(module, setting, value)
+        must_fail(lambda: model(**batch), (ValueError, burst.BurstError), words, setting)
+        setattr(module, setting, before)
+        plan.close()
+        plan = burst.hf.compile(model, tokens=TOKENS)
+        batch = burst.hf.shard(plan, inputs, cu_seqlens=cu)
+    check_shard_refusals(plan, ids, cu)
+    plan.close()
+    for config, words in ((transformers.LlamaConfig(**{**SMALL, "attention_dropout": 0.1}), "attention_dropout is 0.1"),
+                          (transformers.Qwen3NextConfig(**{**SMALL, "layer_types": ["linear_attention", "full_attention"]}),
+                           "layers of type 'linear_attention'"),
+                          (transformers.Gemma3TextConfig(**{**SMALL, "use_bidirectional_attention": True}),
+                           "use_bidirectional_attention is set"),
+                          (transformers.Qwen3Config(**{**SMALL, "layer_types": MIXED["layer_types"]}), "no sliding_window")):
+        must_fail(lambda: burst.hf.compile(config, tokens=TOKENS), ValueError, words, words)
+
+
+def check_shard_refusals(plan, ids, cu):
+    odd = dist.get_rank() == dist.get_world_size() - 1
+    for inputs, more, words in (
+            ({"input_ids": torch.cat([ids, ids], 1)}, {}, f"{2 * TOKENS} tokens, more than the plan's {TOKENS}"),
+            ({"input_ids": ids}, {"cu_seqlens": [0, 9]}, "cu_seqlens ends with 9"),
+            ({"input_ids": ids, "pixel_values": torch.zeros(1, 3, 8, 8)}, {}, "pixel_values is (1, 3, 8, 8)"),
+            ({"input_ids": ids, "attention_mask": torch.ones(1, 1, 4, 4)}, {}, "attention_mask is (1, 1, 4, 4)"),
+            ({"labels": ids}, {}, "a batch needs input_ids"),
+            ({"input_ids": ids + odd}, {}, "has another batch than rank 0"),
+            ({"input_ids": ids}, {"cu_seqlens": [0, 30 + odd, TOKENS]}, "has another batch than rank 0")):
+        if dist.get_world_size() > 1 or "another" not in words:
+            must_fail(lambda: burst.hf.shard(plan, inputs, **more), ValueError, words, words)
+
+
+def check_masks():
+    """Mask functions that a plan's masks do not stand for."""
+    from transformers import masking_utils as m
+    model = model_of("llama", "burst")
+    x, position = torch.zeros(1, 6, 4), torch.tensor([[0, 3, 1, 2, 5, 4]])
+    common = {"config": model.config, "inputs_embeds": x, "attention_mask": None, "cache": None, "position_ids": position}
+    require(m.create_causal_mask(**common) is None, "a dense mask was made")
+    require(m.create_causal_mask(**{**common, "attention_mask": torch.ones(1, 6)}) is None, "a mask without padding was made")
+    blocks = torch.tensor([[0, 0, -1, -1, 1, 1]])
+    must_fail(lambda: m.create_causal_mask(**common, block_sequence_ids=blocks), ValueError, "masks by or_masks", "blocks")
+    must_fail(lambda: m.create_bidirectional_mask(model.config, x, None), ValueError, "bidirectional_mask_function", "both ways")
+    cache = transformers.DynamicCache(config=model.config)
+    for layer in range(2):
+        cache.update(torch.zeros(1, 2, 3, 16), torch.zeros(1, 2, 3, 16), layer)
+    must_fail(lambda: m.create_causal_mask(**{**common, "cache": cache}), ValueError, "a cache holds earlier tokens", "a cache")
+
+
+# ---- transformers' Trainer ----
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, count, seed):
+        g = torch.Generator().manual_seed(seed)
+        self.ids = torch.randint(1, VOCAB, (count, TOKENS // 2), generator=g)
+        self.ids[:, 20:] = self.ids[:, :TOKENS // 2 - 20]
+
+    def __len__(self):
+        return len(self.ids)
+
+    def __getitem__(self, i):
+        return {"input_ids": self.ids[i], "labels": self.ids[i]}
+
+
+def eager_steps(model, data, lr, accumulate):
+    """Losses of plain gradient descent: two rows a batch, in order."""
+    optimizer, losses, size = torch.optim.SGD(model.parameters(), lr=lr), [], 2 * accumulate
+    for i in range(0, len(data), size):
+        loss = model(input_ids=data.ids[i:i + size], labels=data.ids[i:i + size], use_cache=False).loss
+        loss.backward()
+        losses.append(float(loss.detach()))
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
+def check_trainer():
+    try:
+        import accelerate  # noqa: F401, which the Trainer needs
+    except ImportError:
+        if dist.get_rank() == 0:
+            print("trainer: not tested, accelerate is not installed")
+        return
+    data, held, lr = Rows(12, 1), Rows(4, 2), 0.3
+    for accumulate in 1, 2:
+        ours, theirs = model_of("qwen3", "burst"), model_of("qwen3", "eager")
+        plan = burst.hf.compile(ours, tokens=TOKENS)
+        arguments = dict(output_dir="unused", use_cpu=True, per_device_train_batch_size=2, per_device_eval_batch_size=2, optim="sgd",
+                         learning_rate=lr, lr_scheduler_type="constant", weight_decay=0.0, max_grad_norm=1e9, num_train_epochs=1,
+                         logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True, train_sampling_strategy="sequential",
+                         gradient_accumulation_steps=accumulate, prediction_loss_only=True)
+        Trainer = burst.hf.trainer(plan)
+        run = Trainer(model=ours, args=transformers.TrainingArguments(**arguments), train_dataset=data, eval_dataset=held)
+        run.train()
+        got = [log["loss"] for log in run.state.log_history if "loss" in log]
+        wanted = eager_steps(theirs, data, lr, accumulate)
+        require(len(got) == len(wanted) and all(abs(a - b) <= LIMIT for a, b in zip(got, wanted)), f"losses {got}, not {wanted}")
+        loss, rows = run.evaluate()["eval_loss"], [held.ids[i:i + 2] for i in (0, 2)]
+        with torch.no_grad():
+            wanted = sum(float(theirs(input_ids=x, labels=x, use_cache=False).loss) for x in rows) / 2
+        require(abs(loss - wanted) <= LIMIT, f"the loss of evaluation is {loss}, not {wanted}")
+        for setting in {"label_smoothing_factor": 0.1}, {"average_tokens_across_devices": False}, \
+                {"train_sampling_strategy": "batch_rebalance"}:
+            must_fail(lambda: Trainer(model=ours, args=transformers.TrainingArguments(**{**arguments, **setting}), train_dataset=data),
+                      ValueError, "is not supported: the ranks of a plan share", str(setting), soon=60)
+        plan.close()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--model", action="append", choices=MODELS)
+    parser.add_argument("--part", action="append", choices=["training", *PARTS])
     o = parser.parse_args()
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
-    for name in o.model or MODELS:
+    for name in (o.model or MODELS) if not o.part or "training" in o.part else []:
         begin = time.monotonic()
         text = check_training(name, o.steps)
         if dist.get_rank() == 0:
             print(f"{text}; {time.monotonic() - begin:.0f} s", flush=True)
+    for part, check in PARTS.items():
+        if not o.part or part in o.part:
+            check()
+            if dist.get_rank() == 0:
+                print(f"{part}: ok", flush=True)
     dist.destroy_process_group()
 
 
+PARTS = {"batches": check_batches, "layers": check_layers, "refusals": check_refusals, "masks": check_masks,
+         "trainer": check_trainer}
 sys.exit(main())
