@@ -393,7 +393,11 @@ def trainer(plan, base=None):
             return self._repeated(super()._get_train_sampler(data), self._train_batch_size, data)
 
         def _get_eval_sampler(self, eval_dataset):
-            return self._repeated(super()._get_eval_sampler(eval_dataset), self.args.eval_batch_size, eval_dataset)
+            sampler = self._repeated(super()._get_eval_sampler(eval_dataset), self.args.eval_batch_size, eval_dataset)
+            if len(sampler) // self.args.eval_batch_size % self.args.world_size:
+                raise ValueError(f"{len(eval_dataset)} rows in batches of {self.args.eval_batch_size} do not divide among "
+                                 f"{self.args.world_size // plan.ranks} groups: some would count twice")
+            return sampler
 
         def get_batch_samples(self, epoch_iterator, num_batches, device):
             samples, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -401,6 +405,7 @@ def trainer(plan, base=None):
             return samples, self._get_num_items_in_batch(samples, device)
 
         def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+            self.gather_function = self.accelerator.gather  # accelerate's other one drops what it takes for repeated rows
             return super().prediction_step(model, shard(plan, inputs), prediction_loss_only, ignore_keys)
 
     return Sharded
