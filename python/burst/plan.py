@@ -12,7 +12,7 @@ import torch
 from . import _c
 from .batch import Batch
 from .group import broadcast_bytes, c_group, gather_bytes, host_sizes, process_group, rank_of, size_of
-from .model import cluster_text, model_text
+from .model import TABLE, cluster_text, model_text
 
 
 class CompileError(ValueError):
@@ -39,7 +39,7 @@ def compiler_files():
     for links in sorted(share.glob("link_library*.txt")):
         yield links
         for line in links.read_text().split():
-            if not line.startswith("-"):
+            if not line.startswith("-") and (share / line).exists():  # a build may lack that of GPUs
                 yield share / line
 
 
@@ -170,12 +170,12 @@ def compile(masks, *, heads, head_dim, tokens, kv_heads=None, tables=None, group
             partition="auto", softcap=0.0, device=None, **layout):
     """Plans attention under the masks (an expression, or a dictionary of them by name) over the ranks of the group. Collective.
 
-    tokens: of a batch, on all ranks together. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
+    tokens: of a batch, on all ranks together. tables: those that masks read, if None. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
     None: as the group's backend. Further arguments are settings of the layout: travel="keys".
     """
     masks = {"main": masks} if isinstance(masks, str) else dict(masks)
     if tables is None:
-        tables = ["doc"] if any("doc" in m for m in masks.values()) else []
+        tables = sorted({name for mask in masks.values() for name in TABLE.findall(mask)})
     group = process_group(group)
     model = model_text(masks, tables, heads, kv_heads or heads, head_dim, tokens, schedule, partition, softcap, layout)
     if device is None:

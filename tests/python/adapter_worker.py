@@ -21,12 +21,15 @@ WINDOW, CHUNK, TOKENS, VOCAB = 9, 16, 192, 97
 MIXED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 MLA = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
        "num_key_value_heads": 4, "head_dim": 8, "first_k_dense_replace": 2}
+CHUNKED = {"attention_chunk_size": CHUNK, "layer_types": ["chunked_attention", "full_attention"], "no_rope_layers": [1, 0],
+           "moe_layers": [], "intermediate_size_mlp": 96, "attn_temperature_tuning": False}
 MODELS = {  # the config's class, its settings, the model's class
     "llama": ("LlamaConfig", {}, "LlamaForCausalLM"),
     "qwen3": ("Qwen3Config", {"use_sliding_window": True, **MIXED}, "Qwen3ForCausalLM"),
     "gpt_oss": ("GptOssConfig", {"num_local_experts": 1, "num_experts_per_tok": 1, **MIXED}, "GptOssForCausalLM"),
     "gemma2": ("Gemma2Config", {"attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 20, **MIXED}, "Gemma2ForCausalLM"),
     "mistral": ("MistralConfig", {"sliding_window": WINDOW}, "MistralForCausalLM"),
+    "llama4": ("Llama4TextConfig", CHUNKED, "Llama4ForCausalLM"),
     "deepseek_v3": ("DeepseekV3Config", MLA, "DeepseekV3ForCausalLM"),
 }
 
@@ -51,7 +54,9 @@ def model_of(name, attention, **more):
 def dense_masks(config, cu):
     """Of each layer type, what is added to scores: [1, 1, T, T]."""
     doc = torch.searchsorted(torch.tensor(cu[1:]), torch.arange(cu[-1]), right=True).tolist()
-    rules = {"full_attention": lambda q, k: True, "sliding_attention": lambda q, k: q - k < WINDOW}
+    at = positions(cu)[0].tolist()
+    rules = {"full_attention": lambda q, k: True, "sliding_attention": lambda q, k: q - k < WINDOW,
+             "chunked_attention": lambda q, k: at[q] // CHUNK == at[k] // CHUNK}
 
     def dense(rule):
         keep = [[k <= q and doc[q] == doc[k] and rule(q, k) for k in range(cu[-1])] for q in range(cu[-1])]
