@@ -1,12 +1,12 @@
-"""Continues training of a Hugging Face model at long context: attention by burst, weights by FSDP2, over the same ranks.
+"""Continues training of a Hugging Face model at long context, with attention by burst and weights by FSDP2.
 
-    torchrun --nproc-per-node 8 examples/continue_training.py --model FOLDER --data corpus.tok --separator 128001 \\
-        --tokens 1048576 --steps 1000 --save OUT
+    torchrun --nproc-per-node 8 examples/continue_training.py --model FOLDER --data corpus.tok \\
+        --separator 128001 --tokens 1048576 --steps 1000 --save OUT
 
---data is a token file (docs/runtime.md), in which a separator ends a document; attention and labels stay inside of documents. A
-step is one sequence of --tokens tokens that all ranks share; with --groups N it is N of them, each shared by ranks / N. With GPUs
-it runs in bf16, with weights and gradients in fp32; without, on CPUs in fp32. Every rank reads the whole model into its host's
-memory first.
+--data is a token file (docs/runtime.md), in which a separator ends a document; attention and labels stay
+inside of documents. A step is one sequence of --tokens tokens that all ranks share; with --groups N it is N
+of them, each shared by ranks / N. With GPUs it runs in bf16, with weights and gradients in fp32; without, on
+CPUs in fp32. Every rank reads the whole model into its host's memory first.
 """
 import argparse
 import struct
@@ -25,7 +25,8 @@ import burst.hf
 
 
 def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--model", required=True, help="a folder, or a name of the Hub")
     add("--random", action="store_true", help="draw the weights instead of reading them")
@@ -41,14 +42,14 @@ def options():
     add("--recompute", choices=["none", "attention", "all"], default="attention",
         help="in backward: nothing, all of a layer but attention, or all of a layer")
     add("--compile", action="store_true", help="torch.compile of each layer")
-    add("--loss-rows", type=int, default=4096, help="rows of logits at a time; 0: all, and the model's own loss")
+    add("--loss-rows", type=int, default=4096,
+        help="rows of logits at a time; 0: all, and the model's own loss")
     add("--save", help="the folder of the trained model")
     return parser.parse_args()
 
 
 class Tokens:
     """The sequences of a token file, in an order that the seed draws anew for each epoch."""
-
     def __init__(self, path, length, seed):
         with open(path, "rb") as f:
             magic, version, width, count = struct.unpack("<8sIIQ", f.read(24))
@@ -72,18 +73,21 @@ def ends_of_documents(ids, separator):
 
 
 class Loss(torch.nn.Module):
-    """A model's part of the loss, with a few rows of logits at a time: all of them are more than the rest of a step."""
-
+    """A rank's part of the loss, with a few rows of logits at a time: all may be the most of a step."""
     def __init__(self, model, rows):
         super().__init__()
         self.model, self.rows = model, rows
-        scaled = [s for s in ("final_logit_softcapping", "logits_scaling", "logit_scale") if getattr(model.config, s, None)]
+        scaled = [
+            s for s in ("final_logit_softcapping", "logits_scaling", "logit_scale")
+            if getattr(model.config, s, None)
+        ]
         if rows and scaled:
             raise SystemExit(f"{scaled[0]} is set in the model's config: use --loss-rows 0")
 
     def of_rows(self, hidden, labels):
         logits = self.model.get_output_embeddings()(hidden).float()
-        return torch.nn.functional.cross_entropy(logits, labels, ignore_index=burst.hf.IGNORE, reduction="sum")
+        return torch.nn.functional.cross_entropy(logits, labels, ignore_index=burst.hf.IGNORE,
+                                                 reduction="sum")
 
     def forward(self, inputs):
         if not self.rows:
@@ -97,7 +101,7 @@ class Loss(torch.nn.Module):
 
 
 def saving_attention():
-    """Selective checkpointing by operator name: attention's o and lse are saved, since its transfers cost most to repeat."""
+    """Selective checkpointing by operator name: o and lse are saved, and attention's transfers with them."""
     saved = torch.ops.burst.attention.default
 
     def policy(context, op, *args, **kwargs):
@@ -113,14 +117,16 @@ def build(o, device, mesh):
         config = AutoConfig.from_pretrained(o.model)
         model = AutoModelForCausalLM.from_config(config, attn_implementation="burst", dtype=torch.float32)
     else:
-        model = AutoModelForCausalLM.from_pretrained(o.model, attn_implementation="burst", dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(o.model, attn_implementation="burst",
+                                                     dtype=torch.float32)
     model = model.to(device).train()
     if o.recompute != "none":
         more = {"context_fn": saving_attention} if o.recompute == "attention" else {}
         model.activation_checkpointing_enable({"use_reentrant": False, **more})
     plan = burst.hf.compile(model, tokens=o.tokens, group=mesh["cp"])
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    sharding = {"mesh": mesh["group", "cp"]._flatten("all")} | ({"mp_policy": policy} if device.type == "cuda" else {})
+    sharding = {"mesh": mesh["group", "cp"]._flatten("all")
+                } | ({"mp_policy": policy} if device.type == "cuda" else {})
     for layer in model.get_decoder().layers:
         if o.compile:
             layer.compile(fullgraph=True)
@@ -134,7 +140,8 @@ def step_of(o, plan, loss, sequence, groups):
     counted = torch.tensor(float(o.tokens - len(cu) + 1), device=plan.device)
     dist.all_reduce(counted)  # of all groups, as often as a group has ranks
     count = float(counted) / dist.get_world_size()
-    inputs = burst.hf.shard(plan, {"input_ids": sequence[None], "labels": sequence[None]}, cu_seqlens=cu, count=count)
+    inputs = burst.hf.shard(plan, {"input_ids": sequence[None], "labels": sequence[None]}, cu_seqlens=cu,
+                            count=count)
     part = loss(inputs)
     part.backward()
     total = part.detach().clone()

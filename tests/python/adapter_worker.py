@@ -1,6 +1,6 @@
 """One rank of run_adapters.py: transformers' models trained by burst.hf equal one rank's eager attention.
 
-The oracle is the same model with attn_implementation="eager", on one rank, with dense masks asked pair by pair.
+The oracle is the same model with eager attention, on one rank, with dense masks asked pair by pair.
 """
 import argparse
 import sys
@@ -14,22 +14,25 @@ import burst
 import burst.hf
 
 LIMIT = 1e-5  # of losses, fp32
-SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "head_dim": 16, "vocab_size": 97, "max_position_embeddings": 512, "pad_token_id": 0, "attention_dropout": 0.0,
-         "initializer_range": 0.1}
-WINDOW, CHUNK, TOKENS, VOCAB = 9, 16, 192, 97
+SMALL = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97, "max_position_embeddings": 512,
+    "pad_token_id": 0, "attention_dropout": 0.0, "initializer_range": 0.1
+}
+WINDOW, TOKENS, VOCAB = 9, 192, 97
 MIXED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
-MLA = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
-       "num_key_value_heads": 4, "head_dim": 8, "first_k_dense_replace": 2}
-CHUNKED = {"attention_chunk_size": CHUNK, "layer_types": ["chunked_attention", "full_attention"], "no_rope_layers": [1, 0],
-           "moe_layers": [], "intermediate_size_mlp": 96, "attn_temperature_tuning": False}
+MLA = {
+    "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+    "num_key_value_heads": 4, "head_dim": 8, "first_k_dense_replace": 2
+}
+ONE_EXPERT = {"num_local_experts": 1, "num_experts_per_tok": 1}
+CAPPED = {"attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 20}
 MODELS = {  # the config's class, its settings, the model's class
     "llama": ("LlamaConfig", {}, "LlamaForCausalLM"),
     "qwen3": ("Qwen3Config", {"use_sliding_window": True, **MIXED}, "Qwen3ForCausalLM"),
-    "gpt_oss": ("GptOssConfig", {"num_local_experts": 1, "num_experts_per_tok": 1, **MIXED}, "GptOssForCausalLM"),
-    "gemma2": ("Gemma2Config", {"attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 20, **MIXED}, "Gemma2ForCausalLM"),
+    "gpt_oss": ("GptOssConfig", {**ONE_EXPERT, **MIXED}, "GptOssForCausalLM"),
+    "gemma2": ("Gemma2Config", {**CAPPED, **MIXED}, "Gemma2ForCausalLM"),
     "mistral": ("MistralConfig", {"sliding_window": WINDOW}, "MistralForCausalLM"),
-    "llama4": ("Llama4TextConfig", CHUNKED, "Llama4ForCausalLM"),
     "deepseek_v3": ("DeepseekV3Config", MLA, "DeepseekV3ForCausalLM"),
 }
 
@@ -54,20 +57,22 @@ def model_of(name, attention, **more):
 def dense_masks(config, cu):
     """Of each layer type, what is added to scores: [1, 1, T, T]."""
     doc = torch.searchsorted(torch.tensor(cu[1:]), torch.arange(cu[-1]), right=True).tolist()
-    at = positions(cu)[0].tolist()
-    rules = {"full_attention": lambda q, k: True, "sliding_attention": lambda q, k: q - k < WINDOW,
-             "chunked_attention": lambda q, k: at[q] // CHUNK == at[k] // CHUNK}
+    rules = {"full_attention": lambda q, k: True, "sliding_attention": lambda q, k: q - k < WINDOW}
 
     def dense(rule):
         keep = [[k <= q and doc[q] == doc[k] and rule(q, k) for k in range(cu[-1])] for q in range(cu[-1])]
-        return torch.zeros(cu[-1], cu[-1]).masked_fill(~torch.tensor(keep), torch.finfo(torch.float32).min)[None, None]
+        return torch.zeros(cu[-1], cu[-1]).masked_fill(~torch.tensor(keep),
+                                                       torch.finfo(torch.float32).min)[None, None]
 
     masks = {kind: dense(rule) for kind, rule in rules.items() if kind in burst.hf.layer_types(config)}
     return masks if getattr(config, "layer_types", None) else next(iter(masks.values()))
 
 
 def packed(step):
-    """Token ids, where documents end, labels, some of which do not count. A document repeats a few tokens: attention can learn it."""
+    """Token ids, where documents end, labels, some of which do not count.
+
+    A document repeats a few tokens, which attention can learn.
+    """
     g = torch.Generator().manual_seed(step)
     cu = [0, *sorted(set(torch.randint(1, TOKENS, (4,), generator=g).tolist())), TOKENS]
     ids = torch.empty(1, TOKENS, dtype=torch.long)
@@ -119,17 +124,20 @@ def check_training(name, steps):
         got = float(summed(loss)) / ranks
         wanted = wanted.detach()
         worst = max(worst, abs(got - float(wanted)))
-        require(worst <= LIMIT, f"{name}: the loss of step {step} is {got:.7f} on {ranks} ranks, {float(wanted):.7f} on one")
+        require(worst <= LIMIT,
+                f"{name}: the loss of step {step} is {got:.7f} on {ranks} ranks, {float(wanted):.7f} on one")
         first = float(wanted) if first is None else first
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
     drift = max(float((a - b).abs().max()) for a, b in zip(ours.parameters(), theirs.parameters()))
     plan.close()
-    return f"{name}: losses from {first:.4f} to {float(wanted):.4f}, off by {worst:.1e}; weights by {drift:.1e}"
+    losses = f"losses from {first:.4f} to {float(wanted):.4f}, off by {worst:.1e}"
+    return f"{name}: {losses}; weights by {drift:.1e}"
 
 
 # ---- batches as data collators make them ----
+
 
 def check_batch(name, inputs, what, **more):
     """A batch's loss on all ranks is that of transformers' eager attention, with its own masks."""
@@ -138,7 +146,9 @@ def check_batch(name, inputs, what, **more):
     loss = summed(ours(**burst.hf.shard(plan, inputs, **more)).loss) / dist.get_world_size()
     given = {k: v for k, v in inputs.items() if k != "cu_seq_lens_q"}
     wanted = theirs(**given, use_cache=False).loss.detach()
-    require(abs(float(loss - wanted)) <= LIMIT, f"{name}, {what}: the loss is {float(loss):.7f} instead of {float(wanted):.7f}")
+    require(
+        abs(float(loss - wanted)) <= LIMIT,
+        f"{name}, {what}: the loss is {float(loss):.7f} instead of {float(wanted):.7f}")
     plan.close()
 
 
@@ -149,8 +159,10 @@ def check_batches():
     kept = torch.ones_like(ids)
     kept[1, 40:], kept[2, 11:] = 0, 0
     labels = ids.masked_fill(kept == 0, -100)
-    check_batch("llama", {"input_ids": ids, "attention_mask": kept, "labels": labels}, "rows with padding at their ends")
-    check_batch("qwen3", {"input_ids": ids, "attention_mask": kept, "labels": labels}, "rows with padding at their ends")
+    check_batch("llama", {"input_ids": ids, "attention_mask": kept, "labels": labels},
+                "rows with padding at their ends")
+    check_batch("qwen3", {"input_ids": ids, "attention_mask": kept, "labels": labels},
+                "rows with padding at their ends")
     check_batch("llama", {"input_ids": ids, "labels": ids}, "whole rows")
     documents = [{"input_ids": ids[i % 3, :n].tolist()} for i, n in enumerate((30, 1, 60, 44))]
     flat = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True)(documents)
@@ -164,6 +176,7 @@ def check_batches():
 
 
 # ---- what a model does with its layers ----
+
 
 def gradients(model, batch):
     model.zero_grad()
@@ -197,13 +210,15 @@ def check_layers():
 
 # ---- what cannot be honoured ----
 
+
 def must_fail(call, error, words, what, soon=1):
     begin = time.monotonic()
     try:
         call()
     except error as e:
         require(words in str(e), f"{what}: {e}")
-        require(time.monotonic() - begin < soon, f"{what}: the error came after {time.monotonic() - begin:.2f} s")
+        require(time.monotonic() - begin < soon,
+                f"{what}: the error came after {time.monotonic() - begin:.2f} s")
         return
     raise AssertionError(f"{what}: no error")
 
@@ -212,15 +227,21 @@ def check_refusals():
     """One call each, on a plan of its own: a plan whose ranks gave up is of no use afterwards."""
     ids, cu, labels = packed(1)
     inputs = {"input_ids": ids, "labels": labels}
-    for name, changes, words in (
-            ("llama", {"output_attentions": True}, "output_attentions: attention weights are never stored"),
-            ("llama", {"use_cache": True}, "use_cache: a cache would hold this rank's keys alone"),
-            ("llama", {"burst_batch": None}, "what burst.hf.shard returns"),
-            ("llama", {"is_causal": False}, "the model masks by bidirectional_mask_function"),
-            ("llama", {"attention_mask": torch.zeros(1, 1, 4, 4)}, "attention_mask: the masks are the plan's"),
-            ("llama", {"attention_mask": torch.zeros(1, TOKENS // dist.get_world_size())}, "attention_mask has padding"),
-            ("llama", {"position_bias": torch.zeros(1)}, "position_bias: biases of scores are not supported"),
-            ("llama", {"a_new_argument": 3}, "a_new_argument: this argument is not supported")):
+    for name, changes, words in (("llama", {"output_attentions": True},
+                                  "output_attentions: attention weights are never stored"), ("llama", {
+                                      "use_cache": True
+                                  }, "use_cache: a cache would hold this rank's keys alone"),
+                                 ("llama", {"burst_batch": None}, "what burst.hf.shard returns"), ("llama", {
+                                     "is_causal": False
+                                 }, "the model masks by bidirectional_mask_function"), ("llama", {
+                                     "attention_mask": torch.zeros(1, 1, 4, 4)
+                                 }, "attention_mask: the masks are the plan's"), ("llama", {
+                                     "attention_mask": torch.zeros(1, TOKENS // dist.get_world_size())
+                                 }, "attention_mask has padding"), ("llama", {
+                                     "position_bias": torch.zeros(1)
+                                 }, "position_bias: biases of scores are not supported"), ("llama", {
+                                     "a_new_argument": 3
+                                 }, "a_new_argument: this argument is not supported")):
         model = model_of(name, "burst")
         plan = burst.hf.compile(model, tokens=TOKENS)
         batch = burst.hf.shard(plan, inputs, cu_seqlens=cu) | changes
@@ -229,11 +250,14 @@ def check_refusals():
     model = model_of("gemma2", "burst")
     plan = burst.hf.compile(model, tokens=TOKENS)
     batch = burst.hf.shard(plan, inputs, cu_seqlens=cu)
-    for module, setting, value, words in ((model.model.layers[0].self_attn, "sliding_window", 7, "sliding_window=7 in layer 0"),
-                                          (model.model.layers[0].self_attn, "attn_logit_softcapping", 9.0, "softcap=9.0"),
-                                          (model.model.layers[0].self_attn, "attention_dropout", 0.1, "dropout=0.1"),
-                                          (model.model.layers[0].self_attn, "is_causal", False, "is_causal=False"),
-                                          (model.model.layers[0].self_attn, "layer_idx", 5, "layer_idx=5")):
+    for module, setting, value, words in ((model.model.layers[0].self_attn, "sliding_window", 7,
+                                           "sliding_window=7 in layer 0"),
+                                          (model.model.layers[0].self_attn, "attn_logit_softcapping", 9.0,
+                                           "softcap=9.0"), (model.model.layers[0].self_attn,
+                                                            "attention_dropout", 0.1, "dropout=0.1"),
+                                          (model.model.layers[0].self_attn, "is_causal", False,
+                                           "is_causal=False"), (model.model.layers[0].self_attn, "layer_idx",
+                                                                5, "layer_idx=5")):
         before = getattr(module, setting)
         setattr(module, setting, value)
         must_fail(lambda: model(**batch), (ValueError, burst.BurstError), words, setting)
@@ -243,25 +267,29 @@ def check_refusals():
         batch = burst.hf.shard(plan, inputs, cu_seqlens=cu)
     check_shard_refusals(plan, ids, cu)
     plan.close()
-    for config, words in ((transformers.LlamaConfig(**{**SMALL, "attention_dropout": 0.1}), "attention_dropout is 0.1"),
-                          (transformers.Qwen3NextConfig(**{**SMALL, "layer_types": ["linear_attention", "full_attention"]}),
-                           "layers of type 'linear_attention'"),
+    for config, words in ((transformers.LlamaConfig(**{**SMALL, "attention_dropout": 0.1}),
+                           "attention_dropout is 0.1"), (transformers.Qwen3NextConfig(
+                               **{**SMALL, "layer_types": ["linear_attention", "full_attention"]}),
+                                                         "layers of type 'linear_attention'"),
                           (transformers.Gemma3TextConfig(**{**SMALL, "use_bidirectional_attention": True}),
                            "use_bidirectional_attention is set"),
-                          (transformers.Qwen3Config(**{**SMALL, "layer_types": MIXED["layer_types"]}), "no sliding_window")):
+                          (transformers.Qwen3Config(**{**SMALL, "layer_types": MIXED["layer_types"]}),
+                           "no sliding_window")):
         must_fail(lambda: burst.hf.compile(config, tokens=TOKENS), ValueError, words, words)
 
 
 def check_shard_refusals(plan, ids, cu):
     odd = dist.get_rank() == dist.get_world_size() - 1
-    for inputs, more, words in (
-            ({"input_ids": torch.cat([ids, ids], 1)}, {}, f"{2 * TOKENS} tokens, more than the plan's {TOKENS}"),
-            ({"input_ids": ids}, {"cu_seqlens": [0, 9]}, "cu_seqlens ends with 9"),
-            ({"input_ids": ids, "pixel_values": torch.zeros(1, 3, 8, 8)}, {}, "pixel_values is (1, 3, 8, 8)"),
-            ({"input_ids": ids, "attention_mask": torch.ones(1, 1, 4, 4)}, {}, "attention_mask is (1, 1, 4, 4)"),
-            ({"labels": ids}, {}, "a batch needs input_ids"),
-            ({"input_ids": ids + odd}, {}, "has another batch than rank 0"),
-            ({"input_ids": ids}, {"cu_seqlens": [0, 30 + odd, TOKENS]}, "has another batch than rank 0")):
+    for inputs, more, words in (({"input_ids": torch.cat(
+        [ids, ids], 1)}, {}, f"{2 * TOKENS} tokens, more than the plan's {TOKENS}"), ({"input_ids": ids}, {
+            "cu_seqlens": [0, 9]
+        }, "cu_seqlens ends with 9"), ({"input_ids": ids, "pixel_values": torch.zeros(
+            1, 3, 8, 8)}, {}, "pixel_values is (1, 3, 8, 8)"), ({
+                "input_ids": ids, "attention_mask": torch.ones(1, 1, 4, 4)
+            }, {}, "attention_mask is (1, 1, 4, 4)"), ({"labels": ids}, {}, "a batch needs input_ids"),
+                                ({"input_ids": ids + odd}, {}, "has another batch than rank 0"), ({
+                                    "input_ids": ids
+                                }, {"cu_seqlens": [0, 30 + odd, TOKENS]}, "has another batch than rank 0")):
         if dist.get_world_size() > 1 or "another" not in words:
             must_fail(lambda: burst.hf.shard(plan, inputs, **more), ValueError, words, words)
 
@@ -271,19 +299,28 @@ def check_masks():
     from transformers import masking_utils as m
     model = model_of("llama", "burst")
     x, position = torch.zeros(1, 6, 4), torch.tensor([[0, 3, 1, 2, 5, 4]])
-    common = {"config": model.config, "inputs_embeds": x, "attention_mask": None, "cache": None, "position_ids": position}
+    common = {
+        "config": model.config, "inputs_embeds": x, "attention_mask": None, "cache": None,
+        "position_ids": position
+    }
     require(m.create_causal_mask(**common) is None, "a dense mask was made")
-    require(m.create_causal_mask(**{**common, "attention_mask": torch.ones(1, 6)}) is None, "a mask without padding was made")
+    require(
+        m.create_causal_mask(**{**common, "attention_mask": torch.ones(1, 6)}) is None,
+        "a mask without padding was made")
     blocks = torch.tensor([[0, 0, -1, -1, 1, 1]])
-    must_fail(lambda: m.create_causal_mask(**common, block_sequence_ids=blocks), ValueError, "masks by or_masks", "blocks")
-    must_fail(lambda: m.create_bidirectional_mask(model.config, x, None), ValueError, "bidirectional_mask_function", "both ways")
+    must_fail(lambda: m.create_causal_mask(**common, block_sequence_ids=blocks), ValueError,
+              "masks by or_masks", "blocks")
+    must_fail(lambda: m.create_bidirectional_mask(model.config, x, None), ValueError,
+              "bidirectional_mask_function", "both ways")
     cache = transformers.DynamicCache(config=model.config)
     for layer in range(2):
         cache.update(torch.zeros(1, 2, 3, 16), torch.zeros(1, 2, 3, 16), layer)
-    must_fail(lambda: m.create_causal_mask(**{**common, "cache": cache}), ValueError, "a cache holds earlier tokens", "a cache")
+    must_fail(lambda: m.create_causal_mask(**{**common, "cache": cache}), ValueError,
+              "a cache holds earlier tokens", "a cache")
 
 
 # ---- transformers' Trainer ----
+
 
 class Rows(torch.utils.data.Dataset):
     def __init__(self, count, seed):
@@ -321,24 +358,31 @@ def check_trainer():
     for accumulate in 1, 2:
         ours, theirs = model_of("qwen3", "burst"), model_of("qwen3", "eager")
         plan = burst.hf.compile(ours, tokens=TOKENS)
-        arguments = dict(output_dir="unused", use_cpu=True, per_device_train_batch_size=2, per_device_eval_batch_size=2, optim="sgd",
-                         learning_rate=lr, lr_scheduler_type="constant", weight_decay=0.0, max_grad_norm=1e9, num_train_epochs=1,
-                         logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True, train_sampling_strategy="sequential",
+        arguments = dict(output_dir="unused", use_cpu=True, per_device_train_batch_size=2,
+                         per_device_eval_batch_size=2, optim="sgd", learning_rate=lr,
+                         lr_scheduler_type="constant", weight_decay=0.0, max_grad_norm=1e9,
+                         num_train_epochs=1, logging_steps=1, save_strategy="no", report_to=[],
+                         disable_tqdm=True, train_sampling_strategy="sequential",
                          gradient_accumulation_steps=accumulate, prediction_loss_only=True)
         Trainer = burst.hf.trainer(plan)
-        run = Trainer(model=ours, args=transformers.TrainingArguments(**arguments), train_dataset=data, eval_dataset=held)
+        run = Trainer(model=ours, args=transformers.TrainingArguments(**arguments), train_dataset=data,
+                      eval_dataset=held)
         run.train()
         got = [log["loss"] for log in run.state.log_history if "loss" in log]
         wanted = eager_steps(theirs, data, lr, accumulate)
-        require(len(got) == len(wanted) and all(abs(a - b) <= LIMIT for a, b in zip(got, wanted)), f"losses {got}, not {wanted}")
+        require(
+            len(got) == len(wanted) and all(abs(a - b) <= LIMIT for a, b in zip(got, wanted)),
+            f"losses {got}, not {wanted}")
         loss, rows = run.evaluate()["eval_loss"], [held.ids[i:i + 2] for i in (0, 2)]
         with torch.no_grad():
             wanted = sum(float(theirs(input_ids=x, labels=x, use_cache=False).loss) for x in rows) / 2
         require(abs(loss - wanted) <= LIMIT, f"the loss of evaluation is {loss}, not {wanted}")
         for setting in {"label_smoothing_factor": 0.1}, {"average_tokens_across_devices": False}, \
                 {"train_sampling_strategy": "batch_rebalance"}:
-            must_fail(lambda: Trainer(model=ours, args=transformers.TrainingArguments(**{**arguments, **setting}), train_dataset=data),
-                      ValueError, "is not supported: the ranks of a plan share", str(setting), soon=60)
+            must_fail(
+                lambda: Trainer(model=ours, args=transformers.TrainingArguments(**{**arguments, **setting}),
+                                train_dataset=data), ValueError,
+                "is not supported: the ranks of a plan share", str(setting), soon=60)
         plan.close()
 
 
@@ -364,6 +408,8 @@ def main():
     dist.destroy_process_group()
 
 
-PARTS = {"batches": check_batches, "layers": check_layers, "refusals": check_refusals, "masks": check_masks,
-         "trainer": check_trainer}
+PARTS = {
+    "batches": check_batches, "layers": check_layers, "refusals": check_refusals, "masks": check_masks,
+    "trainer": check_trainer
+}
 sys.exit(main())

@@ -1,7 +1,7 @@
-"""burst.hf under torchrun: adapter_worker.py on 4 ranks with gloo, and examples/continue_training.py. 77 without transformers.
+"""burst.hf under torchrun: adapter_worker.py on 4 ranks with gloo, and examples/continue_training.py.
 
-Models trained by the adapter equal one rank's eager attention. --part: training (of --model), batches, layers, refusals, masks,
-trainer (which needs accelerate), example.
+Models trained by the adapter equal one rank's eager attention. --part: training (of --model), batches,
+layers, refusals, masks, trainer (which needs accelerate), example. 77 without transformers.
 """
 import json
 import os
@@ -16,17 +16,20 @@ import runner
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENS, SEPARATOR, VOCAB, STEPS, LIMIT = 256, 0, 97, 4, 1e-5
-CONFIG = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
-          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": VOCAB,
-          "max_position_embeddings": 512, "initializer_range": 0.1, "attention_dropout": 0.0, "use_sliding_window": True,
-          "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"]}
+CONFIG = {
+    "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "vocab_size": VOCAB, "max_position_embeddings": 512, "initializer_range": 0.1, "attention_dropout": 0.0,
+    "use_sliding_window": True, "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"]
+}
 # The loss of one rank's eager attention on the sequences that the example printed, by transformers alone.
 EAGER = """
 import sys, torch
 from transformers import AutoConfig, AutoModelForCausalLM
 folder, seed = sys.argv[1], 1
 torch.manual_seed(seed)
-model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager", dtype=torch.float32)
+config = AutoConfig.from_pretrained(folder)
+model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
 sys.path.append(sys.argv[3])
 from continue_training import Tokens
 ids = Tokens(sys.argv[2], %d, seed)[0]
@@ -34,13 +37,15 @@ begins = [0] + [i + 1 for i in range(len(ids) - 1) if ids[i] == %d]
 position = torch.tensor([i - max(b for b in begins if b <= i) for i in range(len(ids))])
 labels = ids.clone()
 labels[begins] = -100
-print(float(model(input_ids=ids[None], position_ids=position[None], labels=labels[None], use_cache=False).loss))
+inputs = {"input_ids": ids[None], "position_ids": position[None], "labels": labels[None], "use_cache": False}
+print(float(model(**inputs).loss))
 """ % (TOKENS, SEPARATOR)
 
 
 def torchrun(ranks, env, *words, timeout=900):
-    return runner.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, *words], timeout,
-                      env=env).stdout
+    return runner.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, *words],
+        timeout, env=env).stdout
 
 
 def losses_of(text):
@@ -48,27 +53,39 @@ def losses_of(text):
 
 
 def check_example(folder, env):
-    """The same losses on one rank and on four, in one group and in two; the first one is transformers' eager attention's."""
+    """The same losses on one rank and on four, in one group and in two; the first is eager attention's."""
     (folder / "model").mkdir()
     (folder / "model/config.json").write_text(json.dumps(CONFIG))
     r = random.Random(3)
     tokens = [r.randrange(VOCAB) for _ in range(TOKENS * (2 * STEPS + 1))]
-    (folder / "data.tok").write_bytes(struct.pack("<8sIIQ", b"BURSTTOK", 1, 2, len(tokens)) + struct.pack(f"<{len(tokens)}H", *tokens))
+    (folder / "data.tok").write_bytes(
+        struct.pack("<8sIIQ", b"BURSTTOK", 1, 2, len(tokens)) + struct.pack(f"<{len(tokens)}H", *tokens))
     examples = HERE.parent.parent / "examples"
-    call = [examples / "continue_training.py", "--model", folder / "model", "--random", "--data", folder / "data.tok", "--separator",
-            SEPARATOR, "--tokens", TOKENS, "--lr", "1e-3", "--warmup", 2]
+    call = [
+        examples / "continue_training.py", "--model", folder / "model", "--random", "--data",
+        folder / "data.tok", "--separator", SEPARATOR, "--tokens", TOKENS, "--lr", "1e-3", "--warmup", 2
+    ]
     alone = losses_of(torchrun(1, env, *call, "--steps", STEPS, "--recompute", "none", "--loss-rows", 0))
     four = losses_of(torchrun(4, env, *call, "--steps", STEPS, "--loss-rows", 50, "--save", folder / "out"))
-    runner.require(len(alone) == len(four) == STEPS and all(abs(a - b) <= LIMIT for a, b in zip(alone, four)),
-                   f"losses on one rank {alone}, on four {four}")
-    eager = float(runner.run([sys.executable, "-c", EAGER, folder / "model", folder / "data.tok", examples], 200, env=env).stdout)
-    runner.require(abs(eager - alone[0]) <= LIMIT, f"the first loss is {alone[0]}, but {eager} by transformers")
+    runner.require(
+        len(alone) == len(four) == STEPS and all(abs(a - b) <= LIMIT for a, b in zip(alone, four)),
+        f"losses on one rank {alone}, on four {four}")
+    eager = float(
+        runner.run([sys.executable, "-c", EAGER, folder / "model", folder / "data.tok", examples], 200,
+                   env=env).stdout)
+    runner.require(
+        abs(eager - alone[0]) <= LIMIT, f"the first loss is {alone[0]}, but {eager} by transformers")
+    groups = [losses_of(torchrun(n, env, *call, "--steps", 2, "--groups", 2)) for n in (2, 4)]
+    alike = all(abs(a - b) <= LIMIT for a, b in zip(*groups))
+    runner.require(alike and len(groups[0]) == len(groups[1]) == 2,
+                   f"losses of two groups: of a rank {groups[0]}, of two ranks {groups[1]}")
     runner.require((folder / "out/model.safetensors").exists(), "nothing was saved")
     print(f"example: losses {four}; eager {eager:.6f}")
 
 
 def main():
-    parser = runner.options(__doc__, "--home", parts=["training", "batches", "layers", "refusals", "masks", "trainer", "example"])
+    parser = runner.options(
+        __doc__, "--home", parts=["training", "batches", "layers", "refusals", "masks", "trainer", "example"])
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--steps", type=int, default=20)
     o = parser.parse_args()
@@ -76,8 +93,9 @@ def main():
         print("torch or transformers is not installed")
         return 77
     with runner.folder(o.work) as folder:
-        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=str(HERE.parent.parent / "python"),
-                   OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1")
+        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"),
+                   PYTHONPATH=str(HERE.parent.parent / "python"), OMP_NUM_THREADS="1",
+                   PYTHONDONTWRITEBYTECODE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1")
         parts = [word for part in o.part or [] if part != "example" for word in ("--part", part)]
         models = [word for model in o.model for word in ("--model", model)]
         if parts or not o.part:

@@ -1,6 +1,7 @@
-"""examples/torchtitan_attention.py and megatron_attention.py with stand-ins for those packages, against dense attention.
+"""examples/torchtitan_attention.py and megatron_attention.py with stand-ins for their packages.
 
-The stand-ins have the names and signatures that the examples say they are typed against, and nothing more. 77 without torch.
+The stand-ins have the names and signatures that the examples say they are typed against, and nothing more.
+The result is dense attention's in float64. 77 without torch.
 """
 import os
 import pathlib
@@ -81,15 +82,17 @@ def dense(keep, scale, sinks=None):
     s = s.masked_fill(~keep, float("-inf"))
     if sinks is not None:
         s = torch.cat([s, sinks.double().view(-1, 1, 1).expand(H, T, 1)], -1)
-    return torch.einsum("hqk,khd->qhd", s.softmax(-1)[..., :T], v.double().repeat_interleave(2, 1)), s.logsumexp(-1)
+    p = s.softmax(-1)[..., :T]
+    return torch.einsum("hqk,khd->qhd", p, v.double().repeat_interleave(2, 1)), s.logsumexp(-1)
 
 
 def close(x, y, what):
     assert float((x.double() - y).norm() / y.norm()) < 3e-6, what
 
 
-config = types.SimpleNamespace(window_size=(W, 0), window_attn_skip_freq=2, attention_dropout=0.0, softmax_type="learnable",
-                               apply_query_key_layer_scaling=False, num_attention_heads=H, params_dtype=torch.float32,
+config = types.SimpleNamespace(window_size=(W, 0), window_attn_skip_freq=2, attention_dropout=0.0,
+                               softmax_type="learnable", apply_query_key_layer_scaling=False,
+                               num_attention_heads=H, params_dtype=torch.float32,
                                init_method=torch.nn.init.normal_)
 plan = burst.compile(megatron.masks(config), heads=H, kv_heads=K, head_dim=D, tokens=T)
 
@@ -98,11 +101,13 @@ keep_rows(settings)
 ids = torch.arange(T)
 inputs, labels, rest = prepare_burst_input(ids, ids + 1, {"positions": position}, plan)
 batch = rest["attention_masks"]
-assert torch.equal(inputs, batch.rows) and torch.equal(labels, inputs + 1) and torch.equal(rest["positions"], position[batch.rows])
+assert torch.equal(inputs, batch.rows) and torch.equal(labels, inputs + 1)
+assert torch.equal(rest["positions"], position[batch.rows])
 module = BurstAttention(settings)
 o, lse = dense(keep, 0.3)
-close(module(q[inputs], k[inputs], v[inputs], attention_masks=batch, scale=0.3, enable_gqa=True), o[inputs], "torchtitan")
-both = module(q[inputs], k[inputs], v[inputs], attention_masks=batch, scale=0.3, out_transform=lambda o, lse: (o, lse))
+own = [x[inputs] for x in (q, k, v)]
+close(module(*own, attention_masks=batch, scale=0.3, enable_gqa=True), o[inputs], "torchtitan")
+both = module(*own, attention_masks=batch, scale=0.3, out_transform=lambda o, lse: (o, lse))
 close(both[1], lse[:, inputs].T, "torchtitan's lse")
 
 for layer, keeps in (1, keep & (i - j <= W)), (2, keep):
@@ -129,8 +134,8 @@ def main():
             (folder / name).write_text(text)
         (folder / "check.py").write_text(CHECK)
         paths = os.pathsep.join(map(str, (folder, ROOT / "examples", ROOT / "python")))
-        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=paths, OMP_NUM_THREADS="1",
-                   PYTHONDONTWRITEBYTECODE="1")
+        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=paths,
+                   OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
         done = runner.run([sys.executable, folder / "check.py"], 200, env=env).stdout
         runner.require("ok" in done, done)
     return 0

@@ -1,7 +1,8 @@
-"""The package as a wheel, installed by pip without a network into a virtual environment that has nothing else.
+"""The package as a wheel, installed by pip without a network into a virtual environment with nothing else.
 
-There the first example of docs/python.md runs as it stands (torch is this interpreter's), and the C example of docs/library.md with
-the wheel's burstc, burst.h and libburst. 77 without torch, pip or setuptools that build wheels.
+There the first example of docs/python.md runs as it stands (torch is this interpreter's), and the C example
+of docs/library.md with the wheel's burstc, burst.h and libburst. 77 without torch, pip, or a setuptools that
+builds wheels.
 """
 import os
 import pathlib
@@ -28,14 +29,21 @@ def block(page, language):
 def installed(folder, home):
     """An environment's interpreter, and the package's native files."""
     bare = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "BURST_HOME")}
-    runner.run(["bash", ROOT / "scripts/wheel", "--of", home, folder / "dist"], 600, env=dict(bare, PYTHON=sys.executable))
+    runner.run(["bash", ROOT / "scripts/wheel", "--of", home, folder / "dist"], 600,
+               env=dict(bare, PYTHON=sys.executable))
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv/bin/python"
-    runner.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", *(folder / "dist").glob("burst-*.whl")], 300, env=bare)
-    packages = pathlib.Path(runner.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], 60).stdout.strip())
+    runner.run([
+        python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
+        *(folder / "dist").glob("burst-*.whl")
+    ], 300, env=bare)
+    packages = pathlib.Path(
+        runner.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+                   60).stdout.strip())
     runner.require((packages / "burst/native/bin/burstc").exists(), f"no burstc in {packages}")
     (packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python, packages / "burst/native", dict(bare, BURST_CACHE=str(folder / "cache"), OMP_NUM_THREADS="1")
+    return python, packages / "burst/native", dict(bare, BURST_CACHE=str(folder / "cache"),
+                                                   OMP_NUM_THREADS="1")
 
 
 def check_c(folder, native, env):
@@ -44,8 +52,8 @@ def check_c(folder, native, env):
     (folder / "example.c").write_text(block("library.md", "c"))
     env = dict(env, PKG_CONFIG_PATH=str(native / "lib/pkgconfig"), LD_LIBRARY_PATH=str(native / "lib"))
     env["PATH"] = f"{native / 'bin'}:{env['PATH']}"
-    commands = re.search(r"^    (burstc cluster.topo attention.burst -o plan.so)\n    (cc example.c .*)$", (ROOT / "docs/library.md").read_text(),
-                         re.M)
+    commands = re.search(r"^    (burstc cluster.topo attention.burst -o plan.so)\n    (cc example.c .*)$",
+                         (ROOT / "docs/library.md").read_text(), re.M)
     for command in commands.groups():
         printed = runner.run(["sh", "-c", command], 200, env=env, cwd=folder).stdout
     runner.require(printed.count("mask ") == 2, printed)
