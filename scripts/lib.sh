@@ -35,6 +35,24 @@ install_missing() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# PyTorch and transformers, which some tests compare with: where python3 does not have them, they are installed in
+# $build/torch beside the build and the first tests; tests/lib/wait_torch.sh waits for them. Prints cmake's option.
+start_torch() {
+    local torch=$build/torch
+    [ "${BURST_TORCH:-yes}" != no ] || return 0
+    python3 -c 'import torch, transformers' 2>/dev/null && return
+    mkdir -p "$build"
+    python3 -c 'import ensurepip' 2>/dev/null || install_missing /no/such/file:python3-venv
+    if ! [ -x "$torch/bin/python" ] && ! python3 -m venv --system-site-packages "$torch" >"$build/torch.log" 2>&1; then
+        echo "error: cannot make a Python environment in $torch; see $build/torch.log, or set BURST_TORCH=no" >&2
+        exit 1
+    fi
+    say "installing PyTorch and transformers in $torch, beside the build (BURST_TORCH=no: skip the tests that compare with them)" >&2
+    nice "$torch/bin/python" -m pip install -q -r "$root/tests/requirements.txt" >"$build/torch.log" 2>&1 &
+    echo $! >"$torch/pid"
+    echo "-DPython3_EXECUTABLE=$torch/bin/python"
+}
+
 # configure_and_build [cmake options]
 configure_and_build() {
     local log=$build/build.log

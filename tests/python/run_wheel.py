@@ -8,14 +8,15 @@ import os
 import pathlib
 import re
 import sys
-import sysconfig
 import venv
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import runner
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-NEEDED = "from setuptools.command.bdist_wheel import bdist_wheel; import torch, pip, ensurepip"
+NEEDED = """from setuptools.command.bdist_wheel import bdist_wheel
+import os, torch, pip, ensurepip
+print(os.path.dirname(torch.__path__[0]))"""
 TOPO = """cluster cpus { nodes 1 { gpus 2 of core; } link nvlink { bandwidth 8 GB/s; latency 2 us; } }
 device core { arch cpu; memory 1 GiB; hbm 20 GB/s; matmul fp32 50 GFLOP/s; }
 host { memory 8 GiB; pcie 8 GB/s; cores 4; }
@@ -26,7 +27,7 @@ def block(page, language):
     return re.search(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.M | re.S)[1]
 
 
-def installed(folder, home):
+def installed(folder, home, torch):
     """An environment's interpreter, and the package's native files."""
     bare = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "BURST_HOME")}
     runner.run(["bash", ROOT / "scripts/wheel", "--of", home, folder / "dist"], 600,
@@ -41,7 +42,7 @@ def installed(folder, home):
         runner.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
                    60).stdout.strip())
     runner.require((packages / "burst/native/bin/burstc").exists(), f"no burstc in {packages}")
-    (packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (packages / "torch.pth").write_text(torch + "\n")
     return python, packages / "burst/native", dict(bare, BURST_CACHE=str(folder / "cache"),
                                                    OMP_NUM_THREADS="1")
 
@@ -61,11 +62,12 @@ def check_c(folder, native, env):
 
 def main():
     o = runner.options(__doc__, "--home").parse_args()
-    if runner.run([sys.executable, "-c", NEEDED], 120, check=False).returncode != 0:
+    there = runner.run([sys.executable, "-c", NEEDED], 120, check=False)
+    if there.returncode != 0:
         print("torch, pip or setuptools is not installed, or too old")
         return 77
     with runner.folder(o.work) as folder:
-        python, native, env = installed(folder, o.home)
+        python, native, env = installed(folder, o.home, there.stdout.strip())
         (folder / "example.py").write_text(block("python.md", "python"))
         printed = runner.run([python, folder / "example.py"], 300, env=env, cwd=folder).stdout
         runner.require("(512, 4, 32) True" in printed, printed)

@@ -97,14 +97,15 @@ class Case:
 
     def look(self, kind, code, out, error):
         folder = self.mini.folder
-        for path in (folder / "disk" / "ck").glob("step-*.burst"):
-            read_checkpoint(path)
+        steps = [read_checkpoint(path)["step"] for path in (folder / "disk" / "ck").glob("step-*.burst")]
         named = NEWEST.search(error)
         if named:
             facts = read_checkpoint(folder / named[1])
             require(facts["step"] >= self.kept, f"{facts['step']} is named, and {self.kept} was before")
             self.kept = facts["step"]
             self.resume = ["--resume", named[1]] if "rescued" in named[1] else ["--resume"]
+        if max(steps, default=0) > self.kept:  # a run that got further than the rescued step, and was killed before it could say so
+            self.resume = ["--resume"]
         if code == 0:
             self.kept, self.resume = STEPS, ["--resume"]
         self.look_at_export(code, out, error)
