@@ -146,7 +146,14 @@ def check_operators(plan):
     sinks = torch.randn(plan.heads, requires_grad=True)
     for s in None, sinks:
         torch.library.opcheck(torch.ops.burst.attention.default, (q, k, v, s, batch.number, 0, 0.0))
-    torch.library.opcheck(torch.ops.burst.move.default, (q, batch.number, 0, 1))
+        plain = [x.detach() if x is not None else None for x in (q, k, v, s)]
+        o, lse = torch.ops.burst.attention(*plain, batch.number, 0, 0.0)
+        for d_lse in None, torch.randn_like(lse):
+            torch.library.opcheck(torch.ops.burst.attention_backward.default,
+                                  (*plain, o, lse, torch.randn_like(o), d_lse, batch.number, 0, 0.0))
+    for layouts in (0, 1), (0, 2), (2, 0):
+        rows = torch.randn(batch.rows_of(layouts[0]), 3, requires_grad=True)
+        torch.library.opcheck(torch.ops.burst.move.default, (rows, batch.number, *layouts))
 
     def block(q, k, v):
         return burst.attention(q * 2, k, v, batch, "near").sin()
