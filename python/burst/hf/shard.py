@@ -12,20 +12,34 @@ TAKEN = {  # inputs that are made anew, or of no use to a rank
 }
 
 
-def starts_of(inputs, rows, length):
-    """Where documents begin among rows * length tokens: each row's, and where positions or padding do."""
+def starts_of(inputs, rows, length, cu_seqlens):
+    """Where documents begin among rows * length tokens; padding is documents of its own."""
     position, ends = inputs.get("position_ids"), inputs.get("cu_seq_lens_q")
     begins = torch.zeros(rows, length, dtype=torch.bool)
-    begins[:, 0] = True
-    if ends is not None:
-        begins.view(-1)[ends.flatten()[:-1].long().cpu()] = True
-    elif position is not None and position.ndim == 2:
-        position = position.expand(rows, length).cpu()
-        begins[:, 1:] |= position[:, 1:] != position[:, :-1] + 1
+    if cu_seqlens is not None:
+        begins.view(-1)[given_starts(cu_seqlens, rows * length)] = True
+    else:
+        begins[:, 0] = True
+        if ends is not None:
+            begins.view(-1)[given_starts(ends.flatten(), rows * length)] = True
+        elif position is not None and position.ndim == 2:
+            position = position.expand(rows, length).cpu()
+            begins[:, 1:] |= position[:, 1:] != position[:, :-1] + 1
     kept = kept_tokens(inputs, rows, length)
     if kept is not None:
-        begins[:, 1:] |= kept[:, 1:] != kept[:, :-1]
+        cut_padding(begins.view(-1), kept.view(-1))
     return begins.view(-1).nonzero().flatten().tolist()
+
+
+def cut_padding(begins, kept):
+    """Documents end where padding begins, and may not go on after it."""
+    document = begins.cumsum(0)
+    resumed = kept[1:] & ~kept[:-1] & ~begins[1:]
+    before = torch.zeros(int(document[-1]) + 1, dtype=torch.long).index_add_(0, document, kept.long())
+    seen = kept.cumsum(0) - (before.cumsum(0) - before)[document]  # of the document's tokens, up to this one
+    if bool((resumed & (seen[1:] > 1)).any()):
+        raise ValueError("attention_mask leaves out tokens inside of a document: no mask of a plan stands for that")
+    begins[1:] |= kept[1:] != kept[:-1]
 
 
 def kept_tokens(inputs, rows, length):
@@ -39,9 +53,11 @@ def kept_tokens(inputs, rows, length):
 
 
 def given_starts(cu_seqlens, given):
-    cu = [int(x) for x in cu_seqlens]
-    if cu[-1] != given:
-        raise ValueError(f"cu_seqlens ends with {cu[-1]}, but the batch has {given} tokens")
+    cu = torch.as_tensor(cu_seqlens).long().cpu()
+    if cu.ndim != 1 or len(cu) < 2 or int(cu[0]) != 0 or bool((cu.diff() <= 0).any()):
+        raise ValueError("cu_seqlens begins with 0 and increases")
+    if int(cu[-1]) != given:
+        raise ValueError(f"cu_seqlens ends with {int(cu[-1])}, but the batch has {given} tokens")
     return cu[:-1]
 
 
@@ -112,7 +128,7 @@ def shard(plan, inputs, *, cu_seqlens=None, averaged=True, count=None, pad=0):
     given = rows * length
     if given > plan.tokens:
         raise ValueError(f"the batch has {given} tokens, more than the plan's {plan.tokens}")
-    begins = starts_of(inputs, rows, length) if cu_seqlens is None else given_starts(cu_seqlens, given)
+    begins = starts_of(inputs, rows, length, cu_seqlens)
     cu = begins + ([given] if given < plan.tokens else []) + [plan.tokens]
     labels = next_labels(inputs, kept_tokens(inputs, rows, length), begins, plan.tokens)
     check_alike(plan, [ids, torch.tensor(cu)] + ([labels] if labels is not None else []))
