@@ -163,6 +163,7 @@ def check_batches():
                 "rows with padding at their ends")
     left = {"input_ids": ids.flip(1), "attention_mask": kept.flip(1), "labels": labels.flip(1)}
     left["position_ids"] = (left["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    left["labels"][left["position_ids"] == 0] = -100  # transformers would have padding predict the first token
     check_batch("llama", left, "rows with padding at their beginnings")
     check_batch("llama", {"input_ids": ids, "labels": ids}, "whole rows")
     documents = [{"input_ids": ids[i % 3, :n].tolist()} for i, n in enumerate((30, 1, 60, 44))]
@@ -222,7 +223,7 @@ def must_fail(call, error, words, what):
 
 
 def check_refusals():
-    """What a call asks for beside the plan. Each has a plan: one whose ranks gave up is of no use afterwards."""
+    """What a call asks for beside the plan. Each has a plan: after an error it is of no use."""
     ids, cu, labels = packed(1)
     inputs = {"input_ids": ids, "labels": labels}
     own = TOKENS // dist.get_world_size()
