@@ -2,9 +2,10 @@
  *
  * case PLAN.so CASE BYTES CALLS: CASE is a text: ranks, documents, cu_seqlens, seed, scale, whether there are
  * sinks, a softcap, then for each mask as many rows of 0 and 1 as there are tokens. BYTES: the workspace that
- * the plan's text predicts. CALLS: how often each mask attends, forward and backward. Prints the worst relative
- * error (L2) of each result (of dsinks, whose terms cancel, relative to these), and fails where a call
- * allocates, the workspace is not as predicted or is written outside of, or rows move elsewhere than they say.
+ * the plan's text predicts. CALLS: how often each mask attends, forward and backward. Prints the worst
+ * relative error (L2) of each result (of dsinks, whose terms cancel, relative to these), and fails where a
+ * call allocates, the workspace is not as predicted or is written outside of, or rows move elsewhere than
+ * they say.
  */
 #include "burst.h"
 
@@ -395,7 +396,7 @@ static void *run_rank(void *argument)
     CHECK(burst_plan_open(plan_path, &group, &r->plan) == BURST_SUCCESS, "rank %d: %s", r->rank,
           burst_error(NULL));
     const size_t bytes = burst_plan_bytes(r->plan, BURST_WORKSPACE);
-    CHECK(bytes == predicted, "rank %d: %zu bytes of workspace, not the predicted %zu", r->rank, bytes, predicted);
+    CHECK(bytes == predicted, "rank %d: %zu bytes of workspace instead of %zu", r->rank, bytes, predicted);
     if (r->rank == 0)
         fill_case(&the_case, burst_plan_info(r->plan));
     pthread_barrier_wait(&meet);

@@ -163,7 +163,7 @@ def check_batches():
                 "rows with padding at their ends")
     left = {"input_ids": ids.flip(1), "attention_mask": kept.flip(1), "labels": labels.flip(1)}
     left["position_ids"] = (left["attention_mask"].cumsum(1) - 1).clamp(min=0)
-    left["labels"][left["position_ids"] == 0] = -100  # transformers would have padding predict the first token
+    left["labels"][left["position_ids"] == 0] = -100  # transformers: padding predicts this token
     check_batch("llama", left, "rows with padding at their beginnings")
     check_batch("llama", {"input_ids": ids, "labels": ids}, "whole rows")
     documents = [{"input_ids": ids[i % 3, :n].tolist()} for i, n in enumerate((30, 1, 60, 44))]
