@@ -44,7 +44,7 @@ SIGNATURES = {  # name: result, arguments
 
 def home():
     """The folder that has bin/burstc and lib/libburst.so: the wheel's, or that of BURST_HOME."""
-    return pathlib.Path(os.environ.get("BURST_HOME") or pathlib.Path(__file__).parent / "native")
+    return pathlib.Path(os.environ.get("BURST_HOME") or pathlib.Path(__file__).parent / "native").resolve()
 
 
 @functools.cache

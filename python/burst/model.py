@@ -2,6 +2,7 @@
 import re
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+TABLE = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)\s*\[")  # of a mask: doc[q]
 CPU = """device core {{ arch cpu; memory {gib} GiB; hbm 20 GB/s; matmul fp32 50 GFLOP/s; }}
 nic card {{ bandwidth 25 Gb/s; latency 20 us; }}
 host {{ memory {host} GiB; pcie 8 GB/s; cores {cores}; }}

@@ -12,8 +12,8 @@ import torch
 
 from . import _c
 from .batch import Batch
-from .group import broadcast_bytes, c_group, host_sizes, process_group, rank_of, size_of
-from .model import cluster_text, model_text
+from .group import broadcast_bytes, c_group, gather_bytes, host_sizes, process_group, rank_of, size_of
+from .model import TABLE, cluster_text, model_text
 
 
 class CompileError(ValueError):
@@ -40,7 +40,7 @@ def compiler_files():
     for links in sorted(share.glob("link_library*.txt")):
         yield links
         for line in links.read_text().split():
-            if not line.startswith("-"):
+            if not line.startswith("-") and (share / line).exists():  # a build may lack that of GPUs
                 yield share / line
 
 
@@ -73,8 +73,20 @@ def compiled(topo, model):
     return folder
 
 
+def check_alike(group, topo, model):
+    """All ranks compile the same plan: the first one's would be everyone's."""
+    size = hashlib.sha256().digest_size
+    every = gather_bytes(group, hashlib.sha256(f"{topo}\n{model}".encode()).digest())
+    differ = [r for r in range(size_of(group)) if every[r * size:(r + 1) * size] != every[:size]]
+    if differ:
+        own = f"; this is rank {rank_of(group)}, which compiles:\n{model}"
+        raise ValueError(f"rank {differ[0]} compiles another plan than rank 0: masks, sizes and layout must be the same{own}")
+
+
 def for_all(group, topo, model):
     """The path of plan.so, and its folder on the first rank: made there, and sent to ranks that may not see its files."""
+    if size_of(group) > 1:
+        check_alike(group, topo, model)
     folder, answer = None, None
     if rank_of(group) == 0:
         try:
@@ -159,12 +171,12 @@ def compile(masks, *, heads, head_dim, tokens, kv_heads=None, tables=None, group
             partition="auto", softcap=0.0, device=None, **layout):
     """Plans attention under the masks (an expression, or a dictionary of them by name) over the ranks of the group. Collective.
 
-    tokens: of a batch, on all ranks together. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
+    tokens: of a batch, on all ranks together. tables: those that masks read, if None. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
     None: as the group's backend. Further arguments are settings of the layout: travel="keys".
     """
     masks = {"main": masks} if isinstance(masks, str) else dict(masks)
     if tables is None:
-        tables = sorted({name for m in masks.values() for name in re.findall(r"(\w+)\s*\[", m)})
+        tables = sorted({name for mask in masks.values() for name in TABLE.findall(mask)})
     group = process_group(group)
     model = model_text(masks, tables, heads, kv_heads or heads, head_dim, tokens, schedule, partition, softcap, layout)
     if device is None:

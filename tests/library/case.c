@@ -1,12 +1,15 @@
 /* case.c: a plan's library against dense attention in float64, with threads as ranks.
  *
- * case PLAN.so CASE: CASE is a text: ranks, documents, cu_seqlens, seed, scale, whether there are sinks, a
- * softcap, then for each mask as many rows of 0 and 1 as there are tokens. Prints the worst relative error
- * (L2) of each result (of dsinks, whose terms cancel, relative to these), and fails where a call allocates,
- * writes outside of its workspace, or moves rows elsewhere than it says.
+ * case PLAN.so CASE BYTES CALLS: CASE is a text: ranks, documents, cu_seqlens, seed, scale, whether there are
+ * sinks, a softcap, then for each mask as many rows of 0 and 1 as there are tokens. BYTES: the workspace that
+ * the plan's text predicts. CALLS: how often each mask attends, forward and backward. Prints the worst
+ * relative error (L2) of each result (of dsinks, whose terms cancel, relative to these), and fails where a
+ * call allocates, the workspace is not as predicted or is written outside of, or rows move elsewhere than
+ * they say.
  */
 #include "burst.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -33,7 +36,7 @@ static _Thread_local bool calling;
 static _Thread_local long allocations;
 #ifndef __SANITIZE_ADDRESS__
 extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t n, size_t bytes),
-    *__libc_realloc(void *at, size_t bytes);
+    *__libc_realloc(void *at, size_t bytes), *__libc_memalign(size_t align, size_t bytes);
 void *malloc(size_t bytes)
 {
     allocations += calling;
@@ -48,6 +51,17 @@ void *realloc(void *at, size_t bytes)
 {
     allocations += calling;
     return __libc_realloc(at, bytes);
+}
+void *aligned_alloc(size_t align, size_t bytes)
+{
+    allocations += calling;
+    return __libc_memalign(align, bytes);
+}
+int posix_memalign(void **at, size_t align, size_t bytes)
+{
+    allocations += calling;
+    *at = __libc_memalign(align, bytes);
+    return *at ? 0 : ENOMEM;
 }
 #endif
 
@@ -219,6 +233,8 @@ typedef struct Rank {
 } Rank;
 static Case the_case;
 static const char *plan_path;
+static size_t predicted;
+static int calls;
 static pthread_barrier_t meet;
 static const void *shared[MOST_RANKS];
 static Rank ranks[MOST_RANKS];
@@ -329,7 +345,8 @@ static void run_mask(Rank *r, int mask)
 {
     const Case *c = &the_case;
     const size_t wide = (size_t)(c->heads * c->head_dim), narrow = (size_t)(c->kv_heads * c->head_dim);
-    attend(r, mask);
+    for (int i = 0; i < calls; i++)
+        attend(r, mask);
     if (r->rank == 0)
         dense(c, mask);
     pthread_barrier_wait(&meet);
@@ -383,6 +400,7 @@ static void *run_rank(void *argument)
     CHECK(burst_plan_open(plan_path, &group, &r->plan) == BURST_SUCCESS, "rank %d: %s", r->rank,
           burst_error(NULL));
     const size_t bytes = burst_plan_bytes(r->plan, BURST_WORKSPACE);
+    CHECK(bytes == predicted, "rank %d: %zu bytes of workspace instead of %zu", r->rank, bytes, predicted);
     if (r->rank == 0)
         fill_case(&the_case, burst_plan_info(r->plan));
     pthread_barrier_wait(&meet);
@@ -404,8 +422,8 @@ static void *run_rank(void *argument)
 
 int main(int argc, char **argv)
 {
-    CHECK(argc == 3, "usage: case PLAN.so CASE");
-    plan_path = argv[1];
+    CHECK(argc == 5, "usage: case PLAN.so CASE BYTES CALLS");
+    plan_path = argv[1], predicted = strtoull(argv[3], NULL, 10), calls = atoi(argv[4]);
     read_case(&the_case, argv[2]);
     CHECK(the_case.ranks <= MOST_RANKS, "too many ranks");
     pthread_barrier_init(&meet, NULL, (unsigned)the_case.ranks);

@@ -12,8 +12,8 @@ import burst
 LIMIT = 3e-6  # relative, L2: fp32 against float64
 MASKS = ["true", "k <= q", "k <= q and q - k < {w}", "k <= q and (q - k < {w} or k < {s})", "q / {w} == k / {w}",
          "k <= q or k < {w}", "(q * q + 3 * k) mod 13 != 4 and abs(q - k) < {w}"]
-SCHEDULES = ["auto", "ring", "biring", "gather", "burst", "ulysses", "doubling"]
-PARTITIONS = ["auto", "contiguous", "zigzag", "striped", "blocks(16)"]
+SCHEDULES = ["auto", "ring", "biring", "gather", "burst", "ulysses", "doubling", "near"]
+PARTITIONS = ["auto", "contiguous", "zigzag", "striped", "blocks(16)", "balanced(64)", "balanced(64)"]
 
 
 def require(condition, what):
@@ -56,9 +56,12 @@ def random_case(seed, ranks):
     r = random.Random(1000 * seed + ranks)
     kv_heads, tokens = r.choice([1, 2, 3]), r.randrange(8, 200)
     heads, head_dim = kv_heads * r.choice([1, 2, 4]), 2 * r.randrange(4, 33)
+    layout = {"schedule": r.choice(SCHEDULES), "partition": r.choice(PARTITIONS)}
+    if layout["partition"].startswith("balanced"):
+        tokens = 64 * ranks * r.choice([1, 2])
+        layout |= {"ranges": "yes"} if r.random() < 0.5 else {}
     cuts = sorted(r.sample(range(1, tokens), r.randrange(min(5, tokens - 1))))
     expression = r.choice(MASKS).format(w=r.randrange(1, tokens), s=r.randrange(1, 9))
-    layout = {"schedule": r.choice(SCHEDULES), "partition": r.choice(PARTITIONS)}
     return kv_heads, tokens, heads, head_dim, [0, *cuts, tokens], expression, layout, r.choice([None, 0.3]), r.random() < 0.5
 
 
@@ -143,7 +146,14 @@ def check_operators(plan):
     sinks = torch.randn(plan.heads, requires_grad=True)
     for s in None, sinks:
         torch.library.opcheck(torch.ops.burst.attention.default, (q, k, v, s, batch.number, 0, 0.0))
-    torch.library.opcheck(torch.ops.burst.move.default, (q, batch.number, 0, 1))
+        plain = [x.detach() if x is not None else None for x in (q, k, v, s)]
+        o, lse = torch.ops.burst.attention(*plain, batch.number, 0, 0.0)
+        for d_lse in None, torch.randn_like(lse):
+            torch.library.opcheck(torch.ops.burst.attention_backward.default,
+                                  (*plain, o, lse, torch.randn_like(o), d_lse, batch.number, 0, 0.0))
+    for layouts in (0, 1), (0, 2), (2, 0):
+        rows = torch.randn(batch.rows_of(layouts[0]), 3, requires_grad=True)
+        torch.library.opcheck(torch.ops.burst.move.default, (rows, batch.number, *layouts))
 
     def block(q, k, v):
         return burst.attention(q * 2, k, v, batch, "near").sin()
@@ -234,6 +244,21 @@ def check_mismatch(ranks, what):
     plan.close()
 
 
+def check_other_plan(ranks):
+    """The last rank compiles for other tokens, another mask, another schedule."""
+    for mask, tokens, schedule in (("k <= q", 61, "auto"), ("true", 60, "auto"), ("k <= q", 60, "ring")):
+        odd = dist.get_rank() == ranks - 1
+        wanted = (mask, tokens, schedule) if odd else ("k <= q", 60, "auto")
+        begin = time.monotonic()
+        try:
+            burst.compile(wanted[0], heads=2, head_dim=16, tokens=wanted[1], schedule=wanted[2])
+        except ValueError as e:
+            require(f"rank {ranks - 1} compiles another plan" in str(e), str(e))
+        else:
+            raise AssertionError("a rank that compiles another plan is not noticed")
+        require(time.monotonic() - begin < 1, f"another plan: the error came after {time.monotonic() - begin:.2f} s")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, required=True)
@@ -255,6 +280,7 @@ def main():
     else:
         for what in "mask", "lengths", "shape":
             check_mismatch(ranks, what)
+        check_other_plan(ranks)
     if dist.get_rank() == 0:
         print(f"{ranks} ranks: {o.count} cases, {refused} refused layouts, worst error {worst:.2g}")
     dist.destroy_process_group()
