@@ -78,6 +78,7 @@ static const char *const without_effect[] = {
     "num_return_sequences",
     "remove_invalid_values",
     "is_decoder",
+    "sliding_window_size", /* of Gemma 2, beside sliding_window */
     "_sliding_window_pattern", /* layer_types says it too */
 };
 
