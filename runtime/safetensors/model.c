@@ -3,6 +3,7 @@
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* CAP: null is 0. ACT: SwiGLU's, which every plan has. */
@@ -277,7 +278,8 @@ bool model_has_field(const Family *f, const char *name)
     bool found = (f->bias_field && strcmp(f->bias_field, name) == 0) || scales_has_field(f, name);
     for (const char *const *on = f->on; on && *on; on++)
         found = found || strcmp(*on, name) == 0;
-    found = found || (f->part > 0 && strcmp(name, rope_part_name(f)) == 0) || strcmp(name, rope_theta_name(f)) == 0 ||
+    found = found || strcmp(name, rope_theta_name(f)) == 0 ||
+            (f->part > 0 && strcmp(name, rope_part_name(f)) == 0) ||
             (f->layer_ropes == ROPES_BY_TYPE && strcmp(name, "rope_local_base_freq") == 0) ||
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     /* transformers does not read the usual field then */
@@ -297,9 +299,13 @@ bool model_has_field(const Family *f, const char *name)
 /* Of a head turns, where the family has a field for it. */
 static double rope_part(const HfModel *m)
 {
+    const double heads = (double)m->head_dim, turns = m->rope.rotary ? m->rope.rotary : heads;
+    char written[VALUE_TEXT];
     if (m->family->part == 0)
         return 0;
-    return m->rope.rotary ? (double)m->rope.rotary / (double)m->head_dim : 1;
+    /* transformers cuts its product with head_dim to a whole number, which must not be one less */
+    snprintf(written, sizeof written, "%.15g", turns / heads);
+    return (int64_t)(strtod(written, NULL) * heads) == (int64_t)turns ? turns / heads : (turns + 0.5) / heads;
 }
 
 bool model_write(json_t *config, const HfModel *m)

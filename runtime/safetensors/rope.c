@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *rope_part_name(const Family *f) { return f->part_field ? f->part_field : "partial_rotary_factor"; }
+const char *rope_part_name(const Family *f)
+{
+    return f->part_field ? f->part_field : "partial_rotary_factor";
+}
 
 const char *rope_theta_name(const Family *f) { return f->theta_field ? f->theta_field : "rope_theta"; }
 
@@ -91,11 +94,12 @@ static bool take_longrope(const json_t *config, const json_t *block, BurstRopeFa
     const json_t *factor = json_object_get(block, "factor"),
                  *most = json_object_get(config, "max_position_embeddings");
     const double longer = given(factor) ? json_number_value(factor) : json_number_value(most) / r->original;
+    const bool said = given(json_object_get(block, "attention_factor"));
     factors->count = take_factors(json_object_get(block, "short_factor"), factors->short_factor);
     r->factors = factors;
-    if (!given(json_object_get(block, "attention_factor")))
+    if (!said)
         r->attention = rope_long_attention(longer, r->original);
-    return factors->count > 0 && longer > 0 &&
+    return factors->count > 0 && (said || longer > 0) &&
            factors->count == take_factors(json_object_get(block, "long_factor"), factors->long_factor);
 }
 
@@ -142,8 +146,12 @@ static bool take_block(const Family *family, const json_t *config, const json_t 
            (kind != BURST_ROPE_LONGROPE || take_longrope(config, block, factors, r));
 }
 
-#define KINDS_COMPUTED \
-    "only the types default, linear, llama3, yarn, dynamic and longrope on whole heads are computed"
+static const char *kinds_computed(const Family *f)
+{
+    return f->original ? "only the types default and longrope are computed of this family"
+                       : "only the types default, linear, llama3, yarn, dynamic and longrope on whole heads are "
+                         "computed";
+}
 
 /* *theta: of the files' fields, as last given. */
 static void read_block(Misfits *m, const json_t *config, const char *name, const json_t **theta, bool parts,
@@ -154,7 +162,7 @@ static void read_block(Misfits *m, const json_t *config, const char *name, const
     value_text(block, text);
     value_text(*theta, other);
     if (!take_block(there->family, config, block, parts, &there->factors, &there->rope))
-        misfit(m, "%s is %s; " KINDS_COMPUTED, name, text);
+        misfit(m, "%s is %s; %s", name, text, kinds_computed(there->family));
     else if (given(*theta) && given(inner) && json_number_value(*theta) != json_number_value(inner))
         misfit(m, "rope_theta is %s, but %s is %s", other, name, text);
     *theta = given(inner) ? inner : *theta;
@@ -192,8 +200,8 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     seen.interleaved = plan->rope.interleaved; /* model_type says it */
     rope_text(&plan->rope, other, sizeof other);
     if (!there->family->layer_ropes && !same_value(value, theta ? theta : absent))
-        misfit(m, "%s is %s%s, expected %s", rope_theta_name(there->family), text, theta ? "" : " (by default)",
-               planned);
+        misfit(m, "%s is %s%s, expected %s", rope_theta_name(there->family), text,
+               theta ? "" : " (by default)", planned);
     value_text(block ? json_object_get(config, block) : NULL, text);
     if (!there->family->layer_ropes && !rope_same(&seen, &plan->rope))
         misfit(m, "%s is %s, expected rope %s", block ? block : "rope_scaling", text, other);
@@ -231,7 +239,7 @@ static void read_type(Misfits *m, const Family *family, const json_t *config, co
     value_text(block, text);
     r->theta = given(theta) ? json_number_value(theta) : r->theta;
     if (given(block) && (!take_block(family, config, block, false, factors, r) || !(r->theta >= 1)))
-        misfit(m, "%s of rope_parameters is %s; " KINDS_COMPUTED, type, text);
+        misfit(m, "%s of rope_parameters is %s; %s", type, text, kinds_computed(family));
 }
 
 static bool read_types(Misfits *m, const json_t *config, HfModel *there)

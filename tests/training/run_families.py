@@ -89,6 +89,7 @@ CASES = {  # name: class, its configuration
     "stablelm_bias": ("StableLm", dict(partial_rotary_factor=0.5, use_qkv_bias=True)),
     "starcoder2": ("Starcoder2", dict(sliding_window=16)),
     "nemotron": ("Nemotron", dict(partial_rotary_factor=0.5, head_dim=16)),
+    "nemotron_third": ("Nemotron", dict(partial_rotary_factor=1 / 3, head_dim=48)),  # its digits make 15.99 elements
     "cohere": ("Cohere", dict(logit_scale=0.25)),
     "cohere2": ("Cohere2", dict(logit_scale=0.25, sliding_window=16, layer_types=TYPES)),
     "phi2": ("Phi", dict(partial_rotary_factor=0.25, num_key_value_heads=4)),
