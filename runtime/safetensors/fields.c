@@ -97,6 +97,7 @@ static const struct Neutral {
     {"resid_dropout", "[0, null]"},
     {"embd_pdrop", "[0, null]"},
     {"embedding_dropout", "[0, null]"},
+    {"embed_dropout", "[0, null]"},
     {"ffn_dropout", "[0, null]"},
     {"dropout", "[0, null]"},
     {"layerdrop", "[0, null]"},

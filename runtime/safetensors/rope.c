@@ -148,9 +148,9 @@ static bool take_block(const Family *family, const json_t *config, const json_t 
 
 static const char *kinds_computed(const Family *f)
 {
-    return f->original ? "only the types default and longrope are computed of this family"
-                       : "only the types default, linear, llama3, yarn, dynamic and longrope on whole heads are "
-                         "computed";
+    if (f->original)
+        return "only the types default and longrope are computed of this family";
+    return "only the types default, linear, llama3, yarn, dynamic and longrope on whole heads are computed";
 }
 
 /* *theta: of the files' fields, as last given. */
@@ -319,6 +319,19 @@ bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sl
                                          block_of(sliding))) == 0;
 }
 
+/* Of longrope: the length that gives the amplitude where no attention_factor is read, as in MiniCPM's code;
+ * max_position_embeddings is not lowered. */
+static bool write_length(json_t *config, const BurstRope *r)
+{
+    const double most = pow(r->original, r->attention * r->attention), whole = round(most),
+                 there = json_number_value(json_object_get(config, "max_position_embeddings"));
+    if (r->kind != BURST_ROPE_LONGROPE || fabs(most - whole) > 1e-6 * whole)
+        return true;
+    if (whole <= there || whole > 0x1p40)
+        return true;
+    return json_object_set_new(config, "max_position_embeddings", json_integer((json_int_t)whole)) == 0;
+}
+
 bool rope_write(json_t *config, const Family *family, const BurstRope *r, double part)
 {
     const RopeKind *k = &rope_kinds[r->kind];
@@ -333,7 +346,7 @@ bool rope_write(json_t *config, const Family *family, const BurstRope *r, double
             made = json_object_set_new(block, f->json, whole ? json_integer((json_int_t)x) : json_real(x)) ==
                    0;
     }
-    made = made && write_factors(block, r);
+    made = made && write_factors(block, r) && write_length(config, r);
     if (made && r->kind == BURST_ROPE_LONGROPE && family->original)
         made = json_object_set_new(config, "original_max_position_embeddings",
                                    json_integer((json_int_t)r->original)) == 0;

@@ -148,9 +148,9 @@ bool adds_to_sum(OpKind k)
     return false;
 }
 
-/* What an operation adds to an operand's gradient. Where the output's gradient alone decides it, so does that
- * one's number: branches of one sum have the same gradient, and which of them is gathered or scaled first does
- * not matter. */
+/* What an operation adds to an operand's gradient. Where the output's gradient alone decides it, so does
+ * that one's number: branches of one sum have the same gradient, and which of them is gathered or scaled
+ * first does not matter. */
 static uint64_t gradient_number(const Machine *m, const Made *x, int n)
 {
     const OpKind k = x->op->kind;
