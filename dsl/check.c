@@ -38,6 +38,19 @@ static void check_head_dim(Checker *c)
                    m->head_dim, t->language, t->head_dim.step, t->head_dim.least, t->head_dim.most);
 }
 
+/* A device turns eight pairs at a time where they are of two halves, four of neighbours, and copies eight
+ * elements of the rest. */
+static void check_rotary(Checker *c)
+{
+    const BurstRope *r = &c->program->model.rope;
+    const int step = r->interleaved ? 8 : 16;
+    if (c->program->target && c->program->target->device_memory && r->rotary % step)
+        diag_error(c->diags, c->program->model.rotary_span,
+                   "rotary %d is not supported: %s programs require a multiple of %d here, C programs an "
+                   "even number",
+                   r->rotary, c->program->target->language, step);
+}
+
 /* On CPUs every sum has its order in any case. */
 static void check_deterministic(Checker *c)
 {
@@ -69,6 +82,7 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     settle_library(&c);
     c.program->target = find_target(&c, in->target);
     check_head_dim(&c);
+    check_rotary(&c);
     check_deterministic(&c);
     check_tensor_target(&c);
     c.program->schedules = c.schedules.at;

@@ -105,6 +105,17 @@ static void take_norms(Checker *c, const Ast *s, const Field *f, void *to)
         m->layer.norms = place;
 }
 
+static void take_parallel(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const words[] = {"no", "yes", "two_norms"};
+    (void)f;
+    Model *m = to;
+    Cursor u = cursor_of(c, s);
+    const int word = cursor_choice(&u, words, countof(words));
+    if (word >= 0 && cursor_end(&u))
+        m->layer.parallel = word;
+}
+
 /* yes or no as an int. */
 static void take_part(Checker *c, const Ast *s, const Field *f, void *to)
 {
@@ -138,7 +149,7 @@ typedef struct ModelFields {
     Vec(RopeLayers) ropes;
     int rotary;
     bool interleaved;
-    Span head_dim, qk_norm, rope, rotary_span, family;
+    Span head_dim, qk_norm, rope, family;
 } ModelFields;
 
 static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
@@ -209,11 +220,14 @@ static void check_parts(Checker *c, const ModelFields *f)
 {
     const BurstLayer *l = &f->m.layer;
     if (l->parallel && l->norms != BURST_NORMS_BEFORE)
-        diag_error(c->diags, c->model->span, "'parallel yes' requires 'norms before'");
+        diag_error(c->diags, c->model->span, "'parallel' requires 'norms before'");
     if (l->mlp_bias && l->activation <= BURST_ACTIVATION_GEGLU_TANH)
         diag_error(c->diags, c->model->span,
                    "'mlp_bias yes' requires an activation without a gate: gelu, "
                    "gelu_tanh or relu2");
+    if (l->head_bias && f->m.tied)
+        diag_error(c->diags, c->model->span,
+                   "'head_bias yes' requires 'tied no': the bias lies behind the head");
     if (l->norm_bias && (l->norm != BURST_NORM_LAYER || l->norms != BURST_NORMS_BEFORE))
         diag_error(c->diags, c->model->span, "'norm_bias yes' requires 'norm layernorm' and 'norms before'");
 }
@@ -231,6 +245,11 @@ static void check_family(Checker *c, const ModelFields *f)
     if (family && f->interleaved != family->interleaved)
         diag_error(c->diags, f->family, "the family %s needs 'rotary_interleaved %s'", family->type,
                    family->interleaved ? "yes" : "no");
+    if (family && family->all_heads &&
+        (f->m.kv_heads != f->m.heads || f->m.head_dim * f->m.heads != f->m.hidden))
+        diag_error(c->diags, f->family,
+                   "the family %s needs 'kv_heads' equal to 'heads', and 'head_dim' equal to hidden / heads",
+                   family->type);
     if (family)
         check_layer(c, f, family);
     if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm, &family->layer))
@@ -246,7 +265,7 @@ static void check_family(Checker *c, const ModelFields *f)
 static void take_rotary(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
-    m->rotary_span = s->span;
+    m->m.rotary_span = s->span;
     take_int(c, s, f, &m->rotary);
 }
 
@@ -302,10 +321,11 @@ static const Field model_fields[] = {
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
     {"qk_norm", take_qk_norm, 0, 0},
     {"norms", take_norms, 0, 0},
-    {"parallel", take_part, AT(layer.parallel), 0},
+    {"parallel", take_parallel, 0, 0},
     {"norm_bias", take_part, AT(layer.norm_bias), 0},
     {"o_bias", take_part, AT(layer.o_bias), 0},
     {"mlp_bias", take_part, AT(layer.mlp_bias), 0},
+    {"head_bias", take_part, AT(layer.head_bias), 0},
 #define X(id, name, constant) {name, take_double, AT(scale[BURST_SCALE_##id]), 0, UNIT_NONE, 1e-6, 1e6},
     BURST_SCALE_ROWS(X)
 #undef X
@@ -368,7 +388,8 @@ static void check_heads(Checker *c, ModelFields *f)
 /* What turns of a head is the same in all layers. */
 static void finish_rope(Checker *c, const ModelFields *f, BurstRope *r, Span at)
 {
-    r->length = r->kind == BURST_ROPE_DYNAMIC ? (double)c->program->sequence : 0;
+    const bool by_length = r->kind == BURST_ROPE_DYNAMIC || r->kind == BURST_ROPE_LONGROPE;
+    r->length = by_length ? (double)c->program->sequence : 0;
     r->rotary = f->rotary == f->m.head_dim ? 0 : f->rotary;
     r->interleaved = f->interleaved;
     check_rope(c, r, burst_rope_rotary(r, f->m.head_dim), at);
@@ -390,7 +411,7 @@ static void finish_ropes(Checker *c, ModelFields *f)
 {
     Model *m = &f->m;
     if (f->rotary % 2 || f->rotary > m->head_dim)
-        diag_error(c->diags, f->rotary_span, "rotary %d must be even, and at most head_dim %d", f->rotary,
+        diag_error(c->diags, m->rotary_span, "rotary %d must be even, and at most head_dim %d", f->rotary,
                    m->head_dim);
     finish_rope(c, f, &m->rope, f->rope);
     BurstRope *rows = NEW_ARRAY(c->arena, BurstRope, f->ropes.n + 1);

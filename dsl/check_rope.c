@@ -4,24 +4,67 @@
 
 #include "families/families.h"
 
-/* Of the kind, with bounds and defaults; how many. */
-static int scaling_fields(const RopeKind *k, Field field[ROPE_FIELDS])
+/* What a block of scaling says. */
+typedef struct Scaling {
+    BurstRope rope;
+    BurstRopeFactors factors;
+    int short_factors, long_factors; /* how many are given */
+} Scaling;
+
+/* `short 1 1.05 1.1;`: a factor a pair. */
+static void take_factors(Checker *c, const Ast *s, const Field *f, void *to)
 {
+    Scaling *x = to;
+    const bool is_long = f->name[0] == 'l';
+    double *factor = is_long ? x->factors.long_factor : x->factors.short_factor;
+    int n = 0;
+    Cursor u = cursor_of(c, s);
+    do {
+        if (n == BURST_ROPE_PAIRS) {
+            diag_error(c->diags, s->span, "'%s' has more than %d factors", f->name, BURST_ROPE_PAIRS);
+            return;
+        }
+        if (!cursor_number(&u, UNIT_NONE, f->lo, f->hi, &factor[n]))
+            return;
+        n++;
+    } while (u.at);
+    *(is_long ? &x->long_factors : &x->short_factors) = n;
+}
+
+static const Field factor_fields[] = {
+    {"short", take_factors, 0, FIELD_REQUIRED, UNIT_NONE, 1e-6, 1e6},
+    {"long", take_factors, 0, FIELD_REQUIRED, UNIT_NONE, 1e-6, 1e6},
+};
+enum { SCALING_FIELDS = ROPE_FIELDS + countof(factor_fields) };
+
+/* Of the kind, with bounds and defaults; how many. */
+static int scaling_fields(int kind, Field field[SCALING_FIELDS])
+{
+    const RopeKind *k = &rope_kinds[kind];
     int n = 0;
     for (const RopeField *f = k->field; f->name; f++)
         field[n++] = (Field){f->name,   take_double, f->at, f->absent != 0 ? 0 : FIELD_REQUIRED,
                              UNIT_NONE, f->lo,       f->hi};
+    for (int i = 0; kind == BURST_ROPE_LONGROPE && i < countof(factor_fields); i++)
+        field[n++] = factor_fields[i];
     return n;
 }
 
 static void take_scaling(Checker *c, const Ast *s, BurstRope *r)
 {
-    const RopeKind *k = &rope_kinds[r->kind];
-    Field field[ROPE_FIELDS];
-    const int n = scaling_fields(k, field);
-    for (const RopeField *f = k->field; f->name; f++)
-        *rope_number(r, f) = f->absent;
-    take_fields(c, s->body, field, n, r, "the scaling", s->span);
+    Scaling *x = NEW(c->arena, Scaling);
+    Field field[SCALING_FIELDS];
+    const int n = scaling_fields(r->kind, field);
+    x->rope = *r;
+    for (const RopeField *f = rope_kinds[r->kind].field; f->name; f++)
+        *rope_number(&x->rope, f) = f->absent;
+    take_fields(c, s->body, field, n, x, "the scaling", s->span);
+    *r = x->rope;
+    if (x->short_factors != x->long_factors)
+        diag_error(c->diags, s->span, "'short' has %d factors, and 'long' has %d", x->short_factors,
+                   x->long_factors);
+    x->factors.count = x->short_factors;
+    r->factors = r->kind == BURST_ROPE_LONGROPE ? &x->factors : NULL;
     if (r->kind == BURST_ROPE_YARN && r->attention < 0)
         r->attention = rope_yarn_attention(r->factor);
 }

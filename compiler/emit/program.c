@@ -182,8 +182,10 @@ static void emit_shares(Emit *e)
         emit_output_rows(e);
 }
 
+static const BurstRope *rope_of(const Model *m, int row) { return row ? &m->rope_of[row] : &m->rope; }
+
 /* Members in the order of BurstRope. */
-static void emit_rope(Emit *e, const BurstRope *r)
+static void emit_rope(Emit *e, const BurstRope *r, int row)
 {
     static const char *const kind[] = {
 #define X(id, name) "BURST_ROPE_" #id,
@@ -194,14 +196,48 @@ static void emit_rope(Emit *e, const BurstRope *r)
     text_printf(e->out, "{%s, %s", real_text(e, r->theta), kind[r->kind]);
     for (int i = 0; i < countof(more); i++)
         text_printf(e->out, ", %s", real_text(e, more[i]));
-    text_printf(e->out, ", %d, %d}", r->rotary, r->interleaved);
+    text_printf(e->out, ", %d, %d, ", r->rotary, r->interleaved);
+    if (r->factors)
+        text_printf(e->out, "&plan_rope_factors[%d]}", row);
+    else
+        text_add(e->out, "NULL}");
+}
+
+static void emit_factors(Emit *e, const double *factor, int count)
+{
+    for (int i = 0; i < count; i++)
+        text_printf(e->out, "%s%s%s", i ? "," : "{", i % 8 ? " " : "\n      ", real_text(e, factor[i]));
+    text_add(e->out, "}");
+}
+
+/* Of longrope, by rope; nothing where none has any. */
+static void emit_rope_factors(Emit *e, const Model *m)
+{
+    static const BurstRopeFactors none = {.count = 1, .short_factor = {1}, .long_factor = {1}};
+    const int ropes = m->ropes > 1 ? m->ropes : 1;
+    bool any = false;
+    for (int i = 0; i < ropes; i++)
+        any = any || rope_of(m, i)->factors;
+    if (!any)
+        return;
+    text_add(e->out, "static const BurstRopeFactors plan_rope_factors[] = {");
+    for (int i = 0; i < ropes; i++) {
+        const BurstRopeFactors *f = rope_of(m, i)->factors ? rope_of(m, i)->factors : &none;
+        text_printf(e->out, "%s\n    {%d, ", i ? "," : "", f->count);
+        emit_factors(e, f->short_factor, f->count);
+        text_add(e->out, ",\n     ");
+        emit_factors(e, f->long_factor, f->count);
+        text_add(e->out, "}");
+    }
+    text_add(e->out, "};\n");
 }
 
 /* Of all layers, or by layer. */
 static void emit_ropes(Emit *e, const Model *m)
 {
+    emit_rope_factors(e, m);
     text_add(e->out, "#define PLAN_ROPE ");
-    emit_rope(e, &m->rope);
+    emit_rope(e, &m->rope, 0);
     if (m->ropes < 2) {
         text_add(e->out, "\nstatic const BurstRope plan_rope = PLAN_ROPE;\n");
         return;
@@ -209,7 +245,7 @@ static void emit_ropes(Emit *e, const Model *m)
     text_add(e->out, "\nstatic const BurstRope plan_ropes[] = {PLAN_ROPE");
     for (int i = 1; i < m->ropes; i++) {
         text_add(e->out, ",\n                                       ");
-        emit_rope(e, &m->rope_of[i]);
+        emit_rope(e, &m->rope_of[i], i);
     }
     text_add(e->out, "};\nstatic const int plan_layer_rope[PLAN_LAYERS] = {");
     for (int i = 0; i < m->layers; i++)

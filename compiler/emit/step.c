@@ -13,7 +13,7 @@
  * what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands
  * read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their own in x0,
  * tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added
- * to, or NULL; S: the scale; Q:
+ * to, or NULL; S: the scale, of logits their softcap; Q:
  * RoPE of the layer; T: how many tensors; C: columns of the whole tensor, of which the operation has a
  * chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
@@ -70,6 +70,8 @@ static const Call calls[] = {
     {OP_TENSOR_GATHER_BACK, "burst_op_tensor_scatter(e", "e Dx0 x0 A y0 =&s->tensor"},
     {OP_TENSOR_SCATTER_BACK, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
     {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB =PLAN_LOSS_TILE x0 w x1 x2 =s->scale =s->loss y0 g s"},
+    {OP_LOSS, "burst_op_loss_head(e",
+     "n Dx0 =PLAN_VOCAB =PLAN_LOSS_TILE T S x0 w x1 x2 =s->scale =s->loss y0 g s"},
 };
 
 /* ---- names ---- */
@@ -269,6 +271,13 @@ static const char *const scale_constant[] = {
 #undef X
 };
 
+static const char *scale_text(const Printer *p, const Op *o)
+{
+    if (p->step->program->model.scale[o->scale] > 0)
+        return scale_constant[o->scale];
+    return o->kind == OP_LOSS ? "0" : "1";
+}
+
 static const char *word_text(const Printer *p, const Op *o, const char *word)
 {
     const bool wide = word[0] == 'D' || word[0] == 'H' || word[0] == 'R' || word[0] == 'P';
@@ -277,6 +286,8 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
         return word + 1;
     if (*side == 'x' || *side == 'y') {
         const Operand x = *side == 'x' ? o->read[side[1] - '0'] : o->write[side[1] - '0'];
+        if (x.value < 0) /* what a sum over tensor ranks is added to, where that is nothing */
+            return "NULL";
         const Value *v = &p->step->values.at[x.value];
         if (word[0] == 'R' || word[0] == 'P')
             return norm_text(p, o, v, word[0] == 'R');
@@ -292,7 +303,7 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
         return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
     case 'r': return residual_text(p, o);
     case 'Q': return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
-    case 'S': return p->step->program->model.scale[o->scale] > 0 ? scale_constant[o->scale] : "1";
+    case 'S': return scale_text(p, o);
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
     case 'N': return rows_text(p, o);
     case 'p': return "s->position + first";
@@ -312,9 +323,11 @@ static const Call *call_of(const Printer *p, const Op *o)
     const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
     const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
     const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
-    const BurstLayer *l = &p->step->program->model.layer;
+    const Model *m = &p->step->program->model;
+    const BurstLayer *l = &m->layer;
     const bool other = ((o->kind == OP_NORM || o->kind == OP_NORM_BACK) && l->norm) ||
-                       ((o->kind == OP_SWIGLU || o->kind == OP_SWIGLU_BACK) && l->activation);
+                       ((o->kind == OP_SWIGLU || o->kind == OP_SWIGLU_BACK) && l->activation) ||
+                       (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0));
     bool second = layout ? !p->step->values.at[o->write[0].value].by_heads
                          : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
     second = second || other;

@@ -233,6 +233,7 @@ typedef struct Model {
     bool sinks;
     bool tied, qkv_bias, qk_norm;
     Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
+    Span rotary_span;
 } Model;
 typedef struct Table {
     const char *name;

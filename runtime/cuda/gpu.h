@@ -143,6 +143,9 @@ static inline int gpu_launched(BurstGpu *g, const char *kernel)
 /* Kernels move 16 bytes at a time: width (elements of a row) must be a multiple of 8, the addresses
  * (or-ed) of 16 bytes. */
 int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addresses);
+/* burst_gpu_bias_back of rows that are `stride`, whole vectors, apart; what lies between them is added up and
+ * left. */
+int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, float *db);
 static inline uintptr_t address(const void *p) { return (uintptr_t)p; }
 
 /* ---- waiting ---- */

@@ -24,18 +24,28 @@ typedef enum Windows {
     WINDOWS_BUT_FOURTH, /* not the first, fifth, ... */
     WINDOWS_IN_RUNS     /* in all but the last of each sliding_window_pattern layers */
 } Windows;
-/* One tensor of a folder that holds several of a plan's, their rows one after the other. */
+/* One tensor of a folder that holds one of a plan's by another name, or several, their rows one after the
+ * other; by_heads: those that belong to a key head, then those of the next. */
 enum { FUSED_PARTS = 3 };
 typedef struct FusedTensor {
     const char *name, *part[FUSED_PARTS];
+    bool by_heads;
 } FusedTensor;
-/* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field. */
-typedef enum ScaleForm { SCALE_IS, SCALE_INVERSE, SCALE_INVERSE_ROOT, SCALE_ROOT_HIDDEN } ScaleForm;
+/* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field; the
+ * value by the root of layers, by hidden. */
+typedef enum ScaleForm {
+    SCALE_IS,
+    SCALE_INVERSE,
+    SCALE_INVERSE_ROOT,
+    SCALE_ROOT_HIDDEN,
+    SCALE_BY_ROOT_LAYERS,
+    SCALE_BY_HIDDEN
+} ScaleForm;
 typedef struct ScaleField {
     const char *name; /* of config.json; NULL: none */
     int scale; /* BURST_SCALE_... */
     ScaleForm form;
-    double absent; /* what transformers means where the field is not given */
+    double absent; /* what transformers means where the field is not given; 0: none */
 } ScaleField;
 /* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
  * a window where others have one, all without one, those with a window (rope_parameters by type of layer). */
@@ -46,34 +56,49 @@ typedef enum LayerRopes {
     ROPES_IN_WINDOWS,
     ROPES_BY_TYPE
 } LayerRopes;
+/* Another name that transformers takes for a field. */
+typedef struct Alias {
+    const char *name, *other;
+} Alias;
 /* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
  * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
 typedef struct Family {
     const char *type, *architecture;
+    const char *published; /* what folders with code of their own have instead; NULL: the same */
+    bool own_code; /* folders name code of their own, in auto_map, which computes what is described here */
     bool qkv_bias, qk_norm;
     BurstLayer layer;
     bool norms_less_one; /* folders have the weights of norms less one */
-    const char *eps_field, *activation_field; /* NULL: rms_norm_eps, hidden_act */
+    /* NULL: rms_norm_eps, hidden_act, partial_rotary_factor, rope_theta */
+    const char *eps_field, *activation_field, *part_field, *theta_field;
+    const Alias *aliases; /* up to a name NULL; NULL: none */
     const char *activation; /* what that says; NULL: silu */
     bool no_bias; /* bias_field means false where it is not given */
     const char
         *bias_field; /* says whether there is qkv_bias, true where it is not given; NULL: qkv_bias does */
     int kv_heads, head_dim;
+    bool all_heads; /* as many key heads as heads, of hidden / heads: no field says them */
     double norm_eps;
     BurstRope rope;
+    /* longrope alone scales it, and this is original_max_position_embeddings where only the block gives it;
+     * 0: any kind does, and what the block gives holds */
+    int original;
     double part; /* of a head turns, where partial_rotary_factor is not given; 0: all, and no field says it */
     bool interleaved;
     LayerRopes layer_ropes;
     double local_theta; /* BY_TYPE: of layers with a window */
     bool tied;
+    double softcap; /* of attention, where attn_logit_softcapping is not given; 0: none */
     Windows windows;
     int window, pattern; /* IN_RUNS: where sliding_window_pattern is not given */
     bool types; /* reads layer_types */
     bool bos; /* transformers takes no null for bos_token_id, so that it is left out */
     ScaleField scales[BURST_SCALES + 1]; /* up to form 0 without a name */
+    const char *layers; /* names of layers' tensors begin with it and a number; NULL: model.layers */
+    const char *const *buffers; /* ends of names of tensors that are computed, up to NULL; NULL: none */
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
     const char *const *off; /* fields that are written as false, up to NULL */
-    const char *on; /* one that is true; NULL: none */
+    const char *const *on; /* those that are true, up to NULL; NULL: none */
 } Family;
 extern const Family families[];
 extern const int family_count;
@@ -82,7 +107,7 @@ const Family *family_named(const char *type); /* NULL: there is none */
 const Family *family_with(bool qkv_bias, bool qk_norm, const BurstLayer *layer);
 /* NULL: the family has no such scale */
 const ScaleField *family_scale(const Family *f, int scale);
-/* A scale that is 0 as the number that it stands for. */
+/* A scale that is 0 as the number that it stands for; a softcap stays 0. */
 double scale_number(const double scale[BURST_SCALES], int which, double head_dim);
 /* Whether a family's layers can have them. */
 bool family_has(const Family *f, bool qkv_bias, bool qk_norm, const BurstLayer *layer);
@@ -111,9 +136,11 @@ typedef struct RopeKind {
 extern const RopeKind rope_kinds[BURST_ROPE_KINDS];
 double *rope_number(BurstRope *r, const RopeField *f);
 double rope_value(const BurstRope *r, const RopeField *f);
-double rope_yarn_attention(double factor); /* what yarn multiplies by where nothing else is said */
+/* What yarn and longrope multiply by where nothing else is said. */
+double rope_yarn_attention(double factor);
+double rope_long_attention(double factor, double original);
 /* "500000 llama3 { factor 8; ... }": what a model says after `rope`, cut to the size. */
-enum { ROPE_TEXT = 160 };
+enum { ROPE_TEXT = 8192 };
 void rope_text(const BurstRope *r, char *text, size_t size);
 bool rope_same(const BurstRope *a, const BurstRope *b); /* to 6 digits, as files may have them */
 /* NULL, or why frequencies cannot be computed for heads of d elements */

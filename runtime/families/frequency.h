@@ -46,7 +46,13 @@ BURST_ROPE_CALL double burst_rope_llama3(const BurstRope *r, double frequency)
 /* How many elements of a head of d turn. */
 BURST_ROPE_CALL int burst_rope_rotary(const BurstRope *r, int d) { return r->rotary ? r->rotary : d; }
 
-/* Radians a token of the pair, of d elements that turn. */
+/* longrope: what the pair's frequency is divided by. On the host alone, which has the factors. */
+static inline double burst_rope_factor(const BurstRope *r, int pair)
+{
+    return r->length > r->original ? r->factors->long_factor[pair] : r->factors->short_factor[pair];
+}
+
+/* Radians a token of the pair, of d elements that turn; of longrope, before the factor. */
 BURST_ROPE_CALL double burst_rope_frequency(const BurstRope *r, int d, int pair)
 {
     double theta = r->theta, scaled = 0;

@@ -227,10 +227,15 @@ int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRang
                            const float *o_in, const float *lse_in, float *o, float *lse);
 /* Fused LM head and loss over tiles of tokens: as burst_loss. loss_sum: one double on the device, added
  * to. */
+typedef struct BurstGpuHead {
+    const BurstBf16 *w, *bias;
+    float *dw, *d_bias;
+    double softcap;
+} BurstGpuHead;
 int64_t burst_gpu_loss_scratch(int64_t tile, int vocab); /* bytes */
 int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
-                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale,
-                   double *loss_sum, BurstBf16 *dx, float *dw, void *scratch);
+                   const BurstGpuHead *head, const int32_t *label, const float *weight, double scale,
+                   double *loss_sum, BurstBf16 *dx, void *scratch);
 /* Host to device on the compute stream, through the context's pinned memory. */
 int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device);
 int burst_gpu_download(BurstGpu *g, const void *device, size_t bytes, void *host); /* waits */

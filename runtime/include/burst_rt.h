@@ -248,14 +248,21 @@ void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table
 int64_t burst_embed_scratch(int64_t n);
 void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable,
                       int32_t *scratch);
+/* A model's head: logits are x w^T, plus the bias where it is not NULL, and softcap tanh(logit / softcap) of
+ * that where softcap is above 0. dw and d_bias are added to. */
+typedef struct BurstHead {
+    const float *w, *bias; /* [vocab][hidden], [vocab] */
+    float *dw, *d_bias;
+    double softcap;
+} BurstHead;
 /* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss,
  * dlogits, dx and dw; nothing of size n x vocab is stored. loss_sum += sum of weight * (lse -
- * logit[label]); dx = and dw += gradients of scale * that sum. Labels < 0 and weights 0 add nothing. tile:
- * tokens; scratch: burst_loss_scratch floats, of n or more. */
+ * logit[label]); dx =, and the head's += gradients of scale * that sum. Labels < 0 and weights 0 add nothing.
+ * tile: tokens; scratch: burst_loss_scratch floats, of n or more. */
 int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab);
-void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w,
+void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const BurstHead *head,
                 const int32_t *label, const float *weight, double scale, double *loss_sum, float *dx,
-                float *dw, float *scratch);
+                float *scratch);
 typedef struct BurstAdamW {
     double lr, beta1, beta2, eps, decay;
     int64_t step; /* from 1 */

@@ -247,12 +247,25 @@ static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
     return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
 }
 
+/* Of a head with more than a matrix: tensors 2: its bias lies behind it; softcap: of logits, 0: none. */
+static inline int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile,
+                                     int tensors, double softcap, const BurstAct *x, const BurstAct *w,
+                                     const int32_t *label, const float *weight, double scale, double *loss,
+                                     BurstAct *dx, float *dw, void *scratch)
+{
+    const int64_t matrix = (int64_t)vocab * hidden;
+    const bool biased = tensors > 1;
+    const BurstGpuHead head = {w, biased ? w + matrix : NULL, dw, biased ? dw + matrix : NULL, softcap};
+    return burst_gpu_loss(e, n, hidden, vocab, tile, x, &head, label, weight, scale, loss, dx, scratch);
+}
+
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile,
                                 const BurstAct *x, const BurstAct *w, const int32_t *label,
                                 const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
 {
-    return burst_gpu_loss(e, n, hidden, vocab, tile, x, w, label, weight, scale, loss, dx, dw, scratch);
+    return burst_op_loss_head(e, n, hidden, vocab, tile, 1, 0, x, w, label, weight, scale, loss, dx, dw,
+                              scratch);
 }
 
 static inline int burst_op_zero(BurstExec *e, float *x, int64_t count)

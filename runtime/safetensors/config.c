@@ -34,14 +34,17 @@ bool given(const json_t *value)
 
 /* ---- checking ---- */
 
-static void check_architectures(Misfits *m, const char *wanted, const json_t *there)
+static void check_architectures(Misfits *m, const Family *f, const json_t *there)
 {
     char text[VALUE_TEXT];
     const char *first = json_string_value(json_array_get(there, 0));
-    if (!given(there) || (json_array_size(there) == 1 && first && strcmp(first, wanted) == 0))
+    const bool one = json_array_size(there) == 1 && first;
+    if (!given(there) || (one && strcmp(first, f->architecture) == 0) ||
+        (one && f->published && strcmp(first, f->published) == 0))
         return;
     value_text(there, text);
-    misfit(m, "architectures is %s; only %s is computed", text, wanted);
+    misfit(m, "architectures is %s; only %s is computed", text,
+           f->published ? f->published : f->architecture);
 }
 
 /* transformers gives this token's embedding no gradient. */
@@ -64,6 +67,8 @@ static bool is_compared(const void *what, const char *name)
         if (strcmp(name, elsewhere[i]) == 0)
             return true;
     const Family *family = what;
+    if (family->own_code && strcmp(name, "auto_map") == 0)
+        return true;
     if (family->windows == WINDOWS_IN_RUNS && strcmp(name, "sliding_window_pattern") == 0)
         return true;
     return model_has_field(what, name);
@@ -72,7 +77,7 @@ static bool is_compared(const void *what, const char *name)
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     model_read(m, config, plan, there);
-    check_architectures(m, there->family->architecture, json_object_get(config, "architectures"));
+    check_architectures(m, there->family, json_object_get(config, "architectures"));
     config_check_others(m, config, is_compared, there->family);
 }
 

@@ -78,6 +78,7 @@ static const char *const without_effect[] = {
     "num_return_sequences",
     "remove_invalid_values",
     "is_decoder",
+    "sliding_window_size", /* of Gemma 2, beside sliding_window */
     "_sliding_window_pattern", /* layer_types says it too */
 };
 
@@ -96,6 +97,7 @@ static const struct Neutral {
     {"resid_dropout", "[0, null]"},
     {"embd_pdrop", "[0, null]"},
     {"embedding_dropout", "[0, null]"},
+    {"embed_dropout", "[0, null]"},
     {"ffn_dropout", "[0, null]"},
     {"dropout", "[0, null]"},
     {"layerdrop", "[0, null]"},

@@ -195,18 +195,25 @@ static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int 
 /* The embedding's tensor, which a tied model has as its head too. */
 const BurstTensor *tied_tensor(const BurstPlan *p) { return p->tied ? &burst_unit(p, 0)->tensor[0] : NULL; }
 
-/* Buffers that are computed: transformers does not read them either. */
-static bool is_computed(const char *name)
+static bool ends_with(const char *name, const char *end)
 {
-    static const char computed[] = "rotary_emb.inv_freq";
-    size_t n = strlen(name), ending = sizeof computed - 1;
-    return n >= ending && strcmp(name + n - ending, computed) == 0;
+    const size_t n = strlen(name), ending = strlen(end);
+    return n >= ending && strcmp(name + n - ending, end) == 0;
+}
+
+/* Buffers that are computed: transformers does not read them either. */
+static bool is_computed(const Family *f, const char *name)
+{
+    bool found = ends_with(name, "rotary_emb.inv_freq");
+    for (const char *const *end = f->buffers; end && *end; end++)
+        found = found || ends_with(name, *end);
+    return found;
 }
 
 /* The folder has each tensor of the plan, and no others: known before anything is read. */
 static void check_tensors(Misfits *m, const BurstPlan *p, const HfFolder *f)
 {
-    HfEntry *head = tied_tensor(p) ? folder_entry(f, ST_HEAD) : NULL;
+    HfEntry *head = tied_tensor(p) ? folder_entry(f, head_name(f->family)) : NULL;
     for (int unit = 0; unit < burst_unit_count(p); unit++) {
         const BurstUnit *u = burst_unit(p, unit);
         for (int t = 0; t < u->tensors; t++)
@@ -217,7 +224,7 @@ static void check_tensors(Misfits *m, const BurstPlan *p, const HfFolder *f)
         check_entry(m, &place, head);
     }
     for (int i = 0; i < f->entries; i++)
-        if (!f->entry[i].used && !is_computed(f->entry[i].tensor->name))
+        if (!f->entry[i].used && !is_computed(f->family, f->entry[i].tensor->name))
             misfit(m, "tensor %s is not part of the model", f->entry[i].tensor->name);
 }
 

@@ -16,10 +16,12 @@ static void write_size(FILE *out, const char *name, int64_t n)
 static void write_parts(FILE *out, const BurstLayer *l)
 {
     static const char *const places[] = {"before", "after", "both"};
+    static const char *const parallel[] = {"", " parallel yes;", " parallel two_norms;"};
     if (l->norms)
         fprintf(out, " norms %s;", places[l->norms]);
-    fprintf(out, "%s%s%s%s", l->parallel ? " parallel yes;" : "", l->norm_bias ? " norm_bias yes;" : "",
-            l->o_bias ? " o_bias yes;" : "", l->mlp_bias ? " mlp_bias yes;" : "");
+    fprintf(out, "%s%s%s%s%s", parallel[l->parallel], l->norm_bias ? " norm_bias yes;" : "",
+            l->o_bias ? " o_bias yes;" : "", l->mlp_bias ? " mlp_bias yes;" : "",
+            l->head_bias ? " head_bias yes;" : "");
 }
 
 static void write_model(FILE *out, const HfModel *m)

@@ -3,6 +3,7 @@
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* CAP: null is 0. ACT: SwiGLU's, which every plan has. */
@@ -99,6 +100,34 @@ static const char *field_name(const Family *family, const Field *f)
     return f->kind == REAL && family->eps_field ? family->eps_field : f->name;
 }
 
+/* Follows from others, whatever a file has. */
+static bool is_unsaid(const Family *family, const Field *f)
+{
+    const bool heads = f->at == offsetof(HfModel, kv_heads) || f->at == offsetof(HfModel, head_dim);
+    return family->all_heads && heads;
+}
+
+/* Another name for it; NULL: there is none. */
+static const char *alias_of(const Family *family, const Field *f)
+{
+    for (const Alias *a = family->aliases; a && a->name; a++)
+        if (strcmp(a->name, field_name(family, f)) == 0)
+            return a->other;
+    return NULL;
+}
+
+/* As config.json has it, under one name or the other. */
+static json_t *value_there(Misfits *m, const json_t *config, const Family *family, const Field *f)
+{
+    const char *name = field_name(family, f), *other = alias_of(family, f);
+    json_t *value = json_object_get(config, name), *again = other ? json_object_get(config, other) : NULL;
+    if (is_unsaid(family, f))
+        return NULL;
+    if (given(value) && given(again) && !json_equal(value, again))
+        misfit(m, "%s and %s are both there, and differ; remove one of them", name, other);
+    return given(again) && !given(value) ? again : value;
+}
+
 /* New; NULL: no memory. */
 static json_t *value_of(const HfModel *m, const Field *f)
 {
@@ -125,7 +154,7 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
     case REAL: return json_real(family->norm_eps);
     case FLAG: return json_boolean(family->tied);
     case ACT: return json_string(activation_of(family));
-    default: return json_null();
+    default: return family->softcap > 0 && !null ? json_real(family->softcap) : json_null();
     }
 }
 
@@ -172,7 +201,7 @@ static void take_field(Misfits *m, const Field *f, const json_t *value, bool her
 
 static void read_field(Misfits *m, const Field *f, const json_t *config, const HfModel *plan, HfModel *there)
 {
-    json_t *value = json_object_get(config, field_name(there->family, f)), *absent = NULL;
+    json_t *value = value_there(m, config, there->family, f), *absent = NULL;
     if (!given(value))
         absent = absent_value(there, f, value != NULL);
     if (!given(value) && !absent)
@@ -190,8 +219,9 @@ static void read_parts(Misfits *m, const json_t *config, HfModel *there)
     there->qkv_bias = f->qkv_bias;
     there->qk_norm = f->qk_norm;
     there->layer = f->layer;
-    if (f->on && given(json_object_get(config, f->on)) && !json_is_true(json_object_get(config, f->on)))
-        misfit(m, "%s is not true; only true is supported", f->on);
+    for (const char *const *on = f->on; on && *on; on++)
+        if (given(json_object_get(config, *on)) && !json_is_true(json_object_get(config, *on)))
+            misfit(m, "%s is not true; only true is supported", *on);
     const json_t *flag = f->bias_field ? json_object_get(config, f->bias_field) : NULL;
     if (!f->bias_field)
         return;
@@ -243,17 +273,24 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 
 bool model_has_field(const Family *f, const char *name)
 {
-    static const char *const others[] = {"model_type", "rope_theta", "rope_scaling", "rope_parameters",
+    static const char *const others[] = {"model_type", "rope_scaling", "rope_parameters",
                                          "original_max_position_embeddings"};
-    bool found = (f->on && strcmp(f->on, name) == 0) || (f->bias_field && strcmp(f->bias_field, name) == 0) ||
-                 scales_has_field(f, name);
-    found = found || (f->part > 0 && strcmp(name, "partial_rotary_factor") == 0) ||
+    bool found = (f->bias_field && strcmp(f->bias_field, name) == 0) || scales_has_field(f, name);
+    for (const char *const *on = f->on; on && *on; on++)
+        found = found || strcmp(*on, name) == 0;
+    found = found || strcmp(name, rope_theta_name(f)) == 0 ||
+            (f->part > 0 && strcmp(name, rope_part_name(f)) == 0) ||
             (f->layer_ropes == ROPES_BY_TYPE && strcmp(name, "rope_local_base_freq") == 0) ||
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
+    /* transformers does not read the usual field then */
+    found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         found = found || strcmp(others[i], name) == 0;
-    for (int i = 0; i < FIELDS; i++)
-        found = found || strcmp(field_name(f, &fields[i]), name) == 0;
+    for (int i = 0; i < FIELDS && !found; i++) {
+        const char *other = alias_of(f, &fields[i]);
+        found = !is_unsaid(f, &fields[i]) &&
+                (strcmp(field_name(f, &fields[i]), name) == 0 || (other && strcmp(other, name) == 0));
+    }
     return found;
 }
 
@@ -262,9 +299,13 @@ bool model_has_field(const Family *f, const char *name)
 /* Of a head turns, where the family has a field for it. */
 static double rope_part(const HfModel *m)
 {
+    const double heads = (double)m->head_dim, turns = m->rope.rotary ? m->rope.rotary : heads;
+    char written[VALUE_TEXT];
     if (m->family->part == 0)
         return 0;
-    return m->rope.rotary ? (double)m->rope.rotary / (double)m->head_dim : 1;
+    /* transformers cuts its product with head_dim to a whole number, which must not be one less */
+    snprintf(written, sizeof written, "%.15g", turns / heads);
+    return (int64_t)(strtod(written, NULL) * heads) == (int64_t)turns ? turns / heads : (turns + 0.5) / heads;
 }
 
 bool model_write(json_t *config, const HfModel *m)
@@ -272,16 +313,18 @@ bool model_write(json_t *config, const HfModel *m)
     bool made = json_object_set_new(config, "model_type", json_string(m->family->type)) == 0;
     for (int i = 0; made && i < FIELDS; i++) {
         json_t *value = value_of(m, &fields[i]);
-        made = json_is_null(value) || json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
+        const bool unsaid = json_is_null(value) && m->family->softcap == 0;
+        made = unsaid || is_unsaid(m->family, &fields[i]) ||
+               json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
         json_decref(value);
     }
     for (int i = 0; made && m->family->off[i]; i++)
         made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
-    if (made && m->family->on)
-        made = json_object_set_new(config, m->family->on, json_true()) == 0;
+    for (const char *const *on = m->family->on; made && on && *on; on++)
+        made = json_object_set_new(config, *on, json_true()) == 0;
     if (made && m->family->bias_field)
         made = json_object_set_new(config, m->family->bias_field, json_boolean(m->qkv_bias)) == 0;
     if (made && m->family->layer_ropes == ROPES_BY_TYPE)
         return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);
-    return made && rope_write(config, &m->rope, rope_part(m)) && scales_write(config, m);
+    return made && rope_write(config, m->family, &m->rope, rope_part(m)) && scales_write(config, m);
 }

@@ -20,24 +20,27 @@ const BurstUnit *burst_unit(const BurstPlan *p, int unit)
     return row;
 }
 
-static void full_name(const BurstPlan *p, int unit, const char *tensor, char name[ST_NAME])
+static void full_name(const BurstPlan *p, const Family *f, int unit, const char *tensor, char name[ST_NAME])
 {
     const BurstUnit *row = p->units;
     for (; unit >= row->repeat; row++)
         unit -= row->repeat;
     const char *number = strstr(row->name, "%d");
-    if (number)
+    if (number && f->layers)
+        snprintf(name, ST_NAME, "%s.%d.%s", f->layers, unit, tensor);
+    else if (number)
         snprintf(name, ST_NAME, "%.*s%d%s.%s", (int)(number - row->name), row->name, unit, number + 2,
                  tensor);
     else
         snprintf(name, ST_NAME, "%s", tensor);
 }
 
-static int64_t rows_of(const BurstUnit *u, const char *tensor)
+/* 0: the unit has none. */
+static int64_t elements_of(const BurstUnit *u, const char *tensor)
 {
     for (int i = 0; i < u->tensors; i++)
         if (strcmp(u->tensor[i].name, tensor) == 0)
-            return u->tensor[i].rows;
+            return u->tensor[i].rows * u->tensor[i].cols;
     return 0;
 }
 
@@ -50,15 +53,37 @@ StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstT
 {
     const BurstUnit *u = burst_unit(p, unit);
     const bool vector = t->init_std <= 0;
-    StPlace place = {.dims = vector ? 1 : 2, .shape = {vector ? t->rows * t->cols : t->rows, t->cols}};
+    const int64_t own = t->rows * t->cols;
+    StPlace place = {.dims = vector ? 1 : 2, .shape = {vector ? own : t->rows, t->cols}};
     const FusedTensor *fused = family_fused(f, t->name, &place.part);
-    full_name(p, unit, fused ? fused->name : t->name, place.name);
+    full_name(p, f, unit, fused ? fused->name : t->name, place.name);
+    place.run = place.stride = own;
     if (!fused)
         return place;
-    place.shape[0] = 0;
+    int64_t all = 0;
     for (int i = 0; i < FUSED_PARTS && fused->part[i]; i++) {
-        place.first = i == place.part ? place.shape[0] * t->cols : place.first;
-        place.shape[0] += vector ? t->rows * t->cols : rows_of(u, fused->part[i]);
+        place.first = i == place.part ? all : place.first;
+        all += elements_of(u, fused->part[i]);
     }
+    if (fused->by_heads) {
+        place.first /= p->kv_heads;
+        place.run = own / p->kv_heads;
+        place.stride = all / p->kv_heads;
+    }
+    place.shape[0] = vector ? all : all / t->cols;
     return place;
+}
+
+int64_t element_at(const StPlace *place, int64_t element, int64_t *count)
+{
+    const int64_t run = element / place->run, left = (run + 1) * place->run - element;
+    *count = *count < left ? *count : left;
+    return place->first + run * place->stride + element % place->run;
+}
+
+const char *head_name(const Family *f)
+{
+    int part;
+    const FusedTensor *fused = family_fused(f, ST_HEAD, &part);
+    return fused ? fused->name : ST_HEAD;
 }

@@ -27,21 +27,23 @@ static int check_tied(BurstCtx *c, const StTensor *head, int64_t first, const fl
             if (other[i] != value[done + i])
                 return burst_fail(
                     c, BURST_E_USAGE,
-                    "%s: element %lld of " ST_HEAD
-                    " is %g but the embedding's is %g, so the weights are not tied; "
+                    "%s: element %lld of %s is %g but the embedding's is %g, so the weights are not tied; "
                     "set `tied no` in the model and \"tie_word_embeddings\": false in config.json",
-                    head->file->path, (long long)(first + done + i), (double)other[i],
+                    head->file->path, (long long)(first + done + i), head->name, (double)other[i],
                     (double)value[done + i]);
     }
     return BURST_OK;
 }
 
-/* first: of the tensor's elements in the folder's. */
-static int read_run(BurstCtx *c, const StTensor *t, const StTensor *head, const BurstRun *r, int64_t first,
-                    float *to)
+static int read_run(BurstCtx *c, const StTensor *t, const StPlace *place, const StTensor *head,
+                    const BurstRun *r, float *to)
 {
-    BURST_TRY(safetensors_read(c, t, first + r->from, r->count, to));
-    BURST_TRY(check_finite(c, t, first + r->from, to, r->count));
+    for (int64_t done = 0, count; done < r->count; done += count) {
+        count = r->count - done;
+        const int64_t at = element_at(place, r->from + done, &count);
+        BURST_TRY(safetensors_read(c, t, at, count, to + done));
+        BURST_TRY(check_finite(c, t, at, to + done, count));
+    }
     return head ? check_tied(c, head, r->from, to, r->count) : BURST_OK;
 }
 
@@ -53,10 +55,10 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int uni
         const BurstTensor *t = &u->tensor[i];
         const StPlace place = tensor_place(p, f->family, unit, t);
         const float shift = tensor_shift(f->family, t);
-        const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, ST_HEAD) : NULL;
+        const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, head_name(f->family)) : NULL;
         for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);) {
-            BURST_TRY(read_run(c, folder_entry(f, place.name)->tensor, tied ? tied->tensor : NULL, &r,
-                               place.first, param + r.at));
+            BURST_TRY(read_run(c, folder_entry(f, place.name)->tensor, &place, tied ? tied->tensor : NULL, &r,
+                               param + r.at));
             for (int64_t j = 0; j < r.count; j++)
                 param[r.at + j] -= shift;
         }

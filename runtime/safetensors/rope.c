@@ -6,18 +6,29 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *rope_part_name(const Family *f)
+{
+    return f->part_field ? f->part_field : "partial_rotary_factor";
+}
+
+const char *rope_theta_name(const Family *f) { return f->theta_field ? f->theta_field : "rope_theta"; }
+
 static const char *const blocks[] = {"rope_scaling", "rope_parameters"};
 enum { BLOCKS = sizeof blocks / sizeof *blocks };
 
-/* BURST_ROPE_KINDS: of another name. */
-static int kind_of(const json_t *block)
+/* BURST_ROPE_KINDS: of another name. Where longrope is all that there is, su is its first name. */
+static int kind_of(const Family *family, const json_t *block)
 {
     const json_t *type = json_object_get(block, "rope_type");
     type = type ? type : json_object_get(block, "type");
     int kind = 0;
+    if (family->original && json_is_string(type) && strcmp(json_string_value(type), "su") == 0)
+        return BURST_ROPE_LONGROPE;
     while (type && kind < BURST_ROPE_KINDS &&
            (!json_is_string(type) || strcmp(json_string_value(type), rope_kinds[kind].name) != 0))
         kind++;
+    if (family->original && kind != BURST_ROPE_DEFAULT && kind != BURST_ROPE_LONGROPE)
+        return BURST_ROPE_KINDS;
     return kind;
 }
 
@@ -38,8 +49,11 @@ static double yarn_attention(const json_t *block, double factor)
 /* Where a block has no length of its own, and where the kind reads no other. */
 static const json_t *number_there(const json_t *config, const json_t *block, int kind, const RopeField *f)
 {
-    const json_t *there = json_object_get(block, f->json);
+    const json_t *there = json_object_get(block, f->json),
+                 *outer = json_object_get(config, "original_max_position_embeddings");
     const bool length = f->at == offsetof(BurstRope, original);
+    if (length && kind == BURST_ROPE_LONGROPE && given(outer) && !given(there))
+        return outer;
     if (length && (!given(there) || kind == BURST_ROPE_DYNAMIC))
         return json_object_get(config, "max_position_embeddings");
     return there;
@@ -48,21 +62,67 @@ static const json_t *number_there(const json_t *config, const json_t *block, int
 static bool known_in(const json_t *block, int kind)
 {
     static const char *const any[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+    static const char *const longrope[] = {"short_factor", "long_factor", "factor"};
     static const char *const yarn[] = {"mscale", "mscale_all_dim", "truncate", "max_position_embeddings"};
     size_t found = 0;
     for (size_t i = 0; i < sizeof any / sizeof *any; i++)
         found += json_object_get(block, any[i]) != NULL;
     for (size_t i = 0; kind == BURST_ROPE_YARN && i < sizeof yarn / sizeof *yarn; i++)
         found += json_object_get(block, yarn[i]) != NULL;
+    for (size_t i = 0; kind == BURST_ROPE_LONGROPE && i < sizeof longrope / sizeof *longrope; i++)
+        found += json_object_get(block, longrope[i]) != NULL;
     for (const RopeField *f = rope_kinds[kind].field; f->name; f++)
         found += json_object_get(block, f->json) != NULL;
     return json_object_size(block) == found;
 }
 
-/* Whole heads, and all that is there is known; the numbers of the kind. */
-static bool take_block(const json_t *config, const json_t *block, bool parts, BurstRope *r)
+/* How many; 0: what is there is no list of factors. */
+static int take_factors(const json_t *list, double *factor)
 {
-    const int kind = kind_of(block);
+    const size_t count = json_array_size(list);
+    bool right = count > 0 && count <= BURST_ROPE_PAIRS;
+    for (size_t i = 0; right && i < count; i++) {
+        factor[i] = json_number_value(json_array_get(list, i));
+        right = factor[i] >= 1e-6 && factor[i] <= 1e6;
+    }
+    return right ? (int)count : 0;
+}
+
+/* The lists of longrope, and its amplitude where the block has none: by how much longer sequences may be. */
+static bool take_longrope(const json_t *config, const json_t *block, BurstRopeFactors *factors, BurstRope *r)
+{
+    const json_t *factor = json_object_get(block, "factor"),
+                 *most = json_object_get(config, "max_position_embeddings");
+    const double longer = given(factor) ? json_number_value(factor) : json_number_value(most) / r->original;
+    const bool said = given(json_object_get(block, "attention_factor"));
+    factors->count = take_factors(json_object_get(block, "short_factor"), factors->short_factor);
+    r->factors = factors;
+    if (!said)
+        r->attention = rope_long_attention(longer, r->original);
+    return factors->count > 0 && (said || longer > 0) &&
+           factors->count == take_factors(json_object_get(block, "long_factor"), factors->long_factor);
+}
+
+/* A field that longrope takes from others. */
+static bool is_implied(int kind, const RopeField *f)
+{
+    return kind == BURST_ROPE_LONGROPE && f->at == offsetof(BurstRope, attention);
+}
+
+/* Where the block's own does not count. */
+static bool take_original(const Family *family, const json_t *config, BurstRope *r)
+{
+    const json_t *outer = json_object_get(config, "original_max_position_embeddings");
+    if (r->kind != BURST_ROPE_LONGROPE || !family->original || given(outer))
+        return true;
+    return r->original == family->original;
+}
+
+/* Whole heads, and all that is there is known; the numbers of the kind. */
+static bool take_block(const Family *family, const json_t *config, const json_t *block, bool parts,
+                       BurstRopeFactors *factors, BurstRope *r)
+{
+    const int kind = kind_of(family, block);
     const json_t *part = json_object_get(block, "partial_rotary_factor"),
                  *cut = json_object_get(block, "truncate");
     if (!json_is_object(block) || kind == BURST_ROPE_KINDS || !known_in(block, kind) ||
@@ -74,7 +134,7 @@ static bool take_block(const json_t *config, const json_t *block, bool parts, Bu
         *rope_number(r, f) = given(there) ? json_number_value(there) : f->absent;
         if (given(there) && !(rope_value(r, f) >= f->lo && rope_value(r, f) <= f->hi))
             return false;
-        if (!given(there) && f->absent == 0)
+        if (!given(there) && f->absent == 0 && !is_implied(kind, f))
             return false;
     }
     const json_t *outer = json_object_get(config, "original_max_position_embeddings");
@@ -82,30 +142,36 @@ static bool take_block(const json_t *config, const json_t *block, bool parts, Bu
         return false;
     if (kind == BURST_ROPE_YARN && r->attention < 0)
         r->attention = yarn_attention(block, r->factor);
-    return true;
+    return take_original(family, config, r) &&
+           (kind != BURST_ROPE_LONGROPE || take_longrope(config, block, factors, r));
 }
 
-#define KINDS_COMPUTED "only the types default, linear, llama3, yarn and dynamic on whole heads are computed"
+static const char *kinds_computed(const Family *f)
+{
+    if (f->original)
+        return "only the types default and longrope are computed of this family";
+    return "only the types default, linear, llama3, yarn, dynamic and longrope on whole heads are computed";
+}
 
 /* *theta: of the files' fields, as last given. */
 static void read_block(Misfits *m, const json_t *config, const char *name, const json_t **theta, bool parts,
-                       BurstRope *r)
+                       HfModel *there)
 {
     char text[VALUE_TEXT], other[VALUE_TEXT];
     const json_t *block = json_object_get(config, name), *inner = json_object_get(block, "rope_theta");
     value_text(block, text);
     value_text(*theta, other);
-    if (!take_block(config, block, parts, r))
-        misfit(m, "%s is %s; " KINDS_COMPUTED, name, text);
+    if (!take_block(there->family, config, block, parts, &there->factors, &there->rope))
+        misfit(m, "%s is %s; %s", name, text, kinds_computed(there->family));
     else if (given(*theta) && given(inner) && json_number_value(*theta) != json_number_value(inner))
         misfit(m, "rope_theta is %s, but %s is %s", other, name, text);
     *theta = given(inner) ? inner : *theta;
 }
 
 /* The block's name; NULL: neither is there. */
-static const char *read_blocks(Misfits *m, const json_t *config, const json_t **theta, bool parts,
-                               BurstRope *r)
+static const char *read_blocks(Misfits *m, const json_t *config, const json_t **theta, HfModel *there)
 {
+    const bool parts = there->family->part > 0;
     const char *name = NULL;
     int filled = 0;
     for (int i = 0; i < BLOCKS; i++) {
@@ -113,8 +179,8 @@ static const char *read_blocks(Misfits *m, const json_t *config, const json_t **
         if (!given(block) || (json_is_object(block) && json_object_size(block) == 0))
             continue;
         if (filled++ == 0)
-            *r = (BurstRope){.theta = r->theta};
-        read_block(m, config, blocks[i], theta, parts, r);
+            there->rope = (BurstRope){.theta = there->rope.theta};
+        read_block(m, config, blocks[i], theta, parts, there);
         name = blocks[i];
     }
     if (filled > 1) /* transformers takes one of them, and nothing from the other */
@@ -134,8 +200,8 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     seen.interleaved = plan->rope.interleaved; /* model_type says it */
     rope_text(&plan->rope, other, sizeof other);
     if (!there->family->layer_ropes && !same_value(value, theta ? theta : absent))
-        misfit(m, "rope_theta is %s%s, expected %s", text, theta ? "" : " (by default)",
-               planned);
+        misfit(m, "%s is %s%s, expected %s", rope_theta_name(there->family), text,
+               theta ? "" : " (by default)", planned);
     value_text(block ? json_object_get(config, block) : NULL, text);
     if (!there->family->layer_ropes && !rope_same(&seen, &plan->rope))
         misfit(m, "%s is %s, expected rope %s", block ? block : "rope_scaling", text, other);
@@ -148,7 +214,7 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
 {
     const json_t *inner = block ? json_object_get(json_object_get(config, block), "partial_rotary_factor")
                                 : NULL,
-                 *part = given(inner) ? inner : json_object_get(config, "partial_rotary_factor");
+                 *part = given(inner) ? inner : json_object_get(config, rope_part_name(there->family));
     const double share = given(part) ? json_number_value(part) : there->family->part;
     const int64_t turns = (int64_t)((double)there->head_dim * share);
     char text[VALUE_TEXT];
@@ -157,21 +223,23 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
         return;
     value_text(part, text);
     if (!(share > 0 && share <= 1) || turns < 2 || turns % 2)
-        misfit(m, "partial_rotary_factor is %s; only one that turns an even number of elements is computed",
-               text);
+        misfit(m, "%s is %s; only one that turns an even number of elements is computed",
+               rope_part_name(there->family), text);
     else
         there->rope.rotary = turns < there->head_dim ? (int)turns : 0;
 }
 
 /* A block for each type of layer, as newer files have it. */
-static void read_type(Misfits *m, const json_t *config, const json_t *types, const char *type, BurstRope *r)
+static void read_type(Misfits *m, const Family *family, const json_t *config, const char *type,
+                      BurstRopeFactors *factors, BurstRope *r)
 {
+    const json_t *types = json_object_get(config, "rope_parameters");
     const json_t *block = json_object_get(types, type), *theta = json_object_get(block, "rope_theta");
     char text[VALUE_TEXT];
     value_text(block, text);
     r->theta = given(theta) ? json_number_value(theta) : r->theta;
-    if (given(block) && (!take_block(config, block, false, r) || !(r->theta >= 1)))
-        misfit(m, "%s of rope_parameters is %s; " KINDS_COMPUTED, type, text);
+    if (given(block) && (!take_block(family, config, block, false, factors, r) || !(r->theta >= 1)))
+        misfit(m, "%s of rope_parameters is %s; %s", type, text, kinds_computed(family));
 }
 
 static bool read_types(Misfits *m, const json_t *config, HfModel *there)
@@ -183,8 +251,8 @@ static bool read_types(Misfits *m, const json_t *config, HfModel *there)
     if (there->family->layer_ropes != ROPES_BY_TYPE || !json_object_get(types, "full_attention"))
         return false;
     there->rope = (BurstRope){.theta = there->family->rope.theta};
-    read_type(m, config, types, "full_attention", &there->rope);
-    read_type(m, config, types, "sliding_attention", &there->local_rope);
+    read_type(m, there->family, config, "full_attention", &there->factors, &there->rope);
+    read_type(m, there->family, config, "sliding_attention", &there->local_factors, &there->local_rope);
     return true;
 }
 
@@ -192,11 +260,11 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
 {
     if (read_types(m, config, there))
         return;
-    const json_t *theta = json_object_get(config, "rope_theta");
+    const json_t *theta = json_object_get(config, rope_theta_name(there->family));
     const int before = m->count;
     char text[VALUE_TEXT];
     there->rope = there->family->rope;
-    const char *block = read_blocks(m, config, &theta, there->family->part > 0, &there->rope);
+    const char *block = read_blocks(m, config, &theta, there);
     theta = given(theta) ? theta : NULL;
     read_part(m, config, block, there);
     const bool read = m->count == before;
@@ -213,7 +281,22 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     }
     value_text(theta, text);
     if (theta && !(json_is_number(theta) && there->rope.theta >= 1))
-        misfit(m, "rope_theta is %s; only a number from 1 on is computed", text);
+        misfit(m, "%s is %s; only a number from 1 on is computed", rope_theta_name(there->family), text);
+}
+
+/* Of longrope. */
+static bool write_factors(json_t *block, const BurstRope *r)
+{
+    json_t *lists[] = {json_array(), json_array()};
+    for (int i = 0; r->factors && i < r->factors->count; i++) {
+        json_array_append_new(lists[0], json_real(r->factors->short_factor[i]));
+        json_array_append_new(lists[1], json_real(r->factors->long_factor[i]));
+    }
+    bool made = !r->factors || (json_object_set(block, "short_factor", lists[0]) == 0 &&
+                                json_object_set(block, "long_factor", lists[1]) == 0);
+    json_decref(lists[0]);
+    json_decref(lists[1]);
+    return made;
 }
 
 static json_t *block_of(const BurstRope *r)
@@ -226,7 +309,7 @@ static json_t *block_of(const BurstRope *r)
                                 ? json_integer((json_int_t)x)
                                 : json_real(x));
     }
-    return block;
+    return write_factors(block, r) ? block : NULL;
 }
 
 bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sliding)
@@ -236,11 +319,23 @@ bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sl
                                          block_of(sliding))) == 0;
 }
 
-/* part: of a head; 0: no field says it. */
-bool rope_write(json_t *config, const BurstRope *r, double part)
+/* Of longrope: the length that gives the amplitude where no attention_factor is read, as in MiniCPM's code;
+ * max_position_embeddings is not lowered. */
+static bool write_length(json_t *config, const BurstRope *r)
+{
+    const double most = pow(r->original, r->attention * r->attention), whole = round(most),
+                 there = json_number_value(json_object_get(config, "max_position_embeddings"));
+    if (r->kind != BURST_ROPE_LONGROPE || fabs(most - whole) > 1e-6 * whole)
+        return true;
+    if (whole <= there || whole > 0x1p40)
+        return true;
+    return json_object_set_new(config, "max_position_embeddings", json_integer((json_int_t)whole)) == 0;
+}
+
+bool rope_write(json_t *config, const Family *family, const BurstRope *r, double part)
 {
     const RopeKind *k = &rope_kinds[r->kind];
-    bool made = json_object_set_new(config, "rope_theta", json_real(r->theta)) == 0;
+    bool made = json_object_set_new(config, rope_theta_name(family), json_real(r->theta)) == 0;
     json_t *block = r->kind == BURST_ROPE_DEFAULT ? json_null() : json_pack("{s:s}", "rope_type", k->name);
     for (const RopeField *f = k->field; made && f->name; f++) {
         const double x = rope_value(r, f);
@@ -251,7 +346,11 @@ bool rope_write(json_t *config, const BurstRope *r, double part)
             made = json_object_set_new(block, f->json, whole ? json_integer((json_int_t)x) : json_real(x)) ==
                    0;
     }
+    made = made && write_factors(block, r) && write_length(config, r);
+    if (made && r->kind == BURST_ROPE_LONGROPE && family->original)
+        made = json_object_set_new(config, "original_max_position_embeddings",
+                                   json_integer((json_int_t)r->original)) == 0;
     if (made && part > 0)
-        made = json_object_set_new(config, "partial_rotary_factor", json_real(part)) == 0;
+        made = json_object_set_new(config, rope_part_name(family), json_real(part)) == 0;
     return json_object_set_new(config, "rope_scaling", block) == 0 && made;
 }

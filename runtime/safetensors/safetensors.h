@@ -79,6 +79,7 @@ typedef struct HfModel {
     bool tied, qkv_bias, qk_norm;
     BurstLayer layer;
     BurstRope rope, local_rope; /* local: of layers with a window, where the family has it by type */
+    BurstRopeFactors factors, local_factors; /* of those that are read */
 } HfModel;
 HfModel model_of(const BurstPlan *p);
 /* Whether it has parts that no family without a name has. */
@@ -96,7 +97,11 @@ bool model_has_field(const Family *f, const char *name); /* whether model_read r
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
 /* A block for each type of layer. */
 bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sliding);
-bool rope_write(json_t *config, const BurstRope *r, double part);
+/* part: of a head; 0: no field says it. */
+bool rope_write(json_t *config, const Family *f, const BurstRope *r, double part);
+/* Its fields by their names in the family's config.json. */
+const char *rope_part_name(const Family *f);
+const char *rope_theta_name(const Family *f);
 /* The same of scales; text: as a model has them. */
 void scales_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
 bool scales_write(json_t *config, const HfModel *m);
@@ -145,16 +150,21 @@ bool all_causal(const BurstPlan *p);
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
 /* "model.layers.3.mlp.up_proj.weight", its shape (norms are vectors there), and where in it a plan's tensor
- * begins: it may hold several, of which this is part `part`. */
+ * lies: it may hold several, of which this is part `part`. `run` elements of the plan's follow each other,
+ * the first of them at `first`, those of the next run `stride` further on. */
 typedef struct StPlace {
     char name[ST_NAME];
     int dims, part;
-    int64_t shape[2], first;
+    int64_t shape[2], first, run, stride;
 } StPlace;
 /* What a folder's elements are more than a plan's: where it has weights of norms less one, -1. */
 float tensor_shift(const Family *f, const BurstTensor *t);
 /* unit counts repeats */
 StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstTensor *t);
+/* Where in the folder's tensor an element of the plan's lies; *count: at most so many, how many follow it
+ * there. */
+int64_t element_at(const StPlace *place, int64_t element, int64_t *count);
+const char *head_name(const Family *f); /* of the head's matrix */
 
 /* ---- a folder, opened ---- */
 #define ST_HEAD "lm_head.weight"

@@ -1,4 +1,4 @@
-/* safetensors/scales.c: the numbers that a model multiplies by, as fields of config.json. */
+/* safetensors/scales.c: the numbers that change what a model computes, as fields of config.json. */
 #include "safetensors/safetensors.h"
 
 #include <math.h>
@@ -13,21 +13,25 @@ static const char *const names[] = {
 
 /* Of a field's value, or the field's value of a scale: each form is its own inverse but SCALE_INVERSE_ROOT.
  */
-static double scale_of(const ScaleField *f, double value, double hidden)
+static double scale_of(const ScaleField *f, double value, const HfModel *m)
 {
     switch (f->form) {
     case SCALE_INVERSE: return 1 / value;
     case SCALE_INVERSE_ROOT: return 1 / sqrt(value);
-    case SCALE_ROOT_HIDDEN: return sqrt(hidden);
+    case SCALE_ROOT_HIDDEN: return sqrt((double)m->hidden);
+    case SCALE_BY_ROOT_LAYERS: return value / sqrt((double)m->layers);
+    case SCALE_BY_HIDDEN: return value / (double)m->hidden;
     default: return value;
     }
 }
 
-static double field_of(const ScaleField *f, double scale)
+static double field_of(const ScaleField *f, double scale, const HfModel *m)
 {
     switch (f->form) {
     case SCALE_INVERSE: return 1 / scale;
     case SCALE_INVERSE_ROOT: return 1 / (scale * scale);
+    case SCALE_BY_ROOT_LAYERS: return scale * sqrt((double)m->layers);
+    case SCALE_BY_HIDDEN: return scale * (double)m->hidden;
     default: return scale;
     }
 }
@@ -37,13 +41,14 @@ static bool same(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
 static void read_scale(Misfits *m, const json_t *config, const ScaleField *f, HfModel *there)
 {
     const json_t *value = f->name ? json_object_get(config, f->name) : NULL;
+    const bool none = f->scale == BURST_SCALE_LOGIT_SOFTCAP && value && json_is_null(value);
     const double number = given(value) ? json_number_value(value) : f->absent;
     char text[VALUE_TEXT];
     value_text(value, text);
     if (given(value) && !(number >= 1e-6 && number <= 1e6))
         misfit(m, "%s is %s; only a number from 1e-6 to 1e6 is computed", f->name, text);
     else
-        there->scale[f->scale] = scale_of(f, number, (double)there->hidden);
+        there->scale[f->scale] = none ? 0 : scale_of(f, number, there);
 }
 
 static void compare(Misfits *m, const HfModel *plan, const HfModel *there, int i)
@@ -54,8 +59,8 @@ static void compare(Misfits *m, const HfModel *plan, const HfModel *there, int i
     if (same(seen, here))
         return;
     if (f && f->name)
-        misfit(m, "%s is %.9g, and the plan's %s makes it %.9g", f->name, field_of(f, seen), names[i],
-               field_of(f, here));
+        misfit(m, "%s is %.9g, and the plan's %s makes it %.9g", f->name, field_of(f, seen, there), names[i],
+               field_of(f, here, plan));
     else
         misfit(m, "%s of a %s is %.9g, and the plan's is %.9g", names[i], there->family->type, seen, here);
 }
@@ -81,11 +86,14 @@ bool scales_has_field(const Family *family, const char *name)
     return false;
 }
 
-/* transformers takes a root's square as a whole number alone. */
+/* transformers takes a root's square, and a share of hidden, as whole numbers alone. */
 static json_t *number_of(const ScaleField *f, const HfModel *m)
 {
-    const double value = field_of(f, scale_number(m->scale, f->scale, (double)m->head_dim));
-    const bool whole = f->form == SCALE_INVERSE_ROOT && same(round(value), value);
+    const double value = field_of(f, scale_number(m->scale, f->scale, (double)m->head_dim), m);
+    const bool may = f->form == SCALE_INVERSE_ROOT || f->form == SCALE_BY_HIDDEN,
+               whole = may && same(round(value), value);
+    if (value == 0)
+        return json_null();
     return whole ? json_integer((json_int_t)round(value)) : json_real(value);
 }
 

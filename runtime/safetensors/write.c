@@ -18,11 +18,12 @@ enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
 
 /* ---- layout: the same on every rank ---- */
 
-/* begin: in the file's data. Tensors that the folder holds in one follow each other; part: 0 of the first. */
+/* Of a plan's tensor. begin: in the file's data, of the folder's tensor that holds it; part: 0 of the first
+ * that it holds. */
 typedef struct Entry {
     int unit, file, part;
     const BurstTensor *tensor;
-    int64_t begin, bytes;
+    int64_t begin;
 } Entry;
 static const char part_end[] = ".part", trial_name[] = ".trial";
 typedef struct OutFile {
@@ -30,7 +31,6 @@ typedef struct OutFile {
     char *header;
     size_t header_bytes;
     int64_t bytes;
-    int first, end; /* entries */
 } OutFile;
 struct Export {
     const char *folder;
@@ -54,6 +54,15 @@ static int count_tensors(const BurstPlan *p)
 
 static int64_t place_elements(const StPlace *p) { return p->shape[0] * (p->dims == 2 ? p->shape[1] : 1); }
 
+/* The entry of the first part, which has a place. */
+static const Entry *first_part(const BurstPlan *p, const Export *o, int unit, const StPlace *place)
+{
+    const Entry *e = o->entry + o->entries - 1;
+    while (e->part || strcmp(tensor_place(p, o->family, unit, e->tensor).name, place->name) != 0)
+        e--;
+    return e;
+}
+
 /* Tensors in the plan's order, a file full before the next. */
 static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
 {
@@ -61,14 +70,18 @@ static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
         for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
             const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
             const StPlace place = tensor_place(p, o->family, unit, t);
-            const int64_t bytes = t->rows * t->cols * o->size, whole = place_elements(&place) * o->size;
-            if (o->files == 0 || (place.part == 0 && o->file[o->files - 1].bytes > 0 &&
-                                  o->file[o->files - 1].bytes + whole > shard_bytes))
-                o->file[o->files++].first = o->entries;
+            const int64_t whole = place_elements(&place) * o->size;
+            if (place.part) {
+                const Entry *first = first_part(p, o, unit, &place);
+                o->entry[o->entries++] = (Entry){unit, first->file, place.part, t, first->begin};
+                continue;
+            }
+            if (o->files == 0 ||
+                (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + whole > shard_bytes))
+                o->files++;
             OutFile *f = &o->file[o->files - 1];
-            o->entry[o->entries++] = (Entry){unit, o->files - 1, place.part, t, f->bytes, bytes};
-            f->bytes += bytes;
-            f->end = o->entries;
+            o->entry[o->entries++] = (Entry){unit, o->files - 1, 0, t, f->bytes};
+            f->bytes += whole;
         }
     for (int i = 0; i < o->files; i++)
         if (o->files == 1)
@@ -92,11 +105,12 @@ static bool make_header(const BurstPlan *p, const Export *o, OutFile *f)
 {
     json_t *all = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"); /* what transformers asks for */
     size_t tensors = 0;
-    for (int i = f->first; all && i < f->end; i++) {
-        const StPlace place = tensor_place(p, o->family, o->entry[i].unit, o->entry[i].tensor);
-        if (place.part == 0)
-            json_object_set_new(all, place.name, facts_of(o, &o->entry[i], &place));
-        tensors += place.part == 0;
+    for (const Entry *e = o->entry; all && e < o->entry + o->entries; e++) {
+        const StPlace place = tensor_place(p, o->family, e->unit, e->tensor);
+        const bool here = place.part == 0 && f == &o->file[e->file];
+        if (here)
+            json_object_set_new(all, place.name, facts_of(o, e, &place));
+        tensors += here;
     }
     bool all_there = json_object_size(all) == tensors + 1;
     char *text = all_there ? json_dumps(all, JSON_COMPACT) : NULL;
@@ -290,8 +304,9 @@ static json_t *index_of(const BurstPlan *p, const Export *o)
         if (e->part == 0)
             json_object_set_new(map, tensor_place(p, o->family, e->unit, e->tensor).name,
                                 json_string(o->file[e->file].name));
-        bytes += e->bytes;
     }
+    for (int i = 0; i < o->files; i++)
+        bytes += o->file[i].bytes;
     return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
 }
 
@@ -413,17 +428,30 @@ static bool write_elements(int fd, int dtype, const float *from, float shift, in
     return true;
 }
 
+/* A run of the plan's tensor where the folder's has it. begin: of the folder's tensor in the file. */
+static bool write_run(const Export *o, const StPlace *place, const BurstRun *r, const float *from,
+                      float shift, off_t begin, int fd)
+{
+    bool written = true;
+    for (int64_t done = 0, count; written && done < r->count; done += count) {
+        count = r->count - done;
+        const int64_t at = element_at(place, r->from + done, &count);
+        written = write_elements(fd, o->dtype, from + done, shift, count, begin + at * o->size);
+    }
+    return written;
+}
+
 static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o,
                         const Entry *e, int fd)
 {
     const BurstUnit *u = burst_unit(p, e->unit);
     const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
     const float shift = tensor_shift(o->family, e->tensor);
+    const StPlace place = tensor_place(p, o->family, e->unit, e->tensor);
     bool written = true;
     for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) &&
                            burst_next_run(p, c->rank, u, e->tensor, &r);)
-        written = write_elements(fd, o->dtype, w->param[e->unit] + r.at, shift, r.count,
-                                 begin + r.from * o->size);
+        written = write_run(o, &place, &r, w->param[e->unit] + r.at, shift, begin, fd);
     return written;
 }
 
@@ -448,8 +476,9 @@ static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
     bool written = true;
     int fd;
     BURST_TRY(open_part(c, o, f->name, 0, path, &fd));
-    for (int i = f->first; written && i < f->end; i++)
-        written = !plan_writes(p, c->rank, i) || write_entry(c, p, w, o, &o->entry[i], fd);
+    for (int i = 0; written && i < o->entries; i++)
+        written = &o->file[o->entry[i].file] != f || !plan_writes(p, c->rank, i) ||
+                  write_entry(c, p, w, o, &o->entry[i], fd);
     return close_written(c, fd, written, path);
 }
 

@@ -147,6 +147,37 @@ static Floats by_tokens(int n, int heads, int d, const Floats &x)
     return y;
 }
 
+/* longrope: each pair's frequency by its own factor, the long ones of a sequence that is longer. */
+static void check_longrope(Check *k, int d)
+{
+    enum { TOKENS = 70, HEADS = 3 };
+    BurstRopeFactors factors = {};
+    BurstRope turn = {};
+    turn.theta = 1e4, turn.kind = BURST_ROPE_LONGROPE, turn.original = 4096, turn.attention = 1.19;
+    turn.factors = &factors;
+    factors.count = d / 2;
+    for (int j = 0; j < d / 2; j++)
+        factors.short_factor[j] = 1 + 0.01 * j, factors.long_factor[j] = 1 + 0.3 * j;
+    const size_t count = (size_t)TOKENS * HEADS * d;
+    const Floats x = random_bf16(count, 25, 1);
+    const std::vector<int32_t> position = random_ints(TOKENS, 26, 1 << 17);
+    for (const double length : {4096.0, 4097.0}) {
+        turn.length = length;
+        Doubles y(count);
+        for (int row = 0; row < TOKENS * HEADS; row++)
+            for (int j = 0; j < d / 2; j++) {
+                const double by = length > 4096 ? 1 + 0.3 * j : 1 + 0.01 * j,
+                             angle = position[row / HEADS] * pow(1e4, -2.0 * j / d) / by;
+                const size_t at = (size_t)row * d + j;
+                y[at] = 1.19 * (x[at] * cos(angle) - x[at + d / 2] * sin(angle));
+                y[at + d / 2] = 1.19 * (x[at + d / 2] * cos(angle) + x[at] * sin(angle));
+            }
+        BurstBf16 *z = up_bf16(k, x);
+        MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, &turn, up(k, position), z, z));
+        compare(k, "longrope", down_bf16(k, z, count), y, BF16);
+    }
+}
+
 static void check_rope(Check *k, int d)
 {
     enum { TOKENS = 70, HEADS = 3 };
@@ -266,6 +297,7 @@ void check_layer(Check *k)
     check_long_bias(k, 512 << 10, 72, 64);
     check_rope(k, 64);
     check_rope(k, 128);
+    check_longrope(k, 96);
     check_swiglu(k);
     check_delta(k, 64);
     check_delta(k, 128);

@@ -1,5 +1,5 @@
 /* check_loss.cu: the fused head and loss over two tiles, with tokens that do not count and a vocabulary of
- * odd size. */
+ * odd size; with a bias of the head and a softcap of logits, and without. */
 #include "check.h"
 
 #include <math.h>
@@ -8,23 +8,31 @@
 enum { N = 4300, HIDDEN = 64, VOCAB = 1003, TILE = 4096 };
 static const double loss_scale = 1.0 / 4000;
 
-typedef struct Reference { double loss; Doubles dx, dw; } Reference;
+typedef struct Case {
+    bool biased;
+    double softcap;
+} Case;
+typedef struct Reference { double loss; Doubles dx, dw, d_bias; } Reference;
 
-static void token_reference(const Floats &x, const Floats &w, int label, double weight, size_t token,
-                            Reference *r)
+static void token_reference(const Case &c, const Floats &x, const Floats &w, const Floats &bias, int label,
+                            double weight, size_t token, Reference *r)
 {
     Doubles logit(VOCAB);
     double top = -INFINITY, sum = 0;
     for (int v = 0; v < VOCAB; v++) {
         for (int j = 0; j < HIDDEN; j++)
             logit[v] += (double)w[(size_t)v * HIDDEN + j] * x[token * HIDDEN + j];
+        logit[v] += c.biased ? bias[v] : 0;
+        logit[v] = c.softcap > 0 ? c.softcap * tanh(logit[v] / c.softcap) : logit[v];
         top = fmax(top, logit[v]);
     }
     for (double l : logit)
         sum += exp(l - top);
     r->loss += weight * (log(sum) + top - logit[label]);
     for (int v = 0; v < VOCAB; v++) {
-        const double d = loss_scale * weight * (exp(logit[v] - top) / sum - (v == label));
+        const double part = c.softcap > 0 ? logit[v] / c.softcap : 0;
+        const double d = loss_scale * weight * (exp(logit[v] - top) / sum - (v == label)) * (1 - part * part);
+        r->d_bias[v] += d;
         for (int j = 0; j < HIDDEN; j++) {
             r->dx[token * HIDDEN + j] += d * w[(size_t)v * HIDDEN + j];
             r->dw[(size_t)v * HIDDEN + j] += d * x[token * HIDDEN + j];
@@ -32,46 +40,58 @@ static void token_reference(const Floats &x, const Floats &w, int label, double 
     }
 }
 
-typedef struct Result { double loss; Floats dx, dw; } Result;
+typedef struct Result { double loss; Floats dx, dw, d_bias; } Result;
 
-static Result on_device(Check *k, const Floats &x, const Floats &w, const std::vector<int32_t> &label,
-                        const Floats &weight, const Floats &dw0)
+static Result on_device(Check *k, const Case &c, const Floats &x, const Floats &w, const Floats &bias,
+                        const std::vector<int32_t> &label, const Floats &weight, const Floats &dw0)
 {
     Result r;
     double *sum = (double *)up(k, Floats(2)); /* zero */
     BurstBf16 *dx = (BurstBf16 *)poisoned(k, x.size() * sizeof *dx);
-    float *dw = up(k, dw0);
+    float *dw = up(k, dw0), *d_bias = up(k, Floats(VOCAB));
+    const BurstGpuHead head = {up_bf16(k, w), c.biased ? up_bf16(k, bias) : NULL, dw, d_bias, c.softcap};
     void *scratch = poisoned(k, (size_t)burst_gpu_loss_scratch(TILE, VOCAB));
-    MUST(k, burst_gpu_loss(k->g, N, HIDDEN, VOCAB, TILE, up_bf16(k, x), up_bf16(k, w), up(k, label),
-                           up(k, weight), loss_scale, sum, dx, dw, scratch));
+    MUST(k, burst_gpu_loss(k->g, N, HIDDEN, VOCAB, TILE, up_bf16(k, x), &head, up(k, label), up(k, weight),
+                           loss_scale, sum, dx, scratch));
     MUST(k, burst_gpu_download(k->g, sum, sizeof r.loss, &r.loss));
     r.dx = down_bf16(k, dx, x.size());
     r.dw = down(k, dw, w.size());
+    r.d_bias = down(k, d_bias, VOCAB);
     return r;
 }
 
 static bool same_bits(const Result &a, const Result &b)
 {
     return a.loss == b.loss && memcmp(a.dx.data(), b.dx.data(), a.dx.size() * sizeof(float)) == 0 &&
-           memcmp(a.dw.data(), b.dw.data(), a.dw.size() * sizeof(float)) == 0;
+           memcmp(a.dw.data(), b.dw.data(), a.dw.size() * sizeof(float)) == 0 &&
+           memcmp(a.d_bias.data(), b.d_bias.data(), VOCAB * sizeof(float)) == 0;
 }
 
-void check_loss(Check *k)
+static void check_case(Check *k, const Case &c)
 {
     const Floats x = random_bf16(N * HIDDEN, 71, 2), w = random_bf16(VOCAB * HIDDEN, 72, 0.5),
-                 dw0 = random_floats(VOCAB * HIDDEN, 75, 1e-2);
+                 dw0 = random_floats(VOCAB * HIDDEN, 75, 1e-2), bias = random_bf16(VOCAB, 76, 1);
     std::vector<int32_t> label = random_ints(N, 73, VOCAB);
     Floats weight = random_floats(N, 74, 0.5);
-    Reference want = {0, Doubles(x.size()), Doubles(dw0.begin(), dw0.end())};
+    Reference want = {0, Doubles(x.size()), Doubles(dw0.begin(), dw0.end()), Doubles(VOCAB)};
     for (size_t i = 0; i < N; i++) {
         weight[i] = i % 7 == 3 ? 0 : fabsf(weight[i]) + 0.5f;
         label[i] = i % 5 == 1 ? -1 : label[i];
         if (weight[i] != 0 && label[i] >= 0)
-            token_reference(x, w, label[i], weight[i], i, &want);
+            token_reference(c, x, w, bias, label[i], weight[i], i, &want);
     }
-    const Result got = on_device(k, x, w, label, weight, dw0), again = on_device(k, x, w, label, weight, dw0);
+    const Result got = on_device(k, c, x, w, bias, label, weight, dw0),
+                 again = on_device(k, c, x, w, bias, label, weight, dw0);
     compare(k, "loss", Floats{(float)got.loss}, Doubles{want.loss}, 1e-6);
     compare(k, "loss, dx", got.dx, want.dx, 4e-3); /* logits' gradients are rounded, then dx */
     compare(k, "loss, dw", got.dw, want.dw, BF16);
+    if (c.biased)
+        compare(k, "loss, d_bias", got.d_bias, want.d_bias, BF16);
     expect(k, "loss, same bits", same_bits(got, again));
+}
+
+void check_loss(Check *k)
+{
+    for (const Case &c : {Case{false, 0}, Case{true, 0}, Case{false, 3}, Case{true, 3}})
+        check_case(k, c);
 }

@@ -133,10 +133,13 @@ static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
 {
     double *sum = (double *)burst_gpu_take(k->g, sizeof *sum);
     float *weight = up(k, Floats(LOSS_TOKENS, 1.0f));
-    timed(k, "loss", s, {6.0 * LOSS_TOKENS * HIDDEN * VOCAB, 0}, [&] {
-        return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), a.x, a.w, a.ints,
-                              weight, 1e-4, sum, a.y, a.dw, a.scratch);
-    });
+    for (const double softcap : {0.0, 30.0}) {
+        const BurstGpuHead head = {a.w, NULL, a.dw, NULL, softcap};
+        timed(k, softcap > 0 ? "loss, softcap" : "loss", s, {6.0 * LOSS_TOKENS * HIDDEN * VOCAB, 0}, [&] {
+            return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), a.x, &head,
+                                  a.ints, weight, 1e-4, sum, a.y, a.scratch);
+        });
+    }
 }
 
 /* One tensor of 64 Mi elements a rank; the norm's pass over the gradients and the host's wait for it

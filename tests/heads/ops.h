@@ -248,28 +248,34 @@ int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, 
 }
 
 int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, const BurstBf16 *x,
-                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale,
-                   double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
+                   const BurstGpuHead *given, const int32_t *label, const float *weight, double scale,
+                   double *loss_sum, BurstBf16 *dx, void *scratch)
 {
-    return compute(g, [=] {
+    return compute(g, [=, head = *given] {
         float *p = (float *)scratch; /* the logits of a tile */
         for (int64_t t = 0; t < n; t++) {
             const double counts = label[t] < 0 ? 0 : weight[t];
             double sum = 0;
             for (int v = 0; v < vocab; v++) {
-                double logit = 0;
+                double logit = head.bias ? value_of(head.bias[v]) : 0;
                 for (int i = 0; i < hidden; i++)
-                    logit += value_of(x[t * hidden + i]) * value_of(w[v * hidden + i]);
+                    logit += value_of(x[t * hidden + i]) * value_of(head.w[v * hidden + i]);
+                logit = head.softcap > 0 ? head.softcap * std::tanh(logit / head.softcap) : logit;
                 p[v] = (float)std::exp(logit);
                 sum += p[v];
             }
             *loss_sum += counts > 0 ? -counts * std::log(p[label[t]] / sum) : 0;
+            for (int v = 0; v < vocab; v++) {
+                const double part = head.softcap > 0 ? std::log(p[v]) / head.softcap : 0;
+                p[v] = (float)(scale * counts * (p[v] / sum - (v == label[t])) * (1 - part * part));
+                if (head.bias)
+                    head.d_bias[v] += p[v];
+            }
             for (int i = 0; i < hidden; i++) {
                 double d = 0;
                 for (int v = 0; v < vocab; v++) {
-                    const double dl = scale * counts * (p[v] / sum - (v == label[t]));
-                    d += dl * value_of(w[v * hidden + i]);
-                    dw[v * hidden + i] += (float)(dl * value_of(x[t * hidden + i]));
+                    d += p[v] * value_of(head.w[v * hidden + i]);
+                    head.dw[v * hidden + i] += (float)(p[v] * value_of(x[t * hidden + i]));
                 }
                 dx[t * hidden + i] = rounded(d);
             }

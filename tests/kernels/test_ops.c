@@ -230,6 +230,8 @@ static double turn_of(const BurstRope *r, int d, int pair)
     const double pi = acos(-1), wave = 2 * pi * pow(r->theta, 2.0 * pair / d), f = 2 * pi / wave;
     if (r->kind == BURST_ROPE_LINEAR)
         return f / r->factor;
+    if (r->kind == BURST_ROPE_LONGROPE)
+        return f / (r->length > r->original ? r->factors->long_factor : r->factors->short_factor)[pair];
     if (r->kind == BURST_ROPE_DYNAMIC) {
         const double base = r->theta *
                             pow(r->factor * r->length / r->original - (r->factor - 1), d / (d - 2.0));
@@ -308,6 +310,19 @@ static void scaled_rope(void **state)
     for (size_t i = 0; i < sizeof ropes / sizeof *ropes; i++) {
         check_scaled(&ropes[i], 128);
         check_scaled(&ropes[i], 16);
+    }
+    BurstRopeFactors factors = {.count = BURST_ROPE_PAIRS};
+    for (int i = 0; i < BURST_ROPE_PAIRS; i++)
+        factors.short_factor[i] = 1 + 0.01 * i, factors.long_factor[i] = 1 + 0.3 * i;
+    for (int length = 4095; length <= 4097; length++) { /* longer than 4096: the long ones */
+        const BurstRope r = {.theta = 10000,
+                             .kind = BURST_ROPE_LONGROPE,
+                             .original = 4096,
+                             .attention = 1.19,
+                             .length = length,
+                             .factors = &factors};
+        check_scaled(&r, 96);
+        check_scaled(&r, 256);
     }
 }
 
@@ -439,6 +454,8 @@ typedef struct LossCase {
     const float *x, *w, *weight;
     const int32_t *label;
     double scale;
+    const float *bias; /* [vocab]; NULL: none */
+    double softcap;    /* of logits; 0: none */
 } LossCase;
 
 static double lse_of(int n, const double *logit)
@@ -451,9 +468,11 @@ static double lse_of(int n, const double *logit)
     return top + log(sum);
 }
 
+static double capped(double cap, double x) { return cap > 0 ? cap * tanh(x / cap) : x; }
+
 /* The textbook formulae, token by token, logits written out: loss, dx = scale * weight * (p - onehot) W,
  * dw likewise. */
-static double naive_loss(const LossCase *c, double *dx, double *dw)
+static double naive_loss(const LossCase *c, double *dx, double *dw, double *d_bias)
 {
     double loss = 0, *logit = zero_doubles(c->vocab);
     for (int64_t i = 0; i < c->n; i++) {
@@ -462,10 +481,14 @@ static double naive_loss(const LossCase *c, double *dx, double *dw)
         memset(logit, 0, (size_t)c->vocab * sizeof *logit);
         const float *x = c->x + i * c->hidden;
         naive_product(1, c->vocab, c->hidden, (Matrix){x, c->hidden, 1}, (Matrix){c->w, c->hidden, 1}, logit);
+        for (int v = 0; v < c->vocab; v++)
+            logit[v] = capped(c->softcap, logit[v] + (c->bias ? c->bias[v] : 0));
         double lse = lse_of(c->vocab, logit);
         loss += c->weight[i] * (lse - logit[c->label[i]]);
         for (int v = 0; v < c->vocab; v++) {
             double d = c->scale * c->weight[i] * (exp(logit[v] - lse) - (v == c->label[i]));
+            d *= c->softcap > 0 ? 1 - pow(logit[v] / c->softcap, 2) : 1;
+            d_bias[v] += d;
             for (int j = 0; j < c->hidden; j++) {
                 dx[i * c->hidden + j] += d * c->w[(int64_t)v * c->hidden + j];
                 dw[(int64_t)v * c->hidden + j] += d * x[j];
@@ -480,17 +503,21 @@ static void check_loss(const LossCase *c, double tolerance)
 {
     Random r = {21};
     int64_t nx = c->n * c->hidden, nw = (int64_t)c->vocab * c->hidden;
-    float *dx = random_array(&r, nx), *dw = random_array(&r, nw),
+    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *d_bias = random_array(&r, c->vocab),
           *scratch = random_array(&r, burst_loss_scratch(c->n, c->tile, c->hidden, c->vocab));
-    double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true), got = 1000;
-    double want = naive_loss(c, want_dx, want_dw);
-    burst_loss(c->n, c->hidden, c->vocab, c->tile, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw,
+    double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true),
+           *want_bias = doubles_of(c->vocab, d_bias, true), got = 1000;
+    double want = naive_loss(c, want_dx, want_dw, want_bias);
+    const BurstHead head = {c->w, c->bias, dw, c->bias ? d_bias : NULL, c->softcap};
+    burst_loss(c->n, c->hidden, c->vocab, c->tile, c->x, &head, c->label, c->weight, c->scale, &got, dx,
                scratch);
     if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
         fail_msg("loss %.9g, not %.9g", got - 1000, want);
     assert_close(nx, dx, want_dx, tolerance);
     assert_close(nw, dw, want_dw, tolerance);
-    free(dx), free(dw), free(scratch), free(want_dx), free(want_dw);
+    if (c->bias)
+        assert_close(c->vocab, d_bias, want_bias, tolerance);
+    free(dx), free(dw), free(d_bias), free(scratch), free(want_dx), free(want_dw), free(want_bias);
 }
 
 /* ignore: one label of how many is ignored, 1: all; spread: of the logits. */
@@ -507,10 +534,14 @@ static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spre
         label[i] = i % ignore == 0 ? (i % 2 ? -1 : -100) : (int32_t)(random_bits(&r) % (uint32_t)vocab);
         weight[i] = i % 7 == 3 ? 0 : fabsf(weight[i]);
     }
+    float *bias = random_array(&r, vocab);
     /* some of the tokens, more than there are */
     for (int64_t tile = 16; tile < 16 + 4 * n; tile = 5 * tile + 3)
-        check_loss(&(LossCase){n, tile, hidden, vocab, x, w, weight, label, 0.37}, tolerance);
-    free(x), free(w), free(weight), free(label);
+        for (int with = 0; with < 4; with++) /* neither, bias, cap, both */
+            check_loss(&(LossCase){n, tile, hidden, vocab, x, w, weight, label, 0.37, with % 2 ? bias : NULL,
+                                   with / 2 ? 2.5 : 0},
+                       tolerance);
+    free(x), free(w), free(weight), free(label), free(bias);
 }
 
 static void loss(void **state)
@@ -566,7 +597,8 @@ static void loss_gradient_near_certainty(void **state)
     double sum = 0, p = 1 / (1 + exp(-12.0));
     float *scratch = malloc((size_t)burst_loss_scratch(1, 1, 1, 2) * sizeof *scratch);
     assert_non_null(scratch);
-    burst_loss(1, 1, 2, 1, x, w, label, weight, 1, &sum, dx, dw, scratch);
+    const BurstHead head = {.w = w, .dw = dw};
+    burst_loss(1, 1, 2, 1, x, &head, label, weight, 1, &sum, dx, scratch);
     assert_true(fabs(sum / -log(p) - 1) < 1e-6);
     assert_true(fabs(dw[0] / (p - 1) - 1) < 1e-6);
     free(scratch);

@@ -16,7 +16,7 @@ sys.path.insert(0, str(machine.ROOT / "tests/lib"))
 
 LOSS_LIMIT, GRADIENT_LIMIT, PEER_LIMIT = 1e-3, 2e-2, 1.25
 HIDDEN, FFN, HEAD_DIM, SEQUENCE = 256, 512, 64, 512
-NAMES = "llama31 mistral qwen3 phi4 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron"
+NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia"
 
 
 def larger(families, weights):
@@ -59,8 +59,9 @@ def peer_errors(families, case, folder):
     import run_weights
     import torch
     import transformers
-    kind = families.CASES[case.name][0]
-    model = getattr(transformers, kind + "ForCausalLM").from_pretrained(folder / "start", dtype=torch.bfloat16).cuda().train()
+    kind, more = families.CASES[case.name]
+    eager = {"attn_implementation": "eager"} if more.get("attn_logit_softcapping") else {}  # others leave it out
+    model = getattr(transformers, kind + "ForCausalLM").from_pretrained(folder / "start", dtype=torch.bfloat16, **eager).cuda().train()
     token = torch.tensor(list((folder / "text.bin").read_bytes()[:SEQUENCE + 1])).cuda()
     logits = model(input_ids=token[None, :-1]).logits[0].float()
     loss = torch.nn.functional.cross_entropy(logits, token[1:])
@@ -76,7 +77,7 @@ def make(m, families, name):
     folder.mkdir(exist_ok=True)
     case = families.Case(Programs(m, folder), name, folder)
     case.make()
-    return case, folder, m.emit(f"family_{name}", machine.gpu_topology(1, 1), case.model_text(1))
+    return case, folder, m.emit(f"family_{name}", machine.gpu_topology(1, 1), case.model_text(families.LAYOUTS["one"][1]))
 
 
 def check(m, families, weights, case, folder, program):

@@ -43,7 +43,9 @@ def write(folder, shape, sequence):
 
 def loss_of(folder, text, sequence):
     """The loss of a folder's weights; nothing may be missing in it or left over."""
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    capped = json.loads((folder / "config.json").read_text()).get("attn_logit_softcapping")
+    eager = {"attn_implementation": "eager"} if capped else {}  # others leave the softcap out
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **eager)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[kind]:
             raise RuntimeError(f"{folder}: {kind} {info[kind]}")

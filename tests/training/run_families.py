@@ -3,9 +3,11 @@
     python3 run_families.py --toolchain toolchain.json [--only REGEX] [--work FOLDER]
 
 Each case is a tiny model of transformers' own class with random weights (norms and biases too). `burstc import` writes its model; its
-loss and every gradient on 1 and 4 ranks are compared with transformers in float64; transformers loads what was exported, and has the
-same loss. Folders with five differences must name five. Ends with 77 where torch or transformers is missing.
+loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, are compared with transformers
+in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
+of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or transformers is missing.
 """
+import datetime
 import json
 import math
 import pathlib
@@ -22,7 +24,12 @@ from runner import require  # noqa: E402
 
 SEQUENCE = 64
 LOSS, GRADIENT = 1e-6, 1e-4  # relative, fp32 on the host against float64
-RANKS = (1, 4)
+LAYOUTS = {"one": (1, emitted.layout(1, 1, "ring", "keys", "contiguous")),  # ranks, their layout
+           "ring": (4, emitted.layout(1, 4, "ring", "keys", "zigzag")),
+           "ulysses": (4, emitted.layout(1, 4, "ulysses", "keys", "contiguous")),
+           "tensor": (4, emitted.layout(1, 2, "ring", "keys", "zigzag").replace("tensor 1", "tensor 2"))}
+SEVERAL = ("ring", "ulysses", "tensor")
+TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=SEQUENCE, rms_norm_eps=1e-5, initializer_range=0.1, pad_token_id=None, bos_token_id=1, eos_token_id=2)
@@ -34,6 +41,7 @@ def rope(kind, theta=10000.0, **more):
 
 LLAMA3 = rope("llama3", 500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 YARN = rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=16)
+LONG = dict(short_factor=[1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0], long_factor=[1.0, 1.5, 2.0, 4.0, 6.5, 8.0, 12.0, 16.0])
 WINDOW = dict(sliding_window=16)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
@@ -58,6 +66,10 @@ CASES = {  # name: class, its configuration
     "seed_oss_plain": ("SeedOss", dict(attention_bias=False, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
     "phi3": ("Phi3", WINDOW),
     "phi4": ("Phi3", dict(sliding_window=None)),
+    "phi3_128k": ("Phi3", dict(rope("longrope", **LONG), original_max_position_embeddings=32, sliding_window=None)),
+    "phi3_128k_short": ("Phi3", dict(rope("longrope", **LONG), original_max_position_embeddings=64, max_position_embeddings=256,
+                                     sliding_window=None)),
+    "longrope": ("Llama", rope("longrope", factor=4.0, original_max_position_embeddings=16, attention_factor=1.3, **LONG)),
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", dict(sliding_window=16, layer_types=TYPES, rope_parameters={
         "sliding_attention": dict(rope_type="default", rope_theta=20000.0),
@@ -66,6 +78,9 @@ CASES = {  # name: class, its configuration
     "exaone4_full": ("Exaone4", dict(head_dim=16, sliding_window=None, layer_types=["full_attention"] * 4)),
     "glm4": ("Glm4", dict(head_dim=16, attention_bias=True)),
     "gemma": ("Gemma", dict(head_dim=32)),
+    "gemma2": ("Gemma2", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES, attn_logit_softcapping=2.0,
+                              final_logit_softcapping=1.5)),
+    "gemma2_uncapped": ("Gemma2", dict(head_dim=16, attn_logit_softcapping=None, final_logit_softcapping=None)),
     "gemma3": ("Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES, rope_parameters={
         "sliding_attention": dict(rope_type="default", rope_theta=10000.0),
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0)})),
@@ -74,8 +89,21 @@ CASES = {  # name: class, its configuration
     "stablelm_bias": ("StableLm", dict(partial_rotary_factor=0.5, use_qkv_bias=True)),
     "starcoder2": ("Starcoder2", dict(sliding_window=16)),
     "nemotron": ("Nemotron", dict(partial_rotary_factor=0.5, head_dim=16)),
+    "nemotron_third": ("Nemotron", dict(partial_rotary_factor=1 / 3, head_dim=48)),  # its digits make 15.99 elements
     "cohere": ("Cohere", dict(logit_scale=0.25)),
     "cohere2": ("Cohere2", dict(logit_scale=0.25, sliding_window=16, layer_types=TYPES)),
+    "phi2": ("Phi", dict(partial_rotary_factor=0.25, num_key_value_heads=4)),
+    "phi_grouped": ("Phi", {}),
+    "pythia": ("GPTNeoX", {}),
+    "pythia_scaled": ("GPTNeoX", rope("linear", 20000.0, factor=4.0, partial_rotary_factor=0.5)),
+    "internlm3": ("InternLM3", dict(rope("dynamic", 50000000.0, factor=6.0), head_dim=16, max_position_embeddings=32)),
+    "exaone35": ("Exaone", LLAMA3),
+    "minicpm": ("MiniCPM", dict(scale_emb=12, scale_depth=1.4, dim_model_base=16, num_key_value_heads=4)),
+    "minicpm4": ("MiniCPM", dict(scale_emb=12, scale_depth=1.4, dim_model_base=32, tie_word_embeddings=False,
+                                 max_position_embeddings=128, rope_scaling=dict(LONG, rope_type="longrope",
+                                                                                original_max_position_embeddings=32))),
+    "internlm2": ("InternLM2", dict(bias=False, rope_theta=1000000, max_position_embeddings=32,
+                                    rope_scaling=dict(type="dynamic", factor=2.0))),
     "smollm3": ("SmolLM3", dict(no_rope_layer_interval=2)),
     "helium": ("Helium", dict(head_dim=16)),
     "ernie4_5": ("Ernie4_5", dict(head_dim=16)),
@@ -95,15 +123,33 @@ AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
 NAMES = {"Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gemma3": GEMMA,
          "Glm4": {"post_self_attn_layernorm": "self_attn.output_norm", "post_mlp_layernorm": "mlp.output_norm"},
-         "Starcoder2": {"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"}}  # in a folder, in a plan
+         "Starcoder2": {"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"},
+         "InternLM2": {"model.tok_embeddings": "model.embed_tokens", "attention_norm": "input_layernorm",
+                       "ffn_norm": "post_attention_layernorm", "attention.wo": "self_attn.o_proj", "feed_forward.w1": "mlp.gate_proj",
+                       "feed_forward.w3": "mlp.up_proj", "feed_forward.w2": "mlp.down_proj", "output": "lm_head"},
+         "Phi": {"self_attn.dense": "self_attn.o_proj", "mlp.fc1": "mlp.up_proj", "mlp.fc2": "mlp.down_proj",
+                 "model.final_layernorm": "model.norm"},
+         "GPTNeoX": {"gpt_neox.embed_in": "model.embed_tokens", "gpt_neox.final_layer_norm": "model.norm", "embed_out": "lm_head",
+                     "attention.dense": "self_attn.o_proj", "mlp.dense_h_to_4h": "mlp.up_proj",
+                     "mlp.dense_4h_to_h": "mlp.down_proj"}}  # in a folder, in a plan
+PREFIX = {"GPTNeoX": "gpt_neox.layers."}  # of layers' names
+WHOLE_NORMS = {"Olmo2", "Olmo3"}  # norms over all heads, which tensor ranks would split
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
 def split(kind, name, gradient, shape):
     """[(name of a plan's tensor, its part of the gradient)]"""
+    name = name.replace(PREFIX.get(kind, "model.layers."), "model.layers.")
     for theirs, ours in NAMES.get(kind, {}).items():
-        if f".{theirs}." in name:
+        if f".{theirs}." in f".{name}":
             return [(name.replace(theirs, ours), gradient)]
+    if "attention.wqkv." in name:  # of each key head its queries, its key, its value
+        heads = gradient.reshape(shape.kv_heads, -1, shape.head_dim, shape.hidden)
+        return [(name.replace("attention.wqkv", f"self_attn.{part}_proj"), g)
+                for part, g in (("q", heads[:, :-2]), ("k", heads[:, -2]), ("v", heads[:, -1]))]
+    if "attention.query_key_value." in name:  # of each head q, k, v
+        heads = gradient.reshape(shape.heads, 3, shape.head_dim, -1)
+        return [(name.replace("attention.query_key_value", f"self_attn.{part}_proj"), heads[:, i]) for i, part in enumerate("qkv")]
     rows = {"q_proj": shape.heads * shape.head_dim, "k_proj": shape.kv_heads * shape.head_dim, "v_proj": shape.kv_heads * shape.head_dim,
             "gate_proj": shape.ffn, "up_proj": shape.ffn}
     for whole, parts in FUSED.items():
@@ -116,15 +162,27 @@ class Case:
     def __init__(self, programs, name, folder):
         self.programs, self.name, self.folder = programs, name, folder
 
+    def model(self, kind, more):
+        """A random one, and its configuration."""
+        import transformers
+        if kind in ("MiniCPM", "InternLM2"):
+            import reference_described
+            sizes = {name: value for name, value in SIZES.items() if name != "initializer_range"}
+            model = reference_described.Model(kind, {**sizes, **more})
+            return model, model.config
+        known = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))()
+        own_class = kind + "ForCausalLM" if hasattr(transformers, kind + "ForCausalLM") else "LlamaForCausalLM"
+        config = type(known)(**{**{name: value for name, value in SIZES.items() if hasattr(known, name)}, **more})
+        if getattr(config, "attn_logit_softcapping", None):
+            config._attn_implementation = "eager"  # others leave it out
+        return getattr(transformers, own_class)(config), config
+
     def make(self):
         """start, text.bin, gradients and loss by transformers."""
         import torch
-        import transformers
         kind, more = CASES[self.name]
         torch.manual_seed(sum(map(ord, self.name)))
-        known = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))()
-        config = type(known)(**{**{name: value for name, value in SIZES.items() if hasattr(known, name)}, **more})
-        model = getattr(transformers, kind + "ForCausalLM")(config)
+        model, config = self.model(kind, more)
         for weight in model.parameters():
             if weight.dim() == 1:
                 weight.data += 0.2 * torch.randn_like(weight)
@@ -133,7 +191,8 @@ class Case:
         part = run_weights.NORM if kind == "Qwen3" else ""
         part = run_weights.BIAS if any("q_proj.bias" in n for n, _ in model.named_parameters()) else part
         head_dim = getattr(config, "head_dim", None) or 16
-        self.shape = run_weights.Shape(4, 64, 4, config.num_key_value_heads, head_dim, 96, 256, config.tie_word_embeddings, part)
+        kv_heads = getattr(config, "num_key_value_heads", 4)
+        self.shape = run_weights.Shape(4, 64, 4, kv_heads, head_dim, 96, 256, config.tie_word_embeddings, part)
         model = model.double().train()
         value = self.reference().loss(model, self.folder / "text.bin", SEQUENCE)
         value.backward()
@@ -141,32 +200,44 @@ class Case:
         self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters()
                           for part, g in split(kind, n, w.grad, self.shape)}
         layers = [[name for part in LAYER if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
-        head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight") if name in self.gradients]
+        head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
         self.units = [["model.embed_tokens.weight"], *layers, head]
         require({name for unit in self.units for name in unit} == set(self.gradients), f"{self.name}: tensors that no plan has")
+
+    def loss_of(self, folder):
+        """Of what was exported."""
+        text = self.folder / "text.bin"
+        if CASES[self.name][0] not in ("MiniCPM", "InternLM2"):
+            return self.reference().loss_of(folder, text, SEQUENCE)
+        import reference_described
+        return self.reference().loss(reference_described.loaded(folder), text, SEQUENCE).item()
 
     def reference(self):
         import reference_transformers
         return reference_transformers
 
-    def model_text(self, ranks):
+    def model_text(self, layout):
         """The imported model with the test's layout and training."""
         text = self.programs.imported(self.folder / "start")
         require("train {" in text, f"{self.name}: what import wrote has no train block")
         text = re.sub(r"sequence \S+;", f"sequence {SEQUENCE};", text[:text.index("train {")])
-        return text + emitted.layout(1, ranks, "ring", "keys", "zigzag" if ranks > 1 else "contiguous") + TRAIN
+        return text + layout + TRAIN
 
-    def check(self):
+    def check(self, layouts):
+        """Each of the layouts trains a step; what the last one writes is loaded again."""
         self.make()
         self.programs.compiles(self.folder, self.programs.imported(self.folder / "start"))
-        for ranks in RANKS:
+        for name in layouts:
+            ranks, layout = LAYOUTS[name]
             tools = self.programs.tools
-            program = tools.link(tools.emit(self.folder, f"p{ranks}", emitted.topology(1, ranks), self.model_text(ranks)))
-            after = self.folder / f"after{ranks}"
-            self.compare(program, ranks, after)
-            wanted = self.reference().loss_of(after, self.folder / "text.bin", SEQUENCE)
+            program = tools.link(tools.emit(self.folder, f"p_{name}", emitted.topology(1, ranks), self.model_text(layout)))
+            after = self.folder / f"after_{name}"
+            self.compare(program, name, after)
+            if name != layouts[-1]:
+                continue
+            wanted = self.loss_of(after)
             is_ = self.run(program, "--weights", after, "--steps", 1)
-            require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {ranks} ranks wrote, {wanted} in transformers")
+            require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {name} wrote, {wanted} in transformers")
             kept = json.loads((after / "config.json").read_text())["model_type"]
             require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
 
@@ -174,7 +245,7 @@ class Case:
         self.programs.data = self.folder / "text.bin"
         return self.programs.run(program, *options)[0]
 
-    def compare(self, program, ranks, after):
+    def compare(self, program, layout, after):
         sizes = {name: len(g) for name, g in self.gradients.items()}
         with tempfile.TemporaryDirectory(dir=self.folder) as checkpoints:
             is_ = self.run(program, "--weights", self.folder / "start", "--steps", 1, "--checkpoint", checkpoints, "--export", after,
@@ -184,7 +255,7 @@ class Case:
         distances = {t: run_weights.distance([m / (1 - run_weights.BETA1) for m in run_weights.floats(kept[t][1])], g)
                      for t, g in self.gradients.items()}
         worst = max(distances, key=distances.get)
-        print(f"{self.name}, {ranks} ranks: loss {is_:.7f}, relative difference {apart:.1e}; worst gradient {worst}, {distances[worst]:.1e}",
+        print(f"{self.name}, {layout}: loss {is_:.7f}, relative difference {apart:.1e}; worst gradient {worst}, {distances[worst]:.1e}",
               flush=True)
         require(apart <= LOSS, f"{self.name}: the loss is {is_}, in transformers {self.loss}")
         require(distances[worst] <= GRADIENT, f"{self.name}: the gradient of {worst} differs by {distances[worst]:.2e}")
@@ -203,7 +274,7 @@ class Programs(run_weights.Programs):
     def refuses(self):
         """Five differences are told in one run, each with its field."""
         folder = self.folder / "five"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2,
                   "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 256, "max_position_embeddings": 64}
         odd = {"hidden_act": "gelu", "mlp_bias": True, "rope_scaling": {"rope_type": "longrope"}, "partial_rotary_factor": 0.5,
@@ -214,8 +285,23 @@ class Programs(run_weights.Programs):
         print("five differences: five errors")
 
 
+def chosen(args):
+    """[(case, its layouts)]: a quarter of the cases each on one rank and on four, which all come in turn; those that --only names, or
+    with --all all, in every layout."""
+    every = args.all or args.only
+    for i, name in enumerate(CASES):
+        several = [layout for layout in SEVERAL if layout != "tensor" or not WHOLE_NORMS & {CASES[name][0]}]
+        if every and all(re.search(word, name) for word in args.only):
+            yield name, ["one", *several]
+        elif not every and i % TURNS == args.turn % TURNS:
+            yield name, ["one", several[(i // TURNS + args.turn // TURNS) % len(several)]]
+
+
 def main():
-    args = runner.options(__doc__, "--toolchain").parse_args()
+    options = runner.options(__doc__, "--toolchain")
+    options.add_argument("--turn", type=int, default=datetime.date.today().toordinal(), help="which families, and which layouts of four ranks")
+    args = options.parse_args()
+    print(f"turn {args.turn}", flush=True)
     try:
         import torch  # noqa: F401
         import transformers
@@ -226,10 +312,9 @@ def main():
     with runner.folder(args.work) as folder:
         programs = Programs(args, folder)
         programs.refuses()
-        for name in CASES:
-            if all(re.search(word, name) for word in args.only):
-                (folder / name).mkdir(exist_ok=True)
-                Case(programs, name, folder / name).check()
+        for name, layouts in chosen(args):
+            (folder / name).mkdir(exist_ok=True)
+            Case(programs, name, folder / name).check(layouts)
 
 
 if __name__ == "__main__":

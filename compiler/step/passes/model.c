@@ -18,7 +18,12 @@ static bool qk_norm(const Model *m) { return m->qk_norm; }
 static bool qk_norm_heads(const Model *m) { return m->qk_norm && !m->layer.qk_norm_all; }
 static bool qk_norm_all(const Model *m) { return m->layer.qk_norm_all; }
 static bool norms_before(const Model *m) { return m->layer.norms != BURST_NORMS_AFTER; }
-static bool second_norm(const Model *m) { return norms_before(m) && !m->layer.parallel; }
+static bool second_norm(const Model *m)
+{
+    return norms_before(m) && m->layer.parallel != BURST_PARALLEL_ONE_NORM;
+}
+static bool norm_of_input(const Model *m) { return m->layer.parallel == BURST_PARALLEL_TWO_NORMS; }
+static bool norm_of_middle(const Model *m) { return second_norm(m) && !norm_of_input(m); }
 static bool norm_bias(const Model *m) { return m->layer.norm_bias; }
 static bool first_norm_bias(const Model *m) { return norm_bias(m) && norms_before(m); }
 static bool second_norm_bias(const Model *m) { return norm_bias(m) && second_norm(m); }
@@ -37,6 +42,9 @@ static bool o_bias_later(const Model *m) { return o_bias(m) && adds_later(m); }
 static bool mlp_bias_at_once(const Model *m) { return mlp_bias(m) && adds_at_once(m); }
 static bool mlp_bias_later(const Model *m) { return mlp_bias(m) && adds_later(m); }
 static bool scales_embedding(const Model *m) { return m->scale[BURST_SCALE_EMBEDDING] > 0; }
+static bool head_bias(const Model *m) { return m->layer.head_bias; }
+static bool no_head_bias(const Model *m) { return !m->layer.head_bias; }
+static bool head_of_its_own(const Model *m) { return !m->tied; }
 static bool scales_logits(const Model *m) { return m->scale[BURST_SCALE_LOGIT] > 0; }
 
 /* ---- tensors ---- */
@@ -80,7 +88,8 @@ static const Tensor layer_tensors[] = {
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"model.norm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, norm_bias},
-    {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}, /* the last: a tied head has none */
+    {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL, head_of_its_own},
+    {"lm_head.bias", DIM_ONE, DIM_VOCAB, FIRST_ZEROS, head_bias}, /* right behind it */
 };
 
 static bool is_split(const Shape *s, Dim d)
@@ -134,7 +143,7 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
     u[0] = unit_of(a, m, shape, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
     u[1] = unit_of(a, m, shape, ranks / shape->tensor, "layer", layer_tensors, countof(layer_tensors),
                    m->layers);
-    u[2] = unit_of(a, m, shape, ranks, "head", head_tensors, countof(head_tensors) - m->tied, 1);
+    u[2] = unit_of(a, m, shape, ranks, "head", head_tensors, countof(head_tensors), 1);
     return (Units){3, u, ranks};
 }
 
@@ -236,7 +245,8 @@ static const Row layer_rows[] = {
      NULL,
      .part = adds_later,
      .scale = BURST_SCALE_RESIDUAL},
-    {OP_NORM, {"x_mid"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = second_norm},
+    {OP_NORM, {"x_mid"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = norm_of_middle},
+    {OP_NORM, {"x"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = norm_of_input},
     {OP_BIAS, {"h2_plain"}, {"h2"}, "post_attention_layernorm.bias", .part = second_norm_bias},
     /* gate and up: one product on a device */
     {OP_LINEAR, {"h2|h1|x_mid"}, {"gate_up"}, "mlp.gate_proj.weight", 2, .part = gated},
@@ -276,7 +286,19 @@ static const Row head_rows[] = {
     {OP_NORM, {"x"}, {"h_plain|h_norm|h_final", "rstd"}, "model.norm.weight"},
     {OP_BIAS, {"h_plain"}, {"h_norm|h_final"}, "model.norm.bias", .part = norm_bias},
     {OP_SCALE, {"h_norm"}, {"h_final"}, NULL, .part = scales_logits, .scale = BURST_SCALE_LOGIT},
-    {OP_LOSS, {"h_final", "label", "label_weight"}, {NULL}, "lm_head.weight"},
+    {OP_LOSS,
+     {"h_final", "label", "label_weight"},
+     {NULL},
+     "lm_head.weight",
+     .part = no_head_bias,
+     .scale = BURST_SCALE_LOGIT_SOFTCAP},
+    {OP_LOSS,
+     {"h_final", "label", "label_weight"},
+     {NULL},
+     "lm_head.weight",
+     .tensors = 2,
+     .part = head_bias,
+     .scale = BURST_SCALE_LOGIT_SOFTCAP},
 };
 
 static Operand operand(const Step *s, const char *text)

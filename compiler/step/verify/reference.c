@@ -148,16 +148,28 @@ bool adds_to_sum(OpKind k)
     return false;
 }
 
+/* What an operation adds to an operand's gradient. Where the output's gradient alone decides it, so does
+ * that one's number: branches of one sum have the same gradient, and which of them is gathered or scaled
+ * first does not matter. */
+static uint64_t gradient_number(const Machine *m, const Made *x, int n)
+{
+    const OpKind k = x->op->kind;
+    if (passes(m, x, n))
+        return x->g[0];
+    if (k == OP_TENSOR_SCATTER || k == OP_SCALE)
+        return number('f', x->g[0], (uint64_t)k * BURST_SCALES + (uint64_t)x->op->scale);
+    return part_number(m, x, 'd', n);
+}
+
 uint64_t word_number(const Machine *m, const Made *x, const char *word)
 {
     const int n = word[1] - '0';
-    if (word[0] == 'd' && passes(m, x, n))
-        return x->g[0];
     switch (word[0]) {
     case 'k': return kept_number(x->y[n]);
     case 'x': return x->x[n];
     case 'y': return x->y[n];
     case 'g': return x->g[n];
+    case 'd': return gradient_number(m, x, n);
     default: return part_number(m, x, word[0], n);
     }
 }
@@ -210,8 +222,7 @@ static void add_gradients(Machine *m)
         Made *x = &m->made.at[i];
         for (int n = 0; n < x->ins; n++)
             if (x->from[n] >= 0)
-                m->made.at[x->from[n]].g[x->output[n]] += passes(m, x, n) ? x->g[0]
-                                                                          : part_number(m, x, 'd', n);
+                m->made.at[x->from[n]].g[x->output[n]] += gradient_number(m, x, n);
         if (adds_to_sum(x->op->kind))
             m->sum[x->block == BLOCK_HEAD][x->weights] += part_number(m, x, 'w', 0);
     }

@@ -30,7 +30,7 @@ int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const 
 
 /* A block has its columns of all rows, so that sums are taken in one order. */
 static __global__ void __launch_bounds__(LANES *ROWS)
-    bias_back_kernel(int64_t n, int width, const BurstBf16 *dy, float *db)
+    bias_back_kernel(int64_t n, int width, int64_t stride, const BurstBf16 *dy, float *db)
 {
     /* a thread touches its own columns of its rows only, up to the end */
     __shared__ double part[ROWS][COLUMNS];
@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(LANES *ROWS)
     for (int64_t i = row; column < width && i < n;) {
         float sum[VEC] = {}, f[VEC];
         for (int added = 0; added < IN_FLOATS && i < n; added++, i += ROWS) {
-            load(dy + i * width + column, f);
+            load(dy + i * stride + column, f);
             for (int j = 0; j < VEC; j++)
                 sum[j] += f[j];
         }
@@ -57,12 +57,17 @@ static __global__ void __launch_bounds__(LANES *ROWS)
     db[to] = (float)(db[to] + all);
 }
 
+int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, float *db)
+{
+    const unsigned blocks = (unsigned)((width + COLUMNS - 1) / COLUMNS);
+    if (n == 0)
+        return BURST_OK;
+    bias_back_kernel<<<blocks, LANES * ROWS, 0, g->compute>>>(n, width, stride, dy, db);
+    return gpu_launched(g, "bias_back");
+}
+
 int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
 {
     BURST_TRY(gpu_aligned(g, "bias_back", width, address(dy)));
-    if (n == 0)
-        return BURST_OK;
-    bias_back_kernel<<<(unsigned)((width + COLUMNS - 1) / COLUMNS), LANES * ROWS, 0, g->compute>>>(n, width,
-                                                                                                   dy, db);
-    return gpu_launched(g, "bias_back");
+    return gpu_bias_back_rows(g, n, width, width, dy, db);
 }

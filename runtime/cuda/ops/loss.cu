@@ -13,6 +13,30 @@ int64_t burst_gpu_loss_scratch(int64_t tile, int vocab)
     return burst_gpu_loss_bytes(tile, vocab);
 }
 
+/* ---- what logits are, beside the product ---- */
+/* bias NULL: none; cap 0: none. Heads without either have kernels of their own. */
+typedef struct Finish {
+    const BurstBf16 *bias; /* [vocab] */
+    float cap;
+} Finish;
+
+template <bool FINISHES> static __device__ float finished(const Finish &h, int word, float logit)
+{
+    if (!FINISHES)
+        return logit;
+    const float z = h.bias ? logit + __bfloat162float(h.bias[word]) : logit;
+    return h.cap > 0 ? h.cap * tanhf(z / h.cap) : z;
+}
+
+/* Of a finished logit by the product's. */
+template <bool FINISHES> static __device__ float slope(const Finish &h, float logit)
+{
+    if (!FINISHES || !(h.cap > 0))
+        return 1;
+    const float part = logit / h.cap;
+    return (1 - part) * (1 + part);
+}
+
 /* ---- one token ---- */
 /* The greatest logit seen, and the sum of exp(logit - top) over all but the label: the label's own
  * gradient is -others / (others + its own exp), which keeps its digits where the label is nearly certain. */
@@ -27,19 +51,21 @@ static __device__ Sums join(Sums a, Sums b)
 }
 
 /* Eight logits at i, -inf behind the vocabulary. */
-static __device__ void load_logits(const float *logit, int vocab, int i, float f[VEC])
+template <bool FINISHES>
+static __device__ void load_logits(const Finish &h, const float *logit, int vocab, int i, float f[VEC])
 {
     load(logit + i, f);
     for (int j = 0; j < VEC; j++)
-        f[j] = i + j < vocab ? f[j] : -CUDART_INF_F;
+        f[j] = i + j < vocab ? finished<FINISHES>(h, i + j, f[j]) : -CUDART_INF_F;
 }
 
-static __device__ Sums thread_sums(const float *logit, int vocab, int label)
+template <bool FINISHES>
+static __device__ Sums thread_sums(const Finish &h, const float *logit, int vocab, int label)
 {
     Sums s = {-CUDART_INF_F, 0};
     for (int i = VEC * threadIdx.x; i < vocab; i += VEC * THREADS) {
         float f[VEC], top = s.top, sum = 0;
-        load_logits(logit, vocab, i, f);
+        load_logits<FINISHES>(h, logit, vocab, i, f);
         for (int j = 0; j < VEC; j++)
             top = fmaxf(top, f[j]);
         for (int j = 0; j < VEC; j++)
@@ -64,21 +90,29 @@ static __device__ Sums block_sums(Sums s)
     return s;
 }
 
+/* The gradient of a product by that of the finished logit; of what lies behind the vocabulary 0. */
+template <bool FINISHES> static __device__ float gradient_before(const Finish &h, float logit, float gradient)
+{
+    return FINISHES && gradient == 0 ? 0 : gradient * slope<FINISHES>(h, logit);
+}
+
 /* factor (softmax - onehot) as bf16 in place: the first half of the row's bytes. What a round writes lies
  * in places that this or an earlier round has read. */
-static __device__ void gradients(float *logit, int vocab, int label, float top, float share, float at_label)
+template <bool FINISHES>
+static __device__ void gradients(const Finish &h, float *logit, int vocab, int label, float top, float share,
+                                 float at_label)
 {
     BurstBf16 *out = (BurstBf16 *)logit;
     for (int first = 0; first < vocab; first += VEC * THREADS) {
         const int i = first + VEC * (int)threadIdx.x;
         float f[VEC];
         if (i < vocab)
-            load_logits(logit, vocab, i, f);
+            load_logits<FINISHES>(h, logit, vocab, i, f);
         __syncthreads();
         if (i >= vocab)
             continue;
         for (int j = 0; j < VEC; j++)
-            f[j] = i + j == label ? at_label : share * __expf(f[j] - top);
+            f[j] = gradient_before<FINISHES>(h, f[j], i + j == label ? at_label : share * __expf(f[j] - top));
         store(out + i, f);
     }
 }
@@ -89,9 +123,10 @@ static __device__ void no_gradients(float *logit, int vocab)
         *(uint4 *)((BurstBf16 *)logit + i) = make_uint4(0, 0, 0, 0);
 }
 
+template <bool FINISHES>
 static __global__ void __launch_bounds__(THREADS)
-    loss_kernel(int vocab, int64_t row, const int32_t *label, const float *weight, float scale, float *logits,
-                double *loss)
+    loss_kernel(Finish h, int vocab, int64_t row, const int32_t *label, const float *weight, float scale,
+                float *logits, double *loss)
 {
     float *logit = logits + blockIdx.x * row;
     const int mine = label[blockIdx.x];
@@ -102,13 +137,13 @@ static __global__ void __launch_bounds__(THREADS)
             loss[blockIdx.x] = 0;
         return;
     }
-    const float at_label = logit[mine];
-    const Sums s = block_sums(thread_sums(logit, vocab, mine));
+    const float at_label = finished<FINISHES>(h, mine, logit[mine]);
+    const Sums s = block_sums(thread_sums<FINISHES>(h, logit, vocab, mine));
     const float own = __expf(at_label - s.top), sum = s.others + own, factor = scale * w;
     if (threadIdx.x == 0)
         loss[blockIdx.x] = (double)w *
                            (log((double)s.others + (double)own) + (double)s.top - (double)at_label);
-    gradients(logit, vocab, mine, s.top, factor / sum, -factor * (s.others / sum));
+    gradients<FINISHES>(h, logit, vocab, mine, s.top, factor / sum, -factor * (s.others / sum));
 }
 
 /* One block, in a fixed order. */
@@ -126,9 +161,9 @@ static __global__ void __launch_bounds__(THREADS)
 /* ---- tiles ---- */
 typedef struct Head {
     int hidden, vocab;
-    const BurstBf16 *w;
-    float *dw, *logits; /* [tile][burst_gpu_loss_row(vocab)] */
-    double *loss;       /* [tile] */
+    BurstGpuHead given;
+    float *logits; /* [tile][burst_gpu_loss_row(vocab)] */
+    double *loss;  /* [tile] */
 } Head;
 
 /* logits^T [vocab][tokens] = W x^T. */
@@ -142,10 +177,11 @@ static int logits_of(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16
                .ldb = h->hidden,
                .ldc = burst_gpu_loss_row(h->vocab),
                .fp32_out = 1};
-    return gpu_product(g, &s, h->w, x, h->logits, h->logits);
+    return gpu_product(g, &s, h->given.w, x, h->logits, h->logits);
 }
 
-/* dx^T = W^T dlogits^T and dw^T += x^T dlogits; a bf16 row of dlogits takes the room of an fp32 one. */
+/* dx^T = W^T dlogits^T, dw^T += x^T dlogits, and the bias's sums; a bf16 row of dlogits takes the room of an
+ * fp32 one. */
 static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16 *x, BurstBf16 *dx)
 {
     const int64_t row = 2 * burst_gpu_loss_row(h->vocab);
@@ -159,23 +195,29 @@ static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const Burst
                   .ldc = h->hidden,
                   .fp32_out = 1,
                   .beta = 1};
-    BURST_TRY(gpu_product(g, &to_x, h->w, h->logits, dx, dx));
-    return gpu_product(g, &to_w, x, h->logits, h->dw, h->dw);
+    BURST_TRY(gpu_product(g, &to_x, h->given.w, h->logits, dx, dx));
+    BURST_TRY(gpu_product(g, &to_w, x, h->logits, h->given.dw, h->given.dw));
+    if (!h->given.bias)
+        return BURST_OK;
+    return gpu_bias_back_rows(g, tokens, h->vocab, row, (const BurstBf16 *)h->logits, h->given.d_bias);
 }
 
 int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
-                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale,
-                   double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
+                   const BurstGpuHead *head, const int32_t *label, const float *weight, double scale,
+                   double *loss_sum, BurstBf16 *dx, void *scratch)
 {
     const int64_t row = burst_gpu_loss_row(vocab);
-    Head h = {hidden, vocab, w, dw, (float *)scratch, (double *)((float *)scratch + tile * row)};
-    BURST_TRY(gpu_aligned(g, "loss", hidden,
-                          address(x) | address(w) | address(dx) | address(dw) | address(scratch)));
+    const Finish finish = {head->bias, (float)head->softcap};
+    const Head h = {hidden, vocab, *head, (float *)scratch, (double *)((float *)scratch + tile * row)};
+    const bool finishes = head->bias || head->softcap > 0;
+    const uintptr_t weights = address(head->w) | address(head->dw);
+    BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | weights | address(dx) | address(scratch)));
     for (int64_t i = 0; i < n; i += tile) {
         const int64_t tokens = n - i < tile ? n - i : tile;
         BURST_TRY(logits_of(g, &h, tokens, x + i * hidden));
-        loss_kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(vocab, row, label + i, weight + i,
-                                                                  (float)scale, h.logits, h.loss);
+        const auto kernel = finishes ? loss_kernel<true> : loss_kernel<false>;
+        kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(finish, vocab, row, label + i, weight + i,
+                                                             (float)scale, h.logits, h.loss);
         BURST_TRY(gpu_launched(g, "loss"));
         add_losses_kernel<<<1, THREADS, 0, g->compute>>>(tokens, h.loss, loss_sum);
         BURST_TRY(gpu_launched(g, "loss"));

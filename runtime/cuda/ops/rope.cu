@@ -16,6 +16,15 @@ typedef struct Rope {
     int64_t row, head; /* strides of what is read: token-major, or by heads */
 } Rope;
 
+/* What frequencies are divided by: nothing, or of longrope a factor a pair. */
+struct NoFactors {
+    __device__ double operator[](int) const { return 1; }
+};
+struct Factors {
+    double by[BURST_ROPE_PAIRS];
+    __device__ double operator[](int pair) const { return by[pair]; }
+};
+
 /* Turns in double: at position 4M an fp32 angle would be off by a quarter. What is left after whole turns
  * is small. */
 static __device__ void angles(const Rope &r, const double *frequency, int32_t position, float direction,
@@ -77,9 +86,9 @@ static __device__ void turn(const Rope &r, int rotary, int part, const In *x, Bu
     }
 }
 
-template <typename In>
+template <typename In, typename By>
 static __global__ void __launch_bounds__(THREADS)
-    rope_kernel(Rope r, float direction, const In *x, BurstBf16 *y)
+    rope_kernel(Rope r, By factor, float direction, const In *x, BurstBf16 *y)
 {
     /* [rotary/2], turns a position; behind it the cosines and sines of one token */
     extern __shared__ double frequency[];
@@ -87,7 +96,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int pieces = (r.rope.interleaved ? rotary : half) / VEC + (r.d - rotary) / VEC;
     float *cosine = (float *)(frequency + half), *sine = cosine + half;
     for (int j = threadIdx.x; j < half; j += THREADS)
-        frequency[j] = burst_rope_frequency(&r.rope, rotary, j) / (2 * 3.14159265358979323846);
+        frequency[j] = burst_rope_frequency(&r.rope, rotary, j) / factor[j] / (2 * 3.14159265358979323846);
     for (int64_t row = blockIdx.x; row < r.n; row += gridDim.x) {
         __syncthreads();
         angles(r, frequency, r.position[row], direction, cosine, sine);
@@ -122,7 +131,14 @@ static int rotate_rows(BurstGpu *g, const Rope &r, float direction, const In *x,
         return BURST_OK;
     const size_t shared = (size_t)(rotary / 2) * (sizeof(double) + 2 * sizeof(float));
     const unsigned blocks = r.n < BLOCKS ? (unsigned)r.n : BLOCKS;
-    rope_kernel<In><<<blocks, THREADS, shared, g->compute>>>(r, direction, x, y);
+    if (r.rope.kind != BURST_ROPE_LONGROPE) {
+        rope_kernel<<<blocks, THREADS, shared, g->compute>>>(r, NoFactors{}, direction, x, y);
+    } else {
+        Factors factors;
+        for (int j = 0; j < BURST_ROPE_PAIRS; j++)
+            factors.by[j] = j < rotary / 2 ? burst_rope_factor(&r.rope, j) : 1;
+        rope_kernel<<<blocks, THREADS, shared, g->compute>>>(r, factors, direction, x, y);
+    }
     return gpu_launched(g, "rope");
 }
 

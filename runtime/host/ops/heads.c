@@ -27,6 +27,8 @@ static void angles_begin(Angles *a, int d, const BurstRope *r, int first)
     a->count = d / 2 - first < PAIRS ? d / 2 - first : PAIRS;
     for (int j = 0; j < PAIRS; j++)
         a->frequency[j] = j < a->count ? burst_rope_frequency(r, d, first + j) : 0;
+    for (int j = 0; r->kind == BURST_ROPE_LONGROPE && j < a->count; j++)
+        a->frequency[j] /= burst_rope_factor(r, first + j);
 }
 
 /* In double: at position 4M an fp32 angle would be off by a quarter. */

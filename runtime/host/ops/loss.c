@@ -8,6 +8,8 @@
 #include "burst_sizes.h"
 #include "host/ops/vec.h"
 
+static const float LOG2E = 1.44269504088896340736f;
+
 int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab)
 {
     return burst_loss_floats(n, tile, hidden, vocab);
@@ -32,11 +34,10 @@ static float greatest(int n, const float *x)
 /* x = exp(x - top), returns the sum; in double across vectors, so that a large vocabulary costs no digits. */
 static double exponentials(int n, float top, float *x)
 {
-    const float log2e = 1.44269504088896340736f;
     VecDouble low = {0}, high = {0};
     int i = 0;
     for (; i + VEC <= n; i += VEC) {
-        vec_store(x + i, vec_exp2((vec_load(x + i) - top) * log2e));
+        vec_store(x + i, vec_exp2((vec_load(x + i) - top) * LOG2E));
         low += vec_load_doubles(x + i);
         high += vec_load_doubles(x + i + VEC_DOUBLES);
     }
@@ -48,13 +49,61 @@ static double exponentials(int n, float top, float *x)
     return total;
 }
 
+/* x = cap tanh(x / cap). */
+static void cap_logits(int n, float cap, float *x)
+{
+    int i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(x + i, vec_tanh(vec_load(x + i) / cap) * cap);
+    for (; i < n; i++)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
+/* The sum of exp(x - top), which leaves x: under a cap gradients need it again. */
+static double exponentials_apart(int n, float top, const float *x)
+{
+    enum { BLOCK = 256 };
+    float piece[BLOCK];
+    double total = 0;
+    for (int i = 0; i < n; i += BLOCK) {
+        const int count = n - i < BLOCK ? n - i : BLOCK;
+        memcpy(piece, x + i, (size_t)count * sizeof *piece);
+        total += exponentials(count, top, piece);
+    }
+    return total;
+}
+
+/* token_loss of logits under a cap, of which each gradient has the cap's slope: 1 - (y / cap)^2 of y =
+ * cap tanh(x / cap). */
+static double capped_loss(int vocab, int32_t label, float weight, double scale, float cap, float *logit)
+{
+    cap_logits(vocab, cap, logit);
+    const float top = greatest(vocab, logit), at_label = logit[label];
+    const double sum = exponentials_apart(vocab, top, logit), factor = scale * weight;
+    const float share = (float)(factor / sum), label_share = expf(at_label - top);
+    int i = 0;
+    for (; i + VEC <= vocab; i += VEC) {
+        const Vec y = vec_load(logit + i), part = y / cap;
+        vec_store(logit + i, share * vec_exp2((y - top) * LOG2E) * (1.0f - part) * (1.0f + part));
+    }
+    for (; i < vocab; i++) {
+        const float part = logit[i] / cap;
+        logit[i] = share * expf(logit[i] - top) * (1 - part) * (1 + part);
+    }
+    const double part = (double)at_label / cap;
+    logit[label] = (float)(factor * (label_share / sum - 1) * (1 - part) * (1 + part));
+    return weight * (log(sum) - ((double)at_label - top));
+}
+
 /* One token's logits to scale * weight * (softmax - onehot); returns weight * (lse - logit[label]). */
-static double token_loss(int vocab, int32_t label, float weight, double scale, float *logit)
+static double token_loss(int vocab, int32_t label, float weight, double scale, double softcap, float *logit)
 {
     if (label < 0 || weight == 0) {
         memset(logit, 0, (size_t)vocab * sizeof *logit);
         return 0;
     }
+    if (softcap > 0)
+        return capped_loss(vocab, label, weight, scale, (float)softcap, logit);
     float top = greatest(vocab, logit);
     double hit = (double)logit[label] - top;
     double sum = exponentials(vocab, top, logit), factor = scale * weight;
@@ -86,9 +135,9 @@ static void add_beside(int64_t count, float *beside, float *dw)
     }
 }
 
-void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w,
+void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const BurstHead *head,
                 const int32_t *label, const float *weight, double scale, double *loss_sum, float *dx,
-                float *dw, float *scratch)
+                float *scratch)
 {
     enum { TOGETHER = 64 }; /* tiles that are summed beside dw before they are added to it */
     const int64_t weights = (int64_t)vocab * hidden;
@@ -104,14 +153,19 @@ void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, 
             memset(dxi, 0, (size_t)(tokens * hidden) * sizeof *dxi);
             continue;
         }
-        burst_linear(tokens, hidden, vocab, xi, w, scratch, false);
+        burst_linear(tokens, hidden, vocab, xi, head->w, scratch, false);
+        if (head->bias)
+            burst_bias(tokens, vocab, scratch, head->bias, scratch);
         for (int64_t t = 0; t < tokens; t++)
-            *loss_sum += token_loss(vocab, label[i + t], weight[i + t], scale, scratch + t * vocab);
-        burst_linear_dx(tokens, hidden, vocab, scratch, w, dxi, false);
-        burst_linear_dw(tokens, hidden, vocab, scratch, xi, beside ? beside : dw);
+            *loss_sum += token_loss(vocab, label[i + t], weight[i + t], scale, head->softcap,
+                                    scratch + t * vocab);
+        burst_linear_dx(tokens, hidden, vocab, scratch, head->w, dxi, false);
+        burst_linear_dw(tokens, hidden, vocab, scratch, xi, beside ? beside : head->dw);
+        if (head->bias)
+            burst_bias_back(tokens, vocab, scratch, head->d_bias);
         if (beside && ++summed % TOGETHER == 0)
-            add_beside(weights, beside, dw);
+            add_beside(weights, beside, head->dw);
     }
     if (beside)
-        add_beside(weights, beside, dw);
+        add_beside(weights, beside, head->dw);
 }
