@@ -25,19 +25,30 @@ int load_json(BurstCtx *c, const char *path, json_t **json);
 /* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
 json_t *json_text(const char *text);
 
-/* What a folder says and the plan does not do: all of it is told in one message. plan_masks: masks that
- * differ are said, and the plan's are used. */
-enum { MISFIT_TEXT = 240, MISFITS_TEXT = 860 };
+/* What a folder says and the plan does not do, to be told in one message: what is so of several layers once.
+ * Zeros to begin with; plan_masks: masks that differ are said, and the plan's are used. */
+enum { MISFIT_TEXT = 600, MISFITS_TEXT = 860, MISFITS_MOST = 64 };
+typedef struct Misfit {
+    char *text;
+    int layers; /* of which it is so; 0: it names none */
+    bool masks; /* --plan-masks trains all the same */
+} Misfit;
 typedef struct Misfits {
     bool plan_masks;
-    int count, left_out;
-    size_t used;
-    char text[MISFITS_TEXT];
-    void (*tell)(void *to, const char *text); /* takes each instead, where it is not NULL */
-    void *to;
+    int count, kept; /* kept: the first different ones */
+    int status;      /* of the first that is not BURST_E_USAGE; 0: none */
+    Misfit misfit[MISFITS_MOST];
 } Misfits;
 __attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
-int misfits_end(BurstCtx *c, const Misfits *m, const char *folder); /* BURST_OK where there are none */
+__attribute__((format(printf, 2, 3))) void misfit_masks(Misfits *m, const char *format, ...);
+/* The context's error as one of them, so that the rest is looked at too; no memory is told at once, and comes
+ * back. */
+int misfit_error(Misfits *m, const BurstCtx *c, int status);
+/* Each, and how many more there are; masks: those of masks, or all others. */
+void misfits_tell(const Misfits *m, bool masks, void (*tell)(void *to, const char *text), void *to);
+/* BURST_OK where there are none, and status as it was where that is an error. Frees them. */
+int misfits_end(BurstCtx *c, Misfits *m, const char *folder, int status);
+void misfits_close(Misfits *m);
 
 /* ---- one file ---- */
 typedef struct StTensor {
@@ -168,19 +179,27 @@ typedef struct HfFolder {
     const char *path;
     const Family *family;
     json_t *index, *map; /* map: of the index, name -> file; NULL: one file */
-    int names, files; /* files: how many of them are open */
+    int names, files; /* files: how many of them were tried; one that cannot be read has fd -1 */
     const char **name; /* [names] */
     StFile *file; /* [names] */
     int entries;
     HfEntry *entry;
 } HfFolder;
 /* Opens the folder and compares all of it with the plan but its tensors' values. To be closed also where this
- * fails. c: of a rank, or, where none runs, zeros. */
+ * fails. c: of a rank, or of none: rank -1, which says nothing on its own. */
 int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m);
+/* The same but for config.json: f->family is known. */
+int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m);
+bool folder_has_weights(const char *folder); /* whether a file of them is there, or their index */
 void folder_close(HfFolder *f);
 HfEntry *folder_entry(const HfFolder *f, const char *name); /* NULL: it has none */
 const BurstTensor *tied_tensor(
     const BurstPlan *p); /* the embedding, which a tied model has as its head too; NULL */
+
+/* ---- `burstc import` ---- */
+/* Writes the model that the folder's config.json describes; what of it no model can say is a misfit. *written:
+ * whether the text is a model, whatever else is wrong. */
+int folder_import(BurstCtx *c, const char *folder, FILE *out, Misfits *m, bool *written);
 
 /* ---- folders; every rank calls ---- */
 /* Fills this rank's shards. Reads only their bytes. */
