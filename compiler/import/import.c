@@ -1,5 +1,5 @@
-/* import.c: `burstc import FOLDER`: the model that safetensors/import.c writes, read as any model is, and its tensors
- * compared with the folder's; an error for each thing that does not fit. */
+/* import.c: `burstc import FOLDER`: the model that safetensors/import.c writes, read as any model is, and its
+ * tensors compared with the folder's; an error for each thing that does not fit. */
 #include "import/import.h"
 
 #include "safetensors/safetensors.h"

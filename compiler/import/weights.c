@@ -1,5 +1,5 @@
-/* import/weights.c: the folder that `weights` names, compared with the model before anything is emitted, as the
- * program will compare it before it reads a weight. */
+/* import/weights.c: the folder that `weights` names, compared with the model before anything is emitted, as
+ * the program will compare it before it reads a weight. */
 #include "import/import.h"
 
 #include "safetensors/safetensors.h"

@@ -55,7 +55,7 @@ static void say_padding(const BurstCtx *c, const char *path, const json_t *token
              text);
 }
 
-static bool is_compared(const void *what, const char *name)
+bool config_is_compared(const Family *family, const char *name)
 {
     static const char *const elsewhere[] = {"architectures",      "pad_token_id",   "is_causal",
                                             "use_sliding_window", "sliding_window", "max_window_layers",
@@ -63,17 +63,16 @@ static bool is_compared(const void *what, const char *name)
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strcmp(name, elsewhere[i]) == 0)
             return true;
-    const Family *family = what;
     if (family->windows == WINDOWS_IN_RUNS && strcmp(name, "sliding_window_pattern") == 0)
         return true;
-    return model_has_field(what, name);
+    return model_has_field(family, name);
 }
 
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     model_read(m, config, plan, there);
     check_architectures(m, there->family->architecture, json_object_get(config, "architectures"));
-    config_check_others(m, config, is_compared, there->family);
+    config_check_others(m, config, there->family);
 }
 
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m, const Family **family)

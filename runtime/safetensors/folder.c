@@ -44,7 +44,8 @@ static int list_files(BurstCtx *c, HfFolder *f, Misfits *m)
     f->name = calloc(json_object_size(f->map) + 1, sizeof *f->name);
     if (!f->name)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
-    json_object_foreach(f->map, tensor, file) {
+    json_object_foreach(f->map, tensor, file)
+    {
         f->name[n] = json_string_value(file);
         if (f->name[n] && plain_name(f->name[n]))
             n++;
@@ -165,13 +166,13 @@ static void check_index(BurstCtx *c, const HfFolder *f, Misfits *m)
 {
     const char *name;
     json_t *file;
-    json_object_foreach(f->map, name, file) {
+    json_object_foreach(f->map, name, file)
+    {
         const HfEntry *e = folder_entry(f, name);
         if (is_open(f, json_string_value(file)) && (!e || strcmp(e->file, json_string_value(file)) != 0))
             misfit_error(m, c,
-                         burst_fail(c, BURST_E_IO,
-                                    "%s/" INDEX " lists %s in %s, which does not have it", f->path, name,
-                                    json_string_value(file)));
+                         burst_fail(c, BURST_E_IO, "%s/" INDEX " lists %s in %s, which does not have it",
+                                    f->path, name, json_string_value(file)));
     }
     for (int i = 0; f->map && i < f->entries; i++)
         if (!json_object_get(f->map, f->entry[i].tensor->name))

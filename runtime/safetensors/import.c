@@ -96,6 +96,9 @@ static bool import_config(Misfits *m, const char *folder, const json_t *config, 
     HfModel model;
     config_read(m, config, NULL, &model);
     const bool known = family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
+    if (model.layers > LAYERS_MOST)
+        misfit(m, "num_hidden_layers is %lld; only a number up to %d is computed", (long long)model.layers,
+               LAYERS_MOST);
     const int layers = model.layers > 0 && model.layers <= LAYERS_MOST ? (int)model.layers : 0;
     const Masks masks = masks_read(m, layers, config, model.family);
     layer_ropes_check(m, NULL, config, &model, &masks);

@@ -60,7 +60,9 @@ json_t *json_text(const char *text)
 /* ---- what does not fit ---- */
 
 /* Where the number of a layer is; from == end: there is none. */
-typedef struct Digits { size_t from, end; } Digits;
+typedef struct Digits {
+    size_t from, end;
+} Digits;
 
 static Digits layer_digits(const char *text)
 {

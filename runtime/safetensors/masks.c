@@ -106,9 +106,10 @@ Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *fam
 {
     Masks masks = {.family = family, .causal = take_flag(m, config, "is_causal", true)};
     masks.window = take_window(m, config, family);
-    masks.pattern = take_number(m, config, "sliding_window_pattern", family->pattern, 0);
     masks.from = take_number(m, config, "max_window_layers", WINDOWS_FROM, 0);
     take_types(m, layers, config, &masks);
+    if (!masks.types) /* else it may be anything, "LLLG" of EXAONE 4 among others */
+        masks.pattern = take_number(m, config, "sliding_window_pattern", family->pattern, 0);
     return masks;
 }
 

@@ -52,11 +52,11 @@ void misfits_close(Misfits *m);
 
 /* ---- one file ---- */
 typedef struct StTensor {
-    const char *name, *dtype;    /* in the file's header */
+    const char *name, *dtype; /* in the file's header */
     int dims;
     int64_t shape[ST_DIMS];
-    int64_t elements;            /* product of the shape */
-    int64_t begin, end;          /* bytes from where the data begin */
+    int64_t elements; /* product of the shape */
+    int64_t begin, end; /* bytes from where the data begin */
     const struct StFile *file;
 } StTensor;
 typedef struct StFile {
@@ -117,9 +117,8 @@ void scales_text(FILE *out, const HfModel *m);
  * *family: the folder's. */
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m, const Family **family);
 /* What fields say that no plan has a value for: those that change no numbers, those of which one value does
- * not, and unknown ones. The fields that `compared` names are passed over. */
-void config_check_others(Misfits *m, const json_t *config,
-                         bool (*compared)(const void *what, const char *name), const void *what);
+ * not, and unknown ones. */
+void config_check_others(Misfits *m, const json_t *config, const Family *family);
 /* Masks: those that a layer has by the folder's config.json against the plan's. */
 void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const HfModel *there,
                         const char *path, Misfits *m);
@@ -149,6 +148,8 @@ enum { VALUE_TEXT = 80 };
 void value_text(const json_t *value, char text[VALUE_TEXT]); /* as JSON, cut to the size */
 bool given(const json_t *value); /* there, and not null */
 bool same_value(const json_t *a, const json_t *b); /* numbers to 6 digits where one is real */
+/* Whether a field is read and compared with a plan. */
+bool config_is_compared(const Family *family, const char *name);
 /* What config.json says of this plan; the caller frees. NULL: no memory. */
 json_t *config_make(const BurstPlan *p, int dtype);
 json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
@@ -166,6 +167,13 @@ typedef struct StPlace {
 float tensor_shift(const Family *f, const BurstTensor *t);
 /* unit counts repeats */
 StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstTensor *t);
+
+/* ---- what an export takes over of the folder that its weights came from (carry.c) ---- */
+bool is_carried(const char *name); /* whether a file of that name is */
+/* Copies these files from one folder to another; a source that is not there, or NULL, has none. */
+int carry_files(BurstCtx *c, const char *source, const char *part);
+/* Adds the fields that no plan has, all ids, and the longer of both lengths; source NULL: none. */
+void carry_fields(json_t *config, json_t *source, const Family *family);
 
 /* ---- a folder, opened ---- */
 #define ST_HEAD "lm_head.weight"
@@ -197,8 +205,8 @@ const BurstTensor *tied_tensor(
     const BurstPlan *p); /* the embedding, which a tied model has as its head too; NULL */
 
 /* ---- `burstc import` ---- */
-/* Writes the model that the folder's config.json describes; what of it no model can say is a misfit. *written:
- * whether the text is a model, whatever else is wrong. */
+/* Writes the model that the folder's config.json describes; what of it no model can say is a misfit.
+ * *written: whether the text is a model, whatever else is wrong. */
 int folder_import(BurstCtx *c, const char *folder, FILE *out, Misfits *m, bool *written);
 
 /* ---- folders; every rank calls ---- */
@@ -207,10 +215,11 @@ int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *fo
 /* A folder in the making, which no other run may make meanwhile. */
 typedef struct Export Export;
 /* Before the training: nothing or an empty folder may be there, another may take its place, and all files
- * have their room, in files of at most shard_bytes of tensors (a larger tensor has its own). dtype:
- * BURST_BF16 or BURST_F32. To be closed also where this fails. */
-int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
-                Export **e);
+ * have their room, in files of at most shard_bytes of tensors (a larger tensor has its own). source: the
+ * folder that the weights came from, of which the tokenizer is taken over; NULL: none. dtype: BURST_BF16 or
+ * BURST_F32. To be closed also where this fails. */
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
+                int64_t shard_bytes, Export **e);
 /* Writes the folder, whole or not at all. Every rank learns whether all have written. */
 int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *e);
 /* After export_write: its .part is whole, also where it did not get its name. */
