@@ -88,6 +88,17 @@ static bool is_of_source(const char *name)
     return false;
 }
 
+/* Of masks, where layer_types, which the export has, says them. */
+static bool is_overruled(const char *name)
+{
+    return strcmp(name, "max_window_layers") == 0 || strcmp(name, "sliding_window_pattern") == 0;
+}
+
+static bool is_carried_field(const Family *family, const char *name)
+{
+    return !is_of_source(name) && (is_overruled(name) || !config_is_compared(family, name));
+}
+
 /* A source that does not have an id means its type's own. */
 static void carry_ids(json_t *config, const json_t *source)
 {
@@ -117,7 +128,9 @@ void carry_fields(json_t *config, json_t *source, const Family *family)
         return;
     carry_ids(config, source);
     carry_length(config, source);
-    json_object_foreach(source, name, value) if (!json_object_get(config, name) &&
-                                                 !config_is_compared(family, name) && !is_of_source(name))
-        json_object_set(config, name, value);
+    json_object_foreach(source, name, value)
+    {
+        if (!json_object_get(config, name) && is_carried_field(family, name))
+            json_object_set(config, name, value);
+    }
 }

@@ -112,7 +112,7 @@ json_t *config_make(const BurstPlan *p, int dtype)
                 layer_ropes_write(config, p, model.family);
     if (made && model.family->bos)
         made = json_object_del(config, "bos_token_id") == 0;
-    if (made && !all_causal(p))
+    if (made && !masks_said(config, p, model.family))
         made = json_object_set_new(config, "burst_attention", masks_of(p)) == 0;
     if (!made)
         json_decref(config);

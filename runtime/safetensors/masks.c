@@ -15,14 +15,6 @@ static const char *mask_text(const BurstPlan *p, int layer)
     return p->masks ? p->masks[p->layer_mask[layer]]->text : "causal";
 }
 
-bool all_causal(const BurstPlan *p)
-{
-    for (int i = 0; i < p->layers; i++)
-        if (strcmp(mask_text(p, i), "causal") != 0)
-            return false;
-    return true;
-}
-
 /* [layers] texts. */
 json_t *masks_of(const BurstPlan *p)
 {
@@ -263,4 +255,13 @@ bool masks_write(json_t *config, const BurstPlan *p, const Family *family)
     if (made && family->types)
         made = json_object_set_new(config, "layer_types", types_of(p)) == 0;
     return made;
+}
+
+bool masks_said(const json_t *config, const BurstPlan *p, const Family *family)
+{
+    Misfits m = {0};
+    const Masks masks = masks_read(&m, p->layers, config, family);
+    const bool said = !m.count && other_layer(p, &masks) < 0;
+    misfits_close(&m);
+    return said;
 }

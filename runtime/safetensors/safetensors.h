@@ -153,7 +153,8 @@ bool config_is_compared(const Family *family, const char *name);
 /* What config.json says of this plan; the caller frees. NULL: no memory. */
 json_t *config_make(const BurstPlan *p, int dtype);
 json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
-bool all_causal(const BurstPlan *p);
+/* Whether the fields that masks_write has added say them all. */
+bool masks_said(const json_t *config, const BurstPlan *p, const Family *family);
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
 /* "model.layers.3.mlp.up_proj.weight", its shape (norms are vectors there), and where in it a plan's tensor
