@@ -63,7 +63,7 @@ void weights_check(Arena *a, Diags *d, const Program *p)
     c->rank = -1;
     const int status = compare(a, c, p, &f, &m);
     if (status == BURST_OK && !folder_has_weights(f.path))
-        warn_missing(d, train, "it has no weights");
+        warn_missing(d, train, "it has neither model.safetensors nor its index");
     misfits_tell(&m, false, tell, &told);
     if (status != BURST_OK)
         tell(&told, burst_error(c));

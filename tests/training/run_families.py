@@ -180,7 +180,8 @@ class Case:
         require(not apart, f"{self.name}: the configuration differs: " + ", ".join(f"{n} {is_.get(n)}, {wanted.get(n)}" for n in sorted(apart)))
         text = "w5 w7 w9"
         one, other = (transformers.AutoTokenizer.from_pretrained(f) for f in (after, start))
-        require(one.encode(text) == other.encode(text) == [5, 7, 9] and one.chat_template == other.chat_template, f"{self.name}: the tokenizer")
+        require(one.encode(text) == other.encode(text) and one.chat_template == other.chat_template and one.chat_template,
+                f"{self.name}: the tokenizer is another: {one.encode(text)}, {other.encode(text)}")
         model = transformers.AutoModelForCausalLM.from_pretrained(after, dtype="auto")
         require(str(model.dtype) == "torch.float32", f"{self.name}: the export's dtype is {model.dtype}")
 
