@@ -433,7 +433,8 @@ static int run_import(Arena *a, Diags *d, int argc, char **argv)
     if (!folder)
         return usage_error("%s", "import needs a Hugging Face folder");
     Text t = {0};
-    int status = import_folder(a, d, share_folder(a), folder, &t) ? write_text(&t, output ? output : "-") : EXIT_DIAGNOSED;
+    const bool imported = import_folder(a, d, share_folder(a), folder, &t);
+    int status = imported ? write_text(&t, output ? output : "-") : EXIT_DIAGNOSED;
     text_free(&t);
     return status;
 }

@@ -84,8 +84,8 @@ static const char *const without_effect[] = {
     "scale_attention_softmax_in_fp32",
 };
 
-/* They do, but for these values, a list as JSON. The first is what a message names. family: only there; those are fields that
- * transformers does not read, of the code that a model was published with. */
+/* They do, but for these values, a list as JSON. The first is what a message names. family: of that one
+ * alone; those are fields that transformers does not read, of the code that a model was published with. */
 static const struct Neutral {
     const char *name, *values, *family;
 } neutral[] = {

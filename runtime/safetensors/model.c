@@ -259,10 +259,11 @@ bool model_has_field(const Family *f, const char *name)
 
 /* ---- writing ---- */
 
-/* Of a head turns, where the family has a field for it. */
+/* Of a head turns, where the family has a field for it and another value is meant without it. */
 static double rope_part(const HfModel *m)
 {
-    if (m->family->part == 0)
+    const bool all = !m->rope.rotary;
+    if (m->family->part == 0 || (all && m->family->part == 1))
         return 0;
     return m->rope.rotary ? (double)m->rope.rotary / (double)m->head_dim : 1;
 }

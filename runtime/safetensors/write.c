@@ -547,8 +547,8 @@ static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
 {
     BURST_TRY(take_marks(c, o));
     if (o->source && !o->config)
-        say_line("cannot read '%s/config.json'; '%s' is exported without the tokenizer and the token ids of '%s'",
-                 o->source, o->folder, o->source);
+        say_line("cannot read '%s/config.json'; '%s' is exported without the tokenizer and its token ids",
+                 o->source, o->folder);
     BURST_TRY(write_headers(c, o));
     BURST_TRY(for_each_json(c, p, o, write_json));
     BURST_TRY(sync_folder(c, o->part));
