@@ -88,10 +88,11 @@ static bool is_of_source(const char *name)
     return false;
 }
 
-/* Of masks, where layer_types, which the export has, says them. */
+/* By the list of all layers, layer_types or no_rope_layers, that the export has. */
 static bool is_overruled(const char *name)
 {
-    return strcmp(name, "max_window_layers") == 0 || strcmp(name, "sliding_window_pattern") == 0;
+    return strcmp(name, "max_window_layers") == 0 || strcmp(name, "sliding_window_pattern") == 0 ||
+           strcmp(name, "no_rope_layer_interval") == 0;
 }
 
 static bool is_carried_field(const Family *family, const char *name)
