@@ -374,7 +374,6 @@ static int run_bench(Arena *a, Diags *d, int argc, char **argv)
 static int run_import(Arena *a, Diags *d, int argc, char **argv)
 {
     const char *output = NULL, *folder = NULL;
-    (void)a;
     for (int i = 1; i < argc; i++) {
         const char *value = option_value("-o", argc, argv, &i);
         if (value && output)
@@ -391,7 +390,8 @@ static int run_import(Arena *a, Diags *d, int argc, char **argv)
     if (!folder)
         return usage_error("%s", "import needs a Hugging Face folder");
     Text t = {0};
-    int status = import_folder(d, folder, &t) ? write_text(&t, output ? output : "-") : EXIT_DIAGNOSED;
+    const bool imported = import_folder(a, d, share_folder(a), folder, &t);
+    int status = imported ? write_text(&t, output ? output : "-") : EXIT_DIAGNOSED;
     text_free(&t);
     return status;
 }

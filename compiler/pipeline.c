@@ -1,6 +1,7 @@
 /* pipeline.c: from texts to a program: compile() reads top to bottom. What a candidate of the search goes
  * through is search/candidate.c, and the passes that make a step are step/passes/pipeline.c.
  */
+#include "import/import.h"
 #include "tools/forms.h"
 #include "tools/output.h"
 
@@ -118,6 +119,9 @@ int compile(Arena *a, Diags *d, Request *o)
     if (check_destination(o, o->emit && find_form(o->emit) ? NULL : &to, p) != 0 || diags_errors(d) > 0)
         return EXIT_DIAGNOSED;
 
+    weights_check(a, d, p);
+    if (diags_errors(d) > 0)
+        return EXIT_DIAGNOSED;
     const Found f = search_open(a, d, p);
     if (!f.plan || diags_errors(d) > 0)
         return print_refused(a, d, o, &f);

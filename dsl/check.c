@@ -97,6 +97,13 @@ void add_input(Checker *c, const char *path)
         *vec_push(c->arena, &c->program->inputs) = path;
 }
 
+static const Source *source_of(Checker *c, const char *path, const char *text, size_t len)
+{
+    Source *s = NEW(c->arena, Source);
+    *s = (Source){.name = path, .text = text, .len = len};
+    return s;
+}
+
 static const Source *read_source(Checker *c, const char *path, Span at)
 {
     size_t len;
@@ -106,9 +113,7 @@ static const Source *read_source(Checker *c, const char *path, Span at)
         return NULL;
     }
     add_input(c, path);
-    Source *s = NEW(c->arena, Source);
-    *s = (Source){.name = path, .text = text, .len = len};
-    return s;
+    return source_of(c, path, text, len);
 }
 
 static AstList read_items(Checker *c, const char *path, Span at)
@@ -144,6 +149,15 @@ static LoadedFile *load_once(Checker *c, const char *path, Span import)
     LoadedFile *f = *vec_push(c->arena, &c->files) = NEW(c->arena, LoadedFile);
     *f = (LoadedFile){.device = st.st_dev, .inode = st.st_ino, .path = path, .import = import};
     f->items = read_items(c, path, import);
+    return f;
+}
+
+/* The model, where it is given as a text. */
+static LoadedFile *load_text(Checker *c, const char *path, const char *text)
+{
+    LoadedFile *f = NEW(c->arena, LoadedFile);
+    f->path = path;
+    f->items = parse_source(c->arena, c->diags, source_of(c, path, text, strlen(text)), &c->mended);
     return f;
 }
 
@@ -301,7 +315,8 @@ static void read_user_files(Checker *c)
     const char *topo_path = c->in->topo_path, *model_path = c->in->model_path;
     LoadedFile *topo = topo_path ? load_once(c, topo_path, (Span){0}) : NULL;
     int before = diags_errors(c->diags);
-    LoadedFile *model = load_once(c, model_path, (Span){0});
+    LoadedFile *model = c->in->model_text ? load_text(c, model_path, c->in->model_text)
+                                          : load_once(c, model_path, (Span){0});
     if (topo && model && is_model_file(topo->items) && is_cluster_file(model->items)) {
         diag_error(c->diags, (Span){0},
                    "'%s' is a model and '%s' is a cluster; give the cluster first: burstc %s %s", topo_path,

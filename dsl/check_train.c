@@ -37,8 +37,10 @@ static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
     (void)f;
     Cursor u = cursor_of(c, s);
     const Ast *path = cursor_string(&u, "a Hugging Face folder in quotes, such as \"Llama-3-8B\"");
+    Train *t = &((TrainFields *)to)->t;
+    t->weights_span = path ? path->span : s->span;
     if (cursor_end(&u))
-        ((TrainFields *)to)->t.weights = path->text;
+        t->weights = path->text;
 }
 
 /* `export "folder";` `export "folder" f32;` */

@@ -17,6 +17,7 @@ typedef struct FrontEnd {
     bool library; /* attention alone, to be called from another program */
     bool every_mask; /* also what the user declares and no layer uses */
     int64_t sequence; /* tokens, instead of what the model says; 0: none */
+    const char *model_text; /* what a file at model_path would have; NULL: that is read */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 /* A program with `tensor auto` is unchecked in what depends on that number: this is the same with the number

@@ -83,6 +83,8 @@ enum { DIAG_MAX_ERRORS = 20 };
     X(UNUSED_COSINE, "unused-cosine", "`cosine` where the warm-up takes all steps") \
     X(UNUSED_SETTING, "unused-setting", "a layout setting that has no effect") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
+    X(MISSING_WEIGHTS, "missing-weights", "a `weights` directory that burstc cannot compare with the model") \
+    X(OTHER_MASKS, "other-masks", "a `weights` directory with other masks than the model's") \
     X(UNCHECKED_TEXT, "unchecked-text", "an emitted program that could not be checked with libclang")
 typedef enum Warning {
 #define X(id, name, what) WARN_##id,

@@ -458,7 +458,11 @@ static void emit_alloc(Emit *e)
 
 static void emit_unit(Emit *e, const Unit *u, const char *name)
 {
-    static const char *const first[] = {[FIRST_NORMAL] = "0.02f", [FIRST_ONES] = "0", [FIRST_ZEROS] = "-1"};
+    static const char *const first[] = {
+#define X(id, init_std) #init_std,
+        FIRSTS(X)
+#undef X
+    };
     static const char *const split[2][3] = {
         {[SPLIT_NONE] = ", BURST_WHOLE", [SPLIT_ROWS] = ", BURST_BY_ROWS", [SPLIT_COLS] = ", BURST_BY_COLS"},
         {[SPLIT_NONE] = ", BURST_WHOLE",
@@ -489,14 +493,13 @@ static int64_t whole_elements(const Unit *u)
 static void emit_units(Emit *e)
 {
     static const char *const table[] = {"embedding", "layer_tensors", "head_tensors"};
-    static const char *const name[] = {"model.embed_tokens", "model.layers.%d", "head"};
     for (int i = 0; i < e->draft->units.n; i++)
         emit_unit(e, &e->draft->units.at[i], table[i]);
     text_add(e->out, "static const BurstUnit plan_units[] = {\n");
     for (int i = 0; i < e->draft->units.n; i++) {
         const Unit *u = &e->draft->units.at[i];
         text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n",
-                    name[i], whole_elements(u), u->shard, u->tensors, table[i], u->repeat);
+                    u->full_name, whole_elements(u), u->shard, u->tensors, table[i], u->repeat);
     }
     text_add(e->out, "};\n");
     if (!e->draft->program->table_count)

@@ -1,10 +1,9 @@
-/* import.c: `burstc import FOLDER`: what safetensors/import.c writes, or an error for each thing that no
- * model can say. */
+/* import.c: `burstc import FOLDER`: the model that safetensors/import.c writes, read as any model is, and its
+ * tensors compared with the folder's; an error for each thing that does not fit. */
 #include "import/import.h"
 
-#include "families/families.h"
+#include "safetensors/safetensors.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct Told {
@@ -18,20 +17,69 @@ static void tell(void *to, const char *text)
     diag_error(t->diags, (Span){0}, "'%s' cannot be imported: %s", t->folder, text);
 }
 
-bool import_folder(Diags *d, const char *folder, Text *out)
+/* The text as a program for any cluster; NULL: it is refused, and *why says so. */
+static const Program *program_of(Arena *a, const char *share, const char *folder, const char *text,
+                                 const char **why)
+{
+    Diags *d = diags_new(a);
+    const FrontEnd in = {.model_path = folder,
+                         .model_text = text,
+                         .stock_dir = share,
+                         .target = &targets[TARGET_C]};
+    const Program *p = front_end(a, d, &in);
+    *why = arena_printf(a, "%s", diags_first(d));
+    return p;
+}
+
+/* Without what is there of weights, config.json alone is imported. */
+static int compare_tensors(Arena *a, BurstCtx *c, const Program *p, const char *folder, Misfits *m)
+{
+    HfFolder f = {.path = folder, .family = family_named(p->model.family)};
+    if (!folder_has_weights(folder))
+        return BURST_OK;
+    const int status = folder_compare(c, model_plan(a, p), &f, m);
+    folder_close(&f);
+    return status;
+}
+
+/* A model that the front end refuses is a misfit where nothing else is one: else that is why. */
+static int compare(Arena *a, BurstCtx *c, const char *share, const char *folder, const char *text, Misfits *m)
+{
+    const char *why;
+    const Program *p = program_of(a, share, folder, text, &why);
+    if (!p && !m->count)
+        misfit(m, "%s", why);
+    return p ? compare_tensors(a, c, p, folder, m) : BURST_OK;
+}
+
+static int import(Arena *a, BurstCtx *c, const char *share, const char *folder, Text *out, Misfits *m)
 {
     char *text = NULL;
     size_t n = 0;
+    bool written = false;
     FILE *to = open_memstream(&text, &n);
-    Told told = {d, folder};
     if (!to)
-        tell(&told, "no memory");
-    else
-        folder_import(folder, to, tell, &told);
-    if (to && fclose(to) != 0)
-        tell(&told, "no memory");
-    else if (to)
-        text_add_n(out, text, n);
+        out_of_memory();
+    int status = folder_import(c, folder, to, m, &written);
+    if (fclose(to) != 0)
+        out_of_memory();
+    if (status == BURST_OK && written)
+        status = compare(a, c, share, folder, text, m);
+    text_add_n(out, text, n);
     free(text);
+    return status;
+}
+
+bool import_folder(Arena *a, Diags *d, const char *share, const char *folder, Text *out)
+{
+    BurstCtx *c = NEW(a, BurstCtx); /* takes what goes wrong */
+    Misfits m = {0};
+    Told told = {d, folder};
+    c->rank = -1;
+    const int status = import(a, c, share, folder, out, &m);
+    misfits_tell(&m, false, tell, &told);
+    if (status != BURST_OK)
+        tell(&told, burst_error(c));
+    misfits_close(&m);
     return diags_errors(d) == 0;
 }

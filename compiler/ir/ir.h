@@ -400,6 +400,7 @@ typedef struct Train {
     Span batch_span; /* src NULL: it follows from the layout's `data` */
     const char *checkpoint; /* directory; NULL: none */
     const char *weights, *export_dir; /* Hugging Face folders; NULL: none */
+    Span weights_span;
     bool export_f32;        /* else bf16 */
     double lr, lr_end, beta1, beta2, decay, clip, adam_eps;
     bool cosine;

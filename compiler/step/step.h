@@ -16,8 +16,13 @@
 
 /* ---- step/passes/model.c: the units of parameters that are gathered and reduced together (ZeRO,
  * arXiv 1910.02054) ---- */
-/* values: of matrices drawn; of vectors, norms and biases */
-typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First;
+/* values: of matrices drawn; of vectors, norms and biases. As BurstTensor.init_std has them */
+#define FIRSTS(X) X(NORMAL, 0.02f) X(ONES, 0) X(ZEROS, -1)
+typedef enum First {
+#define X(id, init_std) FIRST_##id,
+    FIRSTS(X)
+#undef X
+} First;
 /* What a tensor rank has of it: all; so many of its rows, or of its columns. */
 typedef enum Split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } Split;
 /* of one tensor rank; heads: which side heads are; parts: of the whole tensor */
@@ -29,7 +34,7 @@ typedef struct UnitTensor {
     int parts;
 } UnitTensor;
 typedef struct Unit {
-    const char *name;
+    const char *name, *full_name; /* full_name: of files, "model.layers.%d" */
     int repeat, ranks;
     int64_t elements, shard;
     int tensors;

@@ -233,8 +233,8 @@ void weights_close(BurstCtx *c);
 int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 void weights_fill(BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 /* Where a rank's shard of a unit has elements of this tensor; end <= begin: nowhere. */
-typedef struct Span { int64_t begin, end; } Span;
-Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
+typedef struct ElementRange { int64_t begin, end; } ElementRange;
+ElementRange tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
 int plan_tensor(const BurstPlan *p);
 bool unit_is_split(const BurstPlan *p, const BurstUnit *u); /* over tensor ranks */
 /* tensor ranks, neighbours, that have the same of it */

@@ -74,7 +74,8 @@ static int try_outputs(BurstCtx *c, const BurstPlan *p, const Options *o, Watch 
 {
     int status = checkpoint_try(c, p, &watch->folder, done, writes_after(o, done), o->keep);
     if (status == BURST_OK && o->export_dir)
-        status = export_open(c, p, o->export_dir, o->export_dtype, ST_SHARD_BYTES, &watch->export);
+        status = export_open(c, p, o->export_dir, o->weights, o->export_dtype, ST_SHARD_BYTES,
+                             &watch->export);
     checkpoint_tried(c, &watch->folder);
     return status;
 }

@@ -53,7 +53,7 @@ static double squares_of(const BurstPlan *p, int rank, const BurstWeights *w, in
     if (!unit_is_split(p, u))
         return squares_between(w, unit, at, u->shard - at < SEGMENT ? u->shard : at + SEGMENT);
     for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
-        const Span s = tensor_part(p, rank, u, t);
+        const ElementRange s = tensor_part(p, rank, u, t);
         if (s.begin < s.end && tensor_is_written(p, rank, u, t))
             squares += squares_between(w, unit, s.begin, s.end);
     }
@@ -123,7 +123,7 @@ static void update_block(const Update *x, int64_t begin, int64_t end)
     const float *grad = x->grad_bf16 && x->o ? widened(x->grad_bf16 + begin, end - begin, block)
                                              : x->grad + begin;
     for (const BurstTensor *t = x->u->tensor; x->o && t < x->u->tensor + x->u->tensors; t++) {
-        const Span s = tensor_part(x->p, x->c->rank, x->u, t);
+        const ElementRange s = tensor_part(x->p, x->c->rank, x->u, t);
         const int64_t from = s.begin > begin ? s.begin : begin, to = s.end < end ? s.end : end;
         if (from < to)
             burst_adamw(x->o, to - from, t->init_std > 0, x->param + from, grad + (from - begin), x->m + from,

@@ -10,7 +10,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 /* ---- families ---- */
 /* What config.json says of windows.
@@ -113,11 +112,6 @@ double scale_number(const double scale[BURST_SCALES], int which, double head_dim
 bool family_has(const Family *f, bool qkv_bias, bool qk_norm, const BurstLayer *layer);
 /* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part);
-
-/* ---- safetensors/import.c ---- */
-/* Writes the model that the folder's config.json describes, or tells each thing of it that no model can say.
- */
-void folder_import(const char *folder, FILE *out, void (*tell)(void *to, const char *text), void *to);
 
 /* ---- rotary embedding ---- */
 /* A number of a kind of scaling: its name in config.json and in a model, its place in BurstRope, its bounds.

@@ -58,7 +58,7 @@ static void say_padding(const BurstCtx *c, const char *path, const json_t *token
              text);
 }
 
-static bool is_compared(const void *what, const char *name)
+bool config_is_compared(const Family *family, const char *name)
 {
     static const char *const elsewhere[] = {"architectures",      "pad_token_id",   "is_causal",
                                             "use_sliding_window", "sliding_window", "max_window_layers",
@@ -66,19 +66,18 @@ static bool is_compared(const void *what, const char *name)
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strcmp(name, elsewhere[i]) == 0)
             return true;
-    const Family *family = what;
     if (family->own_code && strcmp(name, "auto_map") == 0)
         return true;
     if (family->windows == WINDOWS_IN_RUNS && strcmp(name, "sliding_window_pattern") == 0)
         return true;
-    return model_has_field(what, name);
+    return model_has_field(family, name);
 }
 
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     model_read(m, config, plan, there);
     check_architectures(m, there->family, json_object_get(config, "architectures"));
-    config_check_others(m, config, is_compared, there->family);
+    config_check_others(m, config, there->family);
 }
 
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m, const Family **family)
@@ -118,7 +117,7 @@ json_t *config_make(const BurstPlan *p, int dtype)
                 layer_ropes_write(config, p, model.family);
     if (made && model.family->bos)
         made = json_object_del(config, "bos_token_id") == 0;
-    if (made && !all_causal(p))
+    if (made && !masks_said(config, p, model.family))
         made = json_object_set_new(config, "burst_attention", masks_of(p)) == 0;
     if (!made)
         json_decref(config);

@@ -80,11 +80,15 @@ static const char *const without_effect[] = {
     "is_decoder",
     "sliding_window_size", /* of Gemma 2, beside sliding_window */
     "_sliding_window_pattern", /* layer_types says it too */
+    "use_parallel_embedding",
+    "attention_softmax_in_fp32",
+    "scale_attention_softmax_in_fp32",
 };
 
-/* They do, but for these values, a list as JSON. The first is what a message names. */
+/* They do, but for these values, a list as JSON. The first is what a message names. family: of that one
+ * alone; those are fields that transformers does not read, of the code that a model was published with. */
 static const struct Neutral {
-    const char *name, *values;
+    const char *name, *values, *family;
 } neutral[] = {
     {"attention_dropout", "[0, null]"},
     {"attn_pdrop", "[0, null]"},
@@ -145,6 +149,17 @@ static const struct Neutral {
     {"quantization_config", "[null]"},
     {"auto_map", "[null, {}]"},
     {"per_layer_config", "[null, {}]"},
+    {"order_of_interleaved_layers", "[\"local_attn_first\"]", "cohere2"},
+    {"position_embedding_type", "[\"rope_gptj\"]", "cohere2"},
+    {"layer_switch", "[4]", "cohere2"},
+    {"use_embedding_sharing", "[true]", "cohere2"},
+    {"use_gated_activation", "[true]", "cohere2"},
+    {"use_parallel_block", "[true]", "cohere2"},
+    {"activation_function", "[\"gelu\"]", "starcoder2"},
+    {"layer_norm_epsilon", "[1e-5]", "starcoder2"},
+    {"mlp_type", "[\"default\"]", "starcoder2"},
+    {"norm_type", "[\"layer_norm\"]", "starcoder2"},
+    {"scale_attn_weights", "[true]", "starcoder2"},
 };
 
 static bool is_without_effect(const char *name)
@@ -155,10 +170,11 @@ static bool is_without_effect(const char *name)
     return false;
 }
 
-static const struct Neutral *find_neutral(const char *name)
+static const struct Neutral *find_neutral(const Family *family, const char *name)
 {
     for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
-        if (strcmp(neutral[i].name, name) == 0)
+        if (strcmp(neutral[i].name, name) == 0 &&
+            (!neutral[i].family || strcmp(neutral[i].family, family->type) == 0))
             return &neutral[i];
     return NULL;
 }
@@ -177,14 +193,13 @@ static void check_neutral(Misfits *m, const struct Neutral *n, const json_t *val
     json_decref(values);
 }
 
-void config_check_others(Misfits *m, const json_t *config,
-                         bool (*compared)(const void *what, const char *name), const void *what)
+void config_check_others(Misfits *m, const json_t *config, const Family *family)
 {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)config, name, value) {
-        const struct Neutral *n = find_neutral(name);
-        if (compared(what, name) || is_without_effect(name))
+        const struct Neutral *n = find_neutral(family, name);
+        if (config_is_compared(family, name) || is_without_effect(name))
             continue;
         if (n)
             check_neutral(m, n, value);

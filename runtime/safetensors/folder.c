@@ -36,7 +36,7 @@ static bool plain_name(const char *name)
 }
 
 /* The files that the index names, each once. */
-static int list_files(BurstCtx *c, HfFolder *f)
+static int list_files(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     const char *tensor;
     json_t *file;
@@ -47,63 +47,76 @@ static int list_files(BurstCtx *c, HfFolder *f)
     json_object_foreach(f->map, tensor, file)
     {
         f->name[n] = json_string_value(file);
-        if (!f->name[n] || !plain_name(f->name[n]))
-            return burst_fail(c, BURST_E_IO,
-                              "%s/" INDEX ": %s is in a file whose name does not end in .safetensors",
-                              f->path, tensor);
-        n++;
+        if (f->name[n] && plain_name(f->name[n]))
+            n++;
+        else
+            misfit_error(m, c,
+                         burst_fail(c, BURST_E_IO,
+                                    "%s/" INDEX ": %s is in a file whose name does not end in .safetensors",
+                                    f->path, tensor));
     }
     qsort(f->name, (size_t)n, sizeof *f->name, by_text);
     for (int i = 0; i < n; i++)
         if (i == 0 || strcmp(f->name[i], f->name[i - 1]) != 0)
             f->name[f->names++] = f->name[i];
-    return f->names ? BURST_OK : burst_fail(c, BURST_E_IO, "%s/" INDEX " lists no tensors", f->path);
+    return json_object_size(f->map) ? BURST_OK
+                                    : burst_fail(c, BURST_E_IO, "%s/" INDEX " lists no tensors", f->path);
 }
 
-static int load_index(BurstCtx *c, HfFolder *f, const char *path)
+static int load_index(BurstCtx *c, HfFolder *f, const char *path, Misfits *m)
 {
     BURST_TRY(load_json(c, path, &f->index));
     f->map = json_object_get(f->index, "weight_map");
     if (!json_is_object(f->map))
         return burst_fail(c, BURST_E_IO, "'%s' has no weight_map", path);
-    return list_files(c, f);
+    return list_files(c, f, m);
 }
 
-static int path_in(BurstCtx *c, const HfFolder *f, const char *name, char path[PATH_MAX])
+static int path_in(BurstCtx *c, const char *folder, const char *name, char path[PATH_MAX])
 {
-    if (snprintf(path, PATH_MAX, "%s/%s", f->path, name) < PATH_MAX)
+    if (snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "the path '%s/%s' is too long", f->path, name);
+    return burst_fail(c, BURST_E_IO, "the path '%s/%s' is too long", folder, name);
 }
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && access(path, F_OK) == 0;
+}
+
+bool folder_has_weights(const char *folder) { return has_file(folder, SINGLE) || has_file(folder, INDEX); }
 
 /* Which files there are: one, or those of the index. */
-static int find_files(BurstCtx *c, HfFolder *f)
+static int find_files(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     char path[PATH_MAX];
-    BURST_TRY(path_in(c, f, SINGLE, path));
-    if (access(path, F_OK) == 0) {
-        f->name = calloc(1, sizeof *f->name);
-        if (!f->name)
-            return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
-        f->name[f->names++] = SINGLE;
-        return BURST_OK;
-    }
-    BURST_TRY(path_in(c, f, INDEX, path));
-    if (access(path, F_OK) != 0)
+    if (!folder_has_weights(f->path))
         return burst_fail(c, BURST_E_IO, "'%s' has neither " SINGLE " nor " INDEX, f->path);
-    return load_index(c, f, path);
+    BURST_TRY(path_in(c, f->path, INDEX, path));
+    if (!has_file(f->path, SINGLE))
+        return load_index(c, f, path, m);
+    f->name = calloc(1, sizeof *f->name);
+    if (!f->name)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
+    f->name[f->names++] = SINGLE;
+    return BURST_OK;
 }
 
-static int open_files(BurstCtx *c, HfFolder *f)
+/* A file that is not there, or is damaged, stays closed. */
+static int open_files(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     char path[PATH_MAX];
-    f->file = calloc((size_t)f->names, sizeof *f->file);
+    f->file = calloc((size_t)f->names + 1, sizeof *f->file);
     if (!f->file)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for the files of '%s'", f->path);
     for (; f->files < f->names; f->files++) {
-        BURST_TRY(path_in(c, f, f->name[f->files], path));
-        BURST_TRY(safetensors_open(c, path, &f->file[f->files]));
-        f->entries += f->file[f->files].tensors;
+        StFile *file = &f->file[f->files];
+        file->fd = -1;
+        int status = path_in(c, f->path, f->name[f->files], path);
+        status = status == BURST_OK ? safetensors_open(c, path, file) : status;
+        BURST_TRY(misfit_error(m, c, status));
+        f->entries += file->tensors;
     }
     return BURST_OK;
 }
@@ -123,7 +136,7 @@ HfEntry *folder_entry(const HfFolder *f, const char *name)
     return f->entries ? bsearch(&key, f->entry, (size_t)f->entries, sizeof *f->entry, by_name) : NULL;
 }
 
-static int list_tensors(BurstCtx *c, HfFolder *f)
+static int list_tensors(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     int n = 0;
     f->entry = calloc((size_t)f->entries + 1, sizeof *f->entry);
@@ -135,28 +148,37 @@ static int list_tensors(BurstCtx *c, HfFolder *f)
     qsort(f->entry, (size_t)n, sizeof *f->entry, by_name);
     for (int i = 1; i < n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
-            return burst_fail(c, BURST_E_IO, "%s: tensor %s is in both %s and %s", f->path,
-                              f->entry[i].tensor->name, f->entry[i - 1].file, f->entry[i].file);
+            misfit_error(m, c,
+                         burst_fail(c, BURST_E_IO, "%s: tensor %s is in both %s and %s", f->path,
+                                    f->entry[i].tensor->name, f->entry[i - 1].file, f->entry[i].file));
     return BURST_OK;
 }
 
+/* Whether a file of the index could be read. */
+static bool is_open(const HfFolder *f, const char *file)
+{
+    const char **name = file ? bsearch(&file, f->name, (size_t)f->names, sizeof *f->name, by_text) : NULL;
+    return name && f->file[name - f->name].fd >= 0;
+}
+
 /* The index and the files say the same. */
-static int check_index(BurstCtx *c, const HfFolder *f)
+static void check_index(BurstCtx *c, const HfFolder *f, Misfits *m)
 {
     const char *name;
     json_t *file;
     json_object_foreach(f->map, name, file)
     {
         const HfEntry *e = folder_entry(f, name);
-        if (!e || strcmp(e->file, json_string_value(file)) != 0)
-            return burst_fail(c, BURST_E_IO, "%s/" INDEX " lists %s in %s, which does not have it", f->path,
-                              name, json_string_value(file));
+        if (is_open(f, json_string_value(file)) && (!e || strcmp(e->file, json_string_value(file)) != 0))
+            misfit_error(m, c,
+                         burst_fail(c, BURST_E_IO, "%s/" INDEX " lists %s in %s, which does not have it",
+                                    f->path, name, json_string_value(file)));
     }
     for (int i = 0; f->map && i < f->entries; i++)
         if (!json_object_get(f->map, f->entry[i].tensor->name))
-            return burst_fail(c, BURST_E_IO, "%s: tensor %s in %s is missing from the index", f->path,
-                              f->entry[i].tensor->name, f->entry[i].file);
-    return BURST_OK;
+            misfit_error(m, c,
+                         burst_fail(c, BURST_E_IO, "%s: tensor %s in %s is missing from the index", f->path,
+                                    f->entry[i].tensor->name, f->entry[i].file));
 }
 
 /* ---- against the plan ---- */
@@ -182,13 +204,19 @@ static void check_entry(Misfits *m, const StPlace *p, HfEntry *e)
         misfit(m, "%s is %s, expected F32, BF16 or F16", name, e->tensor->dtype);
 }
 
+/* Of a tensor that is not there: that its file cannot be read, or does not have it. */
+static bool is_told(const HfFolder *f, const char *name)
+{
+    return f->map ? json_object_get(f->map, name) != NULL : f->file[0].fd < 0;
+}
+
 static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int unit, const BurstTensor *t)
 {
     const StPlace place = tensor_place(p, f->family, unit, t);
     HfEntry *e = folder_entry(f, place.name);
     if (e)
         check_entry(m, &place, e);
-    else if (place.part == 0)
+    else if (place.part == 0 && !is_told(f, place.name))
         misfit(m, "tensor %s is missing", place.name);
 }
 
@@ -228,24 +256,21 @@ static void check_tensors(Misfits *m, const BurstPlan *p, const HfFolder *f)
             misfit(m, "tensor %s is not part of the model", f->entry[i].tensor->name);
 }
 
-/* Adapters are weights that transformers adds to these. */
-static void check_adapters(Misfits *m, const char *folder)
+int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
 {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path &&
-        access(path, F_OK) == 0)
+    if (has_file(f->path, "adapter_config.json")) /* weights that transformers adds to these */
         misfit(m,
                "adapters are not supported (adapter_config.json); merge the adapter into the weights first");
+    BURST_TRY(find_files(c, f, m));
+    BURST_TRY(open_files(c, f, m));
+    BURST_TRY(list_tensors(c, f, m));
+    check_index(c, f, m);
+    check_tensors(m, p, f);
+    return BURST_OK;
 }
 
 int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
 {
     BURST_TRY(config_check(c, p, f->path, m, &f->family));
-    check_adapters(m, f->path);
-    BURST_TRY(find_files(c, f));
-    BURST_TRY(open_files(c, f));
-    BURST_TRY(list_tensors(c, f));
-    BURST_TRY(check_index(c, f));
-    check_tensors(m, p, f);
-    return BURST_OK;
+    return folder_compare(c, p, f, m);
 }

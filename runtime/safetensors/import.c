@@ -1,11 +1,11 @@
 /* safetensors/import.c: `burstc import FOLDER`: the model that a Hugging Face folder's config.json describes,
  * as a .burst file; or everything of it that no model can say, at once. */
-#include "families/families.h"
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+enum { LAYERS_MOST = 100000 };
 
 static void write_size(FILE *out, const char *name, int64_t n)
 {
@@ -85,42 +85,53 @@ static bool path_is_plain(const char *path)
     return true;
 }
 
-static void import_config(Misfits *m, const char *folder, const json_t *config, FILE *out)
+/* Whether all of it can be written, whatever else is wrong. */
+static bool has_sizes(const HfModel *m)
+{
+    return m->layers > 0 && m->layers <= LAYERS_MOST && m->hidden > 0 && m->heads > 0 && m->kv_heads > 0 &&
+           m->head_dim > 0 && m->ffn > 0 && m->vocab > 0;
+}
+
+/* Writes the model; false: it is of no known family, or of no sizes. */
+static bool import_config(Misfits *m, const char *folder, const json_t *config, FILE *out)
 {
     HfModel model;
     config_read(m, config, NULL, &model);
-    const int layers = model.layers > 0 && model.layers <= 100000 ? (int)model.layers : 0;
+    const bool known = family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
+    if (model.layers > LAYERS_MOST)
+        misfit(m, "num_hidden_layers is %lld; only a number up to %d is computed", (long long)model.layers,
+               LAYERS_MOST);
+    const int layers = model.layers > 0 && model.layers <= LAYERS_MOST ? (int)model.layers : 0;
     const Masks masks = masks_read(m, layers, config, model.family);
     layer_ropes_check(m, NULL, config, &model, &masks);
     const json_t *most = json_object_get(config, "max_position_embeddings");
-    if (!json_is_integer(most) || json_integer_value(most) < 2 || json_integer_value(most) > INT64_C(1) << 40)
+    const json_int_t length = json_integer_value(most);
+    const bool is_length = json_is_integer(most) && length >= 2 && length <= INT64_C(1) << 40;
+    if (!is_length)
         misfit(m, "max_position_embeddings, the sequence's length, is no whole number from 2 to 2^40");
     if (!path_is_plain(folder))
         misfit(m, "its path has a quote, a backslash or a control character, which no model can say");
-    if (m->count)
-        return;
+    if (!known || !has_sizes(&model))
+        return false;
     fprintf(out, "# Written by `burstc import` from a folder of the family %s.\n", model.family->type);
-    write_size(out, "sequence", json_integer_value(most));
+    write_size(out, "sequence", is_length ? length : 2);
     fputs("\n", out);
     write_model(out, &model);
     layer_ropes_text(out, &model, config, &masks);
     fputs("}\n", out);
     write_masks(out, &model, &masks);
-    fprintf(out, "train { weights \"%s\"; }\n", folder);
+    if (path_is_plain(folder))
+        fprintf(out, "train { weights \"%s\"; }\n", folder);
+    return true;
 }
 
-void folder_import(const char *folder, FILE *out, void (*tell)(void *to, const char *text), void *to)
+int folder_import(BurstCtx *c, const char *folder, FILE *out, Misfits *m, bool *written)
 {
-    Misfits m = {.tell = tell, .to = to};
     char path[PATH_MAX];
     json_t *config = NULL;
-    BurstCtx *c = calloc(1, sizeof *c); /* takes what goes wrong */
-    if (!c)
-        tell(to, "no memory");
-    else if (config_load(c, folder, path, &config) != BURST_OK)
-        tell(to, burst_error(c));
-    else
-        import_config(&m, folder, config, out);
+    *written = false;
+    BURST_TRY(config_load(c, folder, path, &config));
+    *written = import_config(m, folder, config, out);
     json_decref(config);
-    free(c);
+    return BURST_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/escape.h"
+#include "core/plural.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -56,34 +57,149 @@ json_t *json_text(const char *text)
     return json;
 }
 
-void misfit(Misfits *m, const char *format, ...)
+/* ---- what does not fit ---- */
+
+/* Where the number of a layer is; from == end: there is none. */
+typedef struct Digits {
+    size_t from, end;
+} Digits;
+
+static Digits layer_digits(const char *text)
 {
-    char text[MISFIT_TEXT];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    escape_shown(text, sizeof text);
-    const size_t n = strlen(text);
-    m->count++;
-    if (m->tell) {
-        m->tell(m->to, text);
-        return;
-    }
-    if (m->used + n + 3 > sizeof m->text || m->left_out) {
-        m->left_out++;
-        return;
-    }
-    m->used += (size_t)snprintf(m->text + m->used, sizeof m->text - m->used, "%s%s", m->used ? "; " : "",
-                                text);
+    static const char before[] = "model.layers.";
+    const char *at = strstr(text, before);
+    Digits d = {at ? (size_t)(at - text) + sizeof before - 1 : 0, 0};
+    d.end = at ? d.from + strspn(text + d.from, "0123456789") : 0;
+    return d;
 }
 
-int misfits_end(BurstCtx *c, const Misfits *m, const char *folder)
+static bool same_but_layer(const char *a, const char *b)
 {
-    char more[40] = "";
-    if (!m->count)
-        return BURST_OK;
-    if (m->left_out)
-        snprintf(more, sizeof more, "; and %d more", m->left_out);
-    return burst_fail(c, BURST_E_USAGE, "'%s' does not match the plan: %s%s", folder, m->text, more);
+    const Digits x = layer_digits(a), y = layer_digits(b);
+    return x.end > x.from && y.end > y.from && x.from == y.from && strncmp(a, b, x.from) == 0 &&
+           strcmp(a + x.end, b + y.end) == 0;
+}
+
+static void cut(char *text)
+{
+    size_t n = MISFIT_TEXT - 4;
+    if (strlen(text) < MISFIT_TEXT)
+        return;
+    while (n > 0 && (text[n] & 0xc0) == 0x80) /* in the middle of a character */
+        n--;
+    memcpy(text + n, "...", 4);
+}
+
+static void add(Misfits *m, bool masks, char *text)
+{
+    const Digits layer = text ? layer_digits(text) : (Digits){0, 0};
+    m->count++;
+    for (int i = 0; i < m->kept && text; i++)
+        if (same_but_layer(m->misfit[i].text, text)) {
+            m->misfit[i].layers++;
+            free(text);
+            return;
+        }
+    if (text && m->kept < MISFITS_MOST) {
+        cut(text);
+        m->misfit[m->kept++] = (Misfit){text, layer.end > layer.from, masks};
+    } else {
+        free(text);
+    }
+}
+
+void misfit(Misfits *m, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    add(m, false, shown_text(format, ap));
+    va_end(ap);
+}
+
+void misfit_masks(Misfits *m, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    add(m, true, shown_text(format, ap));
+    va_end(ap);
+}
+
+int misfit_error(Misfits *m, const BurstCtx *c, int status)
+{
+    if (status == BURST_OK || status == BURST_E_MEMORY)
+        return status;
+    misfit(m, "%s", burst_error(c));
+    m->status = m->status ? m->status : status;
+    return BURST_OK;
+}
+
+/* How many differences it stands for. */
+static int number_of(const Misfit *one) { return one->layers ? one->layers : 1; }
+
+/* The caller frees; NULL: no memory. */
+static char *told_text(const Misfit *one)
+{
+    char *text = NULL;
+    const int others = number_of(one) - 1;
+    if (others == 0)
+        return strdup(one->text);
+    const int n = asprintf(&text, "%s (the same in %d other layer%s)", one->text, others, plural(others));
+    return n < 0 ? NULL : text;
+}
+
+void misfits_tell(const Misfits *m, bool masks, void (*tell)(void *to, const char *text), void *to)
+{
+    char more[40];
+    int told = 0;
+    for (int i = 0; i < m->kept; i++) {
+        const Misfit *one = &m->misfit[i];
+        char *text = told_text(one);
+        if (one->masks == masks)
+            tell(to, text ? text : one->text);
+        free(text);
+        told += number_of(one);
+    }
+    snprintf(more, sizeof more, "and %d more", m->count - told);
+    if (m->count > told && !masks)
+        tell(to, more);
+}
+
+/* As much of them as the text has room for; how many differences are left out. */
+static int join(const Misfits *m, char joined[MISFITS_TEXT])
+{
+    size_t used = 0;
+    int left_out = m->count;
+    joined[0] = 0;
+    for (int i = 0; i < m->kept; i++) {
+        char *text = told_text(&m->misfit[i]);
+        if (!text || used + strlen(text) + 3 > MISFITS_TEXT) {
+            free(text);
+            break;
+        }
+        used += (size_t)snprintf(joined + used, MISFITS_TEXT - used, "%s%s", used ? "; " : "", text);
+        left_out -= number_of(&m->misfit[i]);
+        free(text);
+    }
+    return left_out;
+}
+
+int misfits_end(BurstCtx *c, Misfits *m, const char *folder, int status)
+{
+    char text[MISFITS_TEXT], more[40] = "";
+    if (status == BURST_OK && m->count) {
+        const int left_out = join(m, text);
+        if (left_out)
+            snprintf(more, sizeof more, "; and %d more", left_out);
+        status = burst_fail(c, m->status ? m->status : BURST_E_USAGE, "'%s' does not match the plan: %s%s",
+                            folder, text, more);
+    }
+    misfits_close(m);
+    return status;
+}
+
+void misfits_close(Misfits *m)
+{
+    for (int i = 0; i < m->kept; i++)
+        free(m->misfit[i].text);
+    m->kept = 0;
 }

@@ -15,14 +15,6 @@ static const char *mask_text(const BurstPlan *p, int layer)
     return p->masks ? p->masks[p->layer_mask[layer]]->text : "causal";
 }
 
-bool all_causal(const BurstPlan *p)
-{
-    for (int i = 0; i < p->layers; i++)
-        if (strcmp(mask_text(p, i), "causal") != 0)
-            return false;
-    return true;
-}
-
 /* [layers] texts. */
 json_t *masks_of(const BurstPlan *p)
 {
@@ -106,9 +98,10 @@ Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *fam
 {
     Masks masks = {.family = family, .causal = take_flag(m, config, "is_causal", true)};
     masks.window = take_window(m, config, family);
-    masks.pattern = take_number(m, config, "sliding_window_pattern", family->pattern, 0);
     masks.from = take_number(m, config, "max_window_layers", WINDOWS_FROM, 0);
     take_types(m, layers, config, &masks);
+    if (!masks.types) /* else it may be anything, "LLLG" of EXAONE 4 among others */
+        masks.pattern = take_number(m, config, "sliding_window_pattern", family->pattern, 0);
     return masks;
 }
 
@@ -178,7 +171,7 @@ static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t 
     json_t *here = masks_of(p);
     const bool equal = json_equal(there, here);
     if (!equal && !m->plan_masks)
-        misfit(m, "burst_attention differs from the plan's masks" TRAINS);
+        misfit_masks(m, "burst_attention differs from the plan's masks" TRAINS);
     else if (!equal && c->rank == 0 && !m->count)
         say_line("using the plan's masks, which differ from burst_attention in '%s'", path);
     json_decref(here);
@@ -203,7 +196,7 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
         return;
     masks_layer(&masks, layer, there);
     if (says_masks(p, &masks) && !m->plan_masks)
-        misfit(m, "the mask of layer %d is %s, expected %s" TRAINS, layer, there, mask_text(p, layer));
+        misfit_masks(m, "the mask of layer %d is %s, expected %s" TRAINS, layer, there, mask_text(p, layer));
     else if (c->rank == 0 && !m->count)
         say_line("using the plan's masks: for layer %d, %s in '%s' differs from %s in the plan", layer, there,
                  path, mask_text(p, layer));
@@ -262,4 +255,13 @@ bool masks_write(json_t *config, const BurstPlan *p, const Family *family)
     if (made && family->types)
         made = json_object_set_new(config, "layer_types", types_of(p)) == 0;
     return made;
+}
+
+bool masks_said(const json_t *config, const BurstPlan *p, const Family *family)
+{
+    Misfits m = {0};
+    const Masks masks = masks_read(&m, p->layers, config, family);
+    const bool said = !m.count && other_layer(p, &masks) < 0;
+    misfits_close(&m);
+    return said;
 }

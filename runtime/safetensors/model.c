@@ -296,12 +296,12 @@ bool model_has_field(const Family *f, const char *name)
 
 /* ---- writing ---- */
 
-/* Of a head turns, where the family has a field for it. */
+/* Of a head turns, where the family has a field for it and another value is meant without it. */
 static double rope_part(const HfModel *m)
 {
     const double heads = (double)m->head_dim, turns = m->rope.rotary ? m->rope.rotary : heads;
     char written[VALUE_TEXT];
-    if (m->family->part == 0)
+    if (m->family->part == 0 || (!m->rope.rotary && m->family->part == 1))
         return 0;
     /* transformers cuts its product with head_dim to a whole number, which must not be one less */
     snprintf(written, sizeof written, "%.15g", turns / heads);

@@ -69,8 +69,8 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int uni
 static int read_folder(BurstCtx *c, const BurstPlan *p, HfFolder *f, BurstWeights *w, bool plan_masks)
 {
     Misfits m = {.plan_masks = plan_masks};
-    BURST_TRY(folder_open(c, p, f, &m));
-    BURST_TRY(misfits_end(c, &m, f->path));
+    const int status = folder_open(c, p, f, &m);
+    BURST_TRY(misfits_end(c, &m, f->path, status));
     for (int unit = 0; unit < w->units; unit++)
         BURST_TRY(read_unit(c, p, f, unit, w->param[unit]));
     return BURST_OK;

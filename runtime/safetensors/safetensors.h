@@ -25,27 +25,38 @@ int load_json(BurstCtx *c, const char *path, json_t **json);
 /* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
 json_t *json_text(const char *text);
 
-/* What a folder says and the plan does not do: all of it is told in one message. plan_masks: masks that
- * differ are said, and the plan's are used. */
-enum { MISFIT_TEXT = 240, MISFITS_TEXT = 860 };
+/* What a folder says and the plan does not do, to be told in one message: what is so of several layers once.
+ * Zeros to begin with; plan_masks: masks that differ are said, and the plan's are used. */
+enum { MISFIT_TEXT = 600, MISFITS_TEXT = 860, MISFITS_MOST = 64 };
+typedef struct Misfit {
+    char *text;
+    int layers; /* of which it is so; 0: it names none */
+    bool masks; /* --plan-masks trains all the same */
+} Misfit;
 typedef struct Misfits {
     bool plan_masks;
-    int count, left_out;
-    size_t used;
-    char text[MISFITS_TEXT];
-    void (*tell)(void *to, const char *text); /* takes each instead, where it is not NULL */
-    void *to;
+    int count, kept; /* kept: the first different ones */
+    int status;      /* of the first that is not BURST_E_USAGE; 0: none */
+    Misfit misfit[MISFITS_MOST];
 } Misfits;
 __attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
-int misfits_end(BurstCtx *c, const Misfits *m, const char *folder); /* BURST_OK where there are none */
+__attribute__((format(printf, 2, 3))) void misfit_masks(Misfits *m, const char *format, ...);
+/* The context's error as one of them, so that the rest is looked at too; no memory is told at once, and comes
+ * back. */
+int misfit_error(Misfits *m, const BurstCtx *c, int status);
+/* Each, and how many more there are; masks: those of masks, or all others. */
+void misfits_tell(const Misfits *m, bool masks, void (*tell)(void *to, const char *text), void *to);
+/* BURST_OK where there are none, and status as it was where that is an error. Frees them. */
+int misfits_end(BurstCtx *c, Misfits *m, const char *folder, int status);
+void misfits_close(Misfits *m);
 
 /* ---- one file ---- */
 typedef struct StTensor {
-    const char *name, *dtype;    /* in the file's header */
+    const char *name, *dtype; /* in the file's header */
     int dims;
     int64_t shape[ST_DIMS];
-    int64_t elements;            /* product of the shape */
-    int64_t begin, end;          /* bytes from where the data begin */
+    int64_t elements; /* product of the shape */
+    int64_t begin, end; /* bytes from where the data begin */
     const struct StFile *file;
 } StTensor;
 typedef struct StFile {
@@ -111,9 +122,8 @@ void scales_text(FILE *out, const HfModel *m);
  * *family: the folder's. */
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m, const Family **family);
 /* What fields say that no plan has a value for: those that change no numbers, those of which one value does
- * not, and unknown ones. The fields that `compared` names are passed over. */
-void config_check_others(Misfits *m, const json_t *config,
-                         bool (*compared)(const void *what, const char *name), const void *what);
+ * not, and unknown ones. */
+void config_check_others(Misfits *m, const json_t *config, const Family *family);
 /* Masks: those that a layer has by the folder's config.json against the plan's. */
 void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const HfModel *there,
                         const char *path, Misfits *m);
@@ -143,10 +153,13 @@ enum { VALUE_TEXT = 80 };
 void value_text(const json_t *value, char text[VALUE_TEXT]); /* as JSON, cut to the size */
 bool given(const json_t *value); /* there, and not null */
 bool same_value(const json_t *a, const json_t *b); /* numbers to 6 digits where one is real */
+/* Whether a field is read and compared with a plan. */
+bool config_is_compared(const Family *family, const char *name);
 /* What config.json says of this plan; the caller frees. NULL: no memory. */
 json_t *config_make(const BurstPlan *p, int dtype);
 json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
-bool all_causal(const BurstPlan *p);
+/* Whether the fields that masks_write has added say them all. */
+bool masks_said(const json_t *config, const BurstPlan *p, const Family *family);
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
 /* "model.layers.3.mlp.up_proj.weight", its shape (norms are vectors there), and where in it a plan's tensor
@@ -166,6 +179,13 @@ StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstT
 int64_t element_at(const StPlace *place, int64_t element, int64_t *count);
 const char *head_name(const Family *f); /* of the head's matrix */
 
+/* ---- what an export takes over of the folder that its weights came from (carry.c) ---- */
+bool is_carried(const char *name); /* whether a file of that name is */
+/* Copies these files from one folder to another; a source that is not there, or NULL, has none. */
+int carry_files(BurstCtx *c, const char *source, const char *part);
+/* Adds the fields that no plan has, all ids, and the longer of both lengths; source NULL: none. */
+void carry_fields(json_t *config, json_t *source, const Family *family);
+
 /* ---- a folder, opened ---- */
 #define ST_HEAD "lm_head.weight"
 /* All tensors of all files, sorted by name. */
@@ -178,19 +198,27 @@ typedef struct HfFolder {
     const char *path;
     const Family *family;
     json_t *index, *map; /* map: of the index, name -> file; NULL: one file */
-    int names, files; /* files: how many of them are open */
+    int names, files; /* files: how many of them were tried; one that cannot be read has fd -1 */
     const char **name; /* [names] */
     StFile *file; /* [names] */
     int entries;
     HfEntry *entry;
 } HfFolder;
 /* Opens the folder and compares all of it with the plan but its tensors' values. To be closed also where this
- * fails. c: of a rank, or, where none runs, zeros. */
+ * fails. c: of a rank, or of none: rank -1, which says nothing on its own. */
 int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m);
+/* The same but for config.json: f->family is known. */
+int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m);
+bool folder_has_weights(const char *folder); /* whether a file of them is there, or their index */
 void folder_close(HfFolder *f);
 HfEntry *folder_entry(const HfFolder *f, const char *name); /* NULL: it has none */
 const BurstTensor *tied_tensor(
     const BurstPlan *p); /* the embedding, which a tied model has as its head too; NULL */
+
+/* ---- `burstc import` ---- */
+/* Writes the model that the folder's config.json describes; what of it no model can say is a misfit.
+ * *written: whether the text is a model, whatever else is wrong. */
+int folder_import(BurstCtx *c, const char *folder, FILE *out, Misfits *m, bool *written);
 
 /* ---- folders; every rank calls ---- */
 /* Fills this rank's shards. Reads only their bytes. */
@@ -198,10 +226,11 @@ int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *fo
 /* A folder in the making, which no other run may make meanwhile. */
 typedef struct Export Export;
 /* Before the training: nothing or an empty folder may be there, another may take its place, and all files
- * have their room, in files of at most shard_bytes of tensors (a larger tensor has its own). dtype:
- * BURST_BF16 or BURST_F32. To be closed also where this fails. */
-int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
-                Export **e);
+ * have their room, in files of at most shard_bytes of tensors (a larger tensor has its own). source: the
+ * folder that the weights came from, of which the tokenizer is taken over; NULL: none. dtype: BURST_BF16 or
+ * BURST_F32. To be closed also where this fails. */
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
+                int64_t shard_bytes, Export **e);
 /* Writes the folder, whole or not at all. Every rank learns whether all have written. */
 int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *e);
 /* After export_write: its .part is whole, also where it did not get its name. */

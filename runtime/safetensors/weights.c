@@ -88,16 +88,16 @@ static int64_t tensor_at(const BurstPlan *p, const BurstUnit *u, const BurstTens
     return at;
 }
 
-Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
+ElementRange tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
 {
     const int64_t first = unit_shard_of(p, u, rank) * u->shard, last = first + u->shard;
     const int64_t at = tensor_at(p, u, t), end = at + tensor_elements(p, t);
-    return (Span){(at > first ? at : first) - first, (end < last ? end : last) - first};
+    return (ElementRange){(at > first ? at : first) - first, (end < last ? end : last) - first};
 }
 
 bool burst_next_run(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r)
 {
-    const Span s = tensor_part(p, rank, u, t);
+    const ElementRange s = tensor_part(p, rank, u, t);
     const int64_t at = r->count ? r->at + r->count : s.begin, cols = t->cols / tensor_parts(p, t),
                   turn = rank % plan_tensor(p) / tensor_copies(p, t);
     /* in what the tensor rank has of it */
@@ -129,7 +129,7 @@ int burst_sum_copies(BurstCtx *c, int unit, float *shard)
 {
     const BurstUnit *u = burst_unit(c->plan, unit);
     for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
-        const Span s = tensor_part(c->plan, c->rank, u, t);
+        const ElementRange s = tensor_part(c->plan, c->rank, u, t);
         const BurstGroup same = copies_group(c, t);
         if (same.count > 1 && s.end > s.begin)
             BURST_TRY(burst_sum_over(c, same, shard + s.begin, s.end - s.begin));

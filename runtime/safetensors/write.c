@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
+enum { PIECE = 1 << 15, FILE_NAME = NAME_MAX + 1, ALIGN = 8 };
 
 /* ---- layout: the same on every rank ---- */
 
@@ -33,7 +33,8 @@ typedef struct OutFile {
     int64_t bytes;
 } OutFile;
 struct Export {
-    const char *folder;
+    const char *folder, *source; /* source: which the weights came from; NULL: none */
+    json_t *config;              /* its, of rank 0; NULL: it cannot be read */
     const Family *family;
     char part[PATH_MAX]; /* its name while it is written */
     int lock;            /* of rank 0, on that */
@@ -136,6 +137,7 @@ static void layout_drop(Export *o)
         free(o->file[i].header);
     free(o->file);
     free(o->entry);
+    json_decref(o->config);
 }
 
 /* What the folder's name, without slashes at its end, leads to; and ".part". */
@@ -153,11 +155,12 @@ static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
     return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the path '%s' is too long", folder);
 }
 
-static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
-                   Export *o)
+static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
+                   int64_t shard_bytes, Export *o)
 {
     const size_t tensors = (size_t)count_tensors(p);
     *o = (Export){.folder = folder,
+                  .source = source,
                   .family = model_of(p).family,
                   .lock = -1,
                   .dtype = dtype,
@@ -207,7 +210,7 @@ static bool ours(const char *name)
 {
     const char *end = strstr(name, ".safetensors");
     return (strncmp(name, "model", 5) == 0 && end && (!end[12] || strcmp(end + 12, ".index.json") == 0)) ||
-           strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0 ||
+           strcmp(name, "config.json") == 0 || is_carried(name) || strncmp(name, ".written-by-", 12) == 0 ||
            strcmp(name, trial_name) == 0 || strcmp(name, ".lock") == 0 || strcmp(name, ".") == 0 ||
            strcmp(name, "..") == 0;
 }
@@ -330,7 +333,10 @@ static int for_each_json(BurstCtx *c, const BurstPlan *p, const Export *o,
                          int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text,
                                     size_t bytes))
 {
-    BURST_TRY(with_json(c, o, "config.json", config_make(p, o->dtype), use));
+    json_t *config = config_make(p, o->dtype);
+    if (config)
+        carry_fields(config, o->config, o->family);
+    BURST_TRY(with_json(c, o, "config.json", config, use));
     return o->files > 1 ? with_json(c, o, "model.safetensors.index.json", index_of(p, o), use) : BURST_OK;
 }
 
@@ -343,6 +349,7 @@ static int create_json(BurstCtx *c, const Export *o, const char *name, const cha
 /* All files with their room, and nothing in them that could be read for weights. */
 static int create_files(BurstCtx *c, const BurstPlan *p, const Export *o)
 {
+    BURST_TRY(carry_files(c, o->source, o->part));
     for (int i = 0; i < o->files; i++)
         BURST_TRY(create_file(c, o, o->file[i].name, (int64_t)o->file[i].header_bytes + o->file[i].bytes));
     return for_each_json(c, p, o, create_json);
@@ -568,14 +575,26 @@ static int publish(BurstCtx *c, Export *o)
 static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
 {
     BURST_TRY(take_marks(c, o));
+    if (o->source && !o->config)
+        say_line("cannot read '%s/config.json'; '%s' is exported without the tokenizer and its token ids",
+                 o->source, o->folder);
     BURST_TRY(write_headers(c, o));
     BURST_TRY(for_each_json(c, p, o, write_json));
     BURST_TRY(sync_folder(c, o->part));
     return publish(c, o);
 }
 
-int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes,
-                Export **e)
+/* Where it cannot be read, a run that begins with its weights ends by that; one that resumes goes on. */
+static void read_source(BurstCtx *c, Export *o)
+{
+    char path[PATH_MAX];
+    if (c->rank != 0 || !o->source || config_load(c, o->source, path, &o->config) == BURST_OK)
+        return;
+    c->error[0] = 0;
+}
+
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
+                int64_t shard_bytes, Export **e)
 {
     burst_doing(c, "testing the export directory");
     Export *o = *e = calloc(1, sizeof *o);
@@ -584,7 +603,8 @@ int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, 
     if (model_needs_family(p))
         return burst_fail(c, BURST_E_PLAN,
                           "an export of this model requires its family: set `family` in the model");
-    BURST_TRY(lay_out(c, p, folder, dtype, shard_bytes, o));
+    BURST_TRY(lay_out(c, p, folder, source, dtype, shard_bytes, o));
+    read_source(c, o);
     return c->rank == 0 ? create(c, p, o) : BURST_OK;
 }
 

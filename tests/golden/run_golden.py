@@ -27,9 +27,10 @@ class Pair:
     def __init__(self, path):
         words = path.read_text().split("\n", 1)[0].split()
         self.name, self.topo, self.language, self.schedules = path.stem, words[1], words[2], words[3:]
+        self.quiet = ["-Wno-missing-weights"] if ' weights "' in path.read_text() else []  # directories of nobody
 
     def run(self, burstc, *options):
-        schedules = [word for s in self.schedules for word in ("--schedule", s)]
+        schedules = [word for s in self.schedules for word in ("--schedule", s)] + self.quiet
         done = runner.run([burstc, self.topo, f"{self.name}.burst", *schedules, *options], 100, cwd=HERE)
         runner.require(not done.stderr, f"{self.name} {' '.join(options)}: {done.stderr}")
         return done.stdout

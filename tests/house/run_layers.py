@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-ORDER = ["runtime", "base", "import", "ir", "dsl", "mask", "shard", "attention", "step", "step/passes", "step/memory", "step/verify", "cost",
+ORDER = ["runtime", "base", "ir", "dsl", "mask", "shard", "attention", "step", "import", "step/passes", "step/memory", "step/verify", "cost",
          "layout", "proof", "search", "emit", "tools", "."]
 LAYER = {"tools/pictures": "tools", "layout/settings": "layout", "dsl/sched": "dsl"} # folders that are a part of a layer
 MOST_FILES = {"dsl": 30}

@@ -393,7 +393,7 @@ static int write_body(BurstCtx *c, const BurstPlan *p, void *arg)
     if (o->astray && burst_rank(c) == 1 && chdir("elsewhere") != 0)
         return burst_fail(c, BURST_E_IO, "no elsewhere");
     Export *e;
-    int status = export_open(c, p, o->folder, o->dtype, o->shard_bytes, &e);
+    int status = export_open(c, p, o->folder, NULL, o->dtype, o->shard_bytes, &e);
     if (status == BURST_OK)
         status = export_write(c, p, &w, e);
     export_close(c, e);

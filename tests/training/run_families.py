@@ -32,7 +32,7 @@ SEVERAL = ("ring", "ulysses", "tensor")
 TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-             max_position_embeddings=SEQUENCE, rms_norm_eps=1e-5, initializer_range=0.1, pad_token_id=None, bos_token_id=1, eos_token_id=2)
+             max_position_embeddings=4 * SEQUENCE, rms_norm_eps=1e-5, initializer_range=0.1, pad_token_id=None, bos_token_id=1, eos_token_id=2)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -158,6 +158,19 @@ def split(kind, name, gradient, shape):
     return [(name, gradient)]
 
 
+def filled(rope):
+    """Rope parameters with what transformers means where a number of yarn is not given: two ways to say the same become one."""
+    if not rope or rope.get("rope_type", "yarn") != "yarn":
+        return rope
+    if "full_attention" in rope:
+        return {kind: filled(one) for kind, one in rope.items()}
+    rope = {"beta_fast": 32.0, "beta_slow": 1.0, **rope}
+    mscale, all_dim = (rope.pop(name, None) or 0 for name in ("mscale", "mscale_all_dim"))
+    amplitudes = [0.1 * m * math.log(rope["factor"]) + 1 for m in ((mscale, all_dim) if mscale and all_dim else (1, 0))]
+    rope.setdefault("attention_factor", amplitudes[0] / amplitudes[1])
+    return {**rope, "attention_factor": round(rope["attention_factor"], 9)}
+
+
 class Case:
     def __init__(self, programs, name, folder):
         self.programs, self.name, self.folder = programs, name, folder
@@ -187,6 +200,7 @@ class Case:
             if weight.dim() == 1:
                 weight.data += 0.2 * torch.randn_like(weight)
         model.save_pretrained(self.folder / "start", max_shard_size="200KB")
+        self.make_tokenizer()
         (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
         part = run_weights.NORM if kind == "Qwen3" else ""
         part = run_weights.BIAS if any("q_proj.bias" in n for n, _ in model.named_parameters()) else part
@@ -211,6 +225,45 @@ class Case:
             return self.reference().loss_of(folder, text, SEQUENCE)
         import reference_described
         return self.reference().loss(reference_described.loaded(folder), text, SEQUENCE).item()
+    def make_tokenizer(self):
+        """Files of every kind that an export takes over, and some that it does not."""
+        import tokenizers
+        import transformers
+        words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(256)}, unk_token="w0"))
+        words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        fast = transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w1", eos_token="w2", unk_token="w0")
+        fast.chat_template = "{% for m in messages %}w3 {{ m['content'] }} w2{% endfor %}"
+        fast.save_pretrained(self.folder / "start")
+        (self.folder / "start/special_tokens_map.json").write_text('{"bos_token": "w1"}')
+        for name in ("tokenizer.model.v3", "qwen.tiktoken"):
+            (self.folder / "start" / name).write_bytes(bytes(range(256)) * 1000)
+        (self.folder / "start/README.md").write_text("not taken over\n")
+
+    def check_export(self, after):
+        """What transformers loads is the same model: its configuration, tokenizer, generation; no file more than that."""
+        import transformers
+        start = self.folder / "start"
+        require((start / "tokenizer.json").exists() and (start / "chat_template.jinja").exists() and (start / "generation_config.json").exists(),
+                f"{self.name}: transformers wrote {sorted(p.name for p in start.iterdir())}")
+        taken = {p.name for p in start.iterdir() if not p.name.endswith(".safetensors") and p.name not in (
+            "config.json", "model.safetensors.index.json", "README.md")}
+        for name in taken:
+            require((after / name).read_bytes() == (start / name).read_bytes(), f"{self.name}: {name} of the export is another")
+        there = {p.name for p in after.iterdir()}
+        require(there == taken | {"config.json", "model.safetensors"}, f"{self.name}: the export has {sorted(there)}")
+        is_, wanted = (transformers.AutoConfig.from_pretrained(f).to_dict() for f in (after, start))
+        for name in ("dtype", "_name_or_path", "transformers_version"):
+            is_.pop(name, None), wanted.pop(name, None)
+        wanted.setdefault("head_dim", wanted["hidden_size"] // wanted["num_attention_heads"])  # said in any case
+        is_["rope_parameters"], wanted["rope_parameters"] = filled(is_["rope_parameters"]), filled(wanted["rope_parameters"])
+        apart = {name for name in is_.keys() | wanted.keys() if is_.get(name) != wanted.get(name)}
+        require(not apart, f"{self.name}: the configuration differs: " + ", ".join(f"{n} {is_.get(n)}, {wanted.get(n)}" for n in sorted(apart)))
+        text = "w5 w7 w9"
+        one, other = (transformers.AutoTokenizer.from_pretrained(f) for f in (after, start))
+        require(one.encode(text) == other.encode(text) and one.chat_template == other.chat_template and one.chat_template,
+                f"{self.name}: the tokenizer is another: {one.encode(text)}, {other.encode(text)}")
+        model = transformers.AutoModelForCausalLM.from_pretrained(after, dtype="auto")
+        require(str(model.dtype) == "torch.float32", f"{self.name}: the export's dtype is {model.dtype}")
 
     def reference(self):
         import reference_transformers
@@ -235,6 +288,7 @@ class Case:
             self.compare(program, name, after)
             if name != layouts[-1]:
                 continue
+            self.check_export(after)
             wanted = self.loss_of(after)
             is_ = self.run(program, "--weights", after, "--steps", 1)
             require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {name} wrote, {wanted} in transformers")

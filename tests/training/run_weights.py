@@ -148,6 +148,38 @@ class Programs:
         for shape in (Shape(3, 24, 4, 2, 6, 40), Shape(2, 24, 4, 4, 8, 40, 251, True), Shape(2, 24, 4, 2, 6, 40, part=BIAS),
                       Shape(2, 24, 4, 2, 8, 40, part=NORM)):
             self.folders_of(shape)
+        self.takes_over()
+
+    def takes_over(self):
+        """Files and fields of the directory that the weights came from, also in a run that resumes; without it, a line says so."""
+        shape, start, away = Shape(2, 24, 4, 2, 6, 40), self.folder / "start", self.folder / "away"
+        ck, old, later, last, told = (self.folder / f"over_{name}" for name in ("ck", "old", "later", "last", "told"))
+        self.run(self.build("over1", shape), "--steps", 0, "--export", start)
+        config = json.loads((start / "config.json").read_text())
+        ours = {"bos_token_id": 5, "eos_token_id": [6, 7], "pad_token_id": 8, "max_position_embeddings": 4 * SEQUENCE, "initializer_range": 0.5}
+        (start / "config.json").write_text(json.dumps({**config, **ours, "torch_dtype": "float16", "rope_scaling": {"rope_type": "default"}}))
+        files = {"tokenizer.json": b"[]" * 40000, "tokenization_mine.py": b"", "chat_template.jinja": b"{{", "generation_config.json": b"{}",
+                 "vocab.txt": b"a", "mine.tiktoken": b"\0\xff"}
+        for name, content in {**files, "original.bin": b"x", "merges": b"x"}.items():
+            (start / name).write_bytes(content)
+        (start / "tokenizer").mkdir()
+        program = self.build("over2", shape, 1, 2, more=f'weights "{start}";')
+        self.run(program, "--steps", 1, "--checkpoint", ck, "--export", old, "--export-dtype", "f32")
+        self.run(program, "--steps", 2, "--resume", "--checkpoint", ck, "--export", later)
+        for out, dtype in ((old, "float32"), (later, "bfloat16")):
+            is_ = json.loads((out / "config.json").read_text())
+            require(is_ == {**config, **ours, "torch_dtype": dtype}, f"{out.name}: config.json is {is_}")
+            there = {path.name: path.read_bytes() for path in out.iterdir() if path.suffix != ".safetensors" and path.name != "config.json"}
+            require(there == files, f"{out.name} has {sorted(there)}")
+        (start / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2}))
+        self.run(program, "--steps", 3, "--resume", "--checkpoint", ck, "--export", last)
+        is_ = json.loads((last / "config.json").read_text())
+        require(is_["max_position_embeddings"] == SEQUENCE, f"a shorter length is taken over: {is_}")
+        start.rename(away)
+        done = run([program, "--quiet", "--data", self.data, "--steps", 4, "--resume", "--checkpoint", ck, "--export", told], 300, self.environment)
+        require("is exported without the tokenizer" in done.stderr, f"without the directory the run says: {done.stderr}")
+        require(sorted(path.name for path in told.iterdir()) == ["config.json", "model.safetensors"], f"{told.name} has more")
+        print("an export takes over the tokenizer, ids and other fields of the weights' directory")
 
     def folders_of(self, shape):
         name = shape.name()

@@ -108,8 +108,8 @@ static Split heads_of(Dim rows, Dim cols)
     return dim_of_heads(rows) ? SPLIT_ROWS : dim_of_heads(cols) ? SPLIT_COLS : SPLIT_NONE;
 }
 
-static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const char *name, const Tensor *row,
-                    int n, int repeat)
+static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const char *name,
+                    const char *full_name, const Tensor *row, int n, int repeat)
 {
     UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
     int64_t at = 0;
@@ -132,7 +132,7 @@ static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const c
                                     parts_of(s, row[i].rows) * parts_of(s, row[i].cols)};
         at += rows * cols;
     }
-    return (Unit){name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
+    return (Unit){name, full_name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
 }
 
 Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
@@ -140,10 +140,11 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
     const int ranks = within ? within : p->cluster.world;
     const Model *m = &p->model;
     Unit *u = NEW_ARRAY(a, Unit, 3);
-    u[0] = unit_of(a, m, shape, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
-    u[1] = unit_of(a, m, shape, ranks / shape->tensor, "layer", layer_tensors, countof(layer_tensors),
-                   m->layers);
-    u[2] = unit_of(a, m, shape, ranks, "head", head_tensors, countof(head_tensors), 1);
+    u[0] = unit_of(a, m, shape, ranks, "embedding", "model.embed_tokens", embed_tensors,
+                   countof(embed_tensors), 1);
+    u[1] = unit_of(a, m, shape, ranks / shape->tensor, "layer", "model.layers.%d", layer_tensors,
+                   countof(layer_tensors), m->layers);
+    u[2] = unit_of(a, m, shape, ranks, "head", "head", head_tensors, countof(head_tensors), 1);
     return (Units){3, u, ranks};
 }
 

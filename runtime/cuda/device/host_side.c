@@ -73,7 +73,7 @@ const struct BurstPlan *host_plan(const BurstCtx *c)
 
 HostPart host_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
 {
-    const Span s = tensor_part(c->plan, c->rank, u, t);
+    const ElementRange s = tensor_part(c->plan, c->rank, u, t);
     return (HostPart){s.begin, s.end, tensor_is_written(c->plan, c->rank, u, t), tensor_copies(c->plan, t)};
 }
 

@@ -1,0 +1,80 @@
+/* import/plan.c: a program's model as programs are told of it: sizes, parts, tensors and masks. */
+#include "import/import.h"
+
+#include "burst_rt.h"
+#include "step/step.h"
+
+#include <string.h>
+
+/* Whole tensors: nothing splits them. */
+static const BurstTensor *tensors_of(Arena *a, const Unit *u)
+{
+    static const float init_std[] = {
+#define X(id, init_std) init_std,
+        FIRSTS(X)
+#undef X
+    };
+    BurstTensor *t = NEW_ARRAY(a, BurstTensor, u->tensors);
+    for (int i = 0; i < u->tensors; i++)
+        t[i] = (BurstTensor){.name = u->tensor[i].name,
+                             .rows = u->tensor[i].rows,
+                             .cols = u->tensor[i].cols,
+                             .offset = u->tensor[i].offset,
+                             .init_std = init_std[u->tensor[i].first]};
+    return t;
+}
+
+static void add_units(Arena *a, const Program *p, BurstPlan *plan)
+{
+    const Shape whole = shape_of(p, &(Choice){0});
+    const Units units = units_make(a, p, &whole, 1);
+    BurstUnit *u = NEW_ARRAY(a, BurstUnit, units.n);
+    for (int i = 0; i < units.n; i++)
+        u[i] = (BurstUnit){.name = units.at[i].full_name,
+                           .elements = units.at[i].elements,
+                           .shard = units.at[i].shard,
+                           .tensors = units.at[i].tensors,
+                           .tensor = tensors_of(a, &units.at[i]),
+                           .repeat = units.at[i].repeat};
+    plan->units = u;
+    plan->unit_rows = units.n;
+}
+
+/* By their texts alone. */
+static const BurstMask *const *masks_of_program(Arena *a, const Program *p)
+{
+    BurstMask *mask = NEW_ARRAY(a, BurstMask, p->mask_count);
+    const BurstMask **masks = NEW_ARRAY(a, const BurstMask *, p->mask_count);
+    for (int i = 0; i < p->mask_count; i++) {
+        mask[i].text = p->masks[i].text;
+        masks[i] = &mask[i];
+    }
+    return masks;
+}
+
+const BurstPlan *model_plan(Arena *a, const Program *p)
+{
+    const Model *m = &p->model;
+    BurstPlan *plan = NEW(a, BurstPlan);
+    *plan = (BurstPlan){.sequence = p->sequence,
+                        .layers = m->layers,
+                        .hidden = m->hidden,
+                        .heads = m->heads,
+                        .kv_heads = m->kv_heads,
+                        .head_dim = m->head_dim,
+                        .ffn = m->ffn,
+                        .vocab = m->vocab,
+                        .tied = m->tied,
+                        .family = m->family,
+                        .norm_eps = m->norm_eps,
+                        .rope = m->rope,
+                        .ropes = m->ropes > 1 ? m->rope_of : NULL,
+                        .layer_rope = m->ropes > 1 ? m->layer_rope : NULL,
+                        .layer = m->layer,
+                        .softcap = m->softcap,
+                        .masks = masks_of_program(a, p),
+                        .layer_mask = p->layer_mask};
+    memcpy(plan->scale, m->scale, sizeof plan->scale);
+    add_units(a, p, plan);
+    return plan;
+}

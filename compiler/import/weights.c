@@ -1,0 +1,73 @@
+/* import/weights.c: the folder that `weights` names, compared with the model before anything is emitted, as
+ * the program will compare it before it reads a weight. */
+#include "import/import.h"
+
+#include "safetensors/safetensors.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct Told {
+    Diags *diags;
+    const Program *program;
+    bool begun;
+} Told;
+
+static void tell(void *to, const char *text)
+{
+    Told *t = to;
+    const Train *train = &t->program->train;
+    if (!t->begun)
+        diag_error(t->diags, train->weights_span, "'%s' does not match the model", train->weights);
+    t->begun = true;
+    diag_note(t->diags, (Span){0}, "%s", text);
+}
+
+static void tell_masks(void *to, const char *text)
+{
+    const Told *t = to;
+    const Train *train = &t->program->train;
+    diag_warn(t->diags, WARN_OTHER_MASKS, train->weights_span, "masks of '%s' differ from the model's: %s",
+              train->weights, text);
+}
+
+static void warn_missing(Diags *d, const Train *t, const char *why)
+{
+    diag_warn(d, WARN_MISSING_WEIGHTS, t->weights_span,
+              "cannot compare '%s' with the model: %s; the program compares them when it starts", t->weights,
+              why);
+}
+
+static int compare(Arena *a, BurstCtx *c, const Program *p, HfFolder *f, Misfits *m)
+{
+    const BurstPlan *plan = model_plan(a, p);
+    return folder_has_weights(f->path) ? folder_open(c, plan, f, m)
+                                       : config_check(c, plan, f->path, m, &f->family);
+}
+
+void weights_check(Arena *a, Diags *d, const Program *p)
+{
+    struct stat st;
+    const Train *train = &p->train;
+    if (!train->weights || p->library)
+        return;
+    if (stat(train->weights, &st) != 0) {
+        warn_missing(d, train, strerror(errno));
+        return;
+    }
+    BurstCtx *c = NEW(a, BurstCtx); /* takes what goes wrong */
+    HfFolder f = {.path = train->weights};
+    Misfits m = {0};
+    Told told = {d, p, false};
+    c->rank = -1;
+    const int status = compare(a, c, p, &f, &m);
+    if (status == BURST_OK && !folder_has_weights(f.path))
+        warn_missing(d, train, "it has neither model.safetensors nor its index");
+    misfits_tell(&m, false, tell, &told);
+    if (status != BURST_OK)
+        tell(&told, burst_error(c));
+    misfits_tell(&m, true, tell_masks, &told);
+    misfits_close(&m);
+    folder_close(&f);
+}

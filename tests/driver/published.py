@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""published.py BURSTC [REGEX]: published models (published.json: the fields of their config.json that say what is computed) are imported, and
+planned for 8 H100s at 128Ki tokens with tensor, recompute and offload open (of more than 20e9 weights, given). What cannot be says what to change: REFUSED."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+from runner import require  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOPO = """cluster h100x8 { nodes 1 { gpus 8 of h100; } link nvlink { bandwidth 391 GB/s; latency 5 us; } }
+host { memory 2 TB; pcie 55 GB/s; cores 96; }
+"""
+LAYOUT = "layout { data 1; schedule ring; travel keys; partition zigzag; tensor auto; recompute auto; offload auto; }\n"
+FIXED = LAYOUT.replace("tensor auto; recompute auto; offload auto", "tensor 1; recompute full; offload optimizer, activations")
+LARGE = 2e10  # weights of layers from which on the open search takes minutes
+DROPOUT = "attention_dropout is 0.1; only 0 is supported"
+REFUSED = {"StarCoder2-7B": DROPOUT, "Seed-OSS-36B": DROPOUT, "Llama-3.1-405B": "of host memory, "}  # 405B: more hosts
+
+
+class Model:
+    def __init__(self, burstc, name, config, folder):
+        self.burstc, self.name, self.config, self.folder = burstc, name, config, folder / name
+
+    def __str__(self):
+        return self.name
+
+    def layout(self):
+        c = self.config
+        return FIXED if c["num_hidden_layers"] * c["hidden_size"] * (c["hidden_size"] * 2 + c["intermediate_size"] * 3) > LARGE else LAYOUT
+
+    def run(self, *words):
+        return runner.run([self.burstc, *words], 60, cwd=self.folder, check=False)
+
+    def check(self):
+        (self.folder / "weights").mkdir(parents=True)
+        (self.folder / "weights/config.json").write_text(json.dumps(self.config))
+        (self.folder / "c.topo").write_text(TOPO)
+        done = self.run("import", "weights")
+        if self.name in REFUSED and done.returncode:
+            require(REFUSED[self.name] in done.stderr, f"import says {done.stderr}")
+            return "refused by import"
+        require(done.returncode == 0, f"import says {done.stderr}")
+        (self.folder / "m.burst").write_text(re.sub(r"sequence \S+;", "sequence 128Ki;", done.stdout) + self.layout())
+        done = self.run("c.topo", "m.burst", "--emit=plan", "-Wno-missing-weights")
+        if self.name in REFUSED:
+            require(done.returncode == 1 and REFUSED[self.name] in done.stderr, f"the compiler says {done.stdout}{done.stderr}")
+            return "refused"
+        require(done.returncode == 0, f"the compiler says {done.stderr}")
+        return re.search(r"^layout.*", done.stdout, re.M)[0]
+
+
+def main():
+    burstc = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory(prefix="burst_test_") as folder:
+        models = [Model(burstc, name, config, pathlib.Path(folder)) for name, config in json.loads((HERE / "published.json").read_text()).items()
+                  if re.search(sys.argv[2] if sys.argv[2:] else "", name)]
+        found, failures = runner.check_all(Model.check, models)
+    for model, what in found:
+        print(f"{model}: {what}")
+    page = (HERE.parent.parent / "docs/models.md").read_text()
+    require(all(model.name in page for model in models), "docs/models.md does not name all of them")
+    require(not failures, f"{failures} of {len(models)} models fail")
+
+
+main()

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""weights.py BURSTC: folders of weights compared with a model before anything is emitted, by `weights "FOLDER"` and by `burstc import`: what is
+told of each folder below is exactly what was changed in it, no more and no less."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+BURSTC = pathlib.Path(sys.argv[1]).resolve()
+LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 3, 32, 4, 2, 8, 48, 64
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": HIDDEN, "num_hidden_layers": LAYERS,
+          "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "intermediate_size": FFN, "vocab_size": VOCAB,
+          "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "max_position_embeddings": 256, "tie_word_embeddings": False}
+MODEL = f"""model m {{ layers {LAYERS}; hidden {HIDDEN}; heads {HEADS}; kv_heads {KV_HEADS}; head_dim {HEAD_DIM}; ffn swiglu {FFN};
+  norm rmsnorm 1e-5; rope 500000; vocab {VOCAB}; tied no; }}
+attention {{ default causal; }}
+sequence 256;
+train {{ weights "folder"; }}
+"""
+TOPO = pathlib.Path(__file__).with_name("small.topo").read_text()
+Q, KV = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+PARTS = {"input_layernorm": [HIDDEN], "self_attn.q_proj": [Q, HIDDEN], "self_attn.k_proj": [KV, HIDDEN], "self_attn.v_proj": [KV, HIDDEN],
+         "self_attn.o_proj": [HIDDEN, Q], "post_attention_layernorm": [HIDDEN], "mlp.gate_proj": [FFN, HIDDEN], "mlp.up_proj": [FFN, HIDDEN],
+         "mlp.down_proj": [HIDDEN, FFN]}
+
+
+def tensors():
+    """{name: shape}"""
+    out = {"model.embed_tokens.weight": [VOCAB, HIDDEN]}
+    for i in range(LAYERS):
+        out |= {f"model.layers.{i}.{part}.weight": shape for part, shape in PARTS.items()}
+    return out | {"model.norm.weight": [HIDDEN], "lm_head.weight": [VOCAB, HIDDEN]}
+
+
+class Folder:
+    """What a change may touch: config; shapes, dtypes of tensors; shards, which of them has a tensor, and bytes to write instead."""
+
+    def __init__(self):
+        self.config, self.shapes, self.dtypes = dict(CONFIG), tensors(), {}
+        self.shards, self.text, self.files = 1, None, {}
+        self.kept = lambda name: True
+
+    def shard(self, number):
+        return "model.safetensors" if self.shards == 1 else f"model-{number + 1:05d}-of-{self.shards:05d}.safetensors"
+
+    def write(self, path):
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps(self.config) if self.text is None else self.text)
+        headers, map_ = [{} for _ in range(self.shards)], {}
+        for i, (name, shape) in enumerate(self.shapes.items()):
+            header, dtype, elements = headers[i * self.shards // len(self.shapes)], self.dtypes.get(name, "BF16"), 1
+            for n in shape:
+                elements *= n
+            at = max((t["data_offsets"][1] for t in header.values()), default=0)
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + elements * {"BF16": 2, "F32": 4, "I8": 1}[dtype]]}
+            map_[name] = self.shard(i * self.shards // len(self.shapes))
+        for number, header in enumerate(headers):
+            text = json.dumps(header).encode()
+            size = max((t["data_offsets"][1] for t in header.values()), default=0)
+            (path / self.shard(number)).write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+        if self.shards > 1:
+            (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": map_}))
+        for name, content in self.files.items():
+            if content is None:
+                (path / name).unlink()
+            else:
+                (path / name).write_bytes(content)
+
+
+def change(folder, config=None, shards=1, drop=(), shapes=None, dtypes=None, files=None, text=None, rename=None):
+    folder.config |= config or {}
+    folder.shards, folder.text = shards, text
+    folder.shapes = {(rename or {}).get(name, name): shape for name, shape in folder.shapes.items() if not any(re.fullmatch(d, name) for d in drop)}
+    folder.shapes |= shapes or {}
+    folder.dtypes, folder.files = dtypes or {}, files or {}
+
+
+UP = {f"model.layers.{i}.mlp.up_proj.weight": [HIDDEN, FFN] for i in range(LAYERS)}
+BIAS = {f"model.layers.{i}.self_attn.q_proj.bias": [Q] for i in range(LAYERS)}
+CASES = {  # name: what is changed; what each note says, in order; what import tells, where that is something else
+    "right": ({}, []),
+    "right_shards": ({"shards": 3}, []),
+    "size": ({"config": {"vocab_size": 65}},
+             ["vocab_size is 65, expected 64"],
+             ["model.embed_tokens.weight is [64, 32], expected [65, 32]", "lm_head.weight is [64, 32], expected [65, 32]"]),
+    "shape": ({"shapes": UP}, ["model.layers.0.mlp.up_proj.weight is [32, 48], expected [48, 32] (the same in 2 other layers)"]),
+    "missing": ({"drop": ("lm_head.weight", r"model.layers.1.*q_proj.weight")},
+                ["tensor model.layers.1.self_attn.q_proj.weight is missing", "tensor lm_head.weight is missing"]),
+    "unexpected": ({"shapes": BIAS | {"score.weight": [2, HIDDEN]}},
+                   ["tensor model.layers.0.self_attn.q_proj.bias is not part of the model (the same in 2 other layers)",
+                    "tensor score.weight is not part of the model"]),
+    "dtype": ({"dtypes": {"lm_head.weight": "I8"}}, ["lm_head.weight is I8, expected F32, BF16 or F16"]),
+    "buffers": ({"shapes": {"model.layers.0.self_attn.rotary_emb.inv_freq": [4]}}, []),
+    "shards_lost": ({"shards": 4, "files": {"model-00002-of-00004.safetensors": None, "model-00004-of-00004.safetensors": None}},
+                    ["cannot read 'folder/model-00002-of-00004.safetensors': No such file or directory",
+                     "cannot read 'folder/model-00004-of-00004.safetensors': No such file or directory"]),
+    "shard_cut": ({"shards": 4, "files": {"model-00003-of-00004.safetensors": b"\x10\0\0\0\0\0\0\0{}"}},
+                  ["'folder/model-00003-of-00004.safetensors' is truncated or not a safetensors file: its header gives 16 bytes, the file has 10"]),
+    "file_empty": ({"files": {"model.safetensors": b""}}, ["'folder/model.safetensors' is not a safetensors file: it has only 0 bytes"]),
+    "adapter": ({"files": {"adapter_config.json": b"{}"}},
+                ["adapters are not supported (adapter_config.json); merge the adapter into the weights first"]),
+    "json": ({"text": '{"hidden_size": '}, ["folder/config.json:1:16: unexpected token near end of file"]),
+    "five": ({"config": {"rms_norm_eps": 1e-6, "embedding_multiplier": 12.0, "attention_bias": True}, "drop": ("model.norm.weight",),
+              "shapes": UP},
+             ["rms_norm_eps is 1e-6, expected 1e-5", "embedding_multiplier is 12.0; only 1 is supported", "attention_bias is true; only false is supported",
+              "model.layers.0.mlp.up_proj.weight is [32, 48], expected [48, 32] (the same in 2 other layers)", "tensor model.norm.weight is missing"],
+             ["embedding_multiplier is 12.0; only 1 is supported", "attention_bias is true; only false is supported",
+              "model.layers.0.mlp.up_proj.weight is [32, 48], expected [48, 32] (the same in 2 other layers)", "tensor model.norm.weight is missing"]),
+    "five_of_import": ({"config": {"hidden_act": "gelu", "rope_scaling": {"rope_type": "longrope_of_nobody"}, "partial_rotary_factor": 0.5},
+                        "rename": {"model.norm.weight": "model.final_norm.weight"}},
+                       ['hidden_act is "gelu", expected "silu"', 'rope_scaling is {"rope_type":"longrope_of_nobody"}',
+                        "partial_rotary_factor is 0.5; only 1 is supported", "tensor model.norm.weight is missing",
+                        "tensor model.final_norm.weight is not part of the model"],
+                       ['hidden_act is "gelu"; only "silu" is computed', 'rope_scaling is {"rope_type":"longrope_of_nobody"}',
+                        "partial_rotary_factor is 0.5; only 1 is supported", "tensor model.norm.weight is missing",
+                        "tensor model.final_norm.weight is not part of the model"]),
+    "other_family": ({"config": {"model_type": "gpt_neox"}}, ['model_type is "gpt_neox", expected "llama"'],
+                     ['model_type is "gpt_neox"; known are llama, ']),
+}
+
+
+def run(folder, *words):
+    done = subprocess.run([BURSTC, *words], cwd=folder, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def is_same(told, wanted):
+    return len(told) == len(wanted) and all(is_.startswith(text) or text in is_ for is_, text in zip(told, wanted))
+
+
+def check(name, work):
+    what, notes, *other = CASES[name]
+    folder = Folder()
+    change(folder, **what)
+    folder.write(work / "folder")
+    (work / "m.burst").write_text(MODEL)
+    (work / "c.topo").write_text(TOPO)
+    status, out, said = run(work, "c.topo", "m.burst", "--emit=plan")
+    told = re.findall(r"^(?:\S+: )?note: (.*)$", said, re.M)
+    errors = said.count("error: ")
+    assert status == bool(notes) and errors == bool(notes) and bool(out) != bool(notes) and is_same(told, notes), \
+        f"{name}: compiling ends with {status} and says\n{said}"
+    assert not notes or "m.burst:5:17: error: 'folder' does not match the model" in said, said
+    status, out, said = run(work, "import", "folder")
+    wanted = other[0] if other else notes
+    told = re.findall(r"^burstc: error: 'folder' cannot be imported: (.*)$", said, re.M)
+    assert status == bool(wanted) and bool(out) != bool(wanted) and is_same(told, wanted), \
+        f"{name}: import ends with {status} and says\n{said}"
+
+
+def absent(work):
+    """No folder, and none with weights: warnings of their own; other masks too."""
+    (work / "m.burst").write_text(MODEL)
+    (work / "c.topo").write_text(TOPO)
+    status, out, said = run(work, "c.topo", "m.burst", "--emit=plan")
+    assert status == 0 and "cannot compare 'folder' with the model: No such file or directory" in said and "[-Wmissing-weights]" in said, said
+    assert run(work, "c.topo", "m.burst", "--emit=plan", "-Wno-missing-weights")[2] == "" and out
+    assert run(work, "c.topo", "m.burst", "--emit=plan", "-Werror=missing-weights")[:2] == (1, "")
+    folder = Folder()
+    folder.write(work / "folder")
+    (work / "folder/model.safetensors").unlink()
+    status, _, said = run(work, "c.topo", "m.burst", "--emit=plan")
+    assert status == 0 and "it has neither model.safetensors nor its index" in said and "[-Wmissing-weights]" in said, said
+    assert run(work, "import", "folder")[0::2] == (0, "")
+    (work / "folder/config.json").write_text(json.dumps(CONFIG | {"vocab_size": 65}))
+    status, _, said = run(work, "c.topo", "m.burst", "--emit=plan")
+    assert status == 1 and "vocab_size is 65, expected 64" in said, said
+
+
+def masks(work):
+    folder = Folder()
+    folder.config |= {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+    folder.write(work / "folder")
+    (work / "m.burst").write_text(MODEL)
+    (work / "c.topo").write_text(TOPO)
+    status, out, said = run(work, "c.topo", "m.burst", "--emit=plan")
+    assert status == 0 and out and "[-Wother-masks]" in said and "the mask of layer 1 is window(16), expected causal; use --plan-masks" in said, said
+    assert run(work, "c.topo", "m.burst", "--emit=plan", "-Wno-other-masks")[2] == ""
+
+
+def many(work):
+    """Folders with more differences than a message has room for: all are counted."""
+    folder = Folder()
+    folder.shapes |= {f"extra.{i:03d}": [1] for i in range(100)}
+    folder.write(work / "folder")
+    (work / "m.burst").write_text(MODEL)
+    (work / "c.topo").write_text(TOPO)
+    _, _, said = run(work, "c.topo", "m.burst", "--emit=plan")
+    assert said.count("is not part of the model") == 64 and "note: and 36 more" in said, said
+
+
+def main():
+    for name in CASES:
+        with tempfile.TemporaryDirectory(prefix="burst_test_") as work:
+            check(name, pathlib.Path(work))
+    for part in (absent, masks, many):
+        with tempfile.TemporaryDirectory(prefix="burst_test_") as work:
+            part(pathlib.Path(work))
+    print(f"{len(CASES)} folders: each difference is told, once")
+
+
+main()
