@@ -1,6 +1,7 @@
 /* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
 #include "checkpoint/checkpoint.h"
 #include "core/escape.h"
+#include "core/evaluate.h"
 #include "host/host.h"
 #include "host/launch/place.h"
 #include "core/options.h"
@@ -88,6 +89,7 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
     BURST_TRY(open_folder(c, p, o, w, &watch->folder, done));
     if (*done < o->steps)
         BURST_TRY(data_ready(c, p));
+    BURST_TRY(evaluate_ready(c, p, o, *done));
     BURST_TRY(try_outputs(c, p, o, watch, *done));
     burst_doing(c, "initializing weights");
     if (*done)
@@ -196,6 +198,8 @@ static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watc
 static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
                  BurstWeights *w, int64_t *at)
 {
+    if (o->evaluate)
+        BURST_TRY(evaluate(c, p, o, &watch->show, state, w, *at));
     for (int64_t done = *at; done < o->steps; done++) {
         BurstStep result = {0};
         BURST_TRY(heed_termination(c));
@@ -212,6 +216,8 @@ static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
         if (checkpoint_due(o, done + 1))
             BURST_TRY(save(c, p, o, &watch->folder, state, w, done + 1));
         BURST_TRY(said);
+        if (evaluate_due(o, done + 1))
+            BURST_TRY(evaluate(c, p, o, &watch->show, state, w, done + 1));
     }
     return BURST_OK;
 }
@@ -269,8 +275,11 @@ static BurstTrain with_options(const BurstPlan *p, const Options *o)
 {
     BurstTrain t = p->train;
     t.seed = o->seed;
-    t.data = o->data;
-    t.bytes = o->bytes;
+    t.data = o->files;
+    t.data_files = o->file_count;
+    t.evaluate = o->evaluation;
+    t.evaluate_every = o->evaluate_every;
+    t.evaluate_steps = o->evaluate_steps;
     return t;
 }
 

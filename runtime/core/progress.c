@@ -4,24 +4,37 @@
 #include "core/escape.h"
 #include "core/output.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { LINES = 20, LINE = 256 }; /* lines in all, where nobody watches */
+enum { LINES = 20, LINE = 256, TEXT = 4096 }; /* lines in all, where nobody watches */
 
 static double gib(double bytes)
 {
     return bytes / (1 << 30);
 }
 
+static const char *data_text(const BurstTrain *t, char *text, size_t size)
+{
+    FILE *to = t->data_files ? fmemopen(text, size, "w") : NULL;
+    if (!to)
+        return "random tokens";
+    data_print(to, t);
+    fclose(to);
+    text[size - 1] = 0;
+    return text;
+}
+
 static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
 {
+    char data[TEXT];
     print_shown(stdout,
                 "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB of host "
                 "memory per rank, ",
                 p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers),
-                (long long)p->sequence, (long long)p->train.batch,
-                c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
+                (long long)p->sequence, (long long)p->train.batch, data_text(c->train, data, sizeof data),
+                gib((double)p->arena_bytes));
     if (p->predicted_seconds > 0)
         printf("predicted %.4g s per step\n", p->predicted_seconds);
     else
@@ -158,6 +171,25 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
         return BURST_OK;
     BURST_TRY(write_metrics(s, c, p, step, r, seconds));
     return due && !o->quiet ? say_step(s, c, p, o, step, r, seconds) : BURST_OK;
+}
+
+int progress_evaluation(const Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
+                        const BurstStep *r, double seconds)
+{
+    if (c->rank != 0)
+        return BURST_OK;
+    BURST_TRY(metrics_line(c, &s->metrics,
+                           "{\"step\": %lld, \"evaluation_loss\": %.17g, \"perplexity\": %.17g, "
+                           "\"evaluation_tokens\": %.17g, \"evaluation_seconds\": %.6g}\n",
+                           (long long)done, r->loss, exp(r->loss), r->tokens, seconds));
+    if (o->quiet)
+        return BURST_OK;
+    print_shown(stdout, "evaluation after step %lld  loss %.5f  perplexity %.5g  %.0f tokens of %lld batch%s of %s  "
+                        "%.4f s",
+                (long long)done, r->loss, exp(r->loss), r->tokens, (long long)batches,
+                batches == 1 ? "" : "es", c->train->evaluate->path, seconds);
+    printf("\n");
+    return output_printed(c);
 }
 
 int progress_close(Progress *s, BurstCtx *c, int status)
