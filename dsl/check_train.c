@@ -42,7 +42,8 @@ static void take_data(Checker *c, const Ast *s, const Field *f, void *to)
     int n = 0;
     do {
         if (n == BURST_DATA_FILES) {
-            diag_error(c->diags, u.at ? u.at->span : s->span, "`data` can have at most %d files", BURST_DATA_FILES);
+            diag_error(c->diags, u.at ? u.at->span : s->span, "`data` can have at most %d files",
+                       BURST_DATA_FILES);
             return;
         }
         take_data_file(&u, "a file in quotes, such as \"tokens.bin\"", &file[n]);
@@ -127,8 +128,9 @@ static const char *const schedule_names[] = {
 static bool is_first_schedule(Checker *c, const Ast *s, TrainFields *t)
 {
     if (t->schedule.src) {
-        diag_error(c->diags, s->span, "`%s` cannot be combined with `%s`; a run has one learning-rate schedule",
-                   s->text, schedule_names[t->t.schedule]);
+        diag_error(c->diags, s->span,
+                   "`%s` cannot be combined with `%s`; a run has one learning-rate schedule", s->text,
+                   schedule_names[t->t.schedule]);
         diag_note(c->diags, t->schedule, "the other one is here");
         return false;
     }
@@ -280,8 +282,6 @@ static void check_train(Checker *c, TrainFields *f)
     t->lr_end = t->schedule ? f->lr_end : t->lr;
     if (t->schedule == BURST_SCHEDULE_WSD)
         t->decay_steps = (int64_t)(f->decay_part * (double)t->steps + 0.5);
-    if (t->packed && !t->data_files && !t->evaluate)
-        diag_error(c->diags, f->t.span, "`packed` requires `data` or `evaluate`: random tokens have no documents");
     if (t->separator >= c->program->model.vocab && c->program->model.vocab)
         diag_error(c->diags, f->separator, "separator %lld is outside the vocabulary of %d tokens",
                    (long long)t->separator, c->program->model.vocab);

@@ -392,8 +392,8 @@ const Setting *setting_at(const Layout *l, size_t at);
 typedef struct Train {
     const BurstDataFile *data; /* [data_files], paths as written; none: random tokens */
     int data_files;
-    bool packed;           /* documents are packed into sequences */
-    const BurstDataFile *evaluate; /* NULL: none */
+    bool packed;                            /* documents are packed into sequences */
+    const BurstDataFile *evaluate;          /* NULL: none */
     int64_t evaluate_every, evaluate_steps; /* steps 0: all of the file */
     int64_t separator;     /* token that ends a document; -1: none */
     int64_t predict;       /* labels are the token so many positions ahead */
@@ -403,8 +403,8 @@ typedef struct Train {
     const char *weights, *export_dir; /* Hugging Face folders; NULL: none */
     bool export_f32;        /* else bf16 */
     double lr, lr_end, beta1, beta2, decay, clip, adam_eps;
-    int schedule;          /* BURST_SCHEDULE_... */
-    int64_t decay_steps;   /* of WSD */
+    int schedule;           /* BURST_SCHEDULE_... */
+    int64_t decay_steps;    /* of WSD */
     bool deterministic;     /* sums have the same order on every run: the same bits */
     Span deterministic_span;
     Span span;

@@ -1,5 +1,5 @@
-/* evaluate.c: see evaluate.h. Batches are read as those of training are, but from another file and in its order; behind
- * its last sequence no token counts. */
+/* evaluate.c: see evaluate.h. Batches are read as those of training are, but from another file and in its
+ * order; behind its last sequence no token counts. */
 #include "core/evaluate.h"
 
 #include <math.h>
@@ -24,7 +24,8 @@ int evaluate_ready(BurstCtx *c, const BurstPlan *p, const Options *o, int64_t do
     return data_evaluation_ready(c, p, &sequences);
 }
 
-static int losses(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w, int64_t batches, BurstStep *all)
+static int losses(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w, int64_t batches,
+                  BurstStep *all)
 {
     double loss = 0;
     for (int64_t i = 0; i < batches; i++) {
@@ -48,8 +49,8 @@ static int check(BurstCtx *c, const BurstStep *r, int64_t done)
                       (long long)done, isnan(r->loss) ? "not a number" : "infinite");
 }
 
-int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, const Progress *show, void *state, BurstWeights *w,
-             int64_t done)
+int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, const Progress *show, void *state,
+             BurstWeights *w, int64_t done)
 {
     BurstStep r = {0};
     int64_t sequences;

@@ -9,6 +9,6 @@ int evaluate_ready(BurstCtx *c, const BurstPlan *p, const Options *o, int64_t do
 /* Whether an evaluation follows the step that was the done-th. */
 bool evaluate_due(const Options *o, int64_t done);
 /* Weights stay as they are; loss and perplexity become lines of the progress and of the metrics. */
-int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, const Progress *show, void *state, BurstWeights *w,
-             int64_t done);
+int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, const Progress *show, void *state,
+             BurstWeights *w, int64_t done);
 #endif

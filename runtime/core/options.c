@@ -21,7 +21,8 @@ static const Row rows[] = {
     {"--steps", NATURAL, "N", AT(steps),
      "stop after step N (the learning-rate schedule does not change); 0: no training"},
     {"--data", PATH, "FILE", AT(data),
-     "train on this file: of burst-tokens, .npy, Megatron-LM's .bin; any if the vocabulary has at most 256 tokens"},
+     "train on this file: of burst-tokens, .npy, Megatron-LM's .bin; any if the vocabulary has at most 256 "
+     "tokens"},
     {"--bytes", FLAG, "", AT(bytes), "read the files of tokens as bytes, one token per byte"},
     {"--raw", CHOICE, "2|4", AT(raw), "read the files of tokens as little-endian numbers of 2 or 4 bytes"},
     {"--evaluate", RESUME, "[FILE]", AT(evaluate_file),
@@ -273,8 +274,9 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
  * content counts. */
 static bool may_differ(const Row *row)
 {
-    static const char *const names[] = {"--data",  "--evaluate",  "--weights",    "--metrics", "--timeout", "--progress",
-                                        "--quiet", "--transport", "--share-gpus", "--help",    "--version"};
+    static const char *const names[] = {"--data",       "--evaluate", "--weights", "--metrics",
+                                        "--timeout",    "--progress", "--quiet",   "--transport",
+                                        "--share-gpus", "--help",     "--version"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(row->name, names[i]) == 0)
             return true;

@@ -130,6 +130,12 @@ static int most_memory(BurstCtx *c, double *most)
     return BURST_OK;
 }
 
+/* All of a batch's tokens, those that do not count in the loss too. */
+static double tokens_of(const BurstPlan *p)
+{
+    return (double)p->sequence * (double)p->train.batch;
+}
+
 static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r,
                          double seconds)
 {
@@ -138,7 +144,7 @@ static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int
                         "\"seconds\": %.6g, "
                         "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"memory_bytes\": "
                         "%.0f, \"predicted_memory_bytes\": %zu}\n",
-                        (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm,
+                        (long long)step + 1, r->loss, r->tokens, tokens_of(p) / seconds, seconds, r->norm,
                         burst_learning_rate(p, step), p->predicted_seconds, utilisation(p, seconds),
                         s->memory, p->predicted_memory);
 }
@@ -148,7 +154,7 @@ static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options 
 {
     printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  ",
            (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
-           r->tokens / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9);
+           tokens_of(p) / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9);
     if (p->peak_flops > 0)
         printf("%.1f %% MFU  ", 100 * utilisation(p, seconds));
     printf("%.3f GiB/%s (predicted %.3f)  %.4f s", gib(s->memory), c->device.memory ? "GPU" : "rank",
@@ -184,8 +190,9 @@ int progress_evaluation(const Progress *s, BurstCtx *c, const Options *o, int64_
                            (long long)done, r->loss, exp(r->loss), r->tokens, seconds));
     if (o->quiet)
         return BURST_OK;
-    print_shown(stdout, "evaluation after step %lld  loss %.5f  perplexity %.5g  %.0f tokens of %lld batch%s of %s  "
-                        "%.4f s",
+    print_shown(stdout,
+                "evaluation after step %lld  loss %.5f  perplexity %.5g  %.0f tokens of %lld batch%s of %s  "
+                "%.4f s",
                 (long long)done, r->loss, exp(r->loss), r->tokens, (long long)batches,
                 batches == 1 ? "" : "es", c->train->evaluate->path, seconds);
     printf("\n");

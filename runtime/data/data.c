@@ -1,5 +1,5 @@
-/* data.c: sequences of token files in a seeded order, and this rank's tokens of one. Sequence (step, index) is a
- * function of the seed and the files. */
+/* data.c: sequences of token files in a seeded order, and this rank's tokens of one. Sequence (step, index)
+ * is a function of the seed and the files. */
 #include "data/balance.h"
 #include "data/mix.h"
 #include "data/pack.h"
@@ -19,7 +19,7 @@ typedef struct File {
 } File;
 
 typedef struct Data {
-    File *file;      /* [files]; none: random tokens */
+    File *file; /* [files]; none: random tokens */
     int files;
     Mix *mix;        /* NULL: there is one file */
     bool in_order;   /* each sequence once, in the file's order: for evaluation */
@@ -35,10 +35,7 @@ typedef struct Data {
 
 /* ---- opening ---- */
 
-static int64_t ahead_of(const BurstCtx *c)
-{
-    return c->train->predict > 0 ? c->train->predict : 1;
-}
+static int64_t ahead_of(const BurstCtx *c) { return c->train->predict > 0 ? c->train->predict : 1; }
 
 static int pack(BurstCtx *c, const BurstPlan *p, File *f)
 {
@@ -145,7 +142,12 @@ static int data_open(BurstCtx *c, const BurstPlan *p, const BurstDataFile *from,
 
 int data_ready(BurstCtx *c, const BurstPlan *p)
 {
-    return c->data ? BURST_OK : data_open(c, p, c->train->data, c->train->data_files, &c->data);
+    if (c->data)
+        return BURST_OK;
+    if (c->train->packed && !c->train->data_files)
+        return burst_fail(c, BURST_E_USAGE,
+                          "the plan packs documents, and random tokens have none; use --data FILE");
+    return data_open(c, p, c->train->data, c->train->data_files, &c->data);
 }
 
 static void close_one(Data **data)
@@ -235,11 +237,11 @@ static int64_t sequence_of(const File *f, uint64_t seed, int64_t n)
 
 /* ---- one sequence ---- */
 typedef struct Window {
-    File *file;      /* NULL: random tokens */
+    File *file; /* NULL: random tokens */
     const Piece *piece;
     int64_t pieces;
-    Piece whole;     /* the only piece, where documents are not packed */
-    bool none;       /* behind the last sequence of an evaluation: no token counts */
+    Piece whole;           /* the only piece, where documents are not packed */
+    bool none;             /* behind the last sequence of an evaluation: no token counts */
     uint64_t seed, number; /* of random tokens */
     int vocab;
     int64_t ahead, at, first; /* the piece of the last position, and where in the sequence it begins */
@@ -255,7 +257,9 @@ static void take_sequence(const BurstPlan *p, Window *w, int64_t number)
 
 static Window window_at(const BurstCtx *c, const BurstPlan *p, Data *d, int64_t n)
 {
-    Window w = {.seed = (uint64_t)c->train->seed, .number = (uint64_t)n, .vocab = p->vocab,
+    Window w = {.seed = (uint64_t)c->train->seed,
+                .number = (uint64_t)n,
+                .vocab = p->vocab,
                 .ahead = ahead_of(c)};
     int64_t index = n;
     if (!d->files)
@@ -285,8 +289,8 @@ static uint32_t random_token(const Window *w, int64_t position)
     return (uint32_t)(hash3(~w->seed, w->number, (uint64_t)position) % (uint64_t)w->vocab);
 }
 
-/* Of a token of the file, which may lie on another rank or behind the sequence's end: the label, none where its document
- * ends before. */
+/* Of a token of the file, which may lie on another rank or behind the sequence's end: the label, none where
+ * its document ends before. */
 static int read_label(BurstCtx *c, Window *w, int64_t at, uint32_t token, int32_t *label, float *weight)
 {
     Source *s = &w->file->source;

@@ -1,5 +1,5 @@
-/* pack.c: see pack.h. Pieces, the longest first, go where the least room is left for them; then sequences that have room
- * take from those that have most. */
+/* pack.c: see pack.h. Pieces, the longest first, go where the least room is left for them; then sequences
+ * that have room take from those that have most. */
 #include "data/pack.h"
 
 #include <stdlib.h>
@@ -8,12 +8,20 @@
 enum { NONE = -1, WORD = 64, LEVELS = 6 };
 
 /* A piece in its sequence's list, or waiting for one. */
-typedef struct Item { Piece piece; int64_t next; } Item;
+typedef struct Item {
+    Piece piece;
+    int64_t next;
+} Item;
 /* A sequence: its list of items, and the next one with as much room. */
-typedef struct Bin { int64_t head, last, room, next; } Bin;
+typedef struct Bin {
+    int64_t head, last, room, next;
+} Bin;
 
 /* Which amounts of room there are: a bit each, and a bit for each word of the level below that is not 0. */
-typedef struct Rooms { uint64_t *level[LEVELS]; int levels; } Rooms;
+typedef struct Rooms {
+    uint64_t *level[LEVELS];
+    int levels;
+} Rooms;
 
 typedef struct Pack {
     int64_t sequence;
@@ -151,7 +159,8 @@ static bool cut(Pack *p, int64_t begin, int64_t end)
     return true;
 }
 
-/* From the longest piece to the shortest, those of one length in the file's order; by_length: [sequence + 1] of NONE. */
+/* From the longest piece to the shortest, those of one length in the file's order; by_length: [sequence + 1]
+ * of NONE. */
 static bool place_all(Pack *p, int64_t *by_length)
 {
     for (int64_t i = p->items; i-- > 0;) {
@@ -183,7 +192,8 @@ static void bin_remove(Pack *p, int64_t b, int64_t before, int64_t item)
     bin->room += p->item[item].piece.length;
 }
 
-/* The longest piece of a sequence that another has room for goes there; if there is none, the end of its longest. */
+/* The longest piece of a sequence that another has room for goes there; if there is none, the end of its
+ * longest. */
 static bool give(Pack *p, int64_t from, int64_t to)
 {
     const int64_t room = p->bin[to].room;

@@ -171,10 +171,7 @@ static int truncated(BurstCtx *c, const Source *s, const char *what, uint64_t pr
 }
 
 /* What follows `at`, in multiples of 8 bytes from the file's begin. */
-static off_t after(off_t at, uint64_t count, int width)
-{
-    return (at + (off_t)count * width + 7) / 8 * 8;
-}
+static off_t after(off_t at, uint64_t count, int width) { return (at + (off_t)count * width + 7) / 8 * 8; }
 
 static int read_documents(BurstCtx *c, Source *s, off_t at, uint64_t documents)
 {
@@ -199,8 +196,8 @@ static int read_columns(BurstCtx *c, Source *s, const unsigned char *head)
     const uint64_t width = source_number(head + 24, 4), documents = source_number(head + 32, 8);
     off_t at = after(s->token.at, (uint64_t)s->count, s->token.width);
     if ((width != 0 && width != 1 && width != 4) || source_number(head + 28, 4) != 0)
-        return burst_fail(c, BURST_E_IO, "%s: unsupported token file with %llu bytes per loss weight", s->path,
-                          (unsigned long long)width);
+        return burst_fail(c, BURST_E_IO, "%s: unsupported token file with %llu bytes per loss weight",
+                          s->path, (unsigned long long)width);
     if (width) {
         const uint64_t room = at < s->bytes ? (uint64_t)(s->bytes - at) / width : 0;
         if ((uint64_t)s->count > room)

@@ -18,7 +18,7 @@ typedef struct Column {
 } Column;
 
 typedef struct Source {
-    const char *path; /* as the user has it */
+    const char *path;                  /* as the user has it */
     char bin[PATH_MAX], idx[PATH_MAX]; /* Megatron-LM's two files; empty: it is no such pair */
     int fd;
     off_t bytes;
@@ -29,7 +29,7 @@ typedef struct Source {
     Column weight;     /* bytes of 0 or 1, or fp32, by token; width 0: all tokens count alike */
     int64_t *document; /* [documents + 1]: the first token of each, and count; NULL: separators end them */
     int64_t documents;
-    int64_t found;     /* the document that was looked up last */
+    int64_t found; /* the document that was looked up last */
 } Source;
 
 /* Opens and checks a file. After an error it is closed as well by source_close. s is zeroed memory. */
@@ -46,7 +46,7 @@ bool source_ends(Source *s, int64_t at, uint32_t token);
 int source_documents(BurstCtx *c, Source *s, int64_t **first, int64_t *documents);
 
 /* ---- formats ---- */
-enum { SOURCE_HEAD = 4096 }; /* bytes that tell a format */
+enum { SOURCE_HEAD = 4096 };                                             /* bytes that tell a format */
 static inline uint64_t source_number(const unsigned char *at, int bytes) /* little-endian */
 {
     uint64_t value = 0;
@@ -54,7 +54,8 @@ static inline uint64_t source_number(const unsigned char *at, int bytes) /* litt
         value = value << 8 | at[i];
     return value;
 }
-/* Each fills in what it finds where the file is of its format; *is: whether it is. head: the file's first n bytes. */
+/* Each fills in what it finds where the file is of its format; *is: whether it is. head: the file's first n
+ * bytes. */
 int source_npy(BurstCtx *c, Source *s, const unsigned char *head, size_t n, bool *is);
 int source_megatron(BurstCtx *c, Source *s, bool *is);
 /* The two files of `path`, which may name either; false: it names neither. */

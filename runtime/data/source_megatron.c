@@ -1,5 +1,5 @@
-/* source_megatron.c: data sets of Megatron-LM: NAME.bin has the tokens, NAME.idx their type, the sequences that follow
- * each other there, and of which sequences documents are made (IndexedDataset). */
+/* source_megatron.c: data sets of Megatron-LM: NAME.bin has the tokens, NAME.idx their type, the sequences
+ * that follow each other there, and of which sequences documents are made (IndexedDataset). */
 #include "data/source.h"
 
 #include <errno.h>
@@ -92,8 +92,9 @@ static int read_sequences(BurstCtx *c, const Source *s, const Index *x, int64_t 
     }
     free(length);
     return follow ? BURST_OK
-                  : refuse(c, s, "does not list the sequences of its .bin in their order; write both with "
-                                 "Megatron-LM's preprocess_data.py or merge_datasets.py");
+                  : refuse(c, s,
+                           "does not list the sequences of its .bin in their order; write both with "
+                           "Megatron-LM's preprocess_data.py or merge_datasets.py");
 }
 
 /* Documents without a token are none. */

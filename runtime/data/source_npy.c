@@ -1,5 +1,5 @@
-/* source_npy.c: NumPy's .npy files (NEP 1): whole numbers, little-endian, in the order of C. Rows of an array of
- * several dimensions follow each other. */
+/* source_npy.c: NumPy's .npy files (NEP 1): whole numbers, little-endian, in the order of C. Rows of an array
+ * of several dimensions follow each other. */
 #include "data/source.h"
 
 #include <errno.h>

@@ -351,10 +351,10 @@ enum { BURST_BF16, BURST_F32 }; /* what weights are written as */
 typedef struct BurstTrain {
     const BurstDataFile *data; /* [data_files]; none: random tokens */
     int data_files;
-    int packed;        /* documents are packed into sequences by best fit */
+    int packed;                    /* documents are packed into sequences by best fit */
     const BurstDataFile *evaluate; /* the file to evaluate on; NULL: none */
-    int64_t evaluate_every;        /* steps between evaluations, in addition to that after the last step; 0: none */
-    int64_t evaluate_steps;        /* batches of each; 0: all of the file */
+    int64_t evaluate_every; /* steps between evaluations, in addition to that after the last step; 0: none */
+    int64_t evaluate_steps; /* batches of each; 0: all of the file */
     int64_t separator; /* token that ends a document, -1: none */
     int64_t predict;   /* labels are the token so many positions ahead; 0: 1 */
     int64_t steps, batch, seed, checkpoint_every, warmup;
@@ -439,8 +439,8 @@ typedef struct BurstPlan {
 } BurstPlan;
 
 /* ---- data ---- */
-/* Reads sequence `index` of step `step` for this rank (positions from the plan): number step * batch + index of all
- * sequences, of a file by the files' shares, in an order drawn from the seed each epoch; resumable by
+/* Reads sequence `index` of step `step` for this rank (positions from the plan): number step * batch + index
+ * of all sequences, of a file by the files' shares, in an order drawn from the seed each epoch; resumable by
  * construction. */
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out);
 

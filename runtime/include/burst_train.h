@@ -1,4 +1,5 @@
-/* burst_train.h: what compiler and programs share of training: files of tokens, schedules of the learning rate. */
+/* burst_train.h: what compiler and programs share of training: files of tokens, schedules of the learning
+ * rate. */
 #ifndef BURST_TRAIN_H
 #define BURST_TRAIN_H
 

@@ -222,8 +222,8 @@ void weights_close(BurstCtx *c)
 }
 
 /* step counts from 0. Warm-up reaches lr in its last step, without one the first step has lr; from there, or
- * with WSD (warm-up, stable, decay: Hu et al., arXiv 2404.06395) decay_steps before the last step, it falls to
- * lr_end, which the plan's last step has. */
+ * with WSD (warm-up, stable, decay: Hu et al., arXiv 2404.06395) decay_steps before the last step, it falls
+ * to lr_end, which the plan's last step has. */
 double burst_learning_rate(const BurstPlan *p, int64_t step)
 {
     const BurstTrain *t = &p->train;

@@ -1,4 +1,5 @@
-/* test_pack.c: packing of documents and shares of files, against what must hold of them, counted one by one. */
+/* test_pack.c: packing of documents and shares of files, against what must hold of them, counted one by one.
+ */
 #include "check.h"
 #include "data/mix.h"
 #include "data/pack.h"
@@ -10,8 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* Sequences of best fit, decreasing, that are not full; lengths: of pieces, of which none is longer than a sequence. By
- * looking at all sequences each time. */
+/* Sequences of best fit, decreasing, that are not full; lengths: of pieces, of which none is longer than a
+ * sequence. By looking at all sequences each time. */
 static int64_t not_full(int64_t *length, int64_t n, int64_t sequence)
 {
     int64_t *room = calloc((size_t)n + 1, sizeof *room), bins = 0, open = 0;
@@ -34,12 +35,14 @@ static int64_t not_full(int64_t *length, int64_t n, int64_t sequence)
     return open;
 }
 
-/* Every token in one sequence, one sequence alone not full, and as few documents cut as best fit leaves sequences open. */
+/* Every token in one sequence, one sequence alone not full, and as few documents cut as best fit leaves
+ * sequences open. */
 static void check_packed(const Packed *p, const int64_t *first, int64_t documents, int64_t sequence)
 {
     const int64_t tokens = first[documents];
     uint8_t *seen = calloc((size_t)tokens, 1);
-    int64_t *length = calloc((size_t)(documents + tokens / sequence + 1), sizeof *length), pieces = 0, open = 0;
+    int64_t *length = calloc((size_t)(documents + tokens / sequence + 1), sizeof *length), pieces = 0,
+            open = 0;
     for (int64_t d = 0; d < documents; d++)
         for (int64_t at = first[d]; at < first[d + 1]; at += sequence)
             length[pieces++] = first[d + 1] - at < sequence ? first[d + 1] - at : sequence;
@@ -74,7 +77,8 @@ static void packed_sequences(void **unused)
         for (int64_t d = 0; d < documents; d++) /* some of one token, some longer than a sequence */
             first[d + 1] = first[d] + 1 + random_below(&r, (int)(d % 4 ? sequence : 3 * sequence));
         Packed p = {0}, again = {0};
-        assert_true(packed_make(&p, first, documents, sequence) && packed_make(&again, first, documents, sequence));
+        assert_true(packed_make(&p, first, documents, sequence) &&
+                    packed_make(&again, first, documents, sequence));
         check_packed(&p, first, documents, sequence);
         assert_memory_equal(p.first, again.first, sizeof *p.first * (size_t)(p.sequences + 1));
         assert_memory_equal(p.piece, again.piece, sizeof *p.piece * (size_t)p.first[p.sequences]);
@@ -119,9 +123,10 @@ static void shares_of_files(void **unused)
             assert_in_range(f, 0, files - 1);
             assert_int_equal(index, taken[f]++);
             for (int g = 0; n < MIX_SLOTS && g < files; g++)
-                if (taken[g] < share[g] / all * (double)(n + 1) - 1 || taken[g] > share[g] / all * (double)(n + 1) + 1)
-                    fail_msg("file %d of %d has %lld of %lld sequences, its share is %g", g, files, (long long)taken[g],
-                             (long long)n + 1, share[g] / all);
+                if (taken[g] < share[g] / all * (double)(n + 1) - 1 ||
+                    taken[g] > share[g] / all * (double)(n + 1) + 1)
+                    fail_msg("file %d of %d has %lld of %lld sequences, its share is %g", g, files,
+                             (long long)taken[g], (long long)n + 1, share[g] / all);
         }
     }
 }
