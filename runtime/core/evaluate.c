@@ -30,6 +30,7 @@ static int losses(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w,
     double loss = 0;
     for (int64_t i = 0; i < batches; i++) {
         BurstStep r = {0};
+        BURST_TRY(heed_termination(c));
         BURST_TRY(p->evaluate(c, state, w, i, &r));
         loss += r.loss * r.tokens;
         all->tokens += r.tokens;

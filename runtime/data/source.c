@@ -1,8 +1,6 @@
 /* source.c: see source.h. Our own token files, files without a header, and what all formats share. */
 #include "data/source.h"
 
-#include "data/data_format.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -254,7 +252,7 @@ static int read_foreign(BurstCtx *c, Source *s, const unsigned char *head, size_
 {
     if (s->vocab <= BYTE_TOKENS)
         return read_raw(c, s, 1);
-    const DataFormat f = data_format(s->path, (const char *)head, n, s->bytes);
+    const DataFormat f = data_format((const char *)head, n, s->bytes);
     return burst_fail(c, BURST_E_IO,
                       "'%s' is not a token file; it looks like %s: %s. (To read any file as one token per "
                       "byte, use `--bytes`, or `data \"FILE\" bytes;` in the train block.)",
@@ -265,8 +263,8 @@ static int read_foreign(BurstCtx *c, Source *s, const unsigned char *head, size_
 
 static int read_format(BurstCtx *c, Source *s, int raw)
 {
-    unsigned char head[SOURCE_HEAD + 1] = {0};
-    const size_t n = s->bytes < SOURCE_HEAD ? (size_t)s->bytes : SOURCE_HEAD;
+    unsigned char head[HEAD_MOST + 1] = {0};
+    const size_t n = s->bytes < HEAD_MOST ? (size_t)s->bytes : HEAD_MOST;
     bool is = false;
     if (!read_at(s->fd, head, n, 0))
         return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", s->path,

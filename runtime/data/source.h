@@ -5,6 +5,7 @@
 #define BURST_SOURCE_H
 
 #include "core/internal.h"
+#include "data/data_format.h"
 
 #include <limits.h>
 

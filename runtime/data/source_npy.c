@@ -61,7 +61,7 @@ int source_npy(BurstCtx *c, Source *s, const unsigned char *head, size_t n, bool
     const uint64_t begin = 8 + (uint64_t)bytes, length = source_number(head + 8, bytes);
     if (head[6] < 1 || head[6] > 3 || begin + length > n)
         return refuse(c, s, "whose header cannot be read");
-    char text[SOURCE_HEAD + 1];
+    char text[HEAD_MOST + 1];
     memcpy(text, head + begin, length);
     text[length] = 0;
     const char *order = value_of(text, "fortran_order");

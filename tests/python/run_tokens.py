@@ -149,7 +149,7 @@ class Tokens:
         out = self.folder / "out.tok"
         out.write_bytes(b"before")
         for name, text, words, wanted in (
-                ("a.jsonl", '{"text": "x"}\n{"text": \n', (), "a.jsonl:2: Expecting value at column 10"),
+                ("a.jsonl", '{"text": "x"}\n{"text": }\n', (), "a.jsonl:2: Expecting value at column 10"),
                 ("b.jsonl", '["text"]\n', (), "b.jsonl:1: expected a JSON object, found list"),
                 ("c.jsonl", '{"body": "x", "n": 1}\n', (), "c.jsonl:1: cannot tell what of body, n is the text"),
                 ("d.jsonl", '{"text": "x"}\n', ("--text", "body"), "there is no field 'body'; the record has text"),

@@ -297,12 +297,14 @@ typedef struct Foreign { const char *name, *begin; size_t n; const char *text; }
 #define F(name, begin, text) {name, begin, sizeof begin - 1, text}
 static const Foreign foreign[] = {
     F("a.parquet", "PAR1\x15\4\x15",
-      "like a Parquet file: tokenize its text, write the ids in decimal, and convert them with burst-tokens"),
+      "like a Parquet file: tokenize its text with `burst tokens FILE --tokenizer FOLDER -o OUT` of the Python "
+      "package"),
     F("a.arrow", "ARROW1\0\0", "like an Arrow file"),
     F("a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "like JSON: tokenize its text"),
     F("list", " [1, 2, 3]", "like JSON"),
     F("n.bin", "\5\0\7\0",
-      "like binary data, such as ids of 2 or 4 bytes: convert it with burst-tokens --raw 2"),
+      "like binary data, such as ids of 2 or 4 bytes: if it has ids of 2 or 4 bytes, read it with `--raw 2`"),
+    F("m.index", "MMIDIDX\0\0\1\0\0\0", "like the index of a Megatron-LM data set (.idx): name it NAME.idx"),
     F("a.safetensors", "\2\0\0\0\0\0\0\0{}", "like model weights (safetensors)"),
     F("a.gguf", "GGUF\3\0\0\0", "like model weights (GGUF)"),
     F("a.gz", "\x1f\x8b\x08\0", "like a gzip file: unpack it first"),

@@ -72,11 +72,12 @@ class Data:
         model.save_pretrained(self.start)
         self.model = model.double()
 
-    def build(self, name, ranks=1, data=1, train="", mask="causal", steps=6, optimizer="lr 1e-3;", batch=2):
+    def build(self, name, ranks=1, data=1, train="", mask="causal", steps=6, optimizer="lr 1e-3;", batch=2,
+              layout=""):
         s = SHAPE
         text = (f"model test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; head_dim {s.head_dim}; "
                 f"ffn swiglu {s.ffn}; rope 500000; vocab {s.vocab}; }}\nattention {{ default {mask}; }}\nsequence {SEQUENCE};\n"
-                + emitted.layout(data, ranks // data, "ring", "keys", "zigzag" if ranks > data else "contiguous")
+                + emitted.layout(data, ranks // data, "ring", "keys", "zigzag" if ranks > data else "contiguous").replace(" }\n", f" {layout} }}\n")
                 + f"train {{ steps {steps}; batch {batch}; {train} optimizer adamw {{ {optimizer} }} }}\n")
         return self.tools.link(self.tools.emit(self.folder, name, emitted.topology(1, ranks), text))
 
@@ -171,9 +172,15 @@ class Data:
         lines = [line for line in self.run(program) if "evaluation_loss" in line]
         require([line["step"] for line in lines] == [2, 4, 5], f"evaluations: {lines}")
         require(lines[2]["evaluation_loss"] < lines[0]["evaluation_loss"], f"the loss does not fall: {lines}")
-        with_none = self.build("every_none", 2, train=f'data "{plain}";', steps=5, optimizer="lr 1e-2;")
-        kept = [line["loss"] for line in self.run(program) if "loss" in line]
-        require(kept == [line["loss"] for line in self.run(with_none)], "an evaluation changes the training that follows")
+        kept = [line["loss"] for line in self.run(self.build("none", 2, train=f'data "{plain}";', steps=5, optimizer="lr 1e-2;"))]
+        for i, layout in enumerate(("", "weights zero1;", "weights zero2;", "weights zero3_no_sync;", "gradients bf16;",
+                                    "offload optimizer; update host;", "offload optimizer; update device;",
+                                    "offload optimizer; update host; gradients bf16;", "offload activations;")):
+            both = [[line["loss"] for line in self.run(self.build(f"layout{i}_{evaluates}", 2, 1, train, steps=4, optimizer="lr 1e-2;",
+                                                                  batch=3, layout=layout)) if "loss" in line]
+                    for evaluates, train in enumerate((f'data "{plain}";', f'data "{plain}"; evaluate "{plain}" every 1 steps 1;'))]
+            require(both[0] == both[1], f"{layout}: an evaluation changes the training that follows: {both}")
+        require(kept == [line["loss"] for line in self.run(program) if "loss" in line], "an evaluation changes the training that follows")
 
     def training(self):
         tokens = self.tokens(2 * SEQUENCE + 1)
