@@ -198,7 +198,7 @@ static const BurstDataFile *read_as(const BurstDataFile *from, int files, int ra
 /* --bytes and --raw are of the files that the command line names; if it names none, of the plan's data. */
 static int find_files(Options *o, const BurstTrain *t, char *text, size_t size)
 {
-    const int raw = o->bytes ? 1 : o->raw ? o->raw[0] - '0' : 0;
+    const int raw = o->raw ? o->raw[0] - '0' : o->bytes;
     const bool named = o->data || o->evaluate_file;
     if (o->bytes && o->raw)
         return usage(text, size, "--bytes cannot be combined with --raw");

@@ -1,4 +1,5 @@
-/* data_format.c: known formats by how they begin. A row's advice is what makes a token file of it. */
+/* data_format.c: known formats by how they begin. A row's advice says how to read it, or what makes a token file of
+ * it. */
 #include "data/data_format.h"
 
 #include "core/escape.h"
@@ -11,8 +12,8 @@
 typedef struct Head { const char *at; size_t n; off_t bytes; } Head;
 
 #define RAW \
-    "if it has ids of 2 or 4 bytes, read it with `--raw 2` or `--raw 4`, or `data \"FILE\" raw 2;` in the train " \
-    "block"
+    "if it has ids of 2 or 4 bytes, read it with `--raw 2` or `--raw 4`, or `data \"FILE\" raw 2;` in the " \
+    "train block"
 #define IDS "convert it with burst-tokens IN OUT"
 #define TOKENISE "tokenize its text, write the ids in decimal, and convert them with burst-tokens IN OUT"
 #define BY_PYTHON \

@@ -297,8 +297,8 @@ typedef struct Foreign { const char *name, *begin; size_t n; const char *text; }
 #define F(name, begin, text) {name, begin, sizeof begin - 1, text}
 static const Foreign foreign[] = {
     F("a.parquet", "PAR1\x15\4\x15",
-      "like a Parquet file: tokenize its text with `burst tokens FILE --tokenizer FOLDER -o OUT` of the Python "
-      "package"),
+      "like a Parquet file: tokenize its text with `burst tokens FILE --tokenizer FOLDER -o OUT` of the "
+      "Python package"),
     F("a.arrow", "ARROW1\0\0", "like an Arrow file"),
     F("a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "like JSON: tokenize its text"),
     F("list", " [1, 2, 3]", "like JSON"),
