@@ -1,13 +1,13 @@
 /* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
 #include "checkpoint/checkpoint.h"
 #include "core/escape.h"
-#include "core/evaluate.h"
+#include "report/evaluate.h"
 #include "host/host.h"
 #include "host/launch/place.h"
 #include "core/options.h"
 #include "core/output.h"
 #include "core/outputs.h"
-#include "core/progress.h"
+#include "report/progress.h"
 #include "safetensors/safetensors.h"
 #include "timeline/timeline.h"
 

@@ -2,7 +2,7 @@
 #ifndef BURST_PROGRESS_H
 #define BURST_PROGRESS_H
 
-#include "core/metrics.h"
+#include "report/metrics.h"
 #include "core/options.h"
 
 typedef struct Progress {

@@ -1,5 +1,5 @@
 /* progress.c: the progress line and the metrics file. */
-#include "core/progress.h"
+#include "report/progress.h"
 
 #include "core/escape.h"
 #include "core/output.h"

@@ -1,6 +1,6 @@
 /* evaluate.c: see evaluate.h. Batches are read as those of training are, but from another file and in its
  * order; behind its last sequence no token counts. */
-#include "core/evaluate.h"
+#include "report/evaluate.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef BURST_EVALUATE_H
 #define BURST_EVALUATE_H
 
-#include "core/progress.h"
+#include "report/progress.h"
 
 /* Opens and checks the file, where a run that begins after `done` steps will read it. */
 int evaluate_ready(BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done);
