@@ -547,5 +547,7 @@ void settle_library(Checker *c)
     m->family = NULL;
     m->sinks = m->tied = m->qkv_bias = m->qk_norm = false;
     p->train.batch = 1;
-    p->train.data = p->train.weights = p->train.checkpoint = p->train.export_dir = NULL;
+    p->train.data = p->train.evaluate = NULL;
+    p->train.data_files = 0;
+    p->train.weights = p->train.checkpoint = p->train.export_dir = NULL;
 }

@@ -2,23 +2,78 @@
 #include "check.h"
 
 #include <limits.h>
+#include <string.h>
 
 typedef struct TrainFields {
     Train t;
-    Span warmup, steps, cosine, separator;
-    double lr_end;
+    Span warmup, steps, schedule, separator;
+    double lr_end, decay_part;
 } TrainFields;
 
-/* `data "tokens.bin";` `data "text.txt" bytes;` */
+/* `"ids.bin" raw 2` `"text.txt" bytes` */
+static void take_data_file(Cursor *u, const char *what, BurstDataFile *f)
+{
+    const Ast *path = cursor_string(u, what);
+    int64_t raw = cursor_try(u, "bytes");
+    if (cursor_try(u, "raw")) {
+        const Ast *width = u->at;
+        if (cursor_whole(u, 2, 4, &raw) && raw == 3) {
+            diag_error(u->c->diags, width->span, "`raw` must be 2 or 4, the bytes per token");
+            u->failed = true;
+        }
+    }
+    *f = (BurstDataFile){path ? path->text : NULL, (int)raw, 1};
+}
+
+/* The file's share, where there are several. */
+static void take_share(Cursor *u, BurstDataFile *f)
+{
+    if (!u->failed && u->at && u->at->kind == A_NUMBER)
+        cursor_number(u, UNIT_NONE, 1e-6, 1e9, &f->share);
+}
+
+/* `data "tokens.bin";` `data "text.txt" bytes;` `data "web.tok" 0.7, "code.tok" 0.3;` */
 static void take_data(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Train *t = &((TrainFields *)to)->t;
     (void)f;
     Cursor u = cursor_of(c, s);
-    const Ast *path = cursor_string(&u, "a file in quotes, such as \"tokens.bin\"");
-    t->bytes = cursor_try(&u, "bytes");
+    BurstDataFile *file = NEW_ARRAY(c->arena, BurstDataFile, BURST_DATA_FILES);
+    int n = 0;
+    do {
+        if (n == BURST_DATA_FILES) {
+            diag_error(c->diags, u.at ? u.at->span : s->span, "`data` can have at most %d files",
+                       BURST_DATA_FILES);
+            return;
+        }
+        take_data_file(&u, "a file in quotes, such as \"tokens.bin\"", &file[n]);
+        take_share(&u, &file[n++]);
+    } while (cursor_try(&u, ","));
+    if (!cursor_end(&u))
+        return;
+    t->data = file;
+    t->data_files = n;
+}
+
+/* `packed yes;` */
+static void take_packed(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    take_yes_no(c, s, f, &((TrainFields *)to)->t.packed);
+}
+
+/* `evaluate "valid.tok" every 200;` `evaluate "valid.tok" every 200 steps 20;` */
+static void take_evaluate(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Train *t = &((TrainFields *)to)->t;
+    Cursor u = cursor_of(c, s);
+    BurstDataFile *file = NEW(c->arena, BurstDataFile);
+    take_data_file(&u, "a file in quotes, such as \"valid.tok\" every 200", file);
+    cursor_word(&u, "every");
+    cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &t->evaluate_every);
+    if (cursor_try(&u, "steps"))
+        cursor_whole(&u, 1, (int64_t)f->hi, &t->evaluate_steps);
     if (cursor_end(&u))
-        t->data = path->text;
+        t->evaluate = file;
 }
 
 static void take_checkpoint(Checker *c, const Ast *s, const Field *f, void *to)
@@ -65,15 +120,49 @@ static void take_betas(Checker *c, const Ast *s, const Field *f, void *to)
         cursor_end(&u);
 }
 
-/* `cosine to 3e-5;` */
-static void take_cosine(Checker *c, const Ast *s, const Field *f, void *to)
+static const char *const schedule_names[] = {
+#define X(id, name) [BURST_SCHEDULE_##id] = name,
+    BURST_SCHEDULE_ROWS(X)
+#undef X
+};
+
+/* Only one schedule can be given. */
+static bool is_first_schedule(Checker *c, const Ast *s, TrainFields *t)
+{
+    if (t->schedule.src) {
+        diag_error(c->diags, s->span,
+                   "`%s` cannot be combined with `%s`; a run has one learning-rate schedule", s->text,
+                   schedule_names[t->t.schedule]);
+        diag_note(c->diags, t->schedule, "the other one is here");
+        return false;
+    }
+    t->schedule = s->span;
+    for (int i = 0; i < countof(schedule_names); i++)
+        if (strcmp(s->text, schedule_names[i]) == 0)
+            t->t.schedule = i;
+    return true;
+}
+
+static void take_constant(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    if (is_first_schedule(c, s, to))
+        cursor_end(&u);
+}
+
+/* `cosine to 3e-5;` `linear to 0;` `wsd 0.2 to 0;` */
+static void take_lr_schedule(Checker *c, const Ast *s, const Field *f, void *to)
 {
     TrainFields *t = to;
     Cursor u = cursor_of(c, s);
-    t->cosine = s->span;
+    if (!is_first_schedule(c, s, t))
+        return;
+    if (t->t.schedule == BURST_SCHEDULE_WSD)
+        cursor_number(&u, UNIT_NONE, 1e-6, 1, &t->decay_part);
     cursor_word(&u, "to");
     cursor_number(&u, f->unit, f->lo, f->hi, &t->lr_end);
-    t->t.cosine = cursor_end(&u);
+    cursor_end(&u);
 }
 
 static void take_warmup(Checker *c, const Ast *s, const Field *f, void *to)
@@ -92,7 +181,10 @@ static const Field optimizer_fields[] = {
     {"decay", take_double, AT(decay), 0, UNIT_NONE, 0, 100},
     {"clip", take_double, AT(clip), 0, UNIT_NONE, 1e-12, 1e9},
     {"warmup", take_warmup, 0, 0, UNIT_NONE, 0, 1e15},
-    {"cosine", take_cosine, 0, 0, UNIT_NONE, 0, 100},
+    {"constant", take_constant, 0, 0},
+    {"cosine", take_lr_schedule, 0, 0, UNIT_NONE, 0, 100},
+    {"linear", take_lr_schedule, 0, 0, UNIT_NONE, 0, 100},
+    {"wsd", take_lr_schedule, 0, 0, UNIT_NONE, 0, 100},
 };
 
 static void take_optimizer(Checker *c, const Ast *s, const Field *f, void *to)
@@ -134,6 +226,8 @@ static void take_deterministic(Checker *c, const Ast *s, const Field *f, void *t
 
 static const Field train_fields[] = {
     {"data", take_data, 0, 0},
+    {"packed", take_packed, 0, 0},
+    {"evaluate", take_evaluate, 0, 0, UNIT_NONE, 1, 1e15},
     {"separator", take_separator, 0, 0, UNIT_NONE, 0, INT32_MAX},
     {"predict", take_int64, AT(predict), 0, UNIT_NONE, 1, 64},
     {"steps", take_steps, 0, 0, UNIT_NONE, 1, 1e15},
@@ -183,11 +277,13 @@ static void check_train(Checker *c, TrainFields *f)
     if (t->warmup > t->steps)
         diag_error(c->diags, f->warmup, "warmup %lld exceeds the %lld step%s of training",
                    (long long)t->warmup, (long long)t->steps, plural(t->steps));
-    else if (t->cosine && t->steps <= (t->warmup > 1 ? t->warmup : 1))
-        diag_warn(c->diags, WARN_UNUSED_COSINE, f->cosine,
-                  "`cosine` has no effect: the learning rate reaches its peak at the last step, %lld",
-                  (long long)t->steps);
-    t->lr_end = t->cosine ? f->lr_end : t->lr;
+    else if (t->schedule && t->steps <= (t->warmup > 1 ? t->warmup : 1))
+        diag_warn(c->diags, WARN_UNUSED_SCHEDULE, f->schedule,
+                  "`%s` has no effect: the learning rate reaches its peak at the last step, %lld",
+                  schedule_names[t->schedule], (long long)t->steps);
+    t->lr_end = t->schedule ? f->lr_end : t->lr;
+    if (t->schedule == BURST_SCHEDULE_WSD)
+        t->decay_steps = (int64_t)(f->decay_part * (double)t->steps + 0.5);
     if (t->separator >= c->program->model.vocab && c->program->model.vocab)
         diag_error(c->diags, f->separator, "separator %lld is outside the vocabulary of %d tokens",
                    (long long)t->separator, c->program->model.vocab);

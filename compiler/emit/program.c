@@ -531,6 +531,21 @@ static const char *quoted(Emit *e, const char *text)
     return text_keep(e->arena, &t);
 }
 
+static void add_train_files(Emit *e, const Train *t)
+{
+    if (t->data_files) {
+        add_field(e, "train.data", "plan_data");
+        add_field(e, "train.data_files", "%d", t->data_files);
+    }
+    if (t->packed)
+        add_field(e, "train.packed", "1");
+    if (t->evaluate) {
+        add_field(e, "train.evaluate", "&plan_evaluation");
+        add_field(e, "train.evaluate_every", "%" PRId64, t->evaluate_every);
+        add_field(e, "train.evaluate_steps", "%" PRId64, t->evaluate_steps);
+    }
+}
+
 static void add_plan_values(Emit *e)
 {
     const Program *p = e->draft->program;
@@ -540,8 +555,7 @@ static void add_plan_values(Emit *e)
         add_field(e, "table_count", "%d", p->table_count);
     }
     const struct { const char *name; const char *value;
-    } path[] = {{"train.data", t->data},
-                {"train.checkpoint", t->checkpoint},
+    } path[] = {{"train.checkpoint", t->checkpoint},
                 {"train.weights", t->weights},
                 {"train.export_dir", t->export_dir}};
     for (int i = 0; i < countof(path); i++)
@@ -553,7 +567,7 @@ static void add_plan_values(Emit *e)
                  {"train.seed", t->seed},
                  {"train.checkpoint_every", t->checkpoint_every},
                  {"train.warmup", t->warmup},
-                 {"train.cosine", t->cosine},
+                 {"train.schedule", t->schedule},
                  {"train.export_dtype", t->export_f32 ? BURST_F32 : BURST_BF16},
                  {"tied", p->model.tied}};
     for (int i = 0; i < countof(whole); i++)
@@ -565,10 +579,11 @@ static void add_plan_values(Emit *e)
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%s", real_text(e, real[i].value));
     const bool timed = cost_is_of_program(p);
-    if (t->bytes)
-        add_field(e, "train.bytes", "1");
+    add_train_files(e, t);
     if (t->predict > 1)
         add_field(e, "train.predict", "%" PRId64, t->predict);
+    if (t->decay_steps)
+        add_field(e, "train.decay_steps", "%" PRId64, t->decay_steps);
     if (p->model.family)
         add_field(e, "family", "\"%s\"", p->model.family);
     if (p->model.ropes > 1) {
@@ -636,6 +651,7 @@ static void add_plan_constants(Emit *e)
                {"state_bytes", "sizeof(PlanState)"},
                {"start", "plan_start"},
                {"step", "plan_step"},
+               {"evaluate", "plan_evaluate"},
                {"save", "plan_save"},
                {"sequence_step", "plan_sequence_step"},
                {"attention_forward", "plan_attention_forward"},
@@ -664,9 +680,32 @@ static uint64_t hash_emitted(const Emit *e)
     return h;
 }
 
+static void emit_data_file(Emit *e, const BurstDataFile *f)
+{
+    text_printf(e->out, "{%s, %d, %s}", quoted(e, f->path), f->raw, real_text(e, f->share));
+}
+
+static void emit_train_files(Emit *e, const Train *t)
+{
+    if (t->data_files)
+        text_add(e->out, "/* path, bytes a token where the file has no header, share of the sequences */\n"
+                         "static const BurstDataFile plan_data[] = {");
+    for (int i = 0; i < t->data_files; i++) {
+        text_add(e->out, i ? ",\n                                           " : "");
+        emit_data_file(e, &t->data[i]);
+    }
+    text_add(e->out, t->data_files ? "};\n" : "");
+    if (!t->evaluate)
+        return;
+    text_add(e->out, "static const BurstDataFile plan_evaluation = ");
+    emit_data_file(e, t->evaluate);
+    text_add(e->out, ";\n");
+}
+
 static void emit_plan(Emit *e)
 {
     const Program *p = e->draft->program;
+    emit_train_files(e, &p->train);
     text_printf(e->out, "\n%s", language(e)->values);
     add_plan_constants(e);
     add_plan_values(e);

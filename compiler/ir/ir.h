@@ -9,6 +9,7 @@
 #include "burst_range.h"
 #include "burst_layer.h"
 #include "burst_rope.h"
+#include "burst_train.h"
 #include "burst_scales.h"
 #include "burst_tables.h"
 
@@ -392,8 +393,11 @@ extern const SettingForm *const setting_forms[];
 void settings_otherwise(Layout *l); /* sets each to what holds where the layout does not say it */
 const Setting *setting_at(const Layout *l, size_t at);
 typedef struct Train {
-    const char *data;      /* path as written; NULL: random tokens */
-    bool bytes;            /* any file, one token a byte, also with more than 256 tokens */
+    const BurstDataFile *data; /* [data_files], paths as written; none: random tokens */
+    int data_files;
+    bool packed;                            /* documents are packed into sequences */
+    const BurstDataFile *evaluate;          /* NULL: none */
+    int64_t evaluate_every, evaluate_steps; /* steps 0: all of the file */
     int64_t separator;     /* token that ends a document; -1: none */
     int64_t predict;       /* labels are the token so many positions ahead */
     int64_t steps, batch, seed, checkpoint_every, warmup;
@@ -403,7 +407,8 @@ typedef struct Train {
     Span weights_span;
     bool export_f32;        /* else bf16 */
     double lr, lr_end, beta1, beta2, decay, clip, adam_eps;
-    bool cosine;
+    int schedule;           /* BURST_SCHEDULE_... */
+    int64_t decay_steps;    /* of WSD */
     bool deterministic;     /* sums have the same order on every run: the same bits */
     Span deterministic_span;
     Span span;

@@ -75,21 +75,41 @@ static json_t *layer_facts(const BurstPlan *p)
     return facts;
 }
 
+static json_t *data_facts(const BurstTrain *t)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = t->data_files ? open_memstream(&text, &n) : NULL;
+    if (!to)
+        return json_null();
+    data_print(to, t);
+    json_t *facts = fclose(to) == 0 ? json_text(text) : json_null();
+    free(text);
+    return facts;
+}
+
+static const char *const schedule_names[] = {
+#define X(id, name) [BURST_SCHEDULE_##id] = name,
+    BURST_SCHEDULE_ROWS(X)
+#undef X
+};
+
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
     char rope[ROPE_TEXT];
     rope_text(&p->rope, rope, sizeof rope);
-    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-                     "s:f, s:f, s:s, s:f, s:o, s:o, s:o}",
-                     "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed",
-                     (json_int_t)t->seed, "data", t->data ? json_text(t->data) : json_null(), "bytes",
-                     t->bytes, "separator", (json_int_t)t->separator, "predict",
-                     (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
-                     (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1",
-                     t->beta1, "beta2", t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip,
-                     "norm_eps", p->norm_eps, "rope_theta", p->rope.theta, "rope", rope, "softcap",
-                     p->softcap, "scales", scale_facts(p), "layer", layer_facts(p), "masks", masks_of(p));
+    return json_pack(
+        "{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+        "s:f, s:f, s:s, s:f, s:o, s:o, s:o}",
+        "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed,
+        "data", data_facts(t), "packed", t->packed, "separator", (json_int_t)t->separator, "predict",
+        (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
+        (json_int_t)t->warmup, "schedule", schedule_names[t->schedule], "decay_steps",
+        (json_int_t)t->decay_steps, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2", t->beta2,
+        "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",
+        p->rope.theta, "rope", rope, "softcap", p->softcap, "scales", scale_facts(p), "layer", layer_facts(p),
+        "masks", masks_of(p));
 }
 
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)

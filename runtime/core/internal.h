@@ -12,6 +12,7 @@
 #include "timeline/spans.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 enum {
@@ -150,7 +151,7 @@ struct BurstCtx {
     bool others_failed;      /* all_agree has said so, and they have not yet reported it */
     bool relayed;            /* the error is the word of another host's rank */
     char error[ERROR_TEXT];
-    struct Data *data;
+    struct Data *data, *evaluation; /* what sequences are read from; and from for evaluation */
     float **weight_tables;
     Pool *pool;              /* of threads; NULL: none were needed yet */
     Spans *spans;            /* --trace; NULL: never */
@@ -228,6 +229,10 @@ int all_agree(BurstCtx *c, int status);
 
 int data_ready(BurstCtx *c, const BurstPlan *p); /* opens and checks the data, where no batch was read yet */
 void data_close(BurstCtx *c);
+void data_print(FILE *to, const BurstTrain *t); /* the files, as a model has them: "a.tok" 0.7, "b.tok" 0.3 */
+/* The same of the file to evaluate on, and how many sequences it has. */
+int data_evaluation_ready(BurstCtx *c, const BurstPlan *p, int64_t *sequences);
+void data_swap(BurstCtx *c); /* sequences are read from the one to evaluate on, or again from the data */
 void weights_close(BurstCtx *c);
 /* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */
 int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w);

@@ -1,12 +1,13 @@
 /* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
 #include "checkpoint/checkpoint.h"
 #include "core/escape.h"
+#include "report/evaluate.h"
 #include "host/host.h"
 #include "host/launch/place.h"
 #include "core/options.h"
 #include "core/output.h"
 #include "core/outputs.h"
-#include "core/progress.h"
+#include "report/progress.h"
 #include "safetensors/safetensors.h"
 #include "timeline/timeline.h"
 
@@ -89,6 +90,7 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
     BURST_TRY(open_folder(c, p, o, w, &watch->folder, done));
     if (*done < o->steps)
         BURST_TRY(data_ready(c, p));
+    BURST_TRY(evaluate_ready(c, p, o, *done));
     BURST_TRY(try_outputs(c, p, o, watch, *done));
     burst_doing(c, "initializing weights");
     if (*done)
@@ -197,6 +199,8 @@ static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watc
 static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
                  BurstWeights *w, int64_t *at)
 {
+    if (o->evaluate)
+        BURST_TRY(evaluate(c, p, o, &watch->show, state, w, *at));
     for (int64_t done = *at; done < o->steps; done++) {
         BurstStep result = {0};
         BURST_TRY(heed_termination(c));
@@ -213,6 +217,8 @@ static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
         if (checkpoint_due(o, done + 1))
             BURST_TRY(save(c, p, o, &watch->folder, state, w, done + 1));
         BURST_TRY(said);
+        if (evaluate_due(o, done + 1))
+            BURST_TRY(evaluate(c, p, o, &watch->show, state, w, done + 1));
     }
     return BURST_OK;
 }
@@ -270,8 +276,11 @@ static BurstTrain with_options(const BurstPlan *p, const Options *o)
 {
     BurstTrain t = p->train;
     t.seed = o->seed;
-    t.data = o->data;
-    t.bytes = o->bytes;
+    t.data = o->files;
+    t.data_files = o->file_count;
+    t.evaluate = o->evaluation;
+    t.evaluate_every = o->evaluate_every;
+    t.evaluate_steps = o->evaluate_steps;
     return t;
 }
 

@@ -2,6 +2,7 @@
 #include "core/options.h"
 
 #include "core/escape.h"
+#include "data/source.h"
 #include "host/launch/identity.h"
 
 #include <errno.h>
@@ -20,8 +21,15 @@ static const Row rows[] = {
     {"--steps", NATURAL, "N", AT(steps),
      "stop after step N (the learning-rate schedule does not change); 0: no training"},
     {"--data", PATH, "FILE", AT(data),
-     "train on this token file (see burst-tokens), or any file if the vocabulary has at most 256 tokens"},
-    {"--bytes", FLAG, "", AT(bytes), "read the data file as bytes, one token per byte"},
+     "train on this file: of burst-tokens, .npy, Megatron-LM's .bin; any if the vocabulary has at most 256 "
+     "tokens"},
+    {"--bytes", FLAG, "", AT(bytes), "read the files of tokens as bytes, one token per byte"},
+    {"--raw", CHOICE, "2|4", AT(raw), "read the files of tokens as little-endian numbers of 2 or 4 bytes"},
+    {"--evaluate", RESUME, "[FILE]", AT(evaluate_file),
+     "evaluate on this file, or the plan's, also before the first step (alone: with --steps 0)"},
+    {"--evaluate-every", NATURAL, "N", AT(evaluate_every),
+     "evaluate every N steps (0: only before the first step and after the last)"},
+    {"--evaluate-steps", NATURAL, "N", AT(evaluate_steps), "evaluate N batches (0: all of the file)"},
     {"--metrics", PATH, "FILE", AT(metrics), "write one line of JSON per step"},
     {"--checkpoint", PATH, "DIR", AT(checkpoint), "write checkpoints to this directory"},
     {"--every", NATURAL, "N", AT(every), "write a checkpoint every N steps (0: only after the last)"},
@@ -60,7 +68,7 @@ void options_help(const BurstPlan *p, const char *program)
            "or torchrun --no-python.\n\n",
            p->world, plural(p->world), p->world, p->world);
     for (int i = 0; i < ROWS; i++)
-        printf("  %-14s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
+        printf("  %-17s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
     printf("\nExit codes: 0 success, 1 failure (see stderr), 2 usage error, 3 no device.\n");
 }
 
@@ -142,7 +150,7 @@ static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *
     if (again)
         return usage(text, size, "%s was given twice", row->name);
     if (row->kind == RESUME) {
-        o->resume = true;
+        *(strcmp(row->name, "--resume") == 0 ? &o->resume : &o->evaluate) = true;
         if (!next || next[0] == '-')
             return BURST_OK;
     }
@@ -162,7 +170,8 @@ typedef struct Need {
 } Need;
 static const Need needs[] = {
 #define NEEDS(option, field, needed, why) {option, needed, offsetof(Options, field), why}
-    NEEDS("--bytes", data, "--data FILE", "; without data, tokens are random"),
+    NEEDS("--evaluate-every", evaluation, "--evaluate FILE", ""),
+    NEEDS("--evaluate-steps", evaluation, "--evaluate FILE", ""),
     NEEDS("--every", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--keep", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--fresh", checkpoint, "--checkpoint DIR", ""),
@@ -171,6 +180,47 @@ static const Need needs[] = {
     NEEDS("--trace-steps", trace, "--trace FILE", ""),
 #undef NEEDS
 };
+
+/* ---- files of tokens ---- */
+
+/* Of the plan, as bytes or numbers where an option says so. */
+static const BurstDataFile *read_as(const BurstDataFile *from, int files, int raw, BurstDataFile *to)
+{
+    if (!raw)
+        return from;
+    for (int i = 0; i < files; i++) {
+        to[i] = from[i];
+        to[i].raw = raw;
+    }
+    return to;
+}
+
+/* --bytes and --raw are of the files that the command line names; if it names none, of the plan's data. */
+static int find_files(Options *o, const BurstTrain *t, char *text, size_t size)
+{
+    const int raw = o->raw ? o->raw[0] - '0' : o->bytes;
+    const bool named = o->data || o->evaluate_file;
+    if (o->bytes && o->raw)
+        return usage(text, size, "--bytes cannot be combined with --raw");
+    if (raw && !named && !t->data_files)
+        return usage(text, size, "%s requires --data FILE; without data, tokens are random",
+                     o->bytes ? "--bytes" : "--raw");
+    if (o->evaluate && !o->evaluate_file && !t->evaluate)
+        return usage(text, size, "--evaluate requires a FILE: the plan has none to evaluate on");
+    o->files = read_as(t->data, t->data_files, named ? 0 : raw, o->file_of);
+    o->file_count = t->data_files;
+    o->evaluation = t->evaluate;
+    if (o->data) {
+        o->file_of[0] = (BurstDataFile){o->data, raw, 1};
+        o->files = o->file_of;
+        o->file_count = 1;
+    }
+    if (o->evaluate_file) {
+        o->evaluation_of = (BurstDataFile){o->evaluate_file, raw, 1};
+        o->evaluation = &o->evaluation_of;
+    }
+    return BURST_OK;
+}
 
 static int check_needs(const Options *o, const bool seen[ROWS], char *text, size_t size)
 {
@@ -191,16 +241,16 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
                    .keep = 2,
                    .trace_steps = 1,
                    .timeout = default_timeout(),
-                   .data = t->data,
+                   .evaluate_every = t->evaluate_every,
+                   .evaluate_steps = t->evaluate_steps,
                    .checkpoint = t->checkpoint,
                    .weights = t->weights,
                    .export_dir = t->export_dir};
     bool seen[ROWS] = {false};
     for (int i = 1; i < argc; i++)
         BURST_TRY(read_option(o, seen, argc, argv, &i, text, size));
+    BURST_TRY(find_files(o, t, text, size));
     BURST_TRY(check_needs(o, seen, text, size));
-    if (o->data == t->data)
-        o->bytes = o->bytes || t->bytes; /* of the plan's file */
     if (o->transport && !p->on_gpu)
         return usage(text, size,
                      "--transport applies only to GPU programs, and this program runs on CPUs; remove it");
@@ -224,12 +274,24 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
  * content counts. */
 static bool may_differ(const Row *row)
 {
-    static const char *const names[] = {"--data",  "--weights",   "--metrics",    "--timeout", "--progress",
-                                        "--quiet", "--transport", "--share-gpus", "--help",    "--version"};
+    static const char *const names[] = {"--data",       "--evaluate", "--weights", "--metrics",
+                                        "--timeout",    "--progress", "--quiet",   "--transport",
+                                        "--share-gpus", "--help",     "--version"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(row->name, names[i]) == 0)
             return true;
     return false;
+}
+
+/* Both files of Megatron-LM. */
+static void identify_data(struct Identity *id, const char *name, const BurstDataFile *f)
+{
+    char bin[PATH_MAX], idx[PATH_MAX];
+    const bool pair = !f->raw && source_pair(f->path, bin, idx);
+    identity_add_file(id, name, pair ? bin : f->path);
+    if (pair)
+        identity_add_file(id, "index of the data file", idx);
+    identity_add(id, "how the data file is read", "%d, share %.15g", f->raw, f->share);
 }
 
 void options_identify(struct Identity *id, const Options *o)
@@ -249,10 +311,13 @@ void options_identify(struct Identity *id, const Options *o)
     identity_add(id, "--resume", "%s", o->resume ? "given" : "not given");
     if (o->resume_file)
         identity_add_file(id, "checkpoint to resume from", o->resume_file);
-    if (o->data)
-        identity_add_file(id, "data file", o->data);
-    else
+    for (int i = 0; i < o->file_count; i++)
+        identify_data(id, "data file", &o->files[i]);
+    if (!o->file_count)
         identity_add(id, "data file", "none: random tokens");
+    identity_add(id, "--evaluate", "%s", o->evaluate ? "given" : "not given");
+    if (o->evaluation)
+        identify_data(id, "evaluation file", o->evaluation);
     if (o->weights)
         identity_add_folder(id, "weights directory", o->weights);
     else

@@ -5,11 +5,17 @@
 #include "core/internal.h"
 
 typedef struct Options {
-    int64_t steps, every, seed, keep, progress, trace_steps;
+    int64_t steps, every, seed, keep, progress, trace_steps, evaluate_every, evaluate_steps;
     double timeout;
     const char *data, *metrics, *checkpoint, *resume_file, *trace, *transport, *weights, *export_dir;
     const char *dtype; /* "bf16", "f32"; NULL: not given */
-    int export_dtype;
+    const char *raw;   /* "2", "4"; NULL: not given */
+    const char *evaluate_file;               /* NULL: the plan's */
+    const BurstDataFile *files, *evaluation; /* [file_count] to train on; to evaluate on, NULL: none */
+    int file_count, export_dtype;
+    BurstDataFile file_of[BURST_DATA_FILES],
+        evaluation_of; /* what these are, where they are not the plan's */
+    bool evaluate;     /* also before the first step */
     bool bytes, resume, fresh, plan_masks, share_gpus, quiet, help, version;
 } Options;
 

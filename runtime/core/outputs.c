@@ -22,7 +22,7 @@ typedef struct Named {
     bool there, parent_there;
     struct stat st, parent;
 } Named;
-enum { NAMED_MOST = 9 };
+enum { NAMED_MOST = 9 + BURST_DATA_FILES };
 typedef struct Names { Named at[NAMED_MOST]; int count; } Names;
 
 /* ---- what is named ---- */
@@ -71,7 +71,10 @@ static bool add_all(Names *all, const Options *o)
     *all = (Names){0};
     bool added = add(all, "the program", "/proc/self/exe", IN_FILE) &&
                  add(all, "standard output", "/proc/self/fd/1", OUT_STREAM);
-    added = added && add(all, "--data", o->data, IN_FILE) && add(all, "--resume", o->resume_file, IN_FILE);
+    for (int i = 0; i < o->file_count; i++)
+        added = added && add(all, "--data", o->files[i].path, IN_FILE);
+    added = added && add(all, "--evaluate", o->evaluation ? o->evaluation->path : NULL, IN_FILE) &&
+            add(all, "--resume", o->resume_file, IN_FILE);
     added = added && add(all, "--weights", o->weights, IN_FOLDER) &&
             add(all, "--metrics", o->metrics, OUT_FILE);
     added = added && add(all, "--trace", o->trace, OUT_FILE);

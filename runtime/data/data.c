@@ -1,28 +1,29 @@
-/* data.c: token files, windows of the sequence's length in a seeded order, and this rank's tokens of one
- * window. Sequence (step, index) is a function of the seed and the file. The file is read and not mapped:
- * one that is cut short during the run is an error then, and no signal. */
+/* data.c: sequences of token files in a seeded order, and this rank's tokens of one. Sequence (step, index)
+ * is a function of the seed and the files. */
 #include "data/balance.h"
-#include "data/data_format.h"
+#include "data/mix.h"
+#include "data/pack.h"
+#include "data/source.h"
 #include "core/internal.h"
 #include "burst_tables.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { HEADER = 24, VERSION = 1, ROUNDS = 4, BLOCK = 1 << 16, BYTE_TOKENS = 256 };
+enum { ROUNDS = 4 };
+
+/* A file, and how it is cut into sequences. */
+typedef struct File {
+    Source source;
+    Packed packed;     /* first NULL: a sequence has the tokens that follow each other in the file */
+    int64_t sequences; /* an epoch */
+} File;
 
 typedef struct Data {
-    int fd;          /* -1: random tokens */
-    off_t file_bytes, tokens_at;
-    unsigned char *block; /* [BLOCK] of the file, from block_at on */
-    off_t block_at, block_bytes;
-    int width;       /* bytes a token */
-    int64_t count;   /* tokens of the file */
-    int64_t windows; /* an epoch */
+    File *file; /* [files]; none: random tokens */
+    int files;
+    Mix *mix;        /* NULL: there is one file */
+    bool in_order;   /* each sequence once, in the file's order: for evaluation */
     int64_t n;       /* tokens of this rank */
     int64_t first;   /* of all chunks' tokens, chunk by chunk, this rank's first */
     int64_t *position;
@@ -33,111 +34,70 @@ typedef struct Data {
     int32_t *table[BURST_MAX_TABLES]; /* [sequence] each, that masks read */
 } Data;
 
-static uint64_t little_endian(const unsigned char *at, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = bytes; i-- > 0;)
-        value = value << 8 | at[i];
-    return value;
-}
-
 /* ---- opening ---- */
-static int open_tokens(BurstCtx *c, Data *d, const char *path)
+
+static int64_t ahead_of(const BurstCtx *c) { return c->train->predict > 0 ? c->train->predict : 1; }
+
+static int pack(BurstCtx *c, const BurstPlan *p, File *f)
 {
-    d->fd = open_regular(c, path, &d->file_bytes);
-    if (d->fd < 0)
-        return BURST_E_IO;
-    d->block = malloc(BLOCK);
-    if (!d->block)
-        return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
-    return d->file_bytes ? BURST_OK : burst_fail(c, BURST_E_IO, "'%s' is empty", path);
+    int64_t *first = NULL, documents = 0;
+    int status = source_documents(c, &f->source, &first, &documents);
+    if (status == BURST_OK && !packed_make(&f->packed, first, documents, p->sequence))
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory for packing the %lld documents of '%s'",
+                            (long long)documents, f->source.path);
+    free(first);
+    f->sequences = f->packed.sequences;
+    return status;
 }
 
-static inline bool in_block(const Data *d, off_t at, int bytes)
+static int open_file(BurstCtx *c, const BurstPlan *p, File *f, const BurstDataFile *from)
 {
-    return at >= d->block_at && at + bytes <= d->block_at + d->block_bytes;
-}
-
-/* Whether the file has these bytes, which lie in one block. */
-static bool read_block(Data *d, off_t at, int bytes)
-{
-    ssize_t n;
-    d->block_at = at / BLOCK * BLOCK;
-    d->block_bytes = 0;
-    while ((n = pread(d->fd, d->block + d->block_bytes, (size_t)(BLOCK - d->block_bytes),
-                      d->block_at + d->block_bytes)) != 0) {
-        if (n < 0 && errno != EINTR)
-            return false;
-        d->block_bytes += n > 0 ? n : 0;
-    }
-    errno = 0;
-    return in_block(d, at, bytes);
-}
-
-/* Any file is tokens of one byte where the vocabulary has no others, or where the plan or the user says
- * so. */
-static int take_bytes(BurstCtx *c, const BurstPlan *p, Data *d, const char *path, int bytes)
-{
-    char head[HEAD_MOST + 1] = "";
-    d->width = 1;
-    d->count = d->file_bytes;
-    if (c->train->bytes || p->vocab <= BYTE_TOKENS)
-        return BURST_OK;
-    memcpy(head, d->block, (size_t)bytes);
-    const DataFormat f = data_format(path, head, (size_t)bytes, d->file_bytes);
-    return burst_fail(c, BURST_E_IO,
-                      "'%s' is not a token file; it looks like %s: %s. (To read any file as one token per "
-                      "byte, use `--bytes`, or `data \"FILE\" bytes;` in the train block.)",
-                      path, f.name, f.advice);
-}
-
-static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
-{
-    const unsigned char *header = d->block;
-    const int bytes = d->file_bytes < HEAD_MOST ? (int)d->file_bytes : HEAD_MOST;
-    if (!read_block(d, 0, bytes))
-        return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", path,
-                          errno ? strerror(errno) : "the file is truncated");
-    if (bytes < 8 || memcmp(header, "BURSTTOK", 8) != 0)
-        return take_bytes(c, p, d, path, bytes);
-    if (c->train->bytes)
-        return burst_fail(c, BURST_E_IO,
-                          "'%s' is a token file, but is to be read as bytes; remove `--bytes`, or `bytes` "
-                          "after its name in the train block",
-                          path);
-    uint64_t version = bytes >= HEADER ? little_endian(header + 8, 4) : 0;
-    uint64_t width = bytes >= HEADER ? little_endian(header + 12, 4) : 0;
-    if (version != VERSION || (width != 2 && width != 4))
-        return burst_fail(c, BURST_E_IO,
-                          "%s: unsupported token file of version %llu with %llu bytes per token; expected "
-                          "version %d with 2 or 4 bytes",
-                          path, (unsigned long long)version, (unsigned long long)width, VERSION);
-    uint64_t count = little_endian(header + 16, 8), room = (uint64_t)(d->file_bytes - HEADER) / width;
-    if (count > room)
-        return burst_fail(c, BURST_E_IO, "'%s' is truncated: its header gives %llu tokens, found %llu", path,
-                          (unsigned long long)count, (unsigned long long)room);
-    d->tokens_at = HEADER;
-    d->width = (int)width;
-    d->count = (int64_t)count;
-    return BURST_OK;
-}
-
-static int64_t ahead_of(const BurstCtx *c)
-{
-    return c->train->predict > 0 ? c->train->predict : 1;
-}
-
-static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
-{
-    BURST_TRY(open_tokens(c, d, path));
-    BURST_TRY(read_header(c, p, d, path));
-    d->windows = d->count < ahead_of(c) ? 0 : (d->count - ahead_of(c)) / p->sequence;
-    if (d->windows < 1)
+    BURST_TRY(source_open(c, p, from, &f->source));
+    const int64_t count = f->source.count;
+    if (c->train->packed && count > 0)
+        return pack(c, p, f);
+    f->sequences = count < ahead_of(c) ? 0 : (count - ahead_of(c)) / p->sequence;
+    if (f->sequences < 1)
         return burst_fail(
             c, BURST_E_IO,
-            "'%s' has %lld tokens, expected at least %lld + %lld (sequence + tokens to predict)", path,
-            (long long)d->count, (long long)p->sequence, (long long)ahead_of(c));
+            "'%s' has %lld tokens, expected at least %lld + %lld (sequence + tokens to predict)", from->path,
+            (long long)count, (long long)p->sequence, (long long)ahead_of(c));
     return BURST_OK;
+}
+
+static int open_mix(BurstCtx *c, Data *d, const BurstDataFile *from)
+{
+    double share[BURST_DATA_FILES];
+    if (d->files > BURST_DATA_FILES)
+        return burst_fail(c, BURST_E_USAGE, "%d data files, expected at most %d", d->files, BURST_DATA_FILES);
+    if (d->files < 2)
+        return BURST_OK;
+    d->mix = malloc(sizeof *d->mix);
+    if (!d->mix)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
+    for (int f = 0; f < d->files; f++)
+        share[f] = from[f].share;
+    mix_make(d->mix, share, d->files);
+    for (int f = 0; f < d->files; f++)
+        if (!d->mix->slots[f])
+            return burst_fail(c, BURST_E_USAGE, "the share of '%s' is less than 1 of %d sequences",
+                              from[f].path, MIX_SLOTS);
+    return BURST_OK;
+}
+
+static int open_files(BurstCtx *c, const BurstPlan *p, Data *d, const BurstDataFile *from, int files)
+{
+    d->file = calloc((size_t)files + 1, sizeof *d->file);
+    if (!d->file)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
+    for (; d->files < files; d->files++) {
+        const int status = open_file(c, p, &d->file[d->files], &from[d->files]);
+        if (status != BURST_OK) {
+            d->files++; /* it is closed as the others are */
+            return status;
+        }
+    }
+    return open_mix(c, d, from);
 }
 
 #define NAMED(id, name, value) " " name
@@ -177,30 +137,36 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     return BURST_OK;
 }
 
-static int data_open(BurstCtx *c, const BurstPlan *p)
+static int data_open(BurstCtx *c, const BurstPlan *p, const BurstDataFile *from, int files, Data **data)
 {
-    Data *d = c->data = calloc(1, sizeof *d);
+    Data *d = *data = calloc(1, sizeof *d);
     if (!d)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
-    d->fd = -1;
-    if (c->train->data)
-        BURST_TRY(open_file(c, p, d, c->train->data));
+    BURST_TRY(open_files(c, p, d, from, files));
     return make_buffers(c, p, d);
 }
 
 int data_ready(BurstCtx *c, const BurstPlan *p)
 {
-    return c->data ? BURST_OK : data_open(c, p);
+    if (c->data)
+        return BURST_OK;
+    if (c->train->packed && !c->train->data_files)
+        return burst_fail(c, BURST_E_USAGE,
+                          "the plan packs documents, and random tokens have none; use --data FILE");
+    return data_open(c, p, c->train->data, c->train->data_files, &c->data);
 }
 
-void data_close(BurstCtx *c)
+static void close_one(Data **data)
 {
-    Data *d = c->data;
+    Data *d = *data;
     if (!d)
         return;
-    if (d->fd >= 0)
-        close(d->fd);
-    free(d->block);
+    for (int f = 0; f < d->files; f++) {
+        source_close(&d->file[f].source);
+        packed_free(&d->file[f].packed);
+    }
+    free(d->file);
+    free(d->mix);
     free(d->position);
     free(d->token);
     free(d->label);
@@ -210,7 +176,42 @@ void data_close(BurstCtx *c)
     free(d->positions);
     balance_close(d->balance);
     free(d);
-    c->data = NULL;
+    *data = NULL;
+}
+
+void data_close(BurstCtx *c)
+{
+    close_one(&c->data);
+    close_one(&c->evaluation);
+}
+
+void data_print(FILE *to, const BurstTrain *t)
+{
+    static const char *const raw[] = {"", " bytes", " raw 2", "", " raw 4"};
+    for (const BurstDataFile *f = t->data; f < t->data + t->data_files; f++) {
+        fprintf(to, "%s%s%s", f > t->data ? ", " : "", f->path, raw[f->raw]);
+        if (t->data_files > 1)
+            fprintf(to, " %g", f->share);
+    }
+}
+
+/* ---- evaluation ---- */
+
+int data_evaluation_ready(BurstCtx *c, const BurstPlan *p, int64_t *sequences)
+{
+    if (!c->evaluation) {
+        BURST_TRY(data_open(c, p, c->train->evaluate, 1, &c->evaluation));
+        c->evaluation->in_order = true;
+    }
+    *sequences = c->evaluation->file->sequences;
+    return BURST_OK;
+}
+
+void data_swap(BurstCtx *c)
+{
+    struct Data *other = c->data;
+    c->data = c->evaluation;
+    c->evaluation = other;
 }
 
 /* ---- order ---- */
@@ -234,86 +235,153 @@ static uint64_t permuted(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t
     return i;
 }
 
-/* The number of the file's window that is the n-th to be read. */
-static int64_t window_of(const Data *d, int64_t seed, int64_t n)
+/* The number of the file's sequence that is the n-th to be read from it. */
+static int64_t sequence_of(const File *f, uint64_t seed, int64_t n)
 {
-    return (int64_t)permuted((uint64_t)seed, (uint64_t)(n / d->windows), (uint64_t)d->windows,
-                             (uint64_t)(n % d->windows));
+    return (int64_t)permuted(seed, (uint64_t)(n / f->sequences), (uint64_t)f->sequences,
+                             (uint64_t)(n % f->sequences));
 }
 
-/* ---- one window ---- */
+/* ---- one sequence ---- */
 typedef struct Window {
-    Data *d;
-    int64_t begin; /* first token in the file */
+    File *file; /* NULL: random tokens */
+    const Piece *piece;
+    int64_t pieces;
+    Piece whole;           /* the only piece, where documents are not packed */
+    bool none;             /* behind the last sequence of an evaluation: no token counts */
     uint64_t seed, number; /* of random tokens */
     int vocab;
+    int64_t ahead, at, first; /* the piece of the last position, and where in the sequence it begins */
 } Window;
 
-static int no_token(BurstCtx *c, const Window *w, int64_t position)
+static void take_sequence(const BurstPlan *p, Window *w, int64_t number)
 {
-    if (errno)
-        return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", c->train->data, strerror(errno));
-    return burst_fail(c, BURST_E_IO, "'%s' was truncated during the run: cannot read token %lld of %lld",
-                      c->train->data, (long long)(w->begin + position), (long long)w->d->count);
+    const Packed *packed = &w->file->packed;
+    w->whole = (Piece){number * p->sequence, p->sequence};
+    w->piece = packed->first ? packed->piece + packed->first[number] : &w->whole;
+    w->pieces = packed->first ? packed->first[number + 1] - packed->first[number] : 1;
 }
 
-static inline int token_at(BurstCtx *c, const Window *w, int64_t position, uint32_t *token)
+static Window window_at(const BurstCtx *c, const BurstPlan *p, Data *d, int64_t n)
 {
-    Data *d = w->d;
-    if (d->fd < 0) {
-        *token = (uint32_t)(hash3(~w->seed, w->number, (uint64_t)position) % (uint64_t)w->vocab);
+    Window w = {.seed = (uint64_t)c->train->seed,
+                .number = (uint64_t)n,
+                .vocab = p->vocab,
+                .ahead = ahead_of(c)};
+    int64_t index = n;
+    if (!d->files)
+        return w;
+    const int f = d->mix ? mix_at(d->mix, n, &index) : 0;
+    w.file = &d->file[f];
+    w.none = d->in_order && n >= w.file->sequences;
+    if (d->in_order)
+        take_sequence(p, &w, w.none ? 0 : n);
+    else
+        take_sequence(p, &w, sequence_of(w.file, w.seed + (uint64_t)f * MIX_SLOTS, index));
+    return w;
+}
+
+/* The token of the file at a position; -1: the sequence has none there. Positions mostly ascend. */
+static int64_t place_of(Window *w, int64_t position)
+{
+    if (position < w->first)
+        w->at = w->first = 0;
+    while (w->at < w->pieces && position - w->first >= w->piece[w->at].length)
+        w->first += w->piece[w->at++].length;
+    return w->at < w->pieces ? w->piece[w->at].begin + position - w->first : -1;
+}
+
+static uint32_t random_token(const Window *w, int64_t position)
+{
+    return (uint32_t)(hash3(~w->seed, w->number, (uint64_t)position) % (uint64_t)w->vocab);
+}
+
+/* Of a token of the file, which may lie on another rank or behind the sequence's end: the label, none where
+ * its document ends before. */
+static int read_label(BurstCtx *c, Window *w, int64_t at, uint32_t token, int32_t *label, float *weight)
+{
+    Source *s = &w->file->source;
+    bool none = w->none;
+    for (int64_t ahead = 1; ahead <= w->ahead && !none; ahead++) {
+        none = source_ends(s, at + ahead - 1, token) || at + ahead >= s->count;
+        if (!none)
+            BURST_TRY(source_token(c, s, at + ahead, &token));
+    }
+    *label = none ? -1 : (int32_t)token;
+    *weight = 0;
+    return none ? BURST_OK : source_weight(c, s, at + w->ahead, weight);
+}
+
+/* What fills a sequence that is not full: it has no labels. */
+static int32_t padding(const BurstCtx *c)
+{
+    return c->train->separator > 0 ? (int32_t)c->train->separator : 0;
+}
+
+static int read_one(BurstCtx *c, Window *w, int64_t position, int32_t *token, int32_t *label, float *weight)
+{
+    uint32_t read;
+    const int64_t at = place_of(w, position);
+    if (at < 0) {
+        *token = padding(c);
+        *label = -1;
+        *weight = 0;
         return BURST_OK;
     }
-    const off_t at = d->tokens_at + (w->begin + position) * d->width;
-    if (!in_block(d, at, d->width) && !read_block(d, at, d->width))
-        return no_token(c, w, position);
-    *token = (uint32_t)little_endian(d->block + (at - d->block_at), d->width);
-    return BURST_OK;
+    BURST_TRY(source_token(c, &w->file->source, at, &read));
+    *token = (int32_t)read;
+    return read_label(c, w, at, read, label, weight);
 }
 
-static int bad_token(BurstCtx *c, const Window *w, int64_t position, uint32_t token)
+static void random_one(const BurstCtx *c, const Window *w, int64_t position, int32_t *token, int32_t *label,
+                       float *weight)
 {
-    return burst_fail(c, BURST_E_IO, "%s: token %lld is %u, but the vocabulary has %d tokens", c->train->data,
-                      (long long)(w->begin + position), token, w->vocab);
+    const int64_t separator = c->train->separator;
+    bool ends = false;
+    *token = (int32_t)random_token(w, position);
+    for (int64_t ahead = 0; ahead < w->ahead; ahead++)
+        ends |= separator >= 0 && random_token(w, position + ahead) == separator;
+    *label = ends ? -1 : (int32_t)random_token(w, position + w->ahead);
+    *weight = ends ? 0 : 1;
 }
 
-static int known_token_at(BurstCtx *c, const Window *w, int64_t position, uint32_t *token)
-{
-    BURST_TRY(token_at(c, w, position, token));
-    return *token < (uint32_t)w->vocab ? BURST_OK : bad_token(c, w, position, *token);
-}
-
-/* A label may lie on another rank or behind the sequence's end; none where its document ends before it. */
-static int read_tokens(BurstCtx *c, const Window *w)
+static int read_tokens(BurstCtx *c, Window *w)
 {
     Data *d = c->data;
-    const int64_t separator = c->train->separator;
     for (int64_t i = 0; i < d->n; i++) {
-        uint32_t token = 0;
-        bool ends = false;
-        BURST_TRY(known_token_at(c, w, d->position[i], &token));
-        d->token[i] = (int32_t)token;
-        for (int64_t ahead = 1; ahead <= ahead_of(c); ahead++) {
-            ends |= separator >= 0 && token == separator; /* the next token opens another document */
-            BURST_TRY(known_token_at(c, w, d->position[i] + ahead, &token));
-        }
-        d->label[i] = ends ? -1 : (int32_t)token;
-        d->weight[i] = ends ? 0 : 1;
+        if (!w->file)
+            random_one(c, w, d->position[i], d->token + i, d->label + i, d->weight + i);
+        else
+            BURST_TRY(read_one(c, w, d->position[i], d->token + i, d->label + i, d->weight + i));
     }
     return BURST_OK;
 }
 
-/* The tables of documents. The separator belongs to the document that it ends. */
-static int find_documents(BurstCtx *c, const BurstPlan *p, const Window *w)
+/* A separator belongs to the document that it ends. Pieces are documents of their own, and padding is one. */
+static int ends_document(BurstCtx *c, Window *w, int64_t i, bool *ends)
+{
+    uint32_t token = 0;
+    if (!w->file) {
+        *ends = c->train->separator >= 0 && random_token(w, i) == c->train->separator;
+        return BURST_OK;
+    }
+    const int64_t at = place_of(w, i);
+    Source *s = &w->file->source;
+    if (at >= 0 && !s->document)
+        BURST_TRY(source_token(c, s, at, &token));
+    *ends = at >= 0 && (source_ends(s, at, token) || i + 1 - w->first == w->piece[w->at].length);
+    return BURST_OK;
+}
+
+/* The tables of documents. */
+static int find_documents(BurstCtx *c, const BurstPlan *p, Window *w)
 {
     Data *d = c->data;
-    const int64_t separator = c->train->separator;
     BurstDocument document = {0};
     for (int64_t i = 0; i < p->sequence && p->table_count; i++) {
-        uint32_t token = 0;
-        if (separator >= 0)
-            BURST_TRY(token_at(c, w, i, &token));
-        if (i + 1 < p->sequence && (separator < 0 || token != separator))
+        bool ends = false;
+        BURST_TRY(ends_document(c, w, i, &ends));
+        if (i + 1 < p->sequence && !ends)
             continue;
         document.end = i + 1;
         for (int t = 0; t < p->table_count; t++)
@@ -340,10 +408,7 @@ int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t inde
 {
     BURST_TRY(data_ready(c, p));
     Data *d = c->data;
-    const BurstTrain *t = c->train;
-    int64_t number = step * t->batch + index;
-    Window w = {.d = d, .seed = (uint64_t)t->seed, .number = (uint64_t)number, .vocab = p->vocab,
-                .begin = d->fd >= 0 ? window_of(d, t->seed, number) * p->sequence : 0};
+    Window w = window_at(c, p, d, step * c->train->batch + index);
     *out = (BurstBatch){.token = d->token, .label = d->label, .weight = d->weight};
     BURST_TRY(find_documents(c, p, &w));
     memcpy(out->tables.table, d->table, sizeof d->table);

@@ -1,22 +1,23 @@
-/* data_format.c: known formats by how they begin. A row's advice is what makes a token file of it. */
+/* data_format.c: known formats by how they begin. A row's advice says how to read it, or what makes a token file of
+ * it. */
 #include "data/data_format.h"
 
 #include "core/escape.h"
 
 #include <ctype.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-typedef struct Head { const char *path, *at; size_t n; off_t bytes; } Head;
+typedef struct Head { const char *at; size_t n; off_t bytes; } Head;
 
-#define RAW "convert it with burst-tokens --raw 2 (or 4, the bytes per id) IN OUT"
+#define RAW \
+    "if it has ids of 2 or 4 bytes, read it with `--raw 2` or `--raw 4`, or `data \"FILE\" raw 2;` in the " \
+    "train block"
 #define IDS "convert it with burst-tokens IN OUT"
 #define TOKENISE "tokenize its text, write the ids in decimal, and convert them with burst-tokens IN OUT"
+#define BY_PYTHON \
+    "tokenize its text with `burst tokens FILE --tokenizer FOLDER -o OUT` of the Python package"
 #define UNPACK "unpack it first"
 #define MAGIC "MMIDIDX\0"
 
@@ -34,25 +35,6 @@ static uint64_t little_endian(const char *at, int bytes)
 }
 
 /* ---- formats that take more than a few bytes to know ---- */
-
-/* Ids of Megatron-LM: NAME.bin, and NAME.idx beside it. */
-static bool is_megatron(const Head *h)
-{
-    char path[PATH_MAX], magic[sizeof MAGIC - 1];
-    struct stat st;
-    const size_t n = strlen(h->path);
-    if (n < 4 || n >= sizeof path || strcmp(h->path + n - 4, ".bin") != 0)
-        return false;
-    memcpy(path, h->path, n - 4);
-    memcpy(path + n - 4, ".idx", 5);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    const bool is = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-                    read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
-                    memcmp(magic, MAGIC, sizeof magic) == 0;
-    if (fd >= 0)
-        close(fd);
-    return is;
-}
 
 /* llm.c: 256 words of 4 bytes, of which the first is a date, then ids. */
 static bool is_llmc(const Head *h)
@@ -102,14 +84,11 @@ static const struct Row {
     bool (*is)(const Head *h);
     const char *advice;
 } rows[] = {
-    {"a NumPy array (.npy)", X("\x93NUMPY"),
-     "write its ids with array.tofile(), and convert them with burst-tokens --raw 2 (or 4, the bytes per id) "
-     "IN OUT"},
-    {"a Parquet file", X("PAR1"), TOKENISE},
+    {"a Parquet file", X("PAR1"), BY_PYTHON},
     {"an Arrow file", X("ARROW1"), TOKENISE},
     {"an Arrow stream", X("\xff\xff\xff\xff"), TOKENISE},
     {"the index of a Megatron-LM data set (.idx)", X(MAGIC),
-     "convert the .bin file of the same name with burst-tokens --raw 2 (or 4, the bytes per id) IN OUT"},
+     "name it NAME.idx, and its tokens NAME.bin beside it"},
     {"a gzip file", X("\x1f\x8b"), UNPACK},
     {"a zstd file", X("\x28\xb5\x2f\xfd"), UNPACK},
     {"an xz file", X("\xfd\x37zXZ"), UNPACK},
@@ -117,24 +96,23 @@ static const struct Row {
     {"a zip archive (.zip, .npz, .pt)", X("PK\x03\x04"), UNPACK},
     {"an HDF5 file", X("\x89HDF"), TOKENISE},
     {"model weights (GGUF)", X("GGUF"), "give a token file"},
-    {"Megatron-LM token ids (MMIDIDX)", F(is_megatron), RAW},
     {"llm.c token ids", F(is_llmc),
      "skip its first 1024 bytes and convert the rest with burst-tokens --raw 2 (or 4, the bytes per id) - "
      "OUT"},
     {"model weights (safetensors)", F(is_safetensors),
      "give a token file; the weights directory belongs to --weights"},
     {"token ids as text", F(is_ids), IDS},
-    {"JSON", F(is_json), TOKENISE},
-    {"plain text", F(is_text), TOKENISE},
+    {"JSON", F(is_json), BY_PYTHON},
+    {"plain text", F(is_text), BY_PYTHON},
     {"binary data, such as ids of 2 or 4 bytes", F(is_pairs), RAW},
     {"binary data", F(NULL), TOKENISE},
 };
 #undef X
 #undef F
 
-DataFormat data_format(const char *path, const char *head, size_t n, off_t bytes)
+DataFormat data_format(const char *head, size_t n, off_t bytes)
 {
-    const Head h = {path, head, n, bytes};
+    const Head h = {head, n, bytes};
     const struct Row *r = rows;
     while (r->magic ? !begins(&h, r->magic, r->n) : r->is && !r->is(&h))
         r++;

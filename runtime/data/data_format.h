@@ -9,5 +9,5 @@
 enum { HEAD_MOST = 4096 }; /* bytes that are looked at */
 typedef struct DataFormat { const char *name, *advice; } DataFormat;
 /* head: the file's first n bytes, at most HEAD_MOST, then a zero byte. bytes: the file's size. */
-DataFormat data_format(const char *path, const char *head, size_t n, off_t bytes);
+DataFormat data_format(const char *head, size_t n, off_t bytes);
 #endif

@@ -16,6 +16,7 @@
 #include "burst_layer.h"
 #include "burst_rope.h"
 #include "burst_scales.h"
+#include "burst_train.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -355,8 +356,12 @@ typedef struct BurstBatch {
 /* ---- the plan: constants and entry points of an emitted program ---- */
 enum { BURST_BF16, BURST_F32 }; /* what weights are written as */
 typedef struct BurstTrain {
-    const char *data; /* NULL: random tokens. Token files open with "BURSTTOK" */
-    int bytes;        /* data is any file, one token a byte, also with more than 256 tokens */
+    const BurstDataFile *data; /* [data_files]; none: random tokens */
+    int data_files;
+    int packed;                    /* documents are packed into sequences by best fit */
+    const BurstDataFile *evaluate; /* the file to evaluate on; NULL: none */
+    int64_t evaluate_every; /* steps between evaluations, in addition to that after the last step; 0: none */
+    int64_t evaluate_steps; /* batches of each; 0: all of the file */
     int64_t separator; /* token that ends a document, -1: none */
     int64_t predict;   /* labels are the token so many positions ahead; 0: 1 */
     int64_t steps, batch, seed, checkpoint_every, warmup;
@@ -365,7 +370,8 @@ typedef struct BurstTrain {
     const char *weights, *export_dir;
     int export_dtype;                 /* BURST_BF16, BURST_F32 */
     double lr, lr_end, beta1, beta2, eps, decay, clip;
-    int cosine;
+    int schedule;        /* BURST_SCHEDULE_...: how lr becomes lr_end */
+    int64_t decay_steps; /* WSD: of the last so many steps */
 } BurstTrain;
 typedef struct BurstStep {
     double loss; /* mean over counted tokens of the global batch */
@@ -423,6 +429,8 @@ typedef struct BurstPlan {
     int (*start)(BurstCtx *c, void *state, BurstWeights *w);
     /* One optimizer step over `train.batch` sequences: zero gradients to updated weights. */
     int (*step)(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result);
+    /* The same without the update, and without a norm: the loss of a batch. */
+    int (*evaluate)(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result);
     /* Where weights live elsewhere (on a device): brings w up to date, before a checkpoint is written.
      * NULL: they are here. */
     int (*save)(BurstCtx *c, void *state, BurstWeights *w);
@@ -439,8 +447,9 @@ typedef struct BurstPlan {
 } BurstPlan;
 
 /* ---- data ---- */
-/* Reads sequence `index` of step `step` for this rank (positions from the plan): window number (step *
- * batch + index) of the file, in an order drawn from the seed each epoch; resumable by construction. */
+/* Reads sequence `index` of step `step` for this rank (positions from the plan): number step * batch + index
+ * of all sequences, of a file by the files' shares, in an order drawn from the seed each epoch; resumable by
+ * construction. */
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out);
 
 /* ---- running ---- */

@@ -221,18 +221,24 @@ void weights_close(BurstCtx *c)
     c->weight_tables = NULL;
 }
 
-/* step counts from 0. Warm-up reaches lr in its last step, without one the first step has lr; from there
- * the cosine falls to lr_end, which the plan's last step has. */
+/* step counts from 0. Warm-up reaches lr in its last step, without one the first step has lr; from there, or
+ * with WSD (warm-up, stable, decay: Hu et al., arXiv 2404.06395) decay_steps before the last step, it falls
+ * to lr_end, which the plan's last step has. */
 double burst_learning_rate(const BurstPlan *p, int64_t step)
 {
     const BurstTrain *t = &p->train;
+    const int64_t last = t->steps - 1;
+    int64_t top = t->warmup > 1 ? t->warmup - 1 : 0;
     if (step < t->warmup)
         return t->lr * (double)(step + 1) / (double)t->warmup;
-    const int64_t top = t->warmup > 1 ? t->warmup - 1 : 0;
-    if (!t->cosine || step <= top)
+    if (t->schedule == BURST_SCHEDULE_WSD && last - t->decay_steps > top)
+        top = last - t->decay_steps;
+    if (t->schedule == BURST_SCHEDULE_CONSTANT || step <= top)
         return t->lr;
-    if (step >= t->steps - 1)
+    if (step >= last)
         return t->lr_end;
-    const double done = (double)(step - top) / (double)(t->steps - 1 - top);
-    return t->lr_end + 0.5 * (t->lr - t->lr_end) * (1 + cos(3.14159265358979323846 * done));
+    const double done = (double)(step - top) / (double)(last - top);
+    const double left = t->schedule == BURST_SCHEDULE_COSINE ? 0.5 * (1 + cos(3.14159265358979323846 * done))
+                                                             : 1 - done;
+    return t->lr_end + (t->lr - t->lr_end) * left;
 }

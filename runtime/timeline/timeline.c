@@ -7,7 +7,7 @@
 #include "timeline/timeline.h"
 
 #include "core/escape.h"
-#include "core/progress.h"
+#include "report/progress.h"
 #include "timeline/trace_file.h"
 
 #include <string.h>

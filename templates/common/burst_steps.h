@@ -185,9 +185,9 @@ static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *to
     return burst_allreduce(c, world, tokens, 1);
 }
 
-static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
+/* Forward and backward of a batch: its loss, and gradients in the shards. */
+static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_t step, BurstStep *result)
 {
-    PlanState *s = (PlanState *)state;
     const BurstGroup world = {0, 1, PLAN_WORLD};
     double tokens, loss = 0;
     BurstBatch b;
@@ -200,9 +200,27 @@ static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t s
     BURST_TRY(burst_allreduce(c, world, &loss, 1));
     result->tokens = tokens;
     result->loss = tokens > 0 ? loss / tokens : 0;
+    return BURST_OK;
+}
+
+static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
+{
+    PlanState *s = (PlanState *)state;
+    BURST_TRY(plan_losses(c, s, w, step, result));
     burst_doing(c, "optimizer");
     BURST_TRY(burst_op_part(s->exec, BURST_P_OPTIMIZER));
     return plan_update(c, s, step, &result->norm);
+}
+
+/* A step without the update: the next step's first sequence overwrites the gradients. */
+static inline int plan_evaluate(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
+{
+    PlanState *s = (PlanState *)state;
+    BURST_TRY(plan_losses(c, s, w, step, result));
+#ifdef PLAN_HOST_OPTIMIZER
+    s->copies.down_bytes = 0; /* of gradients that no update reads */
+#endif
+    return BURST_OK;
 }
 
 /* ---- start ---- */

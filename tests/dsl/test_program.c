@@ -50,11 +50,12 @@ static void model_and_defaults(void **state)
                 l->tensor.value == 1);
     assert_true(l->partition.is_auto && l->travel.is_auto && !l->saving.upper && !l->schedule);
     const Train *t = &p->train;
-    assert_true(!t->data && t->separator == -1 && t->steps == 1000 && t->batch == 1 && t->seed == 1 &&
+    assert_true(!t->data_files && t->separator == -1 && t->steps == 1000 && t->batch == 1 && t->seed == 1 &&
                 !t->checkpoint);
     assert_true(!t->weights && !t->export_dir && !t->export_f32);
     assert_true(t->lr == 3e-4 && t->lr_end == 3e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 && t->decay == 0.1);
-    assert_true(t->clip == 1 && t->adam_eps == 1e-8 && t->warmup == 0 && !t->cosine);
+    assert_true(t->clip == 1 && t->adam_eps == 1e-8 && t->warmup == 0 &&
+                t->schedule == BURST_SCHEDULE_CONSTANT);
     assert_int_equal(p->mask_count, 1);
     assert_string_equal(p->masks[0].text, "causal");
     arena_free(a);
@@ -80,15 +81,16 @@ static void layout_and_training_as_given(void **state)
     assert_true(l->travel.value == TRAVEL_QUERIES && !l->travel.is_auto && l->saving.lower == saved_least() &&
                 l->saving.upper == saved_least());
     const Train *t = &p->train;
-    assert_string_equal(t->data, "t.bin");
+    assert_int_equal(t->data_files, 1);
+    assert_string_equal(t->data->path, "t.bin");
     assert_string_equal(t->checkpoint, "c");
     assert_string_equal(t->weights, "w");
     assert_string_equal(t->export_dir, "x");
     assert_true(t->export_f32);
     assert_true(t->separator == 3 && t->steps == 50 && t->batch == 6 && t->seed == 9 &&
                 t->checkpoint_every == 7);
-    assert_true(t->lr == 1e-2 && t->lr_end == 1e-3 && t->cosine && t->beta1 == 0.5 && t->beta2 == 0.75 &&
-                t->warmup == 5);
+    assert_true(t->lr == 1e-2 && t->lr_end == 1e-3 && t->schedule == BURST_SCHEDULE_COSINE &&
+                t->beta1 == 0.5 && t->beta2 == 0.75 && t->warmup == 5);
     assert_true(t->adam_eps == 1e-6 && t->decay == 0 && t->clip == 2);
     arena_free(a);
 }

@@ -223,7 +223,7 @@ static int take_batch(Timer *t, const BurstPlan *p)
 {
 #if PLAN_TABLES > 0
     BurstBatch b;
-    if (p->train.data) {
+    if (p->train.data_files) {
         BURST_TRY(burst_batch_read(t->c, p, 0, 0, &b));
         BURST_TRY(plan_live(t->c, t->s, &b.tables));
     }

@@ -139,13 +139,12 @@ static double counted(const BurstBatch *b)
     return sum;
 }
 
-static int step(BurstCtx *c, void *state, BurstWeights *w, int64_t number, BurstStep *result)
+static int losses(BurstCtx *c, void *state, BurstWeights *w, int64_t number, BurstStep *result)
 {
     BurstGroup all = {0, 1, facts.world};
     double sums[2] = {0, 0}, count = 0;
     int mine = burst_rank(c) / plan.group;
     BurstBatch b;
-    misbehave(burst_rank(c), number, result);
     for (int64_t i = mine; i < facts.batch; i += facts.data) {
         BURST_TRY(burst_batch_read(c, &plan, number, i, &b));
         count += counted(&b);
@@ -156,11 +155,26 @@ static int step(BurstCtx *c, void *state, BurstWeights *w, int64_t number, Burst
         BURST_TRY(burst_batch_read(c, &plan, number, i, &b));
         BURST_TRY(sequence_step(c, state, w, &b, 1 / count, &sums[0]));
     }
-    burst_doing(c, "the update");
     BURST_TRY(burst_allreduce(c, all, sums, 2));
-    BURST_TRY(burst_weights_update(c, &plan, w, number, &result->norm));
     result->loss += sums[0] / count;
     result->tokens = count;
+    return BURST_OK;
+}
+
+static int step(BurstCtx *c, void *state, BurstWeights *w, int64_t number, BurstStep *result)
+{
+    misbehave(burst_rank(c), number, result);
+    BURST_TRY(losses(c, state, w, number, result));
+    burst_doing(c, "the update");
+    return burst_weights_update(c, &plan, w, number, &result->norm);
+}
+
+/* Gradients are added to the shards here, so that none may be left. */
+static int evaluate(BurstCtx *c, void *state, BurstWeights *w, int64_t number, BurstStep *result)
+{
+    BURST_TRY(losses(c, state, w, number, result));
+    for (int u = 0; u < UNITS; u++)
+        memset(w->grad[u], 0, (size_t)units[u].shard * sizeof(float));
     return BURST_OK;
 }
 
@@ -213,7 +227,7 @@ const BurstPlan *mini_plan(const Mini *m)
                                  .eps = 1e-8,
                                  .decay = 0.1,
                                  .clip = 1,
-                                 .cosine = 1},
+                                 .schedule = BURST_SCHEDULE_COSINE},
                        .predicted_seconds = 0.001,
                        .flops = 1e6,
                        .peak_flops = getenv("MINI_PEAK") ? atof(getenv("MINI_PEAK")) : 0,
@@ -223,6 +237,7 @@ const BurstPlan *mini_plan(const Mini *m)
                        .state_bytes = sizeof(State),
                        .start = start,
                        .step = step,
+                       .evaluate = evaluate,
                        .sequence_step = sequence_step};
     plan.arena_bytes = burst_weights_bytes(&plan);
     for (int u = 0; u < UNITS; u++)

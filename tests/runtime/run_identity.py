@@ -87,7 +87,20 @@ def differ_option(draw, base, odd, folder):
 def differ_data(draw, base, odd, folder):
     data = bytearray(draw.randbytes(draw.choice([400, 5000, 70000, 3 << 20])))
     base.options["--data"] = write(folder / "tokens", bytes(data))
-    how = draw.randrange(5)
+    how = draw.randrange(8)
+    if how == 5:
+        odd.options["--raw"] = "2"
+        return "--raw"
+    if how == 6:
+        base.options["--evaluate"] = odd.options["--evaluate"] = write(folder / "valid", b"x" * 400)
+        odd.options["--evaluate"] = write(folder / "other valid", b"y" * 400)
+        return "evaluation file"
+    if how == 7:  # Megatron-LM's pair, of which the index alone differs
+        for ranks, end in ((base, b"a"), (odd, b"b")):
+            (folder / end.decode()).mkdir()
+            ranks.options["--data"] = write(folder / end.decode() / "t.bin", bytes(data))
+            write(folder / end.decode() / "t.idx", b"MMIDIDX\0\0" + end)
+        return "index of the data file"
     if how == 0:
         data += b"x"
     elif how == 1:

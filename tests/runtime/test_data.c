@@ -92,6 +92,15 @@ static int read_all(BurstCtx *c, const BurstPlan *p, void *arg)
     return BURST_OK;
 }
 
+/* One file, read as raw numbers of so many bytes where that is not 0; path NULL: random tokens. */
+static void read_from(BurstPlan *p, const char *path, int raw)
+{
+    static BurstDataFile file;
+    file = (BurstDataFile){path, raw, 1};
+    p->train.data = &file;
+    p->train.data_files = path != NULL;
+}
+
 static BurstPlan plan_for(int world, int data, int partition, int64_t separator, const char *path)
 {
     Mini m = {.world = world,
@@ -104,7 +113,7 @@ static BurstPlan plan_for(int world, int data, int partition, int64_t separator,
               .documents = true};
     static const char *const tables[TABLES] = {"position", "doc", "last", "first"};
     BurstPlan p = *mini_plan(&m);
-    p.train.data = path;
+    read_from(&p, path, 0);
     p.tables = tables;
     p.table_count = TABLES;
     return p;
@@ -273,22 +282,22 @@ static void refused_files(void **unused)
     (void)unused;
     BurstPlan p = plan_for(2, 1, MINI_CONTIGUOUS, -1, path_of("missing"));
     expect_refusal(&p, "missing': No such file or directory");
-    p.train.data = write_tokens("cut", 2, TOKENS + 1);
+    read_from(&p, write_tokens("cut", 2, TOKENS + 1), 0);
     expect_refusal(&p, "its header gives 270 tokens, found 269");
-    p.train.data = write_tokens("short", 2, SEQUENCE);
+    read_from(&p, write_tokens("short", 2, SEQUENCE), 0);
     expect_refusal(&p, "has 24 tokens, expected at least 24 + 1");
-    p.train.data = write_tokens("odd", 3, TOKENS);
+    read_from(&p, write_tokens("odd", 3, TOKENS), 0);
     expect_refusal(&p, "with 3 bytes per token");
     uint32_t usual = original[100];
     original[100] = MINI_VOCAB;
-    p.train.data = write_tokens("large", 4, TOKENS);
+    read_from(&p, write_tokens("large", 4, TOKENS), 0);
     original[100] = usual;
     expect_refusal(&p, "token 100 is 23, but the vocabulary has 23 tokens");
-    assert_int_equal(truncate(p.train.data, 0), 0);
+    assert_int_equal(truncate(p.train.data->path, 0), 0);
     expect_refusal(&p, "is empty");
     static const char *const other[TABLES] = {"doc", "first", "language", "last"};
     p.tables = other;
-    p.train.data = NULL;
+    p.train.data_files = 0;
     expect_refusal(&p, "a mask reads the table 'language', which the data does not have; made from tokens "
                        "are only doc first last position");
 }
@@ -297,19 +306,15 @@ static void refused_files(void **unused)
 typedef struct Foreign { const char *name, *begin; size_t n; const char *text; } Foreign;
 #define F(name, begin, text) {name, begin, sizeof begin - 1, text}
 static const Foreign foreign[] = {
-    F("a.npy", "\x93NUMPY\1\0v\0{'descr': '<u2'",
-      "it looks like a NumPy array (.npy): write its ids with array.tofile(), and convert them with "
-      "burst-tokens"),
     F("a.parquet", "PAR1\x15\4\x15",
-      "like a Parquet file: tokenize its text, write the ids in decimal, and convert them with burst-tokens"),
+      "like a Parquet file: tokenize its text with `burst tokens FILE --tokenizer FOLDER -o OUT` of the "
+      "Python package"),
     F("a.arrow", "ARROW1\0\0", "like an Arrow file"),
     F("a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "like JSON: tokenize its text"),
     F("list", " [1, 2, 3]", "like JSON"),
-    F("m.idx", "MMIDIDX\0\0\1\0\0\0", "like the index of a Megatron-LM data set"),
-    /* m.idx is beside it */
-    F("m.bin", "\5\0\7\0", "like Megatron-LM token ids (MMIDIDX): convert it with burst-tokens --raw 2"),
     F("n.bin", "\5\0\7\0",
-      "like binary data, such as ids of 2 or 4 bytes: convert it with burst-tokens --raw 2"),
+      "like binary data, such as ids of 2 or 4 bytes: if it has ids of 2 or 4 bytes, read it with `--raw 2`"),
+    F("m.index", "MMIDIDX\0\0\1\0\0\0", "like the index of a Megatron-LM data set (.idx): name it NAME.idx"),
     F("a.safetensors", "\2\0\0\0\0\0\0\0{}", "like model weights (safetensors)"),
     F("a.gguf", "GGUF\3\0\0\0", "like model weights (GGUF)"),
     F("a.gz", "\x1f\x8b\x08\0", "like a gzip file: unpack it first"),
@@ -360,16 +365,16 @@ static void foreign_files(void **unused)
             p.vocab = 257;
             expect_read(&p, 1, foreign[i].text);
             expect_read(&p, 1, "is not a token file; it looks");
-            p.train.bytes = 1;
+            read_from(&p, p.train.data->path, 1);
             expect_read(&p, 0, "");
-            p.train.bytes = 0;
+            read_from(&p, p.train.data->path, 0);
             p.vocab = 256;
             expect_read(&p, 0, "");
         }
     BurstPlan p = plan_for(1, 1, MINI_CONTIGUOUS, -1, write_tokens("two", 2, TOKENS));
     p.vocab = 257;
     expect_read(&p, 0, "");
-    p.train.bytes = 1;
+    read_from(&p, p.train.data->path, 1);
     expect_read(&p, 1, "is a token file, but is to be read as bytes");
 }
 

@@ -275,7 +275,8 @@ static void learning_rate(void **unused)
 {
     (void)unused;
     BurstPlan p = bare_plan(1, 0);
-    p.train = (BurstTrain){.steps = 110, .warmup = 10, .lr = 2, .lr_end = 1, .cosine = 1};
+    p.train =
+        (BurstTrain){.steps = 110, .warmup = 10, .lr = 2, .lr_end = 1, .schedule = BURST_SCHEDULE_COSINE};
     static const struct { int64_t step; double lr;
     } wanted[] = {{0, 0.2},  {4, 1},
                   {9, 2},    {34, 1.5 + 0.5 * M_SQRT1_2},
@@ -284,7 +285,7 @@ static void learning_rate(void **unused)
                   {200, 1}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_true(fabs(burst_learning_rate(&p, wanted[i].step) - wanted[i].lr) < 1e-12);
-    p.train.cosine = 0;
+    p.train.schedule = BURST_SCHEDULE_CONSTANT;
     assert_true(burst_learning_rate(&p, 100) == 2);
     p.train.warmup = 0;
     assert_true(burst_learning_rate(&p, 0) == 2);
@@ -298,7 +299,8 @@ static void learning_rate_of_every_step(void **unused)
     for (int steps = 1; steps <= 12; steps++)
         for (int warmup = 0; warmup <= steps; warmup++) {
             const double lr = 1e-2, end = 1e-4, top = warmup > 1 ? warmup : 1;
-            p.train = (BurstTrain){.steps = steps, .warmup = warmup, .lr = lr, .lr_end = end, .cosine = 1};
+            p.train = (BurstTrain){
+                .steps = steps, .warmup = warmup, .lr = lr, .lr_end = end, .schedule = BURST_SCHEDULE_COSINE};
             for (int s = 1; s <= steps; s++) {
                 const double rate = s <= top
                                         ? lr * s / top

@@ -45,7 +45,7 @@ static int twin_open(Twin *t, BurstCtx *c, const BurstPlan *p, const BurstWeight
     const BurstTrain *b = &p->train;
     BURST_TRY(whole_open(&t->x, c, p));
     t->train = (Train64){b->steps, b->warmup, b->lr,    b->lr_end, b->beta1,
-                         b->beta2, b->eps,    b->decay, b->clip,   b->cosine};
+                         b->beta2, b->eps,    b->decay, b->clip,   b->schedule == BURST_SCHEDULE_COSINE};
     double **all[] = {&t->first, &t->w, &t->grad, &t->m, &t->v, &t->is};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         *all[i] = new64(t->x.count);
@@ -169,7 +169,9 @@ int main(int argc, char **argv)
             return 2;
     Options o = {atoll(argv[1]), mask};
     BurstPlan p = burst_plan;
-    p.train.data = argv[2];
+    const BurstDataFile file = {argv[2], 0, 1};
+    p.train.data = &file;
+    p.train.data_files = 1;
     p.arena_bytes += whole_arena(&p);
     return burst_launch(&p, 1, argv, body, &o);
 }

@@ -71,7 +71,10 @@ static const Field fields[] = {
                                      train.separator) PLAN("predict", INT64,
                                                            train.predict) PLAN("batch", INT64, train.batch)
                                     PLAN("lr", REAL, train.lr) PLAN("last lr", REAL, train.lr_end)
-                                        PLAN("cosine", INT, train.cosine) PLAN("warmup", INT64, train.warmup)
+                                        PLAN("learning-rate schedule", INT, train.schedule)
+                                        PLAN("decay steps", INT64, train.decay_steps)
+                                        PLAN("packed", INT, train.packed)
+                                        PLAN("warmup", INT64, train.warmup)
                                             PLAN("beta1", REAL, train.beta1) PLAN("beta2", REAL, train.beta2)
                                                 PLAN("eps of AdamW", REAL, train.eps)
                                                     PLAN("decay", REAL, train.decay)

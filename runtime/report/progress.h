@@ -2,7 +2,7 @@
 #ifndef BURST_PROGRESS_H
 #define BURST_PROGRESS_H
 
-#include "core/metrics.h"
+#include "report/metrics.h"
 #include "core/options.h"
 
 typedef struct Progress {
@@ -17,6 +17,9 @@ int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
 int progress_begin(Progress *s, BurstCtx *c, int64_t done);
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
                   const BurstStep *r, double seconds);
+/* What an evaluation after so many steps has found. */
+int progress_evaluation(const Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
+                        const BurstStep *r, double seconds);
 int progress_memory(BurstCtx *c); /* what a device's memory is used for, as a line */
 /* Returns status, or the failure to write the last lines. */
 int progress_close(Progress *s, BurstCtx *c, int status);

@@ -1,27 +1,40 @@
 /* progress.c: the progress line and the metrics file. */
-#include "core/progress.h"
+#include "report/progress.h"
 
 #include "core/escape.h"
 #include "core/output.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { LINES = 20, LINE = 256 }; /* lines in all, where nobody watches */
+enum { LINES = 20, LINE = 256, TEXT = 4096 }; /* lines in all, where nobody watches */
 
 static double gib(double bytes)
 {
     return bytes / (1 << 30);
 }
 
+static const char *data_text(const BurstTrain *t, char *text, size_t size)
+{
+    FILE *to = t->data_files ? fmemopen(text, size, "w") : NULL;
+    if (!to)
+        return "random tokens";
+    data_print(to, t);
+    fclose(to);
+    text[size - 1] = 0;
+    return text;
+}
+
 static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
 {
+    char data[TEXT];
     print_shown(stdout,
                 "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB of host "
                 "memory per rank, ",
                 p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers),
-                (long long)p->sequence, (long long)p->train.batch,
-                c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
+                (long long)p->sequence, (long long)p->train.batch, data_text(c->train, data, sizeof data),
+                gib((double)p->arena_bytes));
     if (p->predicted_seconds > 0)
         printf("predicted %.4g s per step\n", p->predicted_seconds);
     else
@@ -117,6 +130,12 @@ static int most_memory(BurstCtx *c, double *most)
     return BURST_OK;
 }
 
+/* All of a batch's tokens, those that do not count in the loss too. */
+static double tokens_of(const BurstPlan *p)
+{
+    return (double)p->sequence * (double)p->train.batch;
+}
+
 static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r,
                          double seconds)
 {
@@ -126,7 +145,7 @@ static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int
                         "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, "
                         "\"matmul_share\": %.6g, "
                         "\"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
-                        (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm,
+                        (long long)step + 1, r->loss, r->tokens, tokens_of(p) / seconds, seconds, r->norm,
                         burst_learning_rate(p, step), p->predicted_seconds,
                         share_of(p->peak_flops, p, seconds), share_of(p->matmul_flops, p, seconds), s->memory,
                         p->predicted_memory);
@@ -137,7 +156,7 @@ static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options 
 {
     printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  ",
            (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
-           r->tokens / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9);
+           tokens_of(p) / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9);
     if (p->peak_flops > 0)
         printf("%.1f %% MFU  ", 100 * share_of(p->peak_flops, p, seconds));
     printf("%.3f GiB/%s (predicted %.3f)  %.4f s", gib(s->memory), c->device.memory ? "GPU" : "rank",
@@ -160,6 +179,26 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
         return BURST_OK;
     BURST_TRY(write_metrics(s, c, p, step, r, seconds));
     return due && !o->quiet ? say_step(s, c, p, o, step, r, seconds) : BURST_OK;
+}
+
+int progress_evaluation(const Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
+                        const BurstStep *r, double seconds)
+{
+    if (c->rank != 0)
+        return BURST_OK;
+    BURST_TRY(metrics_line(c, &s->metrics,
+                           "{\"step\": %lld, \"evaluation_loss\": %.17g, \"perplexity\": %.17g, "
+                           "\"evaluation_tokens\": %.17g, \"evaluation_seconds\": %.6g}\n",
+                           (long long)done, r->loss, exp(r->loss), r->tokens, seconds));
+    if (o->quiet)
+        return BURST_OK;
+    print_shown(stdout,
+                "evaluation after step %lld  loss %.5f  perplexity %.5g  %.0f tokens of %lld batch%s of %s  "
+                "%.4f s",
+                (long long)done, r->loss, exp(r->loss), r->tokens, (long long)batches,
+                batches == 1 ? "" : "es", c->train->evaluate->path, seconds);
+    printf("\n");
+    return output_printed(c);
 }
 
 int progress_close(Progress *s, BurstCtx *c, int status)

@@ -1,5 +1,5 @@
 /* metrics.c: see metrics.h. */
-#include "core/metrics.h"
+#include "report/metrics.h"
 
 #include "core/output_file.h"
 

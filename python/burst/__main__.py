@@ -1,0 +1,21 @@
+"""The command `burst`."""
+import argparse
+import sys
+
+from . import tokens
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="burst", description="Tools around plans of burstc.")
+    tokens.add_parser(parser.add_subparsers(required=True, metavar="COMMAND"))
+    args = parser.parse_args()
+    try:
+        args.run(args)
+    except (tokens.Wrong, OSError) as error:
+        print(f"burst: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
