@@ -1,5 +1,5 @@
-/* data_format.c: known formats by how they begin. A row's advice says how to read it, or what makes a token file of
- * it. */
+/* data_format.c: known formats by how they begin. A row's advice says how to read it, or what makes a token
+ * file of it. */
 #include "data/data_format.h"
 
 #include "core/escape.h"

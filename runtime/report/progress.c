@@ -71,7 +71,10 @@ static int agree(BurstCtx *c, int64_t *every)
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done)
 {
     int64_t lines = (o->steps - done + LINES - 1) / LINES;
-    s->every = o->progress ? o->progress : isatty(STDOUT_FILENO) || lines < 1 ? 1 : lines;
+    const bool each = isatty(STDOUT_FILENO) || lines < 1;
+    s->every = o->progress;
+    if (!o->progress)
+        s->every = each ? 1 : lines;
     s->first = done;
     s->last = o->steps - 1;
     BURST_TRY(agree(c, &s->every));

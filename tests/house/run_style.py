@@ -22,7 +22,7 @@ NOT_YET = {
     "compiler/step/passes": (3, 0),
     "dsl/sched": (2, 0),
     "runtime/checkpoint": (2, 0),
-    "runtime/core": (4, 0),
+    "runtime/core": (3, 0),
     "runtime/cuda/device": (6, 0),
     "runtime/cuda": (1, 0),
     "runtime/cuda/move": (2, 0),
