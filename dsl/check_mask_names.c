@@ -41,7 +41,7 @@ void declare_mask(Checker *c, const Ast *mask)
     name_add(c->arena, &c->mask_names[c->stock], mask->text, decl);
 }
 
-/* table subtree_last per token;  table doc per token lengths 512 .. 32Ki; */
+/* table subtree per token;  table doc per token lengths 512 .. 32Ki; */
 void declare_table(Checker *c, const Ast *s)
 {
     Cursor u = cursor_of(c, s);

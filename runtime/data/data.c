@@ -17,6 +17,7 @@ typedef struct File {
     Source source;
     Packed packed;     /* first NULL: a sequence has the tokens that follow each other in the file */
     int64_t sequences; /* an epoch */
+    int table[BURST_MAX_TABLES]; /* of each table that masks read and the file has: which; else -1 */
 } File;
 
 typedef struct Data {
@@ -50,9 +51,33 @@ static int pack(BurstCtx *c, const BurstPlan *p, File *f)
     return status;
 }
 
+#define NAMED(id, name, value) " " name
+
+static int no_table(BurstCtx *c, const char *table, const char *path)
+{
+    return burst_fail(
+        c, BURST_E_PLAN,
+        "a mask reads the table '%s', which %s%s%s not have; made from tokens are only" BURST_DOCUMENT_TABLES(
+            NAMED),
+        table, path ? "'" : "random tokens do", path ? path : "", path ? "' does" : "");
+}
+
+/* Tables that are not made from documents are columns of the file. */
+static int find_tables(BurstCtx *c, const BurstPlan *p, File *f)
+{
+    for (int t = 0; t < p->table_count; t++) {
+        const bool given = burst_table_kind(p->tables[t]) == BURST_TABLE_GIVEN;
+        f->table[t] = given ? source_find_table(&f->source, p->tables[t]) : -1;
+        if (given && f->table[t] < 0)
+            return no_table(c, p->tables[t], f->source.path);
+    }
+    return BURST_OK;
+}
+
 static int open_file(BurstCtx *c, const BurstPlan *p, File *f, const BurstDataFile *from)
 {
     BURST_TRY(source_open(c, p, from, &f->source));
+    BURST_TRY(find_tables(c, p, f));
     const int64_t count = f->source.count;
     if (c->train->packed && count > 0)
         return pack(c, p, f);
@@ -100,7 +125,6 @@ static int open_files(BurstCtx *c, const BurstPlan *p, Data *d, const BurstDataF
     return open_mix(c, d, from);
 }
 
-#define NAMED(id, name, value) " " name
 static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
 {
     int chunk = p->chunk_of ? p->chunk_of(c->rank) : c->rank % p->group;
@@ -128,12 +152,9 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
                               "token %lld of shard %d has position %lld in a sequence of %lld", (long long)i,
                               chunk, (long long)d->position[i], (long long)p->sequence);
     }
-    for (int t = 0; t < p->table_count; t++)
+    for (int t = 0; t < p->table_count && !d->files; t++)
         if (burst_table_kind(p->tables[t]) == BURST_TABLE_GIVEN)
-            return burst_fail(c, BURST_E_PLAN,
-                              "a mask reads the table '%s', which the data does not have; made from tokens "
-                              "are only" BURST_DOCUMENT_TABLES(NAMED),
-                              p->tables[t]);
+            return no_table(c, p->tables[t], NULL);
     return BURST_OK;
 }
 
@@ -373,6 +394,20 @@ static int ends_document(BurstCtx *c, Window *w, int64_t i, bool *ends)
     return BURST_OK;
 }
 
+/* Padding has 0. */
+static int read_tables(BurstCtx *c, const BurstPlan *p, Window *w)
+{
+    Data *d = c->data;
+    for (int t = 0; t < p->table_count && w->file; t++)
+        for (int64_t i = 0; i < p->sequence && w->file->table[t] >= 0; i++) {
+            const int64_t at = place_of(w, i);
+            d->table[t][i] = 0;
+            if (at >= 0)
+                BURST_TRY(source_table(c, &w->file->source, w->file->table[t], at, &d->table[t][i]));
+        }
+    return BURST_OK;
+}
+
 /* The tables of documents. */
 static int find_documents(BurstCtx *c, const BurstPlan *p, Window *w)
 {
@@ -385,7 +420,8 @@ static int find_documents(BurstCtx *c, const BurstPlan *p, Window *w)
             continue;
         document.end = i + 1;
         for (int t = 0; t < p->table_count; t++)
-            burst_document_fill(burst_table_kind(p->tables[t]), &document, d->table[t]);
+            if (burst_table_kind(p->tables[t]) != BURST_TABLE_GIVEN)
+                burst_document_fill(burst_table_kind(p->tables[t]), &document, d->table[t]);
         document = (BurstDocument){.number = document.number + 1, .begin = i + 1};
     }
     return BURST_OK;
@@ -411,6 +447,7 @@ int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t inde
     Window w = window_at(c, p, d, step * c->train->batch + index);
     *out = (BurstBatch){.token = d->token, .label = d->label, .weight = d->weight};
     BURST_TRY(find_documents(c, p, &w));
+    BURST_TRY(read_tables(c, p, &w));
     memcpy(out->tables.table, d->table, sizeof d->table);
     if (d->balance)
         BURST_TRY(balance(c, p, &out->tables));

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Versions of a token file: 1 has tokens alone; 2 may have loss weights and documents. */
+/* Versions of a token file: 1 has tokens alone; 2 may have loss weights, documents and tables. */
 enum { HEADER_1 = 24, HEADER_2 = 40, BLOCK = 1 << 16, BYTE_TOKENS = 256 };
 
 /* ---- numbers of a file ---- */
@@ -84,6 +84,25 @@ int source_weight(BurstCtx *c, Source *s, int64_t at, float *weight)
         return BURST_OK;
     return burst_fail(c, BURST_E_IO, "%s: the loss weight of token %lld is %g, expected %s", s->path,
                       (long long)at, *weight, s->weight.width > 1 ? "a number of at least 0" : "0 or 1");
+}
+
+/* ---- tables ---- */
+
+int source_find_table(const Source *s, const char *name)
+{
+    for (int t = 0; t < s->tables; t++)
+        if (strcmp(s->table[t].name, name) == 0)
+            return t;
+    return -1;
+}
+
+int source_table(BurstCtx *c, Source *s, int table, int64_t at, int32_t *value)
+{
+    const unsigned char *number = number_at(&s->table[table].value, at);
+    if (!number)
+        return cannot_read(c, s, at);
+    *value = (int32_t)(uint32_t)source_number(number, 4);
+    return BURST_OK;
 }
 
 /* ---- documents ---- */
@@ -188,22 +207,57 @@ static int read_documents(BurstCtx *c, Source *s, off_t at, uint64_t documents)
     return source_check_documents(c, s);
 }
 
-/* The columns of version 2: weights behind the tokens, documents behind these. */
+/* A column of s->count numbers; *at: where it begins, and then what comes after it. */
+static int read_column(BurstCtx *c, Source *s, const char *what, int width, off_t *at, Column *column)
+{
+    const uint64_t room = *at < s->bytes ? (uint64_t)(s->bytes - *at) / (uint64_t)width : 0;
+    if ((uint64_t)s->count > room)
+        return truncated(c, s, what, (uint64_t)s->count, room);
+    *column = (Column){.fd = s->fd, .at = *at, .width = width};
+    *at = after(*at, (uint64_t)s->count, width);
+    return BURST_OK;
+}
+
+/* Its name, zero bytes up to TABLE_NAME, and its values. */
+static int read_table(BurstCtx *c, Source *s, off_t *at)
+{
+    NamedColumn *table = &s->table[s->tables];
+    if (!read_at(s->fd, table->name, TABLE_NAME, *at))
+        return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", s->path,
+                          errno ? strerror(errno) : "the file is truncated");
+    const size_t letters = strspn(table->name,
+                                  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    if (table->name[TABLE_NAME - 1] || !letters || table->name[letters])
+        return burst_fail(
+            c, BURST_E_IO,
+            "%s: the name of table %d of %d characters at most is not one of letters, digits and _", s->path,
+            s->tables, TABLE_NAME - 1);
+    if (source_find_table(s, table->name) >= 0)
+        return burst_fail(c, BURST_E_IO, "%s: two tables are named '%s'", s->path, table->name);
+    *at += TABLE_NAME;
+    s->tables++;
+    return read_column(c, s, "values of a table", 4, at, &table->value);
+}
+
+/* The columns of version 2: weights behind the tokens, then documents, then tables. */
 static int read_columns(BurstCtx *c, Source *s, const unsigned char *head)
 {
-    const uint64_t width = source_number(head + 24, 4), documents = source_number(head + 32, 8);
+    const uint64_t width = source_number(head + 24, 4), tables = source_number(head + 28, 4),
+                   documents = source_number(head + 32, 8);
     off_t at = after(s->token.at, (uint64_t)s->count, s->token.width);
-    if ((width != 0 && width != 1 && width != 4) || source_number(head + 28, 4) != 0)
+    if (width != 0 && width != 1 && width != 4)
         return burst_fail(c, BURST_E_IO, "%s: unsupported token file with %llu bytes per loss weight",
                           s->path, (unsigned long long)width);
-    if (width) {
-        const uint64_t room = at < s->bytes ? (uint64_t)(s->bytes - at) / width : 0;
-        if ((uint64_t)s->count > room)
-            return truncated(c, s, "loss weights", (uint64_t)s->count, room);
-        s->weight = (Column){.fd = s->fd, .at = at, .width = (int)width};
-        at = after(at, (uint64_t)s->count, (int)width);
-    }
-    return documents ? read_documents(c, s, at, documents) : BURST_OK;
+    if (tables > BURST_MAX_TABLES)
+        return burst_fail(c, BURST_E_IO, "%s: a token file of %llu tables, expected at most %d", s->path,
+                          (unsigned long long)tables, BURST_MAX_TABLES);
+    if (width)
+        BURST_TRY(read_column(c, s, "loss weights", (int)width, &at, &s->weight));
+    if (documents)
+        BURST_TRY(read_documents(c, s, at, documents));
+    for (at += (off_t)documents * 8; (uint64_t)s->tables < tables;)
+        BURST_TRY(read_table(c, s, &at));
+    return BURST_OK;
 }
 
 static int read_own(BurstCtx *c, Source *s, const unsigned char *head, size_t n)
@@ -295,6 +349,8 @@ int source_open(BurstCtx *c, const BurstPlan *p, const BurstDataFile *f, Source 
         return burst_fail(c, BURST_E_IO, "'%s' is empty", f->path);
     s->token.fd = s->fd;
     BURST_TRY(read_format(c, s, f->raw));
+    for (int t = 0; t < s->tables; t++)
+        BURST_TRY(take_block(c, &s->table[t].value));
     BURST_TRY(take_block(c, &s->token));
     return take_block(c, &s->weight);
 }
@@ -305,6 +361,8 @@ void source_close(Source *s)
         close(s->fd);
     free(s->token.block);
     free(s->weight.block);
+    for (int t = 0; t < s->tables; t++)
+        free(s->table[t].value.block);
     free(s->document);
     *s = (Source){0};
 }

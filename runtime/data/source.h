@@ -18,6 +18,13 @@ typedef struct Column {
     off_t block_at, block_bytes;
 } Column;
 
+/* Values of a per-token table: int32, by token. */
+enum { TABLE_NAME = 32 };
+typedef struct NamedColumn {
+    char name[TABLE_NAME];
+    Column value;
+} NamedColumn;
+
 typedef struct Source {
     const char *path;                  /* as the user has it */
     char bin[PATH_MAX], idx[PATH_MAX]; /* Megatron-LM's two files; empty: it is no such pair */
@@ -28,6 +35,8 @@ typedef struct Source {
     int64_t count;     /* tokens */
     Column token;
     Column weight;     /* bytes of 0 or 1, or fp32, by token; width 0: all tokens count alike */
+    NamedColumn table[BURST_MAX_TABLES];
+    int tables;
     int64_t *document; /* [documents + 1]: the first token of each, and count; NULL: separators end them */
     int64_t documents;
     int64_t found; /* the document that was looked up last */
@@ -40,6 +49,10 @@ void source_close(Source *s);
 int source_token(BurstCtx *c, Source *s, int64_t at, uint32_t *token);
 /* How much predicting this token counts: 0 or more. */
 int source_weight(BurstCtx *c, Source *s, int64_t at, float *weight);
+/* The table of that name; -1: the file has none. */
+int source_find_table(const Source *s, const char *name);
+/* The value of a token in it. */
+int source_table(BurstCtx *c, Source *s, int table, int64_t at, int32_t *value);
 /* Whether this token, which is `token`, is the last of its document. */
 bool source_ends(Source *s, int64_t at, uint32_t token);
 /* The first token of each document and count, as `document`, for the caller to free. Reads the file where

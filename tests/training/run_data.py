@@ -6,6 +6,7 @@ Parts: formats      all formats of the same tokens evaluate to the same bits
        evaluation   loss and perplexity against transformers in float64 on the same rows, with and without loss weights
        training     loss and norm of a weighted step against transformers
        packing      packed documents against each document alone in transformers
+       tables       masks over tables of documents and of the file against transformers, and on 1 to 8 ranks
        order        the same losses on any number of ranks, and where a run is resumed on another number
        schedules    learning rates against their definitions, also where a run is resumed
        refusals     files and options that are refused
@@ -32,18 +33,22 @@ SHAPE = types.SimpleNamespace(layers=2, hidden=64, heads=2, kv_heads=1, head_dim
 
 # ---- files, written by the few lines that their formats take ----
 
-def token_file(path, tokens, width=2, weights=None, weight_width=0, documents=()):
-    """Version 1, or 2 where there are loss weights or documents (their first tokens)."""
+def token_file(path, tokens, width=2, weights=None, weight_width=0, documents=(), tables=()):
+    """Version 1, or 2 where there are loss weights, documents (their first tokens) or tables (names and values)."""
     body = b"".join(int(t).to_bytes(width, "little") for t in tokens)
-    if not weight_width and not documents:
+    if not weight_width and not documents and not tables:
         path.write_bytes(b"BURSTTOK" + struct.pack("<IIQ", 1, width, len(tokens)) + body)
         return path
-    blob = b"BURSTTOK" + struct.pack("<IIQIIQ", 2, width, len(tokens), weight_width, 0, len(documents)) + body
+    blob = b"BURSTTOK" + struct.pack("<IIQIIQ", 2, width, len(tokens), weight_width, len(tables), len(documents)) + body
     blob += b"\0" * (-len(blob) % 8)
     if weight_width:
         blob += bytes(weights) if weight_width == 1 else struct.pack(f"<{len(weights)}f", *weights)
         blob += b"\0" * (-len(blob) % 8)
-    path.write_bytes(blob + struct.pack(f"<{len(documents)}Q", *documents))
+    blob += struct.pack(f"<{len(documents)}Q", *documents)
+    for name, values in dict(tables).items():
+        blob += name.encode().ljust(32, b"\0") + struct.pack(f"<{len(values)}i", *values)
+        blob += b"\0" * (-len(blob) % 8)
+    path.write_bytes(blob)
     return path
 
 
@@ -73,11 +78,11 @@ class Data:
         self.model = model.double()
 
     def build(self, name, ranks=1, data=1, train="", mask="causal", steps=6, optimizer="lr 1e-3;", batch=2,
-              layout=""):
+              layout="", partition="zigzag", masks="", sequence=SEQUENCE):
         s = SHAPE
-        text = (f"model test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; head_dim {s.head_dim}; "
-                f"ffn swiglu {s.ffn}; rope 500000; vocab {s.vocab}; }}\nattention {{ default {mask}; }}\nsequence {SEQUENCE};\n"
-                + emitted.layout(data, ranks // data, "ring", "keys", "zigzag" if ranks > data else "contiguous").replace(" }\n", f" {layout} }}\n")
+        text = (f"{masks}model test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; head_dim {s.head_dim}; "
+                f"ffn swiglu {s.ffn}; rope 500000; vocab {s.vocab}; }}\nattention {{ default {mask}; }}\nsequence {sequence};\n"
+                + emitted.layout(data, ranks // data, "ring", "keys", partition if ranks > data else "contiguous").replace(" }\n", f" {layout} }}\n")
                 + f"train {{ steps {steps}; batch {batch}; {train} optimizer adamw {{ {optimizer} }} }}\n")
         return self.tools.link(self.tools.emit(self.folder, name, emitted.topology(1, ranks), text))
 
@@ -97,10 +102,13 @@ class Data:
     def tokens(self, n):
         return [int(t) for t in self.random.integers(1, VOCAB, n)]
 
-    def losses(self, row):
-        """[len(row) - 1] in float64: of each token after the first, from those before it."""
+    def losses(self, row, keep=None):
+        """[len(row) - 1] in float64: of each token after the first, from those before it, or those that a mask keeps."""
         token = self.torch.tensor(row)
-        logits = self.model(input_ids=token[None, :-1]).logits[0]
+        mask = None
+        if keep is not None:
+            mask = self.torch.zeros(1, 1, *keep.shape, dtype=self.torch.float64).masked_fill(~keep, -math.inf)
+        logits = self.model(input_ids=token[None, :-1], attention_mask=mask).logits[0]
         return self.torch.nn.functional.cross_entropy(logits, token[1:], reduction="none")
 
     def mean(self, tokens, weights=None, windows=None):
@@ -230,6 +238,66 @@ class Data:
                 print(f"{ranks} ranks in {data} groups, {name}: relative difference {apart:.1e}")
                 require(apart <= LOSS and line["evaluation_tokens"] == count, f"{name}: {line}, in transformers {total / count} of {count}")
 
+    def subtrees(self, begin, end, after):
+        """Fills in how many tokens of its subtree follow each token: runs of tokens, and subtrees side by side below them."""
+        while begin < end:
+            last = begin + 1 + int(self.random.integers(0, end - begin))
+            run = begin + 1 + int(self.random.integers(0, last - begin))
+            after[begin:run] = [last - 1 - i for i in range(begin, run)]
+            self.subtrees(run, last, after)
+            begin = last
+
+    def tables(self):
+        """Windows cut documents; what masks keep is written out here, from the file's own arrays."""
+        torch, sequence = self.torch, 8 * 64  # runs of balanced partitions are tiles of 64
+        n = 2 * sequence + 1
+        tokens = self.tokens(n)
+        documents = sorted({0, *(int(i) for i in self.random.integers(1, n, 24))})
+        begin = [max(d for d in documents if d <= i) for i in range(n)]
+        subtree, kind = [0] * n, [int(k) for k in self.random.integers(-2, 3, n)]
+        for first, end in zip(documents, [*documents[1:], n]):
+            self.subtrees(first, end, subtree)
+        path = token_file(self.folder / "tables.tok", tokens, documents=documents, tables={"subtree": subtree, "kind": kind})
+        weights = [float(i not in documents) for i in range(n)]
+        masks = "table kind per token;\nmask kinds = document and (kind[k] <= kind[q] or q == k);\n"
+        same = [[begin[q] == begin[k] and k <= q for k in range(n)] for q in range(n)]
+        kept = {"document_sink(9, 3)": lambda q, k, at: q - k < 9 or k - max(begin[q], at) < 3,
+                "prefix_tree": lambda q, k, at: k + subtree[k] >= q, "kinds": lambda q, k, at: kind[k] <= kind[q] or q == k}
+        for mask, keeps in kept.items():
+            total = count = 0
+            for at in range(0, n - 1, sequence):
+                inside = range(at, at + sequence)
+                keep = torch.tensor([[same[q][k] and keeps(q, k, at) for k in inside] for q in inside])
+                weight = torch.tensor(weights[at + 1:at + sequence + 1], dtype=torch.float64)
+                total += (self.losses(tokens[at:at + sequence + 1], keep) * weight).sum().item()
+                count += weight.sum().item()
+            found = []
+            for ranks, partition in ((1, ""), (2, "zigzag"), (2, "balanced(64)"), (4, "balanced(64)"), (8, "balanced(64)")):
+                program = self.build(f"tables_{mask[:8]}_{ranks}{partition[:1]}", ranks, train=f'data "{path}";', mask=mask, steps=20,
+                                     batch=1, partition=partition, masks=masks, sequence=sequence)
+                line = self.evaluate(program, path)
+                apart = abs(line["evaluation_loss"] / (total / count) - 1)
+                require(apart <= LOSS and line["evaluation_tokens"] == count, f"{mask}: {line}, in transformers {total / count} of {count}")
+                found.append([line["loss"] for line in self.run(program)])
+            other = max(abs(a / b - 1) for losses in found for a, b in zip(losses, found[0]))
+            print(f"{mask}: from transformers by {apart:.1e}; 20 losses on 1, 2, 4 and 8 ranks differ by {other:.1e}")
+            require(all(len(losses) == 20 for losses in found) and other <= SAME, f"{mask}: {found}")
+        none = self.build("no_table", mask="kinds", masks=masks.replace("kind", "colour").replace("colours", "kinds"), sequence=sequence)
+        good = token_file(self.folder / "no_tables.tok", tokens)
+        blob = path.read_bytes()
+        (self.folder / "cut.tok").write_bytes(blob[:-4 * n])
+        (self.folder / "name.tok").write_bytes(blob.replace(b"subtree", b"sub\xfftr\0"))
+        (self.folder / "twice.tok").write_bytes(blob.replace(b"subtree\0", b"kind\0\0\0\0"))
+        (self.folder / "many.tok").write_bytes(blob[:28] + b"\5" + blob[29:])
+        cases = [([path], "a mask reads the table 'colour', which '"), ([good], "which '"), ([self.folder / "cut.tok"], "values of a table"),
+                 ([self.folder / "name.tok"], "the name of table 0"), ([self.folder / "twice.tok"], "two tables are named 'kind'"),
+                 ([self.folder / "many.tok"], "a token file of 5 tables, expected at most 4")]
+        for options, text in cases:
+            done = run([none, "--quiet", "--steps", 0, "--evaluate", *options], 60, self.environment, check=False)
+            require(done.returncode == 1 and text in done.stderr, f"{options}: {done.returncode}, {done.stderr}, expected {text}")
+        done = run([none, "--quiet", "--steps", 1], 60, self.environment, check=False)
+        require(done.returncode == 1 and "which random tokens do not have" in done.stderr, f"{done.returncode}, {done.stderr}")
+
     def order(self):
         """One epoch and more of a mix of three files, packed or not."""
         lengths = [int(n) for n in self.random.integers(1, 2 * SEQUENCE, 40)]
@@ -323,7 +391,7 @@ class Data:
             require(done.returncode == 2 and text in done.stderr, f"{options}: {done.returncode}, {done.stderr}, expected {text}")
 
 
-PARTS = ("formats", "evaluation", "training", "packing", "order", "schedules", "refusals")
+PARTS = ("formats", "evaluation", "training", "packing", "tables", "order", "schedules", "refusals")
 
 
 def main():

@@ -2,8 +2,8 @@
  *
  * A value's gradient is one value; where several operations read the value, the first backward writes it
  * and the others add. What a residual sum adds shares the sum's gradient. Of the operations whose outputs'
- * gradients are complete, backward takes the one that comes first in forward, and norms of the layer's input
- * at the end; where queries have loops of their own, the last, so that theirs is beside attention's.
+ * gradients are complete, backward takes the one that comes first in forward, and norms of two weights
+ * of the layer's input at the end; where queries have loops of their own, the last, so that theirs is beside attention's.
  */
 #include "step/step.h"
 
@@ -136,14 +136,18 @@ static bool is_norm_of_input(const Backward *b, const Op *o)
     return o->kind == OP_NORM && b->step->values.at[o->read[0].value].index == INDEX_BOUNDARY;
 }
 
-/* Norms of the layer's input add to a gradient that others read, which loops over chunks may gather around
- * them: they come last. */
+/* Where norms of two weights read the layer's input, they add to a gradient that others read, which loops
+ * over chunks may gather around them: they come last. One alone does not wait: its output would stay. */
 static bool comes_last(const Backward *b, const Op *o)
 {
-    for (int j = 0; j < b->from->ops.n && is_norm_of_input(b, o); j++)
-        if (!b->done[j] && !is_norm_of_input(b, &b->from->ops.at[j]))
-            return true;
-    return false;
+    bool two = false, others = false;
+    for (int j = 0; j < b->from->ops.n && is_norm_of_input(b, o); j++) {
+        const Op *x = &b->from->ops.at[j];
+        const bool norm = is_norm_of_input(b, x);
+        two |= norm && strcmp(x->weight, o->weight) != 0;
+        others |= !norm && !b->done[j];
+    }
+    return two && others;
 }
 
 /* All that reads what the operation writes has been undone. */
