@@ -266,9 +266,9 @@ static int64_t sequence_of(const File *f, uint64_t seed, int64_t n)
 /* ---- one sequence ---- */
 typedef struct Window {
     File *file; /* NULL: random tokens */
-    const Piece *piece;
+    const Piece *piece; /* NULL: documents are not packed, and `whole` is the only one */
     int64_t pieces;
-    Piece whole;           /* the only piece, where documents are not packed */
+    Piece whole;
     bool none;             /* behind the last sequence of an evaluation: no token counts */
     uint64_t seed, number; /* of random tokens */
     int vocab;
@@ -279,7 +279,7 @@ static void take_sequence(const BurstPlan *p, Window *w, int64_t number)
 {
     const Packed *packed = &w->file->packed;
     w->whole = (Piece){number * p->sequence, p->sequence};
-    w->piece = packed->first ? packed->piece + packed->first[number] : &w->whole;
+    w->piece = packed->first ? packed->piece + packed->first[number] : NULL;
     w->pieces = packed->first ? packed->first[number + 1] - packed->first[number] : 1;
 }
 
@@ -302,14 +302,19 @@ static Window window_at(const BurstCtx *c, const BurstPlan *p, Data *d, int64_t 
     return w;
 }
 
+static const Piece *piece_at(const Window *w, int64_t i)
+{
+    return w->piece ? &w->piece[i] : &w->whole;
+}
+
 /* The token of the file at a position; -1: the sequence has none there. Positions mostly ascend. */
 static int64_t place_of(Window *w, int64_t position)
 {
     if (position < w->first)
         w->at = w->first = 0;
-    while (w->at < w->pieces && position - w->first >= w->piece[w->at].length)
-        w->first += w->piece[w->at++].length;
-    return w->at < w->pieces ? w->piece[w->at].begin + position - w->first : -1;
+    while (w->at < w->pieces && position - w->first >= piece_at(w, w->at)->length)
+        w->first += piece_at(w, w->at++)->length;
+    return w->at < w->pieces ? piece_at(w, w->at)->begin + position - w->first : -1;
 }
 
 static uint32_t random_token(const Window *w, int64_t position)
@@ -390,7 +395,7 @@ static int ends_document(BurstCtx *c, Window *w, int64_t i, bool *ends)
     Source *s = &w->file->source;
     if (at >= 0 && !s->document)
         BURST_TRY(source_token(c, s, at, &token));
-    *ends = at >= 0 && (source_ends(s, at, token) || i + 1 - w->first == w->piece[w->at].length);
+    *ends = at >= 0 && (source_ends(s, at, token) || i + 1 - w->first == piece_at(w, w->at)->length);
     return BURST_OK;
 }
 

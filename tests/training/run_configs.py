@@ -54,7 +54,7 @@ def refused(name, *values, shapes=SHAPES, told=""):
 NEITHER = (0.1, 2, True, "x")  # no value that leaves numbers as they are
 CHANGES = (
     # the plan has a value
-    refused("model_type", "granite", "smollm3", MISSING), refused("model_type", "mistral", shapes=(LLAMA, TIED), told="architectures"),
+    refused("model_type", "opt", MISSING), refused("model_type", "granite", "smollm3", told="architectures"), refused("model_type", "mistral", shapes=(LLAMA, TIED), told="architectures"),
     refused("model_type", "mistral", shapes=(QWEN2, QWEN3)),
     refused("hidden_size", 64, 32.5, "32", MISSING, None), refused("num_hidden_layers", 1, 3, MISSING), refused("vocab_size", 257, None),
     refused("num_attention_heads", 8, 2, MISSING), refused("intermediate_size", 47, [48], MISSING),

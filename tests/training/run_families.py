@@ -158,12 +158,18 @@ def split(kind, name, gradient, shape):
     return [(name, gradient)]
 
 
-def filled(rope):
-    """Rope parameters with what transformers means where a number of yarn is not given: two ways to say the same become one."""
+def filled(rope, longest):
+    """Rope parameters with what transformers means where a number of yarn or longrope is not given: two ways to say the same become one.
+    longest: max_position_embeddings."""
+    if rope and rope.get("rope_type") == "longrope":
+        original = rope["original_max_position_embeddings"]
+        factor = max(rope.get("factor") or longest / original, 1)
+        amplitude = rope.get("attention_factor") or math.sqrt(1 + math.log(factor) / math.log(original))
+        return {**rope, "attention_factor": round(amplitude, 9)}
     if not rope or rope.get("rope_type", "yarn") != "yarn":
         return rope
     if "full_attention" in rope:
-        return {kind: filled(one) for kind, one in rope.items()}
+        return {kind: filled(one, longest) for kind, one in rope.items()}
     rope = {"beta_fast": 32.0, "beta_slow": 1.0, **rope}
     mscale, all_dim = (rope.pop(name, None) or 0 for name in ("mscale", "mscale_all_dim"))
     amplitudes = [0.1 * m * math.log(rope["factor"]) + 1 for m in ((mscale, all_dim) if mscale and all_dim else (1, 0))]
@@ -255,7 +261,8 @@ class Case:
         for name in ("dtype", "_name_or_path", "transformers_version"):
             is_.pop(name, None), wanted.pop(name, None)
         wanted.setdefault("head_dim", wanted["hidden_size"] // wanted["num_attention_heads"])  # said in any case
-        is_["rope_parameters"], wanted["rope_parameters"] = filled(is_["rope_parameters"]), filled(wanted["rope_parameters"])
+        for config in (is_, wanted):
+            config["rope_parameters"] = filled(config["rope_parameters"], config["max_position_embeddings"])
         apart = {name for name in is_.keys() | wanted.keys() if is_.get(name) != wanted.get(name)}
         require(not apart, f"{self.name}: the configuration differs: " + ", ".join(f"{n} {is_.get(n)}, {wanted.get(n)}" for n in sorted(apart)))
         text = "w5 w7 w9"
