@@ -240,7 +240,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
                     s->cut);
     const char *speed = cost_speed_text(s->arena, d->program, c);
     if (*speed)
-        text_printf(&t, "chosen: %s\n", speed);
+        text_printf(&t, "predicted: %s\n", speed);
     search_remark_kernels(s->program, &t);
     const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
     if (too_fast)

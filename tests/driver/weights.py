@@ -116,8 +116,8 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
                        ['hidden_act is "gelu"; only "silu" is computed', 'rope_scaling is {"rope_type":"longrope_of_nobody"}',
                         "partial_rotary_factor is 0.5; only 1 is supported", "tensor model.norm.weight is missing",
                         "tensor model.final_norm.weight is not part of the model"]),
-    "other_family": ({"config": {"model_type": "gpt_neox"}}, ['model_type is "gpt_neox", expected "llama"'],
-                     ['model_type is "gpt_neox"; known are llama, ']),
+    "other_family": ({"config": {"model_type": "opt"}}, ['model_type is "opt", expected "llama"'],
+                     ['model_type is "opt"; known are llama, ']),
 }
 
 

@@ -209,7 +209,7 @@ def data_of_bytes(mini, args):
     data.write_bytes(bytes(i % 20 for i in range(4000)))
     train(mini, "--data", data, "--bytes")
     said = mini.run(0, "", *OPTIONS, "--resume", "--data", data, "--steps", 11)
-    require(said.strip().endswith("with changed settings: bytes was true, now false"), said)
+    require(said.strip().endswith(f'with changed settings: data was "{data} bytes", now "{data}"'), said)
 
 
 def raw_names(mini, args):
