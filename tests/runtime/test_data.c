@@ -298,7 +298,7 @@ static void refused_files(void **unused)
     static const char *const other[TABLES] = {"doc", "first", "language", "last"};
     p.tables = other;
     p.train.data_files = 0;
-    expect_refusal(&p, "a mask reads the table 'language', which the data does not have; made from tokens "
+    expect_refusal(&p, "a mask reads the table 'language', which random tokens do not have; made from tokens "
                        "are only doc first last position");
 }
 

@@ -2,8 +2,9 @@
  *
  * A value's gradient is one value; where several operations read the value, the first backward writes it
  * and the others add. What a residual sum adds shares the sum's gradient. Of the operations whose outputs'
- * gradients are complete, backward takes the one that comes first in forward, and norms of two weights
- * of the layer's input at the end; where queries have loops of their own, the last, so that theirs is beside attention's.
+ * gradients are complete, backward takes the one that comes first in forward, and norms of two weights of
+ * the layer's input at the end; where queries have loops of their own, the last, so that theirs is beside
+ * attention's.
  */
 #include "step/step.h"
 
