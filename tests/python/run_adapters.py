@@ -3,6 +3,7 @@
 Models trained by the adapter equal one rank's eager attention. --part: training (of --model), batches,
 layers, refusals, masks, trainer (which needs accelerate), example. 77 without transformers.
 """
+import datetime
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import runner
 
 HERE = pathlib.Path(__file__).resolve().parent
 PARTS = ["training", "batches", "layers", "refusals", "masks", "trainer", "example"]
-MODELS = ("llama", "qwen3", "gpt_oss")  # with --all: those of adapter_worker.py
+MODELS = ("llama", "qwen3", "gpt_oss")  # one a day; with --all: those of adapter_worker.py
 TOKENS, SEPARATOR, VOCAB, STEPS, LIMIT = 256, 0, 97, 4, 1e-5
 CONFIG = {
     "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
@@ -95,7 +96,7 @@ def main():
                    PYTHONPATH=str(HERE.parent.parent / "python"), OMP_NUM_THREADS="1",
                    PYTHONDONTWRITEBYTECODE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1")
         parts = [word for part in o.part or [] if part != "example" for word in ("--part", part)]
-        models = [word for model in o.model or ([] if o.all else MODELS) for word in ("--model", model)]
+        models = [word for model in o.model or ([] if o.all else [MODELS[datetime.date.today().toordinal() % len(MODELS)]]) for word in ("--model", model)]
         if parts or not o.part:
             print(torchrun(4, env, HERE / "adapter_worker.py", "--steps", o.steps, *parts, *models), end="")
         if not o.part or "example" in o.part:
