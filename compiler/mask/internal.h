@@ -216,6 +216,10 @@ struct MaskMap {
     const MaskNode *sampled; /* what is counted: with documents drawn */
     int64_t cells;         /* work that is left for cells of pictures */
     MaskCounter *count_tiles, *count_pairs;
+    /* of pairs of runs, by what the mask leaves open between them: `full` is an index of found */
+    MaskWalk walk;
+    MaskMemory ranges;
+    Vec(BurstTileRanges) found;
     int tile_q, tile_k;
     int64_t sequence;
     bool sampled_tables;

@@ -10,6 +10,7 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     MaskMap *m = NEW(a, MaskMap);
     *m = (MaskMap){
         .tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence, .covers = {.arena = a}, .trust = 1};
+    m->ranges.arena = a;
     const Expr *e = p->masks[mask].expr;
     /* many masks take at most twice the time of one */
     const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64);
@@ -198,12 +199,52 @@ static bool any_live(const void *of, int32_t first, int32_t tiles)
            SEEN_LIVE;
 }
 
-/* Gaps have looks of their own: where these run out, the hull is what it was without. */
+/* A name of what the mask leaves open between two runs of tokens, relative to their begins: pairs of one name
+ * have the same tiles. 0 words where a side has gaps, or what is open depends on the place. */
+static int name_pair(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
+{
+    const MaskRange a = whole(q, m->tile_q), b = whole(k, m->tile_k);
+    MaskWalk *w = &m->walk;
+    if (q->npieces > 1 || k->npieces > 1 || q->pieces->count > 1 || k->pieces->count > 1)
+        return 0;
+    w->arena = m->ranges.arena;
+    w->q = (BurstSide){.lo = a.lo, .hi = a.hi};
+    w->k = (BurstSide){.lo = b.lo, .hi = b.hi};
+    w->width_q = mask_range_width(&a);
+    w->width_k = mask_range_width(&b);
+    w->absolute = false;
+    w->units_q.n = w->units_k.n = 0;
+    w->key.n = 0;
+    const MaskOpen open = mask_walk(w, m->cover);
+    if (w->absolute || (open.cover == BURST_PARTIAL && !w->key.n))
+        return 0;
+    const int64_t more[] = {open.cover, open.same, side, limit, a.tokens, b.tokens};
+    for (int i = 0; i < countof(more); i++)
+        *(int64_t *)vec_push(w->arena, &w->key) = more[i];
+    return w->key.n;
+}
+
+static BurstTileRanges find_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit);
+
 BurstTileRanges mask_pair_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
 {
-    const BurstTileRanges none = {0};
     if (!q->tokens || !k->tokens)
-        return none;
+        return (BurstTileRanges){0};
+    const int words = name_pair(m, q, k, side, limit);
+    const MaskCount *known = words ? mask_memory_find(&m->ranges, m->walk.key.at, words) : NULL;
+    if (known)
+        return m->found.at[known->full];
+    const BurstTileRanges found = find_tiles(m, q, k, side, limit);
+    if (words && m->left >= 0) {
+        mask_memory_add(&m->ranges, m->walk.key.at, words, (MaskCount){.full = m->found.n});
+        *(BurstTileRanges *)vec_push(m->ranges.arena, &m->found) = found;
+    }
+    return found;
+}
+
+/* Gaps have looks of their own: where these run out, the hull is what it was without. */
+static BurstTileRanges find_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
+{
     const double share = share_of_sequence(m, q, k);
     const SideLook look = look_at(m, q, k, side);
     int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->edges, share, 1));
