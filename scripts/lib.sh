@@ -44,7 +44,7 @@ start_torch() {
     python3 -c 'import torch, transformers' 2>/dev/null && return
     mkdir -p "$build" "$(dirname "$torch")"
     python3 -c 'import ensurepip' 2>/dev/null || install_missing /no/such/file:python3-venv
-    if ! [ -x "$torch/bin/python" ] && ! python3 -m venv --system-site-packages "$torch" >"$build/torch.log" 2>&1; then
+    if ! [ -x "$torch/bin/python" ] && ! python3 -m venv "$torch" >"$build/torch.log" 2>&1; then
         echo "error: cannot make a Python environment in $torch; see $build/torch.log, or set BURST_TORCH=no" >&2
         exit 1
     fi
