@@ -22,8 +22,10 @@ static const char even[] = "nodes 4 { gpus 8 of h100; nics 8 of ndr; }",
 static const Program *program(Arena *a, const Case *k)
 {
     Text topo = {0}, model = {0};
-    text_printf(&topo, "device slow { arch sm_90a; memory 80 GB; matmul bf16 100 TFLOP/s; hbm 1 TB/s; }\n"
-                       "device fast { arch sm_90a; memory 80 GB; matmul bf16 300 TFLOP/s; hbm 3 TB/s; }\n"
+    text_printf(&topo, "device slow { arch sm_90a; memory 80 GB; matmul bf16 100 TFLOP/s; hbm 1 TB/s; "
+                       "attention forward partial 75 TFLOP/s; }\n"
+                       "device fast { arch sm_90a; memory 80 GB; matmul bf16 300 TFLOP/s; hbm 3 TB/s; "
+                       "attention forward partial 225 TFLOP/s; }\n"
                        "nic wire { bandwidth 100000 Gb/s; latency 0 ns; }\n"
                        "cluster c { %s link nvlink { bandwidth 10 TB/s; latency 0 ns; } }\n", k->nodes);
     text_printf(&model,

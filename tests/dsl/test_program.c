@@ -1,6 +1,8 @@
 /* test_program.c: what the checker makes of clusters, models, layouts and training, in base units. */
 #include "text.h"
 
+#include <math.h>
+
 static void design_cluster(void **state)
 {
     (void)state;
@@ -199,6 +201,53 @@ static void missing_stock_is_diagnosed(void **state)
     arena_free(a);
 }
 
+static double rate_of(const Device *d, AttentionKind kind, bool backward, int64_t value)
+{
+    for (int i = 0; i < d->rates; i++)
+        if (d->rate[i].kind == kind && d->rate[i].backward == backward && d->rate[i].value == value)
+            return d->rate[i].rate;
+    return 0;
+}
+
+/* Of h100 in proportion, in whole TFLOP/s. A device of the user's that gives none of short rows has the
+ * nearest's, in proportion to its own rates of long rows. */
+static void rates_of_short_rows(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const Program *p = program_of(
+        a,
+        "cluster lab { nodes 1 { gpus 2 of h100; nics 1 of hdr; }\n"
+        "  nodes 1 { gpus 2 of a100; nics 1 of hdr; } nodes 1 { gpus 2 of a800; nics 1 of hdr; }\n"
+        "  nodes 1 { gpus 2 of bare; nics 1 of hdr; } nodes 1 { gpus 2 of old; nics 1 of hdr; }\n"
+        "  nodes 1 { gpus 2 of says; nics 1 of hdr; } }\n"
+        "device bare { arch sm_90a; memory 96 GB; matmul bf16 800 TFLOP/s; attention forward 345 TFLOP/s; "
+        "attention backward 552 TFLOP/s; }\n"
+        "device old { arch sm_80; memory 40 GB; matmul bf16 200 TFLOP/s; attention forward 100 TFLOP/s; "
+        "attention backward 85 TFLOP/s; }\n"
+        "device says { arch sm_90a; memory 96 GB; matmul bf16 800 TFLOP/s; attention forward partial 300 "
+        "TFLOP/s; }\n",
+        MODEL "sequence 64Ki;\n");
+    enum { H100, A100, A800, BARE, OLD, SAYS, DEVICES };
+    static const int64_t keys[2][4] = {{3960, 2108, 1134, 635}, {3930, 2077, 1102, 603}};
+    static const double long_rows[2] = {200.0 / 690, 170.0 / 552}, bare[2] = {0.5, 1};
+    for (int i = 0; i < 8; i++) {
+        double rate[DEVICES];
+        for (int d = 0; d < DEVICES; d++)
+            rate[d] = rate_of(p->cluster.groups[d].device, ATTENTION_KEYS, i / 4, keys[i / 4][i % 4]);
+        assert_true(rate[H100] > 0 && fabs(rate[A100] - long_rows[i / 4] * rate[H100]) <= 0.6e12);
+        assert_true(rate[A800] == rate[A100]);
+        assert_true(fabs(rate[OLD] / rate[A100] - 0.5) < 1e-12);
+        /* of h200, the first that is as near; h100's are scaled from it */
+        assert_true(fabs(rate[BARE] / rate[H100] - bare[i / 4]) < 0.002);
+        assert_true(rate[SAYS] == 0);
+    }
+    const double partial = rate_of(p->cluster.groups[BARE].device, ATTENTION_PARTIAL, false, 0);
+    assert_true(fabs(partial / 345e12 - 513.0 / 718) < 1e-9);
+    assert_int_equal(p->cluster.groups[SAYS].device->rates, 1);
+    arena_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +256,7 @@ int main(void)
         cmocka_unit_test(slowest_link_of_a_mixed_cluster), cmocka_unit_test(masks_by_layer),
         cmocka_unit_test(tables_in_use_only),          cmocka_unit_test(stock_schedules_in_order),
         cmocka_unit_test(own_schedule_hides_a_stock_one), cmocka_unit_test(missing_stock_is_diagnosed),
+        cmocka_unit_test(rates_of_short_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
