@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""What burstc predicts beside what was published.
+
+    compare.py BURSTC [--check] [TABLE ...]
+
+For each cell: predicted, published, and their ratio in time (above 1: predicted slower). For each column: the layout
+that is predicted best, and its regret: how much slower its published figure is than the column's best. Below a table:
+how many cells are within 15 %, and the regrets' mean and worst. With --check it fails where a table has fewer such
+cells or more mean regret than `tables.py` says of it.
+"""
+import argparse
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tables import HIGHER, TABLES
+
+WITHIN = 0.15
+
+
+@dataclass
+class Prediction:
+    tokens: int
+    step: float       # seconds
+    attention: float  # of one layer, forward once and backward once
+
+
+def filled(text, words):
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+def tokens_of(text):
+    number, unit = re.search(r"sequence (\d+)([KM])i;", text).groups()
+    return int(number) << {"K": 10, "M": 20}[unit]
+
+
+def predict(burstc, topo, model, layout):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        text = f"{model}layout {{ data 1; {layout} }}\n"
+        (folder / "c.topo").write_text(topo)
+        (folder / "m.burst").write_text(text)
+        run = subprocess.run([burstc, "c.topo", "m.burst", "--emit=cost"], cwd=folder, capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(run.stderr)
+    attention = re.findall(r"^  attention (?:forward|backward), .*? +\d+ +([\d.]+) ", run.stdout, re.M)
+    step = float(re.search(r"^step ([\d.]+) ms", run.stdout, re.M)[1])
+    return Prediction(tokens_of(text), step / 1e3, sum(map(float, attention)) / 1e3)
+
+
+def predictions(burstc, table):
+    cells = [(row, column) for row in table.rows for column in table.columns]
+
+    def of(cell):
+        row, column = cell
+        p = predict(burstc, table.topo, filled(table.model, table.columns[column]), table.rows[row])
+        return table.figure(p)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(cells, pool.map(of, cells)))
+
+
+def longer(table, figure, than):
+    """How many times as long."""
+    return than / figure if table.better == HIGHER else figure / than
+
+
+def show(table, predicted):
+    print(f"\n{table.name}: {table.source}; {table.unit}: predicted, published, ratio in time")
+    width = max(map(len, table.rows))
+    print(" " * width, *(f"{name:^22}" for name in table.columns), sep="  ")
+    ratios = []
+    for row in table.rows:
+        line = f"{row:{width}}"
+        for column, published in zip(table.columns, table.cells[row]):
+            figure = predicted[row, column]
+            if published is None:
+                line += f"  {figure:8.1f}        -     -"
+                continue
+            ratios.append(longer(table, figure, published))
+            line += f"  {figure:8.1f} {published:8.1f} {ratios[-1]:4.2f}"
+        print(line)
+    return ratios
+
+
+def regrets(table, predicted):
+    """By column: the row that is predicted best, the published best, and how much longer the first takes."""
+    for i, column in enumerate(table.columns):
+        rows = [row for row in table.rows if table.cells[row][i] is not None]
+        chosen = max(rows, key=lambda row: table.better * predicted[row, column])
+        best = max(rows, key=lambda row: table.better * table.cells[row][i])
+        yield column, chosen, best, longer(table, table.cells[chosen][i], table.cells[best][i])
+
+
+def compare(burstc, table):
+    predicted = predictions(burstc, table)
+    ratios = show(table, predicted)
+    all_regrets = list(regrets(table, predicted))
+    for column, chosen, best, regret in all_regrets:
+        print(f"  {column}: predicted best {chosen}, published best {best}, regret {regret:.3f}")
+    within = sum(abs(ratio - 1) <= WITHIN for ratio in ratios)
+    mean = math.exp(sum(math.log(x[3]) for x in all_regrets) / len(all_regrets))
+    worst = max(x[3] for x in all_regrets)
+    print(f"  {within} of {len(ratios)} cells within {100 * WITHIN:.0f} %; "
+          f"regret mean {mean:.3f}, worst {worst:.3f}")
+    worse = within < table.within or mean > table.regret + 0.0005
+    if worse:
+        print(f"  worse than {table.within} cells and regret {table.regret:.3f}")
+    return not worse
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("burstc", type=pathlib.Path)
+    parser.add_argument("table", nargs="*", choices=[[], *(t.name for t in TABLES)], metavar="TABLE",
+                        help=", ".join(t.name for t in TABLES))
+    parser.add_argument("--check", action="store_true", help="fail where a table is predicted worse than it says")
+    args = parser.parse_args()
+    chosen = [table for table in TABLES if not args.table or table.name in args.table]
+    held = [compare(args.burstc.resolve(), table) for table in chosen]
+    return 1 if args.check and not all(held) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Published figures, as data: what was measured on which machine, and the texts that describe it to burstc.
+
+A Table has columns, each a problem, and rows, each a layout. `figure` says what is printed of a prediction:
+seconds of a step or of attention, or a rate. None: not published. Figures are in `unit`; of rates more is better.
+`within` and `regret` are what compare.py finds today: cells within 15 %, and the mean regret.
+"""
+from dataclasses import dataclass
+
+HIGHER, LOWER = 1, -1
+
+
+@dataclass
+class Table:
+    name: str
+    source: str
+    unit: str
+    better: int
+    figure: object  # of a Prediction: in `unit`
+    topo: str
+    model: str      # with words in capitals from a column
+    columns: dict   # name: words
+    rows: dict      # name: layout
+    cells: dict     # row: figures by column
+    within: int
+    regret: float
+
+
+def row(text):
+    return [None if word == "-" else float(word) for word in text.split()]
+
+
+def cells(text):
+    lines = (line.split(":") for line in text.strip().splitlines())
+    return {name.strip(): row(figures) for name, figures in lines}
+
+
+TOKENS = {"128K": "128Ki", "256K": "256Ki", "512K": "512Ki", "1M": "1Mi"}
+A100S = "cluster c {{ nodes {nodes} {{ gpus 8 of a100; nics 4 of hdr; }} }}"
+A800S = "cluster c {{ nodes {nodes} {{ gpus 8 of a800; nics 8 of hdr; }} }}"
+LLAMA7B = """
+model m {{ layers {layers}; hidden 4096; heads 32; kv_heads KEY_HEADS; head_dim 128; ffn swiglu 11008; vocab 32000; }}
+attention {{ default causal; }}
+sequence TOKENS;
+train {{ steps 1; batch 1; }}
+"""
+MHA_AND_GQA = {f"{kind} {name}": {"TOKENS": tokens, "KEY_HEADS": heads}
+               for kind, heads in (("MHA", "32"), ("GQA", "8")) for name, tokens in TOKENS.items()}
+
+
+def usp(heads, ranks, placement):
+    order = f"placement {placement}; " if 1 < heads < ranks else ""
+    return f"schedule usp; heads {heads}; context {ranks // heads}; {order}partition zigzag; travel keys;"
+
+
+# Rates are of all 32 GPUs; one sequence a step. Their ring with one rank to a share of heads is flat.
+loongtrain_step = Table(
+    name="loongtrain-step",
+    source="LoongTrain (arXiv 2406.18485), table 2: LLaMA2-7B, 32 GPUs, ZeRO-1, full recomputation, head-first",
+    unit="tokens/s a GPU",
+    better=HIGHER,
+    figure=lambda p: p.tokens / p.step / 32,
+    topo=A100S.format(nodes=4),
+    model=LLAMA7B.format(layers=32),
+    columns=MHA_AND_GQA,
+    rows={f"HP{h}/CP{32 // h}": usp(h, 32, "h, r") + " recompute full; weights zero1;" for h in (1, 2, 4, 8, 16, 32)},
+    cells=cells("""
+        HP1/CP32: 285.0 287.4 250.4 121.2 668.5 480.0 282.5 153.0
+        HP2/CP16: 311.1 314.9 267.3 151.6 740.8 501.3 290.1 155.9
+        HP4/CP8:  548.9 469.2 283.6 154.1 814.4 517.4 295.1 159.5
+        HP8/CP4:  752.4 498.1 286.1 154.1 838.1 528.1 299.5 160.1
+        HP16/CP2: 714.3 472.4 278.9 150.9 771.4 498.6 288.0 155.1
+        HP32/CP1: 700.1 459.3 268.8 146.0 717.1 468.4 262.4 147.5
+    """),
+    within=45,
+    regret=1.049)
+
+loongtrain_rings = Table(
+    name="loongtrain-rings",
+    source="LoongTrain, inner rings of one attention, forward and backward: 64 GPUs, context-first",
+    unit="ms",
+    better=LOWER,
+    figure=lambda p: p.attention * 1e3,
+    topo=A100S.format(nodes=8),
+    model=LLAMA7B.format(layers=1),
+    columns=MHA_AND_GQA,
+    rows={f"inner {i}": f"schedule double_ring; context {64 // i} x {i}; partition zigzag; travel keys;"
+          for i in (1, 2, 4, 8)},
+    cells=cells("""
+        inner 1: 295.9 597.7 1214  2913 86.3 213.8 697.9 2621
+        inner 2: 184.5 401.3 917.1 2823 72.6 205.7 710.7 2611
+        inner 4: 140.6 316.3 842.7 2754 69.1 199.4 704.4 2610
+        inner 8: 214.9 415.1 869.9 2815 77.4 198.7 705.3 2621
+    """),
+    within=25,
+    regret=1.034)
+
+loongtrain_heads = Table(
+    name="loongtrain-heads",
+    source="LoongTrain, one attention, forward and backward, by heads and placement: 64 GPUs, MHA",
+    unit="ms",
+    better=LOWER,
+    figure=lambda p: p.attention * 1e3,
+    topo=A100S.format(nodes=8),
+    model=LLAMA7B.format(layers=1),
+    columns={"MHA 128K": MHA_AND_GQA["MHA 128K"]},
+    rows={f"{h} x {64 // h} {name}": usp(h, 64, order)
+          for h in (2, 4) for name, order in (("head-first", "h, r"), ("context-first", "r, h"))},
+    cells=cells("""
+        2 x 32 head-first:    273.6
+        2 x 32 context-first: 162
+        4 x 16 head-first:    137
+        4 x 16 context-first: 87
+    """),
+    within=2,
+    regret=1.575)
+
+# TFLOP/s of a GPU: unmasked pairs, backward counted 2.5 times forward.
+def burst_tflops(p):
+    return 3.5 * 4 * (p.tokens ** 2 / 2) * 40 * 128 / 32 / p.attention * 1e-12
+
+
+MODEL14B = """
+model m {{ layers {layers}; hidden 5120; heads 40; head_dim 128; ffn swiglu 13824; vocab 120000; }}
+attention {{ default causal; }}
+sequence TOKENS;
+train {{ steps 1; batch 1; }}
+"""
+burstengine_attention = Table(
+    name="burstengine-attention",
+    source="BurstEngine (arXiv 2509.19836), attention forward and backward: 32 A800s, 40 heads, causal",
+    unit="TFLOP/s",
+    better=HIGHER,
+    figure=burst_tflops,
+    topo=A800S.format(nodes=4),
+    model=MODEL14B.format(layers=1),
+    columns={name: {"TOKENS": tokens} for name, tokens in TOKENS.items()},
+    rows={"Burst": "schedule burst; context 4 x 8; partition zigzag; travel queries;",
+          "USP": usp(8, 32, "h, r"),
+          "DoubleRing": "schedule double_ring; context 4 x 8; partition zigzag; travel keys;",
+          "ring": "schedule ring; context 32; partition zigzag; travel keys;"},
+    cells=cells("""
+        Burst:      129 163 179 188
+        USP:        140 167 174 182
+        DoubleRing: 99  145 160 141
+        ring:       53  105 -   -
+    """),
+    within=10,
+    regret=1.015)
+
+# A loss that is not fused has its logits in one tile.
+burstengine_step = Table(
+    name="burstengine-step",
+    source="BurstEngine, ablation: 14B, 1M tokens, 32 A800s, ZeRO-3",
+    unit="tokens/s a GPU",
+    better=HIGHER,
+    figure=lambda p: p.tokens / p.step / 32,
+    topo=A800S.format(nodes=4),
+    model=MODEL14B.format(layers=40),
+    columns={"1M": {"TOKENS": "1Mi"}},
+    rows={"base": "schedule ring; context 32; partition zigzag; travel keys; recompute full; weights zero3;",
+          "+ backward communication":
+              "schedule ring; context 32; partition zigzag; travel queries; recompute full; weights zero3;",
+          "+ topology-aware ring":
+              "schedule burst; context 4 x 8; partition zigzag; travel queries; recompute full; weights zero3;",
+          "checkpoint++":
+              "schedule burst; context 4 x 8; partition zigzag; travel queries; recompute selective; weights zero3;"},
+    cells=cells("""
+        base:                     83.79
+        + backward communication: 87.48
+        + topology-aware ring:    95.06
+        checkpoint++:             117.83
+    """),
+    within=4,
+    regret=1.000)
+
+TABLES = [loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step]
