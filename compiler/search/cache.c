@@ -55,6 +55,74 @@ void search_forget(Searcher *s)
     s->attends = 0;
 }
 
+/* ---- what ranks compute ---- */
+
+/* As many attentions as a rank has pairs of chunks are each pair once, where the proofs hold. */
+static Home home_of(const Schedule *s)
+{
+    const Choice *c = s->choice;
+    int n = 0, away[2] = {0};
+    for (int at = 0; at < s->trace.n; at++) {
+        const Instance *i = &s->trace.at[at];
+        if (i->node->kind != N_COMPUTE)
+            continue;
+        n++;
+        for (int side = 0; side < 2; side++)
+            away[side] += i->chunk[side] % c->ranks != 0;
+    }
+    if (n != choice_rows(c, s->backward) * choice_pieces(c) || (away[0] && away[1]))
+        return HOME_NONE;
+    return away[0] ? HOME_KEYS : HOME_QUERIES;
+}
+
+static const Homes *homes_of(Searcher *s, const Choice *c)
+{
+    for (int i = 0; i < s->homes.n; i++) {
+        const Homes *h = &s->homes.at[i];
+        if (h->schedule == c->schedule && h->travel == c->travel && h->coords == c->coords &&
+            memcmp(h->size, c->size, sizeof h->size) == 0)
+            return h;
+    }
+    Homes h = {c->schedule, c->travel, c->coords, {0}, {HOME_NONE, HOME_NONE}};
+    memcpy(h.size, c->size, sizeof h.size);
+    Arena *a = arena_new();
+    const Attentions t = attentions_make(a, diags_new(a), s->program, c);
+    for (int backward = 0; backward < 2 && t.n; backward++)
+        h.home[backward] = home_of(attentions_schedule(&t, 0, backward));
+    arena_free(a);
+    *vec_push(s->arena, &s->homes) = h;
+    return &s->homes.at[s->homes.n - 1];
+}
+
+/* Ranks that share heads have the chunks of all of them together. */
+static bool same_chunks(const Choice *x, const Choice *y, bool backward)
+{
+    const int shares = choice_shares(x, backward);
+    return shares == choice_shares(y, backward) &&
+           (shares == 1 || x->stride[x->schedule->exchanged] == y->stride[y->schedule->exchanged]);
+}
+
+double *search_computing(Searcher *s, const Choice *c)
+{
+    if (s->program->cluster.group_count > 1 || c->of_mask)
+        return NULL;
+    const Homes of = *homes_of(s, c);
+    if (of.home[0] == HOME_NONE || of.home[1] == HOME_NONE)
+        return NULL;
+    for (int i = 0; i < s->computed.n; i++) {
+        Computed *x = &s->computed.at[i];
+        if (x->of.home[0] == of.home[0] && x->of.home[1] == of.home[1] &&
+            same_chunks(&x->choice, c, false) && same_chunks(&x->choice, c, true) &&
+            choice_same(&x->choice, c, KEY_STEP | KEY_COUNTS | KEY_ESCALATION))
+            return &x->least;
+    }
+    Computed *x = vec_push(s->arena, &s->computed);
+    *x = (Computed){*c, of, 0};
+    return &x->least;
+}
+
+/* ---- values of a step ---- */
+
 /* A packing that takes no more than it may need not be the best there is: it says as much where the same
  * holds. */
 static bool says_as_much(const StepFigures *r, MemoryBudget fits)

@@ -271,12 +271,18 @@ static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
     return true;
 }
 
-/* With any value of weights. Most lose by their computing alone. */
+/* With any value of weights. Most lose by their computing alone, which is known where another computes the
+ * same. */
 static double least_seconds(Searcher *s, const Choice *c)
 {
+    double own = 0, *shared = search_computing(s, c), *computing = shared ? shared : &own;
+    if (*computing > search_to_win(s))
+        return *computing;
     Arena *a = arena_new();
     Draft t = search_begin(s, a, diags_new(a), c);
-    double least = t.attention.n ? cost_bound_computing(a, &t).any_weights : 0;
+    if (t.attention.n && !*computing)
+        *computing = cost_bound_computing(a, &t).any_weights;
+    double least = t.attention.n ? *computing : 0;
     if (t.attention.n && least <= search_to_win(s)) {
         search_add_ranges(s, a, &t);
         least = cost_bound(a, &t).any_weights;

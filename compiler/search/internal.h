@@ -32,6 +32,17 @@ typedef struct Points {
     Candidate of;
     Candidates evaluated;
 } Points;
+/* Of a schedule in some sizes, forward and backward: whether each attention has the rank's own queries, or
+ * its own keys. HOME_NONE: neither, or some pair of chunks not once. */
+typedef enum Home { HOME_QUERIES, HOME_KEYS, HOME_NONE } Home;
+typedef struct Homes {
+    const SchedText *schedule;
+    Travel travel;
+    int coords, size[MAX_COORDS];
+    Home home[2];
+} Homes;
+/* What ranks compute alone with any weights, which is the same for all that have the same chunks at home. */
+typedef struct Computed { Choice choice; Homes of; double least; } Computed;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 /* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of
@@ -55,6 +66,8 @@ typedef struct Searcher {
     Vec(Parted) parted;
     Vec(StepFigures) figures;
     Vec(Ranged) ranged;
+    Vec(Homes) homes;
+    Vec(Computed) computed; /* of the number of groups that is tried */
     Attended attended[ATTENDED];
     int attends; /* how many there were */
     int evaluations; /* candidates that went through the passes so far, those of activations alone too */
@@ -114,6 +127,9 @@ bool search_ranges(Searcher *s, Arena *a, const Draft *t);
  * schedules of their own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
 void search_forget(Searcher *s); /* what search_attended has found */
+/* Where the least seconds of computing alone, with any weights, are kept; 0: not known yet. Valid until the
+ * next call. NULL: none that computes the same is known. */
+double *search_computing(Searcher *s, const Choice *c);
 /* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
 /* Whether all schedules, with the same settings that escalate, are too large: without attention's buffers, or

@@ -260,30 +260,49 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 
 /* ---- all of them ---- */
 
-/* The first that differs from it in weights alone, which may be itself. */
-static int first_equal(const Searcher *s, const Candidate *x)
+static bool same_but_weights(const Candidate *x, const Candidate *y)
 {
-    const int weights = SETTING_WEIGHTS;
-    int equal_but_weights = 0;
-    for (; equal_but_weights < x->order; equal_but_weights++) {
-        Candidate y = s->open.at[equal_but_weights];
-        y.value[weights] = x->value[weights];
-        if (memcmp(y.value, x->value, sizeof y.value) == 0)
-            break;
+    bool same = true;
+    for (int i = 0; i < SETTING_COUNT; i++)
+        same &= i == SETTING_WEIGHTS || x->value[i] == y->value[i];
+    return same;
+}
+
+static unsigned hash_but_weights(const Candidate *x)
+{
+    unsigned hash = 2166136261u;
+    for (int i = 0; i < SETTING_COUNT; i++)
+        hash = (hash ^ (unsigned)(i == SETTING_WEIGHTS ? 0 : x->value[i])) * 16777619u;
+    return hash;
+}
+
+/* Of each open candidate the first that differs from it in weights alone, which may be itself. */
+static void find_equal_but_weights(Searcher *s)
+{
+    int places = 1;
+    while (places < 2 * s->open.n)
+        places *= 2;
+    Arena *a = arena_new();
+    int *first = NEW_ARRAY(a, int, places); /* 1 + number; 0: none */
+    for (int i = 0; i < s->open.n; i++) {
+        Candidate *x = &s->open.at[i];
+        unsigned at = hash_but_weights(x) & (unsigned)(places - 1);
+        while (first[at] && !same_but_weights(x, &s->open.at[first[at] - 1]))
+            at = (at + 1) & (unsigned)(places - 1);
+        first[at] = first[at] ? first[at] : i + 1;
+        x->order = i;
+        x->equal_but_weights = first[at] - 1;
     }
-    return equal_but_weights;
+    arena_free(a);
 }
 
 /* The candidates of one number of groups. What few there is is all tried, for the table's sake. */
 static void think_of(Searcher *s, const Candidate *data)
 {
     enum { FEW = 64 };
-    s->open.n = 0;
+    s->open.n = s->computed.n = 0;
     decide(s, *data, DATA + 1);
-    for (int i = 0; i < s->open.n; i++) {
-        s->open.at[i].order = i;
-        s->open.at[i].equal_but_weights = first_equal(s, &s->open.at[i]);
-    }
+    find_equal_but_weights(s);
     s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
 }
 
