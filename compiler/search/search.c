@@ -375,7 +375,15 @@ static void try_all(Searcher *s)
     }
 }
 
-/* Whether it is the fastest of the rings that have its positions and all layers alike. */
+/* Whether schedules of the one choice may stand beside those of the other (layout/layers.c): of one coordinate, or
+ * nodes and their lanes, or of the same sizes. */
+static bool may_stand_beside(const Choice *x, const Choice *y)
+{
+    const bool simple = x->coords - x->schedule->lanes < 2 && y->coords - y->schedule->lanes < 2;
+    return sizes_equal(x, y) || (simple && !x->placed && !y->placed);
+}
+
+/* Whether it is the fastest of the rings that may stand beside it, have its positions and all layers alike. */
 static bool leads(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
@@ -383,6 +391,7 @@ static bool leads(const Searcher *s, int n)
         const Candidate *y = &s->all.at[i];
         if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
             y->choice.data == x->choice.data && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
+            may_stand_beside(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
