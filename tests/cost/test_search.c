@@ -502,8 +502,9 @@ static void printed_layout_chooses_the_same(void **state)
         Found g = found(a, diags_new(a), &again);
         assert_string_equal(choice_text(a, chosen(&g)), layout);
         assert_true(g.cost.step == f.cost.step && g.cost.memory == f.cost.memory);
-        const char *row = strchr(g.table, '\n') + 1;
-        assert_true(strchr(row, '\n')[1] == 0 && strstr(row, "chosen"));
+        const char *row = strchr(g.table, '\n') + 1, *after = strchr(row, '\n') + 1; /* and what it reaches */
+        assert_non_null(strstr(row, "chosen"));
+        assert_true(strncmp(after, "predicted: ", 11) == 0 && strchr(after, '\n')[1] == 0);
         arena_free(a);
     }
 }
