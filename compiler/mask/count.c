@@ -133,16 +133,8 @@ static MaskCount count_absolute(MaskCounter *c, MaskRange q, MaskRange k)
 
 static MaskOpen walk_box(MaskCounter *c, const MaskRange *q, const MaskRange *k)
 {
-    MaskWalk *w = &c->walk;
-    w->q = (BurstSide){.lo = q->lo, .hi = q->hi};
-    w->k = (BurstSide){.lo = k->lo, .hi = k->hi};
-    w->width_q = mask_range_width(q);
-    w->width_k = mask_range_width(k);
-    w->absolute = false;
-    w->units_q.n = w->units_k.n = 0;
-    w->units_q.end = w->units_k.end = 0;
     c->left -= WALK_COST * c->mask->work;
-    return mask_walk(w, c->mask);
+    return mask_walk_box(&c->walk, c->mask, q, k);
 }
 
 static void put_shape(MaskCounter *c, const MaskRange *r)

@@ -144,6 +144,8 @@ int mask_range_apart(const MaskRange *r, MaskRange part[2]);
 int mask_box_cover(const MaskNode *n, const MaskRange *q, const MaskRange *k); /* verdict on the hulls */
 int64_t mask_range_width(const MaskRange *r);
 void mask_range_shape(const MaskRange *r, int64_t shape[SHAPE_WORDS]);
+/* mask/walk.c: mask_walk of the box of two ranges. */
+MaskOpen mask_walk_box(MaskWalk *w, const MaskNode *n, const MaskRange *q, const MaskRange *k);
 /* The parts of r between multiples of unit (tiles of one token), or its tiles; 0 where there are more than
  * RANGE_CELLS. */
 enum { RANGE_CELLS = 64 };

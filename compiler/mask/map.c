@@ -10,7 +10,7 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     MaskMap *m = NEW(a, MaskMap);
     *m = (MaskMap){
         .tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence, .covers = {.arena = a}, .trust = 1};
-    m->ranges.arena = a;
+    m->ranges.arena = m->walk.arena = a;
     const Expr *e = p->masks[mask].expr;
     /* many masks take at most twice the time of one */
     const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64);
@@ -207,15 +207,8 @@ static int name_pair(MaskMap *m, const PosSet *q, const PosSet *k, int side, int
     MaskWalk *w = &m->walk;
     if (q->npieces > 1 || k->npieces > 1 || q->pieces->count > 1 || k->pieces->count > 1)
         return 0;
-    w->arena = m->ranges.arena;
-    w->q = (BurstSide){.lo = a.lo, .hi = a.hi};
-    w->k = (BurstSide){.lo = b.lo, .hi = b.hi};
-    w->width_q = mask_range_width(&a);
-    w->width_k = mask_range_width(&b);
-    w->absolute = false;
-    w->units_q.n = w->units_k.n = 0;
     w->key.n = 0;
-    const MaskOpen open = mask_walk(w, m->cover);
+    const MaskOpen open = mask_walk_box(w, m->cover, &a, &b);
     if (w->absolute || (open.cover == BURST_PARTIAL && !w->key.n))
         return 0;
     const int64_t more[] = {open.cover, open.same, side, limit, a.tokens, b.tokens};

@@ -367,3 +367,15 @@ MaskOpen mask_walk(MaskWalk *w, const MaskNode *n)
     default: return walk_comparison(w, n);
     }
 }
+
+MaskOpen mask_walk_box(MaskWalk *w, const MaskNode *n, const MaskRange *q, const MaskRange *k)
+{
+    w->q = (BurstSide){.lo = q->lo, .hi = q->hi};
+    w->k = (BurstSide){.lo = k->lo, .hi = k->hi};
+    w->width_q = mask_range_width(q);
+    w->width_k = mask_range_width(k);
+    w->absolute = false;
+    w->units_q.n = w->units_k.n = 0;
+    w->units_q.end = w->units_k.end = 0;
+    return mask_walk(w, n);
+}
