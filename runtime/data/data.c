@@ -393,7 +393,7 @@ static int ends_document(BurstCtx *c, Window *w, int64_t i, bool *ends)
     }
     const int64_t at = place_of(w, i);
     Source *s = &w->file->source;
-    if (at >= 0 && !s->document)
+    if (at >= 0 && !s->document && s->separator >= 0)
         BURST_TRY(source_token(c, s, at, &token));
     *ends = at >= 0 && (source_ends(s, at, token) || i + 1 - w->first == piece_at(w, w->at)->length);
     return BURST_OK;
@@ -418,7 +418,10 @@ static int find_documents(BurstCtx *c, const BurstPlan *p, Window *w)
 {
     Data *d = c->data;
     BurstDocument document = {0};
-    for (int64_t i = 0; i < p->sequence && p->table_count; i++) {
+    bool any = false;
+    for (int t = 0; t < p->table_count; t++)
+        any |= burst_table_kind(p->tables[t]) != BURST_TABLE_GIVEN;
+    for (int64_t i = 0; i < p->sequence && any; i++) {
         bool ends = false;
         BURST_TRY(ends_document(c, w, i, &ends));
         if (i + 1 < p->sequence && !ends)

@@ -24,7 +24,7 @@ host { memory 8 GiB; pcie 8 GB/s; cores 4; }
 """
 
 
-# Of masks in documents; all but the first are true between tokens of two documents too, where they do not say otherwise.
+# What keeps a mask inside of documents, by different tables.
 DOCUMENTS = ["doc[q] == doc[k]", "k >= first[q] and k <= last[q]", "first[q] == first[k]",
              "doc[q] == doc[k] and (position[k] < {s} or abs(q - k) < {w})", "last[k] == last[q] and position[q] >= position[k]",
              "q <= last[k] and k <= last[q] and position[q] mod 3 != position[k] mod 2"]
