@@ -93,8 +93,7 @@ def main():
         return 77
     with runner.folder(o.work) as folder:
         env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"),
-                   PYTHONPATH=str(HERE.parent.parent / "python"), OMP_NUM_THREADS="1",
-                   PYTHONDONTWRITEBYTECODE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1")
+                   PYTHONPATH=str(HERE.parent.parent / "python"), OMP_NUM_THREADS="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1")
         parts = [word for part in o.part or [] if part != "example" for word in ("--part", part)]
         models = [word for model in o.model or ([] if o.all else [MODELS[datetime.date.today().toordinal() % len(MODELS)]]) for word in ("--model", model)]
         if parts or not o.part:

@@ -135,7 +135,7 @@ def main():
         (folder / "check.py").write_text(CHECK)
         paths = os.pathsep.join(map(str, (folder, ROOT / "examples", ROOT / "python")))
         env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=paths,
-                   OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+                   OMP_NUM_THREADS="1")
         done = runner.run([sys.executable, folder / "check.py"], 200, env=env).stdout
         runner.require("ok" in done, done)
     return 0

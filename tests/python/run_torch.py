@@ -21,7 +21,7 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     with runner.folder(o.work) as folder:
         env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=str(here.parent.parent / "python"),
-                   OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+                   OMP_NUM_THREADS="1")
         for ranks in 1, 2, 4:
             done = runner.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
                                here / "worker.py", "--count", o.count, "--seed", o.seed], 200 + 10 * o.count, env=env)
