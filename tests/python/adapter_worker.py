@@ -3,7 +3,6 @@
 The oracle is the same model with eager attention, on one rank, with dense masks asked pair by pair.
 """
 import argparse
-import sys
 import time
 
 import torch
@@ -12,6 +11,7 @@ import transformers
 
 import burst
 import burst.hf
+from leave import leave
 
 LIMIT = 1e-5  # of losses, fp32
 SMALL = {
@@ -396,11 +396,11 @@ def main():
             check()
             if dist.get_rank() == 0:
                 print(f"{part}: ok", flush=True)
-    dist.destroy_process_group()
+    leave()
 
 
 PARTS = {
     "batches": check_batches, "layers": check_layers, "refusals": check_refusals, "masks": check_masks,
     "trainer": check_trainer
 }
-sys.exit(main())
+main()

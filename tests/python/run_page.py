@@ -13,12 +13,14 @@ def main():
     if runner.run([sys.executable, "-c", "import torch"], 120, check=False).returncode != 0:
         print("torch is not installed")
         return 77
-    package = pathlib.Path(__file__).resolve().parent.parent.parent / "python"
+    here = pathlib.Path(__file__).resolve().parent
     with runner.folder(o.work) as folder:
         text = re.search(r"^```python\n(.*?)^```", pathlib.Path(o.page).read_text(), re.M | re.S)[1]
         (folder / "example.py").write_text(text)
-        (folder / "ranks.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n" + text)
-        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=str(package), OMP_NUM_THREADS="1")
+        (folder / "ranks.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n" + text +
+                                           "\nfrom leave import leave\nleave()\n")
+        env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), OMP_NUM_THREADS="1",
+                   PYTHONPATH=f"{here.parent.parent / 'python'}:{here}")
         alone = runner.run([sys.executable, folder / "example.py"], 200, env=env).stdout
         runner.require("(512, 4, 32) True" in alone, alone)
         logs = folder / "logs"  # of each rank by itself: what ranks print meets inside of lines
