@@ -3,6 +3,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import difflib
+import importlib.util
 import os
 import pathlib
 import re
@@ -36,6 +37,13 @@ def run(command, timeout, env=None, check=True, status=0, **more):
     if check and done.returncode != status:
         raise Failed(f"{' '.join(command)}\n  ended with {done.returncode}\n{done.stdout}{done.stderr}")
     return done
+
+
+def lacks(*modules):
+    """Whether a module is not installed here; says so."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    print("".join(f"{name} is not installed\n" for name in missing), end="")
+    return bool(missing)
 
 
 def options(description, *required, parts=()):

@@ -88,8 +88,7 @@ def main():
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--steps", type=int, default=20)
     o = parser.parse_args()
-    if runner.run([sys.executable, "-c", "import torch, transformers"], 120, check=False).returncode != 0:
-        print("torch or transformers is not installed")
+    if runner.lacks("torch", "transformers"):
         return 77
     with runner.folder(o.work) as folder:
         env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"),

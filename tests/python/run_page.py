@@ -10,8 +10,7 @@ import runner
 
 def main():
     o = runner.options(__doc__, "--home", "--page").parse_args()
-    if runner.run([sys.executable, "-c", "import torch"], 120, check=False).returncode != 0:
-        print("torch is not installed")
+    if runner.lacks("torch"):
         return 77
     here = pathlib.Path(__file__).resolve().parent
     with runner.folder(o.work) as folder:

@@ -125,8 +125,7 @@ print("ok")
 
 def main():
     o = runner.options(__doc__, "--home").parse_args()
-    if runner.run([sys.executable, "-c", "import torch"], 120, check=False).returncode != 0:
-        print("torch is not installed")
+    if runner.lacks("torch"):
         return 77
     with runner.folder(o.work) as folder:
         for name, text in STUBS.items():

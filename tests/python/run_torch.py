@@ -15,8 +15,7 @@ def main():
     parser.add_argument("--count", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     o = parser.parse_args()
-    if runner.run([sys.executable, "-c", "import torch"], 120, check=False).returncode != 0:
-        print("torch is not installed")
+    if runner.lacks("torch"):
         return 77
     here = pathlib.Path(__file__).resolve().parent
     with runner.folder(o.work) as folder:
