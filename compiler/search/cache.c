@@ -164,8 +164,8 @@ static Flow *flow_of(Arena *a, const StepFigures *r)
 Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
 {
     const bool stays = a == s->arena;
-    /* with others: what it takes at least, or that it fits, is enough */
-    const bool compares = s->cuts && !stays;
+    /* with many others: what it takes at least, or that it fits, is enough */
+    const bool compares = s->many && !stays;
     const MemoryBudget fits = compares ? memory_budget(t) : (MemoryBudget){0};
     const StepFigures *known = stays ? NULL : known_room(s, t, fits);
     if (known)

