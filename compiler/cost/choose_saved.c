@@ -66,18 +66,20 @@ static bool next_stage(Stages *t)
     return best.set;
 }
 
-/* Operations of forward on rank 0; attention over so many pairs. */
-static double *forward_seconds(const Step *s, double pairs)
+/* Operations of forward on rank 0; attended: of a head. */
+static double *forward_seconds(const Step *s, AttentionWork attended)
 {
     const Block *b = &s->block[BLOCK_FORWARD];
     const RankKind rank = rank_kind_of(&s->program->cluster, 0, (double)s->all_tokens);
+    const Program *p = s->program;
+    const double attention = 4 * attended.pairs * s->shape.chunk.heads *
+                             attention_columns(p, rank.device, false) /
+                             (attention_rate(rank.device, false, p->model.head_dim, attended) * rank.share);
     double *seconds = NEW_ARRAY(s->arena, double, b->ops.n);
     for (int i = 0; i < b->ops.n; i++)
         seconds[i] = b->ops.at[i].kind != OP_ATTENTION
                          ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1, false))
-                         : 4 * pairs * s->shape.chunk.heads *
-                               attention_columns(s->program, rank.device, false) /
-                               (rank.device->attention_forward * rank.share);
+                         : attention;
     return seconds;
 }
 
@@ -93,13 +95,13 @@ static Saving saving_of_bytes(const Stages *t, double bytes)
 }
 
 Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
-                 double pairs, double share)
+                 AttentionWork attended, double share)
 {
     Arena *own = arena_new();
     Stages t = {.step = step_model(own, p, shape, part, units)};
     step_tensor(t.step);
     step_backward(t.step);
-    t.seconds = forward_seconds(t.step, pairs);
+    t.seconds = forward_seconds(t.step, attended);
     *vec_push(own, &t.at) = (Stage){saved_least(), 0};
     while (next_stage(&t))
         ;

@@ -16,14 +16,20 @@ MaskMap **search_maps(Arena *a, const Program *p)
     return maps;
 }
 
-/* That a rank attends in a layer, with perfect balance; mean over layers. */
-static double pairs_of_rank(const Searcher *s, const Draft *t)
+/* What a rank's attention computes in forward of a layer, with perfect balance; mean over layers. */
+static AttentionWork work_of_rank(const Searcher *s, const Draft *t)
 {
-    const int layers = s->program->model.layers;
-    double pairs = 0;
-    for (int l = 0; l < layers; l++)
-        pairs += (double)pair_whole(t->counts[s->program->layer_mask[l]]).pairs;
-    return pairs / layers / t->choice.ranks;
+    const Program *p = s->program;
+    const double share = 1.0 / p->model.layers / t->choice.ranks;
+    AttentionWork sum = {0};
+    for (int l = 0; l < p->model.layers; l++) {
+        const AttentionWork w =
+            attention_work(p, false, pair_whole(t->counts[p->layer_mask[l]]), p->sequence, p->sequence);
+        sum.pairs += w.pairs * share;
+        sum.partial += w.partial * share;
+        sum.rows += w.rows * share;
+    }
+    return sum;
 }
 
 /* What layers save, and what of it is offloaded, where that was decided as a number. */
@@ -32,7 +38,7 @@ static void decide_saving(Searcher *s, Draft *t)
     Choice *c = &t->choice;
     const Shape whole = shape_unchunked(t->shape);
     if (c->spared)
-        c->saving = saving_at(s->arena, s->program, &whole, t->partition, t->units, pairs_of_rank(s, t),
+        c->saving = saving_at(s->arena, s->program, &whole, t->partition, t->units, work_of_rank(s, t),
                               1 - (double)c->spared / SAVING_LEVELS);
     if (c->offload_values)
         c->offload = offload_at(s->arena, s->program, &whole, t->partition, t->units, saving_of(c),

@@ -87,7 +87,8 @@ static void try_less(Searcher *s, Candidate *x, int setting)
     const Candidate from = *x;
     *x = least_memory(s, &from, setting, way_from(s, &from, setting));
     *vec_push(s->arena, &s->all) = *x;
-    if (!x->too_large || settings[setting]->second_needs_less)
+    /* The first ladder's values may be too slow before one fits: that says nothing of the second's. */
+    if (!x->too_large || x->too_slow || settings[setting]->second_needs_less)
         try_second_ladder(s, &from, setting);
 }
 

@@ -39,8 +39,12 @@ static const Program *program(Arena *a, Diags *d, const Case *k)
     Text topo = {0}, model = {0};
     if (k->memory)
         text_printf(&topo,
-                    "device small { arch sm_90a; memory %d GB; hbm 4.8 TB/s; matmul bf16 690 TFLOP/s; "
-                    "attention forward 680 TFLOP/s; }\n",
+                    "device small { arch sm_90a; memory %d GB; hbm 4.8 TB/s; matmul bf16 690 TFLOP/s;\n"
+                    "  attention forward 680 TFLOP/s; attention backward 545 TFLOP/s;\n"
+                    "  attention forward partial 486 TFLOP/s; attention backward partial 545 TFLOP/s;\n"
+                    "  attention forward keys 3960 582 TFLOP/s; attention backward keys 3930 475 TFLOP/s;\n"
+                    "  attention forward keys 1134 515 TFLOP/s; attention backward keys 1102 368 TFLOP/s;\n"
+                    "  attention forward keys 635 466 TFLOP/s; attention backward keys 603 305 TFLOP/s; }\n",
                     k->memory);
     text_printf(&topo,
                 "cluster c { nodes %d { gpus %d of %s; nics %d of ndr; } link nvlink { bandwidth 450 GB/s; "
