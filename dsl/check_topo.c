@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <float.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double KB = 1e3, GB = 1e9, GIB = 0x1p30;
@@ -118,6 +119,45 @@ static const Field device_fields[] = {
 };
 #undef AT
 
+/* The number of sm_90a. */
+static int generation(const Device *d)
+{
+    return atoi(d->arch + strcspn(d->arch, "0123456789"));
+}
+
+/* The stock device with rates of short rows whose architecture is nearest; NULL: of another target. */
+static const Device *nearest_stock(const Checker *c, const Device *d)
+{
+    const Device *nearest = NULL;
+    for (int i = 0; i < c->devices.n; i++) {
+        const Device *x = &c->devices.at[i]->device;
+        if (!c->devices.at[i]->stock || x->target != d->target || !x->rates)
+            continue;
+        const int far = abs(generation(x) - generation(d));
+        if (!nearest || far < abs(generation(nearest) - generation(d)))
+            nearest = x;
+    }
+    return nearest;
+}
+
+/* A device that has no rates but those of long rows loses as much on short ones as the nearest stock
+ * device: what begins and ends a row is the kernels', not the chip's. */
+static void take_shape(Checker *c, Device *d)
+{
+    const Device *like = c->stock || d->rates ? NULL : nearest_stock(c, d);
+    if (!like)
+        return;
+    AttentionRate *rate = NEW_ARRAY(c->arena, AttentionRate, like->rates);
+    for (int i = 0; i < like->rates; i++) {
+        const bool backward = like->rate[i].backward;
+        rate[i] = like->rate[i];
+        rate[i].rate *= backward ? d->attention_backward / like->attention_backward
+                                 : d->attention_forward / like->attention_forward;
+    }
+    d->rate = rate;
+    d->rates = like->rates;
+}
+
 /* What a device that says nothing reaches: the shares of the matrix rate that attention kernels reach
  * today, memory and links as common for its kind. */
 static void device_defaults(Checker *c, DeviceFields *f)
@@ -148,6 +188,7 @@ static void device_defaults(Checker *c, DeviceFields *f)
         d->norms = d->passes;
     d->rate = f->rates.at;
     d->rates = f->rates.n;
+    take_shape(c, d);
     if (!f->decl.link)
         f->decl.link = t->link_rate;
 }

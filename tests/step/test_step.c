@@ -165,6 +165,9 @@ static int made_again(Case *c, Saving v)
     return n;
 }
 
+/* Of a rank and head, in full tiles. */
+static AttentionWork attended_pairs(double pairs) { return (AttentionWork){.pairs = pairs}; }
+
 /* More bytes save more, up to what none saves, and never more than the bytes; what they save is a step
  * that verifies. */
 static void need_decides(void **state)
@@ -178,13 +181,14 @@ static void need_decides(void **state)
         const Units units = units_make(c->arena, &c->program, &shape, 0);
         set_layout(c, (Choice){.data = c->choice.data, .ranks = 1});
         const Saving none = saving_of(&c->choice),
-                     all = saving_at(c->arena, &c->program, &shape, part, units, 50, 1);
+                     all = saving_at(c->arena, &c->program, &shape, part, units, attended_pairs(50), 1);
         const double most = saved_bytes(c, all);
         const int least = made_again(c, none);
         double last = 0;
         int last_again = 1 << 30;
         for (int eighth = 0; eighth <= 8; eighth++) {
-            const Saving v = saving_at(c->arena, &c->program, &shape, part, units, 50, eighth / 8.0);
+            const Saving v = saving_at(c->arena, &c->program, &shape, part, units, attended_pairs(50),
+                                       eighth / 8.0);
             const double bytes = saved_bytes(c, v);
             const int again = made_again(c, v);
             const double error = error_of(c, c->flow);
@@ -215,7 +219,8 @@ static void all_saved_spares_all(void **state)
                                .tensor = c->choice.tensor,
                                .ranks = 1,
                                .head_chunks = c->choice.head_chunks});
-        const Saving all = saving_at(c->arena, &c->program, &shape, part, units, 1 + i % 5 * 50, 1);
+        const Saving all = saving_at(c->arena, &c->program, &shape, part, units,
+                                     attended_pairs(1 + i % 5 * 50), 1);
         const int least = made_again(c, saving_of(&c->choice)), again = made_again(c, all);
         if (again != least)
             fail_msg("case %d: saves%s, and %d operations are made again, not %d", i, all.upper, again,
@@ -234,8 +239,10 @@ static void time_a_byte_decides(void **state)
     const Shape shape = program_shape(&c->program);
     const Units units = units_make(c->arena, &c->program, &shape, 0);
     for (int sixteenth = 1; sixteenth < 16; sixteenth++) {
-        const Saving slow = saving_at(c->arena, &c->program, &shape, part, units, 1e9, sixteenth / 16.0);
-        const Saving fast = saving_at(c->arena, &c->program, &shape, part, units, 0, sixteenth / 16.0);
+        const Saving slow = saving_at(c->arena, &c->program, &shape, part, units, attended_pairs(1e9),
+                                      sixteenth / 16.0);
+        const Saving fast = saving_at(c->arena, &c->program, &shape, part, units, attended_pairs(0),
+                                      sixteenth / 16.0);
         assert_true(saves(slow.upper, "lse") || strcmp(slow.upper, " x ") == 0);
         assert_false(saves(fast.upper, "lse"));
     }
