@@ -76,6 +76,8 @@ typedef struct Searcher {
     Candidates open; /* of one of these: what is to be tried */
     Candidates all;  /* what was tried, what is simpler first */
     Vec(Skipped) skipped;
+    const Candidate *like; /* schedules with levels are tried beside it; NULL: others are tried */
+    unsigned varies;       /* bits of settings in which those differ from it */
     bool many;      /* so many that figures of those that fit, or surely do not, need not be exact */
     bool cuts;      /* what cannot win, or cannot fit, is not tried */
     bool might_fit; /* what was tried last, with another schedule or had it not been too slow */

@@ -72,6 +72,18 @@ static bool shares_again(const Searcher *s, const Candidate *x)
     return false;
 }
 
+/* Schedules with levels that the layout does not name are tried last, with what the fastest layout has. */
+static bool in_turn(const Searcher *s, const Candidate *x, int setting)
+{
+    return setting != SETTING_SCHEDULE || coords_asked(s->program, x->choice.schedule) == !s->like;
+}
+
+/* Beside s->like only settings of s->varies have other values than it has. */
+static bool stays(const Searcher *s, int setting, int value)
+{
+    return !s->like || (s->varies & (1u << setting)) || s->like->value[setting] == value;
+}
+
 static void decide(Searcher *s, Candidate x, int setting)
 {
     if (setting == SETTING_COUNT) {
@@ -89,7 +101,7 @@ static void decide(Searcher *s, Candidate x, int setting)
         return;
     }
     for (int n = 0; n < search_values(s, setting); n++) {
-        if (!search_take(s, &x, setting, n))
+        if (!stays(s, setting, n) || !search_take(s, &x, setting, n) || !in_turn(s, &x, setting))
             continue;
         decide(s, x, setting + 1);
         if (settings[setting]->escalates)
@@ -306,7 +318,7 @@ static void think_of(Searcher *s, const Candidate *data)
     s->open.n = s->computed.n = 0;
     decide(s, *data, DATA + 1);
     find_equal_but_weights(s);
-    s->many = s->effort == SEARCH_CUT || s->open.n > FEW;
+    s->many = s->effort == SEARCH_CUT || s->open.n > FEW || s->like;
     s->cuts = s->many && s->effort != SEARCH_WHOLE;
 }
 
@@ -377,6 +389,33 @@ static void try_all(Searcher *s)
         else
             *vec_push(s->arena, &s->skipped) = (Skipped){data, least};
     }
+}
+
+/* What differs from the fastest layout in these settings alone. */
+static void try_beside(Searcher *s, unsigned varies)
+{
+    const Candidate like = *best_of(s);
+    Candidate data = {0};
+    search_take(s, &data, DATA, like.value[DATA]);
+    s->like = &like;
+    s->varies = varies;
+    try_data(s, &data);
+    s->like = NULL;
+}
+
+/* Schedules with levels, such as usp, in all their sizes: with what the fastest layout has else, and the
+ * fastest of these with other partitions. Where ranks shared heads alone, partitions were alike. */
+static void try_levels(Searcher *s)
+{
+    const Candidate *best = best_of(s);
+    const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT),
+                   sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT);
+    if (!best || s->single || best->choice.of_mask || best->choice.ranks < 4 || s->program->layout.schedule)
+        return;
+    const bool alike = choice_rows(&best->choice, false) == 1;
+    try_beside(s, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0));
+    if (!alike && sched_has_levels(best_of(s)->choice.schedule))
+        try_beside(s, order | (1u << SETTING_PARTITION));
 }
 
 /* Whether it is the fastest of the rings that have its positions and all layers alike. */
@@ -482,6 +521,7 @@ static Candidate *find_best(Searcher *s)
         s->single = s->open.n == 1;
     }
     try_all(s);
+    try_levels(s);
     try_layers(s);
     try_offloadings(s);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;

@@ -38,17 +38,44 @@ static void known_sizes(const Program *p, const SchedText *t, int ranks, int siz
         size[t->coords - 1] = lanes_of(&p->cluster, ranks);
 }
 
+bool sched_has_levels(const SchedText *t)
+{
+    return t->coords - t->lanes > 1;
+}
+
+bool coords_asked(const Program *p, const SchedText *t)
+{
+    const Layout *l = &p->layout;
+    const bool both = t->exchanged >= 0 && !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1 &&
+                      l->context.value > 1;
+    return !sched_has_levels(t) || both || l->schedule || l->sizes.n;
+}
+
 bool coords_wanted(const Program *p, const SchedText *t)
 {
     const Layout *l = &p->layout;
     if (l->sizes.n)
         return t->rings == l->sizes.n;
-    const bool both = t->exchanged >= 0 && !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1 &&
-                      l->context.value > 1;
-    return t->coords - t->lanes < 2 || both || l->schedule;
+    return true;
 }
 
-typedef struct Shaper { int coords, known[MAX_COORDS], size[MAX_COORDS], wanted, found; } Shaper;
+/* Left open, schedules of several rings are tried with all sizes but those of 1: a simpler schedule is that. */
+static int least_size(const Program *p, const SchedText *t, int known)
+{
+    return known || p->layout.schedule || !sched_has_levels(t) ? 1 : 2;
+}
+
+/* Nor more ranks that share heads than there are heads. */
+static int most_size(const Program *p, const SchedText *t, int i, int ranks)
+{
+    const int heads = p->model.heads;
+    return i == t->exchanged && t->coords > 1 && !p->layout.schedule && heads < ranks ? heads : ranks;
+}
+
+typedef struct Shaper {
+    int coords, known[MAX_COORDS], least[MAX_COORDS], most[MAX_COORDS];
+    int size[MAX_COORDS], wanted, found;
+} Shaper;
 
 /* Sizes from coordinate i on, whose product is `left`, until the wanted one was found. */
 static void fill_sizes(Shaper *s, int i, int left)
@@ -56,18 +83,30 @@ static void fill_sizes(Shaper *s, int i, int left)
     if (i == s->coords)
         s->found += left == 1;
     for (int n = 1; i < s->coords && n <= left && s->found <= s->wanted; n++) {
-        if (left % n || (s->known[i] && s->known[i] != n) || (i == s->coords - 1 && n != left))
+        if (left % n || (s->known[i] && s->known[i] != n) || (i == s->coords - 1 && n != left) ||
+            n < s->least[i] || n > s->most[i])
             continue;
         s->size[i] = n;
         fill_sizes(s, i + 1, left / n);
     }
 }
 
+static Shaper shaper_of(const Program *p, const SchedText *t, const int *known, int ranks, int wanted)
+{
+    Shaper s = {.coords = t->coords, .wanted = wanted};
+    for (int i = 0; i < t->coords; i++) {
+        s.known[i] = known ? known[i] : 0;
+        s.least[i] = least_size(p, t, s.known[i]);
+        s.most[i] = most_size(p, t, i, ranks);
+    }
+    return s;
+}
+
 int coords_most(const Program *p)
 {
     int most = 1;
     for (int i = 0; i < p->schedule_count; i++) {
-        Shaper s = {.coords = p->schedules[i]->coords, .wanted = INT_MAX};
+        Shaper s = shaper_of(p, p->schedules[i], NULL, p->cluster.world, INT_MAX);
         if (coords_wanted(p, p->schedules[i]))
             fill_sizes(&s, 0, p->cluster.world / program_tensor(p));
         most = s.found > most ? s.found : most;
@@ -78,8 +117,9 @@ int coords_most(const Program *p)
 bool coords_take(const Program *p, Choice *c, int n)
 {
     const SchedText *t = c->schedule;
-    Shaper s = {.coords = t->coords, .wanted = n};
-    known_sizes(p, t, c->ranks, s.known);
+    int known[MAX_COORDS];
+    known_sizes(p, t, c->ranks, known);
+    Shaper s = shaper_of(p, t, known, c->ranks, n);
     bool uneven = !p->layout.sizes.n && t->lanes && !s.known[t->coords - 1];
     if (!uneven)
         fill_sizes(&s, 0, c->ranks);

@@ -54,8 +54,12 @@ const char *placement_text(Arena *a, const Choice *c); /* as the layout has it; 
 void placement_emit_c(Arena *a, const Choice *c, Text *out);
 
 /* ---- coords.c: the ranks of a group as the schedule's coordinates ---- */
-/* not: its sizes are open, and nobody asks for it */
+/* of several rings, or of rings and ranks that share heads */
+bool sched_has_levels(const SchedText *t);
+/* whether it suits the sizes that the layout gives */
 bool coords_wanted(const Program *p, const SchedText *t);
+/* not: it has levels whose sizes are open, and the layout does not name it */
+bool coords_asked(const Program *p, const SchedText *t);
 int coords_most(const Program *p);                        /* ways there are at most to choose sizes */
 /* the n-th one, as the layout has it; false: there are not so many */
 bool coords_take(const Program *p, Choice *c, int n);

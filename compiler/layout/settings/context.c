@@ -23,11 +23,13 @@ static const char *axis_why_not(Arena *a, const char *name, const Setting *asked
                    : NULL;
 }
 
-/* The sizes of the schedule's coordinates; where there are none, why_not says so. */
+/* The sizes of the schedule's coordinates; where there are none, why_not says so, but not of a schedule with
+ * levels that nobody named. */
 static bool take_context(const Program *p, Choice *c, int n)
 {
+    const bool asked = coords_asked(p, c->schedule);
     c->coords = 0;
-    return coords_take(p, c, n) || n == 0;
+    return coords_take(p, c, n) || (n == 0 && asked);
 }
 
 static const char *context_why_not(Arena *a, const Program *p, const Choice *c)

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""An open layout is never slower than a fixed one that it covers.
+
+    run_covered.py BURSTC [--problems N] [--seed S]
+
+Of each drawn problem every stock schedule, with all sizes of its coordinates, travels and partitions, is given as a
+fixed layout and compiled by itself; what `schedule auto` chooses takes no more than 0.1 % longer than the fastest.
+"""
+import argparse
+import itertools
+import pathlib
+import random
+import sys
+
+from problems import ask, draw
+
+TIE = 1.001
+RINGS = ["ring", "biring", "doubling", "gather", "near", "bidirectional", "halo"]
+PARTITIONS = ["contiguous", "zigzag", "striped"]
+TRAVELS = ["", "travel keys; ", "travel queries; "]
+
+
+def factors(ranks, parts, least=1):
+    if parts == 1:
+        return [[ranks]] if ranks >= least else []
+    return [[n, *rest] for n in range(least, ranks + 1) if ranks % n == 0 for rest in factors(ranks // n, parts - 1, least)]
+
+
+def shapes(problem):
+    ranks = problem.nodes * problem.gpus
+    yield from (f"schedule {name}; context {ranks}; " for name in RINGS)
+    yield f"schedule ulysses; heads {ranks}; "
+    if problem.nodes > 1:
+        yield f"schedule burst; context {problem.nodes} x {problem.gpus}; "
+    for name in ("double_ring", "mesh", "stride"):
+        yield from (f"schedule {name}; context {a} x {b}; " for a, b in factors(ranks, 2, 2))
+    yield from (f"schedule three_level; context {a} x {b} x {c}; " for a, b, c in factors(ranks, 3, 2))
+    yield from (f"schedule usp; context {r}; heads {h}; " for r, h in factors(ranks, 2, 2))
+
+
+def fixed_layouts(problem):
+    for shape, travel, partition in itertools.product(shapes(problem), TRAVELS, PARTITIONS):
+        yield f"{shape}{travel}partition {partition};"
+
+
+def check(burstc, problem):
+    """Of one problem: what is wrong, or None."""
+    chosen = ask(burstc, problem)
+    if chosen is None:
+        return None
+    for layout in fixed_layouts(problem):
+        fixed = ask(burstc, problem, layout)
+        if fixed and chosen.seconds > fixed.seconds * TIE:
+            return (f"{problem}\n  auto:  {chosen.seconds * 1e3:.3f} ms {chosen.layout}\n"
+                    f"  fixed: {fixed.seconds * 1e3:.3f} ms {fixed.layout}")
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("burstc", type=pathlib.Path)
+    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    source, wrong = random.Random(args.seed), 0
+    for n in range(args.problems):
+        fault = check(args.burstc.resolve(), draw(source))
+        if fault:
+            wrong += 1
+            print(f"problem {n}: {fault}", flush=True)
+    print(f"{args.problems} problems, {wrong} where a fixed layout is faster than what auto chose")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
