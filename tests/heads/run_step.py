@@ -2,6 +2,7 @@
 
     python3 run_step.py --burstc BURSTC --by-layer BURSTC --cxx CXX --cc CC --root ROOT --work FOLDER
 
+A third of the programs, others each day; --all: all of them.
 --by-layer: a burstc whose programs have places by layer, which those of models so small do not have else.
 """
 import argparse
@@ -115,7 +116,7 @@ def main():
     args.objects = [args.work / "model64.o", args.work / "attention64.o"]
     for made in args.objects:
         run([args.cc, "-std=c17", "-O2", *args.flags, "-c", args.root / "tests/reference" / f"{made.stem}.c", "-o", made])
-    return runner.check_all(lambda p: check(args, p), runner.chosen(POINTS, args.only), 1)[1] > 0
+    return runner.check_all(lambda p: check(args, p), runner.of_the_day(runner.chosen(POINTS, args.only), args.all, 3), 1)[1] > 0
 
 
 if __name__ == "__main__":

@@ -74,6 +74,11 @@ def chosen(cases, only):
     return [case for case in cases if all(re.search(word, case.name()) for word in only)]
 
 
+def of_the_day(cases, everything, parts):
+    """One of that many parts of the cases, another each day; with --all every case."""
+    return cases if everything else cases[int(time.time() // 86400) % parts::parts]
+
+
 def check_all(check, cases, jobs=2):
     """[(case, what check returned)] of those that hold, in their order. Others are printed as they fail; the last value counts them."""
     found, failures = {}, 0
