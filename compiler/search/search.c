@@ -418,7 +418,15 @@ static void try_levels(Searcher *s)
         try_beside(s, order | (1u << SETTING_PARTITION));
 }
 
-/* Whether it is the fastest of the rings that have its positions and all layers alike. */
+/* Whether schedules of the one may stand beside those of the other (layout/layers.c): of one coordinate, or
+ * of nodes and their lanes, or of the same sizes. */
+static bool may_stand_beside(const Choice *x, const Choice *y)
+{
+    const bool simple = !sched_has_levels(x->schedule) && !sched_has_levels(y->schedule);
+    return sizes_equal(x, y) || (simple && !x->placed && !y->placed);
+}
+
+/* Whether it is the fastest of the rings that may stand beside it, have its positions and all layers alike. */
 static bool leads(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
@@ -426,6 +434,7 @@ static bool leads(const Searcher *s, int n)
         const Candidate *y = &s->all.at[i];
         if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
             y->choice.data == x->choice.data && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
+            may_stand_beside(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
