@@ -20,6 +20,14 @@ static const FusedTensor glm_fused[] = {
     {0},
 };
 
+static const FusedTensor latent_names[] = {
+    {"self_attn.kv_a_proj_with_mqa.weight", {"self_attn.kv_a_proj.weight", "self_attn.k_shared_proj.weight"}},
+    {"self_attn.kv_b_proj.weight",
+     {"self_attn.k_b_proj.weight", "self_attn.v_b_proj.weight"},
+     .by_heads = true},
+    {0},
+};
+
 #define NORM(name) name ".weight"
 static const FusedTensor after_names[] = {
     {NORM("post_attention_layernorm"), {"self_attn.output_norm.weight"}},
@@ -104,6 +112,11 @@ static const FusedTensor internlm2_names[] = {
     {"output.weight", {"lm_head.weight"}},
     {0},
 };
+static const char *const deepseek_experts[] = {
+    "n_routed_experts", "n_shared_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+    "moe_layer_freq", "n_group", "topk_group", "topk_method", "norm_topk_prob", "routed_scaling_factor",
+    "scoring_func", "aux_loss_alpha", "seq_aux", "ep_size", "output_router_logits", "router_aux_loss_coef",
+    NULL};
 static const Alias exaone_aliases[] = {
     {"num_hidden_layers", "num_layers"},
     {"rms_norm_eps", "layer_norm_epsilon"},
@@ -187,6 +200,38 @@ const Family families[] = {
                 {"scale_depth", BURST_SCALE_RESIDUAL, SCALE_BY_ROOT_LAYERS, 1},
                 {"dim_model_base", BURST_SCALE_LOGIT, SCALE_BY_HIDDEN, 1}},
      .off = attention_off},
+    {.type = "minicpm3",
+     .architecture = "MiniCPM3ForCausalLM",
+     .own_code = true,
+     .layer = {.latent = 1},
+     .kv_heads = 40,
+     .latent = 256,
+     .query_latent = 768,
+     .own = 64,
+     .shared = 32,
+     .norm_eps = 1e-5,
+     .rope = {.theta = 10000},
+     .tied = true,
+     .scales = {{"scale_emb", BURST_SCALE_EMBEDDING, SCALE_IS, 12},
+                {"scale_depth", BURST_SCALE_RESIDUAL, SCALE_BY_ROOT_LAYERS, 1.4},
+                {"dim_model_base", BURST_SCALE_LOGIT, SCALE_BY_HIDDEN, 256}},
+     .fused = latent_names,
+     .off = llama_off},
+    {.type = "deepseek_v2",
+     .architecture = "DeepseekV2ForCausalLM",
+     .own_code = true,
+     .layer = {.latent = 1},
+     .latent = 512,
+     .query_latent = 1536,
+     .own = 128,
+     .shared = 64,
+     .value_dim = 128,
+     .experts = deepseek_experts,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .interleaved = true,
+     .fused = latent_names,
+     .off = llama_off},
     {.type = "internlm3",
      .architecture = "LlamaForCausalLM",
      .published = "InternLM3ForCausalLM",
