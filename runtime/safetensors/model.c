@@ -112,14 +112,16 @@ static const char *field_name(const Family *family, const Field *f)
 }
 
 /* Follows from others, whatever a file has. */
-/* Whether the family has it at all. */
-static bool has_field(const Family *family, const Field *f) { return family->layer.latent || !f->latent; }
+/* Whether the family has it at all: heads of two parts have no size of their own. */
+static bool has_field(const Family *family, const Field *f)
+{
+    return family->layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
+}
 
 static bool is_unsaid(const Family *family, const Field *f)
 {
-    const bool head_dim = f->at == offsetof(HfModel, head_dim),
-               heads = f->at == offsetof(HfModel, kv_heads) || head_dim;
-    return (family->all_heads && heads) || (family->layer.latent && head_dim);
+    const bool heads = f->at == offsetof(HfModel, kv_heads) || f->at == offsetof(HfModel, head_dim);
+    return family->all_heads && heads;
 }
 
 /* Another name for it; NULL: there is none. */
