@@ -28,7 +28,8 @@ static const Target *find_target(Checker *c, const Target *asked)
 static bool is_made(const Target *t, int head_dim)
 {
     return !t || !t->head_dim.step || head_dim <= 0 ||
-           (head_dim >= t->head_dim.least && head_dim <= t->head_dim.most && head_dim % t->head_dim.step == 0);
+           (head_dim >= t->head_dim.least && head_dim <= t->head_dim.most &&
+            head_dim % t->head_dim.step == 0);
 }
 
 /* What the kernels are made for. */
@@ -64,12 +65,15 @@ static void check_rotary(Checker *c)
 static void check_latents(Checker *c)
 {
     const Program *p = c->program;
-    const struct { const char *name; int value; } row[] = {{"latent", p->model.latent},
-                                                           {"query_latent", p->model.query_latent}};
+    const struct {
+        const char *name;
+        int value;
+    } row[] = {{"latent", p->model.latent}, {"query_latent", p->model.query_latent}};
     for (int i = 0; i < countof(row) && p->target && p->target->device_memory; i++)
         if (row[i].value % 8)
-            diag_error(c->diags, p->model.latent_span, "%s %d is not supported: %s programs require a multiple of 8",
-                       row[i].name, row[i].value, p->target->language);
+            diag_error(c->diags, p->model.latent_span,
+                       "%s %d is not supported: %s programs require a multiple of 8", row[i].name,
+                       row[i].value, p->target->language);
 }
 
 /* On CPUs every sum has its order in any case. */
@@ -80,7 +84,8 @@ static void check_deterministic(Checker *c)
         diag_error(
             c->diags, p->train.deterministic_span,
             "`deterministic yes` requires the sm_90a attention kernels: all devices sm_90a, head_dim 64 or "
-            "128, value_dim the same, and no softcap at head_dim 64; other kernels accumulate dQ in no fixed order");
+            "128, value_dim the same, and no softcap at head_dim 64; other kernels accumulate dQ in no fixed "
+            "order");
 }
 
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)

@@ -103,7 +103,10 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
 bool has_value(const Checker *c, const char *name, int n)
 {
     const Model *m = &c->program->model;
-    const struct { bool there; const char *names; } part[] = {
+    const struct {
+        bool there;
+        const char *names;
+    } part[] = {
         {m->qk_norm, " q_raw rstd_q k_raw rstd_k "},
         {m->query_latent > 0, " q_low rstd_q_low "},
         {m->latent > 0, " kv_low rstd_kv_low "},

@@ -269,8 +269,9 @@ static void check_family(Checker *c, const ModelFields *f)
     if (family && f->m.ropes && family->layer_ropes == ROPES_ALIKE)
         diag_error(c->diags, f->family, "the family %s has one 'rope' in all layers", family->type);
     if (family && family->layer.latent != f->m.layer.latent)
-        diag_error(c->diags, f->family, family->layer.latent ? "the family %s needs 'latent'"
-                                                             : "the family %s has no 'latent'", family->type);
+        diag_error(c->diags, f->family,
+                   family->layer.latent ? "the family %s needs 'latent'" : "the family %s has no 'latent'",
+                   family->type);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
     if (family && f->interleaved != family->interleaved)
@@ -423,7 +424,10 @@ static void check_heads(Checker *c, ModelFields *f)
 static void check_latent(Checker *c, ModelFields *f)
 {
     Model *m = &f->m;
-    const struct { bool wrong; const char *text; } row[] = {
+    const struct {
+        bool wrong;
+        const char *text;
+    } row[] = {
         {!f->head_dim.src, "'latent' requires 'head_dim': all elements of a query, those that turn included"},
         {f->rotary <= 0 || f->rotary >= m->head_dim,
          "'latent' requires 'rotary' below head_dim: the last elements of a key, which turn and are the same "

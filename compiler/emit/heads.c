@@ -48,8 +48,7 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     case DIM_KEY:
     case DIM_OUTPUT:
     case DIM_VALUE:
-    case DIM_OWN:
-        return heads ? count : arena_printf(p->emit->arena, "%s%s", count, head_width_text(d));
+    case DIM_OWN: return heads ? count : arena_printf(p->emit->arena, "%s%s", count, head_width_text(d));
     case DIM_SHARED: return "PLAN_SHARED";
     case DIM_LATENT: return "PLAN_LATENT";
     case DIM_QUERY_LATENT: return "PLAN_QUERY_LATENT";

@@ -36,7 +36,8 @@ static const char *unfit(const struct Form *f, const Program *p)
     if (!runs_everywhere(&p->cluster, f->arch))
         return "require that architecture on every device";
     if (f->form == 90 && !burst_90_made(m->head_dim, m->value_dim))
-        return "have no tiles for this value_dim: beside head_dim 96 it is 64, beside 192 it is 128, else head_dim";
+        return "have no tiles for this value_dim: beside head_dim 96 it is 64, beside 192 it is 128, else "
+               "head_dim";
     if (!tile.forward_rows || !tile.backward_k)
         return "have no tiles for this head_dim";
     if (p->train.deterministic && f->form != 90)
@@ -103,6 +104,6 @@ double kernels_columns(const Program *p, bool backward)
     if (!backward || k.form != 80)
         return columns / k.share[backward];
     return (d + e + burst_80_columns(d, k.tile.backward_k) + burst_80_columns(e, k.tile.backward_k) +
-            (d + 31) / 32 * 32) / 5.0 /
-           k.share[backward];
+            (d + 31) / 32 * 32) /
+           5.0 / k.share[backward];
 }

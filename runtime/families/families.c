@@ -112,11 +112,24 @@ static const FusedTensor internlm2_names[] = {
     {"output.weight", {"lm_head.weight"}},
     {0},
 };
-static const char *const deepseek_experts[] = {
-    "n_routed_experts", "n_shared_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
-    "moe_layer_freq", "n_group", "topk_group", "topk_method", "norm_topk_prob", "routed_scaling_factor",
-    "scoring_func", "aux_loss_alpha", "seq_aux", "ep_size", "output_router_logits", "router_aux_loss_coef",
-    NULL};
+static const char *const deepseek_experts[] = {"n_routed_experts",
+                                               "n_shared_experts",
+                                               "num_experts",
+                                               "num_experts_per_tok",
+                                               "moe_intermediate_size",
+                                               "moe_layer_freq",
+                                               "n_group",
+                                               "topk_group",
+                                               "topk_method",
+                                               "norm_topk_prob",
+                                               "routed_scaling_factor",
+                                               "scoring_func",
+                                               "aux_loss_alpha",
+                                               "seq_aux",
+                                               "ep_size",
+                                               "output_router_logits",
+                                               "router_aux_loss_coef",
+                                               NULL};
 static const Alias exaone_aliases[] = {
     {"num_hidden_layers", "num_layers"},
     {"rms_norm_eps", "layer_norm_epsilon"},

@@ -137,7 +137,8 @@ BURST_KERNELS_FUNCTION int burst_head_dim_made(int head_dim)
 /* Narrower values: those of MiniCPM3 and of DeepSeek-V2 and 3. */
 BURST_KERNELS_FUNCTION int burst_90_made(int head_dim, int value_dim)
 {
-    return head_dim == value_dim || (head_dim == 96 && value_dim == 64) || (head_dim == 192 && value_dim == 128);
+    return head_dim == value_dim || (head_dim == 96 && value_dim == 64) ||
+           (head_dim == 192 && value_dim == 128);
 }
 
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim, int value_dim)

@@ -166,7 +166,8 @@ static json_t *latent_default(const HfModel *m, const Field *f)
     if (f->at == offsetof(HfModel, value_dim) && family->value_dim)
         return json_integer(family->value_dim);
     if (f->at == offsetof(HfModel, value_dim))
-        return m->heads > 0 && m->hidden >= m->heads ? json_integer((json_int_t)(m->hidden / m->heads)) : NULL;
+        return m->heads > 0 && m->hidden >= m->heads ? json_integer((json_int_t)(m->hidden / m->heads))
+                                                     : NULL;
     if (f->at == offsetof(HfModel, own))
         return json_integer(family->own);
     return json_integer(f->at == offsetof(HfModel, shared) ? family->shared : family->latent);
@@ -275,7 +276,9 @@ static void check_dense(Misfits *m, const json_t *config, const HfModel *there)
     char text[VALUE_TEXT];
     value_text(dense, text);
     if (there->family->experts && json_number_value(dense) < (double)there->layers)
-        misfit(m, "first_k_dense_replace is %s; only %lld is computed, as many as there are layers: others have experts",
+        misfit(m,
+               "first_k_dense_replace is %s; only %lld is computed, as many as there are layers: others have "
+               "experts",
                dense ? text : "0 (by default)", (long long)there->layers);
 }
 
@@ -386,6 +389,6 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, m->family->bias_field, json_boolean(m->qkv_bias)) == 0;
     if (made && m->family->layer_ropes == ROPES_BY_TYPE)
         return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);
-    return made && rope_write(config, m->family, &m->rope, rope_part(m)) && rope_write_score_scale(config, m) &&
-           scales_write(config, m);
+    return made && rope_write(config, m->family, &m->rope, rope_part(m)) &&
+           rope_write_score_scale(config, m) && scales_write(config, m);
 }

@@ -161,8 +161,8 @@ bool rope_write_score_scale(json_t *config, const HfModel *m)
     json_t *block = json_object_get(config, "rope_scaling");
     if (!m->family->layer.latent || m->rope.kind != BURST_ROPE_YARN || scale == 0 || m->rope.factor <= 1)
         return true;
-    return json_object_set_new(block, "mscale_all_dim", json_real((scale - 1) / (0.1 * log(m->rope.factor)))) ==
-           0;
+    return json_object_set_new(block, "mscale_all_dim",
+                               json_real((scale - 1) / (0.1 * log(m->rope.factor)))) == 0;
 }
 
 static const char *kinds_computed(const Family *f)

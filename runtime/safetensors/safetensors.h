@@ -86,7 +86,8 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share */
+    /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
+     */
     int64_t value_dim, latent, query_latent, own, shared;
     double norm_eps, softcap, scale[BURST_SCALES];
     bool tied, qkv_bias, qk_norm;

@@ -75,7 +75,8 @@ static inline int plan_move_pieces(BurstCtx *c, PlanState *s, int width, float *
 }
 #endif
 
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and delta. */
+/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and
+ * delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
                                       const BurstBf16 *k, const BurstBf16 *v, const float *lse,
                                       const BurstBf16 *d_o, const float *delta, float *dq, float *dk,

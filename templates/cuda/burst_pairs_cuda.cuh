@@ -30,8 +30,9 @@ static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, i
     pair->lists = burst_lists_place(burst_tiles(q.n, Q), keys.tiles, false, s->buffer.lists);
     const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides,
                                                  pair->lists, stream);
-    return e != cudaSuccess ? e
-                            : burst_forward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
+    if (e != cudaSuccess)
+        return e;
+    return burst_forward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
 template <class MASK>
@@ -45,8 +46,9 @@ static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair,
     pair->lists = burst_lists_place(keys.tiles, burst_tiles(q.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
     const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides,
                                                  pair->lists, stream);
-    return e != cudaSuccess ? e
-                            : burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
+    if (e != cudaSuccess)
+        return e;
+    return burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
 template <class... MASK>

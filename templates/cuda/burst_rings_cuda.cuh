@@ -262,8 +262,8 @@ static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
 static inline int plan_merge_output(PlanState *s, PlanSlot *in, PlanSlot *sum)
 {
     BURST_TRY(burst_gpu_merge_output(s->exec, s->heads.queries, s->chunk[in->chunk].tokens, in->tiles,
-                                     PLAN_VALUE_DIM, !sum->started, plan_output(s, in), plan_output_lse(s, in),
-                                     plan_output(s, sum), plan_output_lse(s, sum)));
+                                     PLAN_VALUE_DIM, !sum->started, plan_output(s, in),
+                                     plan_output_lse(s, in), plan_output(s, sum), plan_output_lse(s, sum)));
     sum->started = true;
     return BURST_OK;
 }

@@ -51,7 +51,8 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
     return plan_forward(c, s);
 }
 
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and delta. */
+/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and
+ * delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                       const float *v, const float *lse, const float *d_o, const float *delta,
                                       float *dq, float *dk, float *dv)
@@ -67,7 +68,8 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
            s->goes_on ? 0
                       : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
     memset(to_k, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
-    memset(to_v, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_VALUE_DIM * plan_own_keys(s)) * sizeof(float));
+    memset(to_v, 0,
+           s->adds ? 0 : (size_t)(s->heads.keys * PLAN_VALUE_DIM * plan_own_keys(s)) * sizeof(float));
 #if PLAN_PIECES > 1
     if (s->adds) {
         plan_move_pieces(s, PLAN_HEAD_DIM, dk, to_k, true);

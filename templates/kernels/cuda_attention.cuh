@@ -96,9 +96,9 @@ template <int D, class MASK, int E = D> struct BurstTiles {
 /* ---- what the kernels take ---- */
 enum { BURST_FIRST = 1, BURST_LAST = 2 };
 
-/* One pair. Lengths may be any; q, k are bf16 rows of D elements, v and out of E, and out is written with BURST_LAST only.
- * A launch takes every pair of some chunks of queries (q, out, o, lse, q_tokens) with some of keys (k, v,
- * k_tokens), all else of which is the first pair's. */
+/* One pair. Lengths may be any; q, k are bf16 rows of D elements, v and out of E; out is written with
+ * BURST_LAST only. A launch takes every pair of some chunks of queries (q, out, o, lse, q_tokens) with some
+ * of keys (k, v, k_tokens), all else of which is the first pair's. */
 typedef struct BurstForward {
     BurstRows q, k, v, out;
     /* [q_heads][q_tokens.n][E]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */

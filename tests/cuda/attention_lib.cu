@@ -33,12 +33,12 @@ typedef struct Kernels {
 #ifndef VALUE_DIM
 #define VALUE_DIM HEAD_DIM /* of values, outputs and their gradients */
 #endif
-#define TILES(M) \
-    {BurstTiles<HEAD_DIM, M, VALUE_DIM>::FORWARD_Q, BurstTiles<HEAD_DIM, M, VALUE_DIM>::FORWARD_K, BurstTiles<HEAD_DIM, M, VALUE_DIM>::BACKWARD_Q, \
-     BurstTiles<HEAD_DIM, M, VALUE_DIM>::BACKWARD_K}
+#define OF(i) HEAD_DIM, PlanMask##i, VALUE_DIM
 #define KERNELS(i) \
-    {burst_forward_setup<HEAD_DIM, PlanMask##i, VALUE_DIM>, burst_backward_setup<HEAD_DIM, PlanMask##i, VALUE_DIM>, burst_make_lists<PlanMask##i>, \
-     burst_forward<HEAD_DIM, PlanMask##i, VALUE_DIM>, burst_backward<HEAD_DIM, PlanMask##i, VALUE_DIM>, TILES(PlanMask##i)},
+    {burst_forward_setup<OF(i)>, burst_backward_setup<OF(i)>, burst_make_lists<PlanMask##i>, \
+     burst_forward<OF(i)>, burst_backward<OF(i)>, \
+     {BurstTiles<OF(i)>::FORWARD_Q, BurstTiles<OF(i)>::FORWARD_K, BurstTiles<OF(i)>::BACKWARD_Q, \
+      BurstTiles<OF(i)>::BACKWARD_K}},
 #ifndef MASKS /* a compile test takes a few of them */
 #define MASKS TEST_MASKS
 #endif

@@ -10,6 +10,7 @@
 /* ---- the flat vector of weights ---- */
 
 static int value_dim(const Shape64 *s) { return s->value_dim ? s->value_dim : s->head_dim; }
+static int own_dim(const Shape64 *s) { return s->head_dim - s->shared; }
 
 #define LAYER_TENSORS(X) /* id, name, rows, cols, decays, whether the model has it */     \
     X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true)                         \
@@ -19,7 +20,7 @@ static int value_dim(const Shape64 *s) { return s->value_dim ? s->value_dim : s-
     X(KVA, "self_attn.kv_a_proj.weight", s->latent, s->hidden, true, s->latent)           \
     X(KS, "self_attn.k_shared_proj.weight", s->shared, s->hidden, true, s->latent)        \
     X(KVN, "self_attn.kv_a_layernorm.weight", s->latent, 1, false, s->latent)             \
-    X(KBP, "self_attn.k_b_proj.weight", s->kv_heads * (s->head_dim - s->shared), s->latent, true, s->latent) \
+    X(KBP, "self_attn.k_b_proj.weight", s->kv_heads * own_dim(s), s->latent, true, s->latent) \
     X(VBP, "self_attn.v_b_proj.weight", s->kv_heads * value_dim(s), s->latent, true, s->latent) \
     X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, !s->query_latent) \
     X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias)         \
@@ -303,14 +304,15 @@ static void turn_last(const Shape64 *s, int64_t n, int heads, double direction, 
                direction);
 }
 
-/* A latent's product, its norm, and a product of that: x [n][D] to y [n][out]. NULL: they are not asked for. */
+/* The tensors of a latent: its product of x [n][D], its norm. */
 typedef struct Low { int down, norm, rank; } Low;
 static Low low_of(const Shape64 *s, bool queries)
 {
     return queries ? (Low){L_QA, L_QAN, s->query_latent} : (Low){L_KVA, L_KVN, s->latent};
 }
 
-static void make_low(const Shape64 *s, int64_t n, Low l, const double *x, const Layer *w, double *raw, double *y)
+static void make_low(const Shape64 *s, int64_t n, Low l, const double *x, const Layer *w, double *raw,
+                     double *y)
 {
     linear(n, s->hidden, l.rank, x, w->at[l.down], raw);
     rmsnorm(latent_eps, n, l.rank, raw, w->at[l.norm], y);
@@ -329,7 +331,7 @@ static void low_back(const Shape64 *s, int64_t n, Low l, const double *x, const 
 /* Queries, keys and values of a layer with latents, by heads. */
 static void latent_forward(const Shape64 *s, int64_t n, const Layer *w, Kept *c)
 {
-    const int own = s->head_dim - s->shared, nq = s->heads * s->head_dim, nv = s->kv_heads * value_dim(s);
+    const int own = own_dim(s), nq = s->heads * s->head_dim, nv = s->kv_heads * value_dim(s);
     double *low = new64(n * s->query_latent), *y = new64(n * s->query_latent), *q = new64(n * nq);
     double *kv = new64(n * s->latent), *z = new64(n * s->latent), *k_own = new64(n * s->kv_heads * own),
            *every = new64(n * s->shared), *k = new64(n * s->kv_heads * s->head_dim), *v = new64(n * nv);
@@ -344,7 +346,8 @@ static void latent_forward(const Shape64 *s, int64_t n, const Layer *w, Kept *c)
     linear(n, s->hidden, s->shared, c->h1, w->at[L_KS], every);
     for (int64_t i = 0; i < n * s->kv_heads; i++) {
         memcpy(k + i * s->head_dim, k_own + i * own, sizeof(double) * (size_t)own);
-        memcpy(k + i * s->head_dim + own, every + i / s->kv_heads * s->shared, sizeof(double) * (size_t)s->shared);
+        memcpy(k + i * s->head_dim + own, every + i / s->kv_heads * s->shared,
+               sizeof(double) * (size_t)s->shared);
     }
     turn_last(s, n, s->kv_heads, 1, k);
     to_heads(n, s->kv_heads, s->head_dim, 0, k, c->k);
@@ -357,8 +360,9 @@ static void latent_forward(const Shape64 *s, int64_t n, const Layer *w, Kept *c)
 static void latent_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *dw, const Kept *c,
                         const double *dq, const double *dk, const double *dv, double *dh)
 {
-    const int own = s->head_dim - s->shared, nq = s->heads * s->head_dim, nv = s->kv_heads * value_dim(s);
-    double *low = new64(n * s->query_latent), *y = new64(n * s->query_latent), *dy = new64(n * s->query_latent);
+    const int own = own_dim(s), nq = s->heads * s->head_dim, nv = s->kv_heads * value_dim(s);
+    double *low = new64(n * s->query_latent), *y = new64(n * s->query_latent),
+           *dy = new64(n * s->query_latent);
     double *kv = new64(n * s->latent), *z = new64(n * s->latent), *dz = new64(n * s->latent);
     double *q = new64(n * nq), *k = new64(n * s->kv_heads * s->head_dim), *v = new64(n * nv),
            *k_own = new64(n * s->kv_heads * own), *every = new64(n * s->shared);
@@ -449,7 +453,8 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
 {
     const int e = value_dim(s);
     const int64_t nq = n * s->heads * s->head_dim, nk = n * s->kv_heads * s->head_dim, no = n * s->heads * e;
-    double *dot = new64(no), *d_o = new64(no), *dq = new64(nq), *dk = new64(nk), *dv = new64(n * s->kv_heads * e);
+    double *dot = new64(no), *d_o = new64(no), *dq = new64(nq), *dk = new64(nk),
+           *dv = new64(n * s->kv_heads * e);
     double *dh = new64(n * s->hidden);
     linear_back(n, s->heads * e, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
     to_heads(n, s->heads, e, 0, dot, d_o);

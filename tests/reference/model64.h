@@ -53,8 +53,9 @@ typedef struct Shape64 {
     bool qkv_bias; /* vectors are added to the projections of q, k and v (Qwen2) */
     bool qk_norm;  /* each head of q and k has an RMSNorm before it is rotated (Qwen3) */
     bool sinks;    /* learned: a weight a head, self_attn.sinks */
-    /* multi-head latent attention: elements of what a token's keys and values are made of, and its queries (0: of
-     * the layer's input); of a key those that turn, the last ones, which all heads share; of a value. 0: none */
+    /* multi-head latent attention: elements of what a token's keys and values are made of, and its queries
+     * (0: of the layer's input); of a key those that turn, the last ones, which all heads share; of a value.
+     * 0: none */
     int latent, query_latent, shared, value_dim;
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */

@@ -126,10 +126,11 @@ static void reference(Case *c)
  * cannot be saved. */
 static Saving random_saving(Arena *a, int layers)
 {
-    static const char *const names[] = {"h1", "rstd1", "q_raw", "rstd_q", "q",  "k_raw", "rstd_k",  "k",
-                                        "v",  "o",     "lse",   "x_mid",  "h2", "rstd2", "gate_up", "ffn",
-                                        "q_low", "rstd_q_low", "q_latent", "kv_low", "rstd_kv_low", "kv_latent",
-                                        "k_own", "k_shared"};
+    static const char *const names[] = {"h1",          "rstd1",     "q_raw",      "rstd_q",   "q",
+                                        "k_raw",       "rstd_k",    "k",          "v",        "o",
+                                        "lse",         "x_mid",     "h2",         "rstd2",    "gate_up",
+                                        "ffn",         "q_low",     "rstd_q_low", "q_latent", "kv_low",
+                                        "rstd_kv_low", "kv_latent", "k_own",      "k_shared"};
     Saving s = {" x ", " x ", draw(layers + 1)};
     for (int i = 0; i < countof(names); i++) {
         const int both = draw(3);

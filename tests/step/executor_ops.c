@@ -130,8 +130,14 @@ static int64_t k_row(const Machine *m, int64_t t, int h)
 }
 
 /* The same of outputs and of values. */
-static int64_t o_row(const Machine *m, int64_t t, int h) { return q_row(m, t, h) / m->m->head_dim * m->m->value_dim; }
-static int64_t v_row(const Machine *m, int64_t t, int h) { return k_row(m, t, h) / m->m->head_dim * m->m->value_dim; }
+static int64_t o_row(const Machine *m, int64_t t, int h)
+{
+    return q_row(m, t, h) / m->m->head_dim * m->m->value_dim;
+}
+static int64_t v_row(const Machine *m, int64_t t, int h)
+{
+    return k_row(m, t, h) / m->m->head_dim * m->m->value_dim;
+}
 
 static double dot(const double *a, const double *b, int n)
 {
@@ -218,7 +224,8 @@ static void attention_back(Machine *m)
                 const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
                 const double *d_o = m->x[4] + o_row(m, q, h);
                 const double p = exp(dot(m->x[0] + a, m->x[1] + b, d) / sqrt(d) - m->x[3][h * m->n + q]);
-                const double ds = p * (dot(d_o, m->x[2] + v_row(m, k, h), e) - m->x[5][h * m->n + q]) / sqrt(d);
+                const double ds = p * (dot(d_o, m->x[2] + v_row(m, k, h), e) - m->x[5][h * m->n + q]) /
+                                  sqrt(d);
                 for (int i = 0; i < d; i++) {
                     m->y[0][a + i] += ds * m->x[1][b + i];
                     m->y[1][b + i] += ds * m->x[0][a + i];

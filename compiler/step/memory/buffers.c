@@ -157,7 +157,10 @@ static void add_pools(MemoryMaker *m)
 static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const char *v)
 {
     const Model *d = &m->program->model;
-    const struct { const char *name; int width; } row[] = {{k, d->head_dim}, {v, d->value_dim}};
+    const struct {
+        const char *name;
+        int width;
+    } row[] = {{k, d->head_dim}, {v, d->value_dim}};
     for (int i = 0; i < countof(row) && choice_pieces(m->choice) > 1; i++)
         add_scratch(m, directions, row[i].name, "float", sizeof(float), 1,
                     "[pieces][key heads][tokens][head_dim], at home",

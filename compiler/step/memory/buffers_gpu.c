@@ -20,16 +20,12 @@ int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool back
     const int64_t q = (int64_t)heads * m->head_dim, o = (int64_t)heads * m->value_dim,
                   kv = (int64_t)kv_heads * (m->head_dim + m->value_dim), copy = target->activation_bytes;
     switch (t) {
-    case T_Q:
-        return backward ? (q + o) * copy + 2 * heads * FP32 : q * copy;
-    case T_KV:
-        return kv * copy;
-    case T_DKV:
-        return kv * FP32;
+    case T_Q: return backward ? (q + o) * copy + 2 * heads * FP32 : q * copy;
+    case T_KV: return kv * copy;
+    case T_DKV: return kv * FP32;
     case T_DQ:
         return q * FP32;
-    default:
-        return (o + heads * (target->device_memory ? 1 : 2)) * FP32;
+    default: return (o + heads * (target->device_memory ? 1 : 2)) * FP32;
     }
 }
 

@@ -125,8 +125,8 @@ static void add_host_shares(MemoryMaker *m)
         {"xdq", "float", "[tokens of all][heads of a share][head_dim]", q, backward},
         {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", k, backward, true},
         {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", v, backward, true},
-        {"xsum", "float", "[key heads of a share][tokens][head_dim]",
-         backward ? n * h.kv_heads * widest : 1, backward ? backward : forward},
+        {"xsum", "float", "[key heads of a share][tokens][head_dim]", backward ? n * h.kv_heads * widest : 1,
+         backward ? backward : forward},
     };
     add_rows(m, row, countof(row));
 }

@@ -104,10 +104,7 @@ static const Tensor head_tensors[] = {
     {"lm_head.bias", DIM_ONE, DIM_VOCAB, FIRST_ZEROS, head_bias}, /* right behind it */
 };
 
-static bool is_split(const Shape *s, Dim d)
-{
-    return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN);
-}
+static bool is_split(const Shape *s, Dim d) { return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN); }
 
 /* Of a split dimension: where ranks are more than key heads, neighbours have the same. */
 static int parts_of(const Shape *s, Dim d)
@@ -130,11 +127,10 @@ static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const c
         if (!has_part(m, row[i].part))
             continue;
         const Dim of_rows = dim_of(m, row[i].rows), of_cols = dim_of(m, row[i].cols);
-        const int64_t rows = model_dim(m, s, s->rank, of_rows),
-                      cols = model_dim(m, s, s->rank, of_cols);
+        const int64_t rows = model_dim(m, s, s->rank, of_rows), cols = model_dim(m, s, s->rank, of_cols);
         const Split split = is_split(s, of_rows)   ? SPLIT_ROWS
                             : is_split(s, of_cols) ? SPLIT_COLS
-                                                       : SPLIT_NONE;
+                                                   : SPLIT_NONE;
         t[tensors++] = (UnitTensor){row[i].name,
                                     rows,
                                     cols,

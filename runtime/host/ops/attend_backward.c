@@ -34,8 +34,8 @@ VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot 
     }
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys, bool partial,
-                     AttendScratch *s)
+VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
+                     bool partial, AttendScratch *s)
 {
     const int64_t key = slot->kv * a->kc->tokens + keys.first;
     int nq = slot->queries, nk = keys.count;

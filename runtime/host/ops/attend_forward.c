@@ -79,8 +79,8 @@ VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *s
     vec_store(factor, shrink);
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys, bool partial,
-                     AttendScratch *s)
+VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
+                     bool partial, AttendScratch *s)
 {
     const int64_t key = slot->kv * a->kc->tokens + keys.first;
     scores(keys.count, d, a->k + key * d, slot->qt, s->s);

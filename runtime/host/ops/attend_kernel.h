@@ -34,7 +34,8 @@ enum {
 typedef struct AttendSlot {
     float *qt;    /* [d][LANES]: queries */
     float *dot;   /* [e][LANES]: backward, dO */
-    float *part;  /* [LANES][e or d]: what is not yet settled of o (forward, not normalised) or dQ (backward) */
+    float
+        *part; /* [LANES][e or d]: what is not yet settled of o (forward, not normalised) or dQ (backward) */
     /* [LANES]: forward, about the maximum in log2, a whole number; backward, lse in log2, +inf where no
      * key is */
     float *max;

@@ -359,7 +359,8 @@ static __device__ __forceinline__ void backward_expect_rows(const float *from, i
 
 /* Has the rows of dK and dV that this block will add to fetched: additions to rows that are not there hold
  * up others. */
-template <class S, int D, int E> static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
+template <class S, int D, int E>
+static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
 {
     const Place here = backward_place(p);
     const int key0 = tile_again(p.lists, here.tile) * S::BACKWARD_K,
@@ -388,8 +389,8 @@ static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstB
 {
     using L = BurstBackwardLayout<D, MASK, E>;
     const int first = entry_tile(entry) * L::BM, n = p.q_tokens.n, i = (int)threadIdx.x;
-    copy_tile<L::BM, D, 256, L::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row, first,
-                                      n);
+    copy_tile<L::BM, D, 256, L::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row,
+                                      first, n);
     copy_tile<L::BM, E, 256, L::VALUE_WIDE>(base + L::DO + stage * L::VALUE_STAGE,
                                             p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
     if (i < 2 * L::BM) {
@@ -483,7 +484,8 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
         } else
             backward_expect<S, D, E>(p);
         copies_commit();
-        const uint32_t offset = (uint32_t)(stage * L::STAGE), value_offset = (uint32_t)(stage * L::VALUE_STAGE),
+        const uint32_t offset = (uint32_t)(stage * L::STAGE),
+                       value_offset = (uint32_t)(stage * L::VALUE_STAGE),
                        part = moved<BM>(w.across + offset, w.part * Q, 0),
                        value_part = moved<BM>(w.across + value_offset, w.part * Q, 0);
         const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.part * Q +
@@ -528,7 +530,8 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
 template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(void)
 {
-    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 BurstBackwardLayout<D, MASK, E>::BYTES);
 }
 

@@ -338,7 +338,8 @@ static __global__ void __launch_bounds__(384, 1)
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
 template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(void)
 {
-    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 BurstBackwardLayout<D, MASK, E>::BYTES);
 }
 

@@ -204,11 +204,12 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
         const int entry = i ? __ldg(list + i) : w.first, row = entry_tile(entry) * L::BM;
         const BurstBackwardQueries &of = a.queries[entry_chunk(entry)];
         const uint32_t at = base + s.at * 8;
-        backward_load_tile<L::BM, L::COLUMNS, L::Q_BYTES>(base + L::Q + (uint32_t)(s.at * L::Q_BYTES), &of.q, row,
-                                                          head, at + L::Q_FULL, at + L::Q_EMPTY, s.parity);
-        backward_load_tile<L::BM, L::VALUES, L::DO_BYTES>(base + L::DO + (uint32_t)(s.at * L::DO_BYTES), &of.d_o,
-                                                          row, head, at + L::DO_FULL, at + L::DO_EMPTY,
+        backward_load_tile<L::BM, L::COLUMNS, L::Q_BYTES>(base + L::Q + (uint32_t)(s.at * L::Q_BYTES), &of.q,
+                                                          row, head, at + L::Q_FULL, at + L::Q_EMPTY,
                                                           s.parity);
+        backward_load_tile<L::BM, L::VALUES, L::DO_BYTES>(base + L::DO + (uint32_t)(s.at * L::DO_BYTES),
+                                                          &of.d_o, row, head, at + L::DO_FULL,
+                                                          at + L::DO_EMPTY, s.parity);
         if (i == 0 && head == w.head)
             backward_load_keys<L>(a, base, w, parity);
         if (++i == w.count)

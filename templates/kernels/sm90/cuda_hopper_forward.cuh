@@ -415,7 +415,8 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
 template <int D, class MASK, int E = D> static cudaError_t burst_forward_setup(void)
 {
-    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK, E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK, E>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 BurstForwardLayout<D, MASK, E>::BYTES);
 }
 
@@ -450,7 +451,8 @@ static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys
     }
     if (e != cudaSuccess)
         return e;
-    a.p.section = a.p.group * burst_section((a.p.q_heads + a.p.group - 1) / a.p.group, 2.0 * (D + E) * tokens);
+    a.p.section = a.p.group *
+                  burst_section((a.p.q_heads + a.p.group - 1) / a.p.group, 2.0 * (D + E) * tokens);
     const int blocks = total < multiprocessors ? total : multiprocessors;
     burst_forward_kernel<D, MASK, E><<<blocks, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
