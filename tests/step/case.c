@@ -24,13 +24,13 @@ static bool causal(int64_t q, int64_t k, const void *ctx)
     return k <= q;
 }
 
-/* Multi-head latent attention: as many key heads as heads. */
+/* Multi-head latent attention: as many heads as key heads. */
 static void make_latent(Model *m)
 {
     m->shared = 2;
     m->head_dim = m->shared + 1 + draw(3);
     m->value_dim = 1 + draw(5);
-    m->kv_heads = m->heads;
+    m->heads = m->kv_heads;
     m->latent = 3 + draw(4);
     m->query_latent = draw(2) ? 2 + draw(5) : 0;
     m->rope.rotary = -m->shared;

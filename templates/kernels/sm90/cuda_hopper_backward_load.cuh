@@ -170,15 +170,22 @@ static __device__ __forceinline__ void backward_load_keys(const BurstBackwardLau
 }
 
 /* The rows of dK and dV that the work adds to, to the cache: additions to rows that are not there hold up
- * others. */
+ * others. What follows from the work is computed for each: registers are few. */
+template <int BN, int COLUMNS>
+static __device__ __forceinline__ void backward_bring_rows(const float *sums, const BurstTokens &tokens,
+                                                           const BackwardWork &w)
+{
+    int first = w.tile * BN;
+    forget(first);
+    bring_near(sums + ((int64_t)w.kv * tokens.n + first) * COLUMNS,
+               (uint32_t)(min(BN, tokens.n - first) * COLUMNS * 4));
+}
+
 template <class L>
 static __device__ __forceinline__ void backward_bring(const BurstBackwardLaunch &a, const BackwardWork &w)
 {
-    const BurstBackwardKeys &of = a.keys[w.chunk];
-    const int first = w.tile * L::BN, rows = min(L::BN, of.tokens.n - first);
-    const int64_t at = (int64_t)w.kv * of.tokens.n + first;
-    bring_near(of.dk + at * L::COLUMNS, (uint32_t)(rows * L::COLUMNS * 4));
-    bring_near(of.dv + at * L::VALUES, (uint32_t)(rows * L::VALUES * 4));
+    backward_bring_rows<L::BN, L::COLUMNS>(a.keys[w.chunk].dk, a.keys[w.chunk].tokens, w);
+    backward_bring_rows<L::BN, L::VALUES>(a.keys[w.chunk].dv, a.keys[w.chunk].tokens, w);
 }
 
 /* One query tile's rows of Q or dO. */
