@@ -27,7 +27,8 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
 
 /* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to
  * head_dim 64 all registers are in use: with capped scores products would wait for one another. Of 256 all
- * shared memory is: there is no room for the values of a second table. In the sm_80 form threads add to dQ
+ * shared memory is: there is no room for the values of a second table. Backward of 192 with values of 128
+ * spills registers where a mask reads a table. In the sm_80 form threads add to dQ
  * from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
 static const char *unfit(const struct Form *f, const Program *p)
 {
@@ -46,6 +47,8 @@ static const char *unfit(const struct Form *f, const Program *p)
         return "accumulate dQ in a fixed order only at head_dim 64 and 128";
     if (f->form == 90 && m->head_dim <= 64 && m->softcap > 0)
         return "do not support softcap at head_dim 64 or less";
+    if (f->form == 90 && m->head_dim == 192 && m->value_dim == 128 && p->table_count > 0)
+        return "do not support a table at head_dim 192 with value_dim 128";
     if (f->form == 90 && m->head_dim > 192 && p->table_count > 1)
         return "do not support a second table at head_dim above 192";
     return NULL;
