@@ -25,13 +25,23 @@ static const Target *find_target(Checker *c, const Target *asked)
     return asked ? asked : k->target;
 }
 
+static bool is_made(const Target *t, int head_dim)
+{
+    return !t || !t->head_dim.step || head_dim <= 0 ||
+           (head_dim >= t->head_dim.least && head_dim <= t->head_dim.most &&
+            head_dim % t->head_dim.step == 0);
+}
+
 /* What the kernels are made for. */
 static void check_head_dim(Checker *c)
 {
     const Model *m = &c->program->model;
     const Target *t = c->program->target;
-    if (t && t->head_dim.step && m->head_dim > 0 &&
-        (m->head_dim < t->head_dim.least || m->head_dim > t->head_dim.most || m->head_dim % t->head_dim.step))
+    if (m->latent && !is_made(t, m->value_dim))
+        diag_error(c->diags, m->latent_span,
+                   "value_dim %d is not supported: %s attention requires a multiple of %d from %d to %d",
+                   m->value_dim, t->language, t->head_dim.step, t->head_dim.least, t->head_dim.most);
+    if (!is_made(t, m->head_dim))
         diag_error(c->diags, m->head_dim_span,
                    "head_dim %d is not supported: %s attention requires a multiple of %d from %d to %d; "
                    "heads times head_dim may differ from hidden",
@@ -43,12 +53,27 @@ static void check_head_dim(Checker *c)
 static void check_rotary(Checker *c)
 {
     const BurstRope *r = &c->program->model.rope;
-    const int step = r->interleaved ? 8 : 16;
-    if (c->program->target && c->program->target->device_memory && r->rotary % step)
+    const int step = r->interleaved ? 8 : 16, turns = abs(r->rotary);
+    if (c->program->target && c->program->target->device_memory && turns % step)
         diag_error(c->diags, c->program->model.rotary_span,
                    "rotary %d is not supported: %s programs require a multiple of %d here, C programs an "
                    "even number",
-                   r->rotary, c->program->target->language, step);
+                   turns, c->program->target->language, step);
+}
+
+/* Kernels of a device move eight elements at a time. */
+static void check_latents(Checker *c)
+{
+    const Program *p = c->program;
+    const struct {
+        const char *name;
+        int value;
+    } row[] = {{"latent", p->model.latent}, {"query_latent", p->model.query_latent}};
+    for (int i = 0; i < countof(row) && p->target && p->target->device_memory; i++)
+        if (row[i].value % 8)
+            diag_error(c->diags, p->model.latent_span,
+                       "%s %d is not supported: %s programs require a multiple of 8", row[i].name,
+                       row[i].value, p->target->language);
 }
 
 /* On CPUs every sum has its order in any case. */
@@ -59,7 +84,8 @@ static void check_deterministic(Checker *c)
         diag_error(
             c->diags, p->train.deterministic_span,
             "`deterministic yes` requires the sm_90a attention kernels: all devices sm_90a, head_dim 64 or "
-            "128, and no softcap at head_dim 64; other kernels accumulate dQ in no fixed order");
+            "128, value_dim the same, and no softcap at head_dim 64; other kernels accumulate dQ in no fixed "
+            "order");
 }
 
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
@@ -83,6 +109,7 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     c.program->target = find_target(&c, in->target);
     check_head_dim(&c);
     check_rotary(&c);
+    check_latents(&c);
     check_deterministic(&c);
     check_tensor_target(&c);
     c.program->schedules = c.schedules.at;

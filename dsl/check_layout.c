@@ -102,10 +102,19 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
 
 bool has_value(const Checker *c, const char *name, int n)
 {
-    static const char *const of_norm[] = {"q_raw", "rstd_q", "k_raw", "rstd_k"};
-    bool has = saves(saved_most(), arena_copy(c->arena, name, (size_t)n));
-    for (int i = 0; i < countof(of_norm) && !c->program->model.qk_norm; i++)
-        has &= (int)strlen(of_norm[i]) != n || memcmp(of_norm[i], name, (size_t)n) != 0;
+    const Model *m = &c->program->model;
+    const struct {
+        bool there;
+        const char *names;
+    } part[] = {
+        {m->qk_norm, " q_raw rstd_q k_raw rstd_k "},
+        {m->query_latent > 0, " q_low rstd_q_low "},
+        {m->latent > 0, " kv_low rstd_kv_low "},
+    };
+    const char *const of = arena_copy(c->arena, name, (size_t)n);
+    bool has = saves(saved_most(), of);
+    for (int i = 0; i < countof(part); i++)
+        has &= part[i].there || !saves(part[i].names, of);
     return has;
 }
 

@@ -149,7 +149,7 @@ typedef struct ModelFields {
     Vec(RopeLayers) ropes;
     int rotary;
     bool interleaved;
-    Span head_dim, qk_norm, rope, family;
+    Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent;
 } ModelFields;
 
 static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
@@ -157,6 +157,31 @@ static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
     ModelFields *m = to;
     m->head_dim = s->span;
     take_int(c, s, f, &m->m.head_dim);
+}
+
+/* A whole number, and where it stands. */
+static void take_spanned(Checker *c, const Ast *s, const Field *f, int *to, Span *at)
+{
+    *at = s->span;
+    take_int(c, s, f, to);
+}
+
+static void take_value_dim(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    take_spanned(c, s, f, &m->m.value_dim, &m->value_dim);
+}
+
+static void take_latent(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    take_spanned(c, s, f, &m->m.latent, &m->latent);
+}
+
+static void take_query_latent(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    take_spanned(c, s, f, &m->m.query_latent, &m->query_latent);
 }
 
 static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
@@ -197,7 +222,10 @@ static void check_scales(Checker *c, const ModelFields *f, const Family *family)
     for (int i = 0; i < BURST_SCALES; i++) {
         const ScaleField *field = family_scale(family, i);
         const double root = sqrt(f->m.hidden), scale = f->m.scale[i];
-        if (!field && scale > 0)
+        /* yarn's block says it */
+        const bool by_rope = family->layer.latent && i == BURST_SCALE_ATTENTION &&
+                             f->m.rope.kind == BURST_ROPE_YARN;
+        if (!field && scale > 0 && !by_rope)
             diag_error(c->diags, f->family, "the family %s has no '%s'", family->type, names[i]);
         else if (field && field->form == SCALE_ROOT_HIDDEN && fabs(scale - root) > 1e-6 * root)
             diag_error(c->diags, f->family, "the family %s needs '%s %.15g'", family->type, names[i], root);
@@ -240,7 +268,11 @@ static void check_family(Checker *c, const ModelFields *f)
         check_scales(c, f, family);
     if (family && f->m.ropes && family->layer_ropes == ROPES_ALIKE)
         diag_error(c->diags, f->family, "the family %s has one 'rope' in all layers", family->type);
-    if (family && f->m.rope.rotary && family->part == 0)
+    if (family && family->layer.latent != f->m.layer.latent)
+        diag_error(c->diags, f->family,
+                   family->layer.latent ? "the family %s needs 'latent'" : "the family %s has no 'latent'",
+                   family->type);
+    if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
     if (family && f->interleaved != family->interleaved)
         diag_error(c->diags, f->family, "the family %s needs 'rotary_interleaved %s'", family->type,
@@ -311,6 +343,9 @@ static const Field model_fields[] = {
     {"heads", take_heads, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
     {"kv_heads", take_kv_heads, 0, 0, UNIT_NONE, 1, 1 << 16},
     {"head_dim", take_head_dim, 0, 0, UNIT_NONE, 1, 4096},
+    {"value_dim", take_value_dim, 0, 0, UNIT_NONE, 1, 4096},
+    {"latent", take_latent, 0, 0, UNIT_NONE, 1, 1 << 20},
+    {"query_latent", take_query_latent, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"ffn", take_ffn, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"norm", take_norm, 0, 0, UNIT_NONE, 1e-12, 1},
     {"rope", take_model_rope, 0, FIELD_MAY_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 1e15},
@@ -385,12 +420,46 @@ static void check_heads(Checker *c, ModelFields *f)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }
 
+/* Multi-head latent attention: which settings it needs, and which parts no rows of the step have with it. */
+static void check_latent(Checker *c, ModelFields *f)
+{
+    Model *m = &f->m;
+    const struct {
+        bool wrong;
+        const char *text;
+    } row[] = {
+        {!f->head_dim.src, "'latent' requires 'head_dim': all elements of a query, those that turn included"},
+        {f->rotary <= 0 || f->rotary >= m->head_dim,
+         "'latent' requires 'rotary' below head_dim: the last elements of a key, which turn and are the same "
+         "for all heads"},
+        {m->kv_heads != m->heads, "'latent' requires as many 'kv_heads' as 'heads'"},
+        {m->qkv_bias, "'latent' cannot be combined with 'qkv_bias'"},
+        {m->qk_norm, "'latent' cannot be combined with 'qk_norm': latents have norms of their own"},
+        {m->layer.norm != BURST_NORM_RMS, "'latent' requires 'norm rmsnorm'"},
+    };
+    if (!m->latent && (m->query_latent || m->value_dim))
+        diag_error(c->diags, m->query_latent ? f->query_latent : f->value_dim,
+                   "'%s' requires 'latent': without one values are as wide as keys",
+                   m->query_latent ? "query_latent" : "value_dim");
+    for (int i = 0; m->latent && i < countof(row); i++)
+        if (row[i].wrong)
+            diag_error(c->diags, f->latent, "%s", row[i].text);
+    m->value_dim = m->latent && m->value_dim ? m->value_dim : m->head_dim;
+    m->shared = m->latent ? f->rotary : 0;
+    m->layer.latent = m->latent > 0;
+    m->latent_span = f->latent;
+    if ((int64_t)m->heads * m->value_dim > INT_MAX)
+        diag_error(c->diags, m->heads_span, "heads times value_dim is too large");
+}
+
 /* What turns of a head is the same in all layers. */
 static void finish_rope(Checker *c, const ModelFields *f, BurstRope *r, Span at)
 {
     const bool by_length = r->kind == BURST_ROPE_DYNAMIC || r->kind == BURST_ROPE_LONGROPE;
     r->length = by_length ? (double)c->program->sequence : 0;
     r->rotary = f->rotary == f->m.head_dim ? 0 : f->rotary;
+    if (f->m.latent)
+        r->rotary = -f->rotary;
     r->interleaved = f->interleaved;
     check_rope(c, r, burst_rope_rotary(r, f->m.head_dim), at);
 }
@@ -455,7 +524,12 @@ void finish_model(Checker *c, Span file)
     else
         take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     c->program->library |= c->in->library;
+    if (c->program->library && f.m.latent)
+        diag_error(c->diags, f.latent,
+                   "'latent' is not planned for a library: its caller makes keys and values, all as wide as "
+                   "head_dim");
     check_heads(c, &f);
+    check_latent(c, &f);
     finish_ropes(c, &f);
     check_family(c, &f);
     check_parts(c, &f);

@@ -78,5 +78,5 @@ double attention_columns(const Program *p, const Device *d, bool backward)
     if (row_of(d, backward, ATTENTION_HEAD_DIM, p->model.head_dim) <= 0)
         return kernels_columns(p, backward);
     const Kernels k = kernels_of(p);
-    return p->model.head_dim / (k.missed ? k.share[backward] : 1);
+    return model_columns(&p->model, backward) / (k.missed ? k.share[backward] : 1);
 }

@@ -16,7 +16,7 @@ static double exchange_bytes(const Model *m, Heads h, TensorId t, bool backward,
                              double tokens)
 {
     /* complete, with lse */
-    const double output = (double)h.heads * m->head_dim * target->activation_bytes + 4.0 * h.heads;
+    const double output = (double)h.heads * m->value_dim * target->activation_bytes + 4.0 * h.heads;
     return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, h.heads, h.kv_heads));
 }
 

@@ -327,7 +327,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
     p->mean_pairs += l->layers * all / d->choice.ranks;
-    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->shape.rank.heads *
+    p->flops += 3 * 4.0 * l->layers * all * model_columns(&d->program->model, false) * d->shape.rank.heads *
                 d->shape.tensor;
 }
 
@@ -635,7 +635,8 @@ double cost_least(const Program *p, const double *pairs, const Choice *each, int
     }
     for (int k = 0; k < p->mask_count; k++)
         for (int backward = 0; backward < 2; backward++) {
-            const double products = pairs[k] / c.ranks * p->model.head_dim * shape.rank.heads;
+            const double products = pairs[k] / c.ranks * model_columns(&p->model, backward) *
+                                    shape.rank.heads;
             parts.kind[k].time[backward] = even_attention(a, (backward ? 10 : 4) * products, rate[backward]);
             parts.kind[k].time[ATTEND_REST] = even_attention(a, 0, rate[0]);
         }

@@ -28,6 +28,7 @@ void emit_list(Emit *e, const char *begin, const char *const *item, int n, const
 
 /* ---- emit/heads.c: widths, and chunks of heads ---- */
 const char *all_text(const Printer *p); /* "n": how many tokens loops over chunks are of, and attention has */
+const char *head_width_text(Dim d); /* " * PLAN_HEAD_DIM": of one head; "" of no head's elements */
 const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads);
 /* the loop's chunk, in a value of all heads */
 const char *heads_begin_text(const Printer *p, const Value *v);

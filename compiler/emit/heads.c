@@ -21,17 +21,37 @@ static const char *heads_text(const Printer *p, const Op *o, bool keys)
     return !op_by_heads(o) ? all_heads_text(keys) : keys ? "s->heads.keys" : "s->heads.queries";
 }
 
+static bool is_of_keys(Dim d) { return dim_of_keys(d) || d == DIM_KEY_HEADS || d == DIM_OWN; }
+
+const char *head_width_text(Dim d)
+{
+    switch (d) {
+    case DIM_QUERY:
+    case DIM_KEY: return " * PLAN_HEAD_DIM";
+    case DIM_OUTPUT:
+    case DIM_VALUE: return " * PLAN_VALUE_DIM";
+    case DIM_OWN: return " * (PLAN_HEAD_DIM - PLAN_SHARED)";
+    default: return "";
+    }
+}
+
 const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads)
 {
     const Dim d = v->dim[0] == DIM_HEADS ? DIM_HEADS : v->dim[1]; /* [heads][tokens] */
-    const char *count = heads_text(p, o, d == DIM_KEY || d == DIM_KEY_HEADS);
+    const char *count = heads_text(p, o, is_of_keys(d));
     switch (d) {
     case DIM_ONE: return "1";
     case DIM_HIDDEN: return "PLAN_HIDDEN";
     case DIM_HEADS:
     case DIM_KEY_HEADS: return count;
     case DIM_QUERY:
-    case DIM_KEY: return heads ? count : arena_printf(p->emit->arena, "%s * PLAN_HEAD_DIM", count);
+    case DIM_KEY:
+    case DIM_OUTPUT:
+    case DIM_VALUE:
+    case DIM_OWN: return heads ? count : arena_printf(p->emit->arena, "%s%s", count, head_width_text(d));
+    case DIM_SHARED: return "PLAN_SHARED";
+    case DIM_LATENT: return "PLAN_LATENT";
+    case DIM_QUERY_LATENT: return "PLAN_QUERY_LATENT";
     default: return "PLAN_FFN";
     }
 }
@@ -39,10 +59,8 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
 /* Where the loop's chunk of heads begins in a value that has those of all chunks. */
 const char *heads_begin_text(const Printer *p, const Value *v)
 {
-    const bool keys = v->dim[1] == DIM_KEY || v->dim[1] == DIM_KEY_HEADS,
-               wide = v->dim[1] == DIM_QUERY || v->dim[1] == DIM_KEY;
-    return arena_printf(p->emit->arena, "s->heads.first_%s * %s%s", keys ? "key" : "query", all_text(p),
-                        wide ? " * PLAN_HEAD_DIM" : "");
+    return arena_printf(p->emit->arena, "s->heads.first_%s * %s%s", is_of_keys(v->dim[1]) ? "key" : "query",
+                        all_text(p), head_width_text(v->dim[1]));
 }
 
 /* Elements before the loop's chunk of heads: those of so many key heads. */

@@ -275,6 +275,19 @@ static void emit_scales(Emit *e, const Model *m)
             text_printf(e->out, "#define %s %s\n", scales[i].constant, real_text(e, m->scale[i]));
 }
 
+/* Multi-head latent attention. */
+static void emit_latents(Emit *e, const Model *m)
+{
+    if (m->value_dim != m->head_dim)
+        add_constant(e, "PLAN_VALUE_DIM", m->value_dim, "of a head's values and output");
+    if (!m->latent)
+        return;
+    add_constant(e, "PLAN_LATENT", m->latent, "that a token's keys and values are made of");
+    add_constant(e, "PLAN_SHARED", m->shared, "elements of a token's keys that all heads share");
+    if (m->query_latent)
+        add_constant(e, "PLAN_QUERY_LATENT", m->query_latent, "that its queries are made of");
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -298,6 +311,7 @@ static void emit_sizes(Emit *e)
     };
     add_constants(e, row, countof(row));
     emit_head_chunks(e);
+    emit_latents(e, m);
     if (!e->draft->program->library) {
         text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
         emit_ropes(e, m);
@@ -589,6 +603,12 @@ static void add_plan_values(Emit *e)
     if (p->model.ropes > 1) {
         add_field(e, "ropes", "plan_ropes");
         add_field(e, "layer_rope", "plan_layer_rope");
+    }
+    if (p->model.latent) {
+        add_field(e, "layer.latent", "1");
+        add_field(e, "value_dim", "%d", p->model.value_dim);
+        add_field(e, "latent", "PLAN_LATENT");
+        add_field(e, "query_latent", "%d", p->model.query_latent);
     }
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");

@@ -11,17 +11,17 @@
 
 /* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of
  * what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands
- * read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their own in x0,
- * tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added
- * to, or NULL; S: the scale, of logits their softcap; Q:
- * RoPE of the layer; T: how many tensors; C: columns of the whole tensor, of which the operation has a
+ * read and written; Dx0: the width of a row; Hx0: its heads; Wx0: the width of one; Rx0: rows with a number
+ * of their own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to, b: y1; r:
+ * what a product is added to, or NULL; S: the scale, of logits their softcap; Q: RoPE of the layer; T: how
+ * many tensors; E: what a norm adds to a square; C: columns of the whole tensor, of which the operation has a
  * chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
     {OP_EMBED_BACK, "burst_op_embed_back(e", "n Dx1 x0 x1 g s"},
-    {OP_NORM, "burst_op_rmsnorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
-    {OP_NORM, "burst_op_layernorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
+    {OP_NORM, "burst_op_rmsnorm(e", "Ry1 Py1 E x0 w y0 y1"},
+    {OP_NORM, "burst_op_layernorm(e", "Ry1 Py1 E x0 w y0 y1"},
     {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
     {OP_NORM_BACK, "burst_op_layernorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
     {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
@@ -36,23 +36,25 @@ static const Call calls[] = {
     {OP_ROPE, "burst_op_rope_rows(e", "n N Hx0 =PLAN_HEAD_DIM Q p x0 y0"},
     {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM Q =s->position x0 y0"},
     {OP_ROPE_BACK, "burst_op_rope_back_rows(e", "n N Hx0 =PLAN_HEAD_DIM Q p x0 y0"},
-    {OP_LAYOUT, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
-    {OP_LAYOUT, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
-    {OP_LAYOUT, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
-    {OP_LAYOUT, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
-    {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
-    {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
-    {OP_LAYOUT_BACK, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
-    {OP_LAYOUT_BACK, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_JOIN, "burst_op_join(e", "n Hx0 Wx0 Dx1 x0 x1 y0"},
+    {OP_JOIN_BACK, "burst_op_join_back(e", "n Hy0 Wy0 Dy1 x0 y0 y1 b"},
+    {OP_LAYOUT, "burst_op_to_heads(e", "n Hx0 Wx0 x0 y0"},
+    {OP_LAYOUT, "burst_op_to_tokens(e", "n Hx0 Wx0 x0 y0"},
+    {OP_LAYOUT, "burst_op_to_heads_rows(e", "n N Hx0 Wx0 x0 y0"},
+    {OP_LAYOUT, "burst_op_to_tokens_rows(e", "n N Hx0 Wx0 x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 Wx0 x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 Wx0 x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_heads_rows(e", "n N Hx0 Wx0 x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_tokens_rows(e", "n N Hx0 Wx0 x0 y0"},
     {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
     {OP_ATTENTION, "plan_attention_rows(c, s, plan_layer_mask[layer]", "=chunk x0 x1 x2 y0 y1"},
     {OP_ATTENTION, "plan_attention_keys(c, s, plan_layer_mask[layer]", "=chunk =key x0 x1 x2 y0 y1"},
     {OP_ATTENTION_REST, "plan_attention_rest(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 y0 y1"},
     {OP_KEEP, "plan_keep(c, s", "x0 x1 y0 y1"},
-    {OP_SINK, "burst_op_sink(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 w y0"},
-    {OP_SINK_BACK, "burst_op_sink_back(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 w y0 y1 g"},
-    {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
-    {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 y0"},
+    {OP_SINK, "burst_op_sink(e", "n Hx0 Wx0 x0 x1 w y0"},
+    {OP_SINK_BACK, "burst_op_sink_back(e", "n Hx0 Wx0 x0 x1 x2 w y0 y1 g"},
+    {OP_DELTA, "burst_op_delta(e", "n Hx0 Wx0 x0 x1 y0"},
+    {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 Wx0 x0 x1 x2 y0"},
     {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_ATTENTION_BACK, "plan_attention_back_rows(c, s, plan_layer_mask[layer]",
      "=chunk x0 x1 x2 x3 x4 x5 y0 y1 y2"},
@@ -156,7 +158,7 @@ static bool lies_by_heads(const Printer *p, const Value *v)
 /* Chunk after chunk, each as if there were no others. */
 static bool lies_by_chunks(const Printer *p, const Value *v)
 {
-    return (p->step->by_queries && v->dim[1] == DIM_QUERY) || (p->step->by_keys && v->dim[1] == DIM_KEY);
+    return (p->step->by_queries && dim_of_queries(v->dim[1])) || (p->step->by_keys && dim_of_keys(v->dim[1]));
 }
 
 /* What lies by heads has so many tokens a head. */
@@ -177,7 +179,7 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
     if (op_by_heads(o))
         return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), heads_begin_text(p, v));
     if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
-        return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
+        return arena_printf(p->emit->arena, "%s + first%s", variable(p, o, x), head_width_text(v->dim[1]));
     return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x),
                         v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false));
 }
@@ -278,9 +280,29 @@ static const char *scale_text(const Printer *p, const Op *o)
     return o->kind == OP_LOSS ? "0" : "1";
 }
 
+/* Whether the i-th output is added to. */
+static const char *added_text(const Printer *p, const Op *o, int i)
+{
+    const char *later = op_takes_whole(p->step, o, o->write[i].value) ? "chunk > 0" : "false";
+    return o->adds[i] ? "true" : later;
+}
+
+static bool is_norm_of_latent(const Printer *p, const Op *o)
+{
+    const Dim d = p->step->values.at[o->read[0].value].dim[1];
+    return d == DIM_LATENT || d == DIM_QUERY_LATENT;
+}
+
+/* Of the output projection. */
+static const char *columns_text(const Printer *p)
+{
+    return dim_of(&p->step->program->model, DIM_OUTPUT) == DIM_OUTPUT ? "PLAN_ALL_HEADS * PLAN_VALUE_DIM"
+                                                                      : "PLAN_ALL_HEADS * PLAN_HEAD_DIM";
+}
+
 static const char *word_text(const Printer *p, const Op *o, const char *word)
 {
-    const bool wide = word[0] == 'D' || word[0] == 'H' || word[0] == 'R' || word[0] == 'P';
+    const bool wide = strchr("DHRPW", word[0]) != NULL;
     const char *side = word + wide;
     if (word[0] == '=')
         return word + 1;
@@ -291,16 +313,19 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
         const Value *v = &p->step->values.at[x.value];
         if (word[0] == 'R' || word[0] == 'P')
             return norm_text(p, o, v, word[0] == 'R');
+        if (word[0] == 'W')
+            return head_width_text(v->dim[1]) + strlen(" * ");
         return wide ? width_text(p, o, v, word[0] == 'H') : operand_text(p, o, x);
     }
     switch (word[0]) {
     case 'T': return arena_printf(p->emit->arena, "%d", o->tensors);
-    case 'C': return "PLAN_ALL_HEADS * PLAN_HEAD_DIM";
+    case 'C': return columns_text(p);
     case 'w': return tensor_at(p, o, find_weight(p, o));
     case 'g': return tensor_at(p, o, find_write(p, o, false));
     case 's': return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
-    case 'a':
-        return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
+    case 'a': return added_text(p, o, 0);
+    case 'b': return added_text(p, o, 1);
+    case 'E': return is_norm_of_latent(p, o) ? "BURST_LATENT_EPS" : "PLAN_NORM_EPS";
     case 'r': return residual_text(p, o);
     case 'Q': return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
     case 'S': return scale_text(p, o);

@@ -221,6 +221,11 @@ bool cluster_shards(const Cluster *c, int tensor, int64_t ranks);
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    int value_dim; /* of values and of attention's output, a head; else head_dim */
+    /* multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): keys and values are made of a latent of so
+     * many elements a token, and of `shared` elements of a key that all heads have and that turn; queries of
+     * a latent of their own. 0: they are made of the layer's input */
+    int latent, query_latent, shared;
     const char *family; /* of the table of families: what it is to Hugging Face; NULL: the first that fits */
     double norm_eps;
     BurstRope rope;
@@ -234,7 +239,7 @@ typedef struct Model {
     bool sinks;
     bool tied, qkv_bias, qk_norm;
     Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
-    Span rotary_span;
+    Span rotary_span, latent_span;
 } Model;
 typedef struct Table {
     const char *name;
@@ -264,8 +269,12 @@ typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
  * gate and up. */
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
     X(NONE, "none", \
-      " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up up attn rstd_attn mlp rstd_mlp ") \
-    X(FFN, "ffn", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 attn rstd_attn mlp rstd_mlp ") \
+      " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 " \
+      "gate_up up " \
+      "attn rstd_attn mlp rstd_mlp ") \
+    X(FFN, "ffn", \
+      " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 attn " \
+      "rstd_attn mlp rstd_mlp ") \
     X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
     X(TAIL, "tail", " x o_tail lse_tail ") /* of the last tokens alone (BurstEngine, arXiv 2509.19836) */ \
     X(FULL, "full", " x ")
@@ -726,6 +735,9 @@ typedef struct KernelForm {
     const char *unfit, *header[2];
 } KernelForm;
 int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
+/* Columns of a head in attention's products, on average: forward two of keys and values, backward three and
+ * two. */
+double model_columns(const Model *m, bool backward);
 /* Columns of a head that attention's products take at the rates that the devices state: head_dim as
  * kernels pad it, over `share`. */
 double kernels_columns(const Program *p, bool backward);

@@ -27,14 +27,18 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
 
 /* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to
  * head_dim 64 all registers are in use: with capped scores products would wait for one another. Of 256 all
- * shared memory is: there is no room for the values of a second table. In the sm_80 form threads add to dQ
+ * shared memory is: there is no room for the values of a second table. Backward of 192 with values of 128
+ * spills registers where a mask reads a table. In the sm_80 form threads add to dQ
  * from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
 static const char *unfit(const struct Form *f, const Program *p)
 {
     const Model *m = &p->model;
-    const BurstTileSizes tile = burst_tile_sizes(f->form, m->head_dim);
+    const BurstTileSizes tile = burst_tile_sizes(f->form, m->head_dim, m->value_dim);
     if (!runs_everywhere(&p->cluster, f->arch))
         return "require that architecture on every device";
+    if (f->form == 90 && !burst_90_made(m->head_dim, m->value_dim))
+        return "have no tiles for this value_dim: beside head_dim 96 it is 64, beside 192 it is 128, else "
+               "head_dim";
     if (!tile.forward_rows || !tile.backward_k)
         return "have no tiles for this head_dim";
     if (p->train.deterministic && f->form != 90)
@@ -43,6 +47,8 @@ static const char *unfit(const struct Form *f, const Program *p)
         return "accumulate dQ in a fixed order only at head_dim 64 and 128";
     if (f->form == 90 && m->head_dim <= 64 && m->softcap > 0)
         return "do not support softcap at head_dim 64 or less";
+    if (f->form == 90 && m->head_dim == 192 && m->value_dim == 128 && p->table_count > 0)
+        return "do not support a table at head_dim 192 with value_dim 128";
     if (f->form == 90 && m->head_dim > 192 && p->table_count > 1)
         return "do not support a second table at head_dim above 192";
     return NULL;
@@ -54,7 +60,7 @@ int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS])
         const struct Form *f = &forms[i];
         out[i] = (KernelForm){f->form,
                               f->arch ? f->arch : "sm_80",
-                              burst_tile_sizes(f->form, p->model.head_dim),
+                              burst_tile_sizes(f->form, p->model.head_dim, p->model.value_dim),
                               unfit(f, p),
                               {f->header[0], f->header[1]}};
     }
@@ -83,16 +89,24 @@ Kernels kernels_of(const Program *p)
     return k;
 }
 
+double model_columns(const Model *m, bool backward)
+{
+    return backward ? (3 * m->head_dim + 2 * m->value_dim) / 5.0 : (m->head_dim + m->value_dim) / 2.0;
+}
+
 /* Two of the five backward products of the sm_80 form make columns of dK and dV, one those of dQ in groups of
  * 32, two read head_dim as it is. */
 double kernels_columns(const Program *p, bool backward)
 {
     const int d = p->model.head_dim;
+    const int e = p->model.value_dim;
+    const double columns = model_columns(&p->model, backward);
     const Kernels k = p->cluster.target->device_memory ? kernels_of(p) : (Kernels){0};
     if (!k.form)
-        return d;
+        return columns;
     if (!backward || k.form != 80)
-        return d / k.share[backward];
-    return (2 * d + 2 * burst_80_columns(d, k.tile.backward_k) + (d + 31) / 32 * 32) / 5.0 /
-           k.share[backward];
+        return columns / k.share[backward];
+    return (d + e + burst_80_columns(d, k.tile.backward_k) + burst_80_columns(e, k.tile.backward_k) +
+            (d + 31) / 32 * 32) /
+           5.0 / k.share[backward];
 }

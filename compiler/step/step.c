@@ -157,7 +157,7 @@ bool op_takes_rows(const Step *s, const Op *o, int value)
 
 bool op_takes_keys(const Step *s, const Op *o, int value)
 {
-    return op_work_kind(o->kind) == WORK_ATTENTION && s->values.at[value].dim[1] == DIM_KEY;
+    return op_work_kind(o->kind) == WORK_ATTENTION && dim_of_keys(s->values.at[value].dim[1]);
 }
 
 bool op_takes_whole(const Step *s, const Op *o, int value)
@@ -173,14 +173,14 @@ bool step_attends(const Step *s, int layer, int chunk, int key)
 
 int op_row(const Step *s, const StepOp *o, int value)
 {
-    return o->op->keys && s->values.at[value].dim[1] == DIM_KEY ? o->key : o->chunk;
+    return o->op->keys && dim_of_keys(s->values.at[value].dim[1]) ? o->key : o->chunk;
 }
 
 bool op_adds(const Step *s, const StepOp *o, int i)
 {
     const int value = o->op->write[i].value;
     if (o->op->keys && op_work_kind(o->op->kind) == WORK_ATTENTION)
-        return s->values.at[value].dim[1] == DIM_KEY && s->values.at[value].kind == VALUE_GRADIENT
+        return dim_of_keys(s->values.at[value].dim[1]) && s->values.at[value].kind == VALUE_GRADIENT
                    ? o->begun
                    : o->goes_on;
     return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) &&
@@ -250,6 +250,12 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_HIDDEN: return m->hidden;
     case DIM_QUERY: return (int64_t)h.heads * m->head_dim;
     case DIM_KEY: return (int64_t)h.kv_heads * m->head_dim;
+    case DIM_VALUE: return (int64_t)h.kv_heads * m->value_dim;
+    case DIM_OUTPUT: return (int64_t)h.heads * m->value_dim;
+    case DIM_OWN: return (int64_t)h.kv_heads * (m->head_dim - m->shared);
+    case DIM_SHARED: return m->shared;
+    case DIM_LATENT: return m->latent;
+    case DIM_QUERY_LATENT: return m->query_latent;
     case DIM_HEADS: return h.heads;
     case DIM_KEY_HEADS: return h.kv_heads;
     case DIM_HEAD: return m->head_dim;
@@ -262,7 +268,18 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
 
 bool dim_of_heads(Dim d)
 {
-    return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS;
+    return dim_of_queries(d) || dim_of_keys(d) || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_OWN;
+}
+
+bool dim_of_keys(Dim d) { return d == DIM_KEY || d == DIM_VALUE; }
+bool dim_of_queries(Dim d) { return d == DIM_QUERY || d == DIM_OUTPUT; }
+
+Dim dim_of(const Model *m, Dim d)
+{
+    const bool same = m->value_dim == m->head_dim;
+    if (d == DIM_VALUE && same)
+        return DIM_KEY;
+    return d == DIM_OUTPUT && same ? DIM_QUERY : d;
 }
 
 static int64_t dim_size(const Step *s, Dim d)

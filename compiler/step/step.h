@@ -57,7 +57,12 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
     X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") \
     X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
     /* of the ranks that split a layer's weights */ \
-    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") X(ALL_TOKENS, "all tokens")
+    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") X(ALL_TOKENS, "all tokens") \
+    /* of values and outputs, where they are not as wide as keys and queries: dim_of */ \
+    X(VALUE, "kv_heads * value_dim") X(OUTPUT, "heads * value_dim") \
+    /* multi-head latent attention: a key's own elements, those that all heads share, latents */ \
+    X(OWN, "kv_heads * (head_dim - rotary)") X(SHARED, "rotary") X(LATENT, "latent") \
+    X(QUERY_LATENT, "query_latent")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -117,6 +122,7 @@ typedef struct Value {
     X(BIAS, "bias", PROJECT, COMPUTE, MEMORY) \
     X(ROPE, "rope", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT, "layout", ROPE, COMPUTE, MEMORY) \
+    X(JOIN, "join", ROPE, COMPUTE, MEMORY) /* heads of their own elements and of those that all share */ \
     X(ATTENTION, "attention", IDLE, COMPUTE, ATTENTION) /* it names its parts itself */ \
     X(KEEP, "keep", ROPE, COMPUTE, MEMORY) /* rows of the last tokens */ \
     X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
@@ -134,6 +140,7 @@ typedef struct Value {
     X(BIAS_BACK, "bias_back", PROJECT, COMPUTE, MEMORY) \
     X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
+    X(JOIN_BACK, "join_back", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \
     X(SCALE_BACK, "scale_back", NORM, COMPUTE, MEMORY) /* of the first operand */ \
     X(SINK_BACK, "sink_back", ROPE, COMPUTE, MEMORY) \
@@ -358,6 +365,9 @@ int value_indices(const Step *s, const Value *v);      /* how many there are of 
 /* whether it may write where it reads: it works element by element */
 bool op_in_place(const Step *s, OpKind k);
 bool dim_of_heads(Dim d);
+Dim dim_of(const Model *m, Dim d); /* the dimension, by its usual name where the model has no other */
+bool dim_of_keys(Dim d); /* of key heads, as wide as attention reads them */
+bool dim_of_queries(Dim d); /* the same of queries and outputs */
 bool is_of_heads(const Value *v);
 int loop_begin(const Block *b, int at);                /* the first operation of its loop, or itself */
 int loop_end(const Block *b, int at);                  /* behind the last */

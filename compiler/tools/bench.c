@@ -61,7 +61,12 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
     else if (o->heads && m->heads % m->kv_heads)
         m->kv_heads = m->heads;
     m->head_dim = o->head_dim ? (int)o->head_dim : m->head_dim;
-    if (m->heads % m->kv_heads)
+    m->value_dim = m->latent ? m->value_dim : m->head_dim;
+    if (m->value_dim != m->head_dim)
+        diag_error(d, (Span){0},
+                   "bench measures values as wide as keys, and the model has head_dim %d and value_dim %d",
+                   m->head_dim, m->value_dim);
+    else if (m->heads % m->kv_heads)
         diag_error(d, (Span){0}, "heads %d is not a multiple of kv_heads %d", m->heads, m->kv_heads);
     else if (p->target->device_memory && !kernels_of(p).form)
         diag_error(d, (Span){0},

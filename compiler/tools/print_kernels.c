@@ -36,7 +36,7 @@ static double unmasked_rate(const Program *p, const Device *d, bool backward, Pa
 {
     const AttentionWork x = attention_work(p, backward, w, p->sequence, p->sequence);
     const double share = x.pairs > 0 ? (double)w.pairs / x.pairs : 0;
-    return attention_rate(d, backward, p->model.head_dim, x) * share * p->model.head_dim /
+    return attention_rate(d, backward, p->model.head_dim, x) * share * model_columns(&p->model, backward) /
            attention_columns(p, d, backward) / 1e12;
 }
 

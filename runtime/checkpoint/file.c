@@ -69,7 +69,14 @@ static json_t *layer_facts(const BurstPlan *p)
         json_object_set(facts, "rope", ropes);
     json_decref(ropes);
     if (p->rope.rotary)
-        json_object_set_new(facts, "rotary", json_integer(p->rope.rotary));
+        json_object_set_new(facts, "rotary", json_integer(abs(p->rope.rotary)));
+    const struct {
+        const char *name;
+        int value;
+    } latents[] = {{"value_dim", p->value_dim}, {"latent", p->latent}, {"query_latent", p->query_latent}};
+    for (size_t i = 0; facts && i < sizeof latents / sizeof *latents; i++)
+        if (latents[i].value)
+            json_object_set_new(facts, latents[i].name, json_integer(latents[i].value));
     if (p->rope.interleaved)
         json_object_set_new(facts, "rotary_interleaved", json_true());
     return facts;

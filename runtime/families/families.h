@@ -76,6 +76,12 @@ typedef struct Family {
     const char
         *bias_field; /* says whether there is qkv_bias, true where it is not given; NULL: qkv_bias does */
     int kv_heads, head_dim;
+    /* of layer.latent: kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, of which 0
+     * is hidden / heads */
+    int latent, query_latent, own, shared, value_dim;
+    /* fields of layers with experts, up to NULL; NULL: the family has none. No layer may have some:
+     * first_k_dense_replace, 0 where it is not given, is at least the number of layers */
+    const char *const *experts;
     bool all_heads; /* as many key heads as heads, of hidden / heads: no field says them */
     double norm_eps;
     BurstRope rope;

@@ -44,7 +44,15 @@ BURST_ROPE_CALL double burst_rope_llama3(const BurstRope *r, double frequency)
 }
 
 /* How many elements of a head of d turn. */
-BURST_ROPE_CALL int burst_rope_rotary(const BurstRope *r, int d) { return r->rotary ? r->rotary : d; }
+BURST_ROPE_CALL int burst_rope_rotary(const BurstRope *r, int d)
+{
+    if (r->rotary < 0)
+        return -r->rotary;
+    return r->rotary ? r->rotary : d;
+}
+
+/* The first of them. */
+BURST_ROPE_CALL int burst_rope_begin(const BurstRope *r, int d) { return r->rotary < 0 ? d + r->rotary : 0; }
 
 /* longrope: what the pair's frequency is divided by. On the host alone, which has the factors. */
 static inline double burst_rope_factor(const BurstRope *r, int pair)

@@ -189,6 +189,11 @@ int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *ro
                    const BurstBf16 *x, BurstBf16 *y);
 int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                         const int32_t *position, const float *dy, BurstBf16 *dx);
+/* As burst_join_heads and burst_join_heads_back, of rows by tokens; d_every is summed in fp32 and rounded. */
+int burst_gpu_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *x,
+                   const BurstBf16 *every, BurstBf16 *y);
+int burst_gpu_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *dy,
+                        BurstBf16 *dx, BurstBf16 *d_every, bool add);
 /* gate and up are the two halves of a row: gu [n][2*ffn]. */
 int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a);
 int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,

@@ -14,7 +14,8 @@
 #define BURST_KERNELS_FUNCTION static inline
 #endif
 
-/* head_dims that a form of the kernels can be made for: multiples of BURST_HEAD_DIM_STEP. */
+/* head_dims that a form of the kernels can be made for: multiples of BURST_HEAD_DIM_STEP. So are the
+ * value_dims, those of V, O and their gradients, which may be others. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };
 
 /* Which of its form's key tiles a mask takes (mask_keys in compiler/mask/keys.c). LONG, forward alone:
@@ -58,33 +59,37 @@ BURST_KERNELS_FUNCTION int burst_80_columns(int head_dim, int keys)
 
 /* 128 queries in warps of `rows`: four have 32 each and two blocks a multiprocessor, eight have 16. A lane
  * holds the warp's part of O and of scores. */
-BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int rows, int keys)
+BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int value_dim, int rows, int keys)
 {
-    return rows * (head_dim + keys) / 32 <= BURST_80_SUMS &&
-           (128 + 2 * keys) * burst_row_bytes(head_dim) * (rows / 16) <= BURST_80_TILES;
+    return rows * (value_dim + keys) / 32 <= BURST_80_SUMS &&
+           ((128 + keys) * burst_row_bytes(head_dim) + keys * burst_row_bytes(value_dim)) * (rows / 16) <=
+               BURST_80_TILES;
 }
 
 /* A lane holds dK, dV (fp32), S and dS of its part; shared memory K, V, stages of Q and dO, P and dS. */
-BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int queries, int keys, int stages)
+BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int value_dim, int queries, int keys,
+                                                  int stages)
 {
-    return 2 * (burst_80_columns(head_dim, keys) + queries) / burst_80_parts(keys) <= BURST_80_SUMS &&
-           (2 * keys + 2 * stages * queries) * burst_row_bytes(head_dim) + 2 * keys * queries * 2 <=
+    const int columns = burst_80_columns(head_dim, keys) + burst_80_columns(value_dim, keys);
+    return (columns + 2 * queries) / burst_80_parts(keys) <= BURST_80_SUMS &&
+           (keys + stages * queries) * (burst_row_bytes(head_dim) + burst_row_bytes(value_dim)) +
+                   2 * keys * queries * 2 <=
                BURST_80_TILES;
 }
 
 /* The largest tiles that registers and shared memory hold, in the order of what they cost: fewer rows a
  * warp double the loads of operands, fewer keys the tiles, a single stage lays bare the loads of queries. */
-BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim)
+BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim, int value_dim)
 {
     BurstTileSizes t = {128, {0, 0, 0}, 0, 0, 0, 0};
     for (int rows = 32; rows >= 16 && !t.forward_rows; rows /= 2)
         for (int keys = 128; keys >= 64 && !t.forward_rows; keys /= 2)
-            if (burst_80_forward_fits(head_dim, rows, keys))
+            if (burst_80_forward_fits(head_dim, value_dim, rows, keys))
                 t.forward_rows = rows, t.forward_k[0] = t.forward_k[1] = t.forward_k[2] = keys;
     for (int stages = 2; stages >= 1 && !t.backward_k; stages--)
         for (int keys = 128; keys >= 64 && !t.backward_k; keys /= 2)
             for (int queries = 128; queries >= 64 && !t.backward_k; queries /= 2)
-                if (burst_80_backward_fits(head_dim, queries, keys, stages))
+                if (burst_80_backward_fits(head_dim, value_dim, queries, keys, stages))
                     t.backward_q = queries, t.backward_k = keys, t.backward_stages = stages;
     return t;
 }
@@ -95,24 +100,25 @@ enum {
     BURST_90_TILES = 229376, /* bytes of shared memory for tiles, of a block's 227 KB */
 };
 
-/* 128 queries, 64 a warpgroup, of a lane D / 2 sums and as many scores as keys / 2, again half as many as
- * P; Q and two stages of K and V in shared memory. */
-BURST_KERNELS_FUNCTION int burst_90_forward_fits(int head_dim, int keys)
+/* 128 queries, 64 a warpgroup, of a lane value_dim / 2 sums and as many scores as keys / 2, again half as
+ * many as P; Q and two stages of K and V in shared memory. */
+BURST_KERNELS_FUNCTION int burst_90_forward_fits(int head_dim, int value_dim, int keys)
 {
-    return head_dim / 2 + keys / 2 + keys / 4 <= BURST_90_SUMS &&
-           (128 + 4 * keys) * burst_row_bytes(head_dim) <= BURST_90_TILES;
+    return value_dim / 2 + keys / 2 + keys / 4 <= BURST_90_SUMS &&
+           (128 + 2 * keys) * burst_row_bytes(head_dim) + 2 * keys * burst_row_bytes(value_dim) <=
+               BURST_90_TILES;
 }
 
 /* Tiles found by measuring at 64 and 128, and 32 and 96 have those. Backward of larger ones has registers
  * for dK or dV of 64 keys in a warpgroup, not for both: each has one of them. */
-BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
+BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim, int value_dim)
 {
     const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
     const BurstTileSizes d64 = {192, {128, 128, 64}, 16, 128, 128, 2},
                          d128 = {128, {128, 176, 64}, 16, 64, 128, 2};
     BurstTileSizes large = {128, {0, 0, 64}, 16, 64, 64, 2};
     for (int keys = 176; keys >= 64 && !large.forward_k[0]; keys -= 16)
-        if (burst_90_forward_fits(head_dim, keys))
+        if (burst_90_forward_fits(head_dim, value_dim, keys))
             large.forward_k[0] = large.forward_k[1] = keys;
     switch (head_dim) {
     case 32: case 64: return d64;
@@ -122,14 +128,27 @@ BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
     }
 }
 
-BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim)
+BURST_KERNELS_FUNCTION int burst_head_dim_made(int head_dim)
+{
+    return head_dim >= BURST_HEAD_DIM_LEAST && head_dim <= BURST_HEAD_DIM_MOST &&
+           head_dim % BURST_HEAD_DIM_STEP == 0;
+}
+
+/* Narrower values: those of MiniCPM3 and of DeepSeek-V2 and 3. */
+BURST_KERNELS_FUNCTION int burst_90_made(int head_dim, int value_dim)
+{
+    return head_dim == value_dim || (head_dim == 96 && value_dim == 64) ||
+           (head_dim == 192 && value_dim == 128);
+}
+
+BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim, int value_dim)
 {
     const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
-    const int made = head_dim >= BURST_HEAD_DIM_LEAST && head_dim <= BURST_HEAD_DIM_MOST &&
-                     head_dim % BURST_HEAD_DIM_STEP == 0;
-    if (!made)
+    if (!burst_head_dim_made(head_dim) || !burst_head_dim_made(value_dim))
         return none;
-    return form == 90 ? burst_tiles_90(head_dim) : burst_tiles_80(head_dim);
+    if (form == 90)
+        return burst_90_made(head_dim, value_dim) ? burst_tiles_90(head_dim, value_dim) : none;
+    return burst_tiles_80(head_dim, value_dim);
 }
 
 /* Parts of a tile of `tokens` that the kernels of a form judge by themselves, where a mask takes key tiles

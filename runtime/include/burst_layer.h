@@ -25,12 +25,16 @@ enum {
 #undef X
         BURST_ACTIVATIONS
 };
+/* What the norms of latents add to a mean of squares, whatever other norms do: so DeepSeek-V2's code has it,
+ * and that of all who took over its attention. */
+#define BURST_LATENT_EPS 1e-6f
 typedef struct BurstLayer {
     int norm, norms, activation;
     int parallel; /* BURST_PARALLEL_... */
     int norm_bias, o_bias, mlp_bias;
     int head_bias; /* of the head: of logits */
     int qk_norm_all; /* the norm of queries and of keys is over all heads of a token */
+    int latent; /* keys and values are made of a latent: multi-head latent attention, arXiv 2405.04434 */
 } BurstLayer;
 /* member, a model's setting, its words */
 #define BURST_LAYER_FIELDS(X) \

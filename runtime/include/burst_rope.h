@@ -31,7 +31,9 @@ typedef struct BurstRope {
         high; /* turns in `original`: pairs that turn less get the whole factor, that turn more none */
     double attention; /* yarn, longrope: what cosines and sines are multiplied by */
     double length;    /* dynamic, longrope: tokens of a sequence */
-    int rotary;       /* elements of a head, the first ones, that turn; 0: all */
+    /* elements of a head that turn, the first ones; below 0: so many of the last ones (multi-head latent
+     * attention, arXiv 2405.04434); 0: all */
+    int rotary;
     int interleaved;  /* pairs are neighbours, 2j and 2j + 1; 0: halves, j and j + half */
     const BurstRopeFactors *factors; /* longrope; NULL: none */
 } BurstRope;

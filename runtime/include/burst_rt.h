@@ -157,6 +157,7 @@ BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const 
  * FlashAttention-2) ---- */
 typedef struct BurstAttend {
     int head_dim;           /* d: any positive number; 32, 64 and 128 are specialised */
+    int value_dim; /* e: of v, o and their gradients; 0: as head_dim */
     int q_heads, kv_heads;  /* in these buffers */
     int q_head0, kv_head0;  /* their first global heads (head parallelism), else 0 */
     int group;              /* H / Hk of the model: query head h reads key head h / group (global numbers) */
@@ -167,14 +168,14 @@ typedef struct BurstAttend {
     const BurstTables *tables;
     const BurstChunk *qc, *kc;
     const float *q;         /* [q_heads][qc->tokens][d] */
-    const float *k, *v;     /* [kv_heads][kc->tokens][d] */
-    float *o;               /* forward: [q_heads][qc->tokens][d], normalised so far */
+    const float *k, *v; /* [kv_heads][kc->tokens][d], [e] */
+    float *o; /* forward: [q_heads][qc->tokens][e], normalised so far */
     float *lse;             /* [q_heads][qc->tokens]; -inf where no key was seen. Backward: the final one */
     float *lse_rest;        /* forward: what rounding took from lse, kept from pair to pair; like lse */
-    const float *d_o;       /* backward: [q_heads][qc->tokens][d] */
+    const float *d_o; /* backward: [q_heads][qc->tokens][e] */
     const float *delta;     /* backward: rowsum(dO * O) [q_heads][qc->tokens] */
     float *dq, *dk, *dv;    /* backward: added to */
-    float *scratch;         /* burst_attend_scratch(d) floats, private to the call */
+    float *scratch; /* burst_attend_scratch of the greater of d and e, private to the call */
 } BurstAttend;
 int64_t burst_attend_scratch(int head_dim);
 /* Folds the pair into (o, lse, lse_rest). Start with o = 0, lse = -inf. Rows without a key stay so. */
@@ -233,6 +234,14 @@ void burst_rope_back(int64_t n, int64_t all, int heads, int d, const BurstRope *
                      const float *dy, float *dx);
 /* [heads][all][d] to [n][heads*d] */
 void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
+/* y [n][heads][own + shared]: each head's own elements x [n][heads][own], and behind them those that all
+ * heads of a token share, every [n][shared] (keys of multi-head latent attention, DeepSeek-V2, arXiv
+ * 2405.04434). */
+void burst_join_heads(int64_t n, int heads, int own, int shared, const float *x, const float *every,
+                      float *y);
+/* dx: its part of dy; d_every: the sum over heads, added to what is there where `add` says so. */
+void burst_join_heads_back(int64_t n, int heads, int own, int shared, const float *dy, float *dx,
+                           float *d_every, bool add);
 void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
 /* a = silu(g) * u, elementwise over count; back: dg, du from da. */
 void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
@@ -396,6 +405,9 @@ typedef struct BurstPlan {
     const int *layer_rope; /* [layers] -> ropes */
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
+    /* of multi-head latent attention; latent 0: none, and values are as wide as keys. rope.rotary has how
+     * many elements of a key all heads share */
+    int value_dim, latent, query_latent;
     double softcap;                /* of attention's scores; 0: none */
     const BurstMask *const *masks; /* NULL: not told */
     const int *layer_mask;         /* [layers] -> masks */

@@ -145,6 +145,18 @@ static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, 
     return burst_op_rope_back_rows(e, n, n, heads, d, rope, position, dy, dx);
 }
 
+static inline int burst_op_join(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *x,
+                                const BurstAct *every, BurstAct *y)
+{
+    return burst_gpu_join(e, n, heads, own, shared, x, every, y);
+}
+
+static inline int burst_op_join_back(BurstExec *e, int64_t n, int heads, int own, int shared,
+                                     const BurstAct *dy, BurstAct *dx, BurstAct *d_every, bool add)
+{
+    return burst_gpu_join_back(e, n, heads, own, shared, dy, dx, d_every, add);
+}
+
 static inline int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
                                           const float *x, BurstAct *y)
 {

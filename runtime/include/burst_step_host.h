@@ -186,6 +186,22 @@ static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, 
     return burst_op_rope_back_rows(e, n, n, heads, d, rope, position, dy, dx);
 }
 
+static inline int burst_op_join(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *x,
+                                const BurstAct *every, BurstAct *y)
+{
+    (void)e;
+    burst_join_heads(n, heads, own, shared, x, every, y);
+    return BURST_OK;
+}
+
+static inline int burst_op_join_back(BurstExec *e, int64_t n, int heads, int own, int shared,
+                                     const BurstAct *dy, BurstAct *dx, BurstAct *d_every, bool add)
+{
+    (void)e;
+    burst_join_heads_back(n, heads, own, shared, dy, dx, d_every, add);
+    return BURST_OK;
+}
+
 static inline int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d,
                                          const BurstAct *x, BurstAct *y)
 {

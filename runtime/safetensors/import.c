@@ -3,6 +3,7 @@
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAYERS_MOST = 100000 };
@@ -39,6 +40,11 @@ static void write_model(FILE *out, const HfModel *m)
         "model %s {\n  family %s;\n  layers %lld; hidden %lld; heads %lld; kv_heads %lld; head_dim %lld;\n",
         m->family->type, m->family->type, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
         (long long)m->kv_heads, (long long)m->head_dim);
+    if (m->layer.latent)
+        fprintf(out, "  value_dim %lld; latent %lld;", (long long)m->value_dim, (long long)m->latent);
+    if (m->query_latent)
+        fprintf(out, " query_latent %lld;", (long long)m->query_latent);
+    fputs(m->layer.latent ? "\n" : "", out);
     fprintf(out, "  ffn %s %lld; norm %s %.15g; vocab %lld; tied %s;%s%s", activations[m->layer.activation],
             (long long)m->ffn, m->layer.norm ? "layernorm" : "rmsnorm", m->norm_eps, (long long)m->vocab,
             m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
@@ -47,7 +53,7 @@ static void write_model(FILE *out, const HfModel *m)
     fputs("\n ", out);
     scales_text(out, m);
     if (m->rope.rotary)
-        fprintf(out, " rotary %d;", m->rope.rotary);
+        fprintf(out, " rotary %d;", abs(m->rope.rotary));
     if (m->rope.interleaved)
         fputs(" rotary_interleaved yes;", out);
     fprintf(out, " rope %s%s\n", rope, m->rope.kind == BURST_ROPE_DEFAULT ? ";" : "");

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CAP: null is 0. ACT: SwiGLU's, which every plan has. */
-typedef enum Kind { WHOLE, REAL, FLAG, CAP, ACT } Kind;
+/* RANK, CAP: null is 0. ACT: SwiGLU's, which every plan has. */
+typedef enum Kind { WHOLE, RANK, REAL, FLAG, CAP, ACT } Kind;
 typedef struct Field {
     const char *name;
     Kind kind;
     size_t at;
+    bool latent; /* of multi-head latent attention alone */
 } Field;
 #define AT(member) offsetof(HfModel, member)
 static const Field fields[] = {
@@ -20,6 +21,11 @@ static const Field fields[] = {
     {"num_attention_heads", WHOLE, AT(heads)},
     {"num_key_value_heads", WHOLE, AT(kv_heads)},
     {"head_dim", WHOLE, AT(head_dim)},
+    {"kv_lora_rank", WHOLE, AT(latent), true},
+    {"q_lora_rank", RANK, AT(query_latent), true},
+    {"qk_nope_head_dim", WHOLE, AT(own), true},
+    {"qk_rope_head_dim", WHOLE, AT(shared), true},
+    {"v_head_dim", WHOLE, AT(value_dim), true},
     {"intermediate_size", WHOLE, AT(ffn)},
     {"vocab_size", WHOLE, AT(vocab)},
     {"rms_norm_eps", REAL, AT(norm_eps)},
@@ -56,6 +62,11 @@ HfModel model_of(const BurstPlan *p)
                  .heads = p->heads,
                  .kv_heads = p->kv_heads,
                  .head_dim = p->head_dim,
+                 .value_dim = p->value_dim,
+                 .latent = p->latent,
+                 .query_latent = p->query_latent,
+                 .own = p->head_dim + p->rope.rotary,
+                 .shared = -p->rope.rotary,
                  .ffn = p->ffn,
                  .vocab = p->vocab,
                  .norm_eps = p->norm_eps,
@@ -101,6 +112,12 @@ static const char *field_name(const Family *family, const Field *f)
 }
 
 /* Follows from others, whatever a file has. */
+/* Whether the family has it at all: heads of two parts have no size of their own. */
+static bool has_field(const Family *family, const Field *f)
+{
+    return family->layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
+}
+
 static bool is_unsaid(const Family *family, const Field *f)
 {
     const bool heads = f->at == offsetof(HfModel, kv_heads) || f->at == offsetof(HfModel, head_dim);
@@ -134,11 +151,26 @@ static json_t *value_of(const HfModel *m, const Field *f)
     const void *at = (const char *)m + f->at;
     switch (f->kind) {
     case WHOLE: return json_integer((json_int_t) * (const int64_t *)at);
+    case RANK: return *(const int64_t *)at ? json_integer((json_int_t) * (const int64_t *)at) : json_null();
     case REAL: return json_real(*(const double *)at);
     case FLAG: return json_boolean(*(const bool *)at);
     case ACT: return json_string(activation_of(m->family));
     default: return *(const double *)at > 0 ? json_real(*(const double *)at) : json_null();
     }
+}
+
+/* Of multi-head latent attention; NULL: there is none. */
+static json_t *latent_default(const HfModel *m, const Field *f)
+{
+    const Family *family = m->family;
+    if (f->at == offsetof(HfModel, value_dim) && family->value_dim)
+        return json_integer(family->value_dim);
+    if (f->at == offsetof(HfModel, value_dim))
+        return m->heads > 0 && m->hidden >= m->heads ? json_integer((json_int_t)(m->hidden / m->heads))
+                                                     : NULL;
+    if (f->at == offsetof(HfModel, own))
+        return json_integer(family->own);
+    return json_integer(f->at == offsetof(HfModel, shared) ? family->shared : family->latent);
 }
 
 /* What is meant where the field is not there, or null; NULL: it must be. */
@@ -149,8 +181,11 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
         return json_integer((json_int_t)(family->kv_heads && !null ? family->kv_heads : m->heads));
     if (f->at == offsetof(HfModel, head_dim) && (family->head_dim || m->heads > 0))
         return json_integer((json_int_t)(family->head_dim ? family->head_dim : m->hidden / m->heads));
+    if (f->latent && f->kind == WHOLE)
+        return latent_default(m, f);
     switch (f->kind) {
     case WHOLE: return NULL;
+    case RANK: return null ? json_null() : json_integer(family->query_latent);
     case REAL: return json_real(family->norm_eps);
     case FLAG: return json_boolean(family->tied);
     case ACT: return json_string(activation_of(family));
@@ -168,6 +203,9 @@ static const char *take_value(HfModel *m, const Field *f, const json_t *value)
     case WHOLE:
         *(int64_t *)at = json_is_integer(value) && whole > 0 && whole <= INT32_MAX ? whole : 0;
         return *(int64_t *)at ? NULL : "a whole number from 1 to 2147483647 is computed";
+    case RANK:
+        *(int64_t *)at = json_is_integer(value) && whole > 0 && whole <= INT32_MAX ? whole : 0;
+        return *(int64_t *)at || json_is_null(value) ? NULL : "null or a whole number from 1 on is computed";
     case REAL: *(double *)at = real; return real > 0 ? NULL : "a number above 0 is computed";
     case FLAG:
         *(bool *)at = json_is_true(value);
@@ -231,6 +269,19 @@ static void read_parts(Misfits *m, const json_t *config, HfModel *there)
         misfit(m, "%s is %s; only true or false is read", f->bias_field, text);
 }
 
+/* Layers with experts are none of a plan's. */
+static void check_dense(Misfits *m, const json_t *config, const HfModel *there)
+{
+    const json_t *dense = json_object_get(config, "first_k_dense_replace");
+    char text[VALUE_TEXT];
+    value_text(dense, text);
+    if (there->family->experts && json_number_value(dense) < (double)there->layers)
+        misfit(m,
+               "first_k_dense_replace is %s; only %lld is computed, as many as there are layers: others have "
+               "experts",
+               dense ? text : "0 (by default)", (long long)there->layers);
+}
+
 static void known_types(char *text, size_t size)
 {
     size_t n = 0;
@@ -266,8 +317,13 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     *there = (HfModel){0};
     read_family(m, config, plan, there);
     for (int i = 0; i < FIELDS; i++)
-        read_field(m, &fields[i], config, plan, there);
+        if (has_field(there->family, &fields[i]))
+            read_field(m, &fields[i], config, plan, there);
+    there->head_dim = there->family->layer.latent ? there->own + there->shared : there->head_dim;
+    check_dense(m, config, there);
     rope_read(m, config, plan, there);
+    if (there->family->layer.latent)
+        there->scale[BURST_SCALE_ATTENTION] = rope_score_scale(config, there);
     scales_read(m, config, plan, there);
 }
 
@@ -284,11 +340,16 @@ bool model_has_field(const Family *f, const char *name)
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     /* transformers does not read the usual field then */
     found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);
+    found = found || (f->experts && strcmp(name, "first_k_dense_replace") == 0);
+    for (const char *const *unread = f->experts; unread && *unread; unread++)
+        found = found || strcmp(*unread, name) == 0;
+    /* these follow from others, whatever a file has */
+    found = found || (f->layer.latent && (strcmp(name, "head_dim") == 0 || strcmp(name, "qk_head_dim") == 0));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         found = found || strcmp(others[i], name) == 0;
     for (int i = 0; i < FIELDS && !found; i++) {
         const char *other = alias_of(f, &fields[i]);
-        found = !is_unsaid(f, &fields[i]) &&
+        found = !is_unsaid(f, &fields[i]) && has_field(f, &fields[i]) &&
                 (strcmp(field_name(f, &fields[i]), name) == 0 || (other && strcmp(other, name) == 0));
     }
     return found;
@@ -313,8 +374,8 @@ bool model_write(json_t *config, const HfModel *m)
     bool made = json_object_set_new(config, "model_type", json_string(m->family->type)) == 0;
     for (int i = 0; made && i < FIELDS; i++) {
         json_t *value = value_of(m, &fields[i]);
-        const bool unsaid = json_is_null(value) && m->family->softcap == 0;
-        made = unsaid || is_unsaid(m->family, &fields[i]) ||
+        const bool unsaid = fields[i].kind == CAP && json_is_null(value) && m->family->softcap == 0;
+        made = unsaid || is_unsaid(m->family, &fields[i]) || !has_field(m->family, &fields[i]) ||
                json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
         json_decref(value);
     }
@@ -322,9 +383,12 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
     for (const char *const *on = m->family->on; made && on && *on; on++)
         made = json_object_set_new(config, *on, json_true()) == 0;
+    if (made && m->family->experts)
+        made = json_object_set_new(config, "first_k_dense_replace", json_integer((json_int_t)m->layers)) == 0;
     if (made && m->family->bias_field)
         made = json_object_set_new(config, m->family->bias_field, json_boolean(m->qkv_bias)) == 0;
     if (made && m->family->layer_ropes == ROPES_BY_TYPE)
         return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);
-    return made && rope_write(config, m->family, &m->rope, rope_part(m)) && scales_write(config, m);
+    return made && rope_write(config, m->family, &m->rope, rope_part(m)) &&
+           rope_write_score_scale(config, m) && scales_write(config, m);
 }

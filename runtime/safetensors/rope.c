@@ -146,6 +146,25 @@ static bool take_block(const Family *family, const json_t *config, const json_t 
            (kind != BURST_ROPE_LONGROPE || take_longrope(config, block, factors, r));
 }
 
+double rope_score_scale(const json_t *config, const HfModel *m)
+{
+    double all = 0;
+    for (int i = 0; i < BLOCKS; i++)
+        all += json_number_value(json_object_get(json_object_get(config, blocks[i]), "mscale_all_dim"));
+    const double scale = amplitude(m->rope.factor, all);
+    return m->rope.kind == BURST_ROPE_YARN && all != 0 ? scale * scale / sqrt((double)m->head_dim) : 0;
+}
+
+bool rope_write_score_scale(json_t *config, const HfModel *m)
+{
+    const double scale = sqrt(m->scale[BURST_SCALE_ATTENTION] * sqrt((double)m->head_dim));
+    json_t *block = json_object_get(config, "rope_scaling");
+    if (!m->family->layer.latent || m->rope.kind != BURST_ROPE_YARN || scale == 0 || m->rope.factor <= 1)
+        return true;
+    return json_object_set_new(block, "mscale_all_dim",
+                               json_real((scale - 1) / (0.1 * log(m->rope.factor)))) == 0;
+}
+
 static const char *kinds_computed(const Family *f)
 {
     if (f->original)
@@ -219,6 +238,8 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
     const int64_t turns = (int64_t)((double)there->head_dim * share);
     char text[VALUE_TEXT];
     there->rope.interleaved = there->family->interleaved;
+    if (there->family->layer.latent)
+        there->rope.rotary = (int)-there->shared;
     if (there->family->part == 0 || !there->head_dim)
         return;
     value_text(part, text);

@@ -86,6 +86,9 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
+     */
+    int64_t value_dim, latent, query_latent, own, shared;
     double norm_eps, softcap, scale[BURST_SCALES];
     bool tied, qkv_bias, qk_norm;
     BurstLayer layer;
@@ -110,6 +113,10 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
 bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sliding);
 /* part: of a head; 0: no field says it. */
 bool rope_write(json_t *config, const Family *f, const BurstRope *r, double part);
+/* Of yarn and multi-head latent attention: what scores are multiplied by where mscale_all_dim says it
+ * (DeepSeek-V2); 0: 1 / sqrt(head_dim). And that field, of the model's attention_scale. */
+double rope_score_scale(const json_t *config, const HfModel *m);
+bool rope_write_score_scale(json_t *config, const HfModel *m);
 /* Its fields by their names in the family's config.json. */
 const char *rope_part_name(const Family *f);
 const char *rope_theta_name(const Family *f);

@@ -41,7 +41,9 @@ static bool same(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
 static void read_scale(Misfits *m, const json_t *config, const ScaleField *f, HfModel *there)
 {
     const json_t *value = f->name ? json_object_get(config, f->name) : NULL;
-    const bool none = f->scale == BURST_SCALE_LOGIT_SOFTCAP && value && json_is_null(value);
+    const bool null = f->scale == BURST_SCALE_LOGIT_SOFTCAP || f->form == SCALE_BY_ROOT_LAYERS ||
+                      f->form == SCALE_BY_HIDDEN; /* is none of it */
+    const bool none = null && value && json_is_null(value);
     const double number = given(value) ? json_number_value(value) : f->absent;
     char text[VALUE_TEXT];
     value_text(value, text);

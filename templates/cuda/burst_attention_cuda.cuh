@@ -14,7 +14,7 @@ static inline int plan_follow(PlanState *s)
     return BURST_OK;
 }
 
-/* o [n][heads * head_dim] and lse [heads][n] from q, k, v. */
+/* o [n][heads * value_dim] and lse [heads][n] from q, k, v. */
 static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
                                  const BurstBf16 *v, BurstBf16 *o, float *lse)
 {
@@ -56,15 +56,15 @@ static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
 }
 
 #if PLAN_PIECES > 1
-/* Between [key heads][n][head_dim] and [pieces][key heads][tokens of the piece][head_dim]. */
-static inline int plan_move_pieces(BurstCtx *c, PlanState *s, float *by_heads, float *by_pieces, bool split)
+/* Between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
+static inline int plan_move_pieces(BurstCtx *c, PlanState *s, int width, float *by_heads, float *by_pieces,
+                                   bool split)
 {
-    const size_t token = PLAN_HEAD_DIM * sizeof(float);
+    const size_t token = (size_t)width * sizeof(float);
     for (int p = 0; p < PLAN_PIECES; p++) {
         const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
         const size_t piece_head = (size_t)n * token, whole_head = (size_t)s->n * token;
-        float *head = by_heads + begin * PLAN_HEAD_DIM,
-              *piece = by_pieces + begin * s->heads.keys * PLAN_HEAD_DIM;
+        float *head = by_heads + begin * width, *piece = by_pieces + begin * s->heads.keys * width;
         if (n > 0)
             PLAN_CUDA(cudaMemcpy2DAsync(split ? piece : head, split ? piece_head : whole_head,
                                         split ? head : piece, split ? whole_head : piece_head, piece_head,
@@ -75,7 +75,8 @@ static inline int plan_move_pieces(BurstCtx *c, PlanState *s, float *by_heads, f
 }
 #endif
 
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
+/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and
+ * delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
                                       const BurstBf16 *k, const BurstBf16 *v, const float *lse,
                                       const BurstBf16 *d_o, const float *delta, float *dq, float *dk,
@@ -97,8 +98,8 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_clear(s, dq, to_k, to_v));
 #if PLAN_PIECES > 1
     if (s->adds) {
-        BURST_TRY(plan_move_pieces(c, s, dk, to_k, true));
-        BURST_TRY(plan_move_pieces(c, s, dv, to_v, true));
+        BURST_TRY(plan_move_pieces(c, s, PLAN_HEAD_DIM, dk, to_k, true));
+        BURST_TRY(plan_move_pieces(c, s, PLAN_VALUE_DIM, dv, to_v, true));
     }
 #endif
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
@@ -108,14 +109,15 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_backward(c, s));
     BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
 #if PLAN_PIECES > 1
-    BURST_TRY(plan_move_pieces(c, s, dk, to_k, false));
-    BURST_TRY(plan_move_pieces(c, s, dv, to_v, false));
+    BURST_TRY(plan_move_pieces(c, s, PLAN_HEAD_DIM, dk, to_k, false));
+    BURST_TRY(plan_move_pieces(c, s, PLAN_VALUE_DIM, dv, to_v, false));
 #endif
 #if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
-    const int64_t count = s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM;
+    const int64_t rows = s->heads.keys * plan_own_keys(s);
+    cudaStream_t compute = burst_gpu_compute(s->exec);
     if (s->adds) {
-        BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_k, dk));
-        BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_v, dv));
+        BURST_TRY(burst_gpu_add_floats(s->exec, compute, rows * PLAN_HEAD_DIM, to_k, dk));
+        BURST_TRY(burst_gpu_add_floats(s->exec, compute, rows * PLAN_VALUE_DIM, to_v, dv));
     }
 #endif
     return s->follows ? BURST_OK : plan_order_dq(c, s, dq);

@@ -39,7 +39,9 @@ static inline float *plan_running_output(PlanState *s)
 /* Gradients at home are sums, from zero. */
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
-    const size_t keys = (size_t)(s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM) * sizeof(float);
+    const int64_t rows = s->heads.keys * plan_own_keys(s);
+    const size_t keys = (size_t)(rows * PLAN_HEAD_DIM) * sizeof(float),
+                 values = (size_t)(rows * PLAN_VALUE_DIM) * sizeof(float);
     if (!s->goes_on)
         BURST_TRY(burst_gpu_zero(s->exec, dq,
                                  (size_t)(s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM) *
@@ -47,7 +49,7 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
     if (s->adds)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, dk, keys));
-    return burst_gpu_zero(s->exec, dv, keys);
+    return burst_gpu_zero(s->exec, dv, values);
 }
 
 /* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it. */

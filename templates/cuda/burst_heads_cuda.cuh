@@ -106,10 +106,10 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
     (void)s, (void)dq, (void)dk, (void)dv;
     return BURST_OK;
 #else
-    const int64_t head = s->n * PLAN_HEAD_DIM;
+    const int64_t head = s->n * PLAN_HEAD_DIM, values = s->n * PLAN_VALUE_DIM;
     BURST_TRY(burst_gpu_zero(s->exec, dq, (size_t)(s->heads.queries * head) * sizeof(float)));
     BURST_TRY(burst_gpu_zero(s->exec, dk, (size_t)(s->heads.keys * head) * sizeof(float)));
-    return burst_gpu_zero(s->exec, dv, (size_t)(s->heads.keys * head) * sizeof(float));
+    return burst_gpu_zero(s->exec, dv, (size_t)(s->heads.keys * values) * sizeof(float));
 #endif
 }
 
@@ -229,13 +229,13 @@ static inline int plan_exchange(PlanState *s, int channel, int tensor, const Pla
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
-    const int64_t vector = 2 * PLAN_HEAD_DIM; /* bf16 */
+    const int64_t vector = 2 * PLAN_HEAD_DIM, value = 2 * PLAN_VALUE_DIM; /* bf16 */
     const PlanPart q[] = {{home[0], share[0], PLAN_QUERY_HEADS, vector, s->heads.queries * vector, 0},
-                          {home[1], share[1], PLAN_QUERY_HEADS, vector, s->heads.queries * vector, 0},
+                          {home[1], share[1], PLAN_QUERY_HEADS, value, s->heads.queries * value, 0},
                           {home[2], share[2], PLAN_QUERY_HEADS, 4, 0, 0},
                           {home[3], share[3], PLAN_QUERY_HEADS, 4, 0, 0}};
     const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, s->heads.keys * vector, 0},
-                           {home[1], share[1], PLAN_KEY_HEADS, vector, s->heads.keys * vector, 0}};
+                           {home[1], share[1], PLAN_KEY_HEADS, value, s->heads.keys * value, 0}};
     burst_doing(c, "all-to-all, tokens to heads");
     if (tensor == BURST_T_KV ? s->keys_there : s->goes_on)
         return BURST_OK;
@@ -251,17 +251,18 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s);
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
-    const int64_t vector = 2 * PLAN_HEAD_DIM, gradient = 4 * PLAN_HEAD_DIM; /* bf16, fp32 */
+    const int64_t value = 2 * PLAN_VALUE_DIM, gradient = 4 * PLAN_HEAD_DIM,
+                  of_value = 4 * PLAN_VALUE_DIM; /* bf16, fp32 */
     float *const sum_v = s->buffer.xsum + plan_agains(s, PLAN_SHARES) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
-    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, s->heads.queries * vector,
-                           PLAN_O_ROWS * plan_heads_before(s) * vector},
+    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, value, s->heads.queries * value,
+                           PLAN_O_ROWS * plan_heads_before(s) * value},
                           {home[0], share[0], PLAN_QUERY_HEADS, 4, 0,
                            PLAN_LSE_ROWS * plan_heads_before(s) * 4}};
     const PlanPart dq = {home[0], share[0], PLAN_QUERY_HEADS, gradient, 0, 0};
     const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0, 0},
-                            {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0, 0},
+                            {home[1], share[1], PLAN_FIRST_HEADS, of_value, 0, 0},
                             {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0, 0},
-                            {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0, 0}};
+                            {sum_v, share[1], PLAN_AGAIN_HEADS, of_value, 0, 0}};
     BURST_TRY(plan_launch(c, s));
     if (tensor == BURST_T_DKV ? s->more : s->follows)
         return BURST_OK;
@@ -282,11 +283,12 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
 static inline int plan_add_again(PlanState *s)
 {
     PlanSlot *home = &s->home[BURST_T_DKV];
-    const int64_t count = plan_own_keys(s) * PLAN_HEAD_DIM, sums = plan_agains(s, PLAN_SHARES);
+    const int64_t keys = plan_own_keys(s), sums = plan_agains(s, PLAN_SHARES);
     cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     for (int lane = 0; lane < PLAN_SHARES; lane++)
         for (int i = 0; i < 2 && plan_again(s, lane); i++) {
+            const int64_t count = keys * (i ? PLAN_VALUE_DIM : PLAN_HEAD_DIM);
             const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM +
                               plan_agains(s, lane) * count;
             BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in,

@@ -8,12 +8,12 @@
 #include "burst_attention_cuda.cuh"
 
 #ifdef PLAN_TAIL
-/* Rows of the last tokens: o_tail [PLAN_TAIL][heads * head_dim], lse_tail [heads][PLAN_TAIL]. `back`: from
+/* Rows of the last tokens: o_tail [PLAN_TAIL][heads * value_dim], lse_tail [heads][PLAN_TAIL]. `back`: from
  * there to o and lse. */
 static inline int plan_move_tail(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail,
                                  float *lse_tail, bool back)
 {
-    const size_t row = (size_t)s->heads.queries * PLAN_HEAD_DIM, kept = (size_t)plan_kept(s),
+    const size_t row = (size_t)s->heads.queries * PLAN_VALUE_DIM, kept = (size_t)plan_kept(s),
                  n = (size_t)s->n, size = sizeof(float);
     const cudaStream_t stream = burst_gpu_compute(s->exec);
     BurstBf16 *at = o + (n - kept) * row;
@@ -132,38 +132,39 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 /* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16
  * on the device ---- */
 
-/* [heads][n][head_dim] to [n][heads * head_dim] on the device, a token at a time. */
-static inline int plan_upload_heads(PlanState *s, int heads, const float *x, BurstBf16 *device)
+enum { PLAN_WIDEST = PLAN_VALUE_DIM > PLAN_HEAD_DIM ? PLAN_VALUE_DIM : PLAN_HEAD_DIM };
+
+/* [heads][n][d] to [n][heads * d] on the device, a token at a time. */
+static inline int plan_upload_heads(PlanState *s, int heads, int d, const float *x, BurstBf16 *device)
 {
-    BurstBf16 row[PLAN_HEADS * PLAN_HEAD_DIM];
-    const size_t count = (size_t)heads * PLAN_HEAD_DIM;
+    BurstBf16 row[PLAN_HEADS * PLAN_WIDEST];
+    const size_t width = (size_t)d, count = (size_t)heads * width;
     for (int64_t i = 0; i < s->n; i++) {
         for (size_t j = 0; j < count; j++)
             row[j] = __float2bfloat16(
-                x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)]);
+                x[((int64_t)(j / width) * s->n + i) * d + (int64_t)(j % width)]);
         BURST_TRY(burst_gpu_upload(s->exec, row, count * sizeof *row, device + (size_t)i * count));
     }
     return BURST_OK;
 }
 
-static inline int plan_download_heads(PlanState *s, int heads, const BurstBf16 *device, float *x)
+static inline int plan_download_heads(PlanState *s, int heads, int d, const BurstBf16 *device, float *x)
 {
-    BurstBf16 row[PLAN_HEADS * PLAN_HEAD_DIM];
-    const size_t count = (size_t)heads * PLAN_HEAD_DIM;
+    BurstBf16 row[PLAN_HEADS * PLAN_WIDEST];
+    const size_t width = (size_t)d, count = (size_t)heads * width;
     for (int64_t i = 0; i < s->n; i++) {
         BURST_TRY(burst_gpu_download(s->exec, device + (size_t)i * count, count * sizeof *row, row));
         for (size_t j = 0; j < count; j++)
-            x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)] =
-                __bfloat162float(row[j]);
+            x[((int64_t)(j / width) * s->n + i) * d + (int64_t)(j % width)] = __bfloat162float(row[j]);
     }
     return BURST_OK;
 }
 
 static inline int plan_upload_qkv(PlanState *s, const float *q, const float *k, const float *v)
 {
-    BURST_TRY(plan_upload_heads(s, s->heads.queries, q, plan_act(s, PLAN_AT_Q(0))));
-    BURST_TRY(plan_upload_heads(s, s->heads.keys, k, plan_act(s, PLAN_AT_K(0))));
-    return plan_upload_heads(s, s->heads.keys, v, plan_act(s, PLAN_AT_V(0)));
+    BURST_TRY(plan_upload_heads(s, s->heads.queries, PLAN_HEAD_DIM, q, plan_act(s, PLAN_AT_Q(0))));
+    BURST_TRY(plan_upload_heads(s, s->heads.keys, PLAN_HEAD_DIM, k, plan_act(s, PLAN_AT_K(0))));
+    return plan_upload_heads(s, s->heads.keys, PLAN_VALUE_DIM, v, plan_act(s, PLAN_AT_V(0)));
 }
 
 static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t,
@@ -178,7 +179,7 @@ static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, con
     BURST_TRY(plan_upload_qkv(s, q, k, v));
     BURST_TRY(plan_attention(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)),
                              plan_act(s, PLAN_AT_V(0)), out, out_lse));
-    BURST_TRY(plan_download_heads(s, s->heads.queries, out, o));
+    BURST_TRY(plan_download_heads(s, s->heads.queries, PLAN_VALUE_DIM, out, o));
     BURST_TRY(burst_gpu_download(s->exec, out_lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), lse));
     return burst_gpu_sync(s->exec);
 }
@@ -190,7 +191,8 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
                                           const float *lse, const float *d_o, float *dq, float *dk, float *dv)
 {
     PlanState *s = (PlanState *)state;
-    const size_t head_bytes = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
+    const size_t head_bytes = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float),
+                 value_bytes = (size_t)(s->n * PLAN_VALUE_DIM) * sizeof(float);
     s->heads = plan_chunk_heads(0);
     BurstBf16 *to_o = plan_act(s, PLAN_AT_D_O(0));
     float *delta = plan_floats(s, PLAN_AT_DELTA), *to_q = plan_floats(s, PLAN_AT_D_Q(0)),
@@ -198,9 +200,9 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
           *last_lse = plan_floats(s, PLAN_AT_LSE(0));
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
-    BURST_TRY(plan_upload_heads(s, s->heads.queries, o, plan_act(s, PLAN_AT_O(0))));
-    BURST_TRY(plan_upload_heads(s, s->heads.queries, d_o, to_o));
-    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_HEAD_DIM, plan_act(s, PLAN_AT_O(0)), to_o,
+    BURST_TRY(plan_upload_heads(s, s->heads.queries, PLAN_VALUE_DIM, o, plan_act(s, PLAN_AT_O(0))));
+    BURST_TRY(plan_upload_heads(s, s->heads.queries, PLAN_VALUE_DIM, d_o, to_o));
+    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_VALUE_DIM, plan_act(s, PLAN_AT_O(0)), to_o,
                              delta));
     BURST_TRY(plan_upload_qkv(s, q, k, v));
     BURST_TRY(burst_gpu_upload(s->exec, lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), last_lse));
@@ -208,7 +210,7 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
                                   plan_act(s, PLAN_AT_V(0)), last_lse, to_o, delta, to_q, to_k, to_v));
     BURST_TRY(burst_gpu_download(s->exec, to_q, PLAN_HEADS * head_bytes, dq));
     BURST_TRY(burst_gpu_download(s->exec, to_k, PLAN_KV_HEADS * head_bytes, dk));
-    BURST_TRY(burst_gpu_download(s->exec, to_v, PLAN_KV_HEADS * head_bytes, dv));
+    BURST_TRY(burst_gpu_download(s->exec, to_v, PLAN_KV_HEADS * value_bytes, dv));
     return burst_gpu_sync(s->exec);
 }
 #endif

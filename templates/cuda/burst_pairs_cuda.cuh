@@ -22,31 +22,33 @@ template <class PAIR> static inline PlanLaunchKeys plan_launch_keys(const PAIR *
 template <class MASK>
 static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
-    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_Q,
-                  K = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_K;
+    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_Q,
+                  K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_K;
     const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
     const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
     pair->lists = burst_lists_place(burst_tiles(q.n, Q), keys.tiles, false, s->buffer.lists);
     const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides,
                                                  pair->lists, stream);
-    return e != cudaSuccess ? e
-                            : burst_forward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
+    if (e != cudaSuccess)
+        return e;
+    return burst_forward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
 template <class MASK>
 static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair, int pairs)
 {
-    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_Q,
-                  K = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_K;
+    constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_Q,
+                  K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_K;
     const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
     const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
     pair->lists = burst_lists_place(keys.tiles, burst_tiles(q.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
     const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides,
                                                  pair->lists, stream);
-    return e != cudaSuccess ? e
-                            : burst_backward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
+    if (e != cudaSuccess)
+        return e;
+    return burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
 template <class... MASK>
@@ -65,8 +67,8 @@ static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, in
 
 template <class MASK> static inline cudaError_t plan_setup_of(void)
 {
-    const cudaError_t e = burst_forward_setup<PLAN_HEAD_DIM, MASK>();
-    return e != cudaSuccess ? e : burst_backward_setup<PLAN_HEAD_DIM, MASK>();
+    const cudaError_t e = burst_forward_setup<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>();
+    return e != cudaSuccess ? e : burst_backward_setup<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>();
 }
 
 template <class... MASK> static inline cudaError_t plan_setup_all(void)

@@ -262,8 +262,8 @@ static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
 static inline int plan_merge_output(PlanState *s, PlanSlot *in, PlanSlot *sum)
 {
     BURST_TRY(burst_gpu_merge_output(s->exec, s->heads.queries, s->chunk[in->chunk].tokens, in->tiles,
-                                     PLAN_HEAD_DIM, !sum->started, plan_output(s, in), plan_output_lse(s, in),
-                                     plan_output(s, sum), plan_output_lse(s, sum)));
+                                     PLAN_VALUE_DIM, !sum->started, plan_output(s, in),
+                                     plan_output_lse(s, in), plan_output(s, sum), plan_output_lse(s, sum)));
     sum->started = true;
     return BURST_OK;
 }
@@ -400,10 +400,10 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
     BurstForward &p = s->launch.forward[place];
     memset(&p, 0, sizeof p);
-    p.q = plan_rows(qs->part[0], heads.count);
-    p.k = plan_rows(ks->part[0], keys.count);
-    p.v = plan_rows(ks->part[1], keys.count);
-    p.out = plan_rows(plan_own(s, BURST_T_O)->part[1], heads.count);
+    p.q = plan_rows(qs->part[0], heads.count, PLAN_HEAD_DIM);
+    p.k = plan_rows(ks->part[0], keys.count, PLAN_HEAD_DIM);
+    p.v = plan_rows(ks->part[1], keys.count, PLAN_VALUE_DIM);
+    p.out = plan_rows(plan_own(s, BURST_T_O)->part[1], heads.count, PLAN_VALUE_DIM);
     p.o = plan_output(s, o);
     p.lse = plan_output_lse(s, o);
     p.q_tokens = plan_tokens_of(s, BURST_T_Q, q);
@@ -438,7 +438,7 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
-    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_HEAD_DIM, /* no rotation */ NULL,
+    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_VALUE_DIM, /* no rotation */ NULL,
                                NULL, plan_running_output(s), (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 
@@ -457,10 +457,10 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
     BurstBackward &p = s->launch.backward[place];
     memset(&p, 0, sizeof p);
-    p.q = plan_rows(qs->part[0], heads.count);
-    p.d_o = plan_rows(qs->part[1], heads.count);
-    p.k = plan_rows(ks->part[0], keys.count);
-    p.v = plan_rows(ks->part[1], keys.count);
+    p.q = plan_rows(qs->part[0], heads.count, PLAN_HEAD_DIM);
+    p.d_o = plan_rows(qs->part[1], heads.count, PLAN_VALUE_DIM);
+    p.k = plan_rows(ks->part[0], keys.count, PLAN_HEAD_DIM);
+    p.v = plan_rows(ks->part[1], keys.count, PLAN_VALUE_DIM);
     p.delta = (const float *)qs->part[2];
     p.lse = (const float *)qs->part[3];
     p.dq = (float *)dq->part[0];

@@ -23,6 +23,9 @@
 #else
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
 #endif
+#ifndef PLAN_VALUE_DIM
+#define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */
+#endif
 
 #ifndef PLAN_PIECES
 #define PLAN_PIECES 1 /* of a rank's keys */
@@ -62,11 +65,11 @@ typedef BurstShards PlanWeights;
 #endif
 /* Bytes a token and head of each part of what travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 4, 4},
-    /* KV: k, v */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 0, 0},
-    /* O, a part of it: o, lse */ {4 * PLAN_HEAD_DIM, 4, 0, 0},
+    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_VALUE_DIM, 4, 4},
+    /* KV: k, v */ {2 * PLAN_HEAD_DIM, 2 * PLAN_VALUE_DIM, 0, 0},
+    /* O, a part of it: o, lse */ {4 * PLAN_VALUE_DIM, 4, 0, 0},
     /* dQ */ {4 * PLAN_HEAD_DIM, 0, 0, 0},
-    /* dKV: dk, dv */ {4 * PLAN_HEAD_DIM, 4 * PLAN_HEAD_DIM, 0, 0},
+    /* dKV: dk, dv */ {4 * PLAN_HEAD_DIM, 4 * PLAN_VALUE_DIM, 0, 0},
 };
 /* Pairs of one launch, of either direction; they wait here until it is queued. */
 typedef struct PlanLaunch {
@@ -384,9 +387,9 @@ static cudaError_t plan_launch_setup(void);
 static inline int plan_launch(BurstCtx *c, PlanState *s); /* of the pairs that wait for it */
 
 /* What forward and backward ask of a pair. Rows of Q, dO and KV are token-major. */
-static inline BurstRows plan_rows(char *at, int heads)
+static inline BurstRows plan_rows(char *at, int heads, int width)
 {
-    BurstRows r = {(BurstBf16 *)at, (int64_t)heads * PLAN_HEAD_DIM, PLAN_HEAD_DIM};
+    BurstRows r = {(BurstBf16 *)at, (int64_t)heads * width, width};
     return r;
 }
 

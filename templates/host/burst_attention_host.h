@@ -6,15 +6,15 @@ static int plan_forward(BurstCtx *c, PlanState *s);
 static int plan_backward(BurstCtx *c, PlanState *s);
 
 #if PLAN_PIECES > 1
-/* Between [key heads][n][head_dim] and [pieces][key heads][tokens of the piece][head_dim]. */
-static inline void plan_move_pieces(PlanState *s, float *by_heads, float *by_pieces, bool split)
+/* Between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
+static inline void plan_move_pieces(PlanState *s, int width, float *by_heads, float *by_pieces, bool split)
 {
     for (int p = 0; p < PLAN_PIECES; p++) {
         const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
         for (int h = 0; h < s->heads.keys && n; h++) {
-            float *head = by_heads + (h * s->n + begin) * PLAN_HEAD_DIM,
-                  *piece = by_pieces + (begin * s->heads.keys + h * n) * PLAN_HEAD_DIM;
-            memcpy(split ? piece : head, split ? head : piece, (size_t)(n * PLAN_HEAD_DIM) * sizeof(float));
+            float *head = by_heads + (h * s->n + begin) * width,
+                  *piece = by_pieces + (begin * s->heads.keys + h * n) * width;
+            memcpy(split ? piece : head, split ? head : piece, (size_t)(n * width) * sizeof(float));
         }
     }
 }
@@ -24,15 +24,15 @@ static inline void plan_move_pieces(PlanState *s, float *by_heads, float *by_pie
 static inline int plan_home_keys(PlanState *s, const float *k, const float *v)
 {
 #if PLAN_PIECES > 1
-    plan_move_pieces(s, (float *)(uintptr_t)k, s->buffer.piece_k, true); /* only read */
-    plan_move_pieces(s, (float *)(uintptr_t)v, s->buffer.piece_v, true);
+    plan_move_pieces(s, PLAN_HEAD_DIM, (float *)(uintptr_t)k, s->buffer.piece_k, true); /* only read */
+    plan_move_pieces(s, PLAN_VALUE_DIM, (float *)(uintptr_t)v, s->buffer.piece_v, true);
     k = s->buffer.piece_k;
     v = s->buffer.piece_v;
 #endif
     return plan_home(s, BURST_T_KV, k, v, NULL, NULL);
 }
 
-/* o [heads][n][head_dim] and lse [heads][n] from q, k, v by heads. */
+/* o [heads][n][value_dim] and lse [heads][n] from q, k, v by heads. */
 static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                  const float *v, float *o, float *lse)
 {
@@ -40,14 +40,19 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
     BURST_TRY(plan_home_keys(s, k, v));
     BURST_TRY(plan_home(s, BURST_T_O, o, lse, NULL, NULL));
-    BurstAttend start = {
-        .head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = &s->chunk[s->me], .o = o, .lse = lse};
+    BurstAttend start = {.head_dim = PLAN_HEAD_DIM,
+                         .value_dim = PLAN_VALUE_DIM,
+                         .q_heads = s->heads.queries,
+                         .qc = &s->chunk[s->me],
+                         .o = o,
+                         .lse = lse};
     if (!s->goes_on)
         burst_attend_start(&start);
     return plan_forward(c, s);
 }
 
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
+/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and
+ * delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                       const float *v, const float *lse, const float *d_o, const float *delta,
                                       float *dq, float *dk, float *dv)
@@ -63,11 +68,12 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
            s->goes_on ? 0
                       : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
     memset(to_k, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
-    memset(to_v, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
+    memset(to_v, 0,
+           s->adds ? 0 : (size_t)(s->heads.keys * PLAN_VALUE_DIM * plan_own_keys(s)) * sizeof(float));
 #if PLAN_PIECES > 1
     if (s->adds) {
-        plan_move_pieces(s, dk, to_k, true);
-        plan_move_pieces(s, dv, to_v, true);
+        plan_move_pieces(s, PLAN_HEAD_DIM, dk, to_k, true);
+        plan_move_pieces(s, PLAN_VALUE_DIM, dv, to_v, true);
     }
 #endif
     BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
@@ -78,8 +84,8 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_backward(c, s));
 #if PLAN_PIECES > 1
     burst_part(c, BURST_P_GRAD_END, 0, 0);
-    plan_move_pieces(s, dk, to_k, false);
-    plan_move_pieces(s, dv, to_v, false);
+    plan_move_pieces(s, PLAN_HEAD_DIM, dk, to_k, false);
+    plan_move_pieces(s, PLAN_VALUE_DIM, dv, to_v, false);
     burst_part(c, BURST_P_IDLE, 0, 0);
 #endif
     return BURST_OK;

@@ -8,6 +8,7 @@
 static inline BurstAttend plan_pair_heads(const PlanState *s)
 {
     return (BurstAttend){.head_dim = PLAN_HEAD_DIM,
+                         .value_dim = PLAN_VALUE_DIM,
                          .q_heads = s->heads.queries,
                          .kv_heads = s->heads.keys,
                          .group = PLAN_KV_SHARE,

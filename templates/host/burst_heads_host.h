@@ -28,6 +28,7 @@ static inline BurstAttend plan_pair_heads(const PlanState *s)
 {
     const int lane = plan_lane(s->me);
     BurstAttend a = {.head_dim = PLAN_HEAD_DIM,
+                     .value_dim = PLAN_VALUE_DIM,
                      .q_heads = s->heads.queries,
                      .kv_heads = s->heads.keys,
                      .group = PLAN_KV_SHARE,
@@ -51,22 +52,21 @@ static inline float *plan_at_member(const PlanState *s, const float *at, int chu
 /* The pair of the i-th chunk that q stands for and the j-th that kv does. */
 static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all, int q, int i, int kv, int j)
 {
-    const int64_t rows = all->q_heads, wide = rows * PLAN_HEAD_DIM,
-                  narrow = (int64_t)all->kv_heads * PLAN_HEAD_DIM;
+    const int64_t rows = all->q_heads, keys = all->kv_heads;
     BurstAttend a = *all;
     a.qc = &s->chunk[plan_member(q, i)];
     a.kc = &s->key[plan_member(kv, j)];
-    a.q = plan_at_member(s, a.q, q, i, false, wide);
-    a.o = plan_at_member(s, a.o, q, i, false, wide);
-    a.d_o = plan_at_member(s, a.d_o, q, i, false, wide);
-    a.dq = plan_at_member(s, a.dq, q, i, false, wide);
+    a.q = plan_at_member(s, a.q, q, i, false, rows * PLAN_HEAD_DIM);
+    a.o = plan_at_member(s, a.o, q, i, false, rows * PLAN_VALUE_DIM);
+    a.d_o = plan_at_member(s, a.d_o, q, i, false, rows * PLAN_VALUE_DIM);
+    a.dq = plan_at_member(s, a.dq, q, i, false, rows * PLAN_HEAD_DIM);
     a.lse = plan_at_member(s, a.lse, q, i, false, rows);
     a.lse_rest = plan_at_member(s, a.lse_rest, q, i, false, rows);
     a.delta = plan_at_member(s, a.delta, q, i, false, rows);
-    a.k = plan_at_member(s, a.k, kv, j, true, narrow);
-    a.v = plan_at_member(s, a.v, kv, j, true, narrow);
-    a.dk = plan_at_member(s, a.dk, kv, j, true, narrow);
-    a.dv = plan_at_member(s, a.dv, kv, j, true, narrow);
+    a.k = plan_at_member(s, a.k, kv, j, true, keys * PLAN_HEAD_DIM);
+    a.v = plan_at_member(s, a.v, kv, j, true, keys * PLAN_VALUE_DIM);
+    a.dk = plan_at_member(s, a.dk, kv, j, true, keys * PLAN_HEAD_DIM);
+    a.dv = plan_at_member(s, a.dv, kv, j, true, keys * PLAN_VALUE_DIM);
     return a;
 }
 

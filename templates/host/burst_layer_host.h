@@ -17,13 +17,13 @@ static inline void plan_move_rows(const PlanState *s, int64_t rows, int64_t widt
                (size_t)(rows * width) * sizeof *y);
 }
 
-/* Rows of the last tokens of o and lse; o_tail [heads][PLAN_TAIL][head_dim], lse_tail [heads][PLAN_TAIL]. */
+/* Rows of the last tokens of o and lse; o_tail [heads][PLAN_TAIL][value_dim], lse_tail [heads][PLAN_TAIL]. */
 static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const float *lse, float *o_tail,
                             float *lse_tail)
 {
     const int64_t kept = plan_kept(s);
     (void)c;
-    plan_move_rows(s, kept, PLAN_HEAD_DIM, o, s->n, s->n - kept, o_tail, PLAN_TAIL, 0);
+    plan_move_rows(s, kept, PLAN_VALUE_DIM, o, s->n, s->n - kept, o_tail, PLAN_TAIL, 0);
     plan_move_rows(s, kept, 1, lse, s->n, s->n - kept, lse_tail, PLAN_TAIL, 0);
     return BURST_OK;
 }
@@ -37,7 +37,7 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
     s->again = s->n - kept;
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
     s->again = 0;
-    plan_move_rows(s, kept, PLAN_HEAD_DIM, o_tail, PLAN_TAIL, 0, o, s->n, s->n - kept);
+    plan_move_rows(s, kept, PLAN_VALUE_DIM, o_tail, PLAN_TAIL, 0, o, s->n, s->n - kept);
     plan_move_rows(s, kept, 1, lse_tail, PLAN_TAIL, 0, lse, s->n, s->n - kept);
     return BURST_OK;
 }
@@ -69,7 +69,7 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
     s->heads = plan_chunk_heads(0);
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
-    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_HEAD_DIM, o, d_o, delta));
+    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_VALUE_DIM, o, d_o, delta));
     return plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv);
 }
 #endif

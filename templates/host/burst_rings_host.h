@@ -135,6 +135,7 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
     const BurstAttend start = {.head_dim = PLAN_HEAD_DIM,
+                               .value_dim = PLAN_VALUE_DIM,
                                .q_heads = s->heads.queries,
                                .qc = plan_chunk_in(s, tensor, sum->chunk),
                                .o = sum->part[0],
@@ -159,8 +160,8 @@ static inline void plan_merge_output(PlanState *s, const PlanSlot *in, PlanSlot 
     for (int i = 0; i < burst_ranges_count(&in->tiles); i++)
         for (int head = 0; head < s->heads.queries; head++) {
             const int64_t row = head * tokens + burst_tile_begin(in->tiles.at[i].lo, tokens),
-                          o = row * PLAN_HEAD_DIM;
-            burst_attend_merge(burst_range_tokens(in->tiles.at[i], tokens), PLAN_HEAD_DIM, in->part[0] + o,
+                          o = row * PLAN_VALUE_DIM;
+            burst_attend_merge(burst_range_tokens(in->tiles.at[i], tokens), PLAN_VALUE_DIM, in->part[0] + o,
                                in->part[1] + row, in->part[2] + row, sum->part[0] + o, sum->part[1] + row,
                                plan_lse_rest(s, sum) + row);
         }

@@ -21,6 +21,9 @@
 #else
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
 #endif
+#ifndef PLAN_VALUE_DIM
+#define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */
+#endif
 #ifndef PLAN_SOFTCAP
 #define PLAN_SOFTCAP 0 /* none */
 #endif
@@ -58,11 +61,11 @@ typedef struct PlanPool {
 typedef BurstShards PlanWeights;
 /* Floats a token and head of each part of what travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM, 1, 1},
-    [BURST_T_KV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
-    [BURST_T_O] = {PLAN_HEAD_DIM, 1, 1}, /* o, lse, what rounding took from lse */
+    [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM, 1, 1},
+    [BURST_T_KV] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM},
+    [BURST_T_O] = {PLAN_VALUE_DIM, 1, 1}, /* o, lse, what rounding took from lse */
     [BURST_T_DQ] = {PLAN_HEAD_DIM},
-    [BURST_T_DKV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
+    [BURST_T_DKV] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM},
 };
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */

@@ -77,15 +77,16 @@ enum {
     BURST_BACKWARD_CHUNKS = BURST_FORM == 90 ? BURST_MOST_CHUNKS : 1,
 };
 
-template <int FORM, int D> struct BurstTileShape {
-    static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D);
+/* E: value_dim. */
+template <int FORM, int D, int E = D> struct BurstTileShape {
+    static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D, E);
     static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k[BURST_KEYS_USUAL],
                          FORWARD_ROWS = SIZES.forward_rows;
     static constexpr int BACKWARD_Q = SIZES.backward_q, BACKWARD_K = SIZES.backward_k,
                          BACKWARD_STAGES = SIZES.backward_stages;
 };
-template <int D, class MASK> struct BurstTiles {
-    using Shape = BurstTileShape<BURST_FORM, D>;
+template <int D, class MASK, int E = D> struct BurstTiles {
+    using Shape = BurstTileShape<BURST_FORM, D, E>;
     static constexpr int FORWARD_Q = Shape::FORWARD_Q, FORWARD_K = Shape::SIZES.forward_k[MASK::KEYS];
     static constexpr int BACKWARD_Q = Shape::BACKWARD_Q, BACKWARD_K = Shape::BACKWARD_K;
     static constexpr bool FORWARD_BLOCKS = BURST_FORM == 90 && MASK::KEYS == BURST_KEYS_BLOCKS;
@@ -95,12 +96,12 @@ template <int D, class MASK> struct BurstTiles {
 /* ---- what the kernels take ---- */
 enum { BURST_FIRST = 1, BURST_LAST = 2 };
 
-/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only.
- * A launch takes every pair of some chunks of queries (q, out, o, lse, q_tokens) with some of keys (k, v,
- * k_tokens), all else of which is the first pair's. */
+/* One pair. Lengths may be any; q, k are bf16 rows of D elements, v and out of E; out is written with
+ * BURST_LAST only. A launch takes every pair of some chunks of queries (q, out, o, lse, q_tokens) with some
+ * of keys (k, v, k_tokens), all else of which is the first pair's. */
 typedef struct BurstForward {
     BurstRows q, k, v, out;
-    /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
+    /* [q_heads][q_tokens.n][E]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
     float *o;
     /* [q_heads][q_tokens.n]: natural logarithm; -inf where no key was seen. Unread with BURST_FIRST */
     float *lse;
@@ -118,7 +119,7 @@ typedef struct BurstBackward {
     BurstRows q, k, v, d_o;
     const float *lse, *delta; /* [q_heads][q_tokens.n] */
     float *dq;                /* [q_heads][q_tokens.n][D], added to */
-    float *dk, *dv;           /* [kv_heads][k_tokens.n][D], added to; dk with its scale */
+    float *dk, *dv;           /* [kv_heads][k_tokens.n][D], [E], added to; dk with its scale */
     BurstTokens q_tokens, k_tokens;
     BurstTileLists lists; /* a row per key tile */
     /* query head h reads key head (q_head0 + h) / group - kv_head0 */

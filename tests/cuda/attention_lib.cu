@@ -30,12 +30,15 @@ typedef struct Kernels {
     int tile[4]; /* queries and keys, forward and backward */
 } Kernels;
 
-#define TILES(M) \
-    {BurstTiles<HEAD_DIM, M>::FORWARD_Q, BurstTiles<HEAD_DIM, M>::FORWARD_K, BurstTiles<HEAD_DIM, M>::BACKWARD_Q, \
-     BurstTiles<HEAD_DIM, M>::BACKWARD_K}
+#ifndef VALUE_DIM
+#define VALUE_DIM HEAD_DIM /* of values, outputs and their gradients */
+#endif
+#define OF(i) HEAD_DIM, PlanMask##i, VALUE_DIM
 #define KERNELS(i) \
-    {burst_forward_setup<HEAD_DIM, PlanMask##i>, burst_backward_setup<HEAD_DIM, PlanMask##i>, burst_make_lists<PlanMask##i>, \
-     burst_forward<HEAD_DIM, PlanMask##i>, burst_backward<HEAD_DIM, PlanMask##i>, TILES(PlanMask##i)},
+    {burst_forward_setup<OF(i)>, burst_backward_setup<OF(i)>, burst_make_lists<PlanMask##i>, \
+     burst_forward<OF(i)>, burst_backward<OF(i)>, \
+     {BurstTiles<OF(i)>::FORWARD_Q, BurstTiles<OF(i)>::FORWARD_K, BurstTiles<OF(i)>::BACKWARD_Q, \
+      BurstTiles<OF(i)>::BACKWARD_K}},
 #ifndef MASKS /* a compile test takes a few of them */
 #define MASKS TEST_MASKS
 #endif
@@ -92,7 +95,7 @@ int test_backward(int mask, const BurstBackward *pair, int queries, int keys, in
 
 int test_delta(const BurstRows *o, const BurstRows *d_o, int n, int heads, float *delta, cudaStream_t stream)
 {
-    return burst_delta<HEAD_DIM>(*o, *d_o, n, heads, delta, stream);
+    return burst_delta<VALUE_DIM>(*o, *d_o, n, heads, delta, stream);
 }
 
 int test_finish_dq(const float *dq, int n, int heads, float scale, const BurstRows *out, cudaStream_t stream)

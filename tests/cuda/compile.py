@@ -22,6 +22,8 @@ if not hopper:
     MASKS = MASKS_80
 if variant:
     MASKS = {1: 0, 6: 0}
+if hopper and head_dim == "192" and "VALUE_DIM=128" in variant:
+    MASKS = {1: 0} # without tables: compiler/ir/kernels.c
 object_file = f"{folder}/attention_{arch}_{head_dim}{'_' + variant[0] if variant else ''}.o"
 shown = subprocess.run(
     [nvcc, "-std=c++17", "-O3", "-lineinfo", "-Werror", "all-warnings", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra,-Werror",
@@ -30,13 +32,13 @@ shown = subprocess.run(
      f"{root}/tests/cuda/attention_lib.cu", "-o", object_file], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
 if shown.returncode:
     sys.exit(shown.stdout)
-report = re.findall(r"entry function '_Z\d+burst_(forward|backward)_kernelILi(\d+)E\d+PlanMask(\d+)E.*\n.*\n *(\d+) bytes stack frame, (\d+) bytes spill stores"
+report = re.findall(r"entry function '_Z\d+burst_(forward|backward)_kernelILi(\d+)E\d+PlanMask(\d+)Li(\d+)E.*\n.*\n *(\d+) bytes stack frame, (\d+) bytes spill stores"
                     r".*\n.*Used (\d+) registers", shown.stdout)
 bad = len(report) != 2 * len(MASKS)
-for kernel, d, mask, stack, spilled, registers in sorted(report):
+for kernel, d, mask, e, stack, spilled, registers in sorted(report):
     limit = MASKS[int(mask)]
     bad |= int(spilled) > limit or int(stack) > limit
-    print(f"sm_{arch} {kernel} d{d} mask {mask}: {registers} registers, {spilled} bytes spilled, stack of {stack} (limit {limit})")
+    print(f"sm_{arch} {kernel} d{d} v{e} mask {mask}: {registers} registers, {spilled} bytes spilled, stack of {stack} (limit {limit})")
 for line in re.findall(f"^.*(?:{SLOW}).*$", shown.stdout, re.M):
     print(line)
     bad = True

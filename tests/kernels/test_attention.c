@@ -110,6 +110,7 @@ typedef struct Shape {
     float softcap;         /* of scores; 0: none */
     /* score of the first key, beside which the others' are about 0; 0: scores as they come */
     float sink;
+    int e; /* elements of values and outputs; 0: d */
 } Shape;
 typedef struct Case {
     Shape shape;
@@ -123,30 +124,33 @@ typedef struct Case {
 
 static int64_t q_floats(const Shape *s) { return s->q_heads * s->queries * s->d; }
 static int64_t k_floats(const Shape *s) { return s->kv_heads * s->keys * s->d; }
+static int value_dim(const Shape *s) { return s->e ? s->e : s->d; }
+static int64_t o_floats(const Shape *s) { return s->q_heads * s->queries * value_dim(s); }
+static int64_t v_floats(const Shape *s) { return s->kv_heads * s->keys * value_dim(s); }
 
 static void make_case(Case *c, const Shape *s)
 {
     Random r = {(uint64_t)(s->d * 31 + s->queries * 7 + s->keys + s->mask)};
     *c = (Case){.shape = *s, .qc = make_chunk(s->queries, s->q_first, s->q_stride)};
     c->q = random_array(&r, q_floats(s));
-    c->d_o = random_array(&r, q_floats(s));
-    c->o = random_array(&r, q_floats(s)); /* what burst_attend_start must clear */
+    c->d_o = random_array(&r, o_floats(s));
+    c->o = random_array(&r, o_floats(s)); /* what burst_attend_start must clear */
     c->lse = random_array(&r, s->q_heads * s->queries);
     c->lse_rest = random_array(&r, s->q_heads * s->queries);
     c->delta = zero_floats(s->q_heads * s->queries);
     c->dq = zero_floats(q_floats(s));
-    c->scratch = random_array(&r, burst_attend_scratch(s->d));
-    c->want_o = zero_doubles(q_floats(s));
+    c->scratch = random_array(&r, burst_attend_scratch(s->d > value_dim(s) ? s->d : value_dim(s)));
+    c->want_o = zero_doubles(o_floats(s));
     c->want_lse = zero_doubles(s->q_heads * s->queries);
     c->want_dq = zero_doubles(q_floats(s));
     for (int i = 0; i < s->splits; i++) {
         c->kc[i] = make_chunk(s->keys, s->k_first + i * s->k_step, s->k_stride);
         c->k[i] = random_array(&r, k_floats(s));
-        c->v[i] = random_array(&r, k_floats(s));
+        c->v[i] = random_array(&r, v_floats(s));
         c->dk[i] = zero_floats(k_floats(s));
-        c->dv[i] = zero_floats(k_floats(s));
+        c->dv[i] = zero_floats(v_floats(s));
         c->want_dk[i] = zero_doubles(k_floats(s));
-        c->want_dv[i] = zero_doubles(k_floats(s));
+        c->want_dv[i] = zero_doubles(v_floats(s));
     }
 }
 
@@ -189,6 +193,7 @@ static BurstAttend attend_of(const Case *c, int split)
 {
     const Shape *s = &c->shape;
     return (BurstAttend){.head_dim = s->d,
+                         .value_dim = s->e,
                          .q_heads = s->q_heads,
                          .kv_heads = s->kv_heads,
                          .q_head0 = s->q_head0,
@@ -226,7 +231,7 @@ static void run_forward(const Case *c)
 
 static void run_backward(const Case *c)
 {
-    burst_attend_delta(c->shape.q_heads * c->shape.queries, c->shape.d, c->o, c->d_o, c->delta);
+    burst_attend_delta(c->shape.q_heads * c->shape.queries, value_dim(&c->shape), c->o, c->d_o, c->delta);
     for (int i = 0; i < c->shape.splits; i++) {
         BurstAttend a = attend_of(c, i);
         burst_attend_backward(&a);
@@ -276,21 +281,23 @@ static void oracle_row(Case *c, int h, int64_t i, double *p)
 {
     const Shape *s = &c->shape;
     int64_t kv = (s->q_head0 + h) / s->group - s->kv_head0, row = h * s->queries + i;
-    const float *q = c->q + row * s->d, *d_o = c->d_o + row * s->d;
-    double *o = c->want_o + row * s->d, delta = 0;
+    const int e = value_dim(s);
+    const float *q = c->q + row * s->d, *d_o = c->d_o + row * e;
+    double *o = c->want_o + row * e, delta = 0;
     c->want_lse[row] = row_probabilities(c, h, i, kv, p);
     for (int64_t j = 0; j < s->splits * s->keys; j++)
-        for (int t = 0; t < s->d; t++)
-            o[t] += p[j] * c->v[j / s->keys][(kv * s->keys + j % s->keys) * s->d + t];
-    for (int t = 0; t < s->d; t++)
+        for (int t = 0; t < e; t++)
+            o[t] += p[j] * c->v[j / s->keys][(kv * s->keys + j % s->keys) * e + t];
+    for (int t = 0; t < e; t++)
         delta += o[t] * d_o[t];
     for (int64_t j = 0; j < s->splits * s->keys; j++) {
-        int64_t split = j / s->keys, at = (kv * s->keys + j % s->keys) * s->d;
+        const int64_t split = j / s->keys, key = kv * s->keys + j % s->keys, at = key * s->d;
         double slope;
         score_of(s, q, c->k[split] + at, &slope);
-        double ds = p[j] * (dot(s->d, d_o, c->v[split] + at) - delta) * scale_of(s) * slope;
+        double ds = p[j] * (dot(e, d_o, c->v[split] + key * e) - delta) * scale_of(s) * slope;
+        for (int t = 0; t < e; t++)
+            c->want_dv[split][key * e + t] += p[j] * d_o[t];
         for (int t = 0; t < s->d; t++) {
-            c->want_dv[split][at + t] += p[j] * d_o[t];
             c->want_dk[split][at + t] += ds * q[t];
             c->want_dq[row * s->d + t] += ds * c->k[split][at + t];
             c->dq_terms += pow(p[j] * delta * scale_of(s) * c->k[split][at + t], 2);
@@ -319,10 +326,10 @@ static void check_lse(const Case *c, double tolerance)
             continue;
         }
         assert_true(c->lse[row] == -INFINITY);
-        for (int t = 0; t < s->d; t++) {
-            assert_true(c->o[row * s->d + t] == 0);
+        for (int t = 0; t < value_dim(s); t++)
+            assert_true(c->o[row * value_dim(s) + t] == 0);
+        for (int t = 0; t < s->d; t++)
             assert_true(c->dq[row * s->d + t] == 0);
-        }
     }
 }
 
@@ -336,7 +343,7 @@ static void check_case(const Shape *s, double tolerance)
     run_forward(&c);
     run_backward(&c);
     check_lse(&c, tolerance);
-    assert_close(q_floats(s), c.o, c.want_o, tolerance);
+    assert_close(o_floats(s), c.o, c.want_o, tolerance);
     assert_close_terms(q_floats(s), c.dq, c.want_dq, sqrt(c.dq_terms), tolerance);
     for (int i = 0; i < s->splits; i++) {
         /* judged by itself: its gradients are e^17 times the others' */
@@ -345,7 +352,7 @@ static void check_case(const Shape *s, double tolerance)
         assert_close(sink, c.dv[i], c.want_dv[i], tolerance);
         assert_close_terms(k_floats(s) - sink, c.dk[i] + sink, c.want_dk[i] + sink, sqrt(c.dk_terms),
                            tolerance);
-        assert_close(k_floats(s) - sink, c.dv[i] + sink, c.want_dv[i] + sink, tolerance);
+        assert_close(v_floats(s) - sink, c.dv[i] + sink, c.want_dv[i] + sink, tolerance);
     }
     free_case(&c);
 }
@@ -394,6 +401,29 @@ static void every_mask_and_dim(void **state)
                        .splits = 1,
                        .q_stride = 1,
                        .k_stride = 1};
+            check_case(&s, 1e-6);
+        }
+}
+
+/* Values narrower and wider than keys (multi-head latent attention), of one chunk and folded from several. */
+static void values_of_other_widths(void **state)
+{
+    (void)state;
+    static const int widths[][2] = {{96, 64}, {192, 128}, {20, 10}, {64, 96}, {8, 33}, {128, 1}};
+    for (int m = 0; m < MASK_COUNT; m++)
+        for (int i = 0; i < (int)(sizeof widths / sizeof *widths); i++) {
+            Shape s = {.d = widths[i][0],
+                       .e = widths[i][1],
+                       .q_heads = 4,
+                       .kv_heads = 2,
+                       .group = 2,
+                       .mask = m,
+                       .queries = 130,
+                       .keys = 75,
+                       .splits = 1 + i % 3,
+                       .q_stride = 1,
+                       .k_stride = 1,
+                       .k_step = 75};
             check_case(&s, 1e-6);
         }
 }
@@ -818,10 +848,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_of_all_lengths),
         cmocka_unit_test(every_mask_and_dim),
+        cmocka_unit_test(values_of_other_widths),
         cmocka_unit_test(ring_order),
         cmocka_unit_test(eight_folds),
         cmocka_unit_test(grouped_heads),
-        cmocka_unit_test(sharp_softmax), cmocka_unit_test(capped_scores),
+        cmocka_unit_test(sharp_softmax),
+        cmocka_unit_test(capped_scores),
         cmocka_unit_test(huge_scores),
         cmocka_unit_test(peaked_rows),
         cmocka_unit_test(empty_pairs_change_nothing),

@@ -30,6 +30,8 @@ static void add_scaled(double *y, double factor, const double *x, int d)
         y[i] += factor * x[i];
 }
 
+static int value_dim(const Attention64 *a) { return a->value_dim ? a->value_dim : a->head_dim; }
+
 /* The score of query q and key k, and what its cap multiplies gradients with. */
 static double score_of(const Attention64 *a, const double *q, const double *k, double *slope)
 {
@@ -66,7 +68,7 @@ static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
 /* o = P v; the matrix P is that of a, the values may be others. lse may be NULL. */
 static void weigh_values(const Attention64 *a, const double *values, double *o, double *lse)
 {
-    int d = a->head_dim;
+    int d = value_dim(a);
     double *p = new64(a->n);
     for (int h = 0; h < a->heads; h++) {
         const double *v = values + h / (a->heads / a->kv_heads) * a->n * d;
@@ -96,15 +98,16 @@ typedef struct Factors {
 static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t i, const double *p,
                          double *dq, double *dk, double *dv)
 {
-    int d = a->head_dim;
-    int64_t row = (h * a->n + i) * d, keys = h / (a->heads / a->kv_heads) * a->n * d;
-    double scale = 1 / sqrt(d), delta = dot(f->d_o + row, f->o + row, d);
+    const int d = a->head_dim, e = value_dim(a);
+    const int64_t query = h * a->n + i, keys = h / (a->heads / a->kv_heads) * a->n, row = query * d;
+    const double *d_o = f->d_o + query * e;
+    double scale = 1 / sqrt(d), delta = dot(d_o, f->o + query * e, e);
     for (int64_t j = 0; j < a->n; j++) {
-        int64_t key = keys + j * d;
+        const int64_t key = (keys + j) * d, value = (keys + j) * e;
         double slope;
         score_of(a, a->q + row, a->k + key, &slope);
-        double ds = p[j] * slope * (dot(f->d_o + row, f->v + key, d) + f->delta_sign * delta);
-        add_scaled(dv + key, p[j], f->d_o + row, d);
+        double ds = p[j] * slope * (dot(d_o, f->v + value, e) + f->delta_sign * delta);
+        add_scaled(dv + value, p[j], d_o, e);
         add_scaled(dk + key, ds * scale, f->q + row, d);
         add_scaled(dq + row, ds * scale, f->k + key, d);
     }
@@ -116,10 +119,10 @@ static void backward(const Attention64 *a, const Factors *f, double *dq, double 
     for (int h = 0; h < a->heads; h++)
         for (int64_t i = 0; i < a->n; i++) {
             const double lse = probabilities(a, h, i, p);
-            const int64_t row = (h * a->n + i) * a->head_dim;
+            const int64_t row = (h * a->n + i) * value_dim(a);
             backward_row(a, f, h, i, p, dq, dk, dv);
             if (a->d_sink)
-                a->d_sink[h] -= exp(a->sink[h] - lse) * dot(f->d_o + row, f->o + row, a->head_dim);
+                a->d_sink[h] -= exp(a->sink[h] - lse) * dot(f->d_o + row, f->o + row, value_dim(a));
         }
     free(p);
 }
@@ -142,12 +145,13 @@ static double *absolute(const double *x, int64_t count)
 void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o,
                            double *dq, double *dk, double *dv)
 {
-    int64_t queries = a->heads * a->n * a->head_dim, keys = a->kv_heads * a->n * a->head_dim;
-    double *x[] = {absolute(a->q, queries), absolute(a->k, keys), absolute(a->v, keys),
-                   absolute(true_o, queries), absolute(d_o, queries)};
+    const int64_t queries = a->heads * a->n * a->head_dim, keys = a->kv_heads * a->n * a->head_dim,
+                  outputs = a->heads * a->n * value_dim(a), values = a->kv_heads * a->n * value_dim(a);
+    double *x[] = {absolute(a->q, queries), absolute(a->k, keys), absolute(a->v, values),
+                   absolute(true_o, outputs), absolute(d_o, outputs)};
     memset(dq, 0, sizeof(double) * (size_t)queries);
     memset(dk, 0, sizeof(double) * (size_t)keys);
-    memset(dv, 0, sizeof(double) * (size_t)keys);
+    memset(dv, 0, sizeof(double) * (size_t)values);
     weigh_values(a, x[2], o, NULL);
     Factors f = {x[0], x[1], x[2], x[3], x[4], 1};
     backward(a, &f, dq, dk, dv);

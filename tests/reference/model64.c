@@ -9,17 +9,28 @@
 
 /* ---- the flat vector of weights ---- */
 
+static int value_dim(const Shape64 *s) { return s->value_dim ? s->value_dim : s->head_dim; }
+static int own_dim(const Shape64 *s) { return s->head_dim - s->shared; }
+
 #define LAYER_TENSORS(X) /* id, name, rows, cols, decays, whether the model has it */     \
     X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true)                         \
-    X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, true)        \
+    X(QA, "self_attn.q_a_proj.weight", s->query_latent, s->hidden, true, s->query_latent) \
+    X(QAN, "self_attn.q_a_layernorm.weight", s->query_latent, 1, false, s->query_latent)  \
+    X(QBP, "self_attn.q_b_proj.weight", s->heads * s->head_dim, s->query_latent, true, s->query_latent) \
+    X(KVA, "self_attn.kv_a_proj.weight", s->latent, s->hidden, true, s->latent)           \
+    X(KS, "self_attn.k_shared_proj.weight", s->shared, s->hidden, true, s->latent)        \
+    X(KVN, "self_attn.kv_a_layernorm.weight", s->latent, 1, false, s->latent)             \
+    X(KBP, "self_attn.k_b_proj.weight", s->kv_heads * own_dim(s), s->latent, true, s->latent) \
+    X(VBP, "self_attn.v_b_proj.weight", s->kv_heads * value_dim(s), s->latent, true, s->latent) \
+    X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, !s->query_latent) \
     X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias)         \
     X(QN, "self_attn.q_norm.weight", s->head_dim, 1, false, s->qk_norm)                   \
-    X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, true)     \
+    X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
     X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
     X(KN, "self_attn.k_norm.weight", s->head_dim, 1, false, s->qk_norm)                   \
-    X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, true)     \
+    X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
     X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
-    X(O, "self_attn.o_proj.weight", s->hidden, s->heads * s->head_dim, true, true)        \
+    X(O, "self_attn.o_proj.weight", s->hidden, s->heads * value_dim(s), true, true)        \
     X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true)                \
     X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, true)                        \
     X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, true)                            \
@@ -191,8 +202,8 @@ static void add(int64_t count, const double *x, double *y)
 /* ---- one layer ---- */
 
 #define KEPT(X) /* what forward keeps: name, size */                                     \
-    X(x, n * s->hidden) X(h1, n * s->hidden) X(q, n * nq) X(k, n * nk) X(v, n * nk)       \
-    X(o, n * nq) X(lse, n * s->heads) X(ot, n * nq) X(x2, n * s->hidden)                  \
+    X(x, n * s->hidden) X(h1, n * s->hidden) X(q, n * nq) X(k, n * nk) X(v, n * nv)       \
+    X(o, n * no) X(lse, n * s->heads) X(ot, n * no) X(x2, n * s->hidden)                  \
     X(h2, n * s->hidden) X(g, n * s->ffn) X(u, n * s->ffn) X(a, n * s->ffn)
 typedef struct Kept {
 #define X(name, size) double *name;
@@ -202,7 +213,8 @@ typedef struct Kept {
 
 static Kept kept_new(const Shape64 *s, int64_t n)
 {
-    int64_t nq = s->heads * s->head_dim, nk = s->kv_heads * s->head_dim;
+    int64_t nq = s->heads * s->head_dim, nk = s->kv_heads * s->head_dim, no = s->heads * value_dim(s),
+            nv = s->kv_heads * value_dim(s);
 #define X(name, size) .name = new64(size),
     return (Kept){KEPT(X)};
 #undef X
@@ -240,7 +252,8 @@ static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const 
                          c->v,
                          s->softcap,
                          w->at[L_SINKS],
-                         dw ? dw->at[L_SINKS] : NULL};
+                         dw ? dw->at[L_SINKS] : NULL,
+                         value_dim(s)};
 }
 
 /* A projection of x by the layer's tensor `id`, which its bias and, in the order of LAYER_TENSORS, its
@@ -280,14 +293,116 @@ static void project(const Shape64 *s, int64_t n, Projection p, const double *x, 
     free(flat);
 }
 
+/* ---- multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) ---- */
+static const double latent_eps = 1e-6; /* of the norms of latents */
+
+/* Turns, or turns back, the last elements of each head. */
+static void turn_last(const Shape64 *s, int64_t n, int heads, double direction, double *x)
+{
+    for (int64_t i = 0; i < n * heads; i++)
+        rotate(x + i * s->head_dim + s->head_dim - s->shared, s->shared, s->rope_theta, (double)(i / heads),
+               direction);
+}
+
+/* The tensors of a latent: its product of x [n][D], its norm. */
+typedef struct Low { int down, norm, rank; } Low;
+static Low low_of(const Shape64 *s, bool queries)
+{
+    return queries ? (Low){L_QA, L_QAN, s->query_latent} : (Low){L_KVA, L_KVN, s->latent};
+}
+
+static void make_low(const Shape64 *s, int64_t n, Low l, const double *x, const Layer *w, double *raw,
+                     double *y)
+{
+    linear(n, s->hidden, l.rank, x, w->at[l.down], raw);
+    rmsnorm(latent_eps, n, l.rank, raw, w->at[l.norm], y);
+}
+
+/* dy: of the normed latent. */
+static void low_back(const Shape64 *s, int64_t n, Low l, const double *x, const Layer *w, const double *raw,
+                     const double *dy, double *dx, const Layer *dw)
+{
+    double *d_raw = new64(n * l.rank);
+    rmsnorm_back(latent_eps, n, l.rank, raw, w->at[l.norm], dy, d_raw, dw->at[l.norm]);
+    linear_back(n, s->hidden, l.rank, x, w->at[l.down], d_raw, dx, dw->at[l.down]);
+    free(d_raw);
+}
+
+/* Queries, keys and values of a layer with latents, by heads. */
+static void latent_forward(const Shape64 *s, int64_t n, const Layer *w, Kept *c)
+{
+    const int own = own_dim(s), nq = s->heads * s->head_dim, nv = s->kv_heads * value_dim(s);
+    double *low = new64(n * s->query_latent), *y = new64(n * s->query_latent), *q = new64(n * nq);
+    double *kv = new64(n * s->latent), *z = new64(n * s->latent), *k_own = new64(n * s->kv_heads * own),
+           *every = new64(n * s->shared), *k = new64(n * s->kv_heads * s->head_dim), *v = new64(n * nv);
+    if (s->query_latent)
+        make_low(s, n, low_of(s, true), c->h1, w, low, y);
+    linear(n, s->query_latent ? s->query_latent : s->hidden, nq, s->query_latent ? y : c->h1,
+           w->at[s->query_latent ? L_QBP : L_Q], q);
+    turn_last(s, n, s->heads, 1, q);
+    to_heads(n, s->heads, s->head_dim, 0, q, c->q);
+    make_low(s, n, low_of(s, false), c->h1, w, kv, z);
+    linear(n, s->latent, s->kv_heads * own, z, w->at[L_KBP], k_own);
+    linear(n, s->hidden, s->shared, c->h1, w->at[L_KS], every);
+    for (int64_t i = 0; i < n * s->kv_heads; i++) {
+        memcpy(k + i * s->head_dim, k_own + i * own, sizeof(double) * (size_t)own);
+        memcpy(k + i * s->head_dim + own, every + i / s->kv_heads * s->shared,
+               sizeof(double) * (size_t)s->shared);
+    }
+    turn_last(s, n, s->kv_heads, 1, k);
+    to_heads(n, s->kv_heads, s->head_dim, 0, k, c->k);
+    linear(n, s->latent, nv, z, w->at[L_VBP], v);
+    to_heads(n, s->kv_heads, value_dim(s), 0, v, c->v);
+    free(low), free(y), free(q), free(kv), free(z), free(k_own), free(every), free(k), free(v);
+}
+
+/* dq, dk, dv by heads; dh: of the norm's output, added to. */
+static void latent_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *dw, const Kept *c,
+                        const double *dq, const double *dk, const double *dv, double *dh)
+{
+    const int own = own_dim(s), nq = s->heads * s->head_dim, nv = s->kv_heads * value_dim(s);
+    double *low = new64(n * s->query_latent), *y = new64(n * s->query_latent),
+           *dy = new64(n * s->query_latent);
+    double *kv = new64(n * s->latent), *z = new64(n * s->latent), *dz = new64(n * s->latent);
+    double *q = new64(n * nq), *k = new64(n * s->kv_heads * s->head_dim), *v = new64(n * nv),
+           *k_own = new64(n * s->kv_heads * own), *every = new64(n * s->shared);
+    from_heads(n, s->heads, s->head_dim, 0, dq, q);
+    turn_last(s, n, s->heads, -1, q);
+    if (s->query_latent) {
+        make_low(s, n, low_of(s, true), c->h1, w, low, y);
+        linear_back(n, s->query_latent, nq, y, w->at[L_QBP], q, dy, dw->at[L_QBP]);
+        low_back(s, n, low_of(s, true), c->h1, w, low, dy, dh, dw);
+    } else {
+        linear_back(n, s->hidden, nq, c->h1, w->at[L_Q], q, dh, dw->at[L_Q]);
+    }
+    from_heads(n, s->kv_heads, s->head_dim, 0, dk, k);
+    turn_last(s, n, s->kv_heads, -1, k);
+    for (int64_t i = 0; i < n * s->kv_heads; i++) {
+        memcpy(k_own + i * own, k + i * s->head_dim, sizeof(double) * (size_t)own);
+        add(s->shared, k + i * s->head_dim + own, every + i / s->kv_heads * s->shared);
+    }
+    make_low(s, n, low_of(s, false), c->h1, w, kv, z);
+    linear_back(n, s->hidden, s->shared, c->h1, w->at[L_KS], every, dh, dw->at[L_KS]);
+    linear_back(n, s->latent, s->kv_heads * own, z, w->at[L_KBP], k_own, dz, dw->at[L_KBP]);
+    from_heads(n, s->kv_heads, value_dim(s), 0, dv, v);
+    linear_back(n, s->latent, nv, z, w->at[L_VBP], v, dz, dw->at[L_VBP]);
+    low_back(s, n, low_of(s, false), c->h1, w, kv, dz, dh, dw);
+    free(low), free(y), free(dy), free(kv), free(z), free(dz);
+    free(q), free(k), free(v), free(k_own), free(every);
+}
+
 /* c->x is the layer's input; out [n][D] its output. */
 static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c, double *out)
 {
-    int d = s->head_dim;
+    const int d = value_dim(s);
     rmsnorm(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], c->h1);
-    project(s, n, projection(s, L_Q), c->h1, w, c->q);
-    project(s, n, projection(s, L_K), c->h1, w, c->k);
-    project(s, n, projection(s, L_V), c->h1, w, c->v);
+    if (s->latent) {
+        latent_forward(s, n, w, c);
+    } else {
+        project(s, n, projection(s, L_Q), c->h1, w, c->q);
+        project(s, n, projection(s, L_K), c->h1, w, c->k);
+        project(s, n, projection(s, L_V), c->h1, w, c->v);
+    }
     Attention64 a = attention_of(s, n, mask, c, w, NULL);
     attention64_forward(&a, c->o, c->lse);
     from_heads(n, s->heads, d, 0, c->o, c->ot);
@@ -336,16 +451,22 @@ static void project_back(const Shape64 *s, int64_t n, Projection p, const double
 static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, const Layer *dw,
                            const Kept *c, double *dx)
 {
-    int64_t nq = n * s->heads * s->head_dim, nk = n * s->kv_heads * s->head_dim;
-    double *dot = new64(nq), *d_o = new64(nq), *dq = new64(nq), *dk = new64(nk), *dv = new64(nk);
+    const int e = value_dim(s);
+    const int64_t nq = n * s->heads * s->head_dim, nk = n * s->kv_heads * s->head_dim, no = n * s->heads * e;
+    double *dot = new64(no), *d_o = new64(no), *dq = new64(nq), *dk = new64(nk),
+           *dv = new64(n * s->kv_heads * e);
     double *dh = new64(n * s->hidden);
-    linear_back(n, s->heads * s->head_dim, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
-    to_heads(n, s->heads, s->head_dim, 0, dot, d_o);
+    linear_back(n, s->heads * e, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
+    to_heads(n, s->heads, e, 0, dot, d_o);
     Attention64 a = attention_of(s, n, mask, c, w, dw);
     attention64_backward(&a, c->o, d_o, dq, dk, dv);
-    project_back(s, n, projection(s, L_Q), c->h1, w, dq, dh, dw);
-    project_back(s, n, projection(s, L_K), c->h1, w, dk, dh, dw);
-    project_back(s, n, projection(s, L_V), c->h1, w, dv, dh, dw);
+    if (s->latent) {
+        latent_back(s, n, w, dw, c, dq, dk, dv, dh);
+    } else {
+        project_back(s, n, projection(s, L_Q), c->h1, w, dq, dh, dw);
+        project_back(s, n, projection(s, L_K), c->h1, w, dk, dh, dw);
+        project_back(s, n, projection(s, L_V), c->h1, w, dv, dh, dw);
+    }
     rmsnorm_back(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], dh, dx, dw->at[L_NORM1]);
     free(dot), free(d_o), free(dq), free(dk), free(dv), free(dh);
 }

@@ -27,17 +27,18 @@ typedef struct Attention64 {
     int heads, kv_heads, head_dim;
     Mask64 mask;
     const double *q;     /* [H][n][d] */
-    const double *k, *v; /* [Hk][n][d] */
+    const double *k, *v; /* [Hk][n][d], [Hk][n][e] */
     double softcap;      /* scores are softcap * tanh(S / softcap) before the mask; 0: S */
     const double *sink;  /* [H] a score beside each row's keys, whose value is 0; NULL: none */
     double *d_sink;      /* [H] backward adds to it; NULL: it does not */
+    int value_dim;       /* e: of v, o and their gradients; 0: d */
 } Attention64;
-/* o [H][n][d] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
+/* o [H][n][e] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
 void attention64_forward(const Attention64 *a, double *o, double *lse);
-/* dq [H][n][d], dk, dv [Hk][n][d] are added to; o is what forward gave. */
+/* dq [H][n][d], dk [Hk][n][d], dv [Hk][n][e] are added to; o is what forward gave. */
 void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk,
                           double *dv);
-/* The same sums with every product replaced by its absolute value, the probabilities kept: o [H][n][d],
+/* The same sums with every product replaced by its absolute value, the probabilities kept: o [H][n][e],
  * dq, dk, dv are written. Rounding errors of any other implementation are proportional to these, also
  * where the true sum cancels. */
 void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o,
@@ -52,6 +53,10 @@ typedef struct Shape64 {
     bool qkv_bias; /* vectors are added to the projections of q, k and v (Qwen2) */
     bool qk_norm;  /* each head of q and k has an RMSNorm before it is rotated (Qwen3) */
     bool sinks;    /* learned: a weight a head, self_attn.sinks */
+    /* multi-head latent attention: elements of what a token's keys and values are made of, and its queries
+     * (0: of the layer's input); of a key those that turn, the last ones, which all heads share; of a value.
+     * 0: none */
+    int latent, query_latent, shared, value_dim;
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {

@@ -24,6 +24,18 @@ static bool causal(int64_t q, int64_t k, const void *ctx)
     return k <= q;
 }
 
+/* Multi-head latent attention: as many heads as key heads. */
+static void make_latent(Model *m)
+{
+    m->shared = 2;
+    m->head_dim = m->shared + 1 + draw(3);
+    m->value_dim = 1 + draw(5);
+    m->heads = m->kv_heads;
+    m->latent = 3 + draw(4);
+    m->query_latent = draw(2) ? 2 + draw(5) : 0;
+    m->rope.rotary = -m->shared;
+}
+
 static Program random_program(bool cuda, bool split)
 {
     const int tensor = split ? 2 + draw(3) : 1, kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
@@ -39,6 +51,7 @@ static Program random_program(bool cuda, bool split)
                       .heads = kv_heads * (1 + draw(2)),
                       .kv_heads = kv_heads,
                       .head_dim = head_dim,
+                      .value_dim = head_dim,
                       .ffn = 3 + draw(6),
                       .vocab = 5 + draw(4),
                       .norm_eps = 1e-5,
@@ -47,6 +60,7 @@ static Program random_program(bool cuda, bool split)
                       .qkv_bias = draw(3) == 0,
                       .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
+    const bool latent = copies == 1 && !p.model.qkv_bias && !p.model.qk_norm && draw(2);
     p.sequence = 4 + draw(6);
     const int chunks = copies == 1 && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 + draw(2) : 1,
               fewer = chunks > 1 && kv_heads > 1 ? 1 + draw(chunks - 1) : 0, group = p.model.heads / kv_heads;
@@ -55,6 +69,8 @@ static Program random_program(bool cuda, bool split)
     p.model.heads = group * (kv_heads * chunks - fewer) * tensor;
     p.model.kv_heads = (kv_heads * chunks - fewer) * tensor / copies;
     p.model.ffn *= tensor;
+    if (latent)
+        make_latent(&p.model);
     return p;
 }
 
@@ -110,8 +126,11 @@ static void reference(Case *c)
  * cannot be saved. */
 static Saving random_saving(Arena *a, int layers)
 {
-    static const char *const names[] = {"h1", "rstd1", "q_raw", "rstd_q", "q",  "k_raw", "rstd_k",  "k",
-                                        "v",  "o",     "lse",   "x_mid",  "h2", "rstd2", "gate_up", "ffn"};
+    static const char *const names[] = {"h1",          "rstd1",     "q_raw",      "rstd_q",   "q",
+                                        "k_raw",       "rstd_k",    "k",          "v",        "o",
+                                        "lse",         "x_mid",     "h2",         "rstd2",    "gate_up",
+                                        "ffn",         "q_low",     "rstd_q_low", "q_latent", "kv_low",
+                                        "rstd_kv_low", "kv_latent", "k_own",      "k_shared"};
     Saving s = {" x ", " x ", draw(layers + 1)};
     for (int i = 0; i < countof(names); i++) {
         const int both = draw(3);
@@ -230,7 +249,11 @@ Case *make_split_case(bool cuda, int i, bool split)
                          m->tied,
                          .qkv_bias = m->qkv_bias,
                          .qk_norm = m->qk_norm,
-                         .sinks = m->sinks};
+                         .sinks = m->sinks,
+                         .latent = m->latent,
+                         .query_latent = m->query_latent,
+                         .shared = m->shared,
+                         .value_dim = m->value_dim};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.layout.data.value);
     c->scale = 0.25;

@@ -299,7 +299,8 @@ static bool is_of_some_heads(const Machine *m, Operand x)
 {
     const Dim *d = m->step->values.at[x.value].dim;
     for (int i = 0; i < 2; i++)
-        if (d[i] == DIM_QUERY || d[i] == DIM_KEY || d[i] == DIM_HEADS || d[i] == DIM_KEY_HEADS)
+        if (d[i] == DIM_QUERY || d[i] == DIM_KEY || d[i] == DIM_HEADS || d[i] == DIM_KEY_HEADS ||
+            d[i] == DIM_VALUE || d[i] == DIM_OUTPUT || d[i] == DIM_OWN)
             return true;
     return false;
 }
@@ -337,8 +338,9 @@ static void run_op(Machine *m, const Op *o)
     w = w ? w + first : NULL;
     dw = dw ? dw + first : NULL;
     m->row = t ? t->cols : 0;
-    m->adds = o->adds[0] || (loops_over_heads(o) && at->chunk > 0 && o->write[0].value >= 0 &&
-                             !is_of_some_heads(m, o->write[0]));
+    const int sum = o->kind == OP_JOIN_BACK; /* its output that is a sum over heads */
+    m->adds = o->adds[sum] || (loops_over_heads(o) && at->chunk > 0 && o->write[sum].value >= 0 &&
+                               !is_of_some_heads(m, o->write[sum]));
     const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK ||
                        o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
     const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK ||
@@ -401,7 +403,8 @@ static bool skipped(const Machine *m, const Op *o)
 static int row_chunk(const Machine *m, Operand x)
 {
     const StepOp *o = &m->run->flow->op[m->t];
-    return o->op->keys && m->step->values.at[x.value].dim[1] == DIM_KEY ? o->key : o->chunk;
+    const Dim d = m->step->values.at[x.value].dim[1];
+    return o->op->keys && (d == DIM_KEY || d == DIM_VALUE) ? o->key : o->chunk;
 }
 
 static int64_t rows_in(const Machine *m, int chunk)
@@ -420,7 +423,7 @@ static double *chunk_rows(const Machine *m, Operand x, double *copy, int64_t *n)
     const int64_t all = tokens ? m->step->all_tokens : m->step->chunk;
     /* all of its keys */
     if ((!tokens && d != DIM_CHUNK) ||
-        ((k == OP_ATTENTION || k == OP_ATTENTION_BACK) && v->dim[1] == DIM_KEY))
+        ((k == OP_ATTENTION || k == OP_ATTENTION_BACK) && (v->dim[1] == DIM_KEY || v->dim[1] == DIM_VALUE)))
         return copy;
     const int64_t cols = *n / all;
     *n = rows_in(m, row_chunk(m, x)) * cols;

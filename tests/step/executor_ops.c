@@ -37,6 +37,14 @@ static void linear_dw(Machine *m, int64_t in, int64_t out, double *dw)
                 dw[o * m->row + i] += m->x[0][t * out + o] * m->x[1][t * in + i];
 }
 
+static const StepOp *now(const Machine *m) { return &m->run->flow->op[m->t]; }
+
+static bool of_latent(const Machine *m)
+{
+    const Dim d = m->step->values.at[now(m)->op->read[0].value].dim[1];
+    return d == DIM_LATENT || d == DIM_QUERY_LATENT;
+}
+
 /* Rows as wide as the weights: tokens, or their heads. */
 static void norm(Machine *m, int64_t h, const double *w)
 {
@@ -44,7 +52,7 @@ static void norm(Machine *m, int64_t h, const double *w)
         double sum = 0;
         for (int i = 0; i < h; i++)
             sum += m->x[0][t * h + i] * m->x[0][t * h + i];
-        m->y[1][t] = 1 / sqrt(sum / (double)h + m->m->norm_eps);
+        m->y[1][t] = 1 / sqrt(sum / (double)h + (of_latent(m) ? 1e-6 : m->m->norm_eps));
         for (int i = 0; i < h; i++)
             m->y[0][t * h + i] = m->x[0][t * h + i] * m->y[1][t] * w[i];
     }
@@ -78,17 +86,40 @@ static void bias_back(Machine *m, int64_t width, double *dw)
         dw[i % width] += m->x[0][i];
 }
 
+/* All elements of a head, or those that heads share, its last ones. */
 static void rope(Machine *m, double turn)
 {
-    const int d = m->m->head_dim, half = d / 2;
-    for (int64_t at = 0; at + d <= m->ny[0]; at += d)
+    const int d = m->m->head_dim, turns = m->m->shared ? m->m->shared : d, half = turns / 2;
+    memmove(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double));
+    for (int64_t head = 0; head + d <= m->ny[0]; head += d)
         for (int i = 0; i < half; i++) {
-            const int64_t token = m->first + at / (m->ny[0] / m->n);
-            const double angle = turn * (double)token * pow(m->m->rope.theta, -2.0 * i / d);
-            const double a = m->x[0][at + i], b = m->x[0][at + half + i];
-            m->y[0][at + i] = a * cos(angle) - b * sin(angle);
-            m->y[0][at + half + i] = a * sin(angle) + b * cos(angle);
+            const int64_t token = m->first + head / (m->ny[0] / m->n), at = head + d - turns + i;
+            const double angle = turn * (double)token * pow(m->m->rope.theta, -2.0 * i / turns);
+            const double a = m->y[0][at], b = m->y[0][at + half];
+            m->y[0][at] = a * cos(angle) - b * sin(angle);
+            m->y[0][at + half] = a * sin(angle) + b * cos(angle);
         }
+}
+
+/* Each head's own elements, and those that all share. */
+static void join(Machine *m)
+{
+    const int d = m->m->head_dim, shared = m->m->shared, own = d - shared, heads = (int)(m->ny[0] / m->n / d);
+    for (int64_t i = 0; i < m->n * heads; i++) {
+        memcpy(m->y[0] + i * d, m->x[0] + i * own, (size_t)own * sizeof(double));
+        memcpy(m->y[0] + i * d + own, m->x[1] + i / heads * shared, (size_t)shared * sizeof(double));
+    }
+}
+
+static void join_back(Machine *m, bool adds)
+{
+    const int d = m->m->head_dim, shared = m->m->shared, own = d - shared, heads = (int)(m->nx[0] / m->n / d);
+    memset(m->y[1], 0, adds ? 0 : (size_t)(m->n * shared) * sizeof(double));
+    for (int64_t i = 0; i < m->n * heads; i++) {
+        memcpy(m->y[0] + i * own, m->x[0] + i * d, (size_t)own * sizeof(double));
+        for (int j = 0; j < shared; j++)
+            m->y[1][i / heads * shared + j] += m->x[0][i * d + own + j];
+    }
 }
 
 /* Rows of queries and of their keys: head h of token t. */
@@ -98,6 +129,16 @@ static int64_t k_row(const Machine *m, int64_t t, int h)
     return (t * m->heads.kv_heads + h / (m->heads.heads / m->heads.kv_heads)) * m->m->head_dim;
 }
 
+/* The same of outputs and of values. */
+static int64_t o_row(const Machine *m, int64_t t, int h)
+{
+    return q_row(m, t, h) / m->m->head_dim * m->m->value_dim;
+}
+static int64_t v_row(const Machine *m, int64_t t, int h)
+{
+    return k_row(m, t, h) / m->m->head_dim * m->m->value_dim;
+}
+
 static double dot(const double *a, const double *b, int n)
 {
     double sum = 0;
@@ -105,8 +146,6 @@ static double dot(const double *a, const double *b, int n)
         sum += a[i] * b[i];
     return sum;
 }
-
-static const StepOp *now(const Machine *m) { return &m->run->flow->op[m->t]; }
 
 /* What attention has of keys from its first chunk of queries on, its output i, or of queries from their
  * first chunk of keys on: later chunks are wrong where it is not as that left it. */
@@ -131,19 +170,19 @@ static int64_t keys_end(const Machine *m, int64_t q)
 /* Causal; q, k, v to o and lse of the first queries, beside those of keys before. */
 static void attention(Machine *m, int64_t queries)
 {
-    const int d = m->m->head_dim;
+    const int d = m->m->head_dim, e = m->m->value_dim;
     for (int h = 0; h < m->heads.heads; h++)
         for (int64_t q = 0; q < queries; q++) {
-            double *o = m->y[0] + q_row(m, q, h), sum = now(m)->goes_on ? exp(m->y[1][h * m->n + q]) : 0;
-            for (int i = 0; i < d; i++)
+            double *o = m->y[0] + o_row(m, q, h), sum = now(m)->goes_on ? exp(m->y[1][h * m->n + q]) : 0;
+            for (int i = 0; i < e; i++)
                 o[i] = sum > 0 ? sum * o[i] : 0;
             for (int64_t k = 0; k < keys_end(m, q); k++) {
                 const double p = exp(dot(m->x[0] + q_row(m, q, h), m->x[1] + k_row(m, k, h), d) / sqrt(d));
                 sum += p;
-                for (int i = 0; i < d; i++)
-                    o[i] += p * m->x[2][k_row(m, k, h) + i];
+                for (int i = 0; i < e; i++)
+                    o[i] += p * m->x[2][v_row(m, k, h) + i];
             }
-            for (int i = 0; i < d; i++)
+            for (int i = 0; i < e; i++)
                 o[i] = sum > 0 ? o[i] / sum : 0;
             m->y[1][h * m->n + q] = log(sum);
         }
@@ -155,7 +194,7 @@ static int64_t kept_tokens(const Machine *m) { return m->step->tail < m->n ? m->
 /* Of o and lse the rows of the last tokens. */
 static void keep(Machine *m)
 {
-    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->heads.heads * m->m->head_dim;
+    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->heads.heads * m->m->value_dim;
     memcpy(m->y[0], m->x[0] + first * row, (size_t)(kept * row) * sizeof(double));
     for (int h = 0; h < m->heads.heads; h++)
         memcpy(m->y[1] + h * m->step->tail, m->x[1] + h * m->n + first, (size_t)kept * sizeof(double));
@@ -164,7 +203,7 @@ static void keep(Machine *m)
 /* q, k, v and what was kept to o and lse. */
 static void attention_rest(Machine *m)
 {
-    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->heads.heads * m->m->head_dim;
+    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->heads.heads * m->m->value_dim;
     attention(m, first);
     memcpy(m->y[0] + first * row, m->x[3], (size_t)(kept * row) * sizeof(double));
     for (int h = 0; h < m->heads.heads; h++)
@@ -174,7 +213,7 @@ static void attention_rest(Machine *m)
 /* q, k, v, lse, d_o, delta to dq, dk, dv. */
 static void attention_back(Machine *m)
 {
-    const int d = m->m->head_dim;
+    const int d = m->m->head_dim, e = m->m->value_dim;
     const bool keys = now(m)->op->keys,
                adds[] = {keys && now(m)->goes_on, keys ? now(m)->begun : m->first > 0};
     for (int i = 0; i < 3; i++) /* a chunk of queries adds to what those before it have added for keys */
@@ -183,13 +222,16 @@ static void attention_back(Machine *m)
         for (int64_t q = 0; q < m->n; q++)
             for (int64_t k = 0; k < keys_end(m, q); k++) {
                 const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
+                const double *d_o = m->x[4] + o_row(m, q, h);
                 const double p = exp(dot(m->x[0] + a, m->x[1] + b, d) / sqrt(d) - m->x[3][h * m->n + q]);
-                const double ds = p * (dot(m->x[4] + a, m->x[2] + b, d) - m->x[5][h * m->n + q]) / sqrt(d);
+                const double ds = p * (dot(d_o, m->x[2] + v_row(m, k, h), e) - m->x[5][h * m->n + q]) /
+                                  sqrt(d);
                 for (int i = 0; i < d; i++) {
                     m->y[0][a + i] += ds * m->x[1][b + i];
                     m->y[1][b + i] += ds * m->x[0][a + i];
-                    m->y[2][b + i] += p * m->x[4][a + i];
                 }
+                for (int i = 0; i < e; i++)
+                    m->y[2][v_row(m, k, h) + i] += p * d_o[i];
             }
 }
 
@@ -204,8 +246,8 @@ static void sink(Machine *m, const double *w)
 {
     for (int h = 0; h < m->heads.heads; h++)
         for (int64_t t = 0; t < m->n; t++)
-            for (int i = 0; i < m->m->head_dim; i++)
-                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep_of(w, m->x[1], m, t, h);
+            for (int i = 0; i < m->m->value_dim; i++)
+                m->y[0][o_row(m, t, h) + i] = m->x[0][o_row(m, t, h) + i] * keep_of(w, m->x[1], m, t, h);
 }
 
 /* d_out, o, lse to d_o and d_lse; dw. */
@@ -215,9 +257,9 @@ static void sink_back(Machine *m, const double *w, double *dw)
         for (int64_t t = 0; t < m->n; t++) {
             const double keep = keep_of(w, m->x[2], m, t, h);
             const double slope = keep * (1 - keep) *
-                                 dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim);
-            for (int i = 0; i < m->m->head_dim; i++)
-                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep;
+                                 dot(m->x[0] + o_row(m, t, h), m->x[1] + o_row(m, t, h), m->m->value_dim);
+            for (int i = 0; i < m->m->value_dim; i++)
+                m->y[0][o_row(m, t, h) + i] = m->x[0][o_row(m, t, h) + i] * keep;
             m->y[1][h * m->n + t] = slope;
             dw[h] -= slope;
         }
@@ -228,7 +270,7 @@ static void delta(Machine *m, bool lse)
 {
     for (int h = 0; h < m->heads.heads; h++)
         for (int64_t t = 0; t < m->n; t++)
-            m->y[0][h * m->n + t] = dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim) -
+            m->y[0][h * m->n + t] = dot(m->x[0] + o_row(m, t, h), m->x[1] + o_row(m, t, h), m->m->value_dim) -
                                     (lse ? m->x[2][h * m->n + t] : 0);
 }
 
@@ -317,6 +359,8 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_ROPE_BACK: rope(m, -1); break;
     case OP_LAYOUT:
     case OP_LAYOUT_BACK: memcpy(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double)); break;
+    case OP_JOIN: join(m); break;
+    case OP_JOIN_BACK: join_back(m, m->adds); break;
     case OP_ATTENTION: attention(m, m->n), find_keys(m, 2); break;
     case OP_KEEP: keep(m); break;
     case OP_ATTENTION_REST: attention_rest(m); break;

@@ -43,6 +43,7 @@ LLAMA3 = rope("llama3", 500000.0, factor=8.0, low_freq_factor=1.0, high_freq_fac
 YARN = rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=16)
 LONG = dict(short_factor=[1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0], long_factor=[1.0, 1.5, 2.0, 4.0, 6.5, 8.0, 12.0, 16.0])
 WINDOW = dict(sliding_window=16)
+MLA = dict(num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10)  # q and k 20, v 10 elements
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
@@ -102,6 +103,14 @@ CASES = {  # name: class, its configuration
     "minicpm4": ("MiniCPM", dict(scale_emb=12, scale_depth=1.4, dim_model_base=32, tie_word_embeddings=False,
                                  max_position_embeddings=128, rope_scaling=dict(LONG, rope_type="longrope",
                                                                                 original_max_position_embeddings=32))),
+    "minicpm3": ("MiniCPM3", dict(MLA, q_lora_rank=24, scale_emb=12, scale_depth=1.4, dim_model_base=16)),
+    "minicpm3_long": ("MiniCPM3", dict(rope("longrope", original_max_position_embeddings=32, **LONG), **{
+        **MLA, "qk_rope_head_dim": 16}, q_lora_rank=None, scale_depth=None, dim_model_base=None, tie_word_embeddings=False)),
+    "minicpm3_yarn": ("MiniCPM3", dict(rope("yarn", factor=8.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=0.7), **{
+        **MLA, "v_head_dim": 24}, q_lora_rank=24)),
+    "deepseek_v2": ("DeepseekV2", dict(MLA, q_lora_rank=24, first_k_dense_replace=4)),
+    "deepseek_v2_lite": ("DeepseekV2", dict(rope("yarn", factor=8.0, original_max_position_embeddings=8, mscale=0.707,
+                                                 mscale_all_dim=0.707), **MLA, q_lora_rank=None, first_k_dense_replace=4)),
     "internlm2": ("InternLM2", dict(bias=False, rope_theta=1000000, max_position_embeddings=32,
                                     rope_scaling=dict(type="dynamic", factor=2.0))),
     "smollm3": ("SmolLM3", dict(no_rope_layer_interval=2)),
@@ -115,6 +124,8 @@ CASES = {  # name: class, its configuration
 }
 # a plan's tensors of a layer, in its order; those that a model has
 LAYER = ["input_layernorm.weight", "input_layernorm.bias",
+         *(f"self_attn.{x}.weight" for x in ("q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj", "k_shared_proj", "kv_a_layernorm",
+                                             "k_b_proj", "v_b_proj")),
          *(f"self_attn.{x}_{part}" for x in "qk" for part in ("proj.weight", "proj.bias", "norm.weight")),
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
          "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
@@ -137,8 +148,21 @@ WHOLE_NORMS = {"Olmo2", "Olmo3"}  # norms over all heads, which tensor ranks wou
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
-def split(kind, name, gradient, shape):
+def split_latent(name, gradient, config):
+    """The same of multi-head latent attention."""
+    if "kv_a_proj_with_mqa" in name:  # the latent, then what all heads share
+        parts = gradient.split([config.kv_lora_rank, config.qk_rope_head_dim])
+        return [(name.replace("kv_a_proj_with_mqa", part), g) for part, g in zip(("kv_a_proj", "k_shared_proj"), parts)]
+    if "kv_b_proj" in name:  # of each head its key's own elements, its value
+        parts = gradient.reshape(config.num_attention_heads, -1, config.kv_lora_rank).split([config.qk_nope_head_dim, config.v_head_dim], 1)
+        return [(name.replace("kv_b_proj", part), g) for part, g in zip(("k_b_proj", "v_b_proj"), parts)]
+    return [(name, gradient)]
+
+
+def split(kind, name, gradient, shape, config):
     """[(name of a plan's tensor, its part of the gradient)]"""
+    if hasattr(config, "kv_lora_rank"):
+        return split_latent(name, gradient, config)
     name = name.replace(PREFIX.get(kind, "model.layers."), "model.layers.")
     for theirs, ours in NAMES.get(kind, {}).items():
         if f".{theirs}." in f".{name}":
@@ -219,7 +243,7 @@ class Case:
         value.backward()
         self.loss = value.item()
         self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters()
-                          for part, g in split(kind, n, w.grad, self.shape)}
+                          for part, g in split(kind, n, w.grad, self.shape, config)}
         layers = [[name for part in LAYER if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
         head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
         self.units = [["model.embed_tokens.weight"], *layers, head]

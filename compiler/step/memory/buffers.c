@@ -156,11 +156,15 @@ static void add_pools(MemoryMaker *m)
  * follow each other. Keys of a device are by tokens. */
 static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const char *v)
 {
-    const char *const name[] = {k, v};
-    for (int i = 0; i < countof(name) && choice_pieces(m->choice) > 1; i++)
-        add_scratch(m, directions, name[i], "float", sizeof(float), 1,
+    const Model *d = &m->program->model;
+    const struct {
+        const char *name;
+        int width;
+    } row[] = {{k, d->head_dim}, {v, d->value_dim}};
+    for (int i = 0; i < countof(row) && choice_pieces(m->choice) > 1; i++)
+        add_scratch(m, directions, row[i].name, "float", sizeof(float), 1,
                     "[pieces][key heads][tokens][head_dim], at home",
-                    m->n * m->draft->shape.chunk.kv_heads * m->program->model.head_dim);
+                    m->n * m->draft->shape.chunk.kv_heads * row[i].width);
 }
 
 /* ---- attention on the host ---- */
@@ -169,7 +173,7 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
 {
     const Model *d = &m->program->model;
     add_scratch(m, BOTH, "attend_scratch", "float", sizeof(float), 1, "tiles of attention",
-                burst_attend_floats(d->head_dim));
+                burst_attend_floats(d->head_dim > d->value_dim ? d->head_dim : d->value_dim));
     if (choice_exchanges(m->choice))
         add_shares(m, part);
     add_scratch(m, FORWARD, "lse_rest", "float", sizeof(float), 1,

@@ -17,19 +17,15 @@ enum { BF16 = 2, FP32 = 4 };
  * number, or in two on the host. */
 int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads)
 {
-    const int64_t q = (int64_t)heads * m->head_dim, kv = (int64_t)kv_heads * m->head_dim,
-                  copy = target->activation_bytes;
+    const int64_t q = (int64_t)heads * m->head_dim, o = (int64_t)heads * m->value_dim,
+                  kv = (int64_t)kv_heads * (m->head_dim + m->value_dim), copy = target->activation_bytes;
     switch (t) {
-    case T_Q:
-        return backward ? 2 * q * copy + 2 * heads * FP32 : q * copy;
-    case T_KV:
-        return 2 * kv * copy;
-    case T_DKV:
-        return 2 * kv * FP32;
+    case T_Q: return backward ? (q + o) * copy + 2 * heads * FP32 : q * copy;
+    case T_KV: return kv * copy;
+    case T_DKV: return kv * FP32;
     case T_DQ:
         return q * FP32;
-    default:
-        return (q + heads * (target->device_memory ? 1 : 2)) * FP32;
+    default: return (o + heads * (target->device_memory ? 1 : 2)) * FP32;
     }
 }
 
@@ -91,7 +87,7 @@ void add_device(MemoryMaker *m, const Partition *part)
     /* else one pair gives the output */
     if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 || m->key_tokens)
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
-                    (m->queries ? m->queries : f->tokens) * f->heads * m->program->model.head_dim);
+                    (m->queries ? m->queries : f->tokens) * f->heads * m->program->model.value_dim);
     if (choice_keeps_tail(m->choice))
         add_scratch(m, FORWARD, "lse_rest", "float", FP32, 1,
                     "[heads][tokens], lse of tokens that are attended again", f->tokens * f->heads);

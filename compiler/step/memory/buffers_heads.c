@@ -106,25 +106,27 @@ static unsigned exchanged(const MemoryMaker *m, unsigned directions)
 static void add_host_shares(MemoryMaker *m)
 {
     const RowSizes h = share_rows(m);
+    const Model *d = &m->program->model;
     const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads,
-                  wide = rows * m->program->model.head_dim;
-    const int64_t narrow = keys_at_a_time(m, h.tokens) * h.kv_heads * m->program->model.head_dim,
-                  n = keys_at_a_time(m, m->n);
+                  key_rows = keys_at_a_time(m, h.tokens) * h.kv_heads, n = keys_at_a_time(m, m->n);
+    const int64_t q = rows * d->head_dim, o = rows * d->value_dim, k = key_rows * d->head_dim,
+                  v = key_rows * d->value_dim,
+                  widest = d->head_dim > d->value_dim ? d->head_dim : d->value_dim;
     const unsigned both = exchanged(m, BOTH), forward = exchanged(m, FORWARD),
                    backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
-        {"xq", "float", "[tokens of all that share heads][heads of a share][head_dim]", wide, both},
-        {"xk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both, true},
-        {"xv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both, true},
+        {"xq", "float", "[tokens of all that share heads][heads of a share][head_dim]", q, both},
+        {"xk", "float", "[tokens of all][key heads of a share][head_dim]", k, both, true},
+        {"xv", "float", "[tokens of all][key heads of a share][head_dim]", v, both, true},
         {"xlse", "float", "[tokens of all][heads of a share]", rows, both},
-        {"xo", "float", "[tokens of all][heads of a share][head_dim]", wide, forward},
+        {"xo", "float", "[tokens of all][heads of a share][head_dim]", o, forward},
         {"xdelta", "float", "[tokens of all][heads of a share]", rows, backward},
-        {"xdo", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
-        {"xdq", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
-        {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
-        {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
-        {"xsum", "float", "[key heads of a share][tokens][head_dim]",
-         backward ? n * h.kv_heads * m->program->model.head_dim : 1, backward ? backward : forward},
+        {"xdo", "float", "[tokens of all][heads of a share][head_dim]", o, backward},
+        {"xdq", "float", "[tokens of all][heads of a share][head_dim]", q, backward},
+        {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", k, backward, true},
+        {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", v, backward, true},
+        {"xsum", "float", "[key heads of a share][tokens][head_dim]", backward ? n * h.kv_heads * widest : 1,
+         backward ? backward : forward},
     };
     add_rows(m, row, countof(row));
 }
@@ -134,7 +136,8 @@ static void add_host_shares(MemoryMaker *m)
 typedef struct Packing { int64_t q, kv; } Packing;
 static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition *part, int me)
 {
-    const int64_t head_dim = m->program->model.head_dim, vector = head_dim * BF16, gradient = head_dim * FP32;
+    const Model *d = &m->program->model;
+    const int64_t width[] = {d->head_dim, d->value_dim}; /* of Q and K, of V and O */
     const Choice *c = m->choice;
     const int shares = share_rows(m).shares, lane = rel_coord(c, me, c->schedule->exchanged);
     const int64_t n = part->of[me].tokens, sequence = row_tokens(c, part, shares, me);
@@ -148,13 +151,16 @@ static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition
         if (i == lane)
             continue;
         /* backward's Q, with dO and two rows of statistics: as much as forward's Q or O, and more */
-        in.q += 2 * burst_gpu_packing(share.heads * vector, queries, all_heads.heads * vector) +
-                2 * burst_gpu_packing(its * FP32, mine.heads, all * FP32);
-        in.kv += 2 * burst_gpu_packing(share.kv_heads * vector, m->key_tokens ? queries : n,
+        for (int k = 0; k < countof(width); k++) {
+            const int64_t vector = width[k] * BF16, gradient = width[k] * FP32;
+            in.q += burst_gpu_packing(share.heads * vector, queries, all_heads.heads * vector);
+            in.kv += burst_gpu_packing(share.kv_heads * vector, m->key_tokens ? queries : n,
                                        all_heads.kv_heads * vector);
-        out.q += burst_gpu_packing(its * gradient, mine.heads, all * gradient);
-        out.kv += 2 * burst_gpu_packing((m->key_tokens ? queries : tokens) * gradient,
+            out.kv += burst_gpu_packing((m->key_tokens ? queries : tokens) * gradient,
                                         mine.kv_heads - mine.again, keys_at_a_time(m, sequence) * gradient);
+        }
+        in.q += 2 * burst_gpu_packing(its * FP32, mine.heads, all * FP32);
+        out.q += burst_gpu_packing(its * d->head_dim * FP32, mine.heads, all * d->head_dim * FP32);
     }
     return (Packing){greater(in.q, out.q), greater(in.kv, out.kv)};
 }
@@ -176,26 +182,27 @@ static void add_device_shares(MemoryMaker *m, const Partition *part)
 {
     const RowSizes h = share_rows(m);
     const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads,
-                  kv_rows = keys_at_a_time(m, h.tokens) * h.kv_heads, width = m->program->model.head_dim;
-    const int64_t own = m->key_tokens / h.shares * m->draft->shape.chunk.kv_heads * width;
+                  kv_rows = keys_at_a_time(m, h.tokens) * h.kv_heads, width = m->program->model.head_dim,
+                  values = m->program->model.value_dim;
+    const int64_t own = m->key_tokens / h.shares * m->draft->shape.chunk.kv_heads;
     const unsigned both = exchanged(m, BOTH), backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
         {"xq", "BurstBf16", "[tokens of all that share heads][heads of a share][head_dim]", rows * width,
          both},
-        {"xo", "BurstBf16", "[tokens of all][heads of a share][head_dim]; in backward dO", rows * width,
+        {"xo", "BurstBf16", "[tokens of all][heads of a share][head_dim]; in backward dO", rows * values,
          both},
         {"xk", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both, true},
-        {"xv", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both, true},
+        {"xv", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * values, both, true},
         {"xlse", "float", "[heads of a share][tokens of all]", rows, both},
         {"xdelta", "float", "[heads of a share][tokens of all]", rows, backward},
         {"xdq", "float", "[heads of a share][tokens of all][head_dim]", rows * width, backward},
         {"xdk", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward, true},
-        {"xdv", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward, true},
+        {"xdv", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * values, backward, true},
         {"xsum", "float", "dk, dv [key heads that ranks share][tokens][head_dim]",
-         greater(1, 2 * h.again * m->n * width), backward ? backward : both},
+         greater(1, h.again * m->n * (width + values)), backward ? backward : both},
         {"own_dk", "float", "[key heads][tokens][head_dim], of a chunk of keys: what is added to its sums",
-         own, m->key_tokens ? backward : 0},
-        {"own_dv", "float", "[key heads][tokens][head_dim]", own, m->key_tokens ? backward : 0},
+         own * width, m->key_tokens ? backward : 0},
+        {"own_dv", "float", "[key heads][tokens][head_dim]", own * values, m->key_tokens ? backward : 0},
     };
     add_packing(m, part);
     add_rows(m, row, countof(row));

@@ -22,6 +22,7 @@ static const Rule rules[] = {
     {.of = OP_BIAS, .kind = OP_BIAS_BACK, .read = "dy0", .write = "", .weight = true},
     {.of = OP_ROPE, .kind = OP_ROPE_BACK, .read = "dy0", .write = "dx0"},
     {.of = OP_LAYOUT, .kind = OP_LAYOUT_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_JOIN, .kind = OP_JOIN_BACK, .read = "dy0", .write = "dx0 dx1"},
     {.of = OP_SWIGLU, .kind = OP_SWIGLU_BACK, .read = "x0 dy0", .write = "dx0"},
     {.of = OP_SCALE, .kind = OP_SCALE_BACK, .read = "dy0", .write = "dx0"},
     {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "dy0", .write = "dx0"},

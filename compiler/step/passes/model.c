@@ -32,6 +32,10 @@ static bool ungated(const Model *m) { return !gated(m); }
 static bool mlp_bias(const Model *m) { return m->layer.mlp_bias; }
 static bool o_bias(const Model *m) { return m->layer.o_bias; }
 static bool sinks(const Model *m) { return m->sinks; }
+static bool latent(const Model *m) { return m->latent > 0; }
+static bool no_latent(const Model *m) { return !m->latent; }
+static bool query_latent(const Model *m) { return m->query_latent > 0; }
+static bool no_query_latent(const Model *m) { return !m->query_latent; }
 /* Whether what a layer adds to its input is made first, and then added. */
 static bool norms_after(const Model *m) { return m->layer.norms != BURST_NORMS_BEFORE; }
 static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0 || norms_after(m); }
@@ -62,17 +66,25 @@ static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, 
 static const Tensor layer_tensors[] = {
     {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_before},
     {"input_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, first_norm_bias},
-    {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.q_a_proj.weight", DIM_QUERY_LATENT, DIM_HIDDEN, FIRST_NORMAL, query_latent},
+    {"self_attn.q_a_layernorm.weight", DIM_ONE, DIM_QUERY_LATENT, FIRST_ONES, query_latent},
+    {"self_attn.q_b_proj.weight", DIM_QUERY, DIM_QUERY_LATENT, FIRST_NORMAL, query_latent},
+    {"self_attn.kv_a_proj.weight", DIM_LATENT, DIM_HIDDEN, FIRST_NORMAL, latent},
+    {"self_attn.k_shared_proj.weight", DIM_SHARED, DIM_HIDDEN, FIRST_NORMAL, latent},
+    {"self_attn.kv_a_layernorm.weight", DIM_ONE, DIM_LATENT, FIRST_ONES, latent},
+    {"self_attn.k_b_proj.weight", DIM_OWN, DIM_LATENT, FIRST_NORMAL, latent},
+    {"self_attn.v_b_proj.weight", DIM_VALUE, DIM_LATENT, FIRST_NORMAL, latent},
+    {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL, no_query_latent},
     {"self_attn.q_proj.bias", DIM_ONE, DIM_QUERY, FIRST_ZEROS, qkv_bias},
     {"self_attn.q_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
     {"self_attn.q_norm.weight", DIM_ONE, DIM_QUERY, FIRST_ONES, qk_norm_all},
-    {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL, no_latent},
     {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
     {"self_attn.k_norm.weight", DIM_ONE, DIM_KEY, FIRST_ONES, qk_norm_all},
-    {"self_attn.v_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.v_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL, no_latent},
     {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
-    {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_QUERY, FIRST_NORMAL},
+    {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL},
     {"self_attn.o_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, o_bias},
     {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
@@ -92,15 +104,12 @@ static const Tensor head_tensors[] = {
     {"lm_head.bias", DIM_ONE, DIM_VOCAB, FIRST_ZEROS, head_bias}, /* right behind it */
 };
 
-static bool is_split(const Shape *s, Dim d)
-{
-    return s->tensor > 1 && (d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_FFN);
-}
+static bool is_split(const Shape *s, Dim d) { return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN); }
 
 /* Of a split dimension: where ranks are more than key heads, neighbours have the same. */
 static int parts_of(const Shape *s, Dim d)
 {
-    return !is_split(s, d) ? 1 : d == DIM_KEY ? s->tensor / s->key_copies : s->tensor;
+    return !is_split(s, d) ? 1 : dim_of_keys(d) ? s->tensor / s->key_copies : s->tensor;
 }
 
 static Split heads_of(Dim rows, Dim cols)
@@ -117,19 +126,19 @@ static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const c
     for (int i = 0; i < n; i++) {
         if (!has_part(m, row[i].part))
             continue;
-        const int64_t rows = model_dim(m, s, s->rank, row[i].rows),
-                      cols = model_dim(m, s, s->rank, row[i].cols);
-        const Split split = is_split(s, row[i].rows)   ? SPLIT_ROWS
-                            : is_split(s, row[i].cols) ? SPLIT_COLS
-                                                       : SPLIT_NONE;
+        const Dim of_rows = dim_of(m, row[i].rows), of_cols = dim_of(m, row[i].cols);
+        const int64_t rows = model_dim(m, s, s->rank, of_rows), cols = model_dim(m, s, s->rank, of_cols);
+        const Split split = is_split(s, of_rows)   ? SPLIT_ROWS
+                            : is_split(s, of_cols) ? SPLIT_COLS
+                                                   : SPLIT_NONE;
         t[tensors++] = (UnitTensor){row[i].name,
                                     rows,
                                     cols,
                                     at,
                                     row[i].first,
                                     split,
-                                    heads_of(row[i].rows, row[i].cols),
-                                    parts_of(s, row[i].rows) * parts_of(s, row[i].cols)};
+                                    heads_of(of_rows, of_cols),
+                                    parts_of(s, of_rows) * parts_of(s, of_cols)};
         at += rows * cols;
     }
     return (Unit){name, full_name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
@@ -174,11 +183,11 @@ static const Value layer_values[] = {
     {.name = "q", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true},
     {.name = "k_flat", .dim = {DIM_TOKENS, DIM_KEY}},
     {.name = "k", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true},
-    {.name = "v_flat", .dim = {DIM_TOKENS, DIM_KEY}},
-    {.name = "v", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true},
-    {.name = "o", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true},
+    {.name = "v_flat", .dim = {DIM_TOKENS, DIM_VALUE}},
+    {.name = "v", .dim = {DIM_TOKENS, DIM_VALUE}, .by_heads = true},
+    {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true},
     {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT},
-    {.name = "o_flat", .dim = {DIM_TOKENS, DIM_QUERY}},
+    {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}},
     {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}},
 };
 static const PartValue part_values[] = {
@@ -212,20 +221,37 @@ static const PartValue part_values[] = {
     {qk_norm, {.name = "k_raw", .dim = {DIM_TOKENS, DIM_KEY}}},
     {qk_norm_heads, {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
     {qk_norm_all, {.name = "rstd_k", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
-    {sinks, {.name = "o_sink", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true}},
+    {sinks, {.name = "o_sink", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
+    {query_latent, {.name = "q_low", .dim = {DIM_TOKENS, DIM_QUERY_LATENT}}},
+    {query_latent, {.name = "q_latent", .dim = {DIM_TOKENS, DIM_QUERY_LATENT}}},
+    {query_latent, {.name = "rstd_q_low", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {latent, {.name = "kv_low", .dim = {DIM_TOKENS, DIM_LATENT}}},
+    {latent, {.name = "kv_latent", .dim = {DIM_TOKENS, DIM_LATENT}}},
+    {latent, {.name = "rstd_kv_low", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {latent, {.name = "k_own", .dim = {DIM_TOKENS, DIM_OWN}}},
+    {latent, {.name = "k_shared", .dim = {DIM_TOKENS, DIM_SHARED}}},
 };
 static const Row layer_rows[] = {
     {OP_NORM, {"x"}, {"h1_plain|h1", "rstd1"}, "input_layernorm.weight", .part = norms_before},
     {OP_BIAS, {"h1_plain"}, {"h1"}, "input_layernorm.bias", .part = first_norm_bias},
-    {OP_LINEAR, {"h1|x"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight"},
+    {OP_LINEAR, {"h1|x"}, {"q_low"}, "self_attn.q_a_proj.weight", .part = query_latent},
+    {OP_NORM, {"q_low"}, {"q_latent", "rstd_q_low"}, "self_attn.q_a_layernorm.weight", .part = query_latent},
+    {OP_LINEAR, {"q_latent"}, {"q_flat"}, "self_attn.q_b_proj.weight", .part = query_latent},
+    {OP_LINEAR, {"h1|x"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight", .part = no_query_latent},
     {OP_BIAS, {"q_product"}, {"q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
     {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = qk_norm},
     {OP_ROPE, {"q_flat"}, {"q"}, NULL},
-    {OP_LINEAR, {"h1|x"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight"},
+    {OP_LINEAR, {"h1|x"}, {"kv_low"}, "self_attn.kv_a_proj.weight", .part = latent},
+    {OP_NORM, {"kv_low"}, {"kv_latent", "rstd_kv_low"}, "self_attn.kv_a_layernorm.weight", .part = latent},
+    {OP_LINEAR, {"h1|x"}, {"k_shared"}, "self_attn.k_shared_proj.weight", .part = latent},
+    {OP_LINEAR, {"kv_latent"}, {"k_own"}, "self_attn.k_b_proj.weight", .part = latent},
+    {OP_JOIN, {"k_own", "k_shared"}, {"k_flat"}, NULL, .part = latent},
+    {OP_LINEAR, {"h1|x"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight", .part = no_latent},
     {OP_BIAS, {"k_product"}, {"k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
     {OP_NORM, {"k_raw"}, {"k_flat", "rstd_k"}, "self_attn.k_norm.weight", .part = qk_norm},
     {OP_ROPE, {"k_flat"}, {"k"}, NULL},
-    {OP_LINEAR, {"h1|x"}, {"v_product|v_flat"}, "self_attn.v_proj.weight"},
+    {OP_LINEAR, {"kv_latent"}, {"v_flat"}, "self_attn.v_b_proj.weight", .part = latent},
+    {OP_LINEAR, {"h1|x"}, {"v_product|v_flat"}, "self_attn.v_proj.weight", .part = no_latent},
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = qkv_bias},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
     {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
@@ -334,6 +360,7 @@ static void add_values(Step *s, const Value *v, int n, bool layer)
     for (int i = 0; i < n; i++) {
         Value x = v[i];
         x.gradient = -1;
+        x.dim[1] = dim_of(&s->program->model, x.dim[1]);
         if (layer) {
             x.kind = VALUE_ACTIVATION;
             x.index = x.index == INDEX_NONE ? INDEX_LAYER : x.index;

@@ -104,7 +104,8 @@ static bool reads_own(const Op *o, int value)
 static bool read_by_chunks(const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
-    bool rows = s->choice.fetch_chunks && v->dim[0] == DIM_TOKENS && (!v->by_heads || v->dim[1] == DIM_QUERY);
+    bool rows = s->choice.fetch_chunks && v->dim[0] == DIM_TOKENS &&
+                (!v->by_heads || dim_of_queries(v->dim[1]));
     for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
             rows &= !reads_own(&s->block[b].ops.at[i], value) ||

@@ -43,7 +43,10 @@ static void add_target_scratch(Step *s)
     const Model *m = &s->program->model;
     const bool device = s->program->target->device_memory;
     const int heads = m->layer.qk_norm_all ? m->heads * m->head_dim : m->head_dim;
-    const int widest_norm = heads > m->hidden ? heads : m->hidden;
+    const int norms[] = {heads, m->hidden, m->latent, m->query_latent};
+    int widest_norm = 0;
+    for (int i = 0; i < countof(norms); i++)
+        widest_norm = norms[i] > widest_norm ? norms[i] : widest_norm;
     const int64_t loss = device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
                                 : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4;
     add_scratch(s, "loss_scratch", DIM_ONE, loss, KIND(LOSS));

@@ -5,17 +5,14 @@
  * rows, or columns. What is as wide as they are has all tokens of the chunk; what is as wide as hidden has
  * the rank's own. A product that makes the former reads what a gather brings together; one that makes the
  * latter from the former has a part of every sum, and a scatter adds these up. Backward of either is the
- * other, by the rules of step/passes/backward.c.
+ * other, by the rules of step/passes/backward.c. Latents that keys and queries are made of are of no head: a
+ * rank makes those of its own tokens, and it is they that are gathered.
  */
 #include "step/step.h"
 
 #include <string.h>
 
-static bool is_split(Dim d)
-{
-    return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_FFN ||
-           d == DIM_PAIR;
-}
+static bool is_split(Dim d) { return dim_of_heads(d) || d == DIM_FFN || d == DIM_PAIR; }
 
 static bool has_all_tokens(const Step *s, Operand x)
 {
@@ -34,17 +31,17 @@ static int all_tokens_of(Step *s, int value, const char *form)
     return known >= 0 ? known : step_add_value(s, v);
 }
 
-/* h1 of all tokens, gathered before the first that reads it. */
-static void gather_input(Step *s, Block *to, Op *o)
+/* h1 of all tokens, say, gathered before the first that reads it. */
+static void gather_input(Step *s, Block *to, Op *o, int operand)
 {
-    const int own = o->read[0].value, values = s->values.n, all = all_tokens_of(s, own, "%s_all");
+    const int own = o->read[operand].value, values = s->values.n, all = all_tokens_of(s, own, "%s_all");
     if (all == values) {
         Op gather = op_make(OP_TENSOR_GATHER);
         op_read(&gather, own, 0);
         op_write(&gather, all, 0, false);
         *vec_push(s->arena, &to->ops) = gather;
     }
-    o->read[0].value = all;
+    o->read[operand].value = all;
 }
 
 /* The product alone, whose parts are then added to what it was to be added to. */
@@ -76,9 +73,11 @@ void step_tensor(Step *s)
     for (int i = 0; i < b->ops.n; i++) {
         Op o = b->ops.at[i];
         const bool reads = has_all_tokens(s, o.read[0]), writes = has_all_tokens(s, o.write[0]);
-        if (o.kind == OP_LINEAR && !reads)
-            gather_input(s, &to, &o);
-        if (o.kind == OP_LINEAR && !writes)
+        if (o.kind == OP_LINEAR && !reads && writes)
+            gather_input(s, &to, &o, 0);
+        if (o.kind == OP_JOIN)
+            gather_input(s, &to, &o, 1);
+        if (o.kind == OP_LINEAR && reads && !writes)
             scatter_output(s, &to, o);
         else
             *vec_push(s->arena, &to.ops) = o;

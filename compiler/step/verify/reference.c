@@ -10,6 +10,7 @@ static const Rule rules[] = {
     {.of = OP_BIAS, .kind = OP_BIAS, .read = "x0", .write = "y0", .weight = true},
     {.of = OP_ROPE, .kind = OP_ROPE, .read = "x0", .write = "y0"},
     {.of = OP_LAYOUT, .kind = OP_LAYOUT, .read = "x0", .write = "y0"},
+    {.of = OP_JOIN, .kind = OP_JOIN, .read = "x0x1", .write = "y0"},
     {.of = OP_ATTENTION, .kind = OP_ATTENTION, .read = "x0x1x2", .write = "y0y1"},
     {.of = OP_KEEP, .kind = OP_KEEP, .read = "x0x1", .write = "y0y1"},
     {.of = OP_ATTENTION, .kind = OP_ATTENTION_REST, .read = "x0x1x2k0k1", .write = "y0y1"},
@@ -26,6 +27,7 @@ static const Rule rules[] = {
     {.of = OP_BIAS, .kind = OP_BIAS_BACK, .read = "g0", .write = "", .sum = true},
     {.of = OP_ROPE, .kind = OP_ROPE_BACK, .read = "g0", .write = "d0"},
     {.of = OP_LAYOUT, .kind = OP_LAYOUT_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_JOIN, .kind = OP_JOIN_BACK, .read = "g0", .write = "d0d1"},
     {.of = OP_SWIGLU, .kind = OP_SWIGLU_BACK, .read = "x0g0", .write = "d0"},
     {.of = OP_SCALE, .kind = OP_SCALE_BACK, .read = "g0", .write = "d0"},
     {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "g0", .write = "d0"},
@@ -85,7 +87,7 @@ uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int val
     return sum;
 }
 
-static bool is_of_keys(const Machine *m, int value) { return m->step->values.at[value].dim[1] == DIM_KEY; }
+static bool is_of_keys(const Machine *m, int value) { return dim_of_keys(m->step->values.at[value].dim[1]); }
 
 /* Of a chunk of queries what a chunk of keys has a share in, or of a chunk of keys one of queries: all
  * that attend each other have all of it. */

@@ -2,8 +2,8 @@
  * value: its own tokens or all of them, and the whole or a part of a sum that the ranks have together.
  *
  * A product with some rows of a matrix has some columns of what all have, and needs all tokens, whole. One
- * with some columns has a part of every sum, which a scatter alone may read, once. Every other operation
- * reads and writes the same tokens, whole.
+ * with some columns has a part of every sum, which a scatter alone may read, once. One with all of a matrix
+ * has the rank's own tokens. Every other operation reads and writes the same tokens, whole.
  */
 #include "step/verify/internal.h"
 
@@ -30,7 +30,10 @@ static const char *what_is_wrong(const Op *o, Held x, Split split)
         return "it gathers what has all tokens";
     if (!x.all && split != SPLIT_NONE)
         return "its weights are split, and it does not read all tokens";
-    return o->kind == OP_LINEAR && split == SPLIT_NONE ? "its weights are not split" : NULL;
+    /* its gradient would be summed over ranks that each have all of it */
+    return o->kind == OP_LINEAR && split == SPLIT_NONE && x.all
+               ? "its weights are not split, and it reads all tokens"
+               : NULL;
 }
 
 /* What its outputs are, by what it reads. */

@@ -68,21 +68,23 @@ static __device__ void rotate_neighbours(const In *x, BurstBf16 *y, const float 
     store(y, out);
 }
 
-/* A thread's part of a head: pairs of the elements that turn, or eight of the others. */
+/* A thread's part of a head: pairs of the elements that turn, or eight of the others, which lie before or
+ * behind them. */
 template <typename In>
 static __device__ void turn(const Rope &r, int rotary, int part, const In *x, BurstBf16 *y,
                             const float *cosine, const float *sine)
 {
-    const int turned = r.rope.interleaved ? rotary / VEC : rotary / 2 / VEC, at = VEC * part;
+    const int turned = r.rope.interleaved ? rotary / VEC : rotary / 2 / VEC, at = VEC * part,
+              begin = burst_rope_begin(&r.rope, r.d);
     if (part >= turned) {
         float f[VEC];
-        const int rest = rotary + VEC * (part - turned);
+        const int rest = (begin ? 0 : rotary) + VEC * (part - turned);
         load(x + rest, f);
         store(y + rest, f);
     } else if (r.rope.interleaved) {
-        rotate_neighbours(x + at, y + at, cosine + at / 2, sine + at / 2);
+        rotate_neighbours(x + begin + at, y + begin + at, cosine + at / 2, sine + at / 2);
     } else {
-        rotate(x + at, y + at, rotary / 2, cosine + at, sine + at);
+        rotate(x + begin + at, y + begin + at, rotary / 2, cosine + at, sine + at);
     }
 }
 

@@ -15,7 +15,7 @@ void burst_attend_start(const BurstAttend *a)
     int64_t rows = a->q_heads * a->qc->tokens;
     if (rows == 0)
         return;
-    memset(a->o, 0, (size_t)(rows * a->head_dim) * sizeof *a->o);
+    memset(a->o, 0, (size_t)(rows * attend_values(a)) * sizeof *a->o);
     for (int64_t i = 0; i < rows; i++)
         a->lse[i] = -INFINITY;
 }
@@ -54,7 +54,8 @@ void attend_carve(const BurstAttend *a, AttendScratch *s)
 {
     /* Packed tiles keep the alignment: LANES floats are whole cache lines, whatever d is. */
     float *next = (float *)(((uintptr_t)a->scratch + 63) & ~(uintptr_t)63);
-    int64_t packed = (int64_t)LANES * a->head_dim;
+    const int d = a->head_dim, e = attend_values(a);
+    const int64_t packed = (int64_t)LANES * (d > e ? d : e);
     for (int i = 0; i < ATTEND_SLOTS; i++) {
         AttendSlot *slot = &s->slot[i];
         slot->qt = carve(&next, packed);

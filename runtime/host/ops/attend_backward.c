@@ -4,10 +4,10 @@
 /* lse = +inf makes every P of a row that saw no key exactly 0. */
 static void load_queries(const BurstAttend *a, AttendSlot *slot)
 {
-    int d = a->head_dim;
+    const int d = a->head_dim, e = attend_values(a);
     attend_pack(a->q + slot->row * d, slot->queries, d, slot->qt);
-    attend_pack(a->d_o + slot->row * d, slot->queries, d, slot->dot);
-    memset(slot->part, 0, (size_t)slot->queries * d * sizeof(float));
+    attend_pack(a->d_o + slot->row * e, slot->queries, e, slot->dot);
+    memset(slot->part, 0, (size_t)slot->queries * (size_t)d * sizeof(float));
     for (int i = 0; i < LANES; i++) {
         bool seen = i < slot->queries && a->lse[slot->row + i] != -INFINITY;
         double lse = seen ? a->lse[slot->row + i] / LN2 : INFINITY;
@@ -34,24 +34,24 @@ VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot 
     }
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial,
-                     AttendScratch *s)
+VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
+                     bool partial, AttendScratch *s)
 {
-    int64_t key = (slot->kv * a->kc->tokens + keys.first) * d, query = slot->row * d;
+    const int64_t key = slot->kv * a->kc->tokens + keys.first;
     int nq = slot->queries, nk = keys.count;
-    scores(nk, d, a->k + key, slot->qt, s->s);
+    scores(nk, d, a->k + key * d, slot->qt, s->s);
     if (a->softcap > 0)
         cap_scores(nk, a->scale, a->softcap, s->s);
     if (partial)
         mask_scores(nk, s->keep, s->s);
-    scores(nk, d, a->v + key, slot->dot, s->ds);
+    scores(nk, e, a->v + key * e, slot->dot, s->ds);
     if (a->softcap > 0)
         probabilities(nk, a->scale, a->scale / a->softcap, slot, s->s, s->ds);
     else
         probabilities(nk, a->scale, 0, slot, s->s, s->ds);
-    product(nk, d, nq, (Operand){s->s, LANES, 1}, a->d_o + query, d, s->dv, d, true, NULL);
-    product(nk, d, nq, (Operand){s->ds, LANES, 1}, a->q + query, d, s->dk, d, true, NULL);
-    product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key, d, slot->part, d, true, NULL);
+    product(nk, e, nq, (Operand){s->s, LANES, 1}, a->d_o + slot->row * e, e, s->dv, e, true, NULL);
+    product(nk, d, nq, (Operand){s->ds, LANES, 1}, a->q + slot->row * d, d, s->dk, d, true, NULL);
+    product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key * d, d, slot->part, d, true, NULL);
 }
 
 static void settle(const BurstAttend *a, AttendSlot *slot)
@@ -61,22 +61,23 @@ static void settle(const BurstAttend *a, AttendSlot *slot)
 
 static void add_keys(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s)
 {
-    int64_t at = (kv * a->kc->tokens + keys.first) * a->head_dim, floats = (int64_t)keys.count * a->head_dim;
-    burst_add(floats, s->dk, a->dk + at);
-    burst_add(floats, s->dv, a->dv + at);
-    memset(s->dk, 0, (size_t)floats * sizeof(float));
-    memset(s->dv, 0, (size_t)floats * sizeof(float));
+    const int d = a->head_dim, e = attend_values(a);
+    const int64_t at = kv * a->kc->tokens + keys.first, n = keys.count;
+    burst_add(n * d, s->dk, a->dk + at * d);
+    burst_add(n * e, s->dv, a->dv + at * e);
+    memset(s->dk, 0, (size_t)(n * d) * sizeof(float));
+    memset(s->dv, 0, (size_t)(n * e) * sizeof(float));
 }
 
 static const Direction backward = {load_queries, fold, settle, NULL, add_keys};
-static void backward_any(const BurstAttend *a) { walk(a, a->head_dim, backward); }
-static void backward_32(const BurstAttend *a) { walk(a, 32, backward); }
-static void backward_64(const BurstAttend *a) { walk(a, 64, backward); }
-static void backward_128(const BurstAttend *a) { walk(a, 128, backward); }
+static void backward_any(const BurstAttend *a) { walk(a, a->head_dim, attend_values(a), backward); }
+static void backward_32(const BurstAttend *a) { walk(a, 32, 32, backward); }
+static void backward_64(const BurstAttend *a) { walk(a, 64, 64, backward); }
+static void backward_128(const BurstAttend *a) { walk(a, 128, 128, backward); }
 
 void burst_attend_backward(const BurstAttend *a)
 {
-    switch (a->head_dim) {
+    switch (attend_values(a) == a->head_dim ? a->head_dim : 0) {
     case 32: backward_32(a); break;
     case 64: backward_64(a); break;
     case 128: backward_128(a); break;

@@ -7,9 +7,9 @@
  * scaled without rounding. */
 static void load_state(const BurstAttend *a, AttendSlot *slot)
 {
-    int d = a->head_dim;
+    const int d = a->head_dim;
     attend_pack(a->q + slot->row * d, slot->queries, d, slot->qt);
-    memset(slot->part, 0, (size_t)slot->queries * d * sizeof(float));
+    memset(slot->part, 0, (size_t)slot->queries * (size_t)attend_values(a) * sizeof(float));
     for (int i = 0; i < LANES; i++) {
         bool seen = i < slot->queries && a->lse[slot->row + i] != -INFINITY;
         double lse = seen ? ((double)a->lse[slot->row + i] + a->lse_rest[slot->row + i]) / LN2 : -INFINITY,
@@ -22,22 +22,22 @@ static void load_state(const BurstAttend *a, AttendSlot *slot)
 
 static void settle(const BurstAttend *a, AttendSlot *slot)
 {
-    int d = a->head_dim;
+    const int e = attend_values(a);
     for (int i = 0; i < slot->queries; i++) {
-        attend_settle(d, slot->shrink[i], a->o + (slot->row + i) * d, slot->part + i * d);
+        attend_settle(e, slot->shrink[i], a->o + (slot->row + i) * e, slot->part + i * e);
         slot->shrink[i] = 1;
     }
 }
 
 static void store_state(const BurstAttend *a, AttendSlot *slot)
 {
-    int d = a->head_dim;
+    const int e = attend_values(a);
     for (int i = 0; i < slot->queries; i++) {
         double sum = (double)slot->sum[i] + slot->rest[i];
         if (sum == 0)
             continue; /* still no key: o = 0, lse = -inf as they were */
-        float *o = a->o + (slot->row + i) * d;
-        for (int c = 0; c < d; c++)
+        float *o = a->o + (slot->row + i) * e;
+        for (int c = 0; c < e; c++)
             o[c] = (float)(o[c] / sum);
         double lse = (slot->max[i] + log2(sum)) * LN2;
         a->lse[slot->row + i] = (float)lse;
@@ -79,30 +79,30 @@ VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *s
     vec_store(factor, shrink);
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial,
-                     AttendScratch *s)
+VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
+                     bool partial, AttendScratch *s)
 {
-    int64_t key = (slot->kv * a->kc->tokens + keys.first) * d;
-    scores(keys.count, d, a->k + key, slot->qt, s->s);
+    const int64_t key = slot->kv * a->kc->tokens + keys.first;
+    scores(keys.count, d, a->k + key * d, slot->qt, s->s);
     if (a->softcap > 0)
         cap_scores(keys.count, a->scale, a->softcap, s->s);
     if (partial)
         mask_scores(keys.count, s->keep, s->s);
     for (int v = 0; v < LANES; v += VEC)
         softmax_lanes(keys.count, a->scale * LOG2E, s->s + v, slot, v, s->factor + v);
-    product(slot->queries, d, keys.count, (Operand){s->s, 1, LANES}, a->v + key, d, slot->part, d, true,
+    product(slot->queries, e, keys.count, (Operand){s->s, 1, LANES}, a->v + key * e, e, slot->part, e, true,
             s->factor);
 }
 
 static const Direction forward = {load_state, fold, settle, store_state, NULL};
-static void forward_any(const BurstAttend *a) { walk(a, a->head_dim, forward); }
-static void forward_32(const BurstAttend *a) { walk(a, 32, forward); }
-static void forward_64(const BurstAttend *a) { walk(a, 64, forward); }
-static void forward_128(const BurstAttend *a) { walk(a, 128, forward); }
+static void forward_any(const BurstAttend *a) { walk(a, a->head_dim, attend_values(a), forward); }
+static void forward_32(const BurstAttend *a) { walk(a, 32, 32, forward); }
+static void forward_64(const BurstAttend *a) { walk(a, 64, 64, forward); }
+static void forward_128(const BurstAttend *a) { walk(a, 128, 128, forward); }
 
 void burst_attend_forward(const BurstAttend *a)
 {
-    switch (a->head_dim) {
+    switch (attend_values(a) == a->head_dim ? a->head_dim : 0) {
     case 32: forward_32(a); break;
     case 64: forward_64(a); break;
     case 128: forward_128(a); break;

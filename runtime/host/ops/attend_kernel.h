@@ -33,8 +33,9 @@ enum {
 /* A query tile of one head, packed, with its statistics. */
 typedef struct AttendSlot {
     float *qt;    /* [d][LANES]: queries */
-    float *dot;   /* [d][LANES]: backward, dO */
-    float *part;  /* [LANES][d]: what is not yet settled of o (forward, not normalised) or dQ (backward) */
+    float *dot;   /* [e][LANES]: backward, dO */
+    float
+        *part; /* [LANES][e or d]: what is not yet settled of o (forward, not normalised) or dQ (backward) */
     /* [LANES]: forward, about the maximum in log2, a whole number; backward, lse in log2, +inf where no
      * key is */
     float *max;
@@ -49,12 +50,13 @@ typedef struct AttendSlot {
 /* The scratch of a call, carved from BurstAttend.scratch. */
 typedef struct AttendScratch {
     AttendSlot slot[ATTEND_SLOTS];
-    float *dk, *dv; /* [BURST_TILE keys][d]: of the slots of this walk; zeros between key tiles */
+    float *dk, *dv; /* [BURST_TILE keys][d], [e]: of the slots of this walk; zeros between key tiles */
     float *s, *ds;  /* [BURST_TILE keys][LANES] */
     float *factor;  /* [LANES] */
     uint64_t keep[BURST_TILE]; /* [key]: bit q set where (q, key) is unmasked */
 } AttendScratch;
 void attend_carve(const BurstAttend *a, AttendScratch *s);
+static inline int attend_values(const BurstAttend *a) { return a->value_dim ? a->value_dim : a->head_dim; }
 
 /* Keys of one tile. */
 typedef struct AttendKeys { int64_t first; int count; } AttendKeys;
@@ -167,14 +169,14 @@ VEC_INLINE void cap_scores(int nk, float scale, float softcap, float *s)
 /* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, settle what
  * was folded in, put results back; and with a tile of keys, once it was folded into a key head's slots. */
 typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);
-typedef void (*SlotFold)(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial,
-                         AttendScratch *s);
+typedef void (*SlotFold)(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
+                         bool partial, AttendScratch *s);
 typedef void (*KeysStep)(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s);
 typedef struct Direction { SlotStep load; SlotFold fold; SlotStep settle, store; KeysStep keys; } Direction;
 
 /* Query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head, against every key tile: a tile
  * of keys stays in cache for all of them, and its mask is evaluated once for all heads. */
-VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int heads, AttendScratch *s,
+VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles, int heads, AttendScratch *s,
                            Direction dir)
 {
     for (int kt = 0; kt < a->kc->tiles; kt++) {
@@ -192,7 +194,7 @@ VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int h
                 AttendSlot *slot = &s->slot[i * heads + h];
                 if (slot->folds++ == 0)
                     dir.load(a, slot);
-                dir.fold(a, d, slot, keys, kind == BURST_PARTIAL, s);
+                dir.fold(a, d, e, slot, keys, kind == BURST_PARTIAL, s);
                 if (slot->folds % FOLDS == 0)
                     dir.settle(a, slot);
             }
@@ -208,8 +210,8 @@ int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch 
 /* How many heads from h0 on read the same key head, at most ATTEND_SLOTS. */
 int attend_heads(const BurstAttend *a, int h0);
 
-/* The whole pair. store and keys may be NULL. */
-VEC_INLINE void walk(const BurstAttend *a, int d, Direction dir)
+/* The whole pair; d, e: elements of a key, of a value. store and keys may be NULL. */
+VEC_INLINE void walk(const BurstAttend *a, int d, int e, Direction dir)
 {
     AttendScratch s;
     attend_carve(a, &s);
@@ -217,7 +219,7 @@ VEC_INLINE void walk(const BurstAttend *a, int d, Direction dir)
         heads = attend_heads(a, h0);
         for (int q0 = 0, tiles; q0 < a->qc->tiles; q0 += tiles) {
             tiles = attend_slots(a, h0, heads, q0, &s);
-            walk_slots(a, d, q0, tiles, heads, &s, dir);
+            walk_slots(a, d, e, q0, tiles, heads, &s, dir);
             for (int i = 0; i < tiles * heads; i++)
                 if (s.slot[i].folds) {
                     dir.settle(a, &s.slot[i]);

@@ -71,14 +71,14 @@ static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, con
                         const int64_t *position, const float *x, float *y)
 {
     const float amplitude = (float)burst_rope_amplitude(r);
-    const int rotary = burst_rope_rotary(r, d);
+    const int rotary = burst_rope_rotary(r, d), begin = burst_rope_begin(r, d);
     Angles a;
     for (int first = 0; first < rotary / 2; first += PAIRS) {
         angles_begin(&a, rotary, r, first);
         for (int64_t i = 0; i < n; i++) {
             angles_at(&a, position[i]);
             for (int h = 0; h < heads; h++) {
-                const int64_t by_tokens = (i * heads + h) * d, by_heads = (h * all + i) * d;
+                const int64_t by_tokens = (i * heads + h) * d + begin, by_heads = (h * all + i) * d + begin;
                 rotate(&a, r, rotary / 2, back ? -1 : 1, amplitude, x + (back ? by_heads : by_tokens),
                        y + (back ? by_tokens : by_heads));
             }
@@ -103,4 +103,30 @@ void burst_rope_back(int64_t n, int64_t all, int heads, int d, const BurstRope *
         burst_heads_to_tokens(n, all, heads, d, dy, dx);
     if (rope)
         rotate_rows(true, n, all, heads, d, rope, position, dy, dx);
+}
+
+void burst_join_heads(int64_t n, int heads, int own, int shared, const float *x, const float *every, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int h = 0; h < heads; h++) {
+            float *to = y + (i * heads + h) * (own + shared);
+            memcpy(to, x + (i * heads + h) * own, (size_t)own * sizeof *y);
+            memcpy(to + own, every + i * shared, (size_t)shared * sizeof *y);
+        }
+}
+
+void burst_join_heads_back(int64_t n, int heads, int own, int shared, const float *dy, float *dx,
+                           float *d_every, bool add)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float *sum = d_every + i * shared;
+        for (int h = 0; h < heads; h++) {
+            const float *from = dy + (i * heads + h) * (own + shared);
+            memcpy(dx + (i * heads + h) * own, from, (size_t)own * sizeof *dx);
+            if (h == 0 && !add)
+                memcpy(sum, from + own, (size_t)shared * sizeof *sum);
+            else
+                burst_add(shared, from + own, sum);
+        }
+    }
 }

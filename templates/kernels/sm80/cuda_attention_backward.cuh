@@ -14,13 +14,16 @@
  */
 #include "cuda_attention.cuh"
 
-template <int D, class MASK> struct BurstBackwardLayout {
-    static constexpr int BM = BurstTileShape<80, D>::BACKWARD_Q, BN = BurstTileShape<80, D>::BACKWARD_K;
-    static constexpr int THREADS = 256, STAGES = BurstTileShape<80, D>::BACKWARD_STAGES;
-    static constexpr int ROW_BYTES = burst_row_bytes(D), STAGE = BM * ROW_BYTES,
+template <int D, class MASK, int E = D> struct BurstBackwardLayout {
+    using Shape = BurstTileShape<80, D, E>;
+    static constexpr int BM = Shape::BACKWARD_Q, BN = Shape::BACKWARD_K;
+    static constexpr int THREADS = 256, STAGES = Shape::BACKWARD_STAGES;
+    static constexpr int ROW_BYTES = burst_row_bytes(D), VALUE_BYTES = burst_row_bytes(E),
+                         STAGE = BM * ROW_BYTES, VALUE_STAGE = BM * VALUE_BYTES,
                          Q_INTS = burst::token_ints<MASK>(BM) * 4;
-    static constexpr int K = 0, V = K + BN * ROW_BYTES, Q = V + BN * ROW_BYTES, DO = Q + STAGES * STAGE;
-    static constexpr int P = DO + STAGES * STAGE, DS = P + BN * BM * 2;
+    static constexpr int K = 0, V = K + BN * ROW_BYTES, Q = V + BN * VALUE_BYTES, DO = Q + STAGES * STAGE;
+    static constexpr int WIDE = burst_80_columns(D, BN), VALUE_WIDE = burst_80_columns(E, BN); /* padded */
+    static constexpr int P = DO + STAGES * VALUE_STAGE, DS = P + BN * BM * 2;
     static constexpr int ROWS = DS + BN * BM * 2; /* stages of lse[BM], delta[BM] */
     static constexpr int INTS = ROWS + STAGES * 2 * BM * 4;
     static constexpr int K_INTS = INTS + STAGES * Q_INTS;
@@ -29,12 +32,12 @@ template <int D, class MASK> struct BurstBackwardLayout {
 
 namespace burst {
 
-/* How a block's warps share its work: each part has QUERIES of the scores and COLUMNS of dK and dV, from
- * part * FIRST on, 16 of them every STEP. */
-template <int D> struct BackwardParts {
-    static constexpr int BM = BurstTileShape<80, D>::BACKWARD_Q, BN = BurstTileShape<80, D>::BACKWARD_K;
+/* How a block's warps share its work: each part has QUERIES of the scores and COLUMNS of a gradient W wide,
+ * dK or dV, from part * FIRST on, 16 of them every STEP. S: BurstTileShape. */
+template <class S, int W> struct BackwardParts {
+    static constexpr int BM = S::BACKWARD_Q, BN = S::BACKWARD_K;
     static constexpr int PARTS = burst_80_parts(BN), GROUPS = BURST_80_WARPS / PARTS;
-    static constexpr int WIDE = burst_80_columns(D, BN), QUERIES = BM / PARTS, COLUMNS = WIDE / PARTS;
+    static constexpr int WIDE = burst_80_columns(W, BN), QUERIES = BM / PARTS, COLUMNS = WIDE / PARTS;
     static constexpr bool ADJACENT = (COLUMNS & (COLUMNS - 1)) == 0;
     static constexpr int FIRST = ADJACENT ? COLUMNS : 16, STEP = ADJACENT ? 16 : 16 * PARTS;
 };
@@ -46,9 +49,8 @@ typedef struct BackwardLane {
     uint32_t down, across; /* of load_block */
 } BackwardLane;
 
-template <int D> struct BackwardSums {
-    static constexpr int TILES = BackwardParts<D>::COLUMNS / 8;
-    float dk[2][TILES][4], dv[2][TILES][4];
+template <class S, int D, int E> struct BackwardSums {
+    float dk[2][BackwardParts<S, D>::COLUMNS / 8][4], dv[2][BackwardParts<S, E>::COLUMNS / 8][4];
 };
 /* Q: queries of a part. */
 template <int Q> struct BackwardScores { float s[2][Q / 8][4], ds[2][Q / 8][4]; };
@@ -60,13 +62,13 @@ template <int N> static __device__ __forceinline__ void backward_zero(float (&x)
         (&x[0][0][0])[e] = 0;
 }
 
-/* s += A B^T: 32 keys of tile A by the warp's queries of tile B. */
-template <int D, int Q, int A>
+/* s += A B^T: 32 keys of tile A by the warp's queries of tile B, over W columns. */
+template <class S, int W, int Q, int A>
 static __device__ __forceinline__ void backward_scores(float s[2][Q / 8][4], uint32_t keys, uint32_t queries)
 {
-    constexpr int BM = BackwardParts<D>::BM, BN = BackwardParts<D>::BN;
+    constexpr int BM = S::BACKWARD_Q, BN = S::BACKWARD_K;
 #pragma unroll
-    for (int x = 0; x < D; x += 16) {
+    for (int x = 0; x < W; x += 16) {
         uint32_t a[2][4];
         load_block(a[0], block_at<BN>(keys, A, 0, x));
         load_block(a[1], block_at<BN>(keys, A, 16, x));
@@ -84,22 +86,21 @@ static __device__ __forceinline__ void backward_scores(float s[2][Q / 8][4], uin
 }
 
 /* s = A B^T under the softcap. */
-template <int D, int Q, int A>
+template <class S, int D, int Q, int A>
 static __device__ __forceinline__ void backward_capped(float (&s)[2][Q / 8][4], uint32_t keys,
                                                        uint32_t queries, float scale)
 {
     backward_zero(s);
-    backward_scores<D, Q, A>(s, keys, queries);
+    backward_scores<S, D, Q, A>(s, keys, queries);
     cap_scores<Q>(&s[0][0][0], scale);
 }
 
 /* -inf where the mask drops a pair or the row is no key; keys: how many there are from the tile's first
  * on. */
-template <int D, class MASK, int Q>
+template <class L, class MASK, int Q>
 static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const unsigned char *shared,
                                                      int stage, const BackwardLane &w, int keys)
 {
-    using L = BurstBackwardLayout<D, MASK>;
     const int32_t *const q_ints = (const int32_t *)(shared + L::INTS + stage * L::Q_INTS);
     const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS);
     mask_blocks<L::BN, L::BM, MASK, true>(s, k_ints, q_ints, w.keys, w.part * Q * 8, w.lane, keys);
@@ -155,13 +156,12 @@ static __device__ __forceinline__ void backward_minus_delta(float (&ds)[2][Q][4]
 }
 
 /* dS = P (dP - delta), times the softcap's slope at the scores of P. */
-template <int D, class MASK, int Q>
+template <class L, int E, int Q>
 static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_t keys, uint32_t queries,
                                                    const float *lse)
 {
-    using L = BurstBackwardLayout<D, MASK>;
     backward_minus_delta(x.ds, lse + L::BM);
-    backward_scores<D, Q, L::V>(x.ds, keys, queries + L::DO);
+    backward_scores<typename L::Shape, E, Q, L::V>(x.ds, keys, queries + L::DO);
 #pragma unroll
     for (int e = 0; e < Q; e++)
         (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
@@ -187,11 +187,10 @@ static __device__ __forceinline__ void backward_pack(uint32_t (&a)[2][Q / 2][4],
 }
 
 /* sum += A B of 32 keys by the warp's columns: 16 queries; b16 at their first row. */
-template <int D>
-static __device__ __forceinline__ void backward_step(float sum[2][BackwardSums<D>::TILES][4],
-                                                     const uint32_t a0[4], const uint32_t a1[4], uint32_t b16)
+template <class P>
+static __device__ __forceinline__ void backward_step(float sum[2][P::COLUMNS / 8][4], const uint32_t a0[4],
+                                                     const uint32_t a1[4], uint32_t b16)
 {
-    using P = BackwardParts<D>;
 #pragma unroll
     for (int x = 0; x < P::COLUMNS / 16; x++) {
         uint32_t r[4];
@@ -205,15 +204,14 @@ static __device__ __forceinline__ void backward_step(float sum[2][BackwardSums<D
 
 /* Of each part, the warp's own first: its queries' columns in a tile of the warp's keys, and its queries
  * in a tile at the warp's columns. */
-template <int D> struct BackwardReach {
-    uint32_t keys[BackwardParts<D>::PARTS], rows[BackwardParts<D>::PARTS];
+template <class P> struct BackwardReach {
+    uint32_t keys[P::PARTS], rows[P::PARTS];
 };
 
-template <int D>
-static __device__ __forceinline__ void backward_reach(BackwardReach<D> &r, const BackwardLane &w,
+template <class P>
+static __device__ __forceinline__ void backward_reach(BackwardReach<P> &r, const BackwardLane &w,
                                                       uint32_t offset)
 {
-    using P = BackwardParts<D>;
 #pragma unroll
     for (int i = 0; i < P::PARTS; i++) {
         const int part = i == 0 ? w.part : P::PARTS == 2 ? 1 - w.part : (w.part + i) % P::PARTS;
@@ -224,25 +222,24 @@ static __device__ __forceinline__ void backward_reach(BackwardReach<D> &r, const
 
 /* sum += A B of the warp's keys and columns, over all queries: of A its own part's are in registers, the
  * others' in its tile. */
-template <int D, int A, int B>
-static __device__ __forceinline__ void backward_sum(float sum[2][BackwardSums<D>::TILES][4],
-                                                    const uint32_t own[2][BackwardParts<D>::QUERIES / 16][4],
-                                                    const BackwardReach<D> &r)
+template <int A, int B, class P>
+static __device__ __forceinline__ void backward_sum(float sum[2][P::COLUMNS / 8][4],
+                                                    const uint32_t own[2][P::QUERIES / 16][4],
+                                                    const BackwardReach<P> &r)
 {
-    using P = BackwardParts<D>;
 #pragma unroll
     for (int i = 0; i < P::PARTS; i++)
 #pragma unroll
         for (int t = 0; t < P::QUERIES / 16; t++) {
             const uint32_t rows = r.rows[i] + (uint32_t)(B + t * 16 * 128);
             if (i == 0) {
-                backward_step<D>(sum, own[0][t], own[1][t], rows);
+                backward_step<P>(sum, own[0][t], own[1][t], rows);
                 continue;
             }
             uint32_t a[2][4];
             load_block(a[0], block_at<P::BN>(r.keys[i] + A, 0, 0, t * 16));
             load_block(a[1], block_at<P::BN>(r.keys[i] + A, 0, 16, t * 16));
-            backward_step<D>(sum, a[0], a[1], rows);
+            backward_step<P>(sum, a[0], a[1], rows);
         }
 }
 
@@ -322,65 +319,80 @@ static __device__ __forceinline__ void backward_heads(const BurstBackward &p, in
     end = low + heads * (split + 1) / p.splits;
 }
 
-/* first: the first of the warp's keys. */
-template <int D>
-static __device__ __forceinline__ void backward_write(const BackwardSums<D> &sums, const BurstBackward &p,
-                                                      int head, int first, int part, int lane)
+/* Adds row row, at key `key`, of the part's columns of a gradient W wide. */
+template <class P, int W>
+static __device__ __forceinline__ void backward_write_row(const float (&sum)[2][P::COLUMNS / 8][4], int row,
+                                                          float scale, float *to, int64_t key, int part,
+                                                          int lane, bool there)
 {
-    using P = BackwardParts<D>;
-    constexpr int TILES = BackwardSums<D>::TILES;
+    constexpr int TILES = P::COLUMNS / 8;
     /* of the part's, those that are there */
-    const int columns = P::WIDE == D ? TILES / 2 * P::STEP : D - part * P::FIRST;
+    const int columns = P::WIDE == W ? TILES / 2 * P::STEP : W - part * P::FIRST;
+    add_row<TILES, P::STEP>(sum[row / 2], row % 2 * 2, scale, to + key * W + part * P::FIRST, lane, there,
+                            columns);
+}
+
+/* first: the first of the warp's keys. */
+template <class S, int D, int E>
+static __device__ __forceinline__ void backward_write(const BackwardSums<S, D, E> &sums,
+                                                      const BurstBackward &p, int head, int first, int part,
+                                                      int lane)
+{
 #pragma unroll
     for (int row = 0; row < 4; row++) {
-        const int key = first + row * 8 + lane / 4, b = row / 2, h = row % 2 * 2;
-        const int64_t at = ((int64_t)head * p.k_tokens.n + key) * D + part * P::FIRST;
+        const int key = first + row * 8 + lane / 4;
+        const int64_t at = (int64_t)head * p.k_tokens.n + key;
         const bool there = key < p.k_tokens.n;
-        add_row<TILES, P::STEP>(sums.dk[b], h, p.scale, p.dk + at, lane, there, columns);
-        add_row<TILES, P::STEP>(sums.dv[b], h, 1, p.dv + at, lane, there, columns);
+        backward_write_row<BackwardParts<S, D>, D>(sums.dk, row, p.scale, p.dk, at, part, lane, there);
+        backward_write_row<BackwardParts<S, E>, E>(sums.dv, row, 1, p.dv, at, part, lane, there);
     }
 }
 
-/* Has the rows of dK and dV that this block will add to fetched into the L2 cache: additions to rows that
- * are not there hold up others. */
-template <int D> static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
+/* Has so many rows of a gradient fetched into the L2 cache. */
+template <int W>
+static __device__ __forceinline__ void backward_expect_rows(const float *from, int64_t row, int rows)
+{
+#pragma unroll 1
+    for (int i = thread_number() * 32; i < rows * W; i += 256 * 32)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + row * W + i));
+}
+
+/* Has the rows of dK and dV that this block will add to fetched: additions to rows that are not there hold
+ * up others. */
+template <class S, int D, int E>
+static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
 {
     const Place here = backward_place(p);
-    const int key0 = tile_again(p.lists, here.tile) * BurstTileShape<80, D>::BACKWARD_K,
-              thread = thread_number();
-    const int64_t at = ((int64_t)(here.head / p.splits) * p.k_tokens.n + key0) * D;
-    const int floats = min(BurstTileShape<80, D>::BACKWARD_K, p.k_tokens.n - key0) * D;
-#pragma unroll 1
-    for (int i = thread * 32; i < floats; i += 256 * 32) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.dk + at + i));
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.dv + at + i));
-    }
+    const int key0 = tile_again(p.lists, here.tile) * S::BACKWARD_K,
+              rows = min(S::BACKWARD_K, p.k_tokens.n - key0);
+    const int64_t row = (int64_t)(here.head / p.splits) * p.k_tokens.n + key0;
+    backward_expect_rows<D>(p.dk, row, rows);
+    backward_expect_rows<E>(p.dv, row, rows);
 }
 
 /* Starts the copies of the block's key tile. */
-template <int D, class MASK>
+template <int D, class MASK, int E>
 static __device__ __forceinline__ void backward_copy_keys(uint32_t base, const BurstBackward &p, int kv,
                                                           int first)
 {
-    using L = BurstBackwardLayout<D, MASK>;
-    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::K, p.k.at + kv * p.k.head, p.k.row, first,
-                                                     p.k_tokens.n);
-    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::V, p.v.at + kv * p.v.head, p.v.row, first,
-                                                     p.k_tokens.n);
+    using L = BurstBackwardLayout<D, MASK, E>;
+    copy_tile<L::BN, D, 256, L::WIDE>(base + L::K, p.k.at + kv * p.k.head, p.k.row, first, p.k_tokens.n);
+    copy_tile<L::BN, E, 256, L::VALUE_WIDE>(base + L::V, p.v.at + kv * p.v.head, p.v.row, first,
+                                            p.k_tokens.n);
     copy_tokens<L::BN, 256, MASK>(base + L::K_INTS, p.k_tokens, first);
 }
 
 /* Starts the copies of one query tile into a stage. */
-template <int D, class MASK>
+template <int D, class MASK, int E>
 static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstBackward &p, int head,
                                                      int entry, int stage)
 {
-    using L = BurstBackwardLayout<D, MASK>;
+    using L = BurstBackwardLayout<D, MASK, E>;
     const int first = entry_tile(entry) * L::BM, n = p.q_tokens.n, i = (int)threadIdx.x;
-    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head,
-                                                     p.q.row, first, n);
-    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::DO + stage * L::STAGE,
-                                                     p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
+    copy_tile<L::BM, D, 256, L::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row,
+                                      first, n);
+    copy_tile<L::BM, E, 256, L::VALUE_WIDE>(base + L::DO + stage * L::VALUE_STAGE,
+                                            p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
     if (i < 2 * L::BM) {
         const int row = min(first + i % L::BM, n - 1);
         copy4(base + L::ROWS + (uint32_t)(stage * 2 * L::BM + i) * 4,
@@ -391,14 +403,14 @@ static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstB
 }
 
 /* The same after a tile, where there is one stage: nothing is copied while it is read. */
-template <int D, class MASK>
+template <int D, class MASK, int E>
 static __device__ __forceinline__ void backward_copy_late(uint32_t base, const BurstBackward &p, int head,
                                                           int head_end, int entry)
 {
-    if (BurstBackwardLayout<D, MASK>::STAGES == 1) {
+    if (BurstBackwardLayout<D, MASK, E>::STAGES == 1) {
         __syncthreads(); /* its tiles, P and dS are no longer read */
         if (head < head_end)
-            backward_copy<D, MASK>(base, p, head, entry, 0);
+            backward_copy<D, MASK, E>(base, p, head, entry, 0);
         copies_commit();
     }
 }
@@ -422,12 +434,14 @@ static __device__ __forceinline__ void backward_forget(BackwardLane &w, int &dq_
 
 } // namespace burst
 
-template <int D, class MASK>
+template <int D, class MASK, int E = D>
 static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const BurstBackward p)
 {
     using namespace burst;
-    using L = BurstBackwardLayout<D, MASK>;
-    using P = BackwardParts<D>;
+    using L = BurstBackwardLayout<D, MASK, E>;
+    using S = typename L::Shape;
+    using P = BackwardParts<S, D>;
+    using PV = BackwardParts<S, E>;
     constexpr int BM = L::BM, BN = L::BN, Q = P::QUERIES;
     extern __shared__ __align__(1024) unsigned char shared[];
     const Place place = backward_place(p);
@@ -450,11 +464,11 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
     const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4,
                                      w.part * Q);
 
-    backward_copy_keys<D, MASK>(base, p, kv, key0);
+    backward_copy_keys<D, MASK, E>(base, p, kv, key0);
     int next = of.first;
-    backward_copy<D, MASK>(base, p, head, next, 0);
+    backward_copy<D, MASK, E>(base, p, head, next, 0);
     copies_commit();
-    BackwardSums<D> sums;
+    BackwardSums<S, D, E> sums;
     backward_zero(sums.dk), backward_zero(sums.dv);
     for (int i = 0, stage = 0; head < head_end; stage ^= L::STAGES - 1) {
         const int entry = next, now = head;
@@ -466,28 +480,32 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
         if (head < head_end) {
             next = list[i];
             if (L::STAGES == 2)
-                backward_copy<D, MASK>(base, p, head, next, stage ^ 1);
+                backward_copy<D, MASK, E>(base, p, head, next, stage ^ 1);
         } else
-            backward_expect<D>(p);
+            backward_expect<S, D, E>(p);
         copies_commit();
         const uint32_t offset = (uint32_t)(stage * L::STAGE),
-                       part = moved<BM>(w.across + offset, w.part * Q, 0);
+                       value_offset = (uint32_t)(stage * L::VALUE_STAGE),
+                       part = moved<BM>(w.across + offset, w.part * Q, 0),
+                       value_part = moved<BM>(w.across + value_offset, w.part * Q, 0);
         const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.part * Q +
                                   lane % 4 * 2;
-        BackwardReach<D> reach;
+        BackwardReach<P> reach;
+        BackwardReach<PV> values;
         backward_reach(reach, w, offset);
+        backward_reach(values, w, value_offset);
         BackwardScores<Q> x;
-        backward_capped<D, Q, L::K>(x.s, warp_keys, part + L::Q, p.scale);
+        backward_capped<S, D, Q, L::K>(x.s, warp_keys, part + L::Q, p.scale);
         if (entry & 1)
-            backward_mask<D, MASK>(x.s, shared, stage, w, keys - key0);
+            backward_mask<L, MASK>(x.s, shared, stage, w, keys - key0);
         backward_exp(x.s, rows, score_scale(p.scale) * 1.44269504f);
-        backward_ds<D, MASK>(x, warp_keys, part, rows);
+        backward_ds<L, E>(x, warp_keys, value_part, rows);
         uint32_t pa[2][Q / 16][4], dsa[2][Q / 16][4];
         backward_pack(pa, x.s, store + L::P);
         backward_pack(dsa, x.ds, store + L::DS);
         __syncthreads(); /* P and dS are whole */
-        backward_sum<D, L::P, L::DO>(sums.dv, pa, reach);
-        backward_sum<D, L::DS, L::Q>(sums.dk, dsa, reach);
+        backward_sum<L::P, L::DO>(sums.dv, pa, values);
+        backward_sum<L::DS, L::Q>(sums.dk, dsa, reach);
 #pragma unroll 1
         for (int first = 0; first < DQ_GROUPS; first += BURST_80_WARPS) {
             if (DQ_GROUPS != BURST_80_WARPS)
@@ -499,27 +517,28 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
                             moved<BN>(w.down, 0, dq_column) + L::K);
             backward_add_dq<D>(dq, p, now, entry_tile(entry) * BM + dq_row + lane / 4, dq_column, lane);
         }
-        backward_copy_late<D, MASK>(base, p, head, head_end, next);
+        backward_copy_late<D, MASK, E>(base, p, head, head_end, next);
     }
     copies_wait<0>();
     const Place here = backward_place(p);
     const int thread = thread_number();
-    backward_write<D>(sums, p, here.head / p.splits,
+    backward_write(sums, p, here.head / p.splits,
                       tile_again(p.lists, here.tile) * BN + thread / 32 % P::GROUPS * 32,
                       thread / 32 / P::GROUPS, thread % 32);
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
-template <int D, class MASK> static cudaError_t burst_backward_setup(void)
+template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(void)
 {
-    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                BurstBackwardLayout<D, MASK>::BYTES);
+    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BurstBackwardLayout<D, MASK, E>::BYTES);
 }
 
 /* Adds the gradients of the pair, the only one of a launch of this form. Where there are few key tiles,
  * the heads of a group are split over several blocks, so that the multiprocessors have a few blocks each;
  * the sums' order then varies from run to run, as dQ's always does. */
-template <int D, class MASK>
+template <int D, class MASK, int E = D>
 static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors,
                                   cudaStream_t stream)
 {
@@ -531,7 +550,8 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
     p.splits = 1;
     while (p.splits < p.group && tiles * p.splits < 6 * multiprocessors)
         p.splits++;
-    p.section = p.splits * burst_section(p.kv_heads, 4.0 * D * p.q_tokens.n * p.group / p.splits);
-    burst_backward_kernel<D, MASK><<<tiles * p.splits, 256, BurstBackwardLayout<D, MASK>::BYTES, stream>>>(p);
+    p.section = p.splits * burst_section(p.kv_heads, 2.0 * (D + E) * p.q_tokens.n * p.group / p.splits);
+    burst_backward_kernel<D, MASK, E>
+        <<<tiles * p.splits, 256, BurstBackwardLayout<D, MASK, E>::BYTES, stream>>>(p);
     return cudaGetLastError();
 }

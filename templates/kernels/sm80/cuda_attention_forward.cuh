@@ -10,12 +10,14 @@
  */
 #include "cuda_attention.cuh"
 
-template <int D, class MASK> struct BurstForwardLayout {
-    static constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, BN = BurstTileShape<80, D>::FORWARD_K;
-    static constexpr int ROWS = BurstTileShape<80, D>::FORWARD_ROWS, THREADS = BM / ROWS * 32,
+template <int D, class MASK, int E = D> struct BurstForwardLayout {
+    using Shape = BurstTileShape<80, D, E>;
+    static constexpr int BM = Shape::FORWARD_Q, BN = Shape::FORWARD_K;
+    static constexpr int ROWS = Shape::FORWARD_ROWS, THREADS = BM / ROWS * 32,
                          BLOCKS = 256 / THREADS;
-    static constexpr int ROW_BYTES = burst_row_bytes(D);
-    static constexpr int Q = 0, K = Q + BM * ROW_BYTES, V = K + BN * ROW_BYTES, Q_INTS = V + BN * ROW_BYTES;
+    static constexpr int ROW_BYTES = burst_row_bytes(D), VALUE_BYTES = burst_row_bytes(E);
+    static constexpr int Q = 0, K = Q + BM * ROW_BYTES, V = K + BN * ROW_BYTES,
+                         Q_INTS = V + BN * VALUE_BYTES;
     static constexpr int K_INTS = Q_INTS + burst::token_ints<MASK>(BM) * 4;
     static constexpr int BYTES = K_INTS + burst::token_ints<MASK>(BN) * 4;
 };
@@ -23,9 +25,9 @@ template <int D, class MASK> struct BurstForwardLayout {
 namespace burst {
 
 /* A warp's rows: B blocks of 16. In a block a lane holds rows lane/4 and lane/4 + 8. */
-template <int D, int BN, int B = BurstTileShape<80, D>::FORWARD_ROWS / 16> struct ForwardState {
+template <int D, int E, int BN, int B = BurstTileShape<80, D, E>::FORWARD_ROWS / 16> struct ForwardState {
     static constexpr int BLOCKS = B;
-    float o[B][D / 8][4], s[B][BN / 8][4];
+    float o[B][E / 8][4], s[B][BN / 8][4];
     float m[B][2], l[B][2]; /* m: maximum of the raw scores; l: this lane's part of the sum */
 };
 
@@ -35,9 +37,9 @@ static __device__ __forceinline__ Place forward_place(const BurstForward &p)
     return place_of(block_number(), p.lists.rows, p.q_heads, p.section);
 }
 
-template <int D, int BN>
-static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head,
-                                                    int row0, int lane)
+template <int D, int E, int BN>
+static __device__ __forceinline__ void forward_seed(ForwardState<D, E, BN> &w, const BurstForward &p,
+                                                    int head, int row0, int lane)
 {
     const bool first = p.flags & BURST_FIRST;
 #pragma unroll
@@ -51,25 +53,25 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
             w.m[b][half] = __fdividef(lse, score_scale(p.scale));
             w.l[b][half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
             if (there) {
-                const float *o = p.o + at * D + lane % 4 * 2;
+                const float *o = p.o + at * E + lane % 4 * 2;
 #pragma unroll
-                for (int j = 0; j < D / 8; j++) {
+                for (int j = 0; j < E / 8; j++) {
                     const float2 of = *(const float2 *)(o + j * 8);
                     w.o[b][j][half * 2] = of.x, w.o[b][j][half * 2 + 1] = of.y;
                 }
             } else
 #pragma unroll
-                for (int j = 0; j < D / 8; j++)
+                for (int j = 0; j < E / 8; j++)
                     w.o[b][j][half * 2] = w.o[b][j][half * 2 + 1] = 0;
         }
 }
 
 /* s = Q K^T of the warp's rows and BN keys; q_lanes: moved by those rows. */
-template <int D, int BM, int Q, int K, int BN>
-static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, uint32_t q_lanes,
+template <int D, int BM, int Q, int K, int E, int BN>
+static __device__ __forceinline__ void forward_scores(ForwardState<D, E, BN> &w, uint32_t q_lanes,
                                                       uint32_t k_lanes)
 {
-    constexpr int B = ForwardState<D, BN>::BLOCKS;
+    constexpr int B = ForwardState<D, E, BN>::BLOCKS;
 #pragma unroll
     for (int b = 0; b < B; b++)
 #pragma unroll
@@ -104,19 +106,21 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, ui
         }
 }
 
-template <int D, class MASK, int BN>
-static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints,
+template <int D, class MASK, int E, int BN>
+static __device__ __forceinline__ void forward_mask(ForwardState<D, E, BN> &w, const int32_t *q_ints,
                                                     const int32_t *k_ints, int keys)
 {
+    using Shape = BurstTileShape<80, D, E>;
     /* At head_dim 64 and under a softcap with tables ptxas had better not keep the thread; found by
      * trying. */
     const int thread = D == 64 || (CAPPED && MASK::TABLES) ? thread_number() : (int)threadIdx.x;
-    mask_blocks<BurstTileShape<80, D>::FORWARD_Q, BN, MASK, false>(
-        w.s, q_ints, k_ints, thread / 32 * BurstTileShape<80, D>::FORWARD_ROWS, 0, thread % 32, keys);
+    mask_blocks<Shape::FORWARD_Q, BN, MASK, false>(w.s, q_ints, k_ints, thread / 32 * Shape::FORWARD_ROWS, 0,
+                                                   thread % 32, keys);
 }
 
 /* Whether any of the warp's pairs in this tile is unmasked; one that is not a number is. */
-template <int D, int BN> static __device__ __forceinline__ bool forward_seen(const ForwardState<D, BN> &w)
+template <int D, int E, int BN>
+static __device__ __forceinline__ bool forward_seen(const ForwardState<D, E, BN> &w)
 {
     float top = w.s[0][0][0];
 #pragma unroll
@@ -131,10 +135,10 @@ template <int D, int BN> static __device__ __forceinline__ bool forward_seen(con
 
 /* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p
  * = 0. Maxima settle after a few tiles: where none of the warp's moved, O stays as it is. */
-template <int D, int BN>
-static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
+template <int D, int E, int BN>
+static __device__ __forceinline__ void forward_softmax(ForwardState<D, E, BN> &w, float scale_log2)
 {
-    float shrink[ForwardState<D, BN>::BLOCKS][2];
+    float shrink[ForwardState<D, E, BN>::BLOCKS][2];
     bool moved = false;
 #pragma unroll
     for (int b = 0; b < w.BLOCKS; b++)
@@ -166,28 +170,28 @@ static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, f
 #pragma unroll
     for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
-        for (int j = 0; j < D / 8; j++)
+        for (int j = 0; j < E / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 w.o[b][j][e] *= shrink[b][e / 2];
 }
 
 /* O += P V. */
-template <int D, int V, int BN>
-static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t lanes)
+template <int D, int V, int E, int BN>
+static __device__ __forceinline__ void forward_values(ForwardState<D, E, BN> &w, uint32_t lanes)
 {
-    uint32_t a[ForwardState<D, BN>::BLOCKS][4], r[2][4];
+    uint32_t a[ForwardState<D, E, BN>::BLOCKS][4], r[2][4];
     load_block_transposed(r[0], block_at<BN>(lanes, V, 0, 0));
 #pragma unroll
     for (int j = 0; j < BN / 16; j++)
 #pragma unroll
-        for (int x = 0; x < D / 16; x++) {
-            const int step = j * (D / 16) + x, next = step + 1;
+        for (int x = 0; x < E / 16; x++) {
+            const int step = j * (E / 16) + x, next = step + 1;
             if (step % 2 == 0)
                 not_ahead();
-            if (next < BN / 16 * (D / 16))
+            if (next < BN / 16 * (E / 16))
                 load_block_transposed(r[next % 2],
-                                      block_at<BN>(lanes, V, next / (D / 16) * 16, next % (D / 16) * 16));
+                                      block_at<BN>(lanes, V, next / (E / 16) * 16, next % (E / 16) * 16));
             if (x == 0)
 #pragma unroll
                 for (int b = 0; b < w.BLOCKS; b++)
@@ -203,9 +207,9 @@ static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, ui
         }
 }
 
-template <int D, int BN>
-static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, int head,
-                                                     int row0, int lane)
+template <int D, int E, int BN>
+static __device__ __forceinline__ void forward_write(ForwardState<D, E, BN> &w, const BurstForward &p,
+                                                     int head, int row0, int lane)
 {
 #pragma unroll
     for (int b = 0; b < w.BLOCKS; b++)
@@ -222,7 +226,7 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
                                                                                                  begin +
                                                                                                  lane % 4 * 8;
 #pragma unroll
-                for (int j = 0; j + 4 <= D / 8; j += 4) {
+                for (int j = 0; j + 4 <= E / 8; j += 4) {
                     uint32_t x[4];
 #pragma unroll
                     for (int i = 0; i < 4; i++)
@@ -232,14 +236,14 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
                         *(uint4 *)(out + j * 8) = make_uint4(x[0], x[1], x[2], x[3]);
                 }
 #pragma unroll
-                for (int j = D / 32 * 4; j < D / 8; j++) /* the last 16 columns of an odd number of them */
+                for (int j = E / 32 * 4; j < E / 8; j++) /* the last 16 columns of an odd number of them */
                     if (there)
                         *(uint32_t *)(begin + j * 8 + lane % 4 * 2) =
                             pack(w.o[b][j][half * 2] * part, w.o[b][j][half * 2 + 1] * part);
             } else if (there) {
-                float *o = p.o + at * D + lane % 4 * 2;
+                float *o = p.o + at * E + lane % 4 * 2;
 #pragma unroll
-                for (int j = 0; j < D / 8; j++)
+                for (int j = 0; j < E / 8; j++)
                     *(float2 *)(o + j * 8) = make_float2(w.o[b][j][half * 2] * part,
                                                          w.o[b][j][half * 2 + 1] * part);
             }
@@ -248,13 +252,13 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
 
 } // namespace burst
 
-template <int D, class MASK>
-static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS,
-                                         BurstForwardLayout<D, MASK>::BLOCKS)
+template <int D, class MASK, int E = D>
+static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS,
+                                         BurstForwardLayout<D, MASK, E>::BLOCKS)
     burst_forward_kernel(const BurstForward p)
 {
     using namespace burst;
-    using L = BurstForwardLayout<D, MASK>;
+    using L = BurstForwardLayout<D, MASK, E>;
     constexpr int BN = L::BN, THREADS = L::THREADS;
     extern __shared__ __align__(1024) unsigned char shared[];
     const Place place = forward_place(p);
@@ -278,7 +282,7 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS,
     if (count)
         copy_tile<BN, D, THREADS>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
     copies_commit();
-    ForwardState<D, BN> w;
+    ForwardState<D, E, BN> w;
     forward_seed(w, p, place.head, first + warp_row, lane);
     for (const int32_t *const end = list + count; list < end;) {
         const int entry = next, key0 = entry_tile(entry) * BN;
@@ -290,7 +294,7 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS,
             forget(warp_row);
         copies_wait<0>();
         __syncthreads(); /* K is here; the last V and key tokens are no longer read */
-        copy_tile<BN, D, THREADS>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
+        copy_tile<BN, E, THREADS>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
         if (entry & 1)
             copy_tokens<BN, THREADS, MASK>(base + L::K_INTS, p.k_tokens, key0);
         copies_commit();
@@ -317,25 +321,26 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS,
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
-template <int D, class MASK> static cudaError_t burst_forward_setup(void)
+template <int D, class MASK, int E = D> static cudaError_t burst_forward_setup(void)
 {
-    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                BurstForwardLayout<D, MASK>::BYTES);
+    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK, E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BurstForwardLayout<D, MASK, E>::BYTES);
 }
 
 /* Folds the pair, the only one of a launch of this form, into (o, lse), or, with BURST_LAST, finishes it
  * into out. An EMPTY pair needs no launch unless it is the first or the last of its query chunk. */
-template <int D, class MASK>
+template <int D, class MASK, int E = D>
 static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors,
                                  cudaStream_t stream)
 {
     BurstForward p = *pair;
     const int blocks = p.lists.rows * p.q_heads;
     (void)queries, (void)keys, (void)multiprocessors;
-    p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
+    p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 2.0 * (D + E) * p.k_tokens.n);
     if (blocks == 0)
         return cudaSuccess;
-    burst_forward_kernel<D, MASK>
-        <<<blocks, BurstForwardLayout<D, MASK>::THREADS, BurstForwardLayout<D, MASK>::BYTES, stream>>>(p);
+    burst_forward_kernel<D, MASK, E>
+        <<<blocks, BurstForwardLayout<D, MASK, E>::THREADS, BurstForwardLayout<D, MASK, E>::BYTES, stream>>>(
+            p);
     return cudaGetLastError();
 }

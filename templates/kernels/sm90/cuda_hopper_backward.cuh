@@ -16,8 +16,8 @@
 namespace burst {
 
 /* ---- a consumer: a thread's part of 64 keys, keys lane/4 and lane/4 + 8 of its warp's 16 ---- */
-template <int D, int BM> struct BackwardState {
-    float dk[D / 2], dv[D / 2], s[BM / 2], dp[BM / 2];
+template <int D, int E, int BM> struct BackwardState {
+    float dk[D / 2], dv[E / 2], s[BM / 2], dp[BM / 2];
     float lse[BM / 4], delta[BM / 4]; /* of the lane's queries */
     uint32_t p[BM / 4], ds[BM / 4];
 };
@@ -120,7 +120,8 @@ static __device__ __forceinline__ void backward_exp_capped(STATE &w, const float
 }
 
 /* dS = P (dP - delta), as the left side of dK. */
-template <int D, int BM> static __device__ __forceinline__ void backward_ds(BackwardState<D, BM> &w)
+template <int D, int E, int BM>
+static __device__ __forceinline__ void backward_ds(BackwardState<D, E, BM> &w)
 {
 #pragma unroll
     for (int i = 0; i < BM / 2; i += 2)
@@ -149,8 +150,8 @@ static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], 
 }
 
 /* Scores, probabilities and dS of one query tile, in stage s. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L::BM> &w,
+template <class L, class MASK, int D, int E>
+static __device__ __forceinline__ void backward_probabilities(BackwardState<D, E, L::BM> &w,
                                                               const BurstBackwardLaunch &a,
                                                               unsigned char *shared,
                                                               const BackwardConsumer &c,
@@ -163,7 +164,7 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
         backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     backward_scores<D, L::BM, L::BN>(w.s, base + L::K + c.me * 8192, base + L::Q + s.at * L::Q_BYTES);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
-    backward_scores<D, L::BM, L::BN>(w.dp, base + L::V + c.me * 8192, base + L::DO + s.at * L::Q_BYTES);
+    backward_scores<E, L::BM, L::BN>(w.dp, base + L::V + c.me * 8192, base + L::DO + s.at * L::DO_BYTES);
     products_wait<1>();
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
@@ -213,10 +214,11 @@ static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const
 }
 
 /* One query tile. dS has two stages, so that one barrier a tile serves both warpgroups. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w, const BurstBackwardLaunch &a,
-                                                     unsigned char *shared, const BackwardConsumer &c,
-                                                     const Stage<L::STAGES> &s, int keys)
+template <class L, class MASK, int D, int E>
+static __device__ __forceinline__ void backward_tile(BackwardState<D, E, L::BM> &w,
+                                                     const BurstBackwardLaunch &a, unsigned char *shared,
+                                                     const BackwardConsumer &c, const Stage<L::STAGES> &s,
+                                                     int keys)
 {
     const uint32_t base = shared_address(shared), ds = base + L::DS + s.at * L::DS_BYTES;
     const uint32_t store = ds + (uint32_t)(c.me * 64 + c.thread / 32 * 16) * 128 + lanes_down(c.lane);
@@ -230,7 +232,7 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
 #pragma unroll
     for (int t = 0; t < L::BM / 16; t++)
         store_block(block_at<L::BN>(store, 0, 0, t * 16), w.ds + t * 4);
-    backward_sum<D, L::BM>(w.dv, w.p, base + L::DO + s.at * L::Q_BYTES);
+    backward_sum<E, L::BM>(w.dv, w.p, base + L::DO + s.at * L::DO_BYTES);
     stored_for_engines();
     named_sync(DS_FULL, 256);
     float dq[32];
@@ -245,8 +247,8 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
 }
 
 /* Adds dK and dV of a work's keys; of them the thread has two. */
-template <class L, int D>
-static __device__ __forceinline__ void backward_write(BackwardState<D, L::BM> &w,
+template <class L, int D, int E>
+static __device__ __forceinline__ void backward_write(BackwardState<D, E, L::BM> &w,
                                                       const BurstBackwardLaunch &a, const BackwardWork &work)
 {
     const BurstBackwardKeys &of = a.keys[work.chunk];
@@ -254,27 +256,30 @@ static __device__ __forceinline__ void backward_write(BackwardState<D, L::BM> &w
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int key = work.tile * L::BN + c.key + half * 8;
-        const int64_t at = ((int64_t)work.kv * of.tokens.n + key) * D;
+        const int64_t at = (int64_t)work.kv * of.tokens.n + key;
         const bool there = key < of.tokens.n;
-        add_row<D / 8>((const float(*)[4])w.dk, half * 2, a.p.scale, of.dk + at, c.lane, there);
-        add_row<D / 8>((const float(*)[4])w.dv, half * 2, 1, of.dv + at, c.lane, there);
+        add_row<D / 8>((const float(*)[4])w.dk, half * 2, a.p.scale, of.dk + at * D, c.lane, there);
+        add_row<E / 8>((const float(*)[4])w.dv, half * 2, 1, of.dv + at * E, c.lane, there);
     }
 }
 
-template <int D, class MASK>
+template <int D, class MASK, int E>
 static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunch &a, unsigned char *shared,
                                                         int me)
 {
-    using L = BurstBackwardLayout<D, MASK>;
+    using L = BurstBackwardLayout<D, MASK, E>;
     const uint32_t base = shared_address(shared);
     BackwardConsumer c = backward_consumer();
     c.me = me; /* in a uniform register */
     Stage<L::STAGES> s = {}, works = {};
     for (const BackwardWork *work; (work = backward_take<L>(shared, works)); backward_done<L>(base, works)) {
-        BackwardState<D, L::BM> w;
+        BackwardState<D, E, L::BM> w;
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
-            w.dk[i] = w.dv[i] = 0;
+            w.dk[i] = 0;
+#pragma unroll
+        for (int i = 0; i < E / 2; i++)
+            w.dv[i] = 0;
         barrier_wait(base + L::KV_FULL, (uint32_t)works.at); /* a work is of one stage or the other */
         const int keys = a.keys[work->chunk].tokens.n - work->tile * L::BN;
         for (int left = work->count * (work->head_end - work->head); left > 0; left--, s.next())
@@ -305,12 +310,12 @@ template <class L> static __device__ __forceinline__ void backward_barriers(uint
 
 #include "cuda_hopper_backward_wide.cuh"
 
-template <int D, class MASK>
+template <int D, class MASK, int E = D>
 static __global__ void __launch_bounds__(384, 1)
     burst_backward_kernel(const __grid_constant__ BurstBackwardLaunch a)
 {
     using namespace burst;
-    using L = BurstBackwardLayout<D, MASK>;
+    using L = BurstBackwardLayout<D, MASK, E>;
     extern __shared__ __align__(1024) unsigned char shared[];
     const int warp = group_number<32>();
     if (threadIdx.x == 0) {
@@ -324,17 +329,18 @@ static __global__ void __launch_bounds__(384, 1)
     } else {
         registers_up<L::MANY>();
         if constexpr (L::APART)
-            wide_consume<D, MASK>(a, shared, warp / 4 - 1);
+            wide_consume<D, MASK, E>(a, shared, warp / 4 - 1);
         else
-            backward_consume<D, MASK>(a, shared, warp / 4 - 1);
+            backward_consume<D, MASK, E>(a, shared, warp / 4 - 1);
     }
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
-template <int D, class MASK> static cudaError_t burst_backward_setup(void)
+template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(void)
 {
-    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                BurstBackwardLayout<D, MASK>::BYTES);
+    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BurstBackwardLayout<D, MASK, E>::BYTES);
 }
 
 /* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i
@@ -342,11 +348,11 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
  * several works (backward_order), more where there are few key tiles, so that the multiprocessors have
  * some works each; the sums' order then varies from run to run, as dQ's always does. Not so with
  * PLAN_DETERMINISTIC: a work has all heads of its group, and dQ's additions take turns. */
-template <int D, class MASK>
+template <int D, class MASK, int E = D>
 static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors,
                                   cudaStream_t stream)
 {
-    using L = BurstBackwardLayout<D, MASK>;
+    using L = BurstBackwardLayout<D, MASK, E>;
     BurstBackwardLaunch a;
     memset(&a, 0, sizeof a);
     a.p = *pair, a.chunks = keys;
@@ -361,7 +367,7 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
         of.lse = from.lse, of.delta = from.delta, of.added = from.dq, of.tokens = from.q_tokens,
         of.first = first, tokens += n;
         e = e != cudaSuccess ? e : burst_rows_map(&of.q, from.q, D, n, p.q_heads, L::BM);
-        e = e != cudaSuccess ? e : burst_rows_map(&of.d_o, from.d_o, D, n, p.q_heads, L::BM);
+        e = e != cudaSuccess ? e : burst_rows_map(&of.d_o, from.d_o, E, n, p.q_heads, L::BM);
         if (!L::APART)
             e = e != cudaSuccess
                     ? e
@@ -375,7 +381,7 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
         BurstBackwardKeys &of = a.keys[j];
         of.tokens = from.k_tokens, of.dk = from.dk, of.dv = from.dv, of.first = first;
         e = e != cudaSuccess ? e : burst_rows_map(&of.k, from.k, D, n, p.kv_heads, L::BN);
-        e = e != cudaSuccess ? e : burst_rows_map(&of.v, from.v, D, n, p.kv_heads, L::BN);
+        e = e != cudaSuccess ? e : burst_rows_map(&of.v, from.v, E, n, p.kv_heads, L::BN);
     }
     if (PLAN_DETERMINISTIC && e == cudaSuccess)
         e = cudaMemsetAsync(p.lists.added, 0, (size_t)p.q_heads * (size_t)p.lists.stride * sizeof(int32_t),
@@ -385,9 +391,9 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
     p.splits = 1;
     while (!PLAN_DETERMINISTIC && p.splits < p.group && tiles * p.splits < 12 * multiprocessors)
         p.splits++;
-    p.section = burst_section(p.q_heads, 4.0 * D * tokens);
+    p.section = burst_section(p.q_heads, 2.0 * (D + E) * tokens);
     const int works = PLAN_DETERMINISTIC ? tiles : tiles * p.group;
     const int blocks = works < multiprocessors ? works : multiprocessors;
-    burst_backward_kernel<D, MASK><<<blocks, L::THREADS, L::BYTES, stream>>>(a);
+    burst_backward_kernel<D, MASK, E><<<blocks, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

@@ -27,24 +27,26 @@ typedef struct BurstBackwardLaunch {
     BurstBackward p;
 } BurstBackwardLaunch;
 
-template <int D, class MASK> struct BurstBackwardLayout {
-    static constexpr int BM = BurstTiles<D, MASK>::BACKWARD_Q, BN = BurstTiles<D, MASK>::BACKWARD_K,
-                         STAGES = 2, THREADS = 384;
+template <int D, class MASK, int E = D> struct BurstBackwardLayout {
+    using Tiles = BurstTiles<D, MASK, E>;
+    static constexpr int BM = Tiles::BACKWARD_Q, BN = Tiles::BACKWARD_K, STAGES = 2, THREADS = 384;
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
+    static constexpr int VALUES = E, VALUE_WIDE = (E + 63) / 64 * 64; /* the same of V, dV and dO */
     static constexpr bool APART = D > 128; /* dK and dV are of different warpgroups */
     /* warpgroups leave out tiles of which their keys are seen by none */
-    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BACKWARD_BLOCKS;
+    static constexpr bool BLOCKS = Tiles::BACKWARD_BLOCKS;
     static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128),
                   "what a warpgroup makes of dQ");
     static constexpr int FEW = D <= 96 ? 40 : 24, MANY = D <= 96 ? 232 : 240; /* registers */
     /* lse and delta are read before products are asked for: loads queue behind those. */
     static constexpr bool EARLY = WIDE == 128 && !burst::CAPPED;
-    static constexpr int K_BYTES = BN * WIDE * 2, Q_BYTES = BM * WIDE * 2, DS_BYTES = BN * BM * 2,
+    static constexpr int K_BYTES = BN * WIDE * 2, Q_BYTES = BM * WIDE * 2, V_BYTES = BN * VALUE_WIDE * 2,
+                         DO_BYTES = BM * VALUE_WIDE * 2, DS_BYTES = BN * BM * 2,
                          DQ_BYTES = APART ? 0 : 64 * 64 * 4;
     /* of a stage */
     static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, ROWS_BYTES = 2 * BM * 4 + Q_TOKENS;
-    static constexpr int K = 0, V = K + K_BYTES, Q = V + K_BYTES, DO = Q + STAGES * Q_BYTES,
-                         DS = DO + STAGES * Q_BYTES;
+    static constexpr int K = 0, V = K + K_BYTES, Q = V + V_BYTES, DO = Q + STAGES * Q_BYTES,
+                         DS = DO + STAGES * DO_BYTES;
     static constexpr int DQ = DS + (APART ? 1 : STAGES) * DS_BYTES, P = DQ; /* DQ: of each warpgroup */
     /* lse * log2 e and delta in the order of backward_place, then tokens */
     static constexpr int ROWS = DQ + (APART ? BN * BM * 4 : 2 * DQ_BYTES);
@@ -162,32 +164,39 @@ static __device__ __forceinline__ void backward_load_keys(const BurstBackwardLau
                                                           const BackwardWork &w, uint32_t parity)
 {
     barrier_wait(base + L::KV_EMPTY, parity ^ 1);
-    barrier_expect(base + L::KV_FULL, 2 * L::K_BYTES);
+    barrier_expect(base + L::KV_FULL, L::K_BYTES + L::V_BYTES);
     tensor_load<L::BN, L::COLUMNS>(base + L::K, &a.keys[w.chunk].k, w.tile * L::BN, w.kv, base + L::KV_FULL);
-    tensor_load<L::BN, L::COLUMNS>(base + L::V, &a.keys[w.chunk].v, w.tile * L::BN, w.kv, base + L::KV_FULL);
+    tensor_load<L::BN, L::VALUES>(base + L::V, &a.keys[w.chunk].v, w.tile * L::BN, w.kv, base + L::KV_FULL);
 }
 
 /* The rows of dK and dV that the work adds to, to the cache: additions to rows that are not there hold up
- * others. */
+ * others. What follows from the work is computed for each: registers are few. */
+template <int BN, int COLUMNS>
+static __device__ __forceinline__ void backward_bring_rows(const float *sums, const BurstTokens &tokens,
+                                                           const BackwardWork &w)
+{
+    int first = w.tile * BN;
+    forget(first);
+    bring_near(sums + ((int64_t)w.kv * tokens.n + first) * COLUMNS,
+               (uint32_t)(min(BN, tokens.n - first) * COLUMNS * 4));
+}
+
 template <class L>
 static __device__ __forceinline__ void backward_bring(const BurstBackwardLaunch &a, const BackwardWork &w)
 {
-    const BurstBackwardKeys &of = a.keys[w.chunk];
-    const int first = w.tile * L::BN, rows = min(L::BN, of.tokens.n - first);
-    const int64_t at = ((int64_t)w.kv * of.tokens.n + first) * L::COLUMNS;
-    bring_near(of.dk + at, (uint32_t)(rows * L::COLUMNS * 4));
-    bring_near(of.dv + at, (uint32_t)(rows * L::COLUMNS * 4));
+    backward_bring_rows<L::BN, L::COLUMNS>(a.keys[w.chunk].dk, a.keys[w.chunk].tokens, w);
+    backward_bring_rows<L::BN, L::VALUES>(a.keys[w.chunk].dv, a.keys[w.chunk].tokens, w);
 }
 
 /* One query tile's rows of Q or dO. */
-template <class L>
+template <int BM, int COLUMNS, int BYTES>
 static __device__ __forceinline__ void backward_load_tile(uint32_t to, const CUtensorMap *map, int row,
                                                           int head, uint32_t full, uint32_t empty,
                                                           uint32_t parity)
 {
     barrier_wait(empty, parity ^ 1);
-    barrier_expect(full, L::Q_BYTES);
-    tensor_load<L::BM, L::COLUMNS>(to, map, row, head, full);
+    barrier_expect(full, BYTES);
+    tensor_load<BM, COLUMNS>(to, map, row, head, full);
 }
 
 /* A work's keys are asked for after its first queries, which need not wait for the last work's products. */
@@ -201,11 +210,13 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
     for (int left = w.count * (w.head_end - head), i = 0; left > 0; left--, s.next()) {
         const int entry = i ? __ldg(list + i) : w.first, row = entry_tile(entry) * L::BM;
         const BurstBackwardQueries &of = a.queries[entry_chunk(entry)];
-        const uint32_t at = base + s.at * 8, stage = (uint32_t)(s.at * L::Q_BYTES);
-        backward_load_tile<L>(base + L::Q + stage, &of.q, row, head, at + L::Q_FULL, at + L::Q_EMPTY,
-                              s.parity);
-        backward_load_tile<L>(base + L::DO + stage, &of.d_o, row, head, at + L::DO_FULL, at + L::DO_EMPTY,
-                              s.parity);
+        const uint32_t at = base + s.at * 8;
+        backward_load_tile<L::BM, L::COLUMNS, L::Q_BYTES>(base + L::Q + (uint32_t)(s.at * L::Q_BYTES), &of.q,
+                                                          row, head, at + L::Q_FULL, at + L::Q_EMPTY,
+                                                          s.parity);
+        backward_load_tile<L::BM, L::VALUES, L::DO_BYTES>(base + L::DO + (uint32_t)(s.at * L::DO_BYTES),
+                                                          &of.d_o, row, head, at + L::DO_FULL,
+                                                          at + L::DO_EMPTY, s.parity);
         if (i == 0 && head == w.head)
             backward_load_keys<L>(a, base, w, parity);
         if (++i == w.count)

@@ -10,7 +10,7 @@ namespace burst {
 
 /* What a thread of the first warpgroup keeps, and of the second: keys lane/4 and lane/4 + 8 of its warp's
  * 16. */
-template <int D, int BM> struct WideValues { float dv[D / 2], s[BM / 2], lse[BM / 4]; uint32_t p[BM / 4]; };
+template <int E, int BM> struct WideValues { float dv[E / 2], s[BM / 2], lse[BM / 4]; uint32_t p[BM / 4]; };
 template <int D, int BM> struct WideKeys { float dk[D / 2], dp[BM / 2]; uint32_t ds[BM / 4]; };
 
 /* Asks for COLUMNS columns of dQ = dS K, k at the first of them: 64 queries, over the tile's 64 keys. */
@@ -50,8 +50,8 @@ static __device__ __forceinline__ uint32_t wide_place(uint32_t p, int thread)
 }
 
 /* P of one query tile: in registers, and in shared memory. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &w,
+template <class L, class MASK, int E>
+static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &w,
                                                           const BurstBackwardLaunch &a, unsigned char *shared,
                                                           const BackwardConsumer &c,
                                                           const Stage<L::STAGES> &s, int keys)
@@ -61,7 +61,7 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &
     const int32_t *const q_ints = (const int32_t *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + 2 * L::BM;
     barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
     const int entry = ((const volatile int32_t *)(shared + L::ENTRY))[s.at];
-    backward_scores<D, L::BM, L::BN>(w.s, base + L::K, base + L::Q + s.at * L::Q_BYTES);
+    backward_scores<L::COLUMNS, L::BM, L::BN>(w.s, base + L::K, base + L::Q + s.at * L::Q_BYTES);
     products_wait<0>();
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
@@ -84,8 +84,8 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &
 
 /* The first warpgroup's part of one query tile. The second has read the last tile's P before its dS was
  * there. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void wide_values_tile(WideValues<D, L::BM> &w, const BurstBackwardLaunch &a,
+template <class L, class MASK, int E>
+static __device__ __forceinline__ void wide_values_tile(WideValues<E, L::BM> &w, const BurstBackwardLaunch &a,
                                                         unsigned char *shared, const BackwardConsumer &c,
                                                         const Stage<L::STAGES> &s, int keys, float *dq_at,
                                                         int rows)
@@ -93,7 +93,7 @@ static __device__ __forceinline__ void wide_values_tile(WideValues<D, L::BM> &w,
     const uint32_t base = shared_address(shared);
     wide_probabilities<L, MASK>(w, a, shared, c, s, keys);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
-    backward_sum<D, L::BM>(w.dv, w.p, base + L::DO + s.at * L::Q_BYTES);
+    backward_sum<E, L::BM>(w.dv, w.p, base + L::DO + s.at * L::DO_BYTES);
     named_sync(DS_FULL, 256);
     float dq[64];
     wide_dq<128>(dq, base + L::DS, base + L::K);
@@ -101,7 +101,7 @@ static __device__ __forceinline__ void wide_values_tile(WideValues<D, L::BM> &w,
     warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     products_wait<0>();
     hold(dq);
-    wide_add_dq<128, D>(dq, dq_at, rows);
+    wide_add_dq<128, L::COLUMNS>(dq, dq_at, rows);
 }
 
 /* dS of one query tile: in registers, and in shared memory. */
@@ -141,7 +141,7 @@ static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, uns
 {
     const uint32_t base = shared_address(shared);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
-    backward_scores<D, L::BM, L::BN>(w.dp, base + L::V, base + L::DO + s.at * L::Q_BYTES);
+    backward_scores<L::VALUES, L::BM, L::BN>(w.dp, base + L::V, base + L::DO + s.at * L::DO_BYTES);
     barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
     products_wait<0>();
     hold(w.dp);
@@ -190,11 +190,11 @@ static __device__ __forceinline__ void wide_walk(const BurstBackwardLaunch &a, c
     }
 }
 
-template <int D, class MASK>
+template <int D, class MASK, int E>
 static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a, unsigned char *shared,
                                                     int me)
 {
-    using L = BurstBackwardLayout<D, MASK>;
+    using L = BurstBackwardLayout<D, MASK, E>;
     const uint32_t base = shared_address(shared);
     BackwardConsumer c = backward_consumer();
     c.key %= 64;
@@ -204,16 +204,16 @@ static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a
         const int keys = of.tokens.n - work->tile * L::BN;
         barrier_wait(base + L::KV_FULL, (uint32_t)works.at);
         if (me == 0) {
-            WideValues<D, L::BM> w;
+            WideValues<E, L::BM> w;
 #pragma unroll
-            for (int i = 0; i < D / 2; i++)
+            for (int i = 0; i < E / 2; i++)
                 w.dv[i] = 0;
             wide_walk<L, D>(a, *work, s, [&](float *dq, int rows) {
                 wide_values_tile<L, MASK>(w, a, shared, c, s, keys, dq, rows);
             });
             __syncwarp();
             warp_arrive(base + L::KV_EMPTY, c.lane);
-            wide_write<L, D>(w.dv, of.dv, 1, *work, of.tokens.n);
+            wide_write<L, E>(w.dv, of.dv, 1, *work, of.tokens.n);
         } else {
             WideKeys<D, L::BM> w;
 #pragma unroll

@@ -15,8 +15,8 @@
 namespace burst {
 
 /* ---- a consumer: a thread's part of 64 rows, rows lane/4 and lane/4 + 8 of its warp's 16 ---- */
-template <int D, int BN> struct ForwardState {
-    float o[D / 2], s[BN / 2];
+template <int E, int BN> struct ForwardState {
+    float o[E / 2], s[BN / 2];
     uint32_t p[BN / 4];
     float m[2], l[2], shrink[2]; /* m: what exponents are taken from; l: this lane's part of the sum */
     bool moved; /* m of one of the warp's rows, in this tile: then O and l were made before it */
@@ -29,8 +29,8 @@ template <class L> struct ForwardConsumer {
 };
 
 /* The running state of rows first + row and + 8. */
-template <int D, int BN>
-static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p,
+template <int E, int BN>
+static __device__ __forceinline__ void forward_seed(ForwardState<E, BN> &w, const BurstForward &p,
                                                     const BurstForwardQueries &of, int head, int row,
                                                     int lane)
 {
@@ -42,12 +42,12 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
         w.m[half] = __fdividef(lse, score_scale(p.scale));
         w.l[half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
 #pragma unroll
-        for (int j = 0; j < D / 8; j++)
+        for (int j = 0; j < E / 8; j++)
             w.o[j * 4 + half * 2] = w.o[j * 4 + half * 2 + 1] = 0;
         if (there) {
-            const float *const from = of.o + at * D + lane % 4 * 2;
+            const float *const from = of.o + at * E + lane % 4 * 2;
 #pragma unroll
-            for (int j = 0; j < D / 8; j++) {
+            for (int j = 0; j < E / 8; j++) {
                 const float2 x = *(const float2 *)(from + j * 8);
                 w.o[j * 4 + half * 2] = x.x, w.o[j * 4 + half * 2 + 1] = x.y;
             }
@@ -68,21 +68,21 @@ static __device__ __forceinline__ void forward_scores(float (&s)[BN / 2], uint32
 }
 
 /* Asks for O += P V. */
-template <int D, int BN>
-static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t v)
+template <int E, int BN>
+static __device__ __forceinline__ void forward_values(ForwardState<E, BN> &w, uint32_t v)
 {
     const uint64_t b = descriptor(v, BN * 128);
     hold(w.o);
     products_begin();
 #pragma unroll
     for (int x = 0; x < BN / 16; x++)
-        Wgmma<D>::template registers<1>(w.o, w.p + x * 4, b + inner_rows(x), 1);
+        Wgmma<E>::template registers<1>(w.o, w.p + x * 4, b + inner_rows(x), 1);
     products_end();
 }
 
 /* This lane's largest score of a row. */
-template <int D, int BN>
-static __device__ __forceinline__ float forward_largest(const ForwardState<D, BN> &w, int half)
+template <int E, int BN>
+static __device__ __forceinline__ float forward_largest(const ForwardState<E, BN> &w, int half)
 {
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F};
 #pragma unroll
@@ -99,8 +99,8 @@ static __device__ __forceinline__ float forward_shift(float m, float scale_log2)
 
 /* Moves a row's m to its maximum. Both products are rounded, or an m that stays would shrink l by a little
  * more or less than 1 in each tile. */
-template <int D, int BN>
-static __device__ __forceinline__ void forward_follow(ForwardState<D, BN> &w, int half, float most,
+template <int E, int BN>
+static __device__ __forceinline__ void forward_follow(ForwardState<E, BN> &w, int half, float most,
                                                       float scale_log2)
 {
     const float old = w.m[half];
@@ -113,8 +113,8 @@ static __device__ __forceinline__ void forward_follow(ForwardState<D, BN> &w, in
  * in a few tiles: sums and O have the same m, so the result is exact, and otherwise no lane need ask
  * another (shuffles queue behind the products that this warp has asked for). A tile's sum is made from
  * zero and then added: a long row of small ones would be lost. */
-template <int D, int BN>
-static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
+template <int E, int BN>
+static __device__ __forceinline__ void forward_softmax(ForwardState<E, BN> &w, float scale_log2)
 {
     const float most[2] = {forward_largest(w, 0), forward_largest(w, 1)};
     w.moved = __any_sync(0xffffffffu,
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, f
 }
 
 /* P as the left side of P V, and O to where m has moved. */
-template <int D, int BN> static __device__ __forceinline__ void forward_pack(ForwardState<D, BN> &w)
+template <int E, int BN> static __device__ __forceinline__ void forward_pack(ForwardState<E, BN> &w)
 {
 #pragma unroll
     for (int i = 0; i < BN / 4; i++)
@@ -146,13 +146,13 @@ template <int D, int BN> static __device__ __forceinline__ void forward_pack(For
     if (!w.moved)
         return;
 #pragma unroll
-    for (int i = 0; i < D / 2; i++)
+    for (int i = 0; i < E / 2; i++)
         w.o[i] *= w.shrink[i / 2 % 2];
 }
 
 /* The state, or with BURST_LAST the result, of rows first + row and + 8. */
-template <int D, int BN>
-static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p,
+template <int E, int BN>
+static __device__ __forceinline__ void forward_write(ForwardState<E, BN> &w, const BurstForward &p,
                                                      const BurstForwardQueries &of, int head, int row,
                                                      int lane)
 {
@@ -167,7 +167,7 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
             __nv_bfloat16 *const out = of.out.at + head * of.out.head + (row + half * 8) * of.out.row +
                                        lane % 4 * 8;
 #pragma unroll
-            for (int j = 0; j < D / 8; j += 4) {
+            for (int j = 0; j < E / 8; j += 4) {
                 uint32_t x[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++)
@@ -177,9 +177,9 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
                     *(uint4 *)(out + j * 8) = make_uint4(x[0], x[1], x[2], x[3]);
             }
         } else if (there) {
-            float *const o = of.o + at * D + lane % 4 * 2;
+            float *const o = of.o + at * E + lane % 4 * 2;
 #pragma unroll
-            for (int j = 0; j < D / 8; j++)
+            for (int j = 0; j < E / 8; j++)
                 *(float2 *)(o + j * 8) = make_float2(w.o[j * 4 + half * 2] * part,
                                                      w.o[j * 4 + half * 2 + 1] * part);
         }
@@ -187,8 +187,8 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
 }
 
 /* After S is there: the mask where the tile is partial, K released, softmax. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN> &w,
+template <class L, class MASK, int E>
+static __device__ __forceinline__ void forward_take_scores(ForwardState<E, L::BN> &w,
                                                            const BurstForwardLaunch &a, unsigned char *shared,
                                                            ForwardConsumer<L> &c, int entry)
 {
@@ -207,8 +207,8 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
 }
 
 /* After P V is there: V released. */
-template <class L, int D>
-static __device__ __forceinline__ void forward_take_values(ForwardState<D, L::BN> &w, uint32_t base,
+template <class L, int E>
+static __device__ __forceinline__ void forward_take_values(ForwardState<E, L::BN> &w, uint32_t base,
                                                            ForwardConsumer<L> &c)
 {
     products_wait<0>();
@@ -231,16 +231,16 @@ template <class L> static __device__ __forceinline__ void forward_pass_turn(cons
 }
 
 /* Scores of a tile, and beside its softmax P V of the tile before. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_tile(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a,
+template <class L, class MASK, int E>
+static __device__ __forceinline__ void forward_tile(ForwardState<E, L::BN> &w, const BurstForwardLaunch &a,
                                                     unsigned char *shared, ForwardConsumer<L> &c, uint32_t q,
                                                     int entry)
 {
     const uint32_t base = shared_address(shared);
     hold(w.o);
-    forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+    forward_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
     barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
-    forward_values(w, base + L::V + c.v.at * L::K_BYTES);
+    forward_values(w, base + L::V + c.v.at * L::V_BYTES);
     forward_pass_turn(c);
     products_wait<1>();
     forward_take_scores<L, MASK>(w, a, shared, c, entry);
@@ -250,15 +250,15 @@ static __device__ __forceinline__ void forward_tile(ForwardState<D, L::BN> &w, c
 }
 
 /* The list of one tile; `count` at least 1. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a,
+template <class L, class MASK, int E>
+static __device__ __forceinline__ void forward_walk(ForwardState<E, L::BN> &w, const BurstForwardLaunch &a,
                                                     unsigned char *shared, ForwardConsumer<L> &c, int count)
 {
     const uint32_t base = shared_address(shared), q = base + L::Q + c.q.at * L::Q_BYTES + c.me * 8192;
     const volatile int32_t *const entries = (const volatile int32_t *)(shared + L::ENTRY);
     barrier_wait(base + L::K_FULL + c.k.at * 8, c.k.parity);
     int entry = entries[c.k.at];
-    forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+    forward_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
     products_wait<0>();
     forward_take_scores<L, MASK>(w, a, shared, c, entry);
     forward_pack(w);
@@ -272,13 +272,13 @@ static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, c
 
 /* P V of the tile before, with nothing beside it; its V is released. seen: by the warpgroup; else there is
  * no P. */
-template <class L, int D>
-static __device__ __forceinline__ void forward_settle(ForwardState<D, L::BN> &w, uint32_t base,
+template <class L, int E>
+static __device__ __forceinline__ void forward_settle(ForwardState<E, L::BN> &w, uint32_t base,
                                                       ForwardConsumer<L> &c, bool seen)
 {
     barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
     if (seen) {
-        forward_values(w, base + L::V + c.v.at * L::K_BYTES);
+        forward_values(w, base + L::V + c.v.at * L::V_BYTES);
         products_wait<0>();
         hold(w.o);
     }
@@ -288,14 +288,14 @@ static __device__ __forceinline__ void forward_settle(ForwardState<D, L::BN> &w,
 
 /* A tile of which the warpgroup sees nothing, or nothing of the one before: P V of that one, then the
  * scores of this one. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ void forward_tile_apart(ForwardState<D, L::BN> &w,
+template <class L, class MASK, int E>
+static __device__ __forceinline__ void forward_tile_apart(ForwardState<E, L::BN> &w,
                                                           const BurstForwardLaunch &a, unsigned char *shared,
                                                           ForwardConsumer<L> &c, uint32_t q, int entry)
 {
     const uint32_t base = shared_address(shared);
     if (entry_seen(entry, c.me)) {
-        forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+        forward_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
         forward_pass_turn(c);
         products_wait<0>();
         forward_take_scores<L, MASK>(w, a, shared, c, entry);
@@ -310,8 +310,8 @@ static __device__ __forceinline__ void forward_tile_apart(ForwardState<D, L::BN>
 
 /* The same where the warpgroup sees nothing of some tiles; whether it sees some of the last. In a function
  * of its own: with this branch others would be slower. */
-template <class L, class MASK, int D>
-static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<D, L::BN> &w,
+template <class L, class MASK, int E>
+static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<E, L::BN> &w,
                                                            const BurstForwardLaunch &a, unsigned char *shared,
                                                            ForwardConsumer<L> &c, int count)
 {
@@ -336,8 +336,8 @@ static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<D, L::BN
 }
 
 /* The last P V; Q, of which the scores were the last reader, is released before it. */
-template <class L, int D>
-static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w, uint32_t base,
+template <class L, int E>
+static __device__ __forceinline__ void forward_finish(ForwardState<E, L::BN> &w, uint32_t base,
                                                       ForwardConsumer<L> &c, int count, bool seen)
 {
     __syncwarp();
@@ -346,11 +346,11 @@ static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w,
         forward_settle<L>(w, base, c, seen);
 }
 
-template <int D, class MASK>
+template <int D, class MASK, int E>
 static __device__ __forceinline__ void forward_consume(const BurstForwardLaunch &a, unsigned char *shared,
                                                        int me)
 {
-    using L = BurstForwardLayout<D, MASK>;
+    using L = BurstForwardLayout<D, MASK, E>;
     const uint32_t base = shared_address(shared);
     const int lane = (int)threadIdx.x % 32;
     ForwardConsumer<L> c = {me, lane, me * 64 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4, {}, {}, {}};
@@ -362,7 +362,7 @@ static __device__ __forceinline__ void forward_consume(const BurstForwardLaunch 
         const int tile = work.tile, head = work.head, count = work.count, chunk = work.chunk;
         if (tile < 0)
             return;
-        ForwardState<D, L::BN> w;
+        ForwardState<E, L::BN> w;
         forward_seed(w, a.p, a.queries[chunk], head, tile * L::BM + c.row, lane);
         bool seen = true;
         if constexpr (L::BLOCKS)
@@ -391,12 +391,12 @@ template <class L> static __device__ __forceinline__ void forward_barriers(uint3
 
 } // namespace burst
 
-template <int D, class MASK>
-static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, 1)
+template <int D, class MASK, int E = D>
+static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS, 1)
     burst_forward_kernel(const __grid_constant__ BurstForwardLaunch a)
 {
     using namespace burst;
-    using L = BurstForwardLayout<D, MASK>;
+    using L = BurstForwardLayout<D, MASK, E>;
     extern __shared__ __align__(1024) unsigned char shared[];
     const int warpgroup = group_number<128>();
     if (threadIdx.x == 0)
@@ -408,26 +408,27 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, 1
             forward_produce<L, MASK>(a, shared);
     } else {
         registers_up<L::MANY>();
-        forward_consume<D, MASK>(a, shared, warpgroup - 1);
+        forward_consume<D, MASK, E>(a, shared, warpgroup - 1);
     }
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
-template <int D, class MASK> static cudaError_t burst_forward_setup(void)
+template <int D, class MASK, int E = D> static cudaError_t burst_forward_setup(void)
 {
-    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                BurstForwardLayout<D, MASK>::BYTES);
+    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK, E>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BurstForwardLayout<D, MASK, E>::BYTES);
 }
 
 /* Folds the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j]
  * those of chunks i and j, into (o, lse) of the queries, or, with BURST_LAST, finishes them into out.
  * EMPTY pairs need no launch unless they are the first or the last of their queries. lists are those of
  * the first pair. */
-template <int D, class MASK>
+template <int D, class MASK, int E = D>
 static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors,
                                  cudaStream_t stream)
 {
-    using L = BurstForwardLayout<D, MASK>;
+    using L = BurstForwardLayout<D, MASK, E>;
     BurstForwardLaunch a;
     memset(&a, 0, sizeof a);
     a.p = *pair, a.chunks = queries;
@@ -446,12 +447,13 @@ static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys
     for (int j = 0; j < keys; j++) {
         a.keys[j] = pair[j].k_tokens, tokens += pair[j].k_tokens.n;
         e = e != cudaSuccess ? e : burst_rows_map(&a.k[j], pair[j].k, D, a.keys[j].n, kv_heads, L::BN);
-        e = e != cudaSuccess ? e : burst_rows_map(&a.v[j], pair[j].v, D, a.keys[j].n, kv_heads, L::BN);
+        e = e != cudaSuccess ? e : burst_rows_map(&a.v[j], pair[j].v, E, a.keys[j].n, kv_heads, L::BN);
     }
     if (e != cudaSuccess)
         return e;
-    a.p.section = a.p.group * burst_section((a.p.q_heads + a.p.group - 1) / a.p.group, 4.0 * D * tokens);
+    a.p.section = a.p.group *
+                  burst_section((a.p.q_heads + a.p.group - 1) / a.p.group, 2.0 * (D + E) * tokens);
     const int blocks = total < multiprocessors ? total : multiprocessors;
-    burst_forward_kernel<D, MASK><<<blocks, L::THREADS, L::BYTES, stream>>>(a);
+    burst_forward_kernel<D, MASK, E><<<blocks, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

@@ -24,23 +24,25 @@ typedef struct BurstForwardLaunch {
 
 /* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three
  * (benchmarks/log). */
-template <int D, class MASK> struct BurstForwardLayout {
-    static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K;
+template <int D, class MASK, int E = D> struct BurstForwardLayout {
+    using Tiles = BurstTiles<D, MASK, E>;
+    static constexpr int BM = Tiles::FORWARD_Q, BN = Tiles::FORWARD_K;
     /* warpgroups leave out tiles of which they see nothing */
-    static constexpr bool BLOCKS = BurstTiles<D, MASK>::FORWARD_BLOCKS;
+    static constexpr bool BLOCKS = Tiles::FORWARD_BLOCKS;
     static constexpr int STAGES = BLOCKS && D <= 128 ? 4 : 2;
     static constexpr int CONSUMERS = BM / 64, THREADS = 128 * (1 + CONSUMERS);
     static constexpr bool TURNS = D <= 64;
     static constexpr int FEW = CONSUMERS == 2 ? 40 : 32, MANY = CONSUMERS == 2 ? 232 : 160; /* registers */
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
-    static constexpr int Q_BYTES = BM * WIDE * 2, K_BYTES = BN * WIDE * 2;
+    static constexpr int VALUES = E, VALUE_WIDE = (E + 63) / 64 * 64; /* the same of V and O */
+    static constexpr int Q_BYTES = BM * WIDE * 2, K_BYTES = BN * WIDE * 2, V_BYTES = BN * VALUE_WIDE * 2;
     static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4,
                          K_TOKENS = burst::token_ints<MASK>(BN) * 4;
-    static constexpr int KEYS = STAGES * (2 * K_BYTES + K_TOKENS + 4 + 4 * 8),
+    static constexpr int KEYS = STAGES * (K_BYTES + V_BYTES + K_TOKENS + 4 + 4 * 8),
                          QUERIES = Q_BYTES + Q_TOKENS + 16 + 2 * 8;
     static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= 232448 ? 2 : 1;
     static constexpr int Q = 0, K = Q + Q_STAGES * Q_BYTES, V = K + STAGES * K_BYTES;
-    static constexpr int Q_INTS = V + STAGES * K_BYTES, K_INTS = Q_INTS + Q_STAGES * Q_TOKENS;
+    static constexpr int Q_INTS = V + STAGES * V_BYTES, K_INTS = Q_INTS + Q_STAGES * Q_TOKENS;
     static constexpr int TILE = K_INTS + STAGES * K_TOKENS; /* ForwardWork of a query tile */
     static constexpr int ENTRY = TILE + Q_STAGES * 16;
     static constexpr int Q_FULL = ENTRY + STAGES * 4, Q_EMPTY = Q_FULL + Q_STAGES * 8;
@@ -90,8 +92,8 @@ static __device__ __forceinline__ void forward_load_v(const BurstForwardLaunch &
     const uint32_t full = base + L::V_FULL + w.v.at * 8;
     barrier_wait(base + L::V_EMPTY + w.v.at * 8, w.v.parity ^ 1);
     if (w.lane == 0) {
-        barrier_expect(full, L::K_BYTES);
-        tensor_load<L::BN, L::COLUMNS>(base + L::V + w.v.at * L::K_BYTES, &a.v[entry_chunk(entry)],
+        barrier_expect(full, L::V_BYTES);
+        tensor_load<L::BN, L::VALUES>(base + L::V + w.v.at * L::V_BYTES, &a.v[entry_chunk(entry)],
                                        entry_tile(entry) * L::BN, kv, full);
     }
     w.v.next();
@@ -125,8 +127,8 @@ static __device__ __forceinline__ void forward_bring_state(const BurstForwardLau
 {
     const int n = a.queries[of.chunk].tokens.n, first = of.tile * L::BM, rows = min(L::BM, n - first);
     if (!(a.p.flags & BURST_FIRST))
-        bring_near(a.queries[of.chunk].o + ((int64_t)of.head * n + first) * L::COLUMNS,
-                   (uint32_t)(rows * L::COLUMNS * 4));
+        bring_near(a.queries[of.chunk].o + ((int64_t)of.head * n + first) * L::VALUES,
+                   (uint32_t)(rows * L::VALUES * 4));
 }
 
 /* One tile of queries and its list. The next tile is asked for with the last keys: asked earlier, a block
