@@ -6,7 +6,7 @@
 
 typedef struct TrainFields {
     Train t;
-    Span warmup, steps, schedule, separator;
+    Span warmup, steps, schedule, separator, momentum;
     double lr_end, decay_part;
 } TrainFields;
 
@@ -165,6 +165,13 @@ static void take_lr_schedule(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
+static void take_momentum(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    TrainFields *t = to;
+    t->momentum = s->span;
+    take_double(c, s, f, &t->t.momentum);
+}
+
 static void take_warmup(Checker *c, const Ast *s, const Field *f, void *to)
 {
     TrainFields *t = to;
@@ -179,6 +186,7 @@ static const Field optimizer_fields[] = {
     {"betas", take_betas, 0, 0, UNIT_NONE, 0, 0.999999},
     {"eps", take_double, AT(adam_eps), 0, UNIT_NONE, 1e-30, 1},
     {"decay", take_double, AT(decay), 0, UNIT_NONE, 0, 100},
+    {"momentum", take_momentum, 0, 0, UNIT_NONE, 0, 0.999999},
     {"clip", take_double, AT(clip), 0, UNIT_NONE, 1e-12, 1e9},
     {"warmup", take_warmup, 0, 0, UNIT_NONE, 0, 1e15},
     {"constant", take_constant, 0, 0},
@@ -189,10 +197,21 @@ static const Field optimizer_fields[] = {
 
 static void take_optimizer(Checker *c, const Ast *s, const Field *f, void *to)
 {
-    static const char *const kinds[] = {"adamw", "sgd", "adam", "lion", "muon"};
+    static const char *const kinds[] = {
+#define X(id, name) name,
+        BURST_OPTIMIZER_ROWS(X)
+#undef X
+            "sgd",
+        "adam", "lion"};
     (void)f;
+    Train *t = &((TrainFields *)to)->t;
     Cursor u = cursor_of(c, s);
-    if (cursor_kind(&u, kinds, countof(kinds)) && cursor_end(&u))
+    t->optimizer_span = u.at ? u.at->span : s->span;
+    t->optimizer = cursor_choice(&u, kinds, countof(kinds));
+    if (t->optimizer > BURST_OPTIMIZER_MUON)
+        not_planned(c, t->optimizer_span, arena_printf(c->arena, "optimizer %s", kinds[t->optimizer]),
+                    "adamw or muon");
+    else if (t->optimizer >= 0 && cursor_end(&u))
         take_fields(c, s->body, optimizer_fields, countof(optimizer_fields), to, "the optimizer", s->span);
 }
 
@@ -270,9 +289,27 @@ void check_batch(Checker *c, Train *t)
         check_tokens(c, c->program->cluster.world / most_groups(c->program->cluster.world, t->batch));
 }
 
+/* What belongs to one optimizer alone; and where Muon's momentum can lie. */
+static void check_optimizer(Checker *c, const TrainFields *f)
+{
+    const Train *t = &f->t;
+    const Layout *l = &c->program->layout;
+    if (t->optimizer != BURST_OPTIMIZER_MUON && f->momentum.src)
+        diag_error(c->diags, f->momentum,
+                   "`momentum` requires `optimizer muon`; AdamW's is the first of its `betas`");
+    if (t->optimizer != BURST_OPTIMIZER_MUON || !l->host_optimizer)
+        return;
+    diag_error(
+        c->diags, l->offload.span,
+        "`offload optimizer` cannot be combined with `optimizer muon`, whose matrices are orthogonalised "
+        "on the device; remove `optimizer` here, or use `optimizer adamw`");
+    diag_note(c->diags, t->optimizer_span, "the optimizer is given here");
+}
+
 static void check_train(Checker *c, TrainFields *f)
 {
     Train *t = &f->t;
+    check_optimizer(c, f);
     check_batch(c, t);
     if (t->warmup > t->steps)
         diag_error(c->diags, f->warmup, "warmup %lld exceeds the %lld step%s of training",
@@ -301,7 +338,8 @@ void finish_train(Checker *c)
                            .beta2 = 0.95,
                            .decay = 0.1,
                            .clip = 1,
-                           .adam_eps = 1e-8}};
+                           .adam_eps = 1e-8,
+                           .momentum = 0.95}};
     if (c->train) {
         f.t.span = c->train->span;
         Cursor u = cursor_of(c, c->train);

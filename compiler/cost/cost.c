@@ -154,7 +154,8 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     c.tile_flops = p.tile_flops;
     for (int b = 0; b < STEP_BLOCKS; b++)
         c.again += p.block[b].again;
-    c.update = p.block[BLOCK_OPTIMIZER].seconds;
+    for (int b = BLOCK_MOMENTUM; b <= BLOCK_OPTIMIZER; b++)
+        c.update += p.block[b].seconds;
     c.imbalance = cost_imbalance(&p);
     c.critical = critical_text(a, &p, &d->program->cluster, c.exposed);
     c.hidden = c.exposed + p.attention_busy - p.mean_attention_busy < 0.01 * c.step;

@@ -234,7 +234,7 @@ double cost_rate_share(const Cluster *c, const NodeGroup *g);
 /* ---- cost/work.c: what operations take on ranks that are alike ---- */
 typedef struct Work {
     double flops, bytes, norms; /* a token; norms: bytes at the rate of norms and rotation */
-    double fixed, seconds; /* bytes, and seconds, whatever the tokens */
+    double fixed, products, seconds; /* bytes, operations of products, and seconds, whatever the tokens */
 } Work;
 typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
 /* of a gather or scatter of tensor ranks, for which computing waits */

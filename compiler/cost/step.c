@@ -578,7 +578,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
         const StepOp *o = &m.op[i];
         const bool backward = o->op->kind == OP_ATTENTION_BACK;
         Work w = op_work(m.step, o->op, o->block, o->unit, op_is_short(m.step, o));
-        w.fixed = 0;
+        w.fixed = w.products = 0;
         seconds[1] += work_seconds(k, w);
         if (op_work_kind(o->op->kind) == WORK_ATTENTION)
             seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence *

@@ -313,6 +313,22 @@ static void start_collective(Streams *s)
         wait_through(s, s->queue.n - 1);
 }
 
+/* Of Muon: computing goes on when each rank has what it needs. As a gather of a shard, or, if that is more,
+ * of a layer's part of the matrices of the owner that has most: a rank sends or receives all but its own. */
+static void exchange(Streams *s)
+{
+    const Step *step = s->model->step;
+    const Operand shard = s->at->op->kind == OP_TO_OWNERS ? s->at->op->read[0] : s->at->op->write[0];
+    const Value *matrices = &step->values.at[step_value(step, "matrices")];
+    const Ring ring = {step->units.ranks, 1, 1};
+    const double bytes = fmax((double)step_bytes(step, &step->values.at[shard.value], s->at->unit),
+                              (double)matrices->bytes / step->program->model.layers);
+    const Collective c = collective_of(s->model->cluster, ring, bytes);
+    count_bytes(s, &c);
+    meet(s);
+    wait_for(s, BURST_P_WAIT_WEIGHTS, &s->parts->weights, c.seconds);
+}
+
 /* ---- attention ---- */
 
 static bool alike(const Streams *s, const Contended *c, double seconds)
@@ -421,6 +437,8 @@ static void run(Streams *s)
                attend_of(at->op->kind));
     else if (k == WORK_TENSOR)
         start_tensor(s);
+    else if (k == WORK_EXCHANGE)
+        exchange(s);
     else
         compute(s, model_seconds(m, at));
 }
@@ -428,8 +446,10 @@ static void run(Streams *s)
 /* A sequence ends with all that is under way, before the optimizer. */
 static void begin_visit(Streams *s, const StepOp *next)
 {
-    const bool ends = next->block >= BLOCK_OPTIMIZER;
-    if (s->at && (next->visit == s->at->visit || (ends && s->at->block >= BLOCK_OPTIMIZER)))
+    const bool ends = next->block >= BLOCK_MOMENTUM, within = ends && s->at && s->at->block >= BLOCK_MOMENTUM;
+    if (within && s->at->block != next->block && next->block <= BLOCK_OPTIMIZER)
+        meet(s); /* what is computed there is of that block */
+    if (within || (s->at && next->visit == s->at->visit))
         return;
     if (s->at)
         meet(s);

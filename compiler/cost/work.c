@@ -6,13 +6,15 @@
  * memory LOSS        three products, and the passes over a tile of logits UPDATE      bytes of a unit's
  * shard: parameter and both moments read and written, the gradient read twice and cleared; on the host
  *             all ranks of a node share its memory, and nothing is cleared
+ * ORTHOGONAL  Muon's products of the rank that has most of them, whatever the tokens
  * TENSOR      bytes of all its tokens over the links of the tensor ranks
- * ATTENTION, COLLECTIVE, COPY   the simulation of their transfers knows
+ * ATTENTION, COLLECTIVE, COPY, EXCHANGE   the simulation of their transfers knows
  *
  * Of a loop over heads it is one chunk's; of a loop over tokens all tokens'.
  */
 #include "cost/cost.h"
 
+#include "burst_muon.h"
 #include "burst_sizes.h"
 
 #include <math.h>
@@ -130,12 +132,37 @@ static Work update_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
-    const bool host = s->choice.optimizer == OPTIMIZER_ON_HOST;
+    const bool host = s->choice.optimizer == OPTIMIZER_ON_HOST,
+               matrices = s->block[BLOCK_MATRICES].ops.n && unit > 0 && unit < step_units(s) - 1;
+    if (matrices) /* what is left is vectors; the norm has all gradients */
+        return (Work){.fixed = grad};
     const double rounded = o->write[0].value < 0
                                ? 0
                                : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
     const double bytes = 6 * state + (3 - host) * grad + rounded;
     return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
+}
+
+/* Of a layer's matrices alone: momentum and the parameters' update. */
+static Work muon_work(const Step *s, const Op *o, int unit)
+{
+    const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
+    const double read = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
+    const double other = o->write[0].value < 0
+                             ? (double)step_bytes(s, &s->values.at[step_value(s, step_param(s))], unit)
+                             : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
+    return (Work){.fixed = 2 * state + read + (o->write[0].value >= 0 || step_copies_params(s) ? other : 0)};
+}
+
+/* Of the rank that has most to do; its matrices are read and written. */
+static Work orthogonal_work(const Step *s)
+{
+    Arena *a = arena_new();
+    const MuonShare share = muon_share(a, s->program, s->units);
+    arena_free(a);
+    const double bytes = (double)share.elements * s->program->target->activation_bytes;
+    return (Work){.products = (double)share.flops,
+                  .fixed = (5 + 2 * BURST_MUON_ITERATIONS) * bytes}; /* norm, X, iterations, and back */
 }
 
 static Work memory_work(const Op *o, double bytes)
@@ -154,7 +181,8 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
                       .bytes = added_bytes(s, o, is_short)};
     case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block], false));
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
-    case WORK_UPDATE: return update_work(s, o, unit);
+    case WORK_UPDATE: return (o->kind == OP_OPTIMIZER ? update_work : muon_work)(s, o, unit);
+    case WORK_ORTHOGONAL: return orthogonal_work(s);
     default: return (Work){0};
     }
 }
@@ -177,5 +205,5 @@ double work_seconds(RankKind k, Work w)
     const Device *d = k.device;
     const double memory = (d->passes > 0 ? (k.tokens * w.bytes + w.fixed) / d->passes : 0) +
                           (d->norms > 0 ? k.tokens * w.norms / d->norms : 0);
-    return (k.tokens * w.flops / d->matmul + memory) / k.share + w.seconds;
+    return ((k.tokens * w.flops + w.products) / d->matmul + memory) / k.share + w.seconds;
 }

@@ -10,7 +10,7 @@ typedef struct Emit {
     const Draft *draft;
     Text *out;
     int indent;
-    unsigned takes[8]; /* by block of the step: bit 0 its layer, bit 1 its visit */
+    unsigned takes[STEP_BLOCKS]; /* by block of the step: bit 0 its layer, bit 1 its visit */
     bool forecast; /* plan_forecast was written */
     size_t hashed_from; /* where the text begins that text_hash counts */
 } Emit;

@@ -324,6 +324,8 @@ static void emit_sizes(Emit *e)
                  "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
     if (e->draft->choice.optimizer)
         add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory");
+    if (e->draft->program->train.optimizer == BURST_OPTIMIZER_MUON && !e->draft->program->library)
+        add_constant(e, "PLAN_MUON", 1, "matrices of layers are updated by Muon, all else by AdamW");
     if (e->draft->choice.optimizer == OPTIMIZER_FETCHED)
         add_constant(e, "PLAN_DEVICE_UPDATE", 1, "which the device updates, a unit at a time");
     if (e->draft->choice.optimizer == OPTIMIZER_ON_HOST && e->draft->choice.bf16_gradients)
@@ -598,6 +600,10 @@ static void add_plan_values(Emit *e)
         add_field(e, "train.predict", "%" PRId64, t->predict);
     if (t->decay_steps)
         add_field(e, "train.decay_steps", "%" PRId64, t->decay_steps);
+    if (t->optimizer) {
+        add_field(e, "train.optimizer", "%d", t->optimizer);
+        add_field(e, "train.momentum", "%s", real_text(e, t->momentum));
+    }
     if (p->model.family)
         add_field(e, "family", "\"%s\"", p->model.family);
     if (p->model.ropes > 1) {

@@ -385,7 +385,7 @@ const char *const part_constant[] = {
 /* Only in the first sequence of a step, or the last; the optimizer comes after it. */
 static bool emit_when(Printer *p, const Op *o)
 {
-    if (o->when == WHEN_ALWAYS || p->block >= &p->step->block[BLOCK_OPTIMIZER])
+    if (o->when == WHEN_ALWAYS || p->block >= &p->step->block[BLOCK_MOMENTUM])
         return false;
     emit_line(p->emit,
               o->when == WHEN_FIRST ? "if (s->sequence == 0)" : "if (s->sequence == PLAN_SEQUENCES - 1)");
@@ -396,6 +396,7 @@ static void emit_names(Printer *p, const Op *o)
 {
     static const char *const doing[STEP_BLOCKS] = {"embedding",      "layer forward",  "head and loss",
                                                    "layer backward", "layer backward", "embedding backward",
+                                                   "momentum",       "orthogonalization", "matrices",
                                                    "optimizer"};
     const int part = op_part(o);
     if (!p->said)
@@ -457,7 +458,8 @@ static void emit_variables(Printer *p, int type)
         const Op *o = &p->block->ops.at[i];
         const bool stream = o->kind == OP_REDUCE;
         const bool none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE ||
-                          o->kind == OP_TENSOR_SUM || o->kind == OP_OPTIMIZER || op_copies(o->kind);
+                          o->kind == OP_TENSOR_SUM || op_copies(o->kind) ||
+                          p->block >= &p->step->block[BLOCK_MOMENTUM];
         for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
             note_variable(p, o, o->read[j], item, &n, type);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)
@@ -583,7 +585,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     e->out = &body;
     e->indent = 1;
     emit_line(e, "BurstExec *e = s->exec;");
-    if (b < &f->step->block[BLOCK_OPTIMIZER])
+    if (b < &f->step->block[BLOCK_MOMENTUM])
         emit_line(e, p.step->shape.tensor > 1 ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;",
                   b->unit == 1 ? ", all = s->n" : "");
     emit_variables(&p, EL_ACTIVATION);
@@ -605,7 +607,8 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
 void emit_step_blocks(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
-    for (int b = 0; b < (f->step->choice.optimizer ? STEP_BLOCKS : BLOCK_OPTIMIZER); b++)
+    const bool updates = f->step->choice.optimizer || f->step->block[BLOCK_MATRICES].ops.n;
+    for (int b = 0; b < (updates ? STEP_BLOCKS : BLOCK_MOMENTUM); b++)
         if (f->step->block[b].ops.n)
             emit_block(e, f, &f->step->block[b]);
 }
@@ -621,6 +624,7 @@ static const char *visit_text(const Block *b, int at)
     switch (b->repeat) {
     case REPEAT_UP: return "layer + 1";
     case REPEAT_DOWN: return "2 * PLAN_HEAD - 1 - layer";
+    case REPEAT_UNITS: return "visit";
     default: return at < BLOCK_HEAD ? "0" : at == BLOCK_HEAD ? "PLAN_HEAD" : "2 * PLAN_HEAD";
     }
 }
@@ -634,6 +638,8 @@ static void emit_visits(Emit *e, const Step *s, const Block *b)
         emit_line(e, "for (int layer = %s; layer < %s; layer++)", first, end);
     else if (b->repeat == REPEAT_DOWN)
         emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
+    else if (b->repeat == REPEAT_UNITS)
+        emit_line(e, "for (int visit = 0; visit <= PLAN_HEAD; visit++)");
     emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", once ? "" : "    ", block_function(e->arena, b),
               e->takes[at] & 1 ? ", " : "",
               e->takes[at] & 1 ? (!once              ? "layer"
@@ -643,16 +649,23 @@ static void emit_visits(Emit *e, const Step *s, const Block *b)
               e->takes[at] & 2 ? ", " : "", e->takes[at] & 2 ? visit_text(b, at) : "");
 }
 
-/* Blocks in their order, once or for their layers. */
-void emit_step_sequence(Emit *e)
+/* Blocks in their order, once or for their layers or units. */
+static void emit_blocks(Emit *e, const char *name, int first, int end)
 {
     const Step *s = e->draft->memory.flow->step;
-    emit_line(e, "static int plan_sequence(BurstCtx *c, PlanState *s)");
+    emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", name);
     emit_line(e, "{");
-    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+    for (int b = first; b < end; b++)
         if (s->block[b].ops.n)
             emit_visits(e, s, &s->block[b]);
     emit_line(e, "return BURST_OK;");
     emit_line(e, "}");
     emit_line(e, "%s", "");
+}
+
+void emit_step_sequence(Emit *e)
+{
+    emit_blocks(e, "plan_sequence", 0, BLOCK_MOMENTUM);
+    if (e->draft->memory.flow->step->block[BLOCK_MATRICES].ops.n)
+        emit_blocks(e, "plan_muon", BLOCK_MOMENTUM, BLOCK_DONE);
 }

@@ -91,6 +91,31 @@ static void emit_update(Printer *p, const Op *o)
     emit_list(p->emit, "BURST_TRY(burst_op_adamw(c, ", item, countof(item), "));");
 }
 
+/* Of Muon, and of AdamW beside it, where parameters lie beside what is computed with. */
+static void emit_muon(Printer *p, const Op *o)
+{
+    const bool weights = o->kind == OP_MOMENTUM || o->kind == OP_MUON || o->kind == OP_OPTIMIZER,
+               unit = o->kind != OP_ORTHOGONALIZE;
+    const char *item[6] = {"&burst_plan"};
+    int n = 1;
+    if (weights)
+        item[n++] = "&s->weights";
+    if (unit)
+        item[n++] = "plan_unit_at(visit)";
+    if (weights)
+        item[n++] = "s->adamw";
+    if (o->kind == OP_TO_OWNERS || o->kind == OP_FROM_OWNERS || o->kind == OP_MUON)
+        item[n++] = place_text(p, o, o->read[0]);
+    if (o->kind != OP_MUON && o->kind != OP_OPTIMIZER)
+        item[n++] = place_text(p, o, o->write[0]);
+    if (o->kind == OP_ORTHOGONALIZE)
+        item[n++] = place_text(p, o, o->write[1]);
+    emit_list(p->emit,
+              arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s(e, ",
+                           o->kind == OP_OPTIMIZER ? "adamw_rest" : op_name(o->kind)),
+              item, n, "));");
+}
+
 /* ---- copies between the memories ---- */
 
 static void emit_unit_copy(Printer *p, const Op *o)
@@ -193,7 +218,12 @@ bool emit_stream_op(Printer *p, const Op *o)
     case OP_DOWNLOAD:
     case OP_UPLOAD:
     case OP_WRITE_BACK: emit_unit_copy(p, o); return true;
-    case OP_OPTIMIZER: emit_update(p, o); return true;
+    case OP_OPTIMIZER: (p->step->choice.optimizer ? emit_update : emit_muon)(p, o); return true;
+    case OP_MOMENTUM:
+    case OP_TO_OWNERS:
+    case OP_ORTHOGONALIZE:
+    case OP_FROM_OWNERS:
+    case OP_MUON: emit_muon(p, o); return true;
     default: return false;
     }
 }
@@ -251,7 +281,8 @@ static void emit_downloaded(Printer *p)
 
 bool emit_wait(Printer *p, const Op *o)
 {
-    const bool updates = p->block == &p->step->block[BLOCK_OPTIMIZER];
+    const bool updates = p->block >= &p->step->block[BLOCK_MOMENTUM] &&
+                         p->block <= &p->step->block[BLOCK_OPTIMIZER];
     if (o->kind != OP_WAIT)
         return false;
     switch (o->awaits) {

@@ -418,6 +418,9 @@ typedef struct Train {
     double lr, lr_end, beta1, beta2, decay, clip, adam_eps;
     int schedule;           /* BURST_SCHEDULE_... */
     int64_t decay_steps;    /* of WSD */
+    int optimizer;          /* BURST_OPTIMIZER_... */
+    Span optimizer_span;    /* its name; src NULL: it is not given */
+    double momentum;        /* of Muon */
     bool deterministic;     /* sums have the same order on every run: the same bits */
     Span deterministic_span;
     Span span;

@@ -194,7 +194,7 @@ static void try_ffn_chunks(Offloadings *t, Choice c)
 static void try_optimizers(Offloadings *t, Choice c)
 {
     static const OptimizerPlace places[] = {OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED};
-    for (int i = 0; i < countof(places); i++) {
+    for (int i = 0; i < (t->s->program->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : countof(places)); i++) {
         c.optimizer = places[i];
         if (t->s->program->layout.update.is_auto || i == 0 || t->s->program->layout.update.value == i - 1)
             try_ffn_chunks(t, c);

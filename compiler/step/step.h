@@ -56,6 +56,7 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
     X(KEY, "kv_heads * head_dim") \
     X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") \
     X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+    X(MATRICES, "matrices of an owner") \
     /* of the ranks that split a layer's weights */ \
     X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") X(ALL_TOKENS, "all tokens") \
     /* of values and outputs, where they are not as wide as keys and queries: dim_of */ \
@@ -164,6 +165,12 @@ typedef struct Value {
     /* a unit's new parameters, as products read them, or parameters and moments, to be updated */ \
     X(UPLOAD, "upload", IDLE, COPIES, COPY) \
     X(WRITE_BACK, "write_back", IDLE, DOWNLOADS, COPY) /* and these, when they are */ \
+    /* of a layer's matrices, by Muon: what its momentum adds, of the shard's elements */ \
+    X(MOMENTUM, "momentum", OPTIMIZER, COMPUTE, UPDATE) \
+    X(TO_OWNERS, "to_owners", OPTIMIZER, COMPUTE, EXCHANGE) /* whole matrices from their shards */ \
+    X(ORTHOGONALIZE, "orthogonalize", OPTIMIZER, COMPUTE, ORTHOGONAL) /* those that the rank has */ \
+    X(FROM_OWNERS, "from_owners", OPTIMIZER, COMPUTE, EXCHANGE) /* and shards from them */ \
+    X(MUON, "muon", OPTIMIZER, COMPUTE, UPDATE) /* added to the shard's elements of matrices */ \
     X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
 typedef enum OpKind {
 #define X(id, name, part, stream, work) OP_##id,
@@ -181,7 +188,9 @@ typedef enum WorkKind {
     WORK_ATTENTION,
     WORK_COLLECTIVE,
     WORK_TENSOR,
-    WORK_COPY
+    WORK_COPY,
+    WORK_EXCHANGE,
+    WORK_ORTHOGONAL
 } WorkKind;
 typedef enum Stream {
     STREAM_COMPUTE,
@@ -234,8 +243,9 @@ typedef struct Block {
     int unit;       /* of Units */
     Vec(Op) ops;
 } Block;
-/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. DONE: where
- * the optimizer's state lies in the host's memory. */
+/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. MOMENTUM,
+ * ORTHOGONALIZE, MATRICES: of Muon. DONE: where the optimizer's state lies in the host's memory. From
+ * MOMENTUM on a block is of the update, once after all sequences. */
 enum {
     BLOCK_EMBED,
     BLOCK_FORWARD,
@@ -243,6 +253,9 @@ enum {
     BLOCK_BACKWARD,
     BLOCK_BACKWARD_LOWER,
     BLOCK_EMBED_BACK,
+    BLOCK_MOMENTUM,
+    BLOCK_ORTHOGONALIZE,
+    BLOCK_MATRICES,
     BLOCK_OPTIMIZER,
     BLOCK_DONE,
     STEP_BLOCKS
@@ -326,6 +339,12 @@ void step_weights(Step *s, Sharding sharding, bool bf16);
 /* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and
  * moments to the device and back. */
 void step_optimizer(Step *s);
+/* Where Muon updates matrices: momentum, whole matrices at their owners, and back. See step/passes/muon.c. */
+void step_muon(Step *s);
+/* Of Muon, on the ranks that share the weights: elements of the matrices that the rank has which has most of
+ * them; elements of scratch of the largest; operations of the rank that has most to do. */
+typedef struct MuonShare { int64_t elements, scratch, flops; } MuonShare;
+MuonShare muon_share(Arena *a, const Program *p, Units units);
 /* Where computing waits for the streams beside it, as operations of the list: see step/passes/waits.c. */
 void step_waits(Step *s);
 /* Which chunks of keys a choice's chunks of queries are attended with, as Step has them; NULL: with all.

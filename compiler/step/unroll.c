@@ -93,6 +93,12 @@ void step_walk(const Step *s, SeeOp see, void *to)
     for (int l = layers - 1; l >= 0; l--)
         walk_block(&w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
     walk_block(&w, BLOCK_EMBED_BACK, 0, 0);
+    for (int l = 0; l < layers && s->block[BLOCK_MOMENTUM].ops.n; l++)
+        walk_block(&w, BLOCK_MOMENTUM, l, l + 1);
+    if (s->block[BLOCK_ORTHOGONALIZE].ops.n)
+        walk_block(&w, BLOCK_ORTHOGONALIZE, 0, 0);
+    for (int l = 0; l < layers && s->block[BLOCK_MATRICES].ops.n; l++)
+        walk_block(&w, BLOCK_MATRICES, l, l + 1);
     for (int unit = 0; unit < layers + 2; unit++)
         walk_block(&w, BLOCK_OPTIMIZER, 0, unit);
     walk_block(&w, BLOCK_DONE, 0, layers + 1);
@@ -118,7 +124,7 @@ static int unit_index(const Step *s, const StepOp *o, Operand x)
 {
     if (o->op->embedding)
         return 0;
-    if (o->block >= BLOCK_OPTIMIZER)
+    if (o->block >= BLOCK_MOMENTUM)
         return o->unit + x.next;
     return x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
 }

@@ -101,14 +101,20 @@ static const char *const schedule_names[] = {
 #undef X
 };
 
-/* What a run that goes on may have changed: compared, and said. */
+static const char *const optimizer_names[] = {
+#define X(id, name) [BURST_OPTIMIZER_##id] = name,
+    BURST_OPTIMIZER_ROWS(X)
+#undef X
+};
+
+/* What a run that goes on may have changed: compared, and said; but for the optimizer. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
     char rope[ROPE_TEXT];
     rope_text(&p->rope, rope, sizeof rope);
     return json_pack(
         "{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-        "s:f, s:f, s:s, s:f, s:o, s:o, s:o}",
+        "s:f, s:f, s:s, s:f, s:o, s:o, s:o, s:s, s:f}",
         "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed,
         "data", data_facts(t), "packed", t->packed, "separator", (json_int_t)t->separator, "predict",
         (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
@@ -116,7 +122,7 @@ static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
         (json_int_t)t->decay_steps, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2", t->beta2,
         "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",
         p->rope.theta, "rope", rope, "softcap", p->softcap, "scales", scale_facts(p), "layer", layer_facts(p),
-        "masks", masks_of(p));
+        "masks", masks_of(p), "optimizer", optimizer_names[t->optimizer], "momentum", t->momentum);
 }
 
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)

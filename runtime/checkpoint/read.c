@@ -174,10 +174,26 @@ static void say_differences(const char *path, json_t *there, json_t *here)
     free(text);
 }
 
+/* The first moments of matrices are other sums, and Muon leaves no second ones. An older file has AdamW's. */
+static int other_optimizer(BurstCtx *c, const char *path, json_t *there, json_t *here)
+{
+    const char *was = json_string_value(json_object_get(there, "optimizer")),
+               *is = json_string_value(json_object_get(here, "optimizer"));
+    was = was ? was : "adamw";
+    if (is && strcmp(was, is) == 0)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE,
+                      "'%s' has the moments of optimizer %s, and this program trains with %s: resume it with "
+                      "%s, or start from exported weights",
+                      path, was, is ? is : "another one", was);
+}
+
 static int compare(BurstCtx *c, const Source *s, json_t *here)
 {
-    return here ? other_model(c, s->path, s->facts, here)
-                : burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint header");
+    if (!here)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint header");
+    BURST_TRY(other_model(c, s->path, s->facts, here));
+    return other_optimizer(c, s->path, s->facts, here);
 }
 
 /* The ranks share the work: each looks at every world-th section. */

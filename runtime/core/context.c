@@ -53,6 +53,7 @@ void context_close(BurstCtx *c)
     data_close(c);
     pool_close(c);
     weights_close(c);
+    muon_close(c);
     messages_close(c);
     spans_free(c->spans);
 }

@@ -153,6 +153,7 @@ struct BurstCtx {
     char error[ERROR_TEXT];
     struct Data *data, *evaluation; /* what sequences are read from; and from for evaluation */
     float **weight_tables;
+    struct MuonOwners *owners; /* NULL: not made yet */
     Pool *pool;              /* of threads; NULL: none were needed yet */
     Spans *spans;            /* --trace; NULL: never */
     Spans *watching;         /* the same while a step is traced, else NULL */
@@ -234,6 +235,7 @@ void data_print(FILE *to, const BurstTrain *t); /* the files, as a model has the
 int data_evaluation_ready(BurstCtx *c, const BurstPlan *p, int64_t *sequences);
 void data_swap(BurstCtx *c); /* sequences are read from the one to evaluate on, or again from the data */
 void weights_close(BurstCtx *c);
+void muon_close(BurstCtx *c);
 /* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */
 int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 void weights_fill(BurstCtx *c, const BurstPlan *p, BurstWeights *w);

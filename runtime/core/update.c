@@ -1,6 +1,7 @@
 /* update.c: the optimizer on the host's cores: norm of the gradients, AdamW unit by unit, rounded
  * parameters for a device. */
 #include "core/internal.h"
+#include "core/muon.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -102,7 +103,8 @@ int burst_update_begin(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
                       .eps = t->eps,
                       .decay = t->decay,
                       .step = step + 1,
-                      .grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1};
+                      .grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1,
+                      .momentum = t->momentum};
     return BURST_OK;
 }
 
@@ -112,6 +114,7 @@ typedef struct Update {
     const BurstCtx *c;
     const BurstPlan *p;
     const BurstUnit *u;
+    int unit;
     const BurstAdamW *o;
     float *param, *grad, *m, *v;
     uint16_t *grad_bf16, *bf16;
@@ -125,7 +128,7 @@ static void update_block(const Update *x, int64_t begin, int64_t end)
     for (const BurstTensor *t = x->u->tensor; x->o && t < x->u->tensor + x->u->tensors; t++) {
         const ElementRange s = tensor_part(x->p, x->c->rank, x->u, t);
         const int64_t from = s.begin > begin ? s.begin : begin, to = s.end < end ? s.end : end;
-        if (from < to)
+        if (from < to && !muon_updates(x->p, x->unit, t))
             burst_adamw(x->o, to - from, t->init_std > 0, x->param + from, grad + (from - begin), x->m + from,
                         x->v + from);
     }
@@ -145,8 +148,8 @@ void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
                        uint16_t *bf16)
 {
     in_parts(c, update_part,
-             &(Update){c, p, burst_unit(p, unit), o, w->param[unit], w->grad[unit], w->m[unit], w->v[unit],
-                       w->grad_bf16[unit], bf16});
+             &(Update){c, p, burst_unit(p, unit), unit, o, w->param[unit], w->grad[unit], w->m[unit],
+                       w->v[unit], w->grad_bf16[unit], bf16});
 }
 
 int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64_t step, double *norm)

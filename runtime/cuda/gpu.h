@@ -203,8 +203,13 @@ int gpu_queue_flag_ops(BurstGpu *g, cudaStream_t stream, FlagOps *ops);
  * compared bytewise. */
 typedef struct Shape { int64_t transpose_a, transpose_b, m, n, k, lda, ldb, ldc, fp32_out, beta; } Shape;
 int gpu_product(BurstGpu *g, const Shape *s, const void *a, const void *b, const void *c, void *d);
+/* D = alpha op(A) op(B) + beta C; the shape's beta says whether beta is other than 0. */
+int gpu_scaled_product(BurstGpu *g, const Shape *s, float alpha, const void *a, const void *b, float beta,
+                       const void *c, void *d);
 void gpu_products_free(BurstGpu *g);
 
+/* The sum of squares, into g->sums[SUM_BLOCKS]; x at 16 bytes. weights.cu */
+int gpu_squares(BurstGpu *g, int64_t count, const BurstBf16 *x);
 /* y += x; blocks of 16 bytes where x and y allow it. */
 int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y);
 /* y = x, or y + x where add, rounded once. */

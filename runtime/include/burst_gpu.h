@@ -148,6 +148,21 @@ int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpu
 int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step,
                              double *norm);
 
+/* The weights' stream goes on, with gathers, when all units are updated. */
+int burst_gpu_all_updated(BurstGpu *g);
+
+/* ---- Muon, as burst_muon_... of the host, with updates and matrices in bf16 ---- */
+/* On the compute stream; the exchanges, over the ranks that share the weights, on the weights' stream, after
+ * what computing was given before and before what it is given next. */
+int burst_gpu_muon_momentum(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o,
+                            BurstBf16 *update);
+int burst_gpu_muon_to_owners(BurstGpu *g, int unit, BurstBf16 *update, BurstBf16 *matrices);
+int burst_gpu_muon_orthogonalize(BurstGpu *g, BurstBf16 *matrices, BurstBf16 *scratch);
+int burst_gpu_muon_from_owners(BurstGpu *g, int unit, BurstBf16 *matrices, BurstBf16 *update);
+/* parameters, rounded ones too; gradients become 0 */
+int burst_gpu_muon_update(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o,
+                          const BurstBf16 *update);
+
 /* ---- the layer, on the compute stream ---- */
 /* y[n][out] = x[n][in] W^T (+ add[n][out] where not NULL); W [out][in]. cublasLt, bf16 in and out, fp32
  * accumulation. */

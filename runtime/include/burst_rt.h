@@ -277,11 +277,15 @@ typedef struct BurstAdamW {
     double lr, beta1, beta2, eps, decay;
     int64_t step; /* from 1 */
     double grad_scale;
+    double momentum; /* of Muon */
 } BurstAdamW;
 /* param, m, v updated in place from grad * grad_scale; decoupled decay where decays. */
 void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m,
                  float *v);
 double burst_sum_squares(int64_t count, const float *x);
+/* matrix [rows][cols], or of its columns so many parts one after the other: orthogonalised by Muon's
+ * Newton-Schulz iterations; scratch: burst_muon_scratch floats. */
+void burst_newton_schulz(int rows, int cols, int parts, float *matrix, float *scratch);
 /* to the nearest, of two to the even one */
 void burst_round_bf16(int64_t count, const float *x, uint16_t *y);
 void burst_keep_bf16(int64_t count, float *x); /* the same, as floats in their place */
@@ -343,6 +347,15 @@ int burst_update_begin(BurstCtx *c, const struct BurstPlan *p, const BurstWeight
                        double *norm, BurstAdamW *o);
 void burst_update_unit(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int unit,
                        const BurstAdamW *o, uint16_t *bf16);
+/* Muon, which updates the matrices of layers while burst_update_unit leaves them (Moonlight, arXiv
+ * 2502.16982): momentum, and what it adds to parameters, of a layer's shard (Nesterov's); to the owners of
+ * its matrices, each rank's in `matrices`, which then orthogonalise them; and back, to be added to the
+ * parameters. update [shard]; scratch as of burst_newton_schulz of the largest. */
+int burst_muon_momentum(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update);
+int burst_muon_to_owners(BurstCtx *c, int unit, float *update, float *matrices);
+int burst_muon_orthogonalize(BurstCtx *c, float *matrices, float *scratch);
+int burst_muon_from_owners(BurstCtx *c, int unit, float *matrices, float *update);
+int burst_muon_update(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update);
 /* Elements of a tensor that follow each other both in the rank's shard of its unit and in the whole
  * tensor: `count` from shard[at] and from tensor element `from` on. The next run; begins with {0}; false:
  * there are no more. */
@@ -381,6 +394,8 @@ typedef struct BurstTrain {
     double lr, lr_end, beta1, beta2, eps, decay, clip;
     int schedule;        /* BURST_SCHEDULE_...: how lr becomes lr_end */
     int64_t decay_steps; /* WSD: of the last so many steps */
+    int optimizer;       /* BURST_OPTIMIZER_... */
+    double momentum;     /* of Muon */
 } BurstTrain;
 typedef struct BurstStep {
     double loss; /* mean over counted tokens of the global batch */

@@ -511,6 +511,55 @@ static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstP
     return burst_gpu_update_unit(e, p, w, unit, o);
 }
 
+/* Muon: of a layer, what momentum adds; whole matrices from their shards; these, orthogonalised; shards from
+ * them; and these added to parameters. */
+static inline int burst_op_momentum(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit,
+                                    const BurstAdamW *o, BurstAct *update)
+{
+    (void)p;
+    return burst_gpu_muon_momentum(e, w, unit, o, update);
+}
+
+static inline int burst_op_to_owners(BurstExec *e, const BurstPlan *p, int unit, BurstAct *update,
+                                     BurstAct *matrices)
+{
+    (void)p;
+    return burst_gpu_muon_to_owners(e, unit, update, matrices);
+}
+
+static inline int burst_op_orthogonalize(BurstExec *e, const BurstPlan *p, BurstAct *matrices, void *scratch)
+{
+    (void)p;
+    return burst_gpu_muon_orthogonalize(e, matrices, (BurstAct *)scratch);
+}
+
+static inline int burst_op_from_owners(BurstExec *e, const BurstPlan *p, int unit, BurstAct *matrices,
+                                       BurstAct *update)
+{
+    (void)p;
+    return burst_gpu_muon_from_owners(e, unit, matrices, update);
+}
+
+static inline int burst_op_muon(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit,
+                                const BurstAdamW *o, const BurstAct *update)
+{
+    (void)p;
+    return burst_gpu_muon_update(e, w, unit, o, update);
+}
+
+/* What Muon leaves of a unit. */
+static inline int burst_op_adamw_rest(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit,
+                                      const BurstAdamW *o)
+{
+    return burst_gpu_update_unit(e, p, w, unit, o);
+}
+
+/* Gathers go on when parameters are updated. */
+static inline int burst_op_all_updated(BurstExec *e)
+{
+    return burst_gpu_all_updated(e);
+}
+
 static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step,
                                   double *norm)
 {

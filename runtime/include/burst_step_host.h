@@ -589,6 +589,57 @@ static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstP
     return burst_op_adamw(c, p, w, unit, o, to);
 }
 
+/* Muon: of a layer, what momentum adds; whole matrices from their shards; these, orthogonalised; shards from
+ * them; and these added to parameters. */
+static inline int burst_op_momentum(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit,
+                                    const BurstAdamW *o, BurstAct *update)
+{
+    (void)p;
+    return burst_muon_momentum(e, w, unit, o, update);
+}
+
+static inline int burst_op_to_owners(BurstExec *e, const BurstPlan *p, int unit, BurstAct *update,
+                                     BurstAct *matrices)
+{
+    (void)p;
+    return burst_muon_to_owners(e, unit, update, matrices);
+}
+
+static inline int burst_op_orthogonalize(BurstExec *e, const BurstPlan *p, BurstAct *matrices, void *scratch)
+{
+    (void)p;
+    return burst_muon_orthogonalize(e, matrices, (float *)scratch);
+}
+
+static inline int burst_op_from_owners(BurstExec *e, const BurstPlan *p, int unit, BurstAct *matrices,
+                                       BurstAct *update)
+{
+    (void)p;
+    return burst_muon_from_owners(e, unit, matrices, update);
+}
+
+static inline int burst_op_muon(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit,
+                                const BurstAdamW *o, BurstAct *update)
+{
+    (void)p;
+    return burst_muon_update(e, w, unit, o, update);
+}
+
+/* What Muon leaves of a unit. */
+static inline int burst_op_adamw_rest(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit,
+                                      const BurstAdamW *o)
+{
+    burst_update_unit(e, p, w, unit, o, NULL);
+    return BURST_OK;
+}
+
+/* Gathers go on when parameters are updated. */
+static inline int burst_op_all_updated(BurstExec *e)
+{
+    (void)e;
+    return BURST_OK;
+}
+
 static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step,
                                   double *norm)
 {

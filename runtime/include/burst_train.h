@@ -1,5 +1,5 @@
 /* burst_train.h: what compiler and programs share of training: files of tokens, schedules of the learning
- * rate. */
+ * rate, optimizers. */
 #ifndef BURST_TRAIN_H
 #define BURST_TRAIN_H
 
@@ -15,6 +15,13 @@ typedef struct BurstDataFile {
 enum {
 #define X(id, name) BURST_SCHEDULE_##id,
     BURST_SCHEDULE_ROWS(X)
+#undef X
+};
+#define BURST_OPTIMIZER_ROWS(X) /* id, name: of matrices of layers; of all else AdamW */ \
+    X(ADAMW, "adamw") X(MUON, "muon")
+enum {
+#define X(id, name) BURST_OPTIMIZER_##id,
+    BURST_OPTIMIZER_ROWS(X)
 #undef X
 };
 

@@ -161,6 +161,18 @@ static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *n
     s->adamw = NULL;
     return status;
 }
+#elif defined PLAN_MUON
+static int plan_muon(BurstCtx *c, PlanState *s); /* the program's: all of an update but the norm */
+
+static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *norm)
+{
+    BurstAdamW adamw;
+    BURST_TRY(burst_op_norm_fetched(s->exec, c, &burst_plan, &s->weights, step, norm, &adamw));
+    s->adamw = &adamw;
+    const int status = plan_muon(c, s);
+    s->adamw = NULL;
+    return status == BURST_OK ? burst_op_all_updated(s->exec) : status;
+}
 #else
 static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *norm)
 {

@@ -82,13 +82,17 @@ typedef struct Train64 {
     int64_t steps, warmup;
     double lr, lr_end, beta1, beta2, eps, decay, clip; /* clip 0: none */
     bool cosine;                                       /* false: constant after the warmup */
+    bool muon;       /* of the layers' matrices: Moonlight's Muon instead of AdamW */
+    double momentum; /* of it */
 } Train64;
 /* step counts from 0. The warmup's steps are lr / warmup, 2 lr / warmup, ... lr; then half a cosine whose
  * value at step `warmup` is lr and whose value at step `steps`, one past the last, would be lr_end (as
  * transformers' schedule). */
 double learning_rate64(const Train64 *t, int64_t step);
-/* Clips grad by its global norm (which comes back, as before clipping) and applies AdamW to w, m and v.
- * step counts from 0. tensors: which weights decay. */
+/* x [rows][cols] -> its five Newton-Schulz iterations as Muon has them. */
+void orthogonal64(int64_t rows, int64_t cols, double *x);
+/* Clips grad by its global norm (which comes back, as before clipping) and applies AdamW, or Muon to the
+ * layers' matrices, to w, m and v. step counts from 0. tensors: which weights decay. */
 double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad,
                 double *m, double *v);
 

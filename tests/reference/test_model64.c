@@ -90,10 +90,7 @@ static void case_make(Case *c, int kv_heads, bool tied, double softcap, bool sin
     fill_batch(c);
 }
 
-static void case_free(Case *c)
-{
-    free(c->w), free(c->grad);
-}
+static void case_free(Case *c) { free(c->w), free(c->grad); }
 
 /* ---- against transformers ---- */
 
@@ -261,12 +258,81 @@ static void test_adamw_first_step(void **state)
     assert_true(fabs(m[2] - 0.1 * 12 / 13) < 1e-14); /* clipped to norm 1 first */
 }
 
+/* Rotations of rows and columns commute with the iterations, which leave a diagonal matrix one: its entries
+ * follow a polynomial of their own. */
+static void rotate(int rows, int cols, double *x, bool of_rows, double angle)
+{
+    const int lines = of_rows ? rows : cols, step = of_rows ? cols : 1, along = of_rows ? 1 : cols;
+    for (int line = 0; line + 1 < lines; line++)
+        for (int i = 0; i < (of_rows ? cols : rows); i++) {
+            double *a = x + line * step + i * along, *b = a + step, was = *a;
+            *a = cos(angle) * was - sin(angle) * *b;
+            *b = sin(angle) * was + cos(angle) * *b;
+        }
+}
+
+static void check_orthogonal(int rows, int cols)
+{
+    double x[64] = {0}, want[64] = {0}, squares = 0;
+    for (int i = 0; i < rows && i < cols; i++) {
+        x[i * cols + i] = want[i * cols + i] = 3 - i;
+        squares += (3 - i) * (3 - i);
+    }
+    for (int i = 0; i < rows && i < cols; i++) {
+        double *s = &want[i * cols + i];
+        *s /= sqrt(squares) + 1e-7;
+        for (int turn = 0; turn < 5; turn++)
+            *s = 3.4445 * *s - 4.7750 * pow(*s, 3) + 2.0315 * pow(*s, 5);
+        assert_true(*s > 0.6 && *s < 1.3); /* what Muon calls near 1 */
+    }
+    double *both[] = {x, want};
+    for (int k = 0; k < 2; k++) {
+        rotate(rows, cols, both[k], true, 0.7);
+        rotate(rows, cols, both[k], false, 0.4);
+    }
+    orthogonal64(rows, cols, x);
+    for (int i = 0; i < rows * cols; i++)
+        assert_true(fabs(x[i] - want[i]) < 1e-13);
+}
+
+static void test_orthogonal(void **state)
+{
+    (void)state;
+    check_orthogonal(3, 3);
+    check_orthogonal(3, 7);
+    check_orthogonal(7, 3);
+}
+
+/* A matrix of one row and one column would be no matrix; of rank one, the first step is by its direction. */
+static void test_muon_first_step(void **state)
+{
+    (void)state;
+    Tensor64 tensor[] = {{"model.layers.0.a", 2, 2, 0, true}, {"model.layers.0.norm", 1, 2, 4, false}};
+    Train64 t = {.steps = 1,
+                 .lr = 0.1,
+                 .lr_end = 0.1,
+                 .beta1 = 0.9,
+                 .beta2 = 0.95,
+                 .decay = 0.5,
+                 .muon = true,
+                 .momentum = 0.95};
+    double w[] = {1, 2, 3, 4, 1, 1}, g[] = {2, 0, 0, 0, 5, -5}, m[6] = {0}, v[6] = {0}, s = 1;
+    update64(&t, 0, 2, tensor, w, g, m, v);
+    for (int turn = 0; turn < 5; turn++)
+        s = 3.4445 * s - 4.7750 * pow(s, 3) + 2.0315 * pow(s, 5);
+    const double want[] = {0.95 - 0.1 * 0.2 * sqrt(2) * s, 2 * 0.95, 3 * 0.95, 4 * 0.95, 0.9, 1.1};
+    for (int i = 0; i < 6; i++)
+        assert_true(fabs(w[i] - want[i]) < 1e-7);
+    assert_true(m[0] == 2 && v[0] == 0 && v[4] > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_transformers), cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_rows_without_keys),   cmocka_unit_test(test_probabilities_sum_to_one),
         cmocka_unit_test(test_learning_rate),       cmocka_unit_test(test_adamw_first_step),
+        cmocka_unit_test(test_orthogonal),          cmocka_unit_test(test_muon_first_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

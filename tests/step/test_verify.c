@@ -552,6 +552,82 @@ static void lost_waits_are_rejected_or_harmless(void **state)
     assert_true(rejected > lost / 2);
 }
 
+/* ---- Muon ---- */
+
+static Case *make_muon_case(int i)
+{
+    Case *c = make_split_case(i % 2, i / 2, i % 3 == 2);
+    Choice choice = c->choice;
+    choice.optimizer = OPTIMIZER_ON_DEVICE;
+    c->program.train.optimizer = BURST_OPTIMIZER_MUON;
+    set_layout(c, choice);
+    return c;
+}
+
+static bool of_muon(OpKind k) { return k >= OP_MOMENTUM && k <= OP_MUON; }
+
+static void must_be_rejected(Case *c, const Mutant *m, int i, int t, const char *how)
+{
+    char *why;
+    if (accepted(c, &m->flow, &why))
+        fail_msg("case %d: operation %d (%s) %s, and accepted", i, t, op_name(c->flow->op[t].op->kind), how);
+}
+
+/* What each operation needs comes from the one before it: from_owners alone may come twice. */
+static void spoil_muon(Case *c, int i, int t)
+{
+    const OpKind k = c->flow->op[t].op->kind, next = c->flow->op[t + 1].op->kind;
+    const int layers = c->program.model.layers;
+    Mutant m = copy_of(c);
+    drop(c, &m, t);
+    must_be_rejected(c, &m, i, t, "is left out");
+    m = copy_of(c);
+    insert_at(&m, t + 1, m.op[t]);
+    if (k != OP_FROM_OWNERS)
+        must_be_rejected(c, &m, i, t, "comes twice");
+    m = copy_of(c);
+    const StepOp o = m.op[t];
+    m.op[t] = m.op[t + 1], m.op[t + 1] = o;
+    if (of_muon(next) && next == k + 1)
+        must_be_rejected(c, &m, i, t, "comes after what needs it");
+    m = copy_of(c);
+    m.op[t].unit = m.op[t].unit % layers + 1;
+    if (layers > 1 && k != OP_ORTHOGONALIZE)
+        must_be_rejected(c, &m, i, t, "is another layer's");
+}
+
+/* All layers' matrices are at their owners until they are back; in a place of their own. */
+static void share_place(Case *c, int i, int t)
+{
+    const StepOp *o = &c->flow->op[t];
+    Mutant m = copy_of(c);
+    const Item *update = flow_item(&m.flow, step_value(c->step, "update"), c->program.model.layers);
+    Item *matrices = (Item *)flow_item(&m.flow, step_value(c->step, "matrices"), 0);
+    matrices->offset = update->offset;
+    if (o->op->kind == OP_ORTHOGONALIZE)
+        must_be_rejected(c, &m, i, t, "shares its matrices' place");
+}
+
+static void muon_is_proved(void **state)
+{
+    (void)state;
+    int ops = 0;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_muon_case(i);
+        char *why;
+        if (!accepted(c, c->flow, &why) || !accepted(c, placed_by_layer(c), &why))
+            fail_msg("case %d: %s", i, why);
+        for (int t = 0; t < c->flow->ops; t++)
+            if (of_muon(c->flow->op[t].op->kind)) {
+                spoil_muon(c, i, t);
+                share_place(c, i, t);
+                ops++;
+            }
+        arena_free(c->arena);
+    }
+    assert_true(ops > 24 * 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -564,6 +640,7 @@ int main(void)
         cmocka_unit_test(waits_in_loops_over_own_tokens_are_rejected),
         cmocka_unit_test(lost_waits_are_rejected_or_harmless),
         cmocka_unit_test(wrong_mutants_are_rejected),
+        cmocka_unit_test(muon_is_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,8 @@ static int twin_open(Twin *t, BurstCtx *c, const BurstPlan *p, const BurstWeight
     const BurstTrain *b = &p->train;
     BURST_TRY(whole_open(&t->x, c, p));
     t->train = (Train64){b->steps, b->warmup, b->lr,    b->lr_end, b->beta1,
-                         b->beta2, b->eps,    b->decay, b->clip,   b->schedule == BURST_SCHEDULE_COSINE};
+                         b->beta2, b->eps,    b->decay, b->clip,   b->schedule == BURST_SCHEDULE_COSINE,
+                          b->optimizer == BURST_OPTIMIZER_MUON, b->momentum};
     double **all[] = {&t->first, &t->w, &t->grad, &t->m, &t->v, &t->is};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         *all[i] = new64(t->x.count);

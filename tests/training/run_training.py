@@ -14,6 +14,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        offload    losses and gradient norms with activations staged to a second arena and without: the same bits
        fetch      the same where they come back by chunks of the tokens
        optimizer  the same with parameters and moments in that arena
+       muon       training steps by Muon against the same in float64; where whole matrices lie changes no bit that it need not; resuming
        bf16       gradients kept in bf16: of every weight against float64, and losses beside those of fp32
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
@@ -282,6 +283,15 @@ TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4, weights="zero1", chunks=3, tensor=2),
           Layout("ulysses", "keys", "contiguous", lanes=4, weights="zero2 within 2", recompute="selective", tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, weights="zero2", tensor=4)]  # twice the key heads
+MUON = [ONE, *(Layout("ring", "keys", "zigzag", lanes=2, weights=w) for w in ("zero1", "zero2", "zero3", "zero3_no_sync")),
+        Layout("ring", "keys", "zigzag", lanes=2, weights="zero1 within 1"), Layout("ring", "queries", "striped", lanes=3, recompute="full"),
+        Layout("burst", "keys", "zigzag", 2, 2, 2), Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"),
+        Layout("ulysses", "keys", "contiguous", lanes=4, weights="zero2", offload="activations"),
+        Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Layout("ring", "keys", "zigzag", lanes=4, weights="zero1", tensor=2),
+        Layout("ring", "keys", "zigzag", 2, 2, 4, weights="zero2", tensor=4), Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within 2", tensor=2)]
+MUON_SHAPES = [(MUON[0], Shape(vocab=256, kv_heads=8, ffn=17, part=BIAS, masks=("causal", "document", "full"))),
+               (MUON[10], Shape(vocab=256, heads=2, kv_heads=2, ffn=18, tied="yes", part=NORM, masks=("causal",))),
+               (MUON[6], Shape(vocab=256, heads=6, kv_heads=1, ffn=7, tied="yes", masks=("window(17)", "document", "causal", "full")))]
 SCHEDULED = [Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "striped", nodes=2, lanes=2, mesh=(2, 2)),
              Layout("double_ring", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("double_ring", "queries", "contiguous", lanes=4, mesh=(2, 2)),
              Layout("gather", "keys", "zigzag", lanes=4), Layout("near", "keys", "contiguous", lanes=4), Layout("near", "queries", "zigzag", lanes=4),
@@ -728,6 +738,34 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
+    def muon(self):
+        """A matrix needs all of its shards, and is orthogonalised by one rank: which one is no matter."""
+        train = TRAIN.format(data=self.data, steps=NEAR_STEPS, batch=2).replace("adamw {", "muon { momentum 0.9;")
+        for layout, shape in [(layout, TEXT) for layout in MUON] + MUON_SHAPES:
+            name = f"muon_{layout.name()}_{shape.heads}_{shape.ffn}"
+            program = self.build(name, layout, shape, train, self.args.curve)
+            done = run([program, NEAR_STEPS, self.data, *shape.masks], 120, self.environment, check=False)
+            require(done.returncode == 0, f"{layout}\n{done.stdout}{done.stderr}")
+            print(f"{layout.name()}: {done.stdout.strip()}", flush=True)
+        self.muon_resumed(train)
+
+    def muon_resumed(self, train):
+        """On as many ranks the same bits, on others nearly the same losses; and a checkpoint of AdamW is none of Muon."""
+        layout, folder = MUON[11], self.folder / "muon_checkpoints"
+        programs = {other: self.build(f"muon_resumed_{other.name()}", other, TEXT, train) for other in (layout, ONE, MUON[4])}
+        right = self.train(programs[layout])
+        self.train(programs[layout], "--steps", "10", "--checkpoint", folder, "--every", "10")
+        for other, program in programs.items():
+            is_ = self.train(program, "--resume", "--checkpoint", folder, "--every", "1000")
+            require(sorted(is_) == list(range(11, NEAR_STEPS + 1)), f"{other}: steps {sorted(is_)}")
+            apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in is_)
+            require(apart <= (0 if other == layout else NEAR), f"{other}: resumed losses differ by {apart:.2e}")
+            print(f"{other.name()} resumed: losses differ by {apart:.2e}", flush=True)
+            shutil.rmtree(folder)
+            self.train(programs[layout], "--steps", "10", "--checkpoint", folder, "--every", "10")
+        refused = run([self.program(ONE, NEAR_STEPS), "--quiet", "--resume", "--checkpoint", folder], 60, self.environment, check=False)
+        require(refused.returncode == 2 and "optimizer muon" in refused.stderr, f"AdamW goes on with Muon's momentum\n{refused.stderr}")
+
     def bf16(self):
         """Rounded where they are kept, and nowhere before: gradients are as near float64 as their rounding, losses as those of fp32."""
         for layout, tied in ROUNDED:
@@ -741,7 +779,7 @@ class Training:
             require(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "tiles", "hybrid", "heads", "tokens", "tensor", "schedules", "balanced", "layers", "offload", "fetch", "optimizer", "bf16", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "tiles", "hybrid", "heads", "tokens", "tensor", "schedules", "balanced", "layers", "offload", "fetch", "optimizer", "muon", "bf16", "equality", "failure", "mpi"]
 
 
 def main():

@@ -60,14 +60,13 @@ void whole_close(Whole *x)
     free(x->tensor);
 }
 
-static int gather(Whole *x, const float *shard, int64_t elements)
+static int gather(Whole *x, BurstGroup ranks, const float *shard, int64_t elements)
 {
-    const BurstGroup shards = burst_shard_group(x->c);
     BurstGather op = {0};
     memcpy(x->shard, shard, (size_t)elements * sizeof(float));
-    BURST_TRY(burst_gather_start(x->c, shards, x->shard, elements, x->full, &op));
+    BURST_TRY(burst_gather_start(x->c, ranks, x->shard, elements, x->full, &op));
     BURST_TRY(burst_gather_wait(x->c, &op));
-    return burst_barrier(x->c, shards);
+    return burst_barrier(x->c, ranks);
 }
 
 static const Tensor64 *find(const Whole *x, const char *name)
@@ -126,7 +125,7 @@ int whole_weights(Whole *x, float *const *shards, double *out)
     int unit = 0;
     for (int row = 0; row < x->p->unit_rows; row++)
         for (int repeat = 0; repeat < x->p->units[row].repeat; repeat++, unit++) {
-            BURST_TRY(gather(x, shards[unit], x->p->units[row].shard));
+            BURST_TRY(gather(x, burst_shard_group(x->c), shards[unit], x->p->units[row].shard));
             BURST_TRY(spread(x, &x->p->units[row], repeat, out, &placed));
         }
     if (placed != x->count)
@@ -170,7 +169,7 @@ static BurstOwn own_tokens(const Whole *x, int rank)
         float mine_[(x)->p->max_tokens + 1];                                                                  \
         for (int64_t i = 0; i < own_tokens(x, burst_rank((x)->c)).tokens; i++)                                \
             mine_[i] = (float)(value);                                                                        \
-        BURST_TRY(gather(x, mine_, (x)->p->max_tokens));                                                      \
+        BURST_TRY(gather(x, (BurstGroup){0, 1, (x)->p->world}, mine_, (x)->p->max_tokens));                   \
         const int ranks_ = (x)->p->tensor ? (x)->p->tensor : 1;                                               \
         for (int r_ = 0; r_ < (x)->p->group * ranks_; r_++) {                                                 \
             const int chunk_ = r_ / ranks_, rank_ = first_with(x, chunk_) + r_ % ranks_;                      \

@@ -8,9 +8,11 @@ static bool is_open(const Program *p)
     return p->layout.offload.is_auto;
 }
 
-/* Parameters, moments and gradients of the ranks of a node. */
+/* Parameters, moments and gradients of the ranks of a node. Muon's cannot lie there. */
 static bool optimizer_fits_host(const Program *p)
 {
+    if (p->train.optimizer == BURST_OPTIMIZER_MUON)
+        return false;
     Arena *a = arena_new();
     const Shape shape = program_shape(p);
     const Units u = units_make(a, p, &shape, 0);
@@ -49,7 +51,7 @@ static bool other(const Program *p, Choice *c, int n)
     c->offload_layers = 0;
     c->fetch_chunks = c->fetch_chunks && c->offload_values;
     c->optimizer = n / ways == 0 ? OPTIMIZER_ON_DEVICE : c->optimizer ? c->optimizer : OPTIMIZER_ON_HOST;
-    return n < 2 * ways;
+    return n < (p->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : 2) * ways;
 }
 
 static const char *offloaded_text(Arena *a, const Choice *c)

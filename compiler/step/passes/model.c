@@ -384,6 +384,9 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
         [BLOCK_BACKWARD] = {.name = "backward", .repeat = REPEAT_DOWN, .unit = 1},
         [BLOCK_BACKWARD_LOWER] = {.name = "backward_lower", .repeat = REPEAT_DOWN, .unit = 1},
         [BLOCK_EMBED_BACK] = {.name = "embed backward"},
+        [BLOCK_MOMENTUM] = {.name = "momentum", .repeat = REPEAT_UP, .unit = 1},
+        [BLOCK_ORTHOGONALIZE] = {.name = "orthogonalize", .unit = 1},
+        [BLOCK_MATRICES] = {.name = "matrices", .repeat = REPEAT_UP, .unit = 1},
         [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS},
         [BLOCK_DONE] = {.name = "done", .unit = 2}};
     Step *s = NEW(a, Step);
@@ -398,6 +401,7 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
                 .units = units};
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
+    s->block[BLOCK_MOMENTUM].end = s->block[BLOCK_MATRICES].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);
     for (int i = 0; i < countof(part_end_values); i++)
         add_values(s, &part_end_values[i].value, has_part(&p->model, part_end_values[i].part), false);

@@ -125,6 +125,7 @@ static const struct {
     {"offload", NULL, offload},
     {"zero", NULL, weights},
     {"offload_optimizer", step_optimizer, NULL},
+    {"muon", step_muon, NULL},
     {"scratch", NULL, scratch},
     {"waits", step_waits, NULL},
 };

@@ -200,7 +200,7 @@ static int unit_index(const Machine *m, const StepOp *o, Operand x)
 {
     if (o->op->embedding)
         return 0;
-    if (o->block >= BLOCK_OPTIMIZER)
+    if (o->block >= BLOCK_MOMENTUM)
         return o->unit + x.next;
     return x.next ? unit_at(m, o->visit + x.next) : o->unit;
 }

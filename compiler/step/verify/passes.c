@@ -103,11 +103,12 @@ static void check_lists(Checker *c)
 
 /* ---- written before read ---- */
 
-/* Whether it was there when the sequence began, or its memory is all that is asked. */
+/* Whether it was there when the sequence began, or its memory is all that is asked: of matrices at their
+ * owner each layer's are beside those of others. */
 static bool is_given(const Value *v)
 {
     return v->kind == VALUE_INPUT || v->kind == VALUE_STATE || v->kind == VALUE_ROUNDED ||
-           v->kind == VALUE_SCRATCH;
+           v->kind == VALUE_SCRATCH || v->dim[0] == DIM_MATRICES;
 }
 
 static bool *written_at(Checker *c, const StepOp *at, Operand x)

@@ -100,7 +100,8 @@ static void check_own(Machine *m, const Doing *d, Place p, int n)
         const Place x = i < d->reads ? d->read[i] : d->write[i - d->reads];
         const bool same = i == n && x.item->offset == p.item->offset && x.item->bytes == p.item->bytes;
         if (overlap(x.item->offset, x.item->offset + x.item->bytes, p.item->offset, end) &&
-            !(same && (in_place(m, d->at->op->kind) || d->at->op->kind == OP_OPTIMIZER)))
+            !(same && (in_place(m, d->at->op->kind) || d->at->op->kind == OP_OPTIMIZER ||
+                       d->at->op->kind == OP_ORTHOGONALIZE)))
             reject(m, STEP_VALUES, "it writes %s[%d] where it %s %s[%d]", name_of(m, p.value), p.index,
                    i < d->reads ? "reads" : "writes", name_of(m, x.value), x.index);
     }
@@ -216,7 +217,7 @@ static Record record_of(Machine *m, const Place *p, uint64_t part, bool adds)
     if (adds && !before)
         reject(m, STEP_GRADIENTS, "it adds to %s[%d], which is not there", name_of(m, p->value), p->index);
     return (Record){part + (before ? before->number : 0), part, before, m->now, p->value, p->item->offset,
-                    p->item->offset + p->item->bytes, -1, !adds};
+                    p->item->offset + p->item->bytes,     -1,   !adds};
 }
 
 /* Of one chunk's rows, which it adds to or writes anew: other rows of the value stay as they are. */
@@ -406,7 +407,117 @@ static void run_all_reduce(Machine *m, Doing *d)
     use_stream(m, d, shard_number(m, unit, true, true), d->at->op->adds[0]);
 }
 
-/* Parameters, moments and rounded parameters: as the step found them; afterwards, new. */
+/* ---- Muon ---- */
+
+static bool by_muon(const Machine *m, int unit)
+{
+    return m->step->program->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit <= m->layers;
+}
+
+/* Of the state that Muon changes before AdamW sees the unit: momentum, and parameters. */
+static uint64_t moved_number(const Machine *m, int value, int unit)
+{
+    const bool param = value == step_value(m->step, "param"), first = value == step_value(m->step, "m");
+    const uint64_t found = state_number(value, unit, false);
+    return by_muon(m, unit) && (param || first) ? number(param ? 'U' : 'M', found, 0) : found;
+}
+
+/* Of what momentum adds to a layer; whole at the owners; and of all layers. */
+static uint64_t update_number(const Machine *m, int unit)
+{
+    return number('u', state_number(step_value(m->step, "m"), unit, false),
+                  shard_number(m, unit, true, step_replicates(m->step)));
+}
+static uint64_t matrices_number(const Machine *m)
+{
+    uint64_t all = 0;
+    for (int unit = 1; unit <= m->layers; unit++)
+        all += number('w', update_number(m, unit), 0);
+    return all;
+}
+
+/* Changes the state as if it were an operand. */
+static void move_state(Machine *m, const char *name, int unit)
+{
+    const int v = step_value(m->step, name);
+    const Place p = place_at(m, v, unit);
+    const Record *other, *r = m->failed ? NULL : held(m, p.item, &other);
+    if (!m->failed && (!r || r->number != state_number(v, unit, false)))
+        reject(m, STEP_UNITS, "%s[%d] is not what the step found", name, unit);
+    else if (!m->failed)
+        store(m, record_of(m, &p, moved_number(m, v, unit), false));
+}
+
+static void run_momentum(Machine *m, Doing *d)
+{
+    const int unit = d->at->unit;
+    if (m->sequence < m->sequences - 1)
+        reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
+    if (d->datas != 1 || d->writes != 1 || d->data[0].index != unit || d->write[0].index != unit ||
+        d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
+        reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
+    move_state(m, "m", unit);
+    if (!m->failed)
+        store(m, record_of(m, &d->write[0], update_number(m, unit), d->at->op->adds[0]));
+}
+
+/* Beside other layers' matrices, of which some may be there. */
+static void run_to_owners(Machine *m, Doing *d)
+{
+    const int unit = d->at->unit;
+    const Record *other, *before;
+    if (d->datas != 1 || d->writes != 1 || d->data[0].number != update_number(m, unit))
+        reject(m, STEP_UNITS, "it does not have what momentum adds to unit %d", unit);
+    if (m->failed)
+        return;
+    before = held(m, d->write[0].item, &other);
+    const bool adds = before && before->value == d->write[0].value;
+    if (adds != (unit > 1) || (adds && !d->at->op->adds[0]))
+        reject(m, STEP_UNITS, "the matrices of layers before are not at their owners");
+    else
+        store(m, record_of(m, &d->write[0], number('w', d->data[0].number, 0), adds));
+}
+
+static void run_orthogonalize(Machine *m, Doing *d)
+{
+    if (d->datas != 1 || d->data[0].number != matrices_number(m))
+        reject(m, STEP_UNITS, "not all matrices are at their owners, each once");
+    else if (d->writes != 2 || d->write[0].value != d->data[0].value ||
+             m->step->values.at[d->write[1].value].kind != VALUE_SCRATCH)
+        reject(m, STEP_VALUES, "it does not write all that it makes");
+    else
+        store(m, record_of(m, &d->write[0], number('x', d->data[0].number, 0), d->at->op->adds[0]));
+    if (!m->failed)
+        store(m, record_of(m, &d->write[1], number('t', (uint64_t)m->now, 0), d->at->op->adds[1]));
+}
+
+static void run_from_owners(Machine *m, Doing *d)
+{
+    const int unit = d->at->unit;
+    if (d->datas != 1 || d->data[0].number != number('x', matrices_number(m), 0))
+        reject(m, STEP_UNITS, "the matrices are not orthogonalised");
+    else if (d->writes != 1 || d->write[0].index != unit)
+        reject(m, STEP_VALUES, "it does not write all that it makes");
+    else
+        store(m, record_of(m, &d->write[0], number('o', update_number(m, unit), 0), d->at->op->adds[0]));
+}
+
+static void run_muon(Machine *m, Doing *d)
+{
+    const int unit = d->at->unit;
+    if (d->datas != 1 || d->writes || d->data[0].number != number('o', update_number(m, unit), 0))
+        reject(m, STEP_UNITS, "it does not have the orthogonalised update of unit %d", unit);
+    move_state(m, "param", unit);
+}
+
+static const char *state_text(const Machine *m, int unit, bool after)
+{
+    if (after)
+        return "the optimizer makes of it once";
+    return by_muon(m, unit) ? "Muon leaves of it" : "the step found";
+}
+
+/* Parameters, moments and rounded parameters: as the step found them, or Muon left them; afterwards, new. */
 static void check_state(Machine *m, int unit, bool after)
 {
     for (int v = 0; v < m->step->values.n; v++) {
@@ -415,9 +526,9 @@ static void check_state(Machine *m, int unit, bool after)
         if (k != VALUE_STATE && (k != VALUE_ROUNDED || !after))
             continue;
         const Place p = place_at(m, v, unit);
-        if (!m->failed && (!(r = held(m, p.item, &other)) || r->number != state_number(v, unit, after)))
-            reject(m, STEP_UNITS, "%s[%d] is not what %s", name_of(m, v), unit,
-                   after ? "the optimizer makes of it once" : "the step found");
+        if (!m->failed && (!(r = held(m, p.item, &other)) ||
+                           r->number != (after ? state_number(v, unit, true) : moved_number(m, v, unit))))
+            reject(m, STEP_UNITS, "%s[%d] is not what %s", name_of(m, v), unit, state_text(m, unit, after));
     }
 }
 
@@ -559,6 +670,16 @@ static void run(Machine *m, int t)
         run_zero(m, &d);
     else if (k == OP_OPTIMIZER)
         run_optimizer(m, &d);
+    else if (k == OP_MOMENTUM)
+        run_momentum(m, &d);
+    else if (k == OP_TO_OWNERS)
+        run_to_owners(m, &d);
+    else if (k == OP_ORTHOGONALIZE)
+        run_orthogonalize(m, &d);
+    else if (k == OP_FROM_OWNERS)
+        run_from_owners(m, &d);
+    else if (k == OP_MUON)
+        run_muon(m, &d);
     else
         reject(m, STEP_VALUES, "it does not have the operands of its kind");
 }
@@ -597,7 +718,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
                  .in_place = true};
     for (int i = 0; i < values; i++)
         m.in_place &= f->step->values.at[i].kind != VALUE_SUM;
-    m.item = NEW_ARRAY(a, const Item *, values * m.span);
+    m.item = NEW_ARRAY(a, const Item *, values *m.span);
     m.shared = NEW_ARRAY(a, int, values);
     m.sum[0] = NEW_ARRAY(a, uint64_t, units);
     m.sum[1] = NEW_ARRAY(a, uint64_t, units);

@@ -1,5 +1,6 @@
 /* weights.cu: fp32 master shards on the device with their bf16 copies, the host's mirror, and the
  * optimizer's step. */
+#include "core/muon.h"
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -134,6 +135,14 @@ template <class T> static int add_squares(BurstGpu *g, int64_t begin, int64_t en
     return gpu_launched(g, "the gradient's norm");
 }
 
+int gpu_squares(BurstGpu *g, int64_t count, const BurstBf16 *x)
+{
+    CUDA_TRY(g, cudaMemsetAsync(g->sums, 0, (SUM_BLOCKS + 1) * sizeof *g->sums, g->compute));
+    BURST_TRY(add_squares(g, 0, count, x));
+    total_kernel<<<1, SUM_BLOCKS, 0, g->compute>>>(g->sums);
+    return gpu_launched(g, "the sum of squares");
+}
+
 /* Of a unit that tensor ranks split, what several of them have counts once. */
 template <class T> static int unit_squares(BurstGpu *g, const BurstUnit *u, const T *grad)
 {
@@ -225,14 +234,16 @@ static __global__ void __launch_bounds__(THREADS)
     store(s.grad + i, zero);
 }
 
-/* What lies behind the unit's last element on the last ranks is zero and stays so. */
+/* What lies behind the unit's last element on the last ranks is zero and stays so. Muon updates its matrices
+ * itself. */
 template <class G>
-static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard<G> &s)
+static int update_unit(BurstGpu *g, int number, const Update which[2], const Shard<G> &s)
 {
+    const BurstUnit *unit = burst_unit(host_plan(g->ctx), number);
     for (int i = 0; i < unit->tensors; i++) {
         const BurstTensor *t = &unit->tensor[i];
         const HostPart part = host_part(g->ctx, unit, t);
-        if (part.begin >= part.end)
+        if (part.begin >= part.end || muon_updates(host_plan(g->ctx), number, t))
             continue;
         const int64_t groups = (part.end + VEC - 1) / VEC - part.begin / VEC;
         adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(
@@ -255,7 +266,7 @@ int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGp
                           (long long)step);
     *o = BurstAdamW{};
     o->lr = burst_learning_rate(p, step), o->beta1 = t->beta1, o->beta2 = t->beta2, o->eps = t->eps,
-    o->decay = t->decay;
+    o->decay = t->decay, o->momentum = t->momentum;
     o->step = step + 1, o->grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1;
     return BURST_OK;
 }
@@ -263,19 +274,23 @@ int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGp
 int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int unit,
                           const BurstAdamW *o)
 {
-    const BurstUnit *u = burst_unit(p, unit);
     if (!o)
-        return round_unit(g, w, unit, u->shard);
+        return round_unit(g, w, unit, burst_unit(p, unit)->shard);
     const Update which[2] = {update_of(o, false), update_of(o, true)};
-    return w->grad_bf16[unit] ? update_unit(g, u, which,
+    return w->grad_bf16[unit] ? update_unit(g, unit, which,
                                             Shard<BurstBf16>{w->param[unit], w->grad_bf16[unit], w->m[unit],
                                                              w->v[unit], w->bf16[unit]})
-                              : update_unit(g, u, which,
+                              : update_unit(g, unit, which,
                                             Shard<float>{w->param[unit], w->grad[unit], w->m[unit],
                                                          w->v[unit], w->bf16[unit]});
 }
 
-/* The weights' stream gathers the rounded weights. */
+int burst_gpu_all_updated(BurstGpu *g)
+{
+    BURST_TRY(burst_gpu_mark(g, g->compute, &g->order));
+    return burst_gpu_after(g, g->weights, &g->order);
+}
+
 int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step,
                              double *norm)
 {
@@ -283,6 +298,5 @@ int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWei
     BURST_TRY(burst_gpu_update_begin(g, p, w, step, norm, &o));
     for (int u = 0; u < w->units; u++)
         BURST_TRY(burst_gpu_update_unit(g, p, w, u, &o));
-    BURST_TRY(burst_gpu_mark(g, g->compute, &g->order));
-    return burst_gpu_after(g, g->weights, &g->order);
+    return burst_gpu_all_updated(g);
 }

@@ -1,11 +1,12 @@
 /* transfer.cu: hops, all-to-all pieces, the weights' gather and reduce-scatter, on streams of their own,
  * and those of tensor ranks, which computing waits for, on its own: by copy engine where two ranks have
  * each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
+#include "core/muon.h"
 #include "cuda/gpu.h"
 
 #include <string.h>
 
-enum { SENDING = 1, RECEIVING = 2, SUMMING = 4 };
+enum { SENDING = 1, RECEIVING = 2, SUMMING = 4, EXCHANGING = 8 };
 
 /* ---- meeting ---- */
 /* The first message between two ranks, on each channel and in each direction. NCCL connects them then, and
@@ -412,4 +413,66 @@ int burst_gpu_tensor_sum_bf16(BurstGpu *g, int unit, BurstBf16 *shard, int64_t e
     BURST_TRY(gpu_widen(g, g->weights, elements, shard, room));
     BURST_TRY(burst_gpu_tensor_sum(g, unit, room));
     return gpu_add_rounded(g, g->weights, elements, room, false, shard);
+}
+
+/* ---- Muon's matrices ---- */
+/* A matrix between its owner and a rank that has a part of it. */
+static int move_part(BurstGpu *g, const Members *m, const MuonMatrix *x, int member, int unit,
+                     BurstBf16 *shard, BurstBf16 *matrices, bool back)
+{
+    const int rank = m->ranks.first + member, me = member_of(g, m);
+    const MuonPart part = muon_part(g->ctx, rank, unit, x);
+    const bool sends = back ? me == x->owner : me == member;
+    const size_t count = (size_t)part.count;
+    if (!count || !(back || part.sends) || (me != x->owner && me != member))
+        return BURST_OK;
+    BurstBf16 *there = matrices + part.at, *here = shard + part.begin;
+    if (x->owner == member)
+        CUDA_TRY(g, cudaMemcpyAsync(back ? here : there, back ? there : here, count * sizeof *here,
+                                    cudaMemcpyDeviceToDevice, g->weights));
+    else if (sends)
+        NCCL_TRY(g, ncclSend(back ? there : here, count, ncclBfloat16, back ? member : x->owner, m->comm,
+                             g->weights));
+    else
+        NCCL_TRY(g, ncclRecv(back ? here : there, count, ncclBfloat16, back ? x->owner : member, m->comm,
+                             g->weights));
+    return BURST_OK;
+}
+
+static int move_matrices(BurstGpu *g, const Members *m, int unit, BurstBf16 *shard, BurstBf16 *matrices,
+                         bool back)
+{
+    MuonMatrix matrix[BURST_MUON_MATRICES];
+    int n;
+    BURST_TRY(muon_matrices(g->ctx, unit, matrix, &n));
+    for (int i = 0; i < n; i++)
+        for (int member = 0; member < m->ranks.count; member++)
+            BURST_TRY(move_part(g, m, &matrix[i], member, unit, shard, matrices, back));
+    return BURST_OK;
+}
+
+/* On the weights' stream, between what computing was given before and after. */
+static int exchange(BurstGpu *g, int unit, BurstBf16 *shard, BurstBf16 *matrices, bool back)
+{
+    Members *m = &g->group[GROUP_SHARDS];
+    BURST_TRY(burst_gpu_mark(g, g->compute, &g->order));
+    BURST_TRY(burst_gpu_after(g, g->weights, &g->order));
+    if (m->ranks.count > 1)
+        BURST_TRY(meet_all(g, EXCHANGING, m));
+    NCCL_TRY(g, ncclGroupStart());
+    const int status = move_matrices(g, m, unit, shard, matrices, back);
+    NCCL_TRY(g, ncclGroupEnd());
+    BURST_TRY(status);
+    BURST_TRY(burst_gpu_mark(g, g->weights, &g->order));
+    return burst_gpu_after(g, g->compute, &g->order);
+}
+
+int burst_gpu_muon_to_owners(BurstGpu *g, int unit, BurstBf16 *update, BurstBf16 *matrices)
+{
+    return exchange(g, unit, update, matrices, false);
+}
+
+int burst_gpu_muon_from_owners(BurstGpu *g, int unit, BurstBf16 *matrices, BurstBf16 *update)
+{
+    return exchange(g, unit, update, matrices, true);
 }

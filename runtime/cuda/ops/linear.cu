@@ -182,15 +182,21 @@ static int planned(BurstGpu *g, const Shape *s, const uint32_t alignment[OPERAND
 
 int gpu_product(BurstGpu *g, const Shape *s, const void *a, const void *b, const void *c, void *d)
 {
+    return gpu_scaled_product(g, s, 1, a, b, (float)s->beta, c, d);
+}
+
+int gpu_scaled_product(BurstGpu *g, const Shape *s, float alpha, const void *a, const void *b, float beta,
+                       const void *c, void *d)
+{
     const uint32_t alignment[OPERANDS] = {alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(d)};
-    const float one = 1, beta = (float)s->beta;
     Product *p;
     if (s->m == 0 || s->n == 0 || s->k == 0)
         return BURST_OK; /* no tokens */
     BURST_TRY(planned(g, s, alignment, &p));
     LT_TRY(g,
-           cublasLtMatmul(g->lt, p->operation, &one, a, p->layout[0], b, p->layout[1], &beta, c, p->layout[2],
-                          d, p->layout[2], &p->algorithm, g->workspace, WORKSPACE_BYTES, g->compute));
+           cublasLtMatmul(g->lt, p->operation, &alpha, a, p->layout[0], b, p->layout[1], &beta, c,
+                          p->layout[2], d, p->layout[2], &p->algorithm, g->workspace, WORKSPACE_BYTES,
+                          g->compute));
     return BURST_OK;
 }
 

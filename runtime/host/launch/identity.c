@@ -77,6 +77,8 @@ static const Field fields[] = {
                                         PLAN("warmup", INT64, train.warmup)
                                             PLAN("beta1", REAL, train.beta1) PLAN("beta2", REAL, train.beta2)
                                                 PLAN("eps of AdamW", REAL, train.eps)
+                                                    PLAN("optimizer", INT, train.optimizer)
+                                                    PLAN("momentum", REAL, train.momentum)
                                                     PLAN("decay", REAL, train.decay)
                                                         PLAN("clip", REAL, train.clip)
                                                             PLAN("export dtype", INT, train.export_dtype)

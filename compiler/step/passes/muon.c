@@ -1,0 +1,86 @@
+/* step/passes/muon.c: the update of layers' matrices by Muon (Moonlight, arXiv 2502.16982) instead of AdamW,
+ * which keeps norms, biases, the embedding and the head.
+ *
+ * Momentum is as sharded as AdamW's first moment, and what it adds to a parameter is made where the shard is.
+ * To be orthogonalised a matrix must be whole: its parts go to its owner (burst_muon.h), which has no more of
+ * all matrices than other ranks, and come back. Instead each rank could gather all matrices, and compute as
+ * much as one rank alone; or ranks could share each product, with five sums of A on the way. Both exchanges
+ * come once a step, between the last gradients and the next weights, where activations' memory is free: whole
+ * matrices lie there. Of each layer one after the other, so that owners have all layers at once, as many as
+ * ranks need to have the same to do.
+ */
+#include "step/step.h"
+
+#include "burst_muon.h"
+
+static int matrices_of(const Unit *layer, BurstMatrix *matrix)
+{
+    int n = 0;
+    for (const UnitTensor *t = layer->tensor; t < layer->tensor + layer->tensors; t++)
+        if (t->first == FIRST_NORMAL)
+            matrix[n++] = (BurstMatrix){t->rows * (t->split == SPLIT_ROWS ? t->parts : 1),
+                                        t->cols * (t->split == SPLIT_COLS ? t->parts : 1)};
+    return n;
+}
+
+MuonShare muon_share(Arena *a, const Program *p, Units units)
+{
+    const int layers = p->model.layers;
+    BurstMatrix matrix[BURST_MUON_MATRICES];
+    const int n = matrices_of(&units.at[1], matrix);
+    int64_t *at = NEW_ARRAY(a, int64_t, layers *n + 2 * units.ranks), *load = at + layers * n,
+            *elements = load + units.ranks;
+    burst_muon_share(matrix, n, layers, units.ranks, NEW_ARRAY(a, int, layers *n), at, load, elements);
+    MuonShare most = {0};
+    for (int r = 0; r < units.ranks; r++) {
+        most.elements = elements[r] > most.elements ? elements[r] : most.elements;
+        most.flops = load[r] > most.flops ? load[r] : most.flops;
+    }
+    for (int i = 0; i < n; i++) {
+        const int64_t scratch = burst_muon_scratch(matrix[i]);
+        most.scratch = scratch > most.scratch ? scratch : most.scratch;
+    }
+    return most;
+}
+
+static void add_op(Step *s, int block, OpKind k, int read, int write)
+{
+    Op o = op_make(k);
+    o.when = WHEN_LAST;
+    op_read(&o, read, 0);
+    if (write >= 0)
+        op_write(&o, write, 0, k == OP_TO_OWNERS);
+    *vec_push(s->arena, &s->block[block].ops) = o;
+}
+
+void step_muon(Step *s)
+{
+    if (s->program->train.optimizer != BURST_OPTIMIZER_MUON)
+        return;
+    const MuonShare share = muon_share(s->arena, s->program, s->units);
+    const int grad = step_value(s, "grad_shard"), element = s->program->target->activation_bytes;
+    const int update = step_add_value(s, (Value){.name = "update",
+                                                 .kind = VALUE_SHARD,
+                                                 .dim = {DIM_SHARD},
+                                                 .element = EL_ACTIVATION,
+                                                 .index = INDEX_UNIT,
+                                                 .gradient = -1});
+    const int whole = step_add_value(s, (Value){.name = "matrices",
+                                                .kind = VALUE_SHARD,
+                                                .dim = {DIM_MATRICES},
+                                                .element = EL_ACTIVATION,
+                                                .gradient = -1,
+                                                .bytes = share.elements * element});
+    const int scratch = step_add_value(s, (Value){.name = "muon_scratch",
+                                                  .kind = VALUE_SCRATCH,
+                                                  .dim = {DIM_SCRATCH},
+                                                  .element = EL_BYTE,
+                                                  .gradient = -1,
+                                                  .bytes = share.scratch * element});
+    add_op(s, BLOCK_MOMENTUM, OP_MOMENTUM, grad, update);
+    add_op(s, BLOCK_MOMENTUM, OP_TO_OWNERS, update, whole);
+    add_op(s, BLOCK_ORTHOGONALIZE, OP_ORTHOGONALIZE, whole, whole);
+    op_write(&s->block[BLOCK_ORTHOGONALIZE].ops.at[0], scratch, 0, false);
+    add_op(s, BLOCK_MATRICES, OP_FROM_OWNERS, whole, update);
+    add_op(s, BLOCK_MATRICES, OP_MUON, update, -1);
+}

@@ -1,0 +1,222 @@
+/* muon.c: Muon's matrices: their owners, the way of their parts there and back, and the host's update of
+ * them. */
+#include "core/muon.h"
+#include "core/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool muon_updates(const BurstPlan *p, int unit, const BurstTensor *t)
+{
+    return p->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit <= p->layers && t->init_std > 0;
+}
+
+/* ---- owners ---- */
+
+/* Of all layers, made once: [layers][matrices]. */
+struct MuonOwners {
+    int matrices;
+    int *owner;
+    int64_t *at;
+};
+
+static int make_owners(BurstCtx *c, const BurstMatrix *matrix, int matrices)
+{
+    const int layers = c->plan->layers, ranks = plan_shards(c->plan);
+    const size_t all = (size_t)layers * (size_t)matrices;
+    int64_t *load = calloc(2 * (size_t)ranks, sizeof *load);
+    struct MuonOwners *o = calloc(1, sizeof *o + all * (sizeof *o->owner + sizeof *o->at));
+    if (!load || !o) {
+        free(load);
+        free(o);
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the owners of %zu matrices", all);
+    }
+    o->matrices = matrices;
+    o->at = (int64_t *)(void *)(o + 1);
+    o->owner = (int *)(void *)(o->at + all);
+    burst_muon_share(matrix, matrices, layers, ranks, o->owner, o->at, load, load + ranks);
+    free(load);
+    c->owners = o;
+    return BURST_OK;
+}
+
+int muon_matrices(BurstCtx *c, int unit, MuonMatrix matrix[BURST_MUON_MATRICES], int *count)
+{
+    const BurstPlan *p = c->plan;
+    const BurstUnit *u = burst_unit(p, unit);
+    BurstMatrix shape[BURST_MUON_MATRICES];
+    int n = 0;
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
+        const bool columns = t->split == BURST_BY_COLS || t->split == BURST_BY_KEY_COLS;
+        if (!muon_updates(p, unit, t))
+            continue;
+        shape[n] = (BurstMatrix){t->rows, t->cols};
+        matrix[n++] = (MuonMatrix){.tensor = t, .parts = columns ? plan_tensor(p) / tensor_copies(p, t) : 1};
+    }
+    if (!c->owners)
+        BURST_TRY(make_owners(c, shape, n));
+    for (int i = 0; i < n; i++) {
+        matrix[i].owner = c->owners->owner[(unit - 1) * n + i];
+        matrix[i].at = c->owners->at[(unit - 1) * n + i];
+    }
+    *count = n;
+    return BURST_OK;
+}
+
+MuonPart muon_part(const BurstCtx *c, int rank, int unit, const MuonMatrix *x)
+{
+    const BurstPlan *p = c->plan;
+    const BurstUnit *u = burst_unit(p, unit);
+    const ElementRange s = tensor_part(p, rank, u, x->tensor);
+    BurstRun first = {0};
+    if (!burst_next_run(p, rank, u, x->tensor, &first))
+        return (MuonPart){0};
+    const int64_t cols = x->tensor->cols / x->parts, row = first.from / x->tensor->cols,
+                  col = first.from % x->tensor->cols;
+    return (MuonPart){.begin = s.begin,
+                      .count = s.end - s.begin,
+                      .at = x->at + (col / cols * x->tensor->rows + row) * cols + col % cols,
+                      .sends = tensor_is_written(p, rank, u, x->tensor)};
+}
+
+/* ---- between shards and owners ---- */
+
+/* Its parts at the owner, from the ranks that have them; or to all that have them. */
+static int exchange_at_owner(BurstCtx *c, int unit, const MuonMatrix *x, float *matrices, bool back)
+{
+    const BurstGroup g = burst_shard_group(c);
+    BurstReq *sent = c->gather_reqs + (size_t)GATHERS_MAX * (size_t)c->world, received;
+    for (int i = 0; i < g.count; i++) {
+        const MuonPart part = muon_part(c, g.first + i, unit, x);
+        const size_t bytes = (size_t)part.count * sizeof *matrices;
+        if (g.first + i == c->rank || !part.count)
+            continue;
+        if (back)
+            BURST_TRY(burst_send(c, CHANNEL_SCATTER, g.first + i, matrices + part.at, bytes, &sent[i]));
+        else if (part.sends) {
+            BURST_TRY(burst_recv(c, CHANNEL_SCATTER, g.first + i, matrices + part.at, bytes, &received));
+            BURST_TRY(burst_wait(c, &received));
+        }
+    }
+    for (int i = 0; i < g.count && back; i++)
+        if (g.first + i != c->rank && muon_part(c, g.first + i, unit, x).count)
+            BURST_TRY(burst_wait(c, &sent[i]));
+    return BURST_OK;
+}
+
+/* Matrix after matrix, in one order on all ranks: who waits, waits for one that is not behind. */
+static int exchange(BurstCtx *c, int unit, float *shard, float *matrices, bool back)
+{
+    MuonMatrix matrix[BURST_MUON_MATRICES];
+    int n;
+    BURST_TRY(muon_matrices(c, unit, matrix, &n));
+    for (const MuonMatrix *x = matrix; x < matrix + n; x++) {
+        const MuonPart part = muon_part(c, c->rank, unit, x);
+        const int owner = burst_shard_group(c).first + x->owner;
+        const size_t bytes = (size_t)part.count * sizeof *shard;
+        BurstReq own;
+        if (owner == c->rank) {
+            BURST_TRY(exchange_at_owner(c, unit, x, matrices, back));
+            if (part.count)
+                memcpy(back ? shard + part.begin : matrices + part.at,
+                       back ? matrices + part.at : shard + part.begin, bytes);
+        } else if (part.count && (back || part.sends)) {
+            BURST_TRY(back ? burst_recv(c, CHANNEL_SCATTER, owner, shard + part.begin, bytes, &own)
+                           : burst_send(c, CHANNEL_SCATTER, owner, shard + part.begin, bytes, &own));
+            BURST_TRY(burst_wait(c, &own));
+        }
+    }
+    return BURST_OK;
+}
+
+int burst_muon_to_owners(BurstCtx *c, int unit, float *update, float *matrices)
+{
+    return exchange(c, unit, update, matrices, false);
+}
+
+int burst_muon_from_owners(BurstCtx *c, int unit, float *matrices, float *update)
+{
+    return exchange(c, unit, update, matrices, true);
+}
+
+/* ---- the host's update ---- */
+
+typedef struct Elements {
+    const BurstAdamW *o;
+    int64_t count;
+    float *param, *m, *update; /* param NULL: momentum, else the update */
+    const float *grad;
+    float scale;               /* of the update */
+} Elements;
+
+static void elements_part(const void *what, int part, int parts)
+{
+    const Elements *x = what;
+    const int64_t end = x->count * (part + 1) / parts;
+    const float grad = (float)x->o->grad_scale, keep = (float)x->o->momentum, scale = x->scale,
+                decay = (float)(1 - x->o->lr * x->o->decay);
+    for (int64_t i = x->count * part / parts; i < end && x->param; i++)
+        x->param[i] = x->param[i] * decay - scale * x->update[i];
+    for (int64_t i = x->count * part / parts; i < end && !x->param; i++) {
+        const float g = x->grad[i] * grad, m = keep * x->m[i] + g;
+        x->m[i] = m;
+        x->update[i] = g + keep * m;
+    }
+}
+
+int burst_muon_momentum(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update)
+{
+    MuonMatrix matrix[BURST_MUON_MATRICES];
+    int n;
+    BURST_TRY(muon_matrices(c, unit, matrix, &n));
+    for (const MuonMatrix *x = matrix; x < matrix + n; x++) {
+        const MuonPart part = muon_part(c, c->rank, unit, x);
+        in_parts(c, elements_part,
+                 &(Elements){.o = o,
+                             .count = part.count,
+                             .m = w->m[unit] + part.begin,
+                             .update = update + part.begin,
+                             .grad = w->grad[unit] + part.begin});
+    }
+    return BURST_OK;
+}
+
+int burst_muon_update(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update)
+{
+    MuonMatrix matrix[BURST_MUON_MATRICES];
+    int n;
+    BURST_TRY(muon_matrices(c, unit, matrix, &n));
+    for (const MuonMatrix *x = matrix; x < matrix + n; x++) {
+        const MuonPart part = muon_part(c, c->rank, unit, x);
+        in_parts(c, elements_part,
+                 &(Elements){.o = o,
+                             .count = part.count,
+                             .param = w->param[unit] + part.begin,
+                             .update = update + part.begin,
+                             .scale = (float)(o->lr * burst_muon_scale(
+                                                          (BurstMatrix){x->tensor->rows, x->tensor->cols}))});
+    }
+    return BURST_OK;
+}
+
+int burst_muon_orthogonalize(BurstCtx *c, float *matrices, float *scratch)
+{
+    const int me = c->rank - burst_shard_group(c).first;
+    MuonMatrix matrix[BURST_MUON_MATRICES];
+    int n;
+    for (int unit = 1; unit <= c->plan->layers; unit++) {
+        BURST_TRY(muon_matrices(c, unit, matrix, &n));
+        for (const MuonMatrix *x = matrix; x < matrix + n; x++)
+            if (x->owner == me)
+                burst_newton_schulz((int)x->tensor->rows, (int)x->tensor->cols, x->parts, matrices + x->at,
+                                    scratch);
+    }
+    return BURST_OK;
+}
+
+void muon_close(BurstCtx *c)
+{
+    free(c->owners);
+    c->owners = NULL;
+}
