@@ -532,6 +532,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     Found f = {.plan = best->plan,
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
+    f.cost.batches = cost_batches(plan_draft(best->plan), COST_BATCHES);
     for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);

@@ -150,7 +150,7 @@ static void draw_documents(Case *c, const Lengths *l)
 
 static void make(Case *c)
 {
-    balance_count(c->balance, &c->plan, &c->tables);
+    balance_count(c->balance, &c->tables, c->plan.table_count);
     balance_assign(c->balance);
     assert_true(balance_positions(c->balance, c->position));
 }

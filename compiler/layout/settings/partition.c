@@ -5,8 +5,31 @@
 
 static int64_t block_of(const Program *p, int ranks)
 {
-    const int64_t block = p->layout.block.given ? p->layout.block.value : (int64_t)BURST_TILE * ranks;
+    const bool given = p->layout.block.given && p->layout.partition.value == PART_BLOCKS;
+    const int64_t block = given ? p->layout.block.value : (int64_t)BURST_TILE * ranks;
     return block < p->sequence ? block : p->sequence;
+}
+
+enum { USUAL_RUN = 1 << 10 };
+
+/* Runs of a balanced partition: as the layout has them, or the longest up to 1Ki that divide a rank's tokens.
+ */
+static int64_t run_of(const Program *p, int ranks)
+{
+    int64_t run = USUAL_RUN;
+    if (p->layout.block.given && p->layout.partition.value == PART_BALANCED)
+        return p->layout.block.value;
+    while (run > BURST_TILE && p->sequence % (run * ranks) != 0)
+        run /= 2;
+    return run;
+}
+
+Choice choice_in(const Program *p, const Choice *c, PartitionKind kind)
+{
+    Choice other = *c;
+    other.partition = kind;
+    other.block = kind == PART_BALANCED ? run_of(p, c->ranks) : block_of(p, c->ranks);
+    return other;
 }
 
 static int count(const Program *p)
@@ -21,8 +44,7 @@ static int count(const Program *p)
  * each; those of a striped chunk by all alike. */
 static bool take(const Program *p, Choice *c, int n)
 {
-    c->partition = c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n; /* one rank has one */
-    c->block = block_of(p, c->ranks);
+    *c = choice_in(p, c, c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n); /* one rank has one */
     const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
                        !p->layout.schedule;
     if (p->layout.partition.is_auto)
@@ -42,12 +64,7 @@ const char *partition_text(Arena *a, PartitionKind kind, int64_t block)
                                           : "");
 }
 
-Choice choice_on(const Program *p, const Choice *c)
-{
-    Choice other = *c;
-    other.block = block_of(p, c->ranks);
-    return other;
-}
+Choice choice_on(const Program *p, const Choice *c) { return choice_in(p, c, c->partition); }
 
 static const char *text(Arena *a, const Choice *c) { return partition_text(a, c->partition, c->block); }
 
