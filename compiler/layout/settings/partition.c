@@ -38,7 +38,30 @@ static int count(const Program *p)
     return PART_KINDS;
 }
 
-/* Left open, partitions that are made for each batch are not tried: nothing is known of batches. Else only
+static const char *why_not_balanced(Arena *a, const Program *p, const Choice *c)
+{
+    if (!p->table_count)
+        return "partition balanced needs a mask that reads a per-token table, such as document; other masks "
+               "leave the same work in every batch";
+    if (c->block % BURST_TILE != 0)
+        return arena_printf(a, "runs of partition balanced must be a multiple of %d tokens", BURST_TILE);
+    if (p->sequence % (c->block * c->ranks) != 0)
+        return arena_printf(
+            a, "partition balanced(%lld) over %d ranks needs a sequence of a multiple of %lld tokens",
+            (long long)c->block, c->ranks, (long long)(c->block * c->ranks));
+    return NULL;
+}
+
+/* Whether it is worth to be tried: by drawn batches alone it can be compared with what is fixed. */
+static bool tries_balanced(const Program *p, const Choice *c)
+{
+    Arena *a = arena_new();
+    const bool works = mask_draws(p) && !why_not_balanced(a, p, c);
+    arena_free(a);
+    return works;
+}
+
+/* Left open, a partition that is made for each batch is tried where lengths of documents are known. Only
  * what can differ is tried: one rank has one partition, and so have all-to-all schedules without rings, whose
  * ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are needed by other ranks
  * each; those of a striped chunk by all alike. */
@@ -48,7 +71,7 @@ static bool take(const Program *p, Choice *c, int n)
     const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
                        !p->layout.schedule;
     if (p->layout.partition.is_auto)
-        return n != PART_BALANCED &&
+        return (n != PART_BALANCED || tries_balanced(p, c)) &&
                ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);
     return p->layout.partition.value == n;
 }
@@ -78,15 +101,9 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->partition != PART_BALANCED)
         return NULL;
-    if (!p->table_count)
-        return "partition balanced needs a mask that reads a per-token table, such as document; other masks "
-               "leave the same work in every batch";
-    if (c->block % BURST_TILE != 0)
-        return arena_printf(a, "runs of partition balanced must be a multiple of %d tokens", BURST_TILE);
-    if (p->sequence % (c->block * c->ranks) != 0)
-        return arena_printf(
-            a, "partition balanced(%lld) over %d ranks needs a sequence of a multiple of %lld tokens",
-            (long long)c->block, c->ranks, (long long)(c->block * c->ranks));
+    const char *text = why_not_balanced(a, p, c);
+    if (text)
+        return text;
     return c->shares == SHARES_EQUAL
                ? NULL
                : "partition balanced gives every rank as many tokens; set `shares equal`";
