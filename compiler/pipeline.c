@@ -45,7 +45,7 @@ static const Target *target_asked(const Request *o)
 /* What was asked for beside the output. */
 static int print_asked(Arena *a, Diags *d, const Request *o, const Destination *t, const Found *f)
 {
-    int status = o->explain ? print_text(f->table) : 0;
+    int status = o->explain ? print_text(arena_printf(a, "%s%s", f->table, search_batches(a, f))) : 0;
     if (status == 0 && o->print_build)
         status = print_text(arena_printf(a, "%s\n", t->build));
     return status == 0 ? print_passes(a, d, o, f) : status;

@@ -324,7 +324,8 @@ static int use_table(Checker *c, TableDecl *t, Span span)
     const TableDecl *documents = find_table(c, "doc");
     t->number = c->used_tables.n;
     if (t->table.kind != BURST_TABLE_GIVEN && documents)
-        t->table.len_min = documents->table.len_min, t->table.len_max = documents->table.len_max;
+        t->table.len_min = documents->table.len_min, t->table.len_max = documents->table.len_max,
+        t->table.lengths = documents->table.lengths;
     *vec_push(c->arena, &c->used_tables) = t->table;
     return t->number;
 }

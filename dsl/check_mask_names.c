@@ -2,6 +2,9 @@
  * tables, and finding them. */
 #include "check.h"
 
+#include "data/lengths.h"
+
+#include <errno.h>
 #include <string.h>
 
 /* ---- declaring ---- */
@@ -28,8 +31,7 @@ static void check_parameters(Checker *c, const Ast *mask)
 void declare_mask(Checker *c, const Ast *mask)
 {
     if (reserved(mask->text))
-        diag_error(c->diags, mask->name_span, "'%s' is reserved in masks; choose another name",
-                   mask->text);
+        diag_error(c->diags, mask->name_span, "'%s' is reserved in masks; choose another name", mask->text);
     check_parameters(c, mask);
     const MaskDecl *first = name_find(&c->mask_names[c->stock], mask->text);
     if (first) {
@@ -41,6 +43,61 @@ void declare_mask(Checker *c, const Ast *mask)
     name_add(c->arena, &c->mask_names[c->stock], mask->text, decl);
 }
 
+/* A copy in the arena, with the shortest and the longest length of the list. */
+static void keep_lengths(Checker *c, const Lengths *read, Table *t)
+{
+    const size_t bytes = (size_t)read->listed * sizeof *read->length;
+    Lengths *kept = NEW(c->arena, Lengths);
+    *kept = (Lengths){.listed = read->listed,
+                      .length = NEW_ARRAY(c->arena, int64_t, read->listed),
+                      .until = NEW_ARRAY(c->arena, int64_t, read->listed)};
+    memcpy(kept->length, read->length, bytes);
+    memcpy(kept->until, read->until, bytes);
+    t->lengths = kept;
+    t->len_min = t->len_max = kept->length[0];
+    for (int64_t i = 1; i < kept->listed; i++) {
+        t->len_min = kept->length[i] < t->len_min ? kept->length[i] : t->len_min;
+        t->len_max = kept->length[i] > t->len_max ? kept->length[i] : t->len_max;
+    }
+}
+
+static bool load_lengths(Checker *c, const Ast *file, Table *t)
+{
+    const char *path = path_beside(c->arena, file->span, file->text), *text = NULL;
+    size_t len;
+    errno = EINVAL;
+    if (is_plain_file(path))
+        text = read_file(c->arena, path, &len);
+    if (!text) {
+        diag_error(c->diags, file->span, "cannot read '%s': %s", path, strerror(errno));
+        return false;
+    }
+    add_input(c, path);
+    Lengths read;
+    int64_t line;
+    char why[LENGTHS_WHY];
+    if (lengths_read(&read, text, len, &line, why)) {
+        diag_error(c->diags, file->span, "'%s' is not a table of lengths: line %lld: %s", path,
+                   (long long)line, why);
+        return false;
+    }
+    keep_lengths(c, &read, t);
+    lengths_free(&read);
+    return true;
+}
+
+/* lengths 512 .. 32Ki;  lengths "lengths.txt"; */
+static bool check_lengths(Checker *c, Cursor *u, Table *t)
+{
+    if (u->at && u->at->kind == A_STRING) {
+        const Ast *file = cursor_string(u, "a file of lengths");
+        return file && load_lengths(c, file, t);
+    }
+    cursor_whole(u, 1, INT64_C(1) << 40, &t->len_min);
+    cursor_word(u, "..");
+    return cursor_whole(u, t->len_min, INT64_C(1) << 40, &t->len_max);
+}
+
 /* table subtree per token;  table doc per token lengths 512 .. 32Ki; */
 void declare_table(Checker *c, const Ast *s)
 {
@@ -50,11 +107,8 @@ void declare_table(Checker *c, const Ast *s)
     cursor_word(&u, "per");
     cursor_word(&u, "token");
     const Ast *lengths = u.at;
-    if (cursor_try(&u, "lengths")) {
-        cursor_whole(&u, 1, INT64_C(1) << 40, &t.len_min);
-        cursor_word(&u, "..");
-        cursor_whole(&u, t.len_min, INT64_C(1) << 40, &t.len_max);
-    }
+    if (cursor_try(&u, "lengths") && !check_lengths(c, &u, &t))
+        return;
     if (!cursor_end(&u))
         return;
     t.name = name->text;
@@ -65,7 +119,9 @@ void declare_table(Checker *c, const Ast *s)
     }
     if (t.len_max && t.kind != BURST_TABLE_DOC) {
         diag_error(c->diags, lengths->span,
-                   "'lengths' are those of documents; write 'table doc per token lengths %lld .. %lld'",
+                   t.lengths ? "'lengths' are those of documents; write 'table doc per token lengths \"...\"'"
+                             : "'lengths' are those of documents; write 'table doc per token lengths %lld .. "
+                               "%lld'",
                    (long long)t.len_min, (long long)t.len_max);
         return;
     }

@@ -162,6 +162,8 @@ void emit_predicted(Emit *e)
     if (e->draft->memory.beside)
         text_printf(e->out, ", %.3f of it CUDA's context, NCCL and workspace",
                     (double)e->draft->memory.beside / (1 << 30));
+    if (c->batches.n && cost_is_of_program(e->draft->program))
+        text_printf(e->out, "; %s", cost_batches_text(e->arena, c));
     text_add(e->out, "\n");
     if (memory_uncounted(e->draft->program))
         text_printf(e->out, " * %s\n", memory_uncounted(e->draft->program));

@@ -245,6 +245,7 @@ typedef struct Table {
     const char *name;
     BurstTableKind kind;
     int64_t len_min, len_max; /* of documents; 0: planned for the worst case, as where kind is GIVEN */
+    const struct Lengths *lengths; /* from which they are drawn (data/lengths.h); NULL: evenly */
     Span span;
 } Table;
 typedef struct Mask {

@@ -85,6 +85,8 @@ void layout_warn_idle(Diags *d, const Program *p, const Choice *c);
 int choice_heads(const Choice *c); /* ranks that share the heads, also where one direction alone exchanges */
 const char *schedule_text(Arena *a, const Choice *c); /* "ring", "near for local, ring" */
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
+/* the same in that partition, with its block as the layout has it or the usual one */
+Choice choice_in(const Program *p, const Choice *c, PartitionKind kind);
 Choice choice_on(const Program *p, const Choice *c); /* the same for a sequence of another length */
 bool ffn_chunks_open(const Program *p);
 int chunk_doublings(const Program *p, int most); /* how many of 1, 2, 4, ... most chunks are not too small */

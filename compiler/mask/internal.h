@@ -83,7 +83,7 @@ typedef struct MaskNode {
 /* documents[table]: its values, NULL for any; documents NULL: all tables may be anything, and verdicts
  * hold for every batch. */
 const MaskNode *mask_lower(Arena *a, const Expr *e, const MaskDocuments *const *documents);
-const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t sequence);
+const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t sequence, int batch);
 int64_t mask_documents_at(const MaskDocuments *d, int64_t position); /* the table's value */
 /* in (lo, last], about the middle */
 int64_t mask_documents_begin_near(const MaskDocuments *d, int64_t lo, int64_t last);

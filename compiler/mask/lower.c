@@ -3,6 +3,8 @@
  */
 #include "mask/internal.h"
 
+#include "data/lengths.h"
+
 #include <string.h>
 
 _Static_assert((int)COVER_EMPTY == BURST_EMPTY && (int)COVER_PARTIAL == BURST_PARTIAL &&
@@ -19,14 +21,18 @@ BurstSide mask_side(int64_t lo, int64_t last)
 
 enum { HINT = 64 }; /* tokens to one entry of the index of drawn documents */
 
-typedef struct Lowering { Arena *arena; const MaskDocuments *const *documents; } Lowering;
+typedef struct Lowering {
+    Arena *arena;
+    const MaskDocuments *const *documents;
+} Lowering;
 
 /* In plain operations: divisions are slow, hashes look at several cells, and those of patterns are far
  * from each other. */
 static int64_t own_work(MaskNodeOp op)
 {
     switch (op) {
-    case MN_DIV: case MN_MOD: return 3;
+    case MN_DIV:
+    case MN_MOD: return 3;
     case MN_HASH: return 8;
     case MN_PATTERN: return 16;
     default: return 1;
@@ -105,7 +111,8 @@ static const MaskNode *value_node(Lowering *l, const Expr *e)
     if (mask_affine(e, 1, &f))
         return affine_node(l, f);
     switch (e->op) {
-    case E_TABLE_Q: case E_TABLE_K: return table_node(l, e);
+    case E_TABLE_Q:
+    case E_TABLE_K: return table_node(l, e);
     case E_ADD: return binary_node(l, MN_ADD, e);
     case E_SUB: return binary_node(l, MN_SUB, e);
     case E_MUL: return binary_node(l, MN_MUL, e);
@@ -162,7 +169,8 @@ static const MaskNode *lower(Lowering *l, const Expr *e)
     case E_TRUE:
     case E_FALSE: return node(l, MN_CONSTANT, e->op == E_TRUE ? BURST_FULL : BURST_EMPTY, NULL, NULL);
     case E_NOT: return node(l, MN_NOT, 0, lower(l, e->a), NULL);
-    case E_AND: case E_OR: {
+    case E_AND:
+    case E_OR: {
         const MaskNode *x = lower(l, e->a), *y = lower(l, e->b);
         return node(l, e->op == E_AND ? MN_AND : MN_OR, 0, x, y);
     }
@@ -307,22 +315,21 @@ int mask_node_within(MaskSpare *spare, const MaskNode **n, const BurstSide *q, c
 
 /* ---- documents of random lengths, for tables with a length distribution ---- */
 
-static uint64_t random_bits(uint64_t *state)
+static int64_t draw_length(const Table *t, uint64_t *state)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t sequence)
-{
-    MaskDocuments *d = NEW(a, MaskDocuments);
-    uint64_t state = 1;
-    Vec(int64_t) begin = {0};
+    if (t->lengths)
+        return lengths_draw(t->lengths, state);
     const int64_t least = t->len_min > 0 ? t->len_min : 1;
     const uint64_t spread = (uint64_t)(t->len_max > least ? t->len_max - least : 0) + 1;
-    for (int64_t at = 0; at < sequence; at += least + (int64_t)(random_bits(&state) % spread))
+    return least + (int64_t)(lengths_random(state) % spread);
+}
+
+const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t sequence, int batch)
+{
+    MaskDocuments *d = NEW(a, MaskDocuments);
+    uint64_t state = 1 + (uint64_t)batch;
+    Vec(int64_t) begin = {0};
+    for (int64_t at = 0; at < sequence; at += draw_length(t, &state))
         *(int64_t *)vec_push(a, &begin) = at;
     *(int64_t *)vec_push(a, &begin) = sequence;
     int32_t *hint = NEW_ARRAY(a, int32_t, sequence / HINT + 1);

@@ -5,7 +5,7 @@
 
 static const double CELLS_WORK = 0x1p30; /* seconds, for pictures alone */
 
-MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
+static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch)
 {
     MaskMap *m = NEW(a, MaskMap);
     *m = (MaskMap){
@@ -21,7 +21,8 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     m->cover = mask_lower(a, e, NULL);
     const MaskDocuments **documents = NEW_ARRAY(a, const MaskDocuments *, p->table_count);
     for (int t = 0; t < p->table_count && m->cover->open; t++) {
-        documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], p->sequence) : NULL;
+        documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], p->sequence, batch)
+                                                : NULL;
         m->sampled_tables |= documents[t] != NULL;
     }
     m->sampled = mask_lower(a, e, documents);
@@ -29,6 +30,32 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     m->count_tiles = mask_counter_new(a, m->sampled, &m->effort);
     m->count_pairs = mask_counter_new(a, m->sampled, &m->effort);
     return m;
+}
+
+MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
+{
+    return make_map(a, p, mask, tile_q, tile_k, 0);
+}
+
+MaskMap *mask_map_of_batch(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch)
+{
+    MaskMap *m = make_map(a, p, mask, tile_q, tile_k, batch);
+    m->cover = m->sampled;
+    m->sampled_tables = false;
+    return m;
+}
+
+bool mask_draws(const Program *p)
+{
+    bool draws = false;
+    for (int t = 0; t < p->table_count; t++)
+        draws |= p->tables[t].len_max > 0;
+    return draws;
+}
+
+int mask_box(const void *map, const BurstSide *q, const BurstSide *k)
+{
+    return mask_node_cover(((const MaskMap *)map)->cover, q, k);
 }
 
 void mask_map_begin(MaskMap *m)
@@ -42,10 +69,7 @@ void mask_map_begin(MaskMap *m)
     m->trust = 1;
 }
 
-static MaskRange whole(const PosSet *s, int64_t tile)
-{
-    return mask_range_make(s, tile, 0, s->tokens);
-}
+static MaskRange whole(const PosSet *s, int64_t tile) { return mask_range_make(s, tile, 0, s->tokens); }
 
 static double share_of_sequence(const MaskMap *m, const PosSet *q, const PosSet *k)
 {
@@ -173,7 +197,12 @@ int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
 
 /* ---- which tiles of one side ---- */
 
-typedef struct SideLook { MaskMap *m; MaskRange other; const PosSet *set; int side, tile; } SideLook;
+typedef struct SideLook {
+    MaskMap *m;
+    MaskRange other;
+    const PosSet *set;
+    int side, tile;
+} SideLook;
 
 static SideLook look_at(MaskMap *m, const PosSet *q, const PosSet *k, int side)
 {

@@ -14,6 +14,11 @@ typedef struct PairWork {
 } PairWork;
 typedef struct MaskMap MaskMap;
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
+/* Of one drawn batch alone, where the lengths of documents are known: what no document has is EMPTY. */
+MaskMap *mask_map_of_batch(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch);
+bool mask_draws(const Program *p); /* lengths of documents are known */
+/* The verdict on a box, of a MaskMap: BURST_EMPTY, ... */
+int mask_box(const void *map, const BurstSide *q, const BurstSide *k);
 /* Work of one (query chunk, key chunk) pair. Kernel tiles cut the local order every tile_q / tile_k
  * tokens. */
 PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k);

@@ -107,6 +107,10 @@ bool search_take(const Searcher *s, Candidate *x, int setting, int value);
 int search_values(const Searcher *s, int setting);
 double search_fastest(const Searcher *s); /* seconds that a candidate is to undercut */
 double search_to_win(const Searcher *s); /* seconds that a step may take to win */
+/* ---- search/batches.c ---- */
+/* Over drawn batches, the fastest of what was tried; NULL: none works, or batches decide nothing. Those
+ * that were compared have cost.batches then. */
+Candidate *search_best_on_batches(Searcher *s);
 /* ---- search/escalation.c ---- */
 /* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
 void search_escalate(Searcher *s, Candidate x);

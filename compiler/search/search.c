@@ -151,7 +151,9 @@ static bool may_layers_differ(const Searcher *s)
  * order differ by less. */
 double search_to_win(const Searcher *s)
 {
-    return may_layers_differ(s) ? INFINITY : search_fastest(s) / (1 - tie) * (1 + 1e-9);
+    /* what is slower by the plan, which holds for all batches, may be faster over drawn ones */
+    const double drawn = mask_draws(s->program) ? 1.5 : 1;
+    return may_layers_differ(s) ? INFINITY : drawn * search_fastest(s) / (1 - tie) * (1 + 1e-9);
 }
 
 /* Of what it takes, only the figures stay, but of a single one all. */
@@ -197,12 +199,22 @@ static bool has_column(const Searcher *s, int setting)
     return settings[setting]->column > 0 && (!settings[setting]->if_several || has_several(s, setting));
 }
 
+static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candidate *best)
+{
+    if (!x->cost.batches.n)
+        return "slower than another with its schedule and partition";
+    return arena_printf(a, "%.1f %% slower over drawn batches",
+                        100 * fmax(0, x->cost.batches.mean / best->cost.batches.mean - 1));
+}
+
 static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
 {
     Evaluated t = {x->choice, x->cost,    x->why_not,
                    x == best, x->why_not, search_parted(s, &x->choice)->counts};
     if (x == best)
         t.verdict = "chosen";
+    else if (search_works(x) && best->cost.batches.n)
+        t.verdict = verdict_on_batches(s->arena, x, best);
     else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
         t.verdict = "equally fast";
     else if (search_works(x))
@@ -533,10 +545,14 @@ static Candidate *find_best(Searcher *s)
     try_levels(s);
     try_layers(s);
     try_offloadings(s);
-    Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
-    if (best && !s->single)
+    Candidate *best = search_best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
+    best = best ? best : best_of(s);
+    if (best && !s->single) {
+        const CostBatches batches = best->cost.batches;
         search_evaluate(s, s->arena, best, diags_new(s->arena));
-    else if (s->single && !best && last->evaluated) {
+        best->cost.batches = batches;
+    }
+    if (s->single && !best && last->evaluated) {
         search_evaluate(s, s->arena, last, s->diags);
         if (s->all.n > 1)
             diag_note(s->diags, (Span){0}, "this was the smallest candidate that was tried: %s",
@@ -582,6 +598,8 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     Found f = {.plan = best->plan,
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
+    if (!f.cost.batches.n)
+        f.cost.batches = cost_batches(plan_draft(best->plan), COST_BATCHES);
     for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);

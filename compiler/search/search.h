@@ -39,6 +39,8 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
  * The plan's program then says both. */
 Found search_open(Arena *a, Diags *d, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
+/* ---- search/batches.c: --explain's table of partitions over drawn batches; "" where there are none ---- */
+const char *search_batches(Arena *a, const Found *f);
 /* of a choice that is bad for any layout's kernels */
 void search_warn(Diags *d, const Program *p, const Choice *c);
 

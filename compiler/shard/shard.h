@@ -19,6 +19,9 @@ const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int
 /* share: [ranks] a rank's tokens in proportion, from 1 to MOST_SHARE; NULL: equal. */
 const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks,
                                   const int *share);
+/* batch.c: of the plan's ranks, the one that programs make for the batch of which these are the masks
+ * (mask_map_of_batch), where the kind is PART_BALANCED; any other as it is. */
+const Partition *partition_of_batch(Arena *a, const Program *p, const Partition *plan, MaskMap **masks);
 void print_partition(const Partition *p, Text *out);
 /* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int
  * chunk)`, closed forms whose length does not depend on ranks or tokens. */

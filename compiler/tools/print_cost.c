@@ -143,6 +143,8 @@ static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
                 size_text(a, (double)c->memory));
     if (*cost_speed_text(a, p, c))
         text_printf(out, "%s\n", cost_speed_text(a, p, c));
+    if (c->batches.n)
+        text_printf(out, "%s\n", cost_batches_text(a, c));
     if (memory_uncounted(p))
         text_printf(out, "%s\n", memory_uncounted(p));
     if (too_fast)

@@ -18,6 +18,12 @@ typedef struct BalanceNeed {
     BalanceSpan span[BALANCE_SPANS];
 } BalanceNeed;
 
+/* A mask's verdict on a box of two sides: BURST_EMPTY, ... */
+typedef struct BalanceMask {
+    int (*cover)(const void *of, const BurstSide *q, const BurstSide *k);
+    const void *of;
+} BalanceMask;
+
 typedef struct BalanceRank {
     int *run;       /* [each] ascending */
     int64_t work;
@@ -33,6 +39,7 @@ typedef struct Balance {
     int64_t *work;         /* [runs] live tiles, those of a mask counted once for every layer that has it */
     BalanceNeed *need;     /* [masks][runs] */
     int *layers;           /* [masks] that have it */
+    BalanceMask *mask;     /* [masks] the plan's; a plan without masks leaves them to the caller */
     int all_layers;
     int *owner;            /* [runs] */
     /* scratch */
@@ -49,7 +56,7 @@ typedef struct Balance {
 Balance *balance_open(const BurstPlan *p);
 void balance_close(Balance *b);
 /* Fills work and need from the tables of a batch. */
-void balance_count(Balance *b, const BurstPlan *p, const BurstTables *tables);
+void balance_count(Balance *b, const BurstTables *tables, int table_count);
 /* Fills owner from work and need. */
 void balance_assign(Balance *b);
 /* Fills position[sequence], chunk by chunk, each ascending, from owner; false: some chunk has not its

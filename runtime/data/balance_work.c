@@ -31,6 +31,11 @@ static bool open_boxes(Balance *b)
     return whole;
 }
 
+static int plan_cover(const void *of, const BurstSide *q, const BurstSide *k)
+{
+    return ((const BurstMask *)of)->tile(q, k);
+}
+
 Balance *balance_open(const BurstPlan *p)
 {
     Balance *b = calloc(1, sizeof *b);
@@ -44,18 +49,21 @@ Balance *balance_open(const BurstPlan *p)
     b->work = calloc(runs, sizeof *b->work);
     b->need = calloc(runs * (size_t)b->masks, sizeof *b->need);
     b->layers = calloc((size_t)b->masks, sizeof *b->layers);
+    b->mask = calloc((size_t)b->masks, sizeof *b->mask);
     b->owner = calloc(runs, sizeof *b->owner);
     b->rank = calloc((size_t)b->ranks, sizeof *b->rank);
     b->held = calloc(runs, sizeof *b->held);
     b->trial = calloc(2 * (size_t)b->each, sizeof *b->trial);
     b->next = calloc((size_t)b->ranks, sizeof *b->next);
     b->spans = calloc((size_t)b->each * BALANCE_SPANS, sizeof *b->spans);
-    if (!open_boxes(b) || !b->work || !b->need || !b->layers || !b->owner || !b->rank || !b->held ||
-        !b->trial || !b->spans || !b->next) {
+    if (!open_boxes(b) || !b->work || !b->need || !b->layers || !b->mask || !b->owner || !b->rank ||
+        !b->held || !b->trial || !b->spans || !b->next) {
         balance_close(b);
         return NULL;
     }
     b->all_layers = p->layers;
+    for (int m = 0; m < b->masks && p->masks; m++)
+        b->mask[m] = (BalanceMask){plan_cover, p->masks[m]};
     for (int l = 0; l < p->layers; l++)
         b->layers[p->layer_mask[l]]++;
     return b;
@@ -67,7 +75,8 @@ void balance_close(Balance *b)
         return;
     for (int l = 0; b->side && l < b->levels; l++)
         free(b->side[l]);
-    free(b->boxes), free(b->side), free(b->work), free(b->need), free(b->layers), free(b->owner);
+    free(b->boxes), free(b->side), free(b->work), free(b->need), free(b->layers), free(b->mask),
+        free(b->owner);
     free(b->rank), free(b->held), free(b->trial), free(b->spans), free(b->next);
     free(b);
 }
@@ -87,6 +96,8 @@ static void tile_side(BurstSide *s, int64_t begin, int64_t end, const BurstTable
         }
         s->table_lo[i] = lo, s->table_hi[i] = hi;
     }
+    for (int i = tables; i < BURST_MAX_TABLES; i++)
+        s->table_lo[i] = INT32_MIN, s->table_hi[i] = INT32_MAX;
 }
 
 static void fill_sides(Balance *b, const BurstTables *t, int tables)
@@ -104,7 +115,7 @@ static void fill_sides(Balance *b, const BurstTables *t, int tables)
 
 typedef struct Count {
     Balance *b;
-    const BurstMask *mask;
+    const BalanceMask *mask;
     int64_t layers;
     BalanceNeed *need;
 } Count;
@@ -139,7 +150,7 @@ static void count_box(const Count *c, int level, int q, int k)
     const Balance *b = c->b;
     if (q >= b->boxes[level] || k >= b->boxes[level])
         return;
-    const int cover = c->mask->tile(&b->side[level][q], &b->side[level][k]);
+    const int cover = c->mask->cover(c->mask->of, &b->side[level][q], &b->side[level][k]);
     if (cover == BURST_EMPTY)
         return;
     if (cover == BURST_FULL || level == 0) {
@@ -152,13 +163,13 @@ static void count_box(const Count *c, int level, int q, int k)
         count_box(c, level - 1, 2 * q + i / 2, 2 * k + i % 2);
 }
 
-void balance_count(Balance *b, const BurstPlan *p, const BurstTables *tables)
+void balance_count(Balance *b, const BurstTables *tables, int table_count)
 {
-    fill_sides(b, tables, p->table_count);
+    fill_sides(b, tables, table_count);
     memset(b->work, 0, sizeof *b->work * (size_t)b->runs);
     memset(b->need, 0, sizeof *b->need * (size_t)b->runs * (size_t)b->masks);
     for (int m = 0; m < b->masks; m++) {
-        const Count c = {b, p->masks[m], b->layers[m], b->need + (size_t)m * (size_t)b->runs};
+        const Count c = {b, &b->mask[m], b->layers[m], b->need + (size_t)m * (size_t)b->runs};
         if (c.layers)
             count_box(&c, b->levels - 1, 0, 0);
     }

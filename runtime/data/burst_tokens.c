@@ -1,10 +1,12 @@
 /* burst_tokens.c: writes a token file from decimal integers separated by space, from raw ones (--raw), or
- * from bytes (--bytes). The output is written whole or stays as it was.
+ * from bytes (--bytes); or one of documents whose lengths are drawn (--draw). The output is written whole or
+ * stays as it was.
  *
  * The format: "BURSTTOK", version 1 (uint32), bytes a token 2 or 4 (uint32), number of tokens (uint64), then
  * the tokens; all little-endian. */
 #include "core/escape.h"
 #include "core/output_file.h"
+#include "data/burst_tokens_draw.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -26,16 +28,29 @@ typedef struct Job {
     uint64_t count;
     char word[WORD]; /* the last decimal one */
     bool cut;        /* it has more characters */
+    const char *draw, *seed, *documents, *vocabulary; /* as given; NULL: not */
+    Drawing drawing;
+    Lengths read; /* of a file of lengths */
 } Job;
 
 static int usage(const char *wrong, const char *what)
 {
     if (wrong)
         print_shown(stderr, "burst-tokens: %s%s", wrong, what), putc('\n', stderr);
-    fprintf(stderr, "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\nWrites a token "
-                    "file. INPUT ('-': standard input) holds decimal integers separated by white space,\n  "
-                    "--bytes      bytes, one token each, or\n  --raw 2|4    little-endian integers of 2 or 4 "
-                    "bytes.\n  --width 2|4  bytes per token in OUTPUT (default 4)\n");
+    fprintf(
+        stderr,
+        "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\n"
+        "       burst-tokens --draw SET --documents N [--seed S] [--lengths | --vocab V --width 2|4] OUTPUT\n"
+        "Writes a token file. INPUT ('-': standard input) holds decimal integers separated by white space,\n"
+        "  --bytes        bytes, one token each, or\n"
+        "  --raw 2|4      little-endian integers of 2 or 4 bytes.\n"
+        "  --width 2|4    bytes per token in OUTPUT (default 4)\n"
+        "  --draw SET     documents of random tokens, with lengths of set A, B, C, D or tail, or of a file\n"
+        "                 with a length a line, and behind it how many documents have it\n"
+        "  --documents N  how many\n"
+        "  --seed S       other numbers give other documents (default 1)\n"
+        "  --vocab V      tokens are below V (default 256)\n"
+        "  --lengths      OUTPUT is a text with the length of each document instead\n");
     return USAGE;
 }
 
@@ -211,7 +226,126 @@ static int convert(FILE *in, Job *j)
     return status;
 }
 
+/* ---- drawn documents ---- */
+
+static int write_drawn(const Job *j)
+{
+    OutputFile out;
+    if (output_open(&out, j->output) != 0)
+        return cannot("write", j->output, errno);
+    drawing_write(&j->drawing, out.file);
+    const int reason = output_flush(out.file);
+    if (output_close(&out, reason == 0) != 0 || reason)
+        return cannot("write", j->output, reason ? reason : errno);
+    return 0;
+}
+
+/* The whole file; NULL with errno. */
+static char *read_text(const char *path, size_t *bytes)
+{
+    FILE *in = fopen(path, "rb");
+    char *text = NULL;
+    size_t room = 0;
+    *bytes = 0;
+    while (in) {
+        if (*bytes == room) {
+            char *more = realloc(text, room = 2 * room + (1 << 16));
+            if (!more)
+                break;
+            text = more;
+        }
+        const size_t n = fread(text + *bytes, 1, room - *bytes, in);
+        *bytes += n;
+        if (n == 0)
+            break;
+    }
+    const bool whole = in && feof(in) && !ferror(in);
+    const int reason = errno;
+    if (in)
+        fclose(in);
+    if (!whole)
+        free(text);
+    errno = reason;
+    return whole ? text : NULL;
+}
+
+static int read_lengths(Job *j)
+{
+    size_t bytes;
+    int64_t line;
+    char why[LENGTHS_WHY];
+    char *text = read_text(j->draw, &bytes);
+    if (!text)
+        return failed("cannot read '%s': %s; --draw takes a file of lengths, or A, B, C, D or tail", j->draw,
+                      strerror(errno));
+    const bool read = !lengths_read(&j->read, text, bytes, &line, why);
+    free(text);
+    if (!read)
+        return failed("%s:%" PRId64 ": %s", j->draw, line, why);
+    j->drawing.lengths = &j->read;
+    return 0;
+}
+
+static int draw(Job *j)
+{
+    j->drawing.width = j->width;
+    j->drawing.lengths = lengths_named(j->draw);
+    int status = j->drawing.lengths ? 0 : read_lengths(j);
+    if (status == 0)
+        status = write_drawn(j);
+    lengths_free(&j->read);
+    return status;
+}
+
 /* ---- options ---- */
+
+static int once(const char *name, const char *value, const char **to)
+{
+    if (*to)
+        return usage(name, " was given twice");
+    *to = value;
+    return value ? 0 : usage(name, " requires a value");
+}
+
+/* A whole number of an option; value NULL: the number stays as it is. */
+static int read_count(const char *name, const char *value, int64_t least, int64_t most, int64_t *to)
+{
+    char *end = NULL, text[WORD];
+    if (!value)
+        return 0;
+    errno = 0;
+    const long long n = strtoll(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno || n < least || n > most) {
+        snprintf(text, sizeof text, " must be from %" PRId64 " to %" PRId64, least, most);
+        return usage(name, text);
+    }
+    *to = n;
+    return 0;
+}
+
+/* What of the options can not be combined with --draw, or requires it. */
+static int check_drawing(Job *j)
+{
+    const bool draws = j->draw != NULL;
+    int64_t seed = 1;
+    j->drawing.vocabulary = 256;
+    if (!draws && (j->seed || j->documents || j->vocabulary || j->drawing.listing))
+        return usage("--documents, --seed, --vocab and --lengths require --draw", "");
+    if (draws && !j->documents)
+        return usage("--draw requires --documents", "");
+    if (draws && (j->raw || j->form == BYTES))
+        return usage("--draw cannot be combined with ", j->raw ? "--raw" : "--bytes");
+    if (j->drawing.listing && (j->vocabulary || j->width))
+        return usage("--lengths cannot be combined with ", j->width ? "--width" : "--vocab");
+    int status = read_count("--documents", j->documents, 1, INT64_C(1) << 30, &j->drawing.documents);
+    if (status == 0)
+        status = read_count("--seed", j->seed, 0, INT64_MAX, &seed);
+    if (status == 0)
+        status = read_count("--vocab", j->vocabulary, 1, j->width == 2 ? 65536 : INT64_C(1) << 31,
+                            &j->drawing.vocabulary);
+    j->drawing.seed = (uint64_t)seed;
+    return status;
+}
 
 static int read_width(const char *name, const char *value, int *to)
 {
@@ -234,19 +368,31 @@ static int read_options(int argc, char **argv, Job *j)
             status = read_width(argv[i++], value, &j->raw);
         else if (strcmp(argv[i], "--width") == 0)
             status = read_width(argv[i++], value, &j->width);
+        else if (strcmp(argv[i], "--draw") == 0)
+            status = once(argv[i++], value, &j->draw);
+        else if (strcmp(argv[i], "--documents") == 0)
+            status = once(argv[i++], value, &j->documents);
+        else if (strcmp(argv[i], "--seed") == 0)
+            status = once(argv[i++], value, &j->seed);
+        else if (strcmp(argv[i], "--vocab") == 0)
+            status = once(argv[i++], value, &j->vocabulary);
+        else if (strcmp(argv[i], "--lengths") == 0)
+            j->drawing.listing = true;
         else
             status = usage("unknown option ", argv[i]);
     }
+    if (status == 0)
+        status = check_drawing(j);
     if (status != 0)
         return status;
-    if (argc - i != 2)
-        return usage("expected an input and an output", "");
+    if (argc - i != (j->draw ? 1 : 2))
+        return usage(j->draw ? "expected an output" : "expected an input and an output", "");
     if (j->raw && j->form == BYTES)
         return usage("--bytes cannot be combined with --raw", "");
     j->form = j->raw ? RAW : j->form;
     j->width = j->width ? j->width : 4;
     j->input = argv[i];
-    j->output = argv[i + 1];
+    j->output = argv[argc - 1];
     return 0;
 }
 
@@ -256,6 +402,8 @@ int main(int argc, char **argv)
     int status = read_options(argc, argv, &j);
     if (status != 0)
         return status;
+    if (j.draw)
+        return draw(&j);
     FILE *in = strcmp(j.input, "-") == 0 ? stdin : fopen(j.input, "rb");
     if (!in)
         return cannot("read", j.input, errno);

@@ -439,7 +439,7 @@ static int find_documents(BurstCtx *c, const BurstPlan *p, Window *w)
 static int balance(BurstCtx *c, const BurstPlan *p, BurstTables *t)
 {
     Data *d = c->data;
-    balance_count(d->balance, p, t);
+    balance_count(d->balance, t, p->table_count);
     balance_assign(d->balance);
     if (!balance_positions(d->balance, d->positions))
         return burst_fail(c, BURST_E_PLAN, "balancing gave the chunks unequal numbers of tokens");

@@ -45,6 +45,7 @@ def main():
               for m in re.finditer(r"^```(topo|burst|sched)\n(.*?)^```$", source, re.M | re.S)]
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "pattern.txt").write_text("100\n110\n111\n")
+        (pathlib.Path(folder) / "lengths.txt").write_text("512 30\n2000\n")
         (pathlib.Path(folder) / "mine.burst").write_text("mask near(w) = causal and q - k < w;\n")
         good = [check(program, stock, folder, *block) for block in blocks]
     kinds = {kind: sum(b[0] == kind for b in blocks) for kind in ("topo", "burst", "sched")}

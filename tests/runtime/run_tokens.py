@@ -3,6 +3,7 @@
 
     run_tokens.py BURST_TOKENS [--part NAME]
 """
+import bisect
 import os
 import pathlib
 import random
@@ -134,16 +135,90 @@ def other_outputs(tool):
     require(pathlib.Path("fifo").is_fifo(), "the FIFO is none")
 
 
+# Of each published set: quantiles of lengths, and mean, share of tokens and of pairs in documents over 32Ki, each with the
+# difference allowed. As many draws are below a quantile as its share says, give or take four standard deviations. The other
+# figures of 400000 draws differ by some per cent of themselves, as few documents decide.
+PUBLISHED = {
+    "A": ({.5: 3227, .9: 5784, .99: 26070, .999: 119836}, (3962, .05), (.17, .025), (.78, .04)),
+    "B": ({.5: 1914, .9: 6051, .99: 16273, .999: 47500}, (3052, .05), (.05, .02), (.53, .06)),
+    "C": ({.5: 347, .9: 2112, .99: 10921, .999: 37367}, (1014, .05), (.08, .03), (.65, .12)),
+    "D": ({.186: 200, .468: 500, .714: 1024, .871: 2048, .944: 4096, .9745: 8192, .9874: 16384, .9959: 32768}, None, (.26, .04), (.86, .05)),
+}
+
+
+def lengths_of(tool, *words):
+    tool.run(0, "", "--draw", *words, "--lengths", "lengths")
+    return [int(line) for line in pathlib.Path("lengths").read_text().split()]
+
+
+def drawn_sets(tool):
+    """Lengths against the published figures."""
+    for name, (quantiles, mean, tokens, pairs) in PUBLISHED.items():
+        lengths = sorted(lengths_of(tool, name, "--documents", 400000))
+        require(len(lengths) == 400000 and lengths[0] >= 1, f"{name}: {len(lengths)} documents from {lengths[0]} tokens")
+        for share, wanted in quantiles.items():
+            found, most = bisect.bisect_left(lengths, wanted) / len(lengths), 4 * (share * (1 - share) / len(lengths)) ** .5
+            require(abs(found - share) <= most, f"{name}: {found} of documents are below {wanted} tokens, not {share}")
+        long = [n for n in lengths if n > 32 << 10]
+        found_mean, found_tokens, found_pairs = sum(lengths) / len(lengths), sum(long) / sum(lengths), sum(n * n for n in long) / sum(n * n for n in lengths)
+        print(f"{name}: mean {found_mean:.0f}, over 32Ki {found_tokens:.3f} of tokens, {found_pairs:.3f} of pairs")
+        require(not mean or abs(found_mean / mean[0] - 1) <= mean[1], f"{name}: a mean of {found_mean}")
+        require(abs(found_tokens - tokens[0]) <= tokens[1], f"{name}: {found_tokens} of tokens over 32Ki")
+        require(abs(found_pairs - pairs[0]) <= pairs[1], f"{name}: {found_pairs} of pairs over 32Ki")
+
+
+def drawn_files(tool):
+    """A token file by a reader of a few lines: the listed lengths, tokens of the vocabulary; the same for the same seed."""
+    for width, vocabulary, count in ((2, 300, 1), (4, 70000, 50), (2, 65536, 51)):
+        words = ("D", "--documents", count, "--seed", 7)
+        lengths = lengths_of(tool, *words)
+        require(lengths == lengths_of(tool, *words) and lengths != lengths_of(tool, "D", "--documents", count), "the seed")
+        tool.run(0, "", "--draw", *words, "--vocab", vocabulary, "--width", width, "out")
+        data = pathlib.Path("out").read_bytes()
+        version, bytes_a_token, tokens, weights, tables, documents = struct.unpack("<IIQIIQ", data[8:40])
+        require(data[:8] == b"BURSTTOK" and (version, bytes_a_token, tokens, weights, tables, documents) == (2, width, sum(lengths), 0, 0, count), "its header")
+        ids = [int.from_bytes(data[40 + i * width:40 + (i + 1) * width], "little") for i in range(tokens)]
+        require(max(ids) < vocabulary and len(set(ids)) > min(vocabulary, tokens) / 3, "its tokens")
+        begins = struct.unpack(f"<{count}Q", data[-8 * count:])
+        require(list(begins) == [sum(lengths[:i]) for i in range(count)], "where documents begin")
+        require(len(data) == 40 + -(-tokens * width // 8) * 8 + 8 * count, "its size")
+
+
+def drawn_from_files(tool):
+    """Lengths of a list are drawn as often as it has them; what is wrong with a list."""
+    pathlib.Path("table").write_text("# of a corpus\n100 30\n7\t60  # short\n\n250000 \n9 9\r\n")
+    lengths = lengths_of(tool, "table", "--documents", 100000)
+    for value, share in ((100, .3), (7, .6), (250000, .01), (9, .09)):
+        require(abs(lengths.count(value) / 100000 - share) < .01 * share ** .5 + .001, f"{lengths.count(value)} of {value}")
+    require(set(lengths) == {100, 7, 250000, 9}, "lengths that are not listed")
+    for text, said in (("", "table:1: it has no length"), ("5\n0\n", "table:2: expected the length of a document"), ("5 x", "table:1: expected a number of documents"),
+                       ("1\n\n-3", "table:3: expected the length"), ("5 6 7", "table:1: expected one length a line"), ("5x", "table:1: expected the length"),
+                       ("2147483649", "table:1: expected the length"), ("99999999999999999999999", "table:1: expected the length"),
+                       ("1 1099511627776\n2", "table:2: too many lengths"), ("\x00", "table:1: expected the length")):
+        pathlib.Path("table").write_text(text)
+        tool.run(1, said, "--draw", "table", "--documents", 1, "out")
+    tool.run(1, "cannot read 'E': No such file", "--draw", "E", "--documents", 1, "out")
+    tool.run(1, "cannot write 'none/out'", "--draw", "A", "--documents", 1, "none/out")
+
+
 def options(tool):
     for words, said in ((["--width", 2, "--width", 4, "a", "b"], "--width was given twice"), (["--width", "3", "a", "b"], "must be 2 or 4"),
                         (["--width", "4x", "a", "b"], "must be 2 or 4"), (["--raw", "2", "--bytes", "a", "b"], "--bytes cannot be combined with --raw"),
                         (["--wide", "a", "b"], "unknown option --wide"), (["a"], "an input and an output"), (["--width"], "must be 2 or 4"),
-                        (["a", "b", "c"], "an input and an output")):
+                        (["a", "b", "c"], "an input and an output"), (["--draw", "A", "out"], "--draw requires --documents"),
+                        (["--seed", "3", "a", "b"], "require --draw"), (["--lengths", "a", "b"], "require --draw"),
+                        (["--draw", "A", "--documents", "0", "out"], "--documents must be from 1 to"),
+                        (["--draw", "A", "--documents", "1e3", "out"], "--documents must be from 1 to"),
+                        (["--draw", "A", "--documents", "3", "in", "out"], "expected an output"),
+                        (["--draw", "A", "--documents", "3", "--bytes", "out"], "--draw cannot be combined with --bytes"),
+                        (["--draw", "A", "--documents", "3", "--vocab", "65537", "--width", "2", "out"], "--vocab must be from 1 to 65536"),
+                        (["--draw", "A", "--documents", "3", "--lengths", "--width", "2", "out"], "--lengths cannot be combined with --width"),
+                        (["--draw", "A", "--draw", "B", "--documents", "3", "out"], "--draw was given twice"), (["--draw"], "--draw requires a value")):
         tool.run(2, said, *words)
 
 
 def main():
-    parts = (forms, wrong_input, same_file, other_outputs, devices, options)
+    parts = (forms, wrong_input, same_file, other_outputs, devices, drawn_sets, drawn_files, drawn_from_files, options)
     parser = runner.options(__doc__, parts=[p.__name__ for p in parts])
     parser.add_argument("program", type=os.path.abspath)
     args = parser.parse_args()

@@ -150,7 +150,7 @@ static void draw_documents(Case *c, const Lengths *l)
 
 static void make(Case *c)
 {
-    balance_count(c->balance, &c->plan, &c->tables);
+    balance_count(c->balance, &c->tables, c->plan.table_count);
     balance_assign(c->balance);
     assert_true(balance_positions(c->balance, c->position));
 }
@@ -288,7 +288,8 @@ static void counts_as_pair_by_pair(void **unused)
     }
 }
 
-/* One document, documents of one token, one longer than half, a run a rank, one rank. */
+/* One document, documents of one token, one longer than half, a run a rank, one rank: every token has one
+ * owner, and where all have as much work as the next, nobody receives anything. */
 static void no_batch_breaks_it(void **unused)
 {
     (void)unused;
@@ -299,11 +300,15 @@ static void no_batch_breaks_it(void **unused)
         open_case(&c, 1 + (int)(uniform() * 40), each, run, i % 2);
         const double longest = pow((double)c.plan.sequence, uniform() * 1.2);
         draw_documents(&c, &(Lengths){"any", 2, {0, 1}, {1, longest}});
-        if (i % 10 == 0) /* separators that are wherever they want */
-            for (int64_t t = 0; t < c.plan.sequence; t++)
-                c.doc[t] = (int32_t)(uniform() * 3) - 1;
+        for (int64_t t = 0; t < c.plan.sequence && i % 10 < 3; t++) {
+            /* separators that are wherever they want; documents of one token; one document */
+            const int32_t anywhere = (int32_t)(uniform() * 3) - 1, number[] = {anywhere, (int32_t)t, 0};
+            c.doc[t] = number[i % 10];
+        }
         make(&c);
         expect_permutation(&c);
+        for (int64_t t = 0; t < c.plan.sequence && i % 10 == 1; t++)
+            assert_int_equal(c.position[t], t);
         close_case(&c);
     }
 }

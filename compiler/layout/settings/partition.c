@@ -5,8 +5,31 @@
 
 static int64_t block_of(const Program *p, int ranks)
 {
-    const int64_t block = p->layout.block.given ? p->layout.block.value : (int64_t)BURST_TILE * ranks;
+    const bool given = p->layout.block.given && p->layout.partition.value == PART_BLOCKS;
+    const int64_t block = given ? p->layout.block.value : (int64_t)BURST_TILE * ranks;
     return block < p->sequence ? block : p->sequence;
+}
+
+enum { USUAL_RUN = 1 << 10 };
+
+/* Runs of a balanced partition: as the layout has them, or the longest up to 1Ki that divide a rank's tokens.
+ */
+static int64_t run_of(const Program *p, int ranks)
+{
+    int64_t run = USUAL_RUN;
+    if (p->layout.block.given && p->layout.partition.value == PART_BALANCED)
+        return p->layout.block.value;
+    while (run > BURST_TILE && p->sequence % (run * ranks) != 0)
+        run /= 2;
+    return run;
+}
+
+Choice choice_in(const Program *p, const Choice *c, PartitionKind kind)
+{
+    Choice other = *c;
+    other.partition = kind;
+    other.block = kind == PART_BALANCED ? run_of(p, c->ranks) : block_of(p, c->ranks);
+    return other;
 }
 
 static int count(const Program *p)
@@ -15,18 +38,40 @@ static int count(const Program *p)
     return PART_KINDS;
 }
 
-/* Left open, partitions that are made for each batch are not tried: nothing is known of batches. Else only
+static const char *why_not_balanced(Arena *a, const Program *p, const Choice *c)
+{
+    if (!p->table_count)
+        return "partition balanced needs a mask that reads a per-token table, such as document; other masks "
+               "leave the same work in every batch";
+    if (c->block % BURST_TILE != 0)
+        return arena_printf(a, "runs of partition balanced must be a multiple of %d tokens", BURST_TILE);
+    if (p->sequence % (c->block * c->ranks) != 0)
+        return arena_printf(
+            a, "partition balanced(%lld) over %d ranks needs a sequence of a multiple of %lld tokens",
+            (long long)c->block, c->ranks, (long long)(c->block * c->ranks));
+    return NULL;
+}
+
+/* Whether it is worth to be tried: by drawn batches alone it can be compared with what is fixed. */
+static bool tries_balanced(const Program *p, const Choice *c)
+{
+    Arena *a = arena_new();
+    const bool works = mask_draws(p) && !why_not_balanced(a, p, c);
+    arena_free(a);
+    return works;
+}
+
+/* Left open, a partition that is made for each batch is tried where lengths of documents are known. Only
  * what can differ is tried: one rank has one partition, and so have all-to-all schedules without rings, whose
  * ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are needed by other ranks
  * each; those of a striped chunk by all alike. */
 static bool take(const Program *p, Choice *c, int n)
 {
-    c->partition = c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n; /* one rank has one */
-    c->block = block_of(p, c->ranks);
+    *c = choice_in(p, c, c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n); /* one rank has one */
     const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
                        !p->layout.schedule;
     if (p->layout.partition.is_auto)
-        return n != PART_BALANCED &&
+        return (n != PART_BALANCED || tries_balanced(p, c)) &&
                ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);
     return p->layout.partition.value == n;
 }
@@ -42,12 +87,7 @@ const char *partition_text(Arena *a, PartitionKind kind, int64_t block)
                                           : "");
 }
 
-Choice choice_on(const Program *p, const Choice *c)
-{
-    Choice other = *c;
-    other.block = block_of(p, c->ranks);
-    return other;
-}
+Choice choice_on(const Program *p, const Choice *c) { return choice_in(p, c, c->partition); }
 
 static const char *text(Arena *a, const Choice *c) { return partition_text(a, c->partition, c->block); }
 
@@ -61,15 +101,9 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->partition != PART_BALANCED)
         return NULL;
-    if (!p->table_count)
-        return "partition balanced needs a mask that reads a per-token table, such as document; other masks "
-               "leave the same work in every batch";
-    if (c->block % BURST_TILE != 0)
-        return arena_printf(a, "runs of partition balanced must be a multiple of %d tokens", BURST_TILE);
-    if (p->sequence % (c->block * c->ranks) != 0)
-        return arena_printf(
-            a, "partition balanced(%lld) over %d ranks needs a sequence of a multiple of %lld tokens",
-            (long long)c->block, c->ranks, (long long)(c->block * c->ranks));
+    const char *text = why_not_balanced(a, p, c);
+    if (text)
+        return text;
     return c->shares == SHARES_EQUAL
                ? NULL
                : "partition balanced gives every rank as many tokens; set `shares equal`";

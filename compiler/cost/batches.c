@@ -1,0 +1,72 @@
+/* cost/batches.c: what a step takes over drawn batches.
+ *
+ * Each batch has masks whose tables are drawn, so that what no document has is neither computed nor sent, and
+ * the partition that programs would make for it. Everything else is the draft's. With g data-parallel groups
+ * a sequence takes as long as the slowest of g drawn ones: of n drawn times x_1 <= x_2 <= ... the largest of
+ * g is x_i with probability (i / n)^g - ((i - 1) / n)^g.
+ */
+#include "cost/cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static Cost cost_of_batch(Arena *a, const Draft *d, int batch)
+{
+    const Program *p = d->program;
+    Draft drawn = *d;
+    MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
+    for (int m = 0; m < p->mask_count; m++)
+        maps[m] = mask_map_of_batch(a, p, m, BURST_TILE, BURST_TILE, batch);
+    drawn.partition = partition_of_batch(a, p, d->partition, maps);
+    drawn.counts = NEW_ARRAY(a, PairCounts *, p->mask_count);
+    for (int m = 0; m < p->mask_count; m++)
+        drawn.counts[m] = pair_counts(a, maps[m], drawn.partition, choice_pieces(&d->choice));
+    drawn.attended = NULL;
+    return cost_draft(a, &drawn, INFINITY);
+}
+
+static int ascending(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+/* Of the largest of so many: the mean, and what 95 % do not exceed. */
+static void largest_of(const double *step, int n, int groups, CostBatches *b)
+{
+    b->p95 = step[n - 1];
+    for (int i = n; i >= 1; i--) {
+        const double below = pow((double)(i - 1) / n, groups), upto = pow((double)i / n, groups);
+        b->mean += step[i - 1] * (upto - below);
+        if (upto >= 0.95)
+            b->p95 = step[i - 1];
+    }
+}
+
+CostBatches cost_batches(const Draft *d, int n)
+{
+    double step[COST_BATCHES];
+    CostBatches b = {0};
+    if (!mask_draws(d->program))
+        return b;
+    b.n = n;
+    for (int i = 0; i < b.n; i++) {
+        Arena *a = arena_new();
+        const Cost c = cost_of_batch(a, d, i);
+        step[i] = c.step;
+        b.imbalance += c.imbalance / b.n;
+        b.received += (c.bytes_link + c.bytes_nic) / b.n;
+        arena_free(a);
+    }
+    qsort(step, (size_t)b.n, sizeof *step, ascending);
+    largest_of(step, b.n, d->choice.data, &b);
+    return b;
+}
+
+const char *cost_batches_text(Arena *a, const Cost *c)
+{
+    const CostBatches *b = &c->batches;
+    return b->n ? arena_printf(a, "%d drawn batches: mean %.3f ms, p95 %.3f ms", b->n, b->mean * 1e3,
+                               b->p95 * 1e3)
+                : "";
+}

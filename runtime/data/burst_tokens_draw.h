@@ -1,0 +1,21 @@
+/* burst_tokens_draw.h: `burst-tokens --draw`: documents of random tokens, whose lengths are drawn. */
+#ifndef BURST_TOKENS_DRAW_H
+#define BURST_TOKENS_DRAW_H
+
+#include "data/lengths.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+typedef struct Drawing {
+    const Lengths *lengths;
+    uint64_t seed;
+    int64_t documents, vocabulary;
+    int width;    /* bytes of a token */
+    bool listing; /* lengths as text instead of tokens */
+} Drawing;
+
+/* Writes them; errors stay with the stream. */
+void drawing_write(const Drawing *d, FILE *out);
+
+#endif
