@@ -1,4 +1,5 @@
 /* main.c: the command line: what is asked for, and who does it. */
+#include "base/progress.h"
 #include "import/import.h"
 #include "tools/forms.h"
 #include "tools/help.h"
@@ -66,10 +67,7 @@ static const char *option_value(const char *name, int argc, char **argv, int *i)
     return *next && (next[0] != '-' || !next[1]) ? argv[++*i] : NULL;
 }
 
-static int given_twice(const char *name)
-{
-    return usage_error("'%s' is given twice", name);
-}
+static int given_twice(const char *name) { return usage_error("'%s' is given twice", name); }
 
 static int unknown_option(int argc, char **argv, int i)
 {
@@ -223,7 +221,7 @@ static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
         f = search_open(a, d, p);
     if (in->topo_path && (!f.plan || diags_errors(d) > 0)) /* a warning may be an error */
         return EXIT_DIAGNOSED;
-    explore_page(a, d, f.plan ? plan_draft(f.plan)->program : p, &f, out);
+    explore_page(a, d, p, &f, out);
     return diags_errors(d) ? EXIT_INTERNAL : 0;
 }
 
@@ -323,7 +321,9 @@ static int run_probe(Arena *a, Diags *d, int argc, char **argv)
 
 static int bench_options(int argc, char **argv, BenchOptions *o)
 {
-    const struct { const char *name; int64_t *at, most;
+    const struct {
+        const char *name;
+        int64_t *at, most;
     } number[] = {{"--tokens", &o->tokens, 1 << 24},
                   {"--heads", &o->heads, 1024},
                   {"--kv_heads", &o->kv_heads, 1024},
@@ -440,6 +440,7 @@ int main(int argc, char **argv)
             status = measures[i].run(a, d, argc - 1, argv + 1);
     if (status < 0)
         status = run_compiler(a, d, argc, argv);
+    progress_end();
     diags_print(d, stderr);
     arena_free(a);
     return status;

@@ -1,16 +1,14 @@
 /* pipeline.c: from texts to a program: compile() reads top to bottom. What a candidate of the search goes
  * through is search/candidate.c, and the passes that make a step are step/passes/pipeline.c.
  */
+#include "base/progress.h"
 #include "import/import.h"
 #include "tools/forms.h"
 #include "tools/output.h"
 
 #include <string.h>
 
-bool is_picture(const char *path)
-{
-    return path && ends_with(path, ".svg");
-}
+bool is_picture(const char *path) { return path && ends_with(path, ".svg"); }
 
 static int print_form(Arena *a, Diags *d, const Request *o, const Found *f)
 {
@@ -43,9 +41,10 @@ static const Target *target_asked(const Request *o)
 }
 
 /* What was asked for beside the output. */
-static int print_asked(Arena *a, Diags *d, const Request *o, const Destination *t, const Found *f)
+static int print_asked(Arena *a, Diags *d, const Request *o, const Destination *t, const Program *p,
+                       const Found *f)
 {
-    int status = o->explain ? print_text(arena_printf(a, "%s%s", f->table, search_batches(a, f))) : 0;
+    int status = o->explain ? print_text(arena_printf(a, "%s%s", search_table(a, p, f), search_batches(a, f))) : 0;
     if (status == 0 && o->print_build)
         status = print_text(arena_printf(a, "%s\n", t->build));
     return status == 0 ? print_passes(a, d, o, f) : status;
@@ -62,6 +61,7 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
                   "`--emit=step` prints the step's list, and `--verify-each` checks it after each pass");
     if (status == 0)
         (plan_draft(f->plan)->program->library ? emit_library : emit_program)(a, f, o->command, &t);
+    progress_say("checking %s", to->source);
     if (status == 0 &&
         check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
         status = EXIT_INTERNAL;
@@ -70,6 +70,8 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
     if (status == 0)
         status = write_text(&t, to->source);
     text_free(&t);
+    if (status == 0 && to->binary)
+        progress_say("compiling %s", to->source);
     if (status == 0 && to->binary && run_command(to->build) != 0) {
         diag_error(d, (Span){0}, "the C compiler failed: %s", to->build);
         status = EXIT_DIAGNOSED;
@@ -78,9 +80,10 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
 }
 
 /* The plan as a form, or as the program. */
-static int write_found(Arena *a, Diags *d, const Request *o, const Destination *to, const Found *f)
+static int write_found(Arena *a, Diags *d, const Request *o, const Destination *to, const Program *p,
+                       const Found *f)
 {
-    const int status = print_asked(a, d, o, to, f);
+    const int status = print_asked(a, d, o, to, p, f);
     if (status != 0 || !o->output)
         return status;
     return o->emit && find_form(o->emit) ? print_form(a, d, o, f) : write_program(a, d, o, to, f);
@@ -125,5 +128,5 @@ int compile(Arena *a, Diags *d, Request *o)
     const Found f = search_open(a, d, p);
     if (!f.plan || diags_errors(d) > 0)
         return print_refused(a, d, o, &f);
-    return write_found(a, d, o, &to, &f);
+    return write_found(a, d, o, &to, p, &f);
 }

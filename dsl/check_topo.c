@@ -524,7 +524,6 @@ void finish_topology(Checker *c, Span file)
     ClusterFields k = {.cluster = {.name = block_name(c, c->cluster),
                                    .link_latency = 2 * KB,
                                    .oversubscription = 1,
-                                   .host_memory = 512 * GIB,
                                    .pcie = 25 * GB,
                                    .host_cores = 64,
                                    .span = c->cluster->span}};
@@ -533,6 +532,9 @@ void finish_topology(Checker *c, Span file)
     if (c->host)
         take_fields(c, c->host->body, host_fields, countof(host_fields), &k.cluster, "the host",
                     c->host->span);
+    k.cluster.host_assumed = !k.cluster.host_memory;
+    if (k.cluster.host_assumed)
+        k.cluster.host_memory = 512 * GIB;
     total_up(c, &k);
     c->program->cluster = k.cluster;
 }

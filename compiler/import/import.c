@@ -2,6 +2,7 @@
  * tensors compared with the folder's; an error for each thing that does not fit. */
 #include "import/import.h"
 
+#include "base/progress.h"
 #include "safetensors/safetensors.h"
 
 #include <stdlib.h>
@@ -76,6 +77,7 @@ bool import_folder(Arena *a, Diags *d, const char *share, const char *folder, Te
     Misfits m = {0};
     Told told = {d, folder};
     c->rank = -1;
+    progress_say("reading %s", folder);
     const int status = import(a, c, share, folder, out, &m);
     misfits_tell(&m, false, tell, &told);
     if (status != BURST_OK)

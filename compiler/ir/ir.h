@@ -193,6 +193,7 @@ typedef struct Cluster {
     Level level[MAX_LEVELS]; /* above the nodes, the innermost first */
     int levels;
     double host_memory, pcie; /* bytes a node, bytes/s */
+    bool host_assumed;        /* the text does not say how much memory a host has */
     int64_t pcie_shared;      /* so many devices of a node have `pcie` together; 0: each has it */
     double host_bandwidth;    /* of a node's memory: bytes/s; 0: not given */
     int host_cores;

@@ -13,6 +13,7 @@ typedef struct Plan Plan;
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
 bool memory_fits(const Draft *draft); /* proof 6 */
 bool device_fits(const Draft *draft); /* ... but for the hosts */
+double host_needs(const Draft *draft); /* bytes of the host with most ranks, whether it has them or not */
 bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);

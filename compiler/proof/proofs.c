@@ -103,6 +103,8 @@ static double host_bytes(const Draft *t)
     return (double)t->memory.offloaded + (t->program->target->device_memory ? (double)t->memory.host : 0);
 }
 
+double host_needs(const Draft *t) { return host_bytes(t) * cluster_most_ranks(&t->program->cluster); }
+
 /* The node with most ranks; NULL: the hosts have enough, or the step has nothing there. */
 static const NodeGroup *too_little_host(const Draft *t)
 {

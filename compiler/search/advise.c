@@ -1,10 +1,38 @@
 /* search/advise.c: where nothing fits, which settings that the layout gives would make it fit if they were
- * left to the search. Each is tried alone, with the candidate that came nearest: a few candidates for
- * each. */
+ * left to the search, and how much memory of a host. Each is tried alone, with the candidate that came
+ * nearest: a few candidates for each. */
 #include "search/internal.h"
 
 #include <math.h>
 #include <string.h>
+
+static Searcher searcher_of(const Searcher *s, const Program *p)
+{
+    return (Searcher){.arena = s->arena,
+                      .diags = diags_new(s->arena),
+                      .program = p,
+                      .effort = SEARCH_WHOLE,
+                      .other = INFINITY,
+                      .maps = s->maps};
+}
+
+/* With the n-th value of a setting, and what those after it that escalate need then. */
+static void try_from(Searcher *t, const Candidate *near, int setting, int n)
+{
+    Candidate x = {.choice = near->choice};
+    memcpy(x.value, near->value, sizeof x.value);
+    if (search_take(t, &x, setting, n) && !choice_why_not(t->arena, t->program, &x.choice))
+        search_escalate(t, x);
+}
+
+/* The first that works; NULL: none. */
+static const Candidate *first_that_works(const Searcher *t)
+{
+    for (int i = 0; i < t->all.n; i++)
+        if (search_works(&t->all.at[i]) && !choice_why_not(t->arena, t->program, &t->all.at[i].choice))
+            return &t->all.at[i];
+    return NULL;
+}
 
 /* Left to the search. Settings that escalate go on from their first value by themselves; of
  * others each value is tried. */
@@ -14,35 +42,68 @@ static bool would_fit(Searcher *s, const Candidate *near, int setting)
     *p = *s->program;
     if (!setting_leave_open(setting, &p->layout))
         return false;
-    Searcher t = {.arena = s->arena,
-                  .diags = diags_new(s->arena),
-                  .program = p,
-                  .effort = SEARCH_WHOLE,
-                  .other = INFINITY,
-                  .maps = s->maps};
-    bool fits = false;
+    Searcher t = searcher_of(s, p);
     const int values = settings[setting]->escalates ? 1 : search_values(&t, setting);
-    for (int n = 0; n < values; n++) {
-        Candidate x = {.choice = near->choice};
-        memcpy(x.value, near->value, sizeof x.value);
-        if (search_take(&t, &x, setting, n) && !choice_why_not(s->arena, p, &x.choice))
-            search_escalate(&t, x);
-    }
-    for (int i = 0; i < t.all.n; i++)
-        fits |= search_works(&t.all.at[i]) && !choice_why_not(s->arena, p, &t.all.at[i].choice);
+    for (int n = 0; n < values; n++)
+        try_from(&t, near, setting, n);
+    const bool fits = first_that_works(&t);
     search_forget(&t);
     return fits;
 }
 
+/* What a host needs for the first that fits the devices where a host has so much; 0: none fits. */
+static double needs_of_host(Searcher *s, const Candidate *near, double memory)
+{
+    Program *p = NEW(s->arena, Program);
+    *p = *s->program;
+    p->cluster.host_memory = memory;
+    Searcher t = searcher_of(s, p);
+    try_from(&t, near, SETTING_OFFLOAD, 0);
+    const Candidate *x = first_that_works(&t);
+    const double needs = x ? x->host : 0;
+    search_forget(&t);
+    return needs;
+}
+
+/* Whole GiB that a host is to have; 0: more of its memory does not help. */
+static double host_that_fits(Searcher *s, const Candidate *near)
+{
+    const double any = 1e16, gib = 1 << 30;
+    if (!s->program->layout.offload.is_auto && !near->choice.offload_values && !near->choice.offload &&
+        !near->choice.optimizer)
+        return 0;
+    const double least = ceil(needs_of_host(s, near, any) / gib);
+    return least * gib > s->program->cluster.host_memory && needs_of_host(s, near, least * gib) ? least : 0;
+}
+
+/* What it is called in the text, and whether a cluster that does not say it has another. */
+static const char *host_text(Searcher *s, double gib)
+{
+    const Cluster *c = &s->program->cluster;
+    const char *text = arena_printf(s->arena, "`host { memory %.0f GiB; }`", gib);
+    return c->host_assumed ? arena_printf(s->arena, "%s (the cluster does not say; %s is assumed)", text,
+                                          bytes_text(s->arena, c->host_memory, 0))
+                           : text;
+}
+
+const char *search_would_fit(Searcher *s, const Candidate *near)
+{
+    Vec(const char *) names = {0};
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (settings[i]->spares && would_fit(s, near, i))
+            *vec_push(s->arena, &names) = arena_printf(s->arena, "`%s auto`", settings[i]->form->name);
+    const double gib = host_that_fits(s, near);
+    if (gib > 0)
+        *vec_push(s->arena, &names) = host_text(s, gib);
+    const char *all = names.n ? "" : NULL;
+    for (int i = 0; i < names.n; i++)
+        all = arena_printf(s->arena, "%s%s%s", all, list_separator(i, names.n, " or "), names.at[i]);
+    return all;
+}
+
 void search_advise(Searcher *s, const Candidate *near)
 {
-    const char *names = "", *last = NULL;
-    for (int i = 0; i < SETTING_COUNT; i++) {
-        if (!settings[i]->spares || !would_fit(s, near, i))
-            continue;
-        names = last ? arena_printf(s->arena, "%s%s`%s auto`", names, *names ? ", " : "", last) : names;
-        last = settings[i]->form->name;
-    }
-    if (last)
-        diag_note(s->diags, (Span){0}, "%s%s`%s auto` would fit", names, *names ? " or " : "", last);
+    const char *names = search_would_fit(s, near);
+    if (names)
+        diag_note(s->diags, (Span){0}, "%s would fit", names);
 }

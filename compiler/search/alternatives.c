@@ -36,7 +36,11 @@ static Alternative alternative_of(Arena *a, const Program *p, const Draft *d, co
 {
     Arena *own = arena_new();
     const Evaluation j = evaluate_choice(own, p, c, d->counts);
-    Alternative o = {.what = setting_text(a, setting, c), .fits = j.fits, .step = j.cost.step};
+    Alternative o = {.setting = setting,
+                     .what = setting_text(a, setting, c),
+                     .value = settings[setting]->text(a, c),
+                     .fits = j.fits,
+                     .step = j.cost.step};
     o.needs = j.draft.memory.total + j.draft.memory.beside;
     o.why_not = j.why_not ? arena_printf(a, "%s", j.why_not) : NULL;
     arena_free(own);
@@ -44,19 +48,30 @@ static Alternative alternative_of(Arena *a, const Program *p, const Draft *d, co
 }
 
 /* All choices here share the partition of d, and so its counts. */
+int alternatives_of_setting(Arena *a, const Draft *d, int setting, Alternative **out)
+{
+    Vec(Alternative) all = {0};
+    Choice c = d->choice;
+    c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
+    const char *now = setting_text(a, setting, &c);
+    Choice x = c;
+    for (int n = 0; settings[setting]->other && settings[setting]->other(d->program, &x, n); n++, x = c)
+        if (strcmp(setting_text(a, setting, &x), now) != 0) {
+            const Alternative o = alternative_of(a, d->program, d, &x, setting);
+            *vec_push(a, &all) = o;
+        }
+    *out = all.at;
+    return all.n;
+}
+
 int alternatives_of(Arena *a, const Draft *d, Alternative **out)
 {
     Vec(Alternative) all = {0};
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
-        Choice c = d->choice;
-        c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
-        const char *now = setting_text(a, setting, &c);
-        Choice x = c;
-        for (int n = 0; settings[setting]->other && settings[setting]->other(d->program, &x, n); n++, x = c)
-            if (strcmp(setting_text(a, setting, &x), now) != 0) {
-                const Alternative o = alternative_of(a, d->program, d, &x, setting);
-                *vec_push(a, &all) = o;
-            }
+        Alternative *of;
+        const int n = alternatives_of_setting(a, d, setting, &of);
+        for (int i = 0; i < n; i++)
+            *vec_push(a, &all) = of[i];
     }
     *out = all.at;
     return all.n;

@@ -127,6 +127,7 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     x->too_large = t->attention.n && !memory_fits(t);
     x->fits_device = t->attention.n && device_fits(t);
     x->needs = t->memory.total + t->memory.beside;
+    x->host = t->attention.n ? host_needs(t) : 0;
     if (x->too_large && s->cuts)
         bound_too_large(s, a, x, t);
     s->might_fit |= x->too_slow || (t->attention.n && !search_large_with_any(s->program, t));

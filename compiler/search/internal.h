@@ -18,6 +18,7 @@ typedef struct Candidate {
     int order, equal_but_weights;
     double least;          /* of that first one: seconds that no other value of weights falls below */
     size_t needs; /* bytes of a rank, where it was tried */
+    double host;  /* of the host with most ranks */
 } Candidate;
 typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
@@ -145,6 +146,8 @@ bool search_large_with_any(const Program *p, const Draft *t);
 /* ---- search/refuse.c: why no candidate works ---- */
 void search_refuse(Searcher *s);
 /* ---- search/advise.c: the settings that would fit ---- */
+/* "`offload auto` or `host { memory 1100 GiB; }`"; NULL: none alone */
+const char *search_would_fit(Searcher *s, const Candidate *near);
 void search_advise(Searcher *s, const Candidate *near);
 void search_remark_kernels(const Program *p, Text *t);
 

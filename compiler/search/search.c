@@ -7,6 +7,7 @@
  * on, since small groups are judged quickly, and left out where even perfect balance and overlap would be
  * slower than the best so far.
  */
+#include "base/progress.h"
 #include "search/internal.h"
 
 #include <math.h>
@@ -124,10 +125,7 @@ static double fastest_here(const Searcher *s)
 
 /* What a candidate is to undercut: another program's step too, but where few candidates are all tried for
  * the table's sake. */
-double search_fastest(const Searcher *s)
-{
-    return fmin(fastest_here(s), s->cuts ? s->other : INFINITY);
-}
+double search_fastest(const Searcher *s) { return fmin(fastest_here(s), s->cuts ? s->other : INFINITY); }
 
 /* Of those whose layers all attend alike. */
 static double fastest_alike(const Searcher *s)
@@ -156,12 +154,24 @@ double search_to_win(const Searcher *s)
     return may_layers_differ(s) ? INFINITY : drawn * search_fastest(s) / (1 - tie) * (1 + 1e-9);
 }
 
+static void say_progress(const Searcher *s, const Candidate *x)
+{
+    const double fastest = fastest_here(s);
+    const char *schedule = x->choice.schedule ? x->choice.schedule->name : "";
+    if (isfinite(fastest))
+        progress_say("searching: %d layouts simulated, now of %s; the fastest takes %.3f ms", s->evaluations,
+                     schedule, fastest * 1e3);
+    else
+        progress_say("searching: %d layouts simulated, now of %s; none works yet", s->evaluations, schedule);
+}
+
 /* Of what it takes, only the figures stay, but of a single one all. */
 void search_try(Searcher *s, Candidate *x)
 {
     if (x->why_not)
         return;
     s->evaluations++;
+    say_progress(s, x);
     if (s->single && !s->activations_only) {
         search_evaluate(s, s->arena, x, diags_new(s->arena));
         return;
@@ -209,8 +219,17 @@ static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candid
 
 static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
 {
-    Evaluated t = {x->choice, x->cost,    x->why_not,
-                   x == best, x->why_not, search_parted(s, &x->choice)->counts};
+    Evaluated t = {.choice = x->choice,
+                   .cost = x->cost,
+                   .why_not = x->why_not,
+                   .chosen = x == best,
+                   .verdict = x->why_not,
+                   .counts = search_parted(s, &x->choice)->counts,
+                   .too_large = x->too_large,
+                   .less_evaluated = x->less_evaluated,
+                   .too_slow = x->too_slow,
+                   .needs = x->needs};
+    memcpy(t.value, x->value, sizeof t.value);
     if (x == best)
         t.verdict = "chosen";
     else if (search_works(x) && best->cost.batches.n)
@@ -604,11 +623,8 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
     f.evaluations = s.evaluations;
-    f.table = search_table(a, &f);
+    search_sort(a, &f);
     return f;
 }
 
-Found search(Arena *a, Diags *d, const Program *p)
-{
-    return search_with(a, d, p, SEARCH_USUAL, INFINITY);
-}
+Found search(Arena *a, Diags *d, const Program *p) { return search_with(a, d, p, SEARCH_USUAL, INFINITY); }

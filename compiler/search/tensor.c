@@ -1,5 +1,5 @@
-/* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table
- * of all that was tried; and whether anything lies in the host's memory, where the layout does not say it.
+/* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open; and whether
+ * anything lies in the host's memory, where the layout does not say it.
  *
  * How many ranks split a layer decides how many are left to share sequences, and with it what the layout's
  * other numbers mean. So each number is tried as if the layout had it, and what else that leaves open is
@@ -13,49 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- what was tried ---- */
-
-/* As wide as the longest text, where that is longer than usual. */
-static int column_width(Arena *a, const Found *f, int row)
-{
-    int width = settings[row]->column;
-    for (int i = 0; i < f->evaluated_count; i++) {
-        const char *text = settings[row]->text(a, &f->evaluated[i].choice);
-        width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
-    }
-    return width;
-}
-
-static void add_row(Arena *a, const Found *f, const Evaluated *x, const int *width, Text *out)
-{
-    for (int i = 0; i < SETTING_COUNT; i++)
-        if (f->column[i]) {
-            const char *text = settings[i]->text(a, &x->choice);
-            text_printf(out, "%-*s ", width[i], text ? text : "-");
-        }
-    if (x->why_not)
-        text_printf(out, "- %s\n", x->why_not);
-    else
-        text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
-                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
-                    (double)x->cost.memory / (1 << 30), x->verdict);
-}
-
-const char *search_table(Arena *a, const Found *f)
-{
-    Text t = {0};
-    int width[SETTING_COUNT];
-    for (int i = 0; i < SETTING_COUNT; i++) {
-        width[i] = f->column[i] ? column_width(a, f, i) : 0;
-        if (f->column[i])
-            text_printf(&t, "%-*s ", width[i], settings[i]->form->name);
-    }
-    text_printf(&t, "%13s\n", "step");
-    for (int i = 0; i < f->evaluated_count; i++)
-        add_row(a, f, &f->evaluated[i], width, &t);
-    text_add(&t, f->remarks);
-    return text_keep(a, &t);
-}
+/* ---- warnings ---- */
 
 /* The rank that has least of a sequence. */
 static int least_rank(const Partition *p)
@@ -132,10 +90,7 @@ static bool may_split(const Program *p, int tensor)
 }
 
 /* Seconds of a sequence: where context is given, data and with it the batch follow from the number. */
-static double split_seconds(const Try *s)
-{
-    return s->found.cost.step / (double)s->program->train.batch;
-}
+static double split_seconds(const Try *s) { return s->found.cost.step / (double)s->program->train.batch; }
 
 /* Fewer ranks to a layer are simpler. */
 static const Try *best_split(const Try *s, int n)
@@ -229,7 +184,47 @@ static Found search_splits(Arena *a, Diags *d, const Program *p)
     join(a, &f, best, all.at, all.n);
     for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] |= settings[i]->column > 0 && has_several(a, &f, i);
-    f.table = search_table(a, &f);
+    search_sort(a, &f);
+    return f;
+}
+
+int search_other_tensor(Arena *a, const Program *p, const Found *f, double *seconds)
+{
+    const Program *now = plan_draft(f->plan)->program;
+    Try best = {.tensor = program_tensor(now), .program = now, .found = *f};
+    if (p->layout.tensor.is_auto)
+        return 0;
+    for (int tensor = 1; tensor <= now->cluster.world; tensor++) {
+        if (tensor == program_tensor(now) || !may_split(now, tensor))
+            continue;
+        const Try other = try_split(a, now, tensor, &best);
+        if (other.found.plan && split_seconds(&other) < split_seconds(&best) * (1 - SEARCH_TIE))
+            best = other;
+    }
+    *seconds = split_seconds(&best) * (double)now->train.batch;
+    return best.program == now ? 0 : best.tensor;
+}
+
+/* Where nothing fits: the least number of ranks to a layer with which something does; 0: none. */
+static int tensor_that_fits(const Program *p)
+{
+    Arena *a = arena_new();
+    int fits = 0;
+    for (int tensor = program_tensor(p) + 1; tensor <= p->cluster.world && !fits; tensor++)
+        if (may_split(p, tensor)) {
+            const Program *with = program_with_tensor(a, diags_new(a), p, tensor);
+            if (with && search_with(a, diags_new(a), with, SEARCH_CUT, INFINITY).plan)
+                fits = tensor;
+        }
+    arena_free(a);
+    return fits;
+}
+
+static Found advise_tensor(Diags *d, const Program *p, Found f)
+{
+    const int tensor = f.too_large && !p->layout.tensor.is_auto ? tensor_that_fits(p) : 0;
+    if (tensor)
+        diag_note(d, (Span){0}, "`tensor auto` would fit: layers split over %d ranks", tensor);
     return f;
 }
 
@@ -247,10 +242,12 @@ static const Program *with_open_offload(Arena *a, const Program *p)
 Found search_open(Arena *a, Diags *d, const Program *p)
 {
     if (p->layout.offload.given)
-        return search_splits(a, d, p);
+        return advise_tensor(d, p, search_splits(a, d, p));
     const Found on_device = search_splits(a, diags_new(a), p);
-    if (on_device.too_large)
-        return search_splits(a, d, with_open_offload(a, p));
+    if (on_device.too_large) {
+        const Program *open = with_open_offload(a, p);
+        return advise_tensor(d, open, search_splits(a, d, open));
+    }
     if (!on_device.plan)
         return search_splits(a, d, p);
     search_warn(d, plan_draft(on_device.plan)->program, &plan_draft(on_device.plan)->choice);

@@ -9,6 +9,8 @@
  */
 #include "tools/tools.h"
 
+#include "base/progress.h"
+
 #include "burst_rt.h"
 
 #include <math.h>
@@ -82,7 +84,10 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
 /* ---- the longest ---- */
 
 /* Steps of the sequence: as many fit, and so many do not. */
-typedef struct Bracket { int64_t fits, fails; double fits_bytes, fails_bytes; } Bracket;
+typedef struct Bracket {
+    int64_t fits, fails;
+    double fits_bytes, fails_bytes;
+} Bracket;
 
 /* Lengths have eight bits that count, so that they are readable, and quick to count pairs of. */
 static int64_t apart(int64_t steps)
@@ -93,13 +98,17 @@ static int64_t apart(int64_t steps)
     return power;
 }
 
-static int64_t rounded(int64_t steps)
+static int64_t rounded(int64_t steps) { return steps / apart(steps) * apart(steps); }
+
+static const char *length_text(Arena *a, int64_t tokens)
 {
-    return steps / apart(steps) * apart(steps);
+    const bool mi = tokens % (1 << 20) == 0;
+    return arena_printf(a, "%lld%s", (long long)(tokens >> (mi ? 20 : 10)), mi ? "Mi" : "Ki");
 }
 
 static bool try_steps(const Fit *f, const Choice *c, double memory, int64_t steps, Bracket *b)
 {
+    progress_say("fit: row %d, trying %s tokens", f->rows.n + 1, length_text(f->arena, steps * f->step));
     const double bytes = needs(f, c, steps * f->step);
     const bool fits = bytes <= memory;
     *(fits ? &b->fits : &b->fails) = steps;
@@ -204,10 +213,7 @@ static void keep_rows(Fit *f)
     f->rows.at = kept.at, f->rows.n = kept.n;
 }
 
-static bool varies(const Fit *f, int row)
-{
-    return setting_fits_each(row, f->program);
-}
+static bool varies(const Fit *f, int row) { return setting_fits_each(row, f->program); }
 
 static void add_rows(Fit *f, Choice c, int row)
 {
@@ -222,12 +228,6 @@ static void add_rows(Fit *f, Choice c, int row)
 }
 
 /* ---- the table ---- */
-
-static const char *length_text(Arena *a, int64_t tokens)
-{
-    const bool mi = tokens % (1 << 20) == 0;
-    return arena_printf(a, "%lld%s", (long long)(tokens >> (mi ? 20 : 10)), mi ? "Mi" : "Ki");
-}
 
 static int width_of(const Fit *f, int row)
 {

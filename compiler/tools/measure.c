@@ -1,6 +1,8 @@
 /* measure.c: programs that measure this machine: their text, how they are run, and what they print. */
 #include "tools/measure.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +53,13 @@ void measure_emit(const MeasureJob *j, Text *out)
 /* ---- what it prints ---- */
 
 /* A line of the output: a name and positive numbers. */
-typedef struct Figure { const char *name; size_t at; int numbers; double lo, hi; unsigned of; } Figure;
+typedef struct Figure {
+    const char *name;
+    size_t at;
+    int numbers;
+    double lo, hi;
+    unsigned of;
+} Figure;
 /* where it is printed: of the whole machine; of processors, of GPUs, of several */
 enum { MACHINE = 1, HOST = 2, DEVICE = 4, LINKED = 8 };
 #define AT(member) offsetof(Measured, member)
@@ -67,7 +75,11 @@ static const Figure figures[] = {
 };
 #undef AT
 
-typedef struct Reader { Arena *arena; const char *at; int line; } Reader;
+typedef struct Reader {
+    Arena *arena;
+    const char *at;
+    int line;
+} Reader;
 
 /* The rest of the next line if it begins with the words; NULL otherwise. */
 static char *line_of(Reader *r, const char *words)
@@ -233,11 +245,13 @@ static bool compile_and_run(Arena *a, Diags *d, const MeasureJob *j, const char 
     measure_emit(j, &t);
     if (!write_into(d, source, &t))
         return false;
+    progress_say("compiling the program that measures this machine");
     if (run_command(build) != 0) {
         diag_error(d, (Span){0}, "the program that measures this machine does not compile or link: %s",
                    build);
         return false;
     }
+    progress_say("measuring this machine");
     const int code = run_command(arena_printf(a, "%s >%s", shell_word(a, program), shell_word(a, output)));
     *printed = read_file(a, output, &n);
     if (code == 0 && *printed)

@@ -1,6 +1,8 @@
 /* output.c: where what burstc writes goes, and what would be found wrong with that only when all is done. */
 #include "tools/output.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,11 +52,13 @@ int cannot_write(const char *path, const char *reason)
 
 int write_text(const Text *t, const char *path)
 {
+    progress_end();
     return text_write_file(t, path) == 0 ? 0 : cannot_write(path, strerror(errno));
 }
 
 int print_text(const char *text)
 {
+    progress_end();
     return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : cannot_write("-", strerror(errno));
 }
 

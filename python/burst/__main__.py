@@ -2,12 +2,14 @@
 import argparse
 import sys
 
-from . import tokens
+from . import plot, tokens
 
 
 def main():
     parser = argparse.ArgumentParser(prog="burst", description="Tools around plans of burstc.")
-    tokens.add_parser(parser.add_subparsers(required=True, metavar="COMMAND"))
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    tokens.add_parser(commands)
+    plot.add_parser(commands)
     args = parser.parse_args()
     try:
         args.run(args)

@@ -343,10 +343,10 @@ static void drawn_tables_are_what_documents_say(void **state)
         int32_t *value[4];
         const MaskDocuments *d = NULL;
         for (int j = 0; j < 4; j++) {
-            t[j] = (Table){name[j], burst_table_kind(name[j]), least, most, {0}};
+            t[j] = (Table){name[j], burst_table_kind(name[j]), least, most};
             value[j] = NEW_ARRAY(r.arena, int32_t, r.sequence);
         }
-        d = mask_documents_draw(r.arena, &t[0], r.sequence);
+        d = mask_documents_draw(r.arena, &t[0], r.sequence, 0);
         for (int64_t n = 0; n < d->count; n++)
             for (int64_t at = d->begin[n]; at < burst_min(d->begin[n + 1], r.sequence); at++) {
                 assert_true(d->begin[n + 1] - d->begin[n] >= least || n == d->count - 1);

@@ -1,5 +1,6 @@
-/* explore.c: one page without network or scripts: a model's masks, partitions and candidate layouts side
- * by side. */
+/* explore.c: one page without network: the chosen layout first, then all that were tried, the model's masks
+ * and the tokens of ranks. Without its script (page.js) all of it is there; with it, tables are sorted and
+ * filtered, and two layouts or masks are set side by side. */
 #include "tools/pictures/pictures.h"
 
 #include <math.h>
@@ -9,19 +10,8 @@
 
 enum { MASKS = 12, TIMED_MASKS = 2, LAYOUTS = 3, ALONE_RANKS = 8, EXPRESSION = 2000 };
 
-static const char page_style[] =
-    "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1420px;padding:0 "
-    "1.5em;background:var(--bg);color:var(--ink)}"
-    "h1{font-size:1.6em;margin-bottom:.2em}h2{margin-top:2em;border-bottom:1px solid "
-    "var(--grid)}.dim,figcaption{color:var(--dim)}"
-    ".row{display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start}figure{margin:0;max-width:100%}"
-    "figcaption{font-size:.87em;max-width:440px}"
-    "svg{max-width:100%;height:auto;vertical-align:top}code{overflow-wrap:anywhere}.scroll{overflow-x:auto}"
-    "table{border-collapse:collapse}"
-    "th,td{padding:.25em .8em;text-align:right;border-bottom:1px solid "
-    "var(--grid);white-space:nowrap}th.l,td.l{text-align:left}"
-    "td.why{white-space:normal;min-width:20em}tr.best{font-weight:600}tr.best td:first-child{border-left:4px "
-    "solid var(--p5)}";
+/* page.css and page.js */
+extern const char page_style[], page_script[];
 
 typedef struct Page {
     Arena *arena;
@@ -30,6 +20,9 @@ typedef struct Page {
     const Found *found; /* plan NULL: no cluster */
     MaskMap **maps;
     Text *out;
+    const Program *written; /* as the front end has it */
+    /* [LAYOUTS] the rows of --explain that are drawn, the chosen one first */
+    const Evaluated *drawn[LAYOUTS];
 } Page;
 
 static void add(const Page *g, const char *before, const char *text, const char *after)
@@ -37,6 +30,18 @@ static void add(const Page *g, const char *before, const char *text, const char 
     text_add(g->out, before);
     svg_escape(text, g->out);
     text_add(g->out, after);
+}
+
+/* Text of several lines, as they are; nothing where there are none. */
+static void add_lines(const Page *g, const char *text)
+{
+    text_add(g->out, *text ? "<pre>" : "");
+    for (const char *line = text; *line;) {
+        const int n = (int)strcspn(line, "\n");
+        add(g, "", arena_printf(g->arena, "%.*s", n, line), "\n");
+        line += n + (line[n] != 0);
+    }
+    text_add(g->out, *text ? "</pre>\n" : "");
 }
 
 /* ---- masks ---- */
@@ -58,20 +63,31 @@ static Program with_all_masks(const Program *p)
     return all;
 }
 
+/* Shown by the script: two to choose, and a place for each; `between` comes before those. */
+static void add_besides(const Page *g, const char *id, const char *what, const char *between)
+{
+    text_printf(g->out,
+                "<section id=\"%s\" hidden><h3>Two %ss side by side</h3>\n<div class=\"two\"><label>one: "
+                "<select></select></label><label>other: <select></select></label></div>%s<div "
+                "class=\"two\"><div></div><div></div></div></section>\n",
+                id, what, between);
+}
+
 static void add_masks(const Page *g)
 {
     const Program all = with_all_masks(g->program);
-    text_add(g->out, "<h2>Masks</h2>\n<div class=\"row\">\n");
+    text_add(g->out, "<h2 id=\"mask-list\">Masks</h2>\n<div class=\"row\" id=\"masks\">\n");
     for (int m = 0; m < all.mask_count && m < MASKS; m++) {
         Text expression = {0};
         mask_text(all.masks[m].expr, all.tables, &expression);
-        text_add(g->out, "<figure>\n");
+        add(g, "<figure data-name=\"", all.masks[m].text, "\">\n");
         svg_inline(picture_mask(g->arena, &all, m, g->maps[m]), g->out);
         add(g, "<figcaption><code>", svg_short(g->arena, expression.at, EXPRESSION), "</code><br>");
         add(g, "", layers_text(g->arena, g->program, m), "</figcaption></figure>\n");
         text_free(&expression);
     }
     text_add(g->out, "</div>\n");
+    add_besides(g, "two-masks", "mask", "");
     if (all.mask_count > MASKS)
         text_printf(g->out, "<p class=\"dim\">%d more masks are not drawn.</p>\n", all.mask_count - MASKS);
     if (all.open_masks)
@@ -116,7 +132,8 @@ static void add_partitions(const Page *g)
                                                         ? g->program->layout.block.value
                                                         : BURST_TILE * (int64_t)ranks;
     text_printf(g->out,
-                "<h2>Tokens and work of each rank</h2>\n<p class=\"dim\">%d rank%s a sequence%s.</p>\n<div "
+                "<h2 id=\"ranks\">Tokens and work of each rank</h2>\n<p class=\"dim\">%d rank%s a "
+                "sequence%s.</p>\n<div "
                 "class=\"row\">\n",
                 ranks, ranks > 1 ? "s share" : " has",
                 g->found->plan ? "" : "; with a cluster, as many as it has");
@@ -131,88 +148,175 @@ static void add_partitions(const Page *g)
     text_add(g->out, "</div>\n");
 }
 
-/* ---- layouts ---- */
+/* ---- the table of layouts ---- */
 
 static void add_figures(const Page *g, const Evaluated *x)
 {
-    if (x->why_not)
-        add(g, "<td class=\"l why\" colspan=\"7\">", svg_short(g->arena, x->why_not, 400), "</td></tr>\n");
-    else
-        text_printf(g->out,
-                    "<td>%.3f</td><td>%.1f</td><td>%.2f</td><td>%.3f</td><td>%s</td><td>%s</td><td class=\"l "
-                    "why\">%s</td></tr>\n",
-                    x->cost.step * 1e3, 100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
-                    (double)x->cost.memory / (1 << 30), size_text(g->arena, x->cost.bytes_link),
-                    size_text(g->arena, x->cost.bytes_nic), x->verdict);
+    text_printf(g->out,
+                "<td>%.3f</td><td>%.1f</td><td>%.2f</td><td>%.3f</td><td>%s</td><td>%s</td><td "
+                "class=\"why\">%s</td></tr>\n",
+                x->cost.step * 1e3, 100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
+                (double)x->cost.memory / (1 << 30), size_text(g->arena, x->cost.bytes_link),
+                size_text(g->arena, x->cost.bytes_nic), x->verdict);
 }
 
+static void add_settings(const Page *g, const Evaluated *x)
+{
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (g->found->column[i]) {
+            const char *text = settings[i]->text(g->arena, &x->choice);
+            add(g, "<td>", text ? text : "-", "</td>");
+        }
+}
+
+static void add_row(const Page *g, const Evaluated *x)
+{
+    text_add(g->out, x->chosen ? "<tr class=\"best\"" : "<tr");
+    for (int i = 0; i < LAYOUTS; i++)
+        if (g->drawn[i] == x)
+            text_printf(g->out, " data-drawn=\"layout-%d\"", i);
+    text_add(g->out, ">");
+    add_settings(g, x);
+    if (x->why_not)
+        add(g, "<td class=\"why\">", svg_short(g->arena, x->why_not, 400), "</td></tr>\n");
+    else
+        add_figures(g, x);
+}
+
+/* Settings are as wide as they are; their columns are text. */
+static int add_table(const Page *g, const char *id, const char *figures, int figure_columns)
+{
+    int n = 0;
+    for (int i = 0; i < SETTING_COUNT; i++)
+        n += g->found->column[i];
+    text_printf(g->out, "<table class=\"layouts\"%s data-settings=\"%d\" style=\"--columns:%d\"><thead><tr>",
+                id, n, n + figure_columns);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (g->found->column[i])
+            add(g, "<th class=\"l\">", settings[i]->form->name, "</th>");
+    text_printf(g->out, "%s</tr></thead>\n<tbody>\n", figures);
+    return n;
+}
+
+/* What works, and folded what does not, by reason. */
 static void add_candidates(const Page *g)
 {
     const Found *f = g->found;
-    text_add(g->out, "<h2>Layouts</h2>\n<p class=\"dim\">Every layout that was tried, with simulated times, "
-                     "as --explain prints them; bytes are those a rank sends in a step.</p>\n<div "
-                     "class=\"scroll\"><table>\n<tr>");
-    for (int i = 0; i < SETTING_COUNT; i++)
-        if (f->column[i])
-            add(g, "<th class=\"l\">", settings[i]->form->name, "</th>");
-    text_add(
-        g->out,
+    Failures *group;
+    const int groups = search_failures(g->arena, f, &group);
+    text_add(g->out,
+             "<h2 id=\"candidates\">Layouts</h2>\n<p class=\"dim\">Every layout that was tried, with "
+             "simulated times, as --explain prints them; bytes are those a rank sends in a step.</p>\n"
+             "<p class=\"tools\" hidden><label>filter: <input type=\"search\" id=\"filter\" "
+             "placeholder=\"ring zigzag\"></label><span id=\"shown\" role=\"status\"></span></p>\n");
+    const int n = add_table(
+        g, " id=\"layouts\"",
         "<th>step (ms)</th><th>exposed (%)</th><th>balance</th><th>memory (GiB)</th><th>inside nodes</th>"
-        "<th>between nodes</th><th class=\"l\">verdict (what it waits for)</th></tr>\n");
-    for (int i = 0; i < f->evaluated_count; i++) {
-        const Evaluated *x = &f->evaluated[i];
-        text_add(g->out, x->chosen ? "<tr class=\"best\">" : "<tr>");
-        for (int d = 0; d < SETTING_COUNT; d++)
-            if (f->column[d]) {
-                const char *text = settings[d]->text(g->arena, &x->choice);
-                add(g, "<td class=\"l\">", text ? text : "-", "</td>");
-            }
-        add_figures(g, x);
+        "<th>between nodes</th><th class=\"why\">verdict (what it waits for)</th>",
+        6);
+    for (int i = 0; i < f->evaluated_count && !f->evaluated[i].why_not; i++)
+        add_row(g, &f->evaluated[i]);
+    text_add(g->out, "</tbody></table>\n");
+    text_printf(g->out, "<style>.layouts td:nth-child(-n+%d){text-align:left}</style>\n", n);
+    for (int k = 0; k < groups; k++) {
+        add(g, "<details class=\"failures\"><summary>", group[k].what, "</summary>\n");
+        add_table(g, "", "<th class=\"why\">why not</th>", 0);
+        for (int i = 0; i < group[k].n; i++)
+            add_row(g, &f->evaluated[group[k].first + i]);
+        text_add(g->out, "</tbody></table></details>\n");
     }
-    add(g, "</table></div>\n<pre>", f->remarks, "</pre>\n");
+    add_lines(g, f->remarks);
+    add_besides(g, "two-layouts", "layout", "<table><tbody id=\"differences\" class=\"l\"></tbody></table>");
 }
 
-/* The step, and of each mask's attention (the first layer's alone, where not all) work and timelines. */
-static void add_layout(const Page *g, const Draft *d, const Cost *cost, bool all)
+/* ---- layouts that are drawn ---- */
+
+/* The fastest candidate of each schedule, the chosen one first; rows are in the order of their times. */
+static void choose_drawn(Page *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->found->evaluated_count && n < LAYOUTS; i++) {
+        const Evaluated *x = &g->found->evaluated[i];
+        bool seen = x->why_not;
+        for (int k = 0; k < n; k++)
+            seen = seen || strcmp(schedule_text(g->arena, &g->drawn[k]->choice),
+                                  schedule_text(g->arena, &x->choice)) == 0;
+        if (!seen)
+            g->drawn[n++] = x;
+    }
+}
+
+/* Of each mask's attention (the first layer's alone, where not all) work and timelines. */
+static void add_attentions(const Page *g, const Draft *d, bool all)
 {
     const Program *p = g->program;
-    add(g, "<h3><code>", choice_text(g->arena, &d->choice), "</code></h3>\n<div class=\"row\">\n");
-    svg_inline(picture_step(g->arena, cost), g->out);
     for (int m = 0; m < p->mask_count && m < TIMED_MASKS; m++)
         for (int backward = 0; backward < 2 && (all || m == p->layer_mask[0]); backward++) {
             const Attended loads = attended(g->arena, d, m, backward, false),
                            times = attended(g->arena, d, m, backward, true);
+            svg_inline(picture_timeline(g->arena, &times), g->out);
             if (!backward)
                 svg_inline(picture_work(g->arena, &loads), g->out);
-            svg_inline(picture_timeline(g->arena, &times), g->out);
         }
-    text_add(g->out, "</div>\n");
 }
 
-/* The fastest candidate of each schedule, the chosen one first. */
-static void add_layouts(const Page *g)
+static void add_layout(const Page *g, int n, const Draft *d, const Cost *cost, bool all)
 {
-    const Draft *chosen = plan_draft(g->found->plan);
-    const char *shown[LAYOUTS] = {schedule_text(g->arena, &chosen->choice)};
-    text_add(g->out, "<h2>Where the time goes</h2>\n<p class=\"dim\">The chosen layout, then the fastest of "
-                     "other schedules.</p>\n");
-    add_layout(g, chosen, &g->found->cost, true);
-    for (int n = 1; n < LAYOUTS; n++) {
-        const Evaluated *best = NULL;
-        for (int i = 0; i < g->found->evaluated_count; i++) {
-            const Evaluated *x = &g->found->evaluated[i];
-            bool seen = x->why_not;
-            for (int k = 0; k < n; k++)
-                seen = seen || strcmp(shown[k], schedule_text(g->arena, &x->choice)) == 0;
-            best = !seen && (!best || x->cost.step < best->cost.step) ? x : best;
-        }
-        if (!best)
-            return;
-        Draft d = draft_make(g->arena, g->diags, g->program, &best->choice);
-        d.counts = best->counts;
+    text_printf(g->out, "<div id=\"layout-%d\">", n);
+    add(g, "<p><code>", choice_text(g->arena, &d->choice), "</code></p>\n<div class=\"row\">\n");
+    svg_inline(picture_step(g->arena, cost), g->out);
+    if (all) {
+        Space space[MOST_SPACES];
+        const int spaces = memory_spaces(d, space);
+        for (int i = 0; i < spaces; i++)
+            if (space[i].flow)
+                svg_inline(picture_memory(g->arena, &space[i]), g->out);
+    }
+    add_attentions(g, d, all);
+    text_add(g->out, "</div></div>\n");
+}
+
+static void add_figure(const Page *g, const char *what, const char *value)
+{
+    add(g, "<div><dt>", what, "</dt>");
+    add(g, "<dd>", value, "</dd></div>\n");
+}
+
+/* What was decided, why, what it takes, and what a fixed setting would gain. */
+static void add_chosen(const Page *g)
+{
+    const Cost *c = &g->found->cost;
+    const char *reason = search_reason(g->arena, g->found),
+               *hints = search_hints(g->arena, g->written, g->found),
+               *speed = cost_speed_text(g->arena, g->program, c);
+    text_add(g->out, "<h2 id=\"chosen\">The chosen layout</h2>\n");
+    if (reason)
+        add(g, "<p>", reason, "</p>\n");
+    text_add(g->out, "<dl>\n");
+    add_figure(g, "step", arena_printf(g->arena, "%.3f ms", c->step * 1e3));
+    if (*speed)
+        add_figure(g, "speed", speed);
+    add_figure(g, "memory of a rank",
+               arena_printf(g->arena, "%s of %s", bytes_text(g->arena, (double)c->memory, 2),
+                            bytes_text(g->arena, cluster_least_memory(&g->program->cluster)->memory, 2)));
+    add_figure(g, "waits for transfers", arena_printf(g->arena, "%.1f %%", 100 * c->exposed / c->step));
+    add_figure(g, "most waited for", cost_waits_text(c));
+    text_add(g->out, "</dl>\n");
+    add_lines(g, hints);
+    add_layout(g, 0, plan_draft(g->found->plan), c, true);
+}
+
+static void add_others(const Page *g)
+{
+    text_add(g->out,
+             "<h2 id=\"others\">Other schedules</h2>\n<p class=\"dim\">The fastest layout of each of two "
+             "other schedules.</p>\n");
+    for (int n = 1; n < LAYOUTS && g->drawn[n]; n++) {
+        const Evaluated *x = g->drawn[n];
+        Draft d = draft_make(g->arena, g->diags, g->program, &x->choice);
+        d.counts = x->counts;
         const Cost cost = cost_draft(g->arena, &d, INFINITY);
-        add_layout(g, &d, &cost, false);
-        shown[n] = schedule_text(g->arena, &best->choice);
+        add_layout(g, n, &d, &cost, false);
     }
 }
 
@@ -226,7 +330,7 @@ static void add_head(const Page *g)
                         "name=\"viewport\" content=\"width=device-width\">"
                         "<meta name=\"color-scheme\" content=\"light dark\">\n");
     add(g, "<title>", m->name, ": masks and layouts</title>\n");
-    text_printf(g->out, "<style>%s%s</style></head>\n<body>\n", svg_style, page_style);
+    text_printf(g->out, "<style>%s\n%s</style></head>\n<body>\n", svg_style, page_style);
     add(g, "<h1>", m->name, "</h1>\n");
     text_printf(g->out, "<p class=\"dim\">%d layer%s, hidden %d, %d head%s of %d (%d for keys); %s tokens",
                 m->layers, plural(m->layers), m->hidden, m->heads, plural(m->heads), m->head_dim, m->kv_heads,
@@ -239,19 +343,34 @@ static void add_head(const Page *g)
         text_add(g->out, ". No cluster was given, so times and memory are not predicted.</p>\n");
 }
 
+static void add_links(const Page *g)
+{
+    text_printf(g->out, "<nav>%s<a href=\"#mask-list\">Masks</a><a href=\"#ranks\">Ranks</a>%s</nav>\n",
+                g->found->plan
+                    ? "<a href=\"#chosen\">Chosen layout</a><a href=\"#candidates\">All layouts</a>"
+                    : "",
+                g->drawn[1] ? "<a href=\"#others\">Other schedules</a>" : "");
+}
+
 void explore_page(Arena *a, Diags *d, const Program *p, const Found *f, Text *out)
 {
-    const Program all = with_all_masks(p);
+    const Program *planned = f->plan ? plan_draft(f->plan)->program : p;
+    const Program all = with_all_masks(planned);
     MaskMap **maps = NEW_ARRAY(a, MaskMap *, all.mask_count);
-    for (int m = 0; m < all.mask_count && (m < MASKS || m < p->mask_count); m++)
+    for (int m = 0; m < all.mask_count && (m < MASKS || m < planned->mask_count); m++)
         maps[m] = mask_map(a, &all, m, BURST_TILE, BURST_TILE); /* one for all that is counted */
-    const Page g = {a, d, p, f, maps, out};
+    Page g = {a, d, planned, f, maps, out, p, {0}};
+    if (f->plan)
+        choose_drawn(&g);
     add_head(&g);
-    add_masks(&g);
-    if (f->plan)
+    add_links(&g);
+    if (f->plan) {
+        add_chosen(&g);
         add_candidates(&g);
+    }
+    add_masks(&g);
     add_partitions(&g);
-    if (f->plan)
-        add_layouts(&g);
-    text_add(out, "</body></html>\n");
+    if (g.drawn[1])
+        add_others(&g);
+    text_printf(out, "<script>%s</script></body></html>\n", page_script);
 }

@@ -65,7 +65,7 @@ Panel *picture_others(Arena *a, const Draft *d, const Cost *c);
 typedef void DrawForm(Arena *a, const Found *f, Text *out);
 DrawForm draw_masks, draw_partition, draw_schedule, draw_cost, draw_memory;
 
-/* ---- explore.c: f->plan NULL: without a cluster ---- */
+/* ---- explore.c: p: as the front end has it; f->plan NULL: without a cluster ---- */
 void explore_page(Arena *a, Diags *d, const Program *p, const Found *f, Text *out);
 
 #endif

@@ -1,0 +1,10 @@
+# burst_embed(TARGET NAME FILE): FILE's bytes as `const char NAME[]`, which ends with a NUL.
+function(burst_embed target name file)
+  file(READ ${file} bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  string(REGEX REPLACE "(0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,)" "\\1\n" bytes "${bytes}")
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
+  file(CONFIGURE OUTPUT ${source} CONTENT "extern const char ${name}[];\nconst char ${name}[] = {${bytes}0};\n" @ONLY)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  target_sources(${target} PRIVATE ${source})
+endfunction()

@@ -1,0 +1,204 @@
+/* search/explain.c: what is said of a search: the chosen layout and why, the others by time, and below them
+ * those that do not work, by reason, with what would make the nearest of them fit. */
+#include "search/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- the order ---- */
+
+/* What does not work: for want of memory, with too little of it and too slow as well, for another reason. */
+typedef enum Kind { WORKS, TOO_LARGE, TOO_SLOW, REFUSED } Kind;
+
+static Kind kind_of(const Evaluated *x)
+{
+    if (!x->why_not)
+        return WORKS;
+    if (!x->too_large)
+        return REFUSED;
+    return x->too_slow ? TOO_SLOW : TOO_LARGE;
+}
+
+/* Where in the group of its kind, given that this is stable; of what is refused, equal reasons together. */
+static int compare(const Evaluated *x, const Evaluated *y)
+{
+    const Kind kind = kind_of(x), other = kind_of(y);
+    if (x->chosen != y->chosen)
+        return y->chosen - x->chosen;
+    if (kind != other)
+        return (int)kind - (int)other;
+    if (kind == WORKS)
+        return (x->cost.step > y->cost.step) - (x->cost.step < y->cost.step);
+    return kind == REFUSED ? strcmp(x->why_not, y->why_not) : (x->needs > y->needs) - (x->needs < y->needs);
+}
+
+void search_sort(Arena *a, Found *f)
+{
+    Evaluated *sorted = NEW_ARRAY(a, Evaluated, f->evaluated_count),
+              *half = NEW_ARRAY(a, Evaluated, f->evaluated_count);
+    const int n = f->evaluated_count;
+    if (!n)
+        return;
+    memcpy(sorted, f->evaluated, sizeof *sorted * (size_t)n);
+    for (int width = 1; width < n; width *= 2) { /* merges, since qsort is not stable */
+        for (int from = 0; from < n; from += 2 * width) {
+            const int middle = from + width < n ? from + width : n,
+                      to = middle + width < n ? middle + width : n;
+            int i = from, j = middle;
+            for (int k = from; k < to; k++)
+                half[k] = j >= to || (i < middle && compare(&sorted[i], &sorted[j]) <= 0) ? sorted[i++]
+                                                                                          : sorted[j++];
+        }
+        Evaluated *other = sorted;
+        sorted = half;
+        half = other;
+    }
+    f->evaluated = sorted;
+}
+
+/* ---- why ---- */
+
+const char *search_reason(Arena *a, const Found *f)
+{
+    int works = 0, equal = 0;
+    const Evaluated *next = NULL;
+    for (int i = 0; i < f->evaluated_count && !f->evaluated[i].why_not; i++) {
+        const bool as_fast = f->evaluated[i].cost.step < f->cost.step * (1 + SEARCH_TIE);
+        works++;
+        equal += as_fast;
+        next = !next && !as_fast ? &f->evaluated[i] : next;
+    }
+    if (works < 2)
+        return NULL;
+    const char *why = equal > 1 ? arena_printf(a, "the simplest of %d equally fast layouts, of %d that work",
+                                               equal, works)
+                                : arena_printf(a, "the fastest of %d layouts that work", works);
+    return next ? arena_printf(a, "chosen: %s; the next is %s", why, next->verdict)
+                : arena_printf(a, "chosen: %s", why);
+}
+
+/* ---- what does not work ---- */
+
+/* The one that needs least of those that were not tried again with less; NULL: all were. */
+static const Evaluated *nearest(const Evaluated *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!x[i].less_evaluated)
+            return &x[i];
+    return NULL;
+}
+
+static const char *would_fit(Arena *a, const Program *p, const Evaluated *near)
+{
+    Searcher s = {.arena = a, .diags = diags_new(a), .program = p, .effort = SEARCH_WHOLE, .other = INFINITY};
+    Candidate x = {.choice = near->choice};
+    s.maps = search_maps(a, p);
+    memcpy(x.value, near->value, sizeof x.value);
+    const char *names = search_would_fit(&s, &x);
+    search_forget(&s);
+    return names;
+}
+
+static const char *too_large_text(Arena *a, const Found *f, const Evaluated *x, int n)
+{
+    const Evaluated *near = nearest(x, n);
+    const char *layouts = arena_printf(a, "%d layout%s", n, n == 1 ? " does" : "s do");
+    const char *names = near ? would_fit(a, plan_draft(f->plan)->program, near) : NULL;
+    if (!near)
+        return arena_printf(a, "%s not fit in memory; with settings that need less, %s above", layouts,
+                            n == 1 ? "it is" : "they are");
+    return names
+               ? arena_printf(a, "%s not fit in memory; the nearest would with %s", layouts, names)
+               : arena_printf(a,
+                              "%s not fit in memory, nor would the nearest with any one setting left to auto",
+                              layouts);
+}
+
+static const char *failure_text(Arena *a, const Found *f, int first, int n)
+{
+    const Evaluated *x = &f->evaluated[first];
+    switch (kind_of(x)) {
+    case TOO_LARGE: return too_large_text(a, f, x, n);
+    case TOO_SLOW:
+        return arena_printf(a, "%d layout%s not fit in memory, and would lose if %s did", n,
+                            n == 1 ? " does" : "s do", n == 1 ? "it" : "they");
+    case REFUSED:
+    case WORKS: break;
+    }
+    return arena_printf(a, "%d layout%s not work", n, n == 1 ? " does" : "s do");
+}
+
+int search_failures(Arena *a, const Found *f, Failures **out)
+{
+    Vec(Failures) all = {0};
+    for (int i = 0, n; i < f->evaluated_count; i += n) {
+        const Evaluated *x = &f->evaluated[i];
+        for (n = 1; i + n < f->evaluated_count && kind_of(&x[n]) == kind_of(x); n++)
+            if (kind_of(x) == REFUSED && strcmp(x->why_not, x[n].why_not) != 0)
+                break;
+        if (x->why_not)
+            *vec_push(a, &all) = (Failures){i, n, failure_text(a, f, i, n)};
+    }
+    *out = all.at;
+    return all.n;
+}
+
+/* ---- the table ---- */
+
+/* As wide as the longest text, where that is longer than usual. */
+static int column_width(Arena *a, const Found *f, int row)
+{
+    int width = settings[row]->column;
+    for (int i = 0; i < f->evaluated_count; i++) {
+        const char *text = settings[row]->text(a, &f->evaluated[i].choice);
+        width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
+    }
+    return width;
+}
+
+static void add_row(Arena *a, const Found *f, const Evaluated *x, const int *width, Text *out)
+{
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (f->column[i]) {
+            const char *text = settings[i]->text(a, &x->choice);
+            text_printf(out, "%-*s ", width[i], text ? text : "-");
+        }
+    if (x->why_not)
+        text_printf(out, "- %s\n", x->why_not);
+    else
+        text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
+                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
+                    (double)x->cost.memory / (1 << 30), x->verdict);
+}
+
+static void add_failures(Arena *a, const Found *f, const int *width, Text *out)
+{
+    Failures *group;
+    const int n = search_failures(a, f, &group);
+    for (int g = 0; g < n; g++) {
+        text_printf(out, "%s:\n", group[g].what);
+        for (int i = 0; i < group[g].n; i++)
+            add_row(a, f, &f->evaluated[group[g].first + i], width, out);
+    }
+}
+
+const char *search_table(Arena *a, const Program *p, const Found *f)
+{
+    Text t = {0};
+    int width[SETTING_COUNT];
+    const char *reason = search_reason(a, f);
+    if (reason)
+        text_printf(&t, "%s\n", reason);
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        width[i] = f->column[i] ? column_width(a, f, i) : 0;
+        if (f->column[i])
+            text_printf(&t, "%-*s ", width[i], settings[i]->form->name);
+    }
+    text_printf(&t, "%13s\n", "step");
+    for (int i = 0; i < f->evaluated_count && !f->evaluated[i].why_not; i++)
+        add_row(a, f, &f->evaluated[i], width, &t);
+    add_failures(a, f, width, &t);
+    text_add(&t, f->remarks);
+    text_add(&t, search_hints(a, p, f));
+    return text_keep(a, &t);
+}

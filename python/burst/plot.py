@@ -1,0 +1,112 @@
+"""`burst plot`: what `--metrics` wrote, as a picture and as TensorBoard's event files. docs/python.md.
+
+A step that was trained again after a restart appears twice in a file; the last one counts (docs/runtime.md).
+"""
+import json
+import os
+import pathlib
+
+from .tokens import Wrong
+
+CURVES = (("loss", "loss"), ("tokens_per_second", "tokens/s"), ("mfu", "MFU (%)"))
+EVALUATED = "evaluation_loss"
+
+
+def read(path):
+    """{name: {step: value}} of a file; steps count from 1, those of evaluations are the steps before them."""
+    curves = {}
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                break  # a run is writing it, or was killed there
+            try:
+                record = json.loads(line)
+                step = int(record["step"])
+            except (ValueError, KeyError, TypeError):
+                raise Wrong(f"{path}:{number}: not a line of --metrics, which is an object with a step") from None
+            for name, value in record.items():
+                if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
+                    curves.setdefault(name, {})[step] = value
+    if not curves:
+        raise Wrong(f"{path}: no step in it")
+    return curves
+
+
+def runs_of(paths):
+    """(name, curves) of each file: names are the parts of the paths that differ."""
+    stems = [str(pathlib.Path(path).with_suffix("")) for path in paths]
+    if len(set(map(os.path.abspath, paths))) < len(paths):
+        raise Wrong("a file is given twice")
+    short = [pathlib.Path(stem).name for stem in stems]
+    return list(zip(short if len(set(short)) == len(short) else stems, map(read, paths)))
+
+
+def sorted_points(curve, scale=1.0):
+    steps = sorted(curve)
+    return steps, [curve[step] * scale for step in steps]
+
+
+def draw(runs, path):
+    """One panel a curve, every run a line; evaluations are dots on the losses. A curve of zeros is not known (docs/runtime.md)."""
+    try:
+        import matplotlib
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise Wrong(f"{path}: a picture needs matplotlib: pip install 'burst[plot]'") from None
+    known = [(name, title) for name, title in CURVES if any(any(curves.get(name, {}).values()) for _, curves in runs)]
+    if any(EVALUATED in curves for _, curves in runs) and ("loss", "loss") not in known:
+        known.insert(0, ("loss", "loss"))
+    figure, axes = pyplot.subplots(len(known), 1, sharex=True, squeeze=False, figsize=(9, 3 * len(known)), layout="constrained")
+    for (name, title), (ax,) in zip(known, axes):
+        for n, (run, curves) in enumerate(runs):
+            if any(curves.get(name, {}).values()):
+                ax.plot(*sorted_points(curves[name], 100 if name == "mfu" else 1), label=run, color=f"C{n}")
+            if name == "loss" and EVALUATED in curves:
+                ax.plot(*sorted_points(curves[EVALUATED]), "o", label=f"{run}, evaluation", color=f"C{n}", markersize=4)
+        ax.set_ylabel(title)
+        ax.grid(alpha=0.3)
+        ax.legend()
+    axes[-1][0].set_xlabel("step")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def write_events(runs, folder):
+    """FOLDER/RUN with everything that the run's file has, under the file's names."""
+    try:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        raise Wrong(f"{folder}: event files need tensorboard: pip install 'burst[plot]'") from None
+    for run, curves in runs:
+        at = pathlib.Path(folder) / run
+        if at.exists() and any(at.iterdir()):
+            raise Wrong(f"{at}: the folder is not empty, and TensorBoard would show both runs as one; remove it or name another")
+        writer = EventFileWriter(str(at))
+        for name in sorted(curves):
+            for step, value in zip(*sorted_points(curves[name])):
+                value = summary_pb2.Summary.Value(tag=name, simple_value=value)
+                writer.add_event(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value])))
+        writer.close()
+
+
+def add_parser(commands):
+    p = commands.add_parser("plot", help="curves of runs, as a picture or for TensorBoard",
+                            description="Draws loss, tokens/s and MFU of files that --metrics wrote, several runs in one picture.")
+    p.add_argument("metrics", nargs="+", help="files of --metrics")
+    p.add_argument("-o", "--output", metavar="FILE.png", help="the picture")
+    p.add_argument("--tensorboard", metavar="FOLDER", help="event files, a folder a run")
+    p.set_defaults(run=run)
+
+
+def run(args):
+    if not args.output and not args.tensorboard:
+        raise Wrong("nothing to write: give -o FILE.png or --tensorboard FOLDER")
+    if args.output and pathlib.Path(args.output).suffix not in (".png", ".svg", ".pdf"):
+        raise Wrong(f"{args.output}: a picture ends in .png, .svg or .pdf")
+    runs = runs_of(args.metrics)
+    if args.output:
+        draw(runs, args.output)
+    if args.tensorboard:
+        write_events(runs, args.tensorboard)
