@@ -44,7 +44,9 @@ static const Target *target_asked(const Request *o)
 static int print_asked(Arena *a, Diags *d, const Request *o, const Destination *t, const Program *p,
                        const Found *f)
 {
-    int status = o->explain ? print_text(arena_printf(a, "%s%s", search_table(a, p, f), search_batches(a, f))) : 0;
+    int status = 0;
+    if (o->explain)
+        status = print_text(arena_printf(a, "%s%s", search_table(a, p, f), search_batches(a, f)));
     if (status == 0 && o->print_build)
         status = print_text(arena_printf(a, "%s\n", t->build));
     return status == 0 ? print_passes(a, d, o, f) : status;

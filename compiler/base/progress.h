@@ -5,7 +5,7 @@
 #include "base/base.h"
 
 /* What is done now: a line on standard error that is rewritten, where that is a terminal, from two seconds
- * after the first call on. A timer writes it, so that it also appears while a command that was started runs. */
+ * after the first call on. A timer writes it, so that it also appears while a started command runs. */
 void progress_say(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void progress_end(void); /* Clears the line: before anything else is printed. */
 

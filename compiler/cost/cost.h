@@ -30,7 +30,8 @@ Sent ranges_sent(Arena *a, const struct Draft *d, int mask, bool backward);
 void print_ranges(const struct Draft *d, Text *out); /* of --emit=plan; nothing where chunks travel whole */
 
 /* ---- cost/choose_saved.c: what layers save, by time and bytes ---- */
-/* What spares most seconds a byte, in a share of the bytes that `none` saves; attended: by a rank and head. */
+/* What spares most seconds a byte, in a share of the bytes that `none` saves; attended: by a rank and
+ * head. */
 Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
                  AttentionWork attended, double share);
 

@@ -30,6 +30,13 @@ static void keep_least(Gain *g, double step, const char *what)
         *g = (Gain){step, what};
 }
 
+/* Another schedule has sizes of its own. Those with levels, which have many, are left out. */
+static bool has_sizes(const Searcher *s, Candidate *x, int setting)
+{
+    return setting != SETTING_SCHEDULE || (coords_asked(s->program, x->choice.schedule) &&
+                                           search_take(s, x, SETTING_CONTEXT, 0) && x->choice.coords > 0);
+}
+
 /* Of a setting whose other values the search knows. */
 static void try_values(Arena *a, const Found *f, int setting, Gain *g)
 {
@@ -44,7 +51,8 @@ static void try_values(Arena *a, const Found *f, int setting, Gain *g)
     s.maps = search_maps(a, p);
     for (int n = 0; n < search_values(&s, setting); n++) {
         Candidate x = {.choice = d->choice};
-        if (!search_take(&s, &x, setting, n) || choice_why_not(a, p, &x.choice))
+        if (!search_take(&s, &x, setting, n) || !has_sizes(&s, &x, setting) ||
+            choice_why_not(a, p, &x.choice))
             continue;
         search_try(&s, &x);
         if (search_works(&x))

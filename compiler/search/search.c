@@ -79,9 +79,13 @@ static bool in_turn(const Searcher *s, const Candidate *x, int setting)
     return setting != SETTING_SCHEDULE || coords_asked(s->program, x->choice.schedule) == !s->like;
 }
 
-/* Beside s->like only settings of s->varies have other values than it has. */
+/* Beside s->like only settings of s->varies have other values than it has: of the partition alone, where the
+ * schedule stays. */
 static bool stays(const Searcher *s, int setting, int value)
 {
+    const bool others = s->like && setting == SETTING_PARTITION && !(s->varies & (1u << SETTING_SCHEDULE));
+    if (others)
+        return s->like->value[setting] != value;
     return !s->like || (s->varies & (1u << setting)) || s->like->value[setting] == value;
 }
 
@@ -457,7 +461,8 @@ static bool may_stand_beside(const Choice *x, const Choice *y)
     return sizes_equal(x, y) || (simple && !x->placed && !y->placed);
 }
 
-/* Whether it is the fastest of the rings that may stand beside it, have its positions and all layers alike. */
+/* Whether it is the fastest of the rings that may stand beside it and have its positions, all layers
+ * alike. */
 static bool leads(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];

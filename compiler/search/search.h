@@ -71,8 +71,8 @@ int search_failures(Arena *a, const Found *f, Failures **out);
 /* p: as the front end has it; it all as text */
 const char *search_table(Arena *a, const Program *p, const Found *f);
 /* ---- search/hints.c ---- */
-/* A line for each setting that the layout fixes and that gains time with another value; "". p: as the front end
- * has it. */
+/* A line for each setting that the layout fixes and that gains time with another value; "". p: as the
+ * front end has it. */
 const char *search_hints(Arena *a, const Program *p, const Found *f);
 
 /* ---- search/alternatives.c: other choices than the search's, compiled ---- */

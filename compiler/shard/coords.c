@@ -59,7 +59,8 @@ bool coords_wanted(const Program *p, const SchedText *t)
     return true;
 }
 
-/* Left open, schedules of several rings are tried with all sizes but those of 1: a simpler schedule is that. */
+/* Left open, schedules of several rings are tried with all sizes but those of 1: a simpler schedule is
+ * that. */
 static int least_size(const Program *p, const SchedText *t, int known)
 {
     return known || p->layout.schedule || !sched_has_levels(t) ? 1 : 2;

@@ -106,8 +106,8 @@ static bool ordered_axes(const Choice *c, int n, Axes *x)
     return n == 0;
 }
 
-/* Left open, the levels of a ring stay inside each other as the schedule says, and data lies anywhere: all sizes of
- * the levels are tried, so another order of them is as good as other sizes, or worse. */
+/* Left open, the levels of a ring stay inside each other as the schedule says, and data lies anywhere: all
+ * sizes of the levels are tried, so another order of them is as good as other sizes, or worse. */
 static bool keeps_levels(const Axes *x)
 {
     int last = MAX_COORDS;

@@ -36,7 +36,6 @@ NOT_YET = {
     "templates/kernels/sm90": (0, 25),
     "tests/check": (0, 11),
     "tests/cost": (1, 0),
-    "tests/cuda": (0, 2),
     "tests/driver": (0, 2),
     "tests/dsl": (5, 6),
     "tests/gpu": (1, 1),
