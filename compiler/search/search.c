@@ -73,10 +73,13 @@ static bool shares_again(const Searcher *s, const Candidate *x)
     return false;
 }
 
-/* Schedules with levels that the layout does not name are tried last, with what the fastest layout has. */
+/* Of schedules with levels that the layout does not name, those whose ranks also share heads are tried, last,
+ * with what the fastest layout has. The others, double_ring and its like, take the search too long. */
 static bool in_turn(const Searcher *s, const Candidate *x, int setting)
 {
-    return setting != SETTING_SCHEDULE || coords_asked(s->program, x->choice.schedule) == !s->like;
+    const SchedText *t = x->choice.schedule;
+    const bool asked = setting != SETTING_SCHEDULE || coords_asked(s->program, t);
+    return s->like ? setting != SETTING_SCHEDULE || (!asked && t->exchanged >= 0) : asked;
 }
 
 /* Beside s->like only settings of s->varies have other values than it has: of the partition alone, where the
@@ -438,14 +441,16 @@ static void try_beside(Searcher *s, unsigned varies)
     s->like = NULL;
 }
 
-/* Schedules with levels, such as usp, in all their sizes: with what the fastest layout has else, and the
- * fastest of these with other partitions. Where ranks shared heads alone, partitions were alike. */
+/* usp and its like in all sizes: with what the fastest layout has else, and the fastest of these with other
+ * partitions. Where ranks shared heads alone, partitions were alike. */
 static void try_levels(Searcher *s)
 {
+    enum { MOST_RANKS = 512 }; /* memory grows with their square: 3.3 GB for 2048 */
     const Candidate *best = best_of(s);
     const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT),
                    sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT);
-    if (!best || s->single || best->choice.of_mask || best->choice.ranks < 4 || s->program->layout.schedule)
+    if (!best || s->single || best->choice.of_mask || s->program->layout.schedule ||
+        best->choice.ranks < 4 || best->choice.ranks > MOST_RANKS)
         return;
     const bool alike = choice_rows(&best->choice, false) == 1;
     try_beside(s, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0));

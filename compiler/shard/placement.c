@@ -106,26 +106,6 @@ static bool ordered_axes(const Choice *c, int n, Axes *x)
     return n == 0;
 }
 
-/* Left open, the levels of a ring stay inside each other as the schedule says, and data lies anywhere: all
- * sizes of the levels are tried, so another order of them is as good as other sizes, or worse. */
-static bool keeps_levels(const Axes *x)
-{
-    int last = MAX_COORDS;
-    for (int i = 0; i < x->n; i++) {
-        if (x->at[i] != DATA && x->at[i] > last)
-            return false;
-        last = x->at[i] != DATA ? x->at[i] : last;
-    }
-    return true;
-}
-
-static bool tried_order(const Program *p, const Choice *c, const Axes *x)
-{
-    const SchedText *t = c->schedule;
-    return p->layout.schedule || p->layout.sizes.n || t->exchanged >= 0 || !sched_has_levels(t) ||
-           keeps_levels(x);
-}
-
 int placement_count(const Program *p)
 {
     return p->layout.placement.is_auto ? MOST_ORDERS : 1;
@@ -134,7 +114,7 @@ int placement_count(const Program *p)
 bool placement_take(const Program *p, Choice *c, int n)
 {
     Axes x = named_axes(p, c);
-    const bool there = n == 0 || (ordered_axes(c, n, &x) && tried_order(p, c, &x));
+    const bool there = n == 0 || ordered_axes(c, n, &x);
     place(c, &x);
     return there;
 }

@@ -45,7 +45,11 @@ static const Shape64 shape = {PLAN_LAYERS,
                               0,
                               PLAN_QKV_BIAS,
                               PLAN_QK_NORM,
-                              PLAN_SINKS};
+                              PLAN_SINKS,
+                              0,
+                              0,
+                              0,
+                              0};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */
