@@ -7,7 +7,7 @@
 
 /* Of fixed partitions, and of balanced ones; batches at first; how much slower over those is still compared
  * over all. */
-enum { COMPARED = 8, FIRST_BATCHES = 4 };
+enum { COMPARED = 3, FIRST_BATCHES = 2 };
 static const double near_best = 1.05;
 
 static bool same_form(const Candidate *x, const Candidate *y)
