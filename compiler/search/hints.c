@@ -90,10 +90,12 @@ static void hint_setting(Arena *a, const Program *p, const Found *f, int setting
                     100 * gain_of(f, g.step));
 }
 
+/* Each number is a search of its own, which on many ranks takes minutes. */
 static void hint_tensor(Arena *a, const Program *p, const Found *f, Text *out)
 {
+    enum { MOST_RANKS = 64 };
     double step;
-    const int tensor = search_other_tensor(a, p, f, &step);
+    const int tensor = p->cluster.world > MOST_RANKS ? 0 : search_other_tensor(a, p, f, &step);
     if (tensor && gain_of(f, step) >= WORTH)
         text_printf(out, "`tensor` is %d; `tensor auto` finds %.1f %% less time, with `tensor %d`\n",
                     program_tensor(plan_draft(f->plan)->program), 100 * gain_of(f, step), tensor);
