@@ -304,7 +304,8 @@ static const BurstTensor head[] = {{"model.norm.weight", 1, 4, 0, 0}, {"lm_head.
 static BurstPlan plan_of(const json_t *config, BurstUnit units[3])
 {
     Misfits m = {0};
-    HfModel there;
+    static HfModel there; /* the plan's RoPE points into it */
+    there = (HfModel){0};
     model_read(&m, config, NULL, &there);
     misfits_close(&m);
     units[0] = (BurstUnit){"model.embed_tokens", 32, 32, 1, embed, 1};
