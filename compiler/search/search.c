@@ -450,6 +450,7 @@ static void try_levels(Searcher *s)
     const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT),
                    sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT);
     if (!best || s->single || best->choice.of_mask || s->program->layout.schedule ||
+        mask_draws(s->program) || /* those are compared over batches, which takes long enough */
         best->choice.ranks < 4 || best->choice.ranks > MOST_RANKS)
         return;
     const bool alike = choice_rows(&best->choice, false) == 1;

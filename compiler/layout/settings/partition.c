@@ -61,7 +61,8 @@ static bool tries_balanced(const Program *p, const Choice *c)
     return works;
 }
 
-/* Left open, a partition that is made for each batch is tried where lengths of documents are known. Only
+/* Left open, a partition that is made for each batch is tried where lengths of documents are known, and with
+ * keys that travel. Only
  * what can differ is tried: one rank has one partition, and so have all-to-all schedules without rings, whose
  * ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are needed by other ranks
  * each; those of a striped chunk by all alike. */
@@ -71,7 +72,7 @@ static bool take(const Program *p, Choice *c, int n)
     const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
                        !p->layout.schedule;
     if (p->layout.partition.is_auto)
-        return (n != PART_BALANCED || tries_balanced(p, c)) &&
+        return (n != PART_BALANCED || (c->travel == TRAVEL_KEYS && tries_balanced(p, c))) &&
                ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);
     return p->layout.partition.value == n;
 }
