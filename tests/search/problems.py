@@ -1,4 +1,5 @@
 """Small problems, drawn, and burstc's predicted step of one: what the scripts here share."""
+import argparse
 import pathlib
 import random
 import re
@@ -66,4 +67,22 @@ def ask(burstc, problem, layout=""):
     return Answer(float(step[1]) / 1e3, run.stdout.splitlines()[1])
 
 
-__all__ = ["Problem", "draw", "ask", "replace"]
+def count_faults(description, option, usual, check, verdict):
+    """The main of a script: draws as many problems as its option says, and counts those of which check(burstc, problem, source) says
+    what is wrong; 1 where any is."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("burstc", type=pathlib.Path)
+    parser.add_argument(f"--{option}", dest="count", type=int, default=usual)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    source, wrong = random.Random(args.seed), 0
+    for n in range(args.count):
+        fault = check(args.burstc.resolve(), draw(source), source)
+        if fault:
+            wrong += 1
+            print(f"{option} {n}: {fault}", flush=True)
+    print(f"{args.count} {option}, {wrong} {verdict}")
+    return 1 if wrong else 0
+
+
+__all__ = ["Problem", "draw", "ask", "count_faults", "replace"]

@@ -7,13 +7,10 @@ Of each drawn problem every stock schedule that an open layout tries, with all s
 partitions, is given as a fixed layout and compiled by itself; what `schedule auto` chooses takes no more than 0.1 % longer
 than the fastest.
 """
-import argparse
 import itertools
-import pathlib
-import random
 import sys
 
-from problems import ask, draw
+from problems import ask, count_faults
 
 TIE = 1.001
 RINGS = ["ring", "biring", "doubling", "gather", "near", "bidirectional", "halo"]
@@ -41,7 +38,7 @@ def fixed_layouts(problem):
         yield f"{shape}{travel}partition {partition};"
 
 
-def check(burstc, problem):
+def check(burstc, problem, _):
     """Of one problem: what is wrong, or None."""
     chosen = ask(burstc, problem)
     if chosen is None:
@@ -54,21 +51,5 @@ def check(burstc, problem):
     return None
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("burstc", type=pathlib.Path)
-    parser.add_argument("--problems", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    source, wrong = random.Random(args.seed), 0
-    for n in range(args.problems):
-        fault = check(args.burstc.resolve(), draw(source))
-        if fault:
-            wrong += 1
-            print(f"problem {n}: {fault}", flush=True)
-    print(f"{args.problems} problems, {wrong} where a fixed layout is faster than what auto chose")
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(count_faults(__doc__, "problems", 200, check, "where a fixed layout is faster than what auto chose"))

@@ -6,12 +6,9 @@
 Each pair is a drawn problem and the same with a faster link, faster cards, more memory or all three; the second step takes no more than
 0.1 % longer than the first, within which the search prefers what is simpler.
 """
-import argparse
-import pathlib
-import random
 import sys
 
-from problems import ask, draw, replace
+from problems import ask, count_faults, replace
 
 TIE = 1.001
 
@@ -22,23 +19,14 @@ def faster(problem, source):
     return replace(problem, **{name: getattr(problem, name) * by for name in changed})
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("burstc", type=pathlib.Path)
-    parser.add_argument("--pairs", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    source, wrong = random.Random(args.seed), 0
-    for n in range(args.pairs):
-        problem = draw(source)
-        better = faster(problem, source)
-        before, after = ask(args.burstc.resolve(), problem), ask(args.burstc.resolve(), better)
-        if before and (after is None or after.seconds > before.seconds * TIE):
-            wrong += 1
-            print(f"pair {n}: {problem}\n  {before}\n  {better}\n  {after}", flush=True)
-    print(f"{args.pairs} pairs, {wrong} where the faster cluster takes longer")
-    return 1 if wrong else 0
+def check(burstc, problem, source):
+    """Of one pair: what is wrong, or None."""
+    better = faster(problem, source)
+    before, after = ask(burstc, problem), ask(burstc, better)
+    if before and (after is None or after.seconds > before.seconds * TIE):
+        return f"{problem}\n  {before}\n  {better}\n  {after}"
+    return None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(count_faults(__doc__, "pairs", 500, check, "where the faster cluster takes longer"))
