@@ -165,39 +165,38 @@ static void elements_part(const void *what, int part, int parts)
     }
 }
 
-int burst_muon_momentum(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update)
+/* Of each matrix of the unit what this rank has: its momentum, from which the update comes, or its
+ * parameters by the update. */
+static int each_part(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update,
+                     bool momentum)
 {
     MuonMatrix matrix[BURST_MUON_MATRICES];
     int n;
     BURST_TRY(muon_matrices(c, unit, matrix, &n));
     for (const MuonMatrix *x = matrix; x < matrix + n; x++) {
         const MuonPart part = muon_part(c, c->rank, unit, x);
-        in_parts(c, elements_part,
-                 &(Elements){.o = o,
-                             .count = part.count,
-                             .m = w->m[unit] + part.begin,
-                             .update = update + part.begin,
-                             .grad = w->grad[unit] + part.begin});
+        const BurstMatrix size = {x->tensor->rows, x->tensor->cols};
+        Elements e = {.o = o, .count = part.count, .update = update + part.begin};
+        if (momentum) {
+            e.m = w->m[unit] + part.begin;
+            e.grad = w->grad[unit] + part.begin;
+        } else {
+            e.param = w->param[unit] + part.begin;
+            e.scale = (float)(o->lr * burst_muon_scale(size));
+        }
+        in_parts(c, elements_part, &e);
     }
     return BURST_OK;
 }
 
+int burst_muon_momentum(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update)
+{
+    return each_part(c, w, unit, o, update, true);
+}
+
 int burst_muon_update(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update)
 {
-    MuonMatrix matrix[BURST_MUON_MATRICES];
-    int n;
-    BURST_TRY(muon_matrices(c, unit, matrix, &n));
-    for (const MuonMatrix *x = matrix; x < matrix + n; x++) {
-        const MuonPart part = muon_part(c, c->rank, unit, x);
-        in_parts(c, elements_part,
-                 &(Elements){.o = o,
-                             .count = part.count,
-                             .param = w->param[unit] + part.begin,
-                             .update = update + part.begin,
-                             .scale = (float)(o->lr * burst_muon_scale(
-                                                          (BurstMatrix){x->tensor->rows, x->tensor->cols}))});
-    }
-    return BURST_OK;
+    return each_part(c, w, unit, o, update, false);
 }
 
 int burst_muon_orthogonalize(BurstCtx *c, float *matrices, float *scratch)
