@@ -117,11 +117,13 @@ static Best best_option(Layers *l, const Choice *base, int mask)
     return best;
 }
 
+/* Whether the layers of all masks came to one way, be it another than the one they began with. */
 static bool all_alike(const Choice *c)
 {
-    for (int m = 0; m < c->masks; m++) {
+    const Choice first = choice_of_mask(c, 0);
+    for (int m = 1; m < c->masks; m++) {
         const Choice x = choice_of_mask(c, m);
-        if (x.schedule != c->schedule || x.travel != c->travel || !sizes_equal(&x, c))
+        if (x.schedule != first.schedule || x.travel != first.travel || !sizes_equal(&x, &first))
             return false;
     }
     return true;

@@ -11,7 +11,8 @@ static char topo_path[64], model_path[64]; /* of this process */
 /* An a100 that takes the same for every pair of a tile, in rows of any length. */
 static const char flat[] =
     "device flat { arch sm_80; memory 80 GB; hbm 2.0 TB/s; matmul bf16 270 TFLOP/s; link 300 GB/s;\n"
-    "  attention forward 200 TFLOP/s; attention backward 170 TFLOP/s; }\n";
+    "  attention forward 200 TFLOP/s; attention backward 170 TFLOP/s;\n"
+    "  attention forward keys 1 200 TFLOP/s; attention backward keys 1 170 TFLOP/s; }\n";
 
 const Case usual = {1,
                     4,
