@@ -69,7 +69,7 @@ def peer_errors(families, case, folder):
     loss = torch.nn.functional.cross_entropy(logits, token[1:])
     loss.backward()
     parts = {part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters()
-             for part, g in families.split(kind, name, w.grad, case.shape)}
+             for part, g in families.split(kind, name, w.grad, case.shape, model.config)}
     return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in case.gradients.items()}
 
 
