@@ -22,9 +22,14 @@ const char *type_of(const Value *v);
 const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
 const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
 const char *variable(const Printer *p, const Op *o, Operand x);
-const Operand *find_weight(const Printer *p, const Op *o); /* NULL: it reads none */
 /* begin, then items with commas, broken where a line is full. */
 void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end);
+
+/* ---- emit/calls.c: the call of an operation ---- */
+enum { CALL_WORDS = 20 };
+const char *call_function(const Printer *p, const Op *o); /* "burst_op_embed(e", which more arguments follow */
+int call_words(const Printer *p, const Op *o, const char *item[CALL_WORDS]); /* how many */
+const Operand *find_weight(const Printer *p, const Op *o);                   /* NULL: it reads none */
 
 /* ---- emit/heads.c: widths, and chunks of heads ---- */
 const char *all_text(const Printer *p); /* "n": how many tokens loops over chunks are of, and attention has */
