@@ -260,6 +260,9 @@ static void read_parts(Misfits *m, const json_t *config, HfModel *there)
     for (const char *const *on = f->on; on && *on; on++)
         if (given(json_object_get(config, *on)) && !json_is_true(json_object_get(config, *on)))
             misfit(m, "%s is not true; only true is supported", *on);
+    for (const char *const *zero = f->zero; zero && *zero; zero++)
+        if (!json_object_get(config, *zero))
+            misfit(m, "config.json has no %s, and a %s without it has dropout; set it to 0", *zero, f->type);
     const json_t *flag = f->bias_field ? json_object_get(config, f->bias_field) : NULL;
     if (!f->bias_field)
         return;
@@ -383,6 +386,8 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
     for (const char *const *on = m->family->on; made && on && *on; on++)
         made = json_object_set_new(config, *on, json_true()) == 0;
+    for (const char *const *zero = m->family->zero; made && zero && *zero; zero++)
+        made = json_object_set_new(config, *zero, json_integer(0)) == 0;
     if (made && m->family->experts)
         made = json_object_set_new(config, "first_k_dense_replace", json_integer((json_int_t)m->layers)) == 0;
     if (made && m->family->bias_field)

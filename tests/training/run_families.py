@@ -10,6 +10,7 @@ of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or t
 import datetime
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -231,6 +232,9 @@ class Case:
             if weight.dim() == 1:
                 weight.data += 0.2 * torch.randn_like(weight)
         model.save_pretrained(self.folder / "start", max_shard_size="200KB")
+        if self.described:
+            import described_code
+            described_code.write(kind, self.folder / "start")
         self.make_tokenizer()
         (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
         part = run_weights.NORM if kind == "Qwen3" else ""
@@ -251,11 +255,8 @@ class Case:
 
     def loss_of(self, folder):
         """Of what was exported."""
-        text = self.folder / "text.bin"
-        if not self.described:
-            return self.reference().loss_of(folder, text, SEQUENCE)
-        import reference_described
-        return self.reference().loss(reference_described.loaded(folder), text, SEQUENCE).item()
+        return self.reference().loss_of(folder, self.folder / "text.bin", SEQUENCE, self.described)
+
     def make_tokenizer(self):
         """Files of every kind that an export takes over, and some that it does not."""
         import tokenizers
@@ -282,23 +283,40 @@ class Case:
             require((after / name).read_bytes() == (start / name).read_bytes(), f"{self.name}: {name} of the export is another")
         there = {p.name for p in after.iterdir()}
         require(there == taken | {"config.json", "model.safetensors"}, f"{self.name}: the export has {sorted(there)}")
-        is_, wanted = (transformers.AutoConfig.from_pretrained(f).to_dict() for f in (after, start))
-        for name in ("dtype", "_name_or_path", "transformers_version"):
+        is_, wanted = (transformers.AutoConfig.from_pretrained(f, trust_remote_code=self.described).to_dict() for f in (after, start))
+        if self.described:
+            is_, wanted = is_["fields"], wanted["fields"]
+        for name in ("dtype", "_name_or_path", "transformers_version", *self.described * ("torch_dtype", "bias", "attention_bias")):
             is_.pop(name, None), wanted.pop(name, None)
         for config in (is_, wanted):  # said in any case, where the family has it
             config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
-        for config in (is_, wanted):
+        for config in () if self.described else (is_, wanted):
             rope = config["rope_parameters"] = filled(config["rope_parameters"], config["max_position_embeddings"])
             if rope and "partial_rotary_factor" in rope:  # the elements that turn, of which several factors are rounded down to one number
                 rope["partial_rotary_factor"] = int(rope["partial_rotary_factor"] * config["head_dim"])
         apart = {name for name in is_.keys() | wanted.keys() if is_.get(name) != wanted.get(name)}
         require(not apart, f"{self.name}: the configuration differs: " + ", ".join(f"{n} {is_.get(n)}, {wanted.get(n)}" for n in sorted(apart)))
         text = "w5 w7 w9"
-        one, other = (transformers.AutoTokenizer.from_pretrained(f) for f in (after, start))
+        one, other = (transformers.AutoTokenizer.from_pretrained(f, trust_remote_code=self.described) for f in (after, start))
         require(one.encode(text) == other.encode(text) and one.chat_template == other.chat_template and one.chat_template,
                 f"{self.name}: the tokenizer is another: {one.encode(text)}, {other.encode(text)}")
-        model = transformers.AutoModelForCausalLM.from_pretrained(after, dtype="auto")
+        model = transformers.AutoModelForCausalLM.from_pretrained(after, dtype="auto", trust_remote_code=self.described)
         require(str(model.dtype) == "torch.float32", f"{self.name}: the export's dtype is {model.dtype}")
+
+    def check_code(self, program):
+        """An export that transformers will lack code for says so."""
+        start, kind = self.folder / "start", CASES[self.name][0]
+        config = json.loads((start / "config.json").read_text())
+
+        def told(name):
+            return self.programs.told(program, "--weights", start, "--steps", 0, "--export", self.folder / name)
+        (start / f"modeling_{kind.lower()}.py").unlink()
+        text = told("no_file")
+        require(text.count("does not have") == 1 and f"modeling_{kind.lower()}.py" in text, f"{self.name}: without a file the export says: {text}")
+        for name, auto_map in (("null", None), ("elsewhere", {"AutoModelForCausalLM": f"somebody/x--modeling.{kind}ForCausalLM"})):
+            (start / "config.json").write_text(json.dumps({**config, "auto_map": auto_map}))
+            text = told(name)
+            require(text == "" if auto_map else f"transformers has no {kind}ForCausalLM" in text, f"{self.name}: auto_map {auto_map}: {text}")
 
     def reference(self):
         import reference_transformers
@@ -323,11 +341,12 @@ class Case:
             self.compare(program, name, after)
             if name != layouts[-1]:
                 continue
-            if not self.described:
-                self.check_export(after)
+            self.check_export(after)
             wanted = self.loss_of(after)
             is_ = self.run(program, "--weights", after, "--steps", 1)
             require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {name} wrote, {wanted} in transformers")
+            if self.described:
+                self.check_code(program)
             kept = json.loads((after / "config.json").read_text())["model_type"]
             require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
 
@@ -354,6 +373,9 @@ class Case:
 class Programs(run_weights.Programs):
     def imported(self, folder):
         return emitted.burstc(self.tools.burstc, self.folder, "import", str(folder))
+
+    def told(self, program, *options):
+        return runner.run([program, "--quiet", "--data", self.data, *options], 300, self.environment).stderr
 
     def compiles(self, folder, text):
         """As it was written."""
@@ -392,14 +414,15 @@ def main():
     options.add_argument("--turn", type=int, default=datetime.date.today().toordinal(), help="which families, and which layouts of four ranks")
     args = options.parse_args()
     print(f"turn {args.turn}", flush=True)
-    try:
-        import torch  # noqa: F401
-        import transformers
-        transformers.logging.disable_progress_bar()
-    except ImportError as error:
-        print(f"not tested: {error}")
-        sys.exit(77)
     with runner.folder(args.work) as folder:
+        os.environ["HF_MODULES_CACHE"] = str(folder / "modules")  # where transformers copies code of folders
+        try:
+            import torch  # noqa: F401
+            import transformers
+            transformers.logging.disable_progress_bar()
+        except ImportError as error:
+            print(f"not tested: {error}")
+            sys.exit(77)
         programs = Programs(args, folder)
         programs.refuses()
         for name, layouts in chosen(args):
