@@ -179,8 +179,10 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
     const Family *family = m->family;
     if (f->at == offsetof(HfModel, kv_heads))
         return json_integer((json_int_t)(family->kv_heads && !null ? family->kv_heads : m->heads));
-    if (f->at == offsetof(HfModel, head_dim) && (family->head_dim || m->heads > 0))
-        return json_integer((json_int_t)(family->head_dim ? family->head_dim : m->hidden / m->heads));
+    if (f->at == offsetof(HfModel, head_dim) && family->head_dim && !null)
+        return json_integer(family->head_dim);
+    if (f->at == offsetof(HfModel, head_dim) && m->heads > 0)
+        return json_integer((json_int_t)(m->hidden / m->heads));
     if (f->latent && f->kind == WHOLE)
         return latent_default(m, f);
     switch (f->kind) {

@@ -33,7 +33,8 @@ class Model:
 
     def layout(self):
         c = self.config
-        return FIXED if c["num_hidden_layers"] * c["hidden_size"] * (c["hidden_size"] * 2 + c["intermediate_size"] * 3) > LARGE else LAYOUT
+        layers = c.get("num_hidden_layers", c.get("num_layers"))
+        return FIXED if layers * c["hidden_size"] * (c["hidden_size"] * 2 + c["intermediate_size"] * 3) > LARGE else LAYOUT
 
     def run(self, *words):
         return runner.run([self.burstc, *words], 60, cwd=self.folder, check=False)

@@ -3,8 +3,8 @@
     python3 run_families.py --toolchain toolchain.json [--only REGEX] [--work FOLDER]
 
 Each case is a tiny model of transformers' own class with random weights (norms and biases too). `burstc import` writes its model; its
-loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, are compared with transformers
-in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
+loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, with latents also by chunks of
+queries and of keys, are compared with transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
 of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or transformers is missing.
 """
 import datetime
@@ -29,7 +29,9 @@ LAYOUTS = {"one": (1, emitted.layout(1, 1, "ring", "keys", "contiguous")),  # ra
            "ring": (4, emitted.layout(1, 4, "ring", "keys", "zigzag")),
            "ulysses": (4, emitted.layout(1, 4, "ulysses", "keys", "contiguous")),
            "tensor": (4, emitted.layout(1, 2, "ring", "keys", "zigzag").replace("tensor 1", "tensor 2"))}
-SEVERAL = ("ring", "ulysses", "tensor")
+LAYOUTS.update({f"chunks_of_{word}": (4, LAYOUTS["ring"][1].replace("recompute none", f"recompute selective; token chunks 2, {word}"))
+                for word in ("attention", "keys")})
+SEVERAL, CHUNKS = ("ring", "ulysses", "tensor"), ("chunks_of_attention", "chunks_of_keys")
 TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
@@ -119,6 +121,8 @@ CASES = {  # name: class, its configuration
     "ernie4_5": ("Ernie4_5", dict(head_dim=16)),
     "glm": ("Glm", dict(head_dim=16, attention_bias=True)),
     "phi4_mini": ("Phi3", dict(sliding_window=None, partial_rotary_factor=0.75, head_dim=32)),
+    "phi4_mini_128k": ("Phi3", dict(rope("longrope", short_factor=[1.0] * 6, long_factor=[1 + i / 2 for i in range(6)]),
+                                    partial_rotary_factor=0.75, original_max_position_embeddings=32, sliding_window=None)),
     "granite": ("Granite", dict(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
     "granite_ones": ("Granite", {}),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
@@ -329,9 +333,32 @@ class Case:
         text = re.sub(r"sequence \S+;", f"sequence {SEQUENCE};", text[:text.index("train {")])
         return text + layout + TRAIN
 
+    def check_absent(self):
+        """Each field of config.json left out, or null: if it is imported, it means what transformers reads there."""
+        import transformers
+        start, cut, meant = (self.folder / name for name in ("start", "cut", "meant"))
+        fields, both = json.loads((start / "config.json").read_text()), 0
+        for name in fields.keys() - {"model_type", "architectures", "auto_map"}:
+            for config in ({n: v for n, v in fields.items() if n != name}, {**fields, name: None}):
+                status, text = self.programs.imports(cut, json.dumps(config))
+                if status:
+                    continue
+                try:
+                    kind = type(transformers.AutoConfig.for_model(fields["model_type"]))
+                    kind.from_dict(config, architectures=fields["architectures"]).save_pretrained(meant)
+                except Exception:  # a field has a type in transformers
+                    continue
+                both += 1
+                is_ = self.programs.imports(meant, (meant / "config.json").read_text())
+                require(is_ == (0, text.replace(f'"{cut}"', f'"{meant}"')), f"{self.name}: {name} {config.get(name, 'left out')} is imported as\n"
+                                                                          f"{text}and what transformers reads of it as\n{is_[1]}")
+        return both
+
     def check(self, layouts):
         """Each of the layouts trains a step; what the last one writes is loaded again."""
         self.make()
+        if not self.described:
+            print(f"{self.name}: {self.check_absent()} folders without a field are read as by transformers", flush=True)
         self.programs.compiles(self.folder, self.programs.imported(self.folder / "start"))
         for name in layouts:
             ranks, layout = LAYOUTS[name]
@@ -377,6 +404,13 @@ class Programs(run_weights.Programs):
     def told(self, program, *options):
         return runner.run([program, "--quiet", "--data", self.data, *options], 300, self.environment).stderr
 
+    def imports(self, folder, config):
+        """The exit status, and the model or the errors."""
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(config)
+        done = runner.run([self.tools.burstc, "import", folder], 60, check=False)
+        return done.returncode, done.stderr if done.returncode else done.stdout
+
     def compiles(self, folder, text):
         """As it was written."""
         (folder / "as_written.burst").write_text(text)
@@ -403,6 +437,7 @@ def chosen(args):
     every = args.all or args.only
     for i, name in enumerate(CASES):
         several = [layout for layout in SEVERAL if layout != "tensor" or not WHOLE_NORMS & {CASES[name][0]}]
+        several += CHUNKS if "kv_lora_rank" in CASES[name][1] else ()
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:
