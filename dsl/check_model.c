@@ -148,7 +148,7 @@ typedef struct ModelFields {
     Model m;
     Vec(RopeLayers) ropes;
     int rotary;
-    bool interleaved;
+    bool interleaved, alone; /* alone: attention alone, which a library has */
     Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent;
 } ModelFields;
 
@@ -367,7 +367,7 @@ static const Field model_fields[] = {
 };
 #undef AT
 /* The fields of attention alone: model name { heads 32; kv_heads 8; head_dim 128; } */
-static const char *const attention_names[] = {"heads", "head_dim", "kv_heads", "layers"};
+static const char *const attention_names[] = {"heads", "head_dim", "value_dim", "kv_heads", "layers"};
 enum { ATTENTION_REQUIRED = 2 }; /* of these, the first */
 
 static bool is_attention_alone(AstList body)
@@ -389,6 +389,7 @@ static void take_attention_model(Checker *c, ModelFields *f)
     f->m.layers = 1;
     take_fields(c, c->model->body, field, countof(field), f, "a model of attention alone", c->model->span);
     f->m.hidden = f->m.heads * f->m.head_dim;
+    f->alone = true;
     c->program->library = true;
 }
 
@@ -437,14 +438,14 @@ static void check_latent(Checker *c, ModelFields *f)
         {m->qk_norm, "'latent' cannot be combined with 'qk_norm': latents have norms of their own"},
         {m->layer.norm != BURST_NORM_RMS, "'latent' requires 'norm rmsnorm'"},
     };
-    if (!m->latent && (m->query_latent || m->value_dim))
+    if (!m->latent && (m->query_latent || (m->value_dim && !f->alone)))
         diag_error(c->diags, m->query_latent ? f->query_latent : f->value_dim,
                    "'%s' requires 'latent': without one values are as wide as keys",
                    m->query_latent ? "query_latent" : "value_dim");
     for (int i = 0; m->latent && i < countof(row); i++)
         if (row[i].wrong)
             diag_error(c->diags, f->latent, "%s", row[i].text);
-    m->value_dim = m->latent && m->value_dim ? m->value_dim : m->head_dim;
+    m->value_dim = m->value_dim ? m->value_dim : m->head_dim;
     m->shared = m->latent ? f->rotary : 0;
     m->layer.latent = m->latent > 0;
     m->latent_span = f->latent;
@@ -524,10 +525,6 @@ void finish_model(Checker *c, Span file)
     else
         take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     c->program->library |= c->in->library;
-    if (c->program->library && f.m.latent)
-        diag_error(c->diags, f.latent,
-                   "'latent' is not planned for a library: its caller makes keys and values, all as wide as "
-                   "head_dim");
     check_heads(c, &f);
     check_latent(c, &f);
     finish_ropes(c, &f);
@@ -620,6 +617,9 @@ void settle_library(Checker *c)
     m->hidden = m->ffn = m->vocab = REST;
     m->family = NULL;
     m->sinks = m->tied = m->qkv_bias = m->qk_norm = false;
+    m->latent = m->query_latent = m->shared = 0;
+    m->layer = (BurstLayer){0};
+    m->rope.rotary = 0;
     p->train.batch = 1;
     p->train.data = p->train.evaluate = NULL;
     p->train.data_files = 0;

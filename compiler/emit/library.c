@@ -68,7 +68,7 @@ void emit_library_table(Emit *e, const char *layout, uint64_t hash)
         "BURST_RT_ABI",
         arena_printf(e->arena, "\"%s\", %s", p->target->name, layout),
         arena_printf(e->arena, "UINT64_C(0x%016" PRIx64 ")", hash),
-        "PLAN_GROUP, PLAN_ALL_HEADS, PLAN_ALL_KV_HEADS, PLAN_HEAD_DIM",
+        "PLAN_GROUP, PLAN_ALL_HEADS, PLAN_ALL_KV_HEADS, PLAN_HEAD_DIM, PLAN_VALUE_DIM",
         arena_printf(e->arena, "%d, PLAN_SEQUENCE, PLAN_MASKS, PLAN_TABLES", p->target->activation_bytes),
         "plan_mask_names, plan_table_names",
         arena_printf(e->arena, "sizeof(PlanState), %zu, %" PRId64 ", %zu, %d", batch_bytes(d),

@@ -61,10 +61,10 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
     else if (o->heads && m->heads % m->kv_heads)
         m->kv_heads = m->heads;
     m->head_dim = o->head_dim ? (int)o->head_dim : m->head_dim;
-    m->value_dim = m->latent ? m->value_dim : m->head_dim;
-    if (m->value_dim != m->head_dim)
+    m->value_dim = o->head_dim ? m->head_dim : m->value_dim;
+    if (o->peers && m->value_dim != m->head_dim)
         diag_error(d, (Span){0},
-                   "bench measures values as wide as keys, and the model has head_dim %d and value_dim %d",
+                   "--peers requires values as wide as keys, and the model has head_dim %d and value_dim %d",
                    m->head_dim, m->value_dim);
     else if (m->heads % m->kv_heads)
         diag_error(d, (Span){0}, "heads %d is not a multiple of kv_heads %d", m->heads, m->kv_heads);
@@ -72,7 +72,7 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
         diag_error(d, (Span){0},
                    "GPU kernels require a head_dim that is a multiple of %d from %d to %d, not %d",
                    p->target->head_dim.step, p->target->head_dim.least, p->target->head_dim.most,
-                   m->head_dim);
+                   m->head_dim % p->target->head_dim.step ? m->head_dim : m->value_dim);
     else if (p->mask_count > MEASURE_MOST)
         diag_error(d, (Span){0}, "the model has %d masks; bench accepts at most %d", p->mask_count,
                    MEASURE_MOST);
@@ -139,7 +139,8 @@ static void print_line(const MeasureJob *j, const Measured *m, int i, int b, Tex
     const MeasureCase *c = &j->at[i];
     const MeasuredAttention *x = &m->attention[i];
     const double unit = j->program->target->device_memory ? 1e-12 : 1e-9;
-    const double flops = (b ? 10 : 4) * x->pairs * c->head_dim * c->heads, rate = flops / x->seconds[b];
+    const int width = b ? 6 * c->head_dim + 4 * c->value_dim : 2 * (c->head_dim + c->value_dim);
+    const double flops = width * x->pairs * c->heads, rate = flops / x->seconds[b];
     text_printf(out, "%-9s %10.3f %9.1f %9.1f %% %10.0f", direction[b], 1e3 * x->seconds[b], rate * unit,
                 100 * rate / m->product, x->tiles[b]);
     if (x->cycles[b] > 0)
@@ -163,11 +164,14 @@ static void print_table(Arena *a, const MeasureJob *j, const Measured *m, const 
     const Program *p = j->program;
     const bool device = p->target->device_memory;
     const double all = (double)p->sequence * (double)p->sequence;
-    text_printf(out,
-                "burst-bench 1\n%s: %lld token%s, %d head%s (%d of keys) of %d; a matrix product: %.1f %s\n",
-                m->device, (long long)p->sequence, plural(p->sequence), p->model.heads,
-                plural(p->model.heads), p->model.kv_heads, p->model.head_dim,
-                m->product * (device ? 1e-12 : 1e-9), device ? "TFLOP/s" : "GFLOP/s, one core");
+    const char *values = p->model.value_dim == p->model.head_dim
+                             ? ""
+                             : arena_printf(a, ", values of %d", p->model.value_dim);
+    text_printf(
+        out, "burst-bench 1\n%s: %lld token%s, %d head%s (%d of keys) of %d%s; a matrix product: %.1f %s\n",
+        m->device, (long long)p->sequence, plural(p->sequence), p->model.heads, plural(p->model.heads),
+        p->model.kv_heads, p->model.head_dim, values, m->product * (device ? 1e-12 : 1e-9),
+        device ? "TFLOP/s" : "GFLOP/s, one core");
     for (int i = 0; i < j->cases; i++) {
         text_printf(out, "\n%s: %.0f pairs, %.2f %%\n", is_model(o->what) ? p->masks[i].text : o->what,
                     m->attention[i].pairs, 100 * m->attention[i].pairs / all);
@@ -200,7 +204,11 @@ bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *o
         return false;
     MeasureCase *at = NEW_ARRAY(a, MeasureCase, sized->mask_count);
     for (int i = 0; i < sized->mask_count; i++)
-        at[i] = (MeasureCase){i, sized->model.head_dim, (int)sized->sequence, sized->model.heads,
+        at[i] = (MeasureCase){i,
+                              sized->model.head_dim,
+                              sized->model.value_dim,
+                              (int)sized->sequence,
+                              sized->model.heads,
                               sized->model.kv_heads};
     const MeasureJob j = {sized, share, false, SECONDS, sized->mask_count, at};
     if (!measure_run(a, d, &j, &m))

@@ -44,7 +44,7 @@ void measure_emit(const MeasureJob *j, Text *out)
     text_printf(out, "#define MEASURE_MACHINE %d\n#define MEASURE_SECONDS %g\n#define MEASURE_CASES(X)",
                 j->machine, j->seconds);
     for (int i = 0; i < j->cases; i++)
-        text_printf(out, " \\\n    X(%d, %s%d, %d, %d, %d)", j->at[i].head_dim,
+        text_printf(out, " \\\n    X(%d, %d, %s%d, %d, %d, %d)", j->at[i].head_dim, j->at[i].value_dim,
                     device ? "PlanMask" : "plan_mask", j->at[i].mask, j->at[i].tokens, j->at[i].heads,
                     j->at[i].kv_heads);
     text_printf(out, "\n#include \"%s\"\n", device ? "burst_measure_cuda.cuh" : "burst_measure_host.h");

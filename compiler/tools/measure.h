@@ -13,7 +13,7 @@
 enum { MEASURE_MOST = 16, MEASURE_NAME = 128 };
 
 /* Attention of one sequence with itself under a mask of the program, all heads. */
-typedef struct MeasureCase { int mask, head_dim, tokens, heads, kv_heads; } MeasureCase;
+typedef struct MeasureCase { int mask, head_dim, value_dim, tokens, heads, kv_heads; } MeasureCase;
 typedef struct MeasureJob {
     const Program *program; /* its masks and target; the architecture is that of its cluster's devices */
     const char *share;

@@ -126,6 +126,7 @@ MeasureJob probe_job(Arena *a, const Program *p, const char *share, const ProbeC
 {
     MeasureCase *at = NEW_ARRAY(a, MeasureCase, c->n);
     for (int i = 0; i < c->n; i++)
-        at[i] = (MeasureCase){p->layer_mask[i], c->at[i].head_dim, c->tokens, c->heads, c->kv_heads};
+        at[i] = (MeasureCase){p->layer_mask[i], c->at[i].head_dim, c->at[i].head_dim,
+                              c->tokens,        c->heads,          c->kv_heads};
     return (MeasureJob){p, share, true, c->seconds, c->n, at};
 }

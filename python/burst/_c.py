@@ -17,6 +17,7 @@ class Group(ctypes.Structure):
 
 class Info(ctypes.Structure):
     _fields_ = [("ranks", ctypes.c_int), ("heads", ctypes.c_int), ("kv_heads", ctypes.c_int), ("head_dim", ctypes.c_int),
+                ("value_dim", ctypes.c_int),
                 ("tokens", ctypes.c_int64), ("masks", ctypes.c_int), ("tables", ctypes.c_int),
                 ("mask_name", ctypes.POINTER(ctypes.c_char_p)), ("table_name", ctypes.POINTER(ctypes.c_char_p)),
                 ("element_bytes", ctypes.c_size_t), ("align", ctypes.c_size_t), ("target", ctypes.c_char_p), ("layout", ctypes.c_char_p), ("hash", ctypes.c_uint64)]

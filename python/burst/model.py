@@ -23,11 +23,12 @@ def checked_text(text, what):
     return text
 
 
-def model_text(masks, tables, heads, kv_heads, head_dim, tokens, schedule, partition, softcap, layout):
+def model_text(masks, tables, heads, kv_heads, head_dim, value_dim, tokens, schedule, partition, softcap, layout):
     lines = ['import "masks";']
     lines += [f"table {checked_name(t, 'table')} per token;" for t in tables]
     lines += [f"mask {checked_name(n, 'mask')} = {checked_text(e, 'mask')};" for n, e in masks.items()]
-    lines += [f"model attention {{ heads {int(heads)}; kv_heads {int(kv_heads)}; head_dim {int(head_dim)}; layers {len(masks)}; }}"]
+    sizes = f"heads {int(heads)}; kv_heads {int(kv_heads)}; head_dim {int(head_dim)}; value_dim {int(value_dim)}"
+    lines += [f"model attention {{ {sizes}; layers {len(masks)}; }}"]
     of_layers = "".join(f" layers {i}: {n};" for i, n in enumerate(masks))
     lines += [f"attention {{{of_layers}{f' softcap {float(softcap)!r};' if softcap else ''} }}"]
     chosen = f"schedule {checked_text(schedule, 'schedule')}; partition {checked_text(partition, 'partition')};"

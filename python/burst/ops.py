@@ -38,9 +38,9 @@ def attention_op(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, batch: i
     b = batch_of(batch)
     p, n = b.plan, b.count
     q = checked(p, q, (n, p.heads, p.head_dim), p.dtype, "q")
-    k, v = (checked(p, x, (n, p.kv_heads, p.head_dim), p.dtype, name) for x, name in ((k, "k"), (v, "v")))
+    k, v = (checked(p, x, (n, p.kv_heads, width), p.dtype, name) for x, name, width in ((k, "k", p.head_dim), (v, "v", p.value_dim)))
     sinks = checked(p, sinks, (p.heads,), torch.float32, "sinks") if sinks is not None else None
-    o, lse = torch.empty_like(q), torch.empty(p.heads, n, dtype=torch.float32, device=q.device)
+    o, lse = q.new_empty(n, p.heads, p.value_dim), torch.empty(p.heads, n, dtype=torch.float32, device=q.device)
     _c.check(_c.library().burst_attention_forward(b.handle, mask, q.data_ptr(), k.data_ptr(), v.data_ptr(), address(sinks), scale,
                                                   o.data_ptr(), lse.data_ptr(), p.workspace, stream_of(p)), p.handle)
     return o, lse
@@ -48,7 +48,7 @@ def attention_op(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, batch: i
 
 @attention_op.register_fake
 def _(q, k, v, sinks, batch, mask, scale):
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
+    return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
 
 
 @torch.library.custom_op("burst::attention_backward", mutates_args=())
@@ -128,7 +128,7 @@ move_op.register_autograd(move_grad, setup_context=move_setup)
 
 
 def attention(q, k, v, batch, mask=0, *, sinks=None, scale=None, return_lse=False):
-    """Attention of the batch's rows: q [t, heads, head_dim], k and v [t, kv_heads, head_dim]; o like q, lse [heads, t].
+    """Attention of the batch's rows: q [t, heads, head_dim], k [t, kv_heads, head_dim], v [t, kv_heads, value_dim]; o [t, heads, value_dim], lse [heads, t].
 
     Collective: all ranks call it, and their backward, in the same order. mask: its name or number. sinks [heads], fp32: a score a
     head that takes weight and has no value; lse is without it.

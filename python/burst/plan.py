@@ -119,7 +119,8 @@ class Plan:
         self.handle = opened.value
         self._closes = weakref.finalize(self, lib.burst_plan_close, self.handle)
         info = lib.burst_plan_info(self.handle).contents
-        self.heads, self.kv_heads, self.head_dim, self.tokens = info.heads, info.kv_heads, info.head_dim, info.tokens
+        self.heads, self.kv_heads, self.head_dim, self.value_dim = info.heads, info.kv_heads, info.head_dim, info.value_dim
+        self.tokens = info.tokens
         self.masks = [info.mask_name[i].decode() for i in range(info.masks)]
         self.tables = [info.table_name[i].decode() for i in range(info.tables)]
         self.layout, self.ranks, self.rank = info.layout.decode(), info.ranks, rank_of(group)
@@ -167,18 +168,18 @@ class Plan:
         self._closes()
 
 
-def compile(masks, *, heads, head_dim, tokens, kv_heads=None, tables=None, group=None, cluster="auto", schedule="auto",
+def compile(masks, *, heads, head_dim, tokens, kv_heads=None, value_dim=None, tables=None, group=None, cluster="auto", schedule="auto",
             partition="auto", softcap=0.0, device=None, **layout):
     """Plans attention under the masks (an expression, or a dictionary of them by name) over the ranks of the group. Collective.
 
-    tokens: of a batch, on all ranks together. tables: those that masks read, if None. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
+    tokens: of a batch, on all ranks together. value_dim: of v and o, head_dim if None. tables: those that masks read, if None. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
     None: as the group's backend. Further arguments are settings of the layout: travel="keys".
     """
     masks = {"main": masks} if isinstance(masks, str) else dict(masks)
     if tables is None:
         tables = sorted({name for mask in masks.values() for name in TABLE.findall(mask)})
     group = process_group(group)
-    model = model_text(masks, tables, heads, kv_heads or heads, head_dim, tokens, schedule, partition, softcap, layout)
+    model = model_text(masks, tables, heads, kv_heads or heads, head_dim, value_dim or head_dim, tokens, schedule, partition, softcap, layout)
     if device is None:
         device = "cuda" if group is not None and torch.distributed.get_backend(group) == "nccl" else "cpu"
     if cluster == "auto":

@@ -65,6 +65,7 @@ typedef struct Family {
     const char *type, *architecture;
     const char *published; /* what folders with code of their own have instead; NULL: the same */
     bool own_code; /* folders name code of their own, in auto_map, which computes what is described here */
+    bool only_code; /* transformers has no class of it, and needs that code */
     bool qkv_bias, qk_norm;
     BurstLayer layer;
     bool norms_less_one; /* folders have the weights of norms less one */
@@ -104,6 +105,7 @@ typedef struct Family {
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
     const char *const *off; /* fields that are written as false, up to NULL */
     const char *const *on; /* those that are true, up to NULL; NULL: none */
+    const char *const *zero; /* dropouts that are not 0 where they are not given, up to NULL; NULL: none */
 } Family;
 extern const Family families[];
 extern const int family_count;

@@ -7,9 +7,10 @@
  * plan fail with the same reason. A plan has no global state: any number may be open in a process, also as
  * several ranks of one group. Attention allocates nothing, and burst_move nothing either.
  *
- * Arrays are dense, rows of this rank one after the other: q, o, dO and dQ [rows][heads][head_dim]; k, v,
- * dK and dV [rows][kv_heads][head_dim]; lse [heads][rows], natural logarithms. On CPUs elements are fp32;
- * a plan for GPUs has bf16 (lse, sinks and their gradients: fp32).
+ * Arrays are dense, rows of this rank one after the other: q and dQ [rows][heads][head_dim]; k and dK
+ * [rows][kv_heads][head_dim]; v and dV [rows][kv_heads][value_dim]; o and dO [rows][heads][value_dim]; lse
+ * [heads][rows], natural logarithms. value_dim is head_dim where the model has no other. On CPUs elements
+ * are fp32; a plan for GPUs has bf16 (lse, sinks and their gradients: fp32).
  */
 #ifndef BURST_H
 #define BURST_H
@@ -57,7 +58,7 @@ void burst_plan_close(BurstPlan *plan);
 void burst_plan_abort(BurstPlan *plan, const char *reason);
 
 typedef struct BurstInfo {
-    int ranks, heads, kv_heads, head_dim;
+    int ranks, heads, kv_heads, head_dim, value_dim;
     int64_t tokens;                  /* of a batch, on all ranks together */
     int masks, tables;
     const char *const *mask_name;    /* [masks] as the model has them */

@@ -24,7 +24,7 @@ typedef struct BurstEmitted {
     int abi; /* BURST_RT_ABI */
     const char *target, *layout;
     uint64_t text_hash;
-    int ranks, heads, kv_heads, head_dim;
+    int ranks, heads, kv_heads, head_dim, value_dim;
     size_t element_bytes;
     int64_t sequence;
     int masks, tables;

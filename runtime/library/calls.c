@@ -124,6 +124,7 @@ static BurstInfo info_of(const BurstEmitted *e)
                        .heads = e->heads,
                        .kv_heads = e->kv_heads,
                        .head_dim = e->head_dim,
+                       .value_dim = e->value_dim,
                        .tokens = e->sequence,
                        .masks = e->masks,
                        .tables = e->tables,

@@ -1,5 +1,6 @@
 /* safetensors/carry.c: what an export takes over from the folder that its weights came from: the files of the
- * tokenizer and of generation, byte by byte, and the fields of config.json that no plan has. */
+ * tokenizer, of generation and of code that auto_map names, byte by byte, and the fields of config.json that
+ * no plan has. */
 #include "safetensors/safetensors.h"
 
 #include "checkpoint/checkpoint.h"
@@ -15,18 +16,22 @@ enum { PIECE = 1 << 16 };
 
 /* ---- files ---- */
 
-bool is_carried(const char *name)
+static bool ends_with(const char *name, const char *ending)
+{
+    const size_t n = strlen(name), m = strlen(ending);
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
+bool is_carried(const char *name, bool code)
 {
     static const char *const begins[] = {"tokenizer",    "tokenization_",  "special_tokens_map",
                                          "added_tokens", "vocab.",         "merges.",
                                          "spiece.",      "sentencepiece.", "tekken.",
                                          "tiktoken.",    "chat_template",  "generation_config."};
-    static const char ending[] = ".tiktoken";
-    const size_t n = strlen(name), m = sizeof ending - 1;
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
         if (strncmp(name, begins[i], strlen(begins[i])) == 0)
             return true;
-    return n > m && strcmp(name + n - m, ending) == 0;
+    return ends_with(name, ".tiktoken") || (code && ends_with(name, ".py"));
 }
 
 static bool copy_bytes(int from, int to, off_t bytes)
@@ -63,16 +68,69 @@ static int carry_file(BurstCtx *c, const char *source, const char *part, const c
     return stat(from, &st) == 0 && S_ISREG(st.st_mode) ? copy_file(c, from, to) : BURST_OK;
 }
 
-int carry_files(BurstCtx *c, const char *source, const char *part)
+int carry_files(BurstCtx *c, const char *source, bool code, const char *part)
 {
     int status = BURST_OK;
     DIR *d = source ? opendir(source) : NULL;
     for (struct dirent *e; d && status == BURST_OK && (e = readdir(d)) != NULL;)
-        if (is_carried(e->d_name))
+        if (is_carried(e->d_name, code))
             status = carry_file(c, source, part, e->d_name);
     if (d)
         closedir(d);
     return status;
+}
+
+/* ---- code of a folder's own ---- */
+
+bool carries_code(const json_t *source, const Family *family)
+{
+    return family->own_code && json_object_size(json_object_get(source, "auto_map")) > 0;
+}
+
+/* "modeling_x.Class" is of modeling_x.py; "name--modeling_x.Class" is of another repository. */
+static bool code_is_there(const char *folder, const char *class, char file[NAME_MAX])
+{
+    const char *dot = strchr(class, '.');
+    char path[PATH_MAX];
+    if (strstr(class, "--") || !dot)
+        return true;
+    const int n = snprintf(file, NAME_MAX, "%.*s.py", (int)(dot - class), class);
+    return n < NAME_MAX && snprintf(path, sizeof path, "%s/%s", folder, file) < PATH_MAX &&
+           access(path, R_OK) == 0;
+}
+
+/* A value of auto_map is a class, or a list of classes and nulls. */
+static bool value_is_there(const char *folder, const json_t *value, char file[NAME_MAX])
+{
+    const char *class = json_string_value(value);
+    if (class)
+        return code_is_there(folder, class, file);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!value_is_there(folder, json_array_get(value, i), file))
+            return false;
+    return true;
+}
+
+void carry_say(const char *folder, const char *source, json_t *config, const Family *family)
+{
+    const char *key;
+    json_t *value;
+    char file[NAME_MAX] = "", said[NAME_MAX] = "";
+    if (family->only_code && !carries_code(config, family))
+        say_line("transformers has no %s of its own; to load '%s' it needs the code that published folders "
+                 "bring: their .py files, and auto_map in config.json",
+                 family->architecture, folder);
+    else if (carries_code(config, family))
+        json_object_foreach(json_object_get(config, "auto_map"), key, value)
+        {
+            if (value_is_there(source, value, file) || strcmp(file, said) == 0)
+                continue;
+            memcpy(said, file, sizeof said);
+            say_line(
+                "auto_map names code in %s, which '%s' does not have; transformers cannot load '%s' with "
+                "it",
+                file, source, folder);
+        }
 }
 
 /* ---- fields ---- */
@@ -121,14 +179,50 @@ static void carry_length(json_t *config, const json_t *source)
         json_object_set(config, name, there);
 }
 
-void carry_fields(json_t *config, json_t *source, const Family *family)
+/* Code of a folder's own reads fields by its own names and its own defaults: where the source says the same
+ * model, its fields stay as they are. */
+static void carry_spelling(json_t *config, json_t *source, const HfModel *model)
 {
+    static const char *const as_there[] = {"auto_map", "architectures"};
+    Misfits misfits = {0};
+    HfModel there;
+    const char *name;
+    json_t *value;
+    void *next;
+    for (size_t i = 0; i < sizeof as_there / sizeof *as_there; i++)
+        if (given(json_object_get(source, as_there[i])))
+            json_object_set(config, as_there[i], json_object_get(source, as_there[i]));
+    model_read(&misfits, source, model, &there);
+    const bool same = misfits.count == 0;
+    misfits_close(&misfits);
+    if (!same)
+        return;
+    json_object_foreach_safe(config, next, name, value)
+    {
+        if (model_has_field(model->family, name) && !json_object_get(source, name))
+            json_object_del(config, name);
+    }
+    json_object_foreach(source, name, value)
+    {
+        if (model_has_field(model->family, name))
+            json_object_set(config, name, value);
+    }
+    value = json_object_get(source, "max_position_embeddings"); /* which these kinds read */
+    if (value && (there.rope.kind == BURST_ROPE_DYNAMIC || there.rope.kind == BURST_ROPE_LONGROPE))
+        json_object_set(config, "max_position_embeddings", value);
+}
+
+void carry_fields(json_t *config, json_t *source, const HfModel *model)
+{
+    const Family *family = model->family;
     const char *name;
     json_t *value;
     if (!source)
         return;
     carry_ids(config, source);
     carry_length(config, source);
+    if (carries_code(source, family))
+        carry_spelling(config, source, model);
     json_object_foreach(source, name, value)
     {
         if (!json_object_get(config, name) && is_carried_field(family, name))

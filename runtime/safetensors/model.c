@@ -179,8 +179,10 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
     const Family *family = m->family;
     if (f->at == offsetof(HfModel, kv_heads))
         return json_integer((json_int_t)(family->kv_heads && !null ? family->kv_heads : m->heads));
-    if (f->at == offsetof(HfModel, head_dim) && (family->head_dim || m->heads > 0))
-        return json_integer((json_int_t)(family->head_dim ? family->head_dim : m->hidden / m->heads));
+    if (f->at == offsetof(HfModel, head_dim) && family->head_dim && !null)
+        return json_integer(family->head_dim);
+    if (f->at == offsetof(HfModel, head_dim) && m->heads > 0)
+        return json_integer((json_int_t)(m->hidden / m->heads));
     if (f->latent && f->kind == WHOLE)
         return latent_default(m, f);
     switch (f->kind) {
@@ -260,6 +262,9 @@ static void read_parts(Misfits *m, const json_t *config, HfModel *there)
     for (const char *const *on = f->on; on && *on; on++)
         if (given(json_object_get(config, *on)) && !json_is_true(json_object_get(config, *on)))
             misfit(m, "%s is not true; only true is supported", *on);
+    for (const char *const *zero = f->zero; zero && *zero; zero++)
+        if (!json_object_get(config, *zero))
+            misfit(m, "config.json has no %s, and a %s without it has dropout; set it to 0", *zero, f->type);
     const json_t *flag = f->bias_field ? json_object_get(config, f->bias_field) : NULL;
     if (!f->bias_field)
         return;
@@ -383,6 +388,8 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
     for (const char *const *on = m->family->on; made && on && *on; on++)
         made = json_object_set_new(config, *on, json_true()) == 0;
+    for (const char *const *zero = m->family->zero; made && zero && *zero; zero++)
+        made = json_object_set_new(config, *zero, json_integer(0)) == 0;
     if (made && m->family->experts)
         made = json_object_set_new(config, "first_k_dense_replace", json_integer((json_int_t)m->layers)) == 0;
     if (made && m->family->bias_field)

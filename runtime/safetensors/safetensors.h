@@ -187,11 +187,15 @@ int64_t element_at(const StPlace *place, int64_t element, int64_t *count);
 const char *head_name(const Family *f); /* of the head's matrix */
 
 /* ---- what an export takes over of the folder that its weights came from (carry.c) ---- */
-bool is_carried(const char *name); /* whether a file of that name is */
+bool is_carried(const char *name, bool code); /* whether a file of that name is */
 /* Copies these files from one folder to another; a source that is not there, or NULL, has none. */
-int carry_files(BurstCtx *c, const char *source, const char *part);
+int carry_files(BurstCtx *c, const char *source, bool code, const char *part);
 /* Adds the fields that no plan has, all ids, and the longer of both lengths; source NULL: none. */
-void carry_fields(json_t *config, json_t *source, const Family *family);
+void carry_fields(json_t *config, json_t *source, const HfModel *model);
+/* Whether a folder with this config.json (NULL: none) brings code that computes it. */
+bool carries_code(const json_t *config, const Family *family);
+/* Says what code transformers will not have of a folder that is exported; config: the source's, or NULL. */
+void carry_say(const char *folder, const char *source, json_t *config, const Family *family);
 
 /* ---- a folder, opened ---- */
 #define ST_HEAD "lm_head.weight"

@@ -210,9 +210,9 @@ static bool ours(const char *name)
 {
     const char *end = strstr(name, ".safetensors");
     return (strncmp(name, "model", 5) == 0 && end && (!end[12] || strcmp(end + 12, ".index.json") == 0)) ||
-           strcmp(name, "config.json") == 0 || is_carried(name) || strncmp(name, ".written-by-", 12) == 0 ||
-           strcmp(name, trial_name) == 0 || strcmp(name, ".lock") == 0 || strcmp(name, ".") == 0 ||
-           strcmp(name, "..") == 0;
+           strcmp(name, "config.json") == 0 || is_carried(name, true) ||
+           strncmp(name, ".written-by-", 12) == 0 || strcmp(name, trial_name) == 0 ||
+           strcmp(name, ".lock") == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
 /* A folder itself, not what a link leads to. *d NULL: nothing is there. */
@@ -333,9 +333,10 @@ static int for_each_json(BurstCtx *c, const BurstPlan *p, const Export *o,
                          int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text,
                                     size_t bytes))
 {
+    const HfModel model = model_of(p);
     json_t *config = config_make(p, o->dtype);
     if (config)
-        carry_fields(config, o->config, o->family);
+        carry_fields(config, o->config, &model);
     BURST_TRY(with_json(c, o, "config.json", config, use));
     return o->files > 1 ? with_json(c, o, "model.safetensors.index.json", index_of(p, o), use) : BURST_OK;
 }
@@ -349,7 +350,7 @@ static int create_json(BurstCtx *c, const Export *o, const char *name, const cha
 /* All files with their room, and nothing in them that could be read for weights. */
 static int create_files(BurstCtx *c, const BurstPlan *p, const Export *o)
 {
-    BURST_TRY(carry_files(c, o->source, o->part));
+    BURST_TRY(carry_files(c, o->source, carries_code(o->config, o->family), o->part));
     for (int i = 0; i < o->files; i++)
         BURST_TRY(create_file(c, o, o->file[i].name, (int64_t)o->file[i].header_bytes + o->file[i].bytes));
     return for_each_json(c, p, o, create_json);
@@ -605,6 +606,8 @@ int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char 
                           "an export of this model requires its family: set `family` in the model");
     BURST_TRY(lay_out(c, p, folder, source, dtype, shard_bytes, o));
     read_source(c, o);
+    if (c->rank == 0)
+        carry_say(folder, source, o->config, o->family);
     return c->rank == 0 ? create(c, p, o) : BURST_OK;
 }
 

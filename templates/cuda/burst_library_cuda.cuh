@@ -77,11 +77,11 @@ static __device__ inline float plan_keep(const float *sinks, const float *lse, i
     return 1 / (1 + expf(sinks[row / n] - lse[row]));
 }
 
-/* x, y [n][heads][head_dim], of which every row is multiplied by what its keys keep. */
+/* x, y [n][heads][value_dim], of which every row is multiplied by what its keys keep. */
 static __global__ void plan_sink_kernel(int64_t n, int heads, const float *sinks, const float *lse,
                                         const BurstBf16 *x, BurstBf16 *y)
 {
-    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = i / PLAN_HEAD_DIM;
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = i / PLAN_VALUE_DIM;
     if (row < n * heads)
         y[i] = __float2bfloat16(__bfloat162float(x[i]) *
                                 plan_keep(sinks, lse, row % heads * n + row / heads, n));
@@ -126,7 +126,7 @@ static inline unsigned plan_sink_blocks(int64_t threads)
 static inline int plan_sink(BurstCtx *c, PlanState *s, const BurstAttention *a, const float *lse,
                             const BurstBf16 *x, BurstBf16 *y)
 {
-    const int64_t count = s->n * PLAN_HEADS * PLAN_HEAD_DIM;
+    const int64_t count = s->n * PLAN_HEADS * PLAN_VALUE_DIM;
     if (count == 0)
         return BURST_OK;
     plan_sink_kernel<<<plan_sink_blocks(count), PLAN_SINK_THREADS, 0, burst_gpu_compute(s->exec)>>>(
@@ -166,9 +166,9 @@ static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAtte
     return a->sinks ? plan_sink(c, s, a, a->to_lse, o, o) : BURST_OK;
 }
 
-static inline int plan_give_rows(PlanState *s, int heads, const float *sums, void *rows)
+static inline int plan_give_rows(PlanState *s, int heads, int d, const float *sums, void *rows)
 {
-    return burst_gpu_rope_back(s->exec, s->n, s->n, heads, PLAN_HEAD_DIM, /* no rotation */ NULL, NULL, sums,
+    return burst_gpu_rope_back(s->exec, s->n, s->n, heads, d, /* no rotation */ NULL, NULL, sums,
                                (BurstBf16 *)rows);
 }
 
@@ -179,7 +179,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
     const BurstBf16 *d_o = (const BurstBf16 *)a->d_o;
     burst_library_gpu_use(s->exec, a->stream);
     s->score_scale = a->scale;
-    BURST_TRY(burst_gpu_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, (const BurstBf16 *)a->o, d_o,
+    BURST_TRY(burst_gpu_delta(s->exec, s->n, PLAN_HEADS, PLAN_VALUE_DIM, (const BurstBf16 *)a->o, d_o,
                               b->rows_delta));
     if (a->sinks) {
         BURST_TRY(plan_sinks_back(c, s, a, b->rows_delta));
@@ -191,9 +191,9 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
                                   (const BurstBf16 *)a->v, a->lse, d_o, b->rows_delta, b->rows_dq, b->rows_dk,
                                   b->rows_dv));
     BURST_TRY(burst_library_gpu_end(s->exec));
-    BURST_TRY(plan_give_rows(s, PLAN_HEADS, b->rows_dq, a->dq));
-    BURST_TRY(plan_give_rows(s, PLAN_KV_HEADS, b->rows_dk, a->dk));
-    return plan_give_rows(s, PLAN_KV_HEADS, b->rows_dv, a->dv);
+    BURST_TRY(plan_give_rows(s, PLAN_HEADS, PLAN_HEAD_DIM, b->rows_dq, a->dq));
+    BURST_TRY(plan_give_rows(s, PLAN_KV_HEADS, PLAN_HEAD_DIM, b->rows_dk, a->dk));
+    return plan_give_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, b->rows_dv, a->dv);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* burst_measure_cuda.cuh: what a machine's GPUs reach, for `burstc probe` and `burstc bench`.
  *
  * The text that includes this (compiler/tools/measure.c) has included the kernels and defined
- *   MEASURE_CASES(X)   X(head_dim, mask, tokens, heads, kv_heads): attention to be timed
+ *   MEASURE_CASES(X)   X(head_dim, value_dim, mask, tokens, heads, kv_heads): attention to be timed
  *   MEASURE_MACHINE    1: memory, passes, PCIe and links as well
  *   MEASURE_SECONDS    that the rounds take
  * All that computes is timed in turns, round by round, on random numbers: a chip that is held by its power
@@ -42,7 +42,7 @@ static bool measure_machine(void) { return MEASURE_MACHINE; }
 /* ---- attention ---- */
 typedef struct MeasureKernels {
     /* tile: queries and keys, forward and backward; keys: BURST_KEYS_* of both */
-    int d, tokens, heads, kv_heads, tile[4], keys[2];
+    int d, e, tokens, heads, kv_heads, tile[4], keys[2];
     unsigned tables;
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
     cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *,
@@ -75,13 +75,13 @@ template <class MASK> static void measure_pairs(BurstTokens t, unsigned long lon
     measure_pairs_kernel<MASK><<<1024, 256, 0, stream>>>(t, sum);
 }
 
-#define MEASURE_KERNELS(D, MASK, n, h, hk) \
-    {D, n, h, hk, \
-     {BurstTiles<D, MASK>::FORWARD_Q, BurstTiles<D, MASK>::FORWARD_K, \
-      BurstTiles<D, MASK>::BACKWARD_Q, BurstTiles<D, MASK>::BACKWARD_K}, \
-     {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK>, \
-     burst_backward_setup<D, MASK>, \
-     burst_make_lists<MASK>, burst_forward<D, MASK>, burst_backward<D, MASK>, burst_delta<D>, \
+#define MEASURE_KERNELS(D, E, MASK, n, h, hk) \
+    {D, E, n, h, hk, \
+     {BurstTiles<D, MASK, E>::FORWARD_Q, BurstTiles<D, MASK, E>::FORWARD_K, \
+      BurstTiles<D, MASK, E>::BACKWARD_Q, BurstTiles<D, MASK, E>::BACKWARD_K}, \
+     {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK, E>, \
+     burst_backward_setup<D, MASK, E>, \
+     burst_make_lists<MASK>, burst_forward<D, MASK, E>, burst_backward<D, MASK, E>, burst_delta<E>, \
      burst_finish_dq<D>, measure_pairs<MASK>},
 static const MeasureKernels measure_cases[] = {MEASURE_CASES(MEASURE_KERNELS)};
 enum { MEASURE_CASE_COUNT = sizeof measure_cases / sizeof measure_cases[0] };
@@ -124,8 +124,10 @@ static size_t measure_most(size_t (*of)(const MeasureKernels *))
     return most;
 }
 
-static size_t measure_queries(const MeasureKernels *k) { return (size_t)k->tokens * k->heads * k->d; }
-static size_t measure_keys(const MeasureKernels *k) { return (size_t)k->tokens * k->kv_heads * k->d; }
+/* Elements of a head: of what is as wide as keys, or as values. */
+static size_t measure_widest(const MeasureKernels *k) { return (size_t)(k->d > k->e ? k->d : k->e); }
+static size_t measure_queries(const MeasureKernels *k) { return k->tokens * k->heads * measure_widest(k); }
+static size_t measure_keys(const MeasureKernels *k) { return k->tokens * k->kv_heads * measure_widest(k); }
 static size_t measure_rows(const MeasureKernels *k) { return (size_t)k->tokens * k->heads; }
 /* At least those of the passes. */
 static size_t measure_tokens(const MeasureKernels *k)
@@ -257,9 +259,9 @@ static BurstTokens measure_side(const Measure *m, const MeasureKernels *k)
     return t;
 }
 
-static BurstRows measure_view(BurstBf16 *at, const MeasureKernels *k, int heads)
+static BurstRows measure_view(BurstBf16 *at, int heads, int width)
 {
-    BurstRows r = {at, (int64_t)heads * k->d, k->d};
+    BurstRows r = {at, (int64_t)heads * width, width};
     return r;
 }
 
@@ -279,8 +281,8 @@ static int measure_forward(Measure *m, const MeasureKernels *k)
 {
     BurstForward p;
     memset(&p, 0, sizeof p);
-    p.q = measure_view(m->q, k, k->heads), p.out = measure_view(m->o, k, k->heads);
-    p.k = measure_view(m->k, k, k->kv_heads), p.v = measure_view(m->v, k, k->kv_heads);
+    p.q = measure_view(m->q, k->heads, k->d), p.out = measure_view(m->o, k->heads, k->e);
+    p.k = measure_view(m->k, k->kv_heads, k->d), p.v = measure_view(m->v, k->kv_heads, k->e);
     p.lse = m->lse;
     p.q_tokens = p.k_tokens = measure_side(m, k);
     p.q_heads = k->heads, p.group = k->heads / k->kv_heads;
@@ -297,19 +299,19 @@ static int measure_backward(Measure *m, const MeasureKernels *k)
     const float scale = 1 / sqrtf((float)k->d);
     BurstBackward p;
     memset(&p, 0, sizeof p);
-    p.q = measure_view(m->q, k, k->heads), p.d_o = measure_view(m->d_o, k, k->heads);
-    p.k = measure_view(m->k, k, k->kv_heads), p.v = measure_view(m->v, k, k->kv_heads);
+    p.q = measure_view(m->q, k->heads, k->d), p.d_o = measure_view(m->d_o, k->heads, k->e);
+    p.k = measure_view(m->k, k->kv_heads, k->d), p.v = measure_view(m->v, k->kv_heads, k->e);
     p.lse = m->lse, p.delta = m->delta, p.dq = m->dq, p.dk = m->dk, p.dv = m->dv;
     p.q_tokens = p.k_tokens = measure_side(m, k);
     p.q_heads = k->heads, p.kv_heads = k->kv_heads, p.group = k->heads / k->kv_heads;
     p.scale = scale;
-    MEASURE_CUDA(k->delta(measure_view(m->o, k, k->heads), p.d_o, k->tokens, k->heads, m->delta, stream));
+    MEASURE_CUDA(k->delta(measure_view(m->o, k->heads, k->e), p.d_o, k->tokens, k->heads, m->delta, stream));
     BURST_TRY(burst_gpu_zero(m->g, m->dq, measure_queries(k) * 4));
     BURST_TRY(burst_gpu_zero(m->g, m->dk, measure_keys(k) * 4));
     BURST_TRY(burst_gpu_zero(m->g, m->dv, measure_keys(k) * 4));
     BURST_TRY(measure_lists(m, k, MEASURE_BACKWARD, &p.lists));
     MEASURE_CUDA(k->backward(&p, 1, 1, m->multiprocessors, stream));
-    MEASURE_CUDA(k->finish(m->dq, k->tokens, k->heads, scale, measure_view(m->out, k, k->heads), stream));
+    MEASURE_CUDA(k->finish(m->dq, k->tokens, k->heads, scale, measure_view(m->out, k->heads, k->d), stream));
     return BURST_OK;
 }
 

@@ -1,7 +1,7 @@
 /* burst_measure_host.h: what one core of this machine reaches, for `burstc probe` and `burstc bench`.
  *
  * The text that includes this (compiler/tools/measure.c) has the masks and has defined
- *   MEASURE_CASES(X)   X(head_dim, mask, tokens, heads, kv_heads): attention of one chunk with itself
+ *   MEASURE_CASES(X)   X(head_dim, value_dim, mask, tokens, heads, kv_heads): a chunk attends to itself
  *   MEASURE_MACHINE    1: passes and copies as well
  *   MEASURE_SECONDS    of processor time that the rounds take
  * All is timed in turns, round by round, as in a step, where each finds in the caches what the others left
@@ -33,8 +33,8 @@ enum {
 };
 enum { MEASURE_HEAD_DIM = 64, MEASURE_COPY = 64 << 20 }; /* bytes: beyond the caches */
 
-typedef struct MeasureCase { int d, tokens, heads, kv_heads; const BurstMask *mask; } MeasureCase;
-#define MEASURE_CASE(D, MASK, n, h, hk) {D, n, h, hk, &MASK},
+typedef struct MeasureCase { int d, e, tokens, heads, kv_heads; const BurstMask *mask; } MeasureCase;
+#define MEASURE_CASE(D, E, MASK, n, h, hk) {D, E, n, h, hk, &MASK},
 static const MeasureCase measure_cases[] = {MEASURE_CASES(MEASURE_CASE)};
 enum { MEASURE_CASE_COUNT = sizeof measure_cases / sizeof measure_cases[0] };
 
@@ -211,15 +211,17 @@ static double measure_tiles(const MeasureCase *k, const BurstChunk *c)
 /* floats NULL: how many there are. */
 static int64_t measure_carve(BurstAttend *a, int64_t n, float *floats)
 {
-    const int64_t q = a->q_heads * n * a->head_dim, kv = a->kv_heads * n * a->head_dim, rows = a->q_heads * n;
+    const int64_t rows = a->q_heads * n, q = rows * a->head_dim, o = rows * a->value_dim,
+                  key = a->kv_heads * n * a->head_dim, value = a->kv_heads * n * a->value_dim;
     const struct {
         const float **at;
         int64_t count;
-    } in[] = {{&a->q, q}, {&a->k, kv}, {&a->v, kv}, {&a->d_o, q}};
+    } in[] = {{&a->q, q}, {&a->k, key}, {&a->v, value}, {&a->d_o, o}};
     const struct {
         float **at;
         int64_t count;
-    } out[] = {{&a->o, q}, {&a->dq, q}, {&a->dk, kv}, {&a->dv, kv}, {&a->lse, rows}, {&a->lse_rest, rows}};
+    } out[] = {{&a->o, o},   {&a->dq, q},      {&a->dk, key}, {&a->dv, value},
+               {&a->lse, rows}, {&a->lse_rest, rows}};
     float *at = floats;
     for (size_t i = 0; floats && i < sizeof in / sizeof in[0]; at += in[i++].count)
         *in[i].at = at;
@@ -227,7 +229,8 @@ static int64_t measure_carve(BurstAttend *a, int64_t n, float *floats)
         *out[i].at = at;
     if (floats)
         a->delta = at, a->scratch = at + rows;
-    return 4 * q + 4 * kv + 3 * rows + burst_attend_scratch(a->head_dim);
+    return 2 * (q + o + key + value) + 3 * rows +
+           burst_attend_scratch(a->head_dim > a->value_dim ? a->head_dim : a->value_dim);
 }
 
 static int measure_prepare(BurstCtx *c, const MeasureCase *k, MeasureAttention *x)
@@ -244,6 +247,7 @@ static int measure_prepare(BurstCtx *c, const MeasureCase *k, MeasureAttention *
     burst_sides(position, n, &x->tables, BURST_MAX_TABLES, side);
     x->chunk = (BurstChunk){n, position, side, (int)((n + BURST_TILE - 1) / BURST_TILE)};
     x->attend = (BurstAttend){.head_dim = k->d,
+                              .value_dim = k->e,
                               .q_heads = k->heads,
                               .kv_heads = k->kv_heads,
                               .group = k->heads / k->kv_heads,
@@ -280,16 +284,16 @@ static int measure_attentions(BurstCtx *c, Measure *m)
 static void measure_attention(Measure *m, MeasureAttention *x)
 {
     const BurstAttend *a = &x->attend;
-    const int64_t rows = a->q_heads * x->chunk.tokens, kv = a->kv_heads * x->chunk.tokens * a->head_dim;
+    const int64_t rows = a->q_heads * x->chunk.tokens, keys = a->kv_heads * x->chunk.tokens;
     double start = measure_now();
     burst_attend_start(a);
     burst_attend_forward(a);
     measure_add(m, &x->times[0], start);
     start = measure_now();
     memset(a->dq, 0, (size_t)(rows * a->head_dim) * sizeof *a->dq);
-    memset(a->dk, 0, (size_t)kv * sizeof *a->dk);
-    memset(a->dv, 0, (size_t)kv * sizeof *a->dv);
-    burst_attend_delta(rows, a->head_dim, a->o, a->d_o, (float *)a->delta);
+    memset(a->dk, 0, (size_t)(keys * a->head_dim) * sizeof *a->dk);
+    memset(a->dv, 0, (size_t)(keys * a->value_dim) * sizeof *a->dv);
+    burst_attend_delta(rows, a->value_dim, a->o, a->d_o, (float *)a->delta);
     burst_attend_backward(a);
     measure_add(m, &x->times[1], start);
 }

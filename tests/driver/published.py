@@ -20,7 +20,8 @@ LAYOUT = "layout { data 1; schedule ring; travel keys; partition zigzag; tensor 
 FIXED = LAYOUT.replace("tensor auto; recompute auto; offload auto", "tensor 1; recompute full; offload optimizer, activations")
 LARGE = 2e10  # weights of layers from which on the open search takes minutes
 DROPOUT = "attention_dropout is 0.1; only 0 is supported"
-REFUSED = {"StarCoder2-7B": DROPOUT, "Seed-OSS-36B": DROPOUT, "Llama-3.1-405B": "of host memory, "}  # 405B: more hosts
+REFUSED = {"StarCoder2-7B": DROPOUT, "Seed-OSS-36B": DROPOUT, "Phi-2": "resid_pdrop is 0.1; only 0 is supported",
+           "DeepSeek-V2-Lite": "first_k_dense_replace is 1; only 27 is computed", "Llama-3.1-405B": "of host memory, "}  # 405B: more hosts
 
 
 class Model:
@@ -32,7 +33,8 @@ class Model:
 
     def layout(self):
         c = self.config
-        return FIXED if c["num_hidden_layers"] * c["hidden_size"] * (c["hidden_size"] * 2 + c["intermediate_size"] * 3) > LARGE else LAYOUT
+        layers = c.get("num_hidden_layers", c.get("num_layers"))
+        return FIXED if layers * c["hidden_size"] * (c["hidden_size"] * 2 + c["intermediate_size"] * 3) > LARGE else LAYOUT
 
     def run(self, *words):
         return runner.run([self.burstc, *words], 60, cwd=self.folder, check=False)

@@ -78,7 +78,7 @@ static char *guarded(size_t bytes)
 /* ---- the case ---- */
 
 typedef struct Case {
-    int ranks, documents, tokens, heads, kv_heads, head_dim, masks, sinks;
+    int ranks, documents, tokens, heads, kv_heads, head_dim, value_dim, masks, sinks;
     int32_t *cu, *table; /* table: [tokens] "last_of", NULL: no mask reads it */
     unsigned seed;
     float scale;
@@ -105,12 +105,12 @@ static float *random_rows(size_t n, unsigned *seed)
 /* One head's row: its scores' probabilities, o and lse; then the gradients. */
 static void dense_row(const Case *c, int mask, int h, int i, double *p, double *dp)
 {
-    const int d = c->head_dim, kv = h / (c->heads / c->kv_heads), T = c->tokens;
+    const int d = c->head_dim, e = c->value_dim, kv = h / (c->heads / c->kv_heads), T = c->tokens;
     const unsigned char *keep = c->keep + ((size_t)mask * T + i) * T;
-    const float *q = c->q + ((size_t)i * c->heads + h) * d, *d_o = c->d_o + ((size_t)i * c->heads + h) * d;
+    const float *q = c->q + ((size_t)i * c->heads + h) * d, *d_o = c->d_o + ((size_t)i * c->heads + h) * e;
     const double scale = c->scale != 0 ? (double)c->scale : 1 / sqrt(d);
     double most = c->sinks ? c->sink[h] : -INFINITY, sum = 0, keys = 0,
-           *o = c->o + ((size_t)i * c->heads + h) * d;
+           *o = c->o + ((size_t)i * c->heads + h) * e;
     double *slope = dp + T;
     for (int j = 0; j < T; j++) {
         const float *k = c->k + ((size_t)j * c->kv_heads + kv) * d;
@@ -131,15 +131,15 @@ static void dense_row(const Case *c, int mask, int h, int i, double *p, double *
         keys += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - most);
     sum = keys + (c->sinks ? exp(c->sink[h] - most) : 0);
     c->lse[(size_t)h * T + i] = keys > 0 ? most + log(keys) : -INFINITY;
-    memset(o, 0, (size_t)d * sizeof *o);
+    memset(o, 0, (size_t)e * sizeof *o);
     double row = 0;
     for (int j = 0; j < T; j++) {
-        const float *v = c->v + ((size_t)j * c->kv_heads + kv) * d;
-        double *dv = c->dv + ((size_t)j * c->kv_heads + kv) * d;
+        const float *v = c->v + ((size_t)j * c->kv_heads + kv) * e;
+        double *dv = c->dv + ((size_t)j * c->kv_heads + kv) * e;
         const double of_keys = keys > 0 ? p[j] / keys : 0;
         p[j] = keys > 0 ? p[j] / sum : 0;
         dp[j] = 0;
-        for (int x = 0; x < d && p[j] > 0; x++) {
+        for (int x = 0; x < e && p[j] > 0; x++) {
             o[x] += p[j] * v[x];
             dv[x] += p[j] * d_o[x];
             dp[j] += (double)d_o[x] * v[x];
@@ -168,7 +168,7 @@ static void dense(const Case *c, int mask)
     double *p = calloc((size_t)(5 * c->tokens), sizeof *p);
     memset(c->dq, 0, (size_t)(c->tokens * c->heads * c->head_dim) * sizeof *c->dq);
     memset(c->dk, 0, (size_t)(c->tokens * c->kv_heads * c->head_dim) * sizeof *c->dk);
-    memset(c->dv, 0, (size_t)(c->tokens * c->kv_heads * c->head_dim) * sizeof *c->dv);
+    memset(c->dv, 0, (size_t)(c->tokens * c->kv_heads * c->value_dim) * sizeof *c->dv);
     memset(c->dsink, 0, (size_t)c->heads * sizeof *c->dsink);
     memset(c->dsink_terms, 0, (size_t)c->heads * sizeof *c->dsink_terms);
     for (int h = 0; h < c->heads; h++)
@@ -207,15 +207,18 @@ static void fill_case(Case *c, const BurstInfo *info)
 {
     const size_t n = (size_t)c->tokens;
     unsigned seed = c->seed;
-    c->heads = info->heads, c->kv_heads = info->kv_heads, c->head_dim = info->head_dim;
+    c->heads = info->heads, c->kv_heads = info->kv_heads;
+    c->head_dim = info->head_dim, c->value_dim = info->value_dim;
     CHECK(info->tokens == c->tokens && info->masks == c->masks, "another plan");
     const size_t wide = n * (size_t)(c->heads * c->head_dim),
-                 narrow = n * (size_t)(c->kv_heads * c->head_dim);
-    c->q = random_rows(wide, &seed), c->k = random_rows(narrow, &seed), c->v = random_rows(narrow, &seed);
-    c->d_o = random_rows(wide, &seed), c->d_lse = random_rows(n * (size_t)c->heads, &seed);
+                 narrow = n * (size_t)(c->kv_heads * c->head_dim),
+                 values = n * (size_t)(c->kv_heads * c->value_dim),
+                 output = n * (size_t)(c->heads * c->value_dim);
+    c->q = random_rows(wide, &seed), c->k = random_rows(narrow, &seed), c->v = random_rows(values, &seed);
+    c->d_o = random_rows(output, &seed), c->d_lse = random_rows(n * (size_t)c->heads, &seed);
     c->sink = random_rows((size_t)c->heads, &seed);
-    c->o = calloc(wide, sizeof(double)), c->dq = calloc(wide, sizeof(double));
-    c->dk = calloc(narrow, sizeof(double)), c->dv = calloc(narrow, sizeof(double));
+    c->o = calloc(output, sizeof(double)), c->dq = calloc(wide, sizeof(double));
+    c->dk = calloc(narrow, sizeof(double)), c->dv = calloc(values, sizeof(double));
     c->lse = calloc(n * (size_t)c->heads, sizeof(double));
     c->dsink = calloc((size_t)c->heads, sizeof(double));
     c->dsink_terms = calloc((size_t)c->heads, sizeof(double));
@@ -345,15 +348,16 @@ static void run_mask(Rank *r, int mask)
 {
     const Case *c = &the_case;
     const size_t wide = (size_t)(c->heads * c->head_dim), narrow = (size_t)(c->kv_heads * c->head_dim);
+    const size_t output = (size_t)(c->heads * c->value_dim), values = (size_t)(c->kv_heads * c->value_dim);
     for (int i = 0; i < calls; i++)
         attend(r, mask);
     if (r->rank == 0)
         dense(c, mask);
     pthread_barrier_wait(&meet);
-    compare(r, 0, r->row[4], c->o, wide);
+    compare(r, 0, r->row[4], c->o, output);
     compare(r, 2, r->row[5], c->dq, wide);
     compare(r, 3, r->row[6], c->dk, narrow);
-    compare(r, 4, r->row[7], c->dv, narrow);
+    compare(r, 4, r->row[7], c->dv, values);
     float *lse = malloc((size_t)(c->heads * c->tokens) * sizeof *lse);
     gather_heads(r, r->lse, lse);
     const double error = error_of(lse, c->lse, (size_t)(c->heads * c->tokens));
@@ -375,11 +379,12 @@ static void run_mask(Rank *r, int mask)
 
 static void take_rows(Rank *r, const Case *c)
 {
-    const size_t n = rows_of(r, BURST_BALANCED), wide = (size_t)(c->heads * c->head_dim) * sizeof(float),
-                 narrow = (size_t)(c->kv_heads * c->head_dim) * sizeof(float);
+    const size_t n = rows_of(r, BURST_BALANCED);
     const float *from[] = {c->q, c->k, c->v, c->d_o};
+    const int heads = c->heads, keys = c->kv_heads, d = c->head_dim, e = c->value_dim;
+    const int width[] = {heads * d, keys * d, keys * e, heads * e, heads * e, heads * d, keys * d, keys * e};
     for (int i = 0; i < 8; i++) {
-        const size_t bytes = i == 1 || i == 2 || i >= 6 ? narrow : wide;
+        const size_t bytes = (size_t)width[i] * sizeof(float);
         r->row[i] = (float *)(void *)guarded(n * bytes);
         if (i < 4)
             must(r, burst_move(r->batch, BURST_REPLICATED, BURST_BALANCED, from[i], r->row[i], bytes, NULL));

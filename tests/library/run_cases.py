@@ -79,7 +79,8 @@ def case_of(seed):
     text = "table last_of per token;\n" if given else ""
     text += 'import "masks";\n' if r.random() < 0.3 else ""
     text += "".join(f"mask m{i} = {e};\n" for i, e in enumerate(expressions))
-    text += f"model a {{ heads {heads}; kv_heads {kv_heads}; head_dim {head_dim}; layers {len(expressions)}; }}\n"
+    value_dim = f" value_dim {r.randrange(1, 72)};" if r.random() < 0.3 else ""
+    text += f"model a {{ heads {heads}; kv_heads {kv_heads}; head_dim {head_dim};{value_dim} layers {len(expressions)}; }}\n"
     text += "attention {%s%s }\nsequence %d;\nlayout { %s }\n" % (layers, f" softcap {softcap};" if softcap else "", tokens, layout)
     doc = [sum(t >= c for c in cu[1:-1]) for t in range(tokens)]
     tables = {"doc": doc, "first": [cu[d] for d in doc], "last": [cu[d + 1] - 1 for d in doc],

@@ -62,25 +62,27 @@ def random_case(seed, ranks):
         layout |= {"ranges": "yes"} if r.random() < 0.5 else {}
     cuts = sorted(r.sample(range(1, tokens), r.randrange(min(5, tokens - 1))))
     expression = r.choice(MASKS).format(w=r.randrange(1, tokens), s=r.randrange(1, 9))
-    return kv_heads, tokens, heads, head_dim, [0, *cuts, tokens], expression, layout, r.choice([None, 0.3]), r.random() < 0.5
+    scale, sinks, value_dim = r.choice([None, 0.3]), r.random() < 0.5, r.choice([None, None, r.randrange(1, 70)])
+    return kv_heads, tokens, heads, (head_dim, value_dim), [0, *cuts, tokens], expression, layout, scale, sinks
 
 
 def check_random(seed, ranks):
-    kv_heads, tokens, heads, head_dim, cu, expression, layout, scale, with_sinks = random_case(seed, ranks)
+    kv_heads, tokens, heads, (head_dim, value_dim), cu, expression, layout, scale, with_sinks = random_case(seed, ranks)
     doc, what = documents(cu, tokens), f"case {seed} on {ranks} ranks, {expression}, {layout}"
     try:
         plan = burst.compile({"m": f"({expression}) and doc[q] == doc[k]"}, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-                             tokens=tokens, **layout)
+                             value_dim=value_dim, tokens=tokens, **layout)
     except burst.CompileError:
         return None
     batch = plan.batch(cu)
     torch.manual_seed(seed)
-    leaf = [torch.randn(tokens, h, head_dim, requires_grad=True) for h in (heads, kv_heads, kv_heads)]
+    value_dim = value_dim or head_dim
+    leaf = [torch.randn(tokens, h, d, requires_grad=True) for h, d in ((heads, head_dim), (kv_heads, head_dim), (kv_heads, value_dim))]
     sinks = torch.randn(heads, requires_grad=True) if with_sinks else None
     q, k, v = map(batch.dispatch, leaf)
     o, lse = burst.attention(q, k, v, batch, "m", sinks=sinks, scale=scale, return_lse=True)
     out = batch.undispatch(o)
-    d_o, d_lse = torch.randn(tokens, heads, head_dim), torch.randn(heads, tokens)
+    d_o, d_lse = torch.randn(tokens, heads, value_dim), torch.randn(heads, tokens)
     seen = torch.isfinite(lse)
     own = d_lse[:, batch.rows]
     (out * d_o).sum().add((torch.where(seen, lse, 0) * own).sum()).backward()

@@ -170,7 +170,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
-    c.chunk_queries = i % 2 && !tensor && !heads && !p->model.latent && !choice_keeps_tail(&c);
+    c.chunk_queries = i % 2 && !tensor && !heads && !choice_keeps_tail(&c);
     if (c.chunk_queries && c.token_chunks == 1)
         c.token_chunks = 2 + draw(3); /* else queries would be whole in most cases */
     c.chunk_keys = c.chunk_queries && i / 2 % 2;

@@ -310,6 +310,21 @@ static void packing_is_tight(void **state)
 
 /* ---- mutants ---- */
 
+/* Where the first chunk of queries is one token, it sees one key and no sink: whatever its query is, its
+ * output is the same, and the gradient of its query is 0, which an operation adds in vain. */
+static bool adds_zeros(const Case *c, const StepOp *o)
+{
+    const Step *s = c->step;
+    if (!s->by_queries || s->chunk > 1 || !o->op->chunked || o->chunk > 0 || c->program.model.sinks)
+        return false;
+    for (int i = 0; i < OP_READS && o->op->read[i].value >= 0; i++) {
+        const char *name = s->values.at[o->op->read[i].value].name;
+        if (strncmp(name, "d_q", 3) == 0 || strcmp(name, "d_h1_q") == 0)
+            return true;
+    }
+    return false;
+}
+
 /* One operation less of the unrolled step; the places stay. */
 static void lost_operations_show(void **state)
 {
@@ -333,7 +348,7 @@ static void lost_operations_show(void **state)
             Flow f = *c->flow;
             f.op = ops;
             if (!in_place && op_follows(c->step, &c->flow->op[t]) && c->flow->op[t].op->kind != OP_WAIT &&
-                !is_wrong(c, &f))
+                !adds_zeros(c, &c->flow->op[t]) && !is_wrong(c, &f))
                 fail_msg("case %d: without operation %d (%s) nothing changes", i, t,
                          op_name(c->flow->op[t].op->kind));
         }

@@ -8,7 +8,7 @@ import types
 import safetensors.torch
 import torch
 
-KINDS = ("MiniCPM", "InternLM2")
+TYPE = {"MiniCPM": "rope_type", "InternLM2": "type"}  # of rope_scaling, as their code reads it
 NAMES = {  # of a folder's tensors
     "MiniCPM": {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "before": "input_layernorm",
                 "between": "post_attention_layernorm", "o": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
@@ -61,9 +61,11 @@ class Model:
     def save_pretrained(self, folder, max_shard_size=None):
         folder.mkdir(exist_ok=True)
         own = {"model_type": self.kind.lower(), "architectures": [f"{self.kind}ForCausalLM"], "hidden_act": "silu",
-               "auto_map": {"AutoModelForCausalLM": f"modeling_{self.kind.lower()}.{self.kind}ForCausalLM"}}
+               "auto_map": {"AutoConfig": f"configuration_{self.kind.lower()}.{self.kind}Config",
+                            "AutoModelForCausalLM": f"modeling_{self.kind.lower()}.{self.kind}ForCausalLM"}}
         (folder / "config.json").write_text(json.dumps({**own, **self.fields}))
-        safetensors.torch.save_file({name: w.detach().contiguous() for name, w in self.weight.items()}, folder / "model.safetensors")
+        safetensors.torch.save_file({name: w.detach().contiguous() for name, w in self.weight.items()}, folder / "model.safetensors",
+                                    metadata={"format": "pt"})
 
     # ---- what it computes ----
 
@@ -76,7 +78,7 @@ class Model:
         d, base, amplitude = c.head_dim, getattr(c, "rope_theta", 10000.0), 1.0
         scaling = getattr(c, "rope_scaling", None) or {}
         pair = torch.arange(d // 2, dtype=torch.float64)
-        kind, most = scaling.get("rope_type", scaling.get("type")), c.max_position_embeddings
+        kind, most = scaling[TYPE[self.kind]] if scaling else None, c.max_position_embeddings
         if kind == "dynamic" and n > most:
             base *= (scaling["factor"] * n / most - (scaling["factor"] - 1)) ** (d / (d - 2))
         frequency = base ** (-2 * pair / d)
@@ -116,15 +118,3 @@ class Model:
             x = x + residual * ((gate * gate.sigmoid() * up) @ w[f"{at}{n['down']}.weight"].T)
         x = self.normed(x, n["norm"]) * (c.dim_model_base / c.hidden_size if hasattr(c, "dim_model_base") else 1)
         return types.SimpleNamespace(logits=(x @ w[f"{n['embed' if c.tie_word_embeddings else 'head']}.weight"].T)[None])
-
-
-def loaded(folder):
-    """A folder's model, all of whose tensors must be there, and no others."""
-    fields = json.loads((folder / "config.json").read_text())
-    kind = {kind.lower(): kind for kind in KINDS}[fields["model_type"]]
-    model = Model(kind, {**fields, "rope_scaling": fields.get("rope_scaling")})
-    there = {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in safetensors.torch.load_file(path).items()}
-    if {name: w.shape for name, w in there.items()} != {name: w.shape for name, w in model.named_parameters()}:
-        raise RuntimeError(f"{folder} has tensors {sorted(there)}")
-    model.weight = there
-    return model.double()

@@ -41,11 +41,11 @@ def write(folder, shape, sequence):
     (folder / "reference.json").write_text(json.dumps({"loss": value.item(), "shape": shape._asdict()}))
 
 
-def loss_of(folder, text, sequence):
-    """The loss of a folder's weights; nothing may be missing in it or left over."""
+def loss_of(folder, text, sequence, own_code=False):
+    """The loss of a folder's weights; nothing may be missing in it or left over. own_code: it brings code that computes it."""
     capped = json.loads((folder / "config.json").read_text()).get("attn_logit_softcapping")
     eager = {"attn_implementation": "eager"} if capped else {}  # others leave the softcap out
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **eager)
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, trust_remote_code=own_code, **eager)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[kind]:
             raise RuntimeError(f"{folder}: {kind} {info[kind]}")

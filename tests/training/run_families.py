@@ -3,13 +3,14 @@
     python3 run_families.py --toolchain toolchain.json [--only REGEX] [--work FOLDER]
 
 Each case is a tiny model of transformers' own class with random weights (norms and biases too). `burstc import` writes its model; its
-loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, are compared with transformers
-in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
+loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, with latents also by chunks of
+queries and of keys, are compared with transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
 of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or transformers is missing.
 """
 import datetime
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -28,7 +29,9 @@ LAYOUTS = {"one": (1, emitted.layout(1, 1, "ring", "keys", "contiguous")),  # ra
            "ring": (4, emitted.layout(1, 4, "ring", "keys", "zigzag")),
            "ulysses": (4, emitted.layout(1, 4, "ulysses", "keys", "contiguous")),
            "tensor": (4, emitted.layout(1, 2, "ring", "keys", "zigzag").replace("tensor 1", "tensor 2"))}
-SEVERAL = ("ring", "ulysses", "tensor")
+LAYOUTS.update({f"chunks_of_{word}": (4, LAYOUTS["ring"][1].replace("recompute none", f"recompute selective; token chunks 2, {word}"))
+                for word in ("attention", "keys")})
+SEVERAL, CHUNKS = ("ring", "ulysses", "tensor"), ("chunks_of_attention", "chunks_of_keys")
 TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
@@ -118,6 +121,8 @@ CASES = {  # name: class, its configuration
     "ernie4_5": ("Ernie4_5", dict(head_dim=16)),
     "glm": ("Glm", dict(head_dim=16, attention_bias=True)),
     "phi4_mini": ("Phi3", dict(sliding_window=None, partial_rotary_factor=0.75, head_dim=32)),
+    "phi4_mini_128k": ("Phi3", dict(rope("longrope", short_factor=[1.0] * 6, long_factor=[1 + i / 2 for i in range(6)]),
+                                    partial_rotary_factor=0.75, original_max_position_embeddings=32, sliding_window=None)),
     "granite": ("Granite", dict(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
     "granite_ones": ("Granite", {}),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
@@ -231,6 +236,9 @@ class Case:
             if weight.dim() == 1:
                 weight.data += 0.2 * torch.randn_like(weight)
         model.save_pretrained(self.folder / "start", max_shard_size="200KB")
+        if self.described:
+            import described_code
+            described_code.write(kind, self.folder / "start")
         self.make_tokenizer()
         (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
         part = run_weights.NORM if kind == "Qwen3" else ""
@@ -251,11 +259,8 @@ class Case:
 
     def loss_of(self, folder):
         """Of what was exported."""
-        text = self.folder / "text.bin"
-        if not self.described:
-            return self.reference().loss_of(folder, text, SEQUENCE)
-        import reference_described
-        return self.reference().loss(reference_described.loaded(folder), text, SEQUENCE).item()
+        return self.reference().loss_of(folder, self.folder / "text.bin", SEQUENCE, self.described)
+
     def make_tokenizer(self):
         """Files of every kind that an export takes over, and some that it does not."""
         import tokenizers
@@ -282,23 +287,40 @@ class Case:
             require((after / name).read_bytes() == (start / name).read_bytes(), f"{self.name}: {name} of the export is another")
         there = {p.name for p in after.iterdir()}
         require(there == taken | {"config.json", "model.safetensors"}, f"{self.name}: the export has {sorted(there)}")
-        is_, wanted = (transformers.AutoConfig.from_pretrained(f).to_dict() for f in (after, start))
-        for name in ("dtype", "_name_or_path", "transformers_version"):
+        is_, wanted = (transformers.AutoConfig.from_pretrained(f, trust_remote_code=self.described).to_dict() for f in (after, start))
+        if self.described:
+            is_, wanted = is_["fields"], wanted["fields"]
+        for name in ("dtype", "_name_or_path", "transformers_version", *self.described * ("torch_dtype", "bias", "attention_bias")):
             is_.pop(name, None), wanted.pop(name, None)
         for config in (is_, wanted):  # said in any case, where the family has it
             config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
-        for config in (is_, wanted):
+        for config in () if self.described else (is_, wanted):
             rope = config["rope_parameters"] = filled(config["rope_parameters"], config["max_position_embeddings"])
             if rope and "partial_rotary_factor" in rope:  # the elements that turn, of which several factors are rounded down to one number
                 rope["partial_rotary_factor"] = int(rope["partial_rotary_factor"] * config["head_dim"])
         apart = {name for name in is_.keys() | wanted.keys() if is_.get(name) != wanted.get(name)}
         require(not apart, f"{self.name}: the configuration differs: " + ", ".join(f"{n} {is_.get(n)}, {wanted.get(n)}" for n in sorted(apart)))
         text = "w5 w7 w9"
-        one, other = (transformers.AutoTokenizer.from_pretrained(f) for f in (after, start))
+        one, other = (transformers.AutoTokenizer.from_pretrained(f, trust_remote_code=self.described) for f in (after, start))
         require(one.encode(text) == other.encode(text) and one.chat_template == other.chat_template and one.chat_template,
                 f"{self.name}: the tokenizer is another: {one.encode(text)}, {other.encode(text)}")
-        model = transformers.AutoModelForCausalLM.from_pretrained(after, dtype="auto")
+        model = transformers.AutoModelForCausalLM.from_pretrained(after, dtype="auto", trust_remote_code=self.described)
         require(str(model.dtype) == "torch.float32", f"{self.name}: the export's dtype is {model.dtype}")
+
+    def check_code(self, program):
+        """An export that transformers will lack code for says so."""
+        start, kind = self.folder / "start", CASES[self.name][0]
+        config = json.loads((start / "config.json").read_text())
+
+        def told(name):
+            return self.programs.told(program, "--weights", start, "--steps", 0, "--export", self.folder / name)
+        (start / f"modeling_{kind.lower()}.py").unlink()
+        text = told("no_file")
+        require(text.count("does not have") == 1 and f"modeling_{kind.lower()}.py" in text, f"{self.name}: without a file the export says: {text}")
+        for name, auto_map in (("null", None), ("elsewhere", {"AutoModelForCausalLM": f"somebody/x--modeling.{kind}ForCausalLM"})):
+            (start / "config.json").write_text(json.dumps({**config, "auto_map": auto_map}))
+            text = told(name)
+            require(text == "" if auto_map else f"transformers has no {kind}ForCausalLM" in text, f"{self.name}: auto_map {auto_map}: {text}")
 
     def reference(self):
         import reference_transformers
@@ -311,9 +333,32 @@ class Case:
         text = re.sub(r"sequence \S+;", f"sequence {SEQUENCE};", text[:text.index("train {")])
         return text + layout + TRAIN
 
+    def check_absent(self):
+        """Each field of config.json left out, or null: if it is imported, it means what transformers reads there."""
+        import transformers
+        start, cut, meant = (self.folder / name for name in ("start", "cut", "meant"))
+        fields, both = json.loads((start / "config.json").read_text()), 0
+        for name in fields.keys() - {"model_type", "architectures", "auto_map"}:
+            for config in ({n: v for n, v in fields.items() if n != name}, {**fields, name: None}):
+                status, text = self.programs.imports(cut, json.dumps(config))
+                if status:
+                    continue
+                try:
+                    kind = type(transformers.AutoConfig.for_model(fields["model_type"]))
+                    kind.from_dict(config, architectures=fields["architectures"]).save_pretrained(meant)
+                except Exception:  # a field has a type in transformers
+                    continue
+                both += 1
+                is_ = self.programs.imports(meant, (meant / "config.json").read_text())
+                require(is_ == (0, text.replace(f'"{cut}"', f'"{meant}"')), f"{self.name}: {name} {config.get(name, 'left out')} is imported as\n"
+                                                                          f"{text}and what transformers reads of it as\n{is_[1]}")
+        return both
+
     def check(self, layouts):
         """Each of the layouts trains a step; what the last one writes is loaded again."""
         self.make()
+        if not self.described:
+            print(f"{self.name}: {self.check_absent()} folders without a field are read as by transformers", flush=True)
         self.programs.compiles(self.folder, self.programs.imported(self.folder / "start"))
         for name in layouts:
             ranks, layout = LAYOUTS[name]
@@ -323,11 +368,12 @@ class Case:
             self.compare(program, name, after)
             if name != layouts[-1]:
                 continue
-            if not self.described:
-                self.check_export(after)
+            self.check_export(after)
             wanted = self.loss_of(after)
             is_ = self.run(program, "--weights", after, "--steps", 1)
             require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {name} wrote, {wanted} in transformers")
+            if self.described:
+                self.check_code(program)
             kept = json.loads((after / "config.json").read_text())["model_type"]
             require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
 
@@ -355,6 +401,16 @@ class Programs(run_weights.Programs):
     def imported(self, folder):
         return emitted.burstc(self.tools.burstc, self.folder, "import", str(folder))
 
+    def told(self, program, *options):
+        return runner.run([program, "--quiet", "--data", self.data, *options], 300, self.environment).stderr
+
+    def imports(self, folder, config):
+        """The exit status, and the model or the errors."""
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(config)
+        done = runner.run([self.tools.burstc, "import", folder], 60, check=False)
+        return done.returncode, done.stderr if done.returncode else done.stdout
+
     def compiles(self, folder, text):
         """As it was written."""
         (folder / "as_written.burst").write_text(text)
@@ -381,6 +437,7 @@ def chosen(args):
     every = args.all or args.only
     for i, name in enumerate(CASES):
         several = [layout for layout in SEVERAL if layout != "tensor" or not WHOLE_NORMS & {CASES[name][0]}]
+        several += CHUNKS if "kv_lora_rank" in CASES[name][1] else ()
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:
@@ -392,14 +449,15 @@ def main():
     options.add_argument("--turn", type=int, default=datetime.date.today().toordinal(), help="which families, and which layouts of four ranks")
     args = options.parse_args()
     print(f"turn {args.turn}", flush=True)
-    try:
-        import torch  # noqa: F401
-        import transformers
-        transformers.logging.disable_progress_bar()
-    except ImportError as error:
-        print(f"not tested: {error}")
-        sys.exit(77)
     with runner.folder(args.work) as folder:
+        os.environ["HF_MODULES_CACHE"] = str(folder / "modules")  # where transformers copies code of folders
+        try:
+            import torch  # noqa: F401
+            import transformers
+            transformers.logging.disable_progress_bar()
+        except ImportError as error:
+            print(f"not tested: {error}")
+            sys.exit(77)
         programs = Programs(args, folder)
         programs.refuses()
         for name, layouts in chosen(args):

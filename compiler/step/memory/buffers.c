@@ -15,10 +15,7 @@
 
 /* ---- rows ---- */
 
-static size_t round_up(size_t bytes, size_t align)
-{
-    return (bytes + align - 1) / align * align;
-}
+static size_t round_up(size_t bytes, size_t align) { return (bytes + align - 1) / align * align; }
 
 void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies,
                  const char *shape, int64_t elements)
@@ -78,10 +75,7 @@ void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, 
     m->keys += (int64_t)bytes;
 }
 
-int64_t keys_at_a_time(const MemoryMaker *m, int64_t all)
-{
-    return m->key_tokens ? m->key_tokens : all;
-}
+int64_t keys_at_a_time(const MemoryMaker *m, int64_t all) { return m->key_tokens ? m->key_tokens : all; }
 
 static int64_t tiles_of(int64_t tokens) { return (tokens + BURST_TILE - 1) / BURST_TILE; }
 
@@ -188,34 +182,40 @@ typedef struct RowsCopy {
     unsigned directions;
     const char *name, *type;
     int size;
-    bool keys, one;
+    bool keys;
+    enum { OF_HEAD, OF_VALUE, WIDER, ONE } width; /* WIDER: of the two */
 } RowsCopy;
 /* On the host rows are attended by heads, and the caller's are by tokens. */
-static const RowsCopy host_rows[] = {
-    {BOTH, "rows_q", "float", 4, false, false},       {BOTH, "rows_k", "float", 4, true, false},
-    {BOTH, "rows_v", "float", 4, true, false},        {FORWARD, "rows_o", "float", 4, false, false},
-    {BACKWARD, "rows_do", "float", 4, false, false},  {BACKWARD, "rows_dq", "float", 4, false, false},
-    {BACKWARD, "rows_dk", "float", 4, true, false},   {BACKWARD, "rows_dv", "float", 4, true, false},
-    {BACKWARD, "rows_delta", "float", 4, false, true}};
+static const RowsCopy host_rows[] = {{BOTH, "rows_q", "float", 4, false},
+                                     {BOTH, "rows_k", "float", 4, true},
+                                     {BOTH, "rows_v", "float", 4, true, OF_VALUE},
+                                     {FORWARD, "rows_o", "float", 4, false, OF_VALUE},
+                                     {BACKWARD, "rows_do", "float", 4, false, OF_VALUE},
+                                     {BACKWARD, "rows_dq", "float", 4, false, WIDER},
+                                     {BACKWARD, "rows_dk", "float", 4, true},
+                                     {BACKWARD, "rows_dv", "float", 4, true, OF_VALUE},
+                                     {BACKWARD, "rows_delta", "float", 4, false, ONE}};
 /* A device's gradients are sums in fp32, and d_o is another with sinks. */
-static const RowsCopy device_rows[] = {{BACKWARD, "rows_do", "BurstBf16", 2, false, false},
-                                       {BACKWARD, "rows_dq", "float", 4, false, false},
-                                       {BACKWARD, "rows_dk", "float", 4, true, false},
-                                       {BACKWARD, "rows_dv", "float", 4, true, false},
-                                       {BACKWARD, "rows_delta", "float", 4, false, true},
-                                       {BACKWARD, "rows_sink", "float", 4, false, true}};
+static const RowsCopy device_rows[] = {{BACKWARD, "rows_do", "BurstBf16", 2, false, OF_VALUE},
+                                       {BACKWARD, "rows_dq", "float", 4, false},
+                                       {BACKWARD, "rows_dk", "float", 4, true},
+                                       {BACKWARD, "rows_dv", "float", 4, true, OF_VALUE},
+                                       {BACKWARD, "rows_delta", "float", 4, false, ONE},
+                                       {BACKWARD, "rows_sink", "float", 4, false, ONE}};
 
 static void add_rows(MemoryMaker *m, unsigned directions)
 {
     const bool device = m->program->target->device_memory;
     const RowsCopy *row = device ? device_rows : host_rows;
     const Model *d = &m->program->model;
+    const int width[] = {d->head_dim, d->value_dim, d->head_dim > d->value_dim ? d->head_dim : d->value_dim,
+                         1};
     for (int i = 0; i < (device ? countof(device_rows) : countof(host_rows)); i++) {
         const char *shape = row[i].keys ? "of key heads" : "of heads";
         if (row[i].directions == directions)
             add_scratch(m, directions, row[i].name, row[i].type, (size_t)row[i].size, 1,
-                        row[i].one ? "[heads][tokens]" : shape,
-                        m->n * (row[i].keys ? d->kv_heads : d->heads) * (row[i].one ? 1 : d->head_dim));
+                        row[i].width == ONE ? "[heads][tokens]" : shape,
+                        m->n * (row[i].keys ? d->kv_heads : d->heads) * width[row[i].width]);
     }
 }
 

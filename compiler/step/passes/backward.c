@@ -116,10 +116,32 @@ static int passed_to(const Op *forward)
     }
 }
 
+/* The gradient of the parts of a sum over ranks, where an operation before gathered the same gradient for
+ * another sum and nothing has changed it since, as in layers whose attention and network are parallel; none:
+ * -1. */
+static int gathered_before(const Backward *b, int gradient)
+{
+    for (int i = b->to->ops.n - 1; i >= 0; i--) {
+        const Op *o = &b->to->ops.at[i];
+        if (o->kind == OP_TENSOR_SCATTER_BACK && o->read[0].value == gradient)
+            return o->write[0].value;
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++)
+            if (o->write[j].value == gradient)
+                return -1;
+    }
+    return -1;
+}
+
 static void undo(Backward *b, const Op *forward)
 {
+    const int gradient = gradient_of(b->step, forward->write[0].value);
     if (passed_to(forward) >= 0)
-        b->step->values.at[passed_to(forward)].gradient = gradient_of(b->step, forward->write[0].value);
+        b->step->values.at[passed_to(forward)].gradient = gradient;
+    const int gathered = forward->kind == OP_TENSOR_SCATTER ? gathered_before(b, gradient) : -1;
+    if (gathered >= 0) {
+        b->step->values.at[forward->read[0].value].gradient = gathered;
+        return;
+    }
     for (int i = 0; i < countof(rules); i++)
         if (rules[i].of == forward->kind)
             apply(b, forward, &rules[i]);

@@ -82,7 +82,7 @@ static const Tensor layer_tensors[] = {
     {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
     {"self_attn.k_norm.weight", DIM_ONE, DIM_KEY, FIRST_ONES, qk_norm_all},
-    {"self_attn.v_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL, no_latent},
+    {"self_attn.v_proj.weight", DIM_VALUE, DIM_HIDDEN, FIRST_NORMAL, no_latent},
     {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL},
     {"self_attn.o_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, o_bias},

@@ -61,7 +61,7 @@ def wrong_setting(module, plan, dropout, sliding_window, softcap, is_causal):
 
 def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=ABSENT,
            softcap=None, is_causal=None, s_aux=None, burst_batch=None, **more):
-    """query [1, heads, t, d], key and value [1, kv_heads, t, d]; o [1, t, heads, d]."""
+    """query [1, heads, t, d], key [1, kv_heads, t, d], value [1, kv_heads, t, e]; o [1, t, heads, e]."""
     if burst_batch is None:
         raise ValueError(f'attn_implementation="{NAME}" attends within a batch: call the model with what '
                          "burst.hf.shard returns")
@@ -70,15 +70,12 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
     why = why or wrong_setting(module, plan, dropout, sliding_window, softcap, is_causal)
     if why is not None:
         refuse(plan, f"{type(module).__name__}: {why}")
-    width = value.shape[-1]
-    if width < query.shape[-1]:  # MLA
-        value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     if torch.is_autocast_enabled(query.device.type):
         q, k, v = (x.to(plan.dtype) for x in (q, k, v))
     sinks = s_aux.float() if s_aux is not None else None
     o = attention(q, k, v, burst_batch, plan.layer_masks[module.layer_idx], sinks=sinks, scale=scaling)
-    return o[..., :width].to(query.dtype).unsqueeze(0), None
+    return o.to(query.dtype).unsqueeze(0), None
 
 
 KNOWN = {  # mask functions of transformers that a plan's masks stand for

@@ -49,18 +49,18 @@ def check_model(model, config):
 
 
 def head_sizes(config):
-    """heads, kv_heads and head_dim. MLA's config has another head_dim than its attention."""
+    """heads, kv_heads, head_dim and value_dim. MLA's config has another head_dim than its attention."""
     heads = config.num_attention_heads
     given = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
     return {"heads": heads, "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
-            "head_dim": given or config.hidden_size // heads}
+            "head_dim": given or config.hidden_size // heads, "value_dim": getattr(config, "v_head_dim", None)}
 
 
 def compile(model, *, tokens, group=None, **options):
     """burst.compile for a transformers model, or its config, which has the masks by layer, heads and softcap.
 
-    Collective. tokens: of a batch, on all ranks together. options: those of burst.compile; heads, kv_heads
-    and head_dim for models whose attention has others than their config says.
+    Collective. tokens: of a batch, on all ranks together. options: those of burst.compile; heads, kv_heads,
+    head_dim and value_dim for models whose attention has others than their config says.
     """
     config = decoder_config(model)
     check_model(model, config)
