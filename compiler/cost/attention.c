@@ -472,8 +472,7 @@ static void add_interval(AttentionTime *t, Busy *out, int rank, int channel, int
 {
     out[t->intervals++] = (Busy){rank, channel, at, begin, end};
     t->end[rank] = fmax(t->end[rank], end);
-    if (channel < 0)
-        t->busy[rank] += end - begin;
+    *(channel < 0 ? &t->busy[rank] : &t->passing[rank]) += end - begin;
 }
 
 static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
@@ -539,6 +538,7 @@ static AttentionTime collect_all(Build *b, int tasks)
             last = i;
     AttentionTime t = {.seconds = last >= 0 ? sim_at(b->sim, last)->end : 0};
     t.busy = NEW_ARRAY(b->result, double, ranks);
+    t.passing = NEW_ARRAY(b->result, double, ranks);
     t.end = NEW_ARRAY(b->result, double, ranks);
     t.sent = NEW_ARRAY(b->result, double, ranks);
     t.received = NEW_ARRAY(b->result, double, ranks);
@@ -576,13 +576,4 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *in)
     t.seconds = ends ? t.seconds : INFINITY;
     arena_free(a);
     return t;
-}
-
-double attention_transfers(const AttentionTime *t, int rank)
-{
-    double sum = 0;
-    for (int i = 0; i < t->intervals; i++)
-        if (t->interval[i].rank == rank && t->interval[i].channel >= 0)
-            sum += t->interval[i].end - t->interval[i].begin;
-    return sum;
 }

@@ -191,6 +191,7 @@ typedef struct Beside {
 typedef struct AttentionTime {
     double seconds;                /* until the last rank is done */
     double *busy;                  /* [ranks] seconds of computing */
+    double *passing;               /* [ranks] seconds of transfers that come to it; NULL: none is simulated */
     double *end;                   /* [ranks] */
     double *sent, *received;       /* [ranks] bytes */
     double link_bytes, nic_bytes;  /* sent by all simulated ranks, inside nodes and between */
@@ -201,8 +202,6 @@ typedef struct AttentionTime {
     Beside *beside;                /* [besides] */
 } AttentionTime;
 AttentionTime attention_simulate(Arena *a, const AttentionInput *in);
-/* seconds of transfers that come to a simulated rank */
-double attention_transfers(const AttentionTime *t, int rank);
 int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank a relative hop away */
 
 /* ---- cost/links.c: links and NICs of the simulated ranks as resources ---- */
@@ -324,7 +323,8 @@ typedef struct StepParts {
     double *rows;
 } StepParts;
 typedef struct Recorder Recorder;
-StepParts cost_attended(Arena *a, const Draft *d); /* attention alone: nothing that cost/stream.c fills */
+/* Attention alone, but REST: nothing that cost/stream.c fills. */
+StepParts cost_attended(Arena *a, const Draft *d);
 StepParts step_parts(Arena *a, const Draft *d);
 /* r NULL: no timeline. enough: of a step that is longer in any case, what sharing the wire adds is left
  * out. */

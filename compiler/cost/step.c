@@ -299,10 +299,22 @@ static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mas
     for (int backward = 0; backward < 2; backward++)
         l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs,
                                              transfers);
-    if (p->attends == ATTENDS)
-        l->input[ATTEND_REST] = rest_input(a, d, mask, &l->input[ATTEND_FORWARD]);
-    for (int i = 0; i < p->attends; i++)
+    for (int i = 0; i < ATTEND_REST; i++)
         l->time[i] = transfers ? attention_simulate(a, &l->input[i]) : busy_attention(a, &l->input[i]);
+}
+
+/* Forward of the first tokens again, beside attention that was simulated for any tail. */
+static void add_rest(Arena *a, StepParts *p, const Draft *d, bool transfers)
+{
+    p->attends = choice_keeps_tail(&d->choice) ? ATTENDS : ATTEND_REST;
+    for (int k = 0; k < p->kinds && p->attends == ATTENDS; k++) {
+        LayerKind *l = &p->kind[k];
+        if (!l->layers)
+            continue;
+        l->input[ATTEND_REST] = rest_input(a, d, k % d->program->mask_count, &l->input[ATTEND_FORWARD]);
+        l->time[ATTEND_REST] = transfers ? attention_simulate(a, &l->input[ATTEND_REST])
+                                         : busy_attention(a, &l->input[ATTEND_REST]);
+    }
 }
 
 /* Of short chunks of heads. */
@@ -451,20 +463,21 @@ StepParts cost_attended(Arena *a, const Draft *d)
     return attend_all(a, d, true);
 }
 
-/* Of a draft that attends alike and is gone. */
-static StepParts attended_again(Arena *a, const Draft *d)
+/* Of a draft that attends alike, and may be gone. */
+static StepParts attended_again(Arena *a, const Draft *d, const StepParts *attended)
 {
-    StepParts p = *d->attended;
+    StepParts p = *attended;
     p.choice = d->attention.at[0].choice;
     p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
     p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
-    memcpy(p.kind, d->attended->kind, sizeof *p.kind * (size_t)p.kinds);
+    memcpy(p.kind, attended->kind, sizeof *p.kind * (size_t)p.kinds);
     for (int k = 0; k < p.kinds; k++)
-        for (int i = 0; i < p.attends && p.kind[k].layers; i++) {
+        for (int i = 0; i < ATTEND_REST && p.kind[k].layers; i++) {
             p.kind[k].input[i].cluster = &d->program->cluster;
             p.kind[k].input[i].schedule = attentions_schedule(&d->attention, k % d->program->mask_count,
                                                               i == ATTEND_BACKWARD);
         }
+    add_rest(a, &p, d, true);
     return p;
 }
 
@@ -478,7 +491,12 @@ static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
 /* All but the stream's figures. */
 static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
 {
-    *p = d->attended ? attended_again(a, d) : cost_attended(a, d);
+    if (d->attended) {
+        *p = attended_again(a, d, d->attended);
+    } else {
+        *p = cost_attended(a, d);
+        add_rest(a, p, d, true);
+    }
     return model_of(a, d, p);
 }
 
@@ -553,6 +571,7 @@ Bound cost_bound(Arena *a, const Draft *d)
 Bound cost_bound_computing(Arena *a, const Draft *d)
 {
     StepParts p = attend_all(a, d, false);
+    add_rest(a, &p, d, false);
     const StepModel m = model_of(a, d, &p);
     return bound_of(a, &p, &m);
 }

@@ -397,7 +397,8 @@ static void attend(Streams *s, LayerKind *l, Attend which)
     const double busy = t->busy[s->parts->busiest];
     s->parts->rows[backward ? BURST_ROW_ATTENTION_BACKWARD : BURST_ROW_ATTENTION_FORWARD] += s->times * busy;
     s->parts->rows[BURST_ROW_WAIT] += s->times * (t->seconds - busy);
-    s->parts->rows[BURST_ROW_PASS] += s->times * attention_transfers(t, s->parts->busiest);
+    if (t->passing)
+        s->parts->rows[BURST_ROW_PASS] += s->times * t->passing[s->parts->busiest];
     l->times[which] += s->times;
     if (s->record) {
         record_stretch(s->record, s->now);

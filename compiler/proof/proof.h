@@ -11,6 +11,10 @@ struct Plan;
 typedef struct Plan Plan;
 /* The six proofs of docs/architecture.md. NULL after an error that names the broken proof and the line. */
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
+/* In two parts: the proofs of attention, which hold for all drafts that attend alike, with the same tokens;
+ * and the rest, of a draft whose attention holds. */
+bool verify_attention(Arena *a, Diags *d, const Draft *draft);
+const Plan *verify_rest(Arena *a, Diags *d, const Draft *draft);
 bool memory_fits(const Draft *draft); /* proof 6 */
 bool device_fits(const Draft *draft); /* ... but for the hosts */
 double host_needs(const Draft *draft); /* bytes of the host with most ranks, whether it has them or not */

@@ -226,18 +226,28 @@ static bool check_attentions(Arena *a, Diags *d, const Draft *t)
     return true;
 }
 
-const Plan *verify(Arena *a, Diags *d, const Draft *t)
+bool verify_attention(Arena *a, Diags *d, const Draft *t)
 {
     if (!check_groups(d, t) || !check_attentions(a, d, t))
-        return NULL;
+        return false;
     for (int i = 0; i < 2 * t->attention.n; i++) {
         const Schedule *s = t->attention.at[i / 2].way[i % 2];
         if (!verify_schedule(a, d, s) || !check_links(a, d, t, s))
-            return NULL;
+            return false;
         if (t->choice.ranks <= PRUNED_RANKS && !verify_masks(a, d, t, s))
-            return NULL;
+            return false;
     }
-    if (!check_memory(a, d, t))
+    return true;
+}
+
+const Plan *verify(Arena *a, Diags *d, const Draft *t)
+{
+    return verify_attention(a, d, t) ? verify_rest(a, d, t) : NULL;
+}
+
+const Plan *verify_rest(Arena *a, Diags *d, const Draft *t)
+{
+    if (!check_groups(d, t) || !check_attentions(a, d, t) || !check_memory(a, d, t))
         return NULL;
     Plan *p = NEW(a, Plan);
     p->draft = *t;

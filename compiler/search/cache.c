@@ -36,7 +36,7 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     if (t->choice.of_mask)
         return NULL;
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
-        if (choice_same(&s->attended[i].choice, &t->choice, KEY_ATTENTION))
+        if (choice_same(&s->attended[i].choice, &t->choice, KEY_RANGES))
             return s->attended[i].parts;
     Attended *x = &s->attended[s->attends++ % ATTENDED];
     if (x->arena)
@@ -46,6 +46,17 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     *parts = cost_attended(x->arena, t);
     x->parts = parts;
     return parts;
+}
+
+bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t)
+{
+    for (int i = 0; i < s->proved.n && !t->choice.of_mask; i++)
+        if (choice_same(&s->proved.at[i], &t->choice, KEY_COUNTS | KEY_RANGES))
+            return true;
+    const bool holds = verify_attention(a, d, t);
+    if (holds && !t->choice.of_mask)
+        *vec_push(s->arena, &s->proved) = t->choice;
+    return holds;
 }
 
 void search_forget(Searcher *s)

@@ -69,8 +69,6 @@ void search_add_ranges(Searcher *s, Arena *a, Draft *t)
     const Setting *given = &s->program->layout.ranges;
     c->whole = !c->ranges && !given->is_auto && !given->value;
     attentions_decide(&t->attention, t->program, &t->choice);
-    if (a != s->arena)
-        t->attended = search_attended(s, t);
 }
 
 static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
@@ -93,6 +91,21 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 /* Of a candidate that loses by more, how much more need not be known exactly. */
 static const double lost = 1.02;
 
+/* What stays is proved as a whole. */
+static const Plan *prove(Searcher *s, Arena *a, Diags *d, const Draft *t)
+{
+    if (a == s->arena)
+        return verify(a, d, t);
+    return search_attention_holds(s, a, d, t) ? verify_rest(a, d, t) : NULL;
+}
+
+static Cost cost_of(Searcher *s, Arena *a, const Draft *of)
+{
+    Draft t = *of;
+    t.attended = a != s->arena ? search_attended(s, of) : NULL;
+    return cost_draft(a, &t, lost * search_fastest(s));
+}
+
 /* A step that does not end by simulation: a stream does its transfers in order, and one waits for another
  * behind it. */
 static bool ends(Diags *d, const Candidate *x)
@@ -107,9 +120,14 @@ static bool ends(Diags *d, const Candidate *x)
 }
 
 /* Of what does not fit, whether it could win if it did: what needs less memory takes no less time. */
-static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
+static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of)
 {
-    const double step = isfinite(search_fastest(s)) ? cost_bound(a, t).step : 0;
+    Draft t = *of;
+    double step = 0;
+    if (isfinite(search_fastest(s))) {
+        t.attended = a != s->arena ? search_attended(s, of) : NULL;
+        step = cost_bound(a, &t).step;
+    }
     x->too_slow = step > search_to_win(s);
     if (x->too_slow)
         x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %.3f ms",
@@ -136,9 +154,9 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     const Draft t = make_draft(s, a, d, &x->choice);
-    x->plan = t.attention.n ? verify(a, d, &t) : NULL;
+    x->plan = t.attention.n ? prove(s, a, d, &t) : NULL;
     if (x->plan)
-        x->cost = cost_draft(a, plan_draft(x->plan), lost * search_fastest(s));
+        x->cost = cost_of(s, a, plan_draft(x->plan));
     if (x->plan && !ends(d, x))
         x->plan = NULL;
     if (!x->plan)

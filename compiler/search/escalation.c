@@ -286,6 +286,7 @@ static double least_seconds(Searcher *s, const Choice *c)
     double least = t.attention.n ? *computing : 0;
     if (t.attention.n && least <= search_to_win(s)) {
         search_add_ranges(s, a, &t);
+        t.attended = search_attended(s, &t);
         least = cost_bound(a, &t).any_weights;
     }
     arena_free(a);

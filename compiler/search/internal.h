@@ -67,6 +67,7 @@ typedef struct Searcher {
     Vec(Parted) parted;
     Vec(StepFigures) figures;
     Vec(Ranged) ranged;
+    Vec(Choice) proved; /* their attention holds */
     Vec(Homes) homes;
     Vec(Computed) computed; /* of the number of groups that is tried */
     Attended attended[ATTENDED];
@@ -97,7 +98,7 @@ MaskMap **search_maps(Arena *a, const Program *p);
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Partition and counted pairs, attentions, what is saved and offloaded; attentions 0 after errors. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
-/* Whether transfers carry ranges, and attention simulated where it was found before. */
+/* Whether transfers carry ranges. */
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
 /* ---- search/search.c ---- */
 /* As search_evaluate, of what it takes the figures alone stay, but of a single candidate all. */
@@ -135,6 +136,8 @@ bool search_ranges(Searcher *s, Arena *a, const Draft *t);
  * schedules of their own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
 void search_forget(Searcher *s); /* what search_attended has found */
+/* As verify_attention, shown once for all that attend alike. */
+bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);
 /* Where the least seconds of computing alone, with any weights, are kept; 0: not known yet. Valid until the
  * next call. NULL: none that computes the same is known. */
 double *search_computing(Searcher *s, const Choice *c);

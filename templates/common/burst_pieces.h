@@ -129,8 +129,8 @@ static inline void plan_take_positions(PlanState *s, const int64_t *position)
 }
 #endif
 
-/* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
-static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
+/* Chunks as this batch has them. */
+static inline void plan_take_batch(PlanState *s, const BurstTables *tables)
 {
 #ifdef PLAN_BALANCED
     if (tables && tables->position)
@@ -141,12 +141,23 @@ static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *t
                     (BurstSide *)s->chunk[i].side);
     for (int k = 0; k < PLAN_KEYS && tables && PLAN_PIECES > 1; k++)
         burst_sides(s->key[k].position, s->key[k].tokens, tables, PLAN_TABLES, (BurstSide *)s->key[k].side);
-    for (int m = 0; m < PLAN_MASKS; m++) {
-        for (int q = 0; q < PLAN_GROUP; q++)
-            for (int k = 0; k < PLAN_KEYS; k++)
-                plan_find_pair(s, m, q, k);
-        BURST_TRY(plan_live_fill(c, s, m));
-    }
+}
+
+/* Which pairs, and so which transfers, a mask leaves of them. */
+static inline int plan_find_mask(BurstCtx *c, PlanState *s, int mask)
+{
+    for (int q = 0; q < PLAN_GROUP; q++)
+        for (int k = 0; k < PLAN_KEYS; k++)
+            plan_find_pair(s, mask, q, k);
+    return plan_live_fill(c, s, mask);
+}
+
+/* What each mask leaves. With per-token tables: again for each batch. */
+static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
+{
+    plan_take_batch(s, tables);
+    for (int m = 0; m < PLAN_MASKS; m++)
+        BURST_TRY(plan_find_mask(c, s, m));
     return BURST_OK;
 }
 

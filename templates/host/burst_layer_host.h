@@ -48,6 +48,13 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 #else
 /* ---- attention alone, for tests and benchmarks ---- */
 
+/* Other masks are found when they attend. */
+static inline int plan_find_one(BurstCtx *c, PlanState *s, int mask, const BurstTables *t)
+{
+    plan_take_batch(s, t);
+    return plan_find_mask(c, s, mask);
+}
+
 static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t,
                                          const float *q, const float *k, const float *v, float *o, float *lse)
 {
@@ -55,7 +62,7 @@ static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, con
     s->tables = t;
     s->heads = plan_chunk_heads(0);
     if (PLAN_TABLES > 0)
-        BURST_TRY(plan_live(c, s, t));
+        BURST_TRY(plan_find_one(c, s, mask, t));
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
@@ -68,7 +75,7 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
     s->tables = t;
     s->heads = plan_chunk_heads(0);
     if (PLAN_TABLES > 0)
-        BURST_TRY(plan_live(c, s, t));
+        BURST_TRY(plan_find_one(c, s, mask, t));
     BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_VALUE_DIM, o, d_o, delta));
     return plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv);
 }

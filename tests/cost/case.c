@@ -93,7 +93,7 @@ Draft make(Arena *a, const Case *k)
                 .ranks = p->cluster.world / groups,
                 .partition = k->partition,
                 .travel = k->travel,
-                .saving = saving_by(recompute_named(k->recompute), 0),
+                .saving = saving_by(recompute_named(k->recompute), k->tail),
                 .sharding = k->sharding,
                 .optimizer = k->optimizer};
     for (int i = 0; i < p->schedule_count; i++)

@@ -22,6 +22,7 @@ typedef struct Case {
     int batch;      /* sequences of a step; 0: one a group */
     Sharding sharding;
     OptimizerPlace optimizer;
+    double tail;    /* of recompute "tail" */
 } Case;
 extern const Case usual; /* four a100 in a node, a ring, 64Ki tokens, nothing masked */
 Draft make(Arena *a, const Case *k);

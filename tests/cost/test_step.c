@@ -178,6 +178,39 @@ static void recomputing_adds_what_it_repeats(void **state)
     arena_free(a);
 }
 
+/* Attention that was simulated for a draft that saves something else serves: a step takes the same, part by
+ * part, as with its own. */
+static void attention_of_other_savings_serves(void **state)
+{
+    (void)state;
+    static const struct { const char *recompute; double tail; } rules[] = {
+        {"none", 0}, {"tail", 0.75}, {"tail", 0.25}, {"full", 0}};
+    for (int i = 0; i < countof(rules) * countof(rules) * 2; i++) {
+        Case k = usual;
+        k.partition = i % 2 ? PART_ZIGZAG : PART_CONTIGUOUS;
+        k.mask = "causal";
+        Arena *a = arena_new();
+        k.recompute = rules[i / 2 % countof(rules)].recompute;
+        k.tail = rules[i / 2 % countof(rules)].tail;
+        const Draft other = make(a, &k);
+        const StepParts attended = cost_attended(a, &other);
+        k.recompute = rules[i / 2 / countof(rules)].recompute;
+        k.tail = rules[i / 2 / countof(rules)].tail;
+        Draft d = make(a, &k);
+        const Cost own = cost_draft(a, &d, INFINITY);
+        const Bound bound = cost_bound(a, &d);
+        d.attended = &attended;
+        const Cost again = cost_draft(a, &d, INFINITY);
+        assert_true(again.step == own.step && again.compute == own.compute);
+        assert_true(again.attention == own.attention && again.tile_flops == own.tile_flops);
+        assert_true(again.bytes_link == own.bytes_link);
+        for (int row = 0; row < BURST_ROW_COUNT; row++)
+            assert_true(again.rows[row] == own.rows[row]);
+        assert_true(cost_bound(a, &d).step == bound.step);
+        arena_free(a);
+    }
+}
+
 /* Selective keeps x, o and lse of a layer and has the rest once; full has o and lse once too. What else is
  * alive at the peak differs, by less than a layer has. e: bytes of an activation. */
 static void kept_bytes(bool cuda, double e)
@@ -621,6 +654,7 @@ int main(void)
         cmocka_unit_test(operations),
         cmocka_unit_test(steps_add_up),
         cmocka_unit_test(recomputing_adds_what_it_repeats),
+        cmocka_unit_test(attention_of_other_savings_serves),
         cmocka_unit_test(keeping_less_takes_less_memory),
         cmocka_unit_test(chunks_of_queries_meet),
         cmocka_unit_test(chunks_of_heads_compute_no_more),

@@ -423,7 +423,8 @@ class Matrix:
     def build(self, point):
         topo = emitted.topology(point.nodes, point.lanes)
         source = self.tools.emit(self.folder, point.name(), topo, model_text(point, self.masks_of(point)))
-        return self.tools.link(source, self.args.harness, "-O1")  # as many masks as these take more time to run than to compile
+        # With as many masks, optimising takes longer than it spares in running, but of long sequences.
+        return self.tools.link(source, self.args.harness, "-O1" if point.length > LONG else "-O0")
 
     def check_sent(self, program, point, text):
         """What all ranks sent under each mask is what the plan says, and with documents, of which the plan knows nothing, at most that."""

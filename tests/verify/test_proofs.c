@@ -143,6 +143,8 @@ static void passes_of_other_layers(void **state)
         t.attention.at = i == BACKWARD_ALONE ? mixed : t.attention.at;
         assert_int_equal(verify(k->arena, k->diags, &t) != NULL, i == RIGHT);
         assert_int_equal(diags_errors(k->diags), i != RIGHT);
+        assert_int_equal(verify_attention(k->arena, diags_new(k->arena), &t), i == RIGHT);
+        assert_int_equal(verify_rest(k->arena, diags_new(k->arena), &t) != NULL, i == RIGHT);
         const char *text = printed(k->arena, k->diags);
         assert_true(i == RIGHT || strstr(text, "proof 1 (every pair once) fails: "));
         assert_true(i != BACKWARD_ALONE || strstr(text, "backward of layers with mask `window_sink(64, 4)` "
@@ -211,6 +213,7 @@ static void groups_of_ranks(void **state)
         t.choice.within = cases[i].within;
         assert_int_equal(verify(k->arena, k->diags, &t) != NULL, cases[i].right);
         assert_int_equal(diags_errors(k->diags), !cases[i].right);
+        assert_int_equal(verify_rest(k->arena, diags_new(k->arena), &t) != NULL, cases[i].right);
         arena_free(k->arena);
     }
 }
