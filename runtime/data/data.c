@@ -1,6 +1,6 @@
 /* data.c: sequences of token files in a seeded order, and this rank's tokens of one. Sequence (step, index)
  * is a function of the seed and the files. */
-#include "data/balance.h"
+#include "data/balance/balance.h"
 #include "data/mix.h"
 #include "data/pack.h"
 #include "data/source.h"

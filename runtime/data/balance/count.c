@@ -1,7 +1,7 @@
-/* balance_work.c: work and needed keys of every run of a batch, counted by the mask itself. Boxes of tiles
- * are judged from the whole sequence downwards: one that the mask leaves empty or full is not looked into,
- * which burst_mask.h allows, as masks are isotone. */
-#include "data/balance.h"
+/* count.c: work of every tile of queries of a batch, counted by the mask itself. Boxes of tiles are judged
+ * from the whole sequence downwards: one that the mask leaves empty or full is not looked into, which
+ * burst_mask.h allows, as masks are isotone. */
+#include "data/balance/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,37 +36,48 @@ static int plan_cover(const void *of, const BurstSide *q, const BurstSide *k)
     return ((const BurstMask *)of)->tile(q, k);
 }
 
-Balance *balance_open(const BurstPlan *p)
+static bool open_scratch(Balance *b)
 {
-    Balance *b = calloc(1, sizeof *b);
-    if (!b)
-        return NULL;
-    b->ranks = p->group, b->run = p->balanced, b->sequence = p->sequence;
-    b->runs = (int)(p->sequence / p->balanced), b->each = b->runs / p->group;
+    const size_t tiles = (size_t)b->tiles, ranks = (size_t)b->ranks;
+    b->most_runs = b->tiles + BALANCE_SPLITS * b->ranks;
+    b->run = calloc((size_t)b->most_runs, sizeof *b->run);
+    b->held = calloc(ranks, sizeof *b->held);
+    b->load = calloc(ranks, sizeof *b->load);
+    b->next = calloc(ranks, sizeof *b->next);
+    b->tile = calloc(tiles + 1, sizeof *b->tile);
+    b->upto = calloc(tiles + 1, sizeof *b->upto);
+    b->owner = calloc(tiles, sizeof *b->owner);
+    return open_boxes(b) && b->run && b->held && b->load && b->next && b->tile && b->upto && b->owner;
+}
+
+static bool open_masks(Balance *b, const BurstPlan *p)
+{
     for (int l = 0; l < p->layers; l++)
         b->masks = p->layer_mask[l] >= b->masks ? p->layer_mask[l] + 1 : b->masks;
-    const size_t runs = (size_t)b->runs;
-    b->work = calloc(runs, sizeof *b->work);
-    b->need = calloc(runs * (size_t)b->masks, sizeof *b->need);
     b->layers = calloc((size_t)b->masks, sizeof *b->layers);
     b->mask = calloc((size_t)b->masks, sizeof *b->mask);
-    b->owner = calloc(runs, sizeof *b->owner);
-    b->rank = calloc((size_t)b->ranks, sizeof *b->rank);
-    b->held = calloc(runs, sizeof *b->held);
-    b->trial = calloc(2 * (size_t)b->each, sizeof *b->trial);
-    b->next = calloc((size_t)b->ranks, sizeof *b->next);
-    b->spans = calloc((size_t)b->each * BALANCE_SPANS, sizeof *b->spans);
-    if (!open_boxes(b) || !b->work || !b->need || !b->layers || !b->mask || !b->owner || !b->rank ||
-        !b->held || !b->trial || !b->spans || !b->next) {
-        balance_close(b);
-        return NULL;
-    }
+    if (!b->layers || !b->mask)
+        return false;
     b->all_layers = p->layers;
     for (int m = 0; m < b->masks && p->masks; m++)
         b->mask[m] = (BalanceMask){plan_cover, p->masks[m]};
     for (int l = 0; l < p->layers; l++)
         b->layers[p->layer_mask[l]]++;
-    return b;
+    return true;
+}
+
+Balance *balance_open(const BurstPlan *p)
+{
+    Balance *b = calloc(1, sizeof *b);
+    if (!b)
+        return NULL;
+    b->ranks = p->group, b->sequence = p->sequence;
+    b->tiles = (int)(p->sequence / BURST_TILE), b->share = b->tiles / b->ranks;
+    b->joined = (int)(p->balanced / BURST_TILE);
+    if (open_masks(b, p) && open_scratch(b))
+        return b;
+    balance_close(b);
+    return NULL;
 }
 
 void balance_close(Balance *b)
@@ -75,9 +86,9 @@ void balance_close(Balance *b)
         return;
     for (int l = 0; b->side && l < b->levels; l++)
         free(b->side[l]);
-    free(b->boxes), free(b->side), free(b->work), free(b->need), free(b->layers), free(b->mask),
-        free(b->owner);
-    free(b->rank), free(b->held), free(b->trial), free(b->spans), free(b->next);
+    free(b->boxes), free(b->side), free(b->layers), free(b->mask);
+    free(b->tile), free(b->upto), free(b->owner);
+    free(b->run), free(b->held), free(b->load), free(b->next);
     free(b);
 }
 
@@ -117,31 +128,31 @@ typedef struct Count {
     Balance *b;
     const BalanceMask *mask;
     int64_t layers;
-    BalanceNeed *need;
 } Count;
 
-/* Spans come in ascending order; where there is no room for one more, the last grows. */
-static void add_span(BalanceNeed *n, int32_t lo, int32_t hi)
+static int64_t between(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+
+/* While counting, a tile has what it has more than the one before it. */
+static void add(BalanceTile *tile, int64_t begin, int64_t end, BalanceTile more)
 {
-    BalanceSpan *last = n->n ? &n->span[n->n - 1] : NULL;
-    if (last && (lo <= last->hi || n->n == BALANCE_SPANS))
-        last->hi = hi > last->hi ? hi : last->hi;
-    else
-        n->span[n->n++] = (BalanceSpan){lo, hi};
+    tile[begin].work += more.work, tile[end].work -= more.work;
+    tile[begin].below += more.below, tile[end].below -= more.below;
+    tile[begin].above += more.above, tile[end].above -= more.above;
 }
 
-/* Tiles [first, end) of queries have work with every tile [k_first, k_end) of keys. */
-static void add_box(const Count *c, int64_t first, int64_t end, int64_t k_first, int64_t k_end)
+/* Tiles [begin, end) of queries have work with every tile [k_begin, k_end) of keys. */
+static void add_box(const Count *c, int64_t begin, int64_t end, int64_t k_begin, int64_t k_end)
 {
-    Balance *b = c->b;
-    const int64_t last_key = k_end * BURST_TILE < b->sequence ? k_end * BURST_TILE : b->sequence;
-    const int32_t lo = (int32_t)(k_first * BURST_TILE / b->run), hi = (int32_t)ceil_div(last_key, b->run);
-    const int64_t tiles = b->run / BURST_TILE; /* of a run */
-    for (int64_t r = first / tiles; r * tiles < end; r++) {
-        const int64_t begin = r * tiles > first ? r * tiles : first,
-                      until = (r + 1) * tiles < end ? (r + 1) * tiles : end;
-        b->work[r] += c->layers * (until - begin) * (k_end - k_first);
-        add_span(&c->need[r], lo, hi);
+    const int64_t keys = c->layers * (k_end - k_begin);
+    if (k_end <= begin || k_begin >= end) {
+        const bool below = k_end <= begin;
+        add(c->b->tile, begin, end, (BalanceTile){keys, below ? keys : 0, below ? 0 : keys});
+        return;
+    }
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t below = c->layers * between(t - k_begin, k_end - k_begin),
+                      above = c->layers * between(k_end - t - 1, k_end - k_begin);
+        add(c->b->tile, t, t + 1, (BalanceTile){keys, below, above});
     }
 }
 
@@ -154,23 +165,33 @@ static void count_box(const Count *c, int level, int q, int k)
     if (cover == BURST_EMPTY)
         return;
     if (cover == BURST_FULL || level == 0) {
-        const int64_t first = (int64_t)q << level, end = first + (1 << level), k_first = (int64_t)k << level,
-                      k_end = k_first + (1 << level), tiles = b->boxes[0];
-        add_box(c, first, end < tiles ? end : tiles, k_first, k_end < tiles ? k_end : tiles);
+        const int64_t begin = (int64_t)q << level, end = begin + (1 << level), k_begin = (int64_t)k << level,
+                      k_end = k_begin + (1 << level), tiles = b->tiles;
+        add_box(c, begin, end < tiles ? end : tiles, k_begin, k_end < tiles ? k_end : tiles);
         return;
     }
     for (int i = 0; i < 4; i++)
         count_box(c, level - 1, 2 * q + i / 2, 2 * k + i % 2);
 }
 
+static void sum_up(Balance *b)
+{
+    for (int t = 0; t < b->tiles; t++) {
+        const BalanceTile *before = &b->tile[t];
+        BalanceTile *next = &b->tile[t + 1];
+        b->upto[t + 1] = b->upto[t] + before->work;
+        next->work += before->work, next->below += before->below, next->above += before->above;
+    }
+}
+
 void balance_count(Balance *b, const BurstTables *tables, int table_count)
 {
     fill_sides(b, tables, table_count);
-    memset(b->work, 0, sizeof *b->work * (size_t)b->runs);
-    memset(b->need, 0, sizeof *b->need * (size_t)b->runs * (size_t)b->masks);
+    memset(b->tile, 0, sizeof *b->tile * ((size_t)b->tiles + 1));
     for (int m = 0; m < b->masks; m++) {
-        const Count c = {b, &b->mask[m], b->layers[m], b->need + (size_t)m * (size_t)b->runs};
+        const Count c = {b, &b->mask[m], b->layers[m]};
         if (c.layers)
             count_box(&c, b->levels - 1, 0, 0);
     }
+    sum_up(b);
 }
