@@ -130,7 +130,12 @@ typedef struct Count {
     int64_t layers;
 } Count;
 
-static int64_t between(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+static int64_t between(int64_t x, int64_t most)
+{
+    if (x < 0)
+        return 0;
+    return x < most ? x : most;
+}
 
 /* While counting, a tile has what it has more than the one before it. */
 static void add(BalanceTile *tile, int64_t begin, int64_t end, BalanceTile more)
@@ -156,11 +161,12 @@ static void add_box(const Count *c, int64_t begin, int64_t end, int64_t k_begin,
     }
 }
 
-static void count_box(const Count *c, int level, int q, int k)
+static void count_boxes(const Count *c, int level, int q, int k, int side);
+
+/* A box, of 1 << level tiles a side. */
+static inline void count_box(const Count *c, int level, int q, int k)
 {
     const Balance *b = c->b;
-    if (q >= b->boxes[level] || k >= b->boxes[level])
-        return;
     const int cover = c->mask->cover(c->mask->of, &b->side[level][q], &b->side[level][k]);
     if (cover == BURST_EMPTY)
         return;
@@ -170,8 +176,16 @@ static void count_box(const Count *c, int level, int q, int k)
         add_box(c, begin, end < tiles ? end : tiles, k_begin, k_end < tiles ? k_end : tiles);
         return;
     }
-    for (int i = 0; i < 4; i++)
-        count_box(c, level - 1, 2 * q + i / 2, 2 * k + i % 2);
+    count_boxes(c, level - 1, 2 * q, 2 * k, 2);
+}
+
+static void count_boxes(const Count *c, int level, int q, int k, int side)
+{
+    const int boxes = c->b->boxes[level], q_end = q + side < boxes ? q + side : boxes,
+              k_end = k + side < boxes ? k + side : boxes;
+    for (int i = q; i < q_end; i++)
+        for (int j = k; j < k_end; j++)
+            count_box(c, level, i, j);
 }
 
 static void sum_up(Balance *b)
@@ -191,7 +205,7 @@ void balance_count(Balance *b, const BurstTables *tables, int table_count)
     for (int m = 0; m < b->masks; m++) {
         const Count c = {b, &b->mask[m], b->layers[m]};
         if (c.layers)
-            count_box(&c, b->levels - 1, 0, 0);
+            count_boxes(&c, b->levels - 1, 0, 0, 1);
     }
     sum_up(b);
 }
