@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of
- * what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands
+ * what lies by heads; t: positions by which RoPE turns; p: a chunk's; e: of a tensor rank; A: what it adds to; x0 y0: operands
  * read and written; Dx0: the width of a row; Hx0: its heads; Wx0: the width of one; Rx0: rows with a number
  * of their own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to, b: y1; r:
  * what a product is added to, or NULL; S: the scale, of logits their softcap; Q: RoPE of the layer; T: how
@@ -32,9 +32,9 @@ static const Call calls[] = {
     {OP_LINEAR_DX, "burst_op_linear_dx_columns(e", "n Dy0 Dx0 C x0 w y0 a0"},
     {OP_BIAS, "burst_op_bias(e", "n Dx0 x0 w y0"},
     {OP_BIAS_BACK, "burst_op_bias_back(e", "n Dx0 x0 g"},
-    {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM Q =s->position x0 y0"},
+    {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM Q t x0 y0"},
     {OP_ROPE, "burst_op_rope_rows(e", "n N Hx0 =PLAN_HEAD_DIM Q p x0 y0"},
-    {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM Q =s->position x0 y0"},
+    {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM Q t x0 y0"},
     {OP_ROPE_BACK, "burst_op_rope_back_rows(e", "n N Hx0 =PLAN_HEAD_DIM Q p x0 y0"},
     {OP_JOIN, "burst_op_join(e", "n Hx0 Wx0 Dx1 x0 x1 y0"},
     {OP_JOIN_BACK, "burst_op_join_back(e", "n Hy0 Wy0 Dy1 x0 y0 y1 b"},
@@ -258,6 +258,11 @@ static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool
 }
 
 /* What a product is added to; of a sum over chunks of heads, after the first, the sum. */
+static const char *turns_text(const Printer *p)
+{
+    return p->step->program->model.rope_table ? "s->turns" : "s->position";
+}
+
 static const char *residual_text(const Printer *p, const Op *o)
 {
     const char *text = o->read[1].value < 0 || is_weight(p, o->read[1]) ? "NULL"
@@ -331,7 +336,8 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     case 'S': return scale_text(p, o);
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
     case 'N': return rows_text(p, o);
-    case 'p': return "s->position + first";
+    case 't': return turns_text(p);
+    case 'p': return arena_printf(p->emit->arena, "%s + first", turns_text(p));
     case 'e': return "s->each";
     case 'n': return count_text(p, o);
     default: abort(); /* a word of `calls` that is none of those above it */

@@ -121,6 +121,7 @@ class Shape(typing.NamedTuple):
     sinks: bool = False
     sequence: int = SEQUENCE
     ffn: int = 40
+    positions: str = ""
 
 
 ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
@@ -186,6 +187,12 @@ GRADIENTS = [
     (Layout("ring", "keys", "contiguous", lanes=4, chunks=2), Shape(sequence=4)),  # a token a rank
     (Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3), Shape(sequence=4)),
     (Layout("ring", "keys", "striped", lanes=4, token_chunks=2, queries="attention"), Shape(sequence=4)),
+    (ONE, Shape(masks=("document", "causal"), positions="position")),
+    (Layout("ring", "keys", "striped", lanes=3, recompute="full"), Shape(positions="position")),
+    (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, recompute="tail(0.5)"), Shape(part=NORM, masks=("document", "full"), positions="position")),
+    (Layout("ring", "keys", "contiguous", 2, 2, 4, tensor=2), Shape(masks=("document", "causal"), positions="position")),
+    (Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3), Shape(masks=("document", "causal"), positions="position")),
+    (Layout("ulysses", "keys", "striped", lanes=4, token_chunks=2, queries="attention"), Shape(kv_heads=4, positions="position")),
     (Layout("ring", "keys", "zigzag", lanes=2, loss="tile 16"), Shape()),
     (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape()),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full"), Shape(masks=("document", "causal"), tied="yes")),
@@ -359,7 +366,8 @@ def model_text(layout, shape, train=""):
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
              f"head_dim 8; ffn swiglu {shape.ffn}; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
              f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else []),
-             *(["  sinks learned;"] if shape.sinks else [])]
+             *(["  sinks learned;"] if shape.sinks else []),
+             *([f"  positions {shape.positions};"] if shape.positions else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
     lines += ["}", f"sequence {shape.sequence};", layout.text()]
     return "\n".join(lines) + train
