@@ -363,10 +363,65 @@ static void no_batch_breaks_it(void **unused)
     }
 }
 
+/* ---- groups ---- */
+
+enum { GROUPED = 8 };
+
+/* The least that the busiest of two groups can have, of all halves. */
+static int64_t least_of_two(const int64_t *work, int64_t all)
+{
+    int64_t least = all;
+    for (int half = 0; half < 1 << GROUPED; half++) {
+        int64_t one = 0;
+        for (int i = 0; i < GROUPED; i++)
+            one += half >> i & 1 ? work[i] : 0;
+        const int64_t busier = one > all - one ? one : all - one;
+        if (__builtin_popcount((unsigned)half) == GROUPED / 2 && busier < least)
+            least = busier;
+    }
+    return least;
+}
+
+/* Every sequence once, as many a group, ascending in each; the busiest of two groups against all halves: at
+ * most 1.5 times the least (Graham's bound of two machines is 7/6 where counts are free), and nearly the
+ * least on average. */
+static void groups_share_sequences(void **unused)
+{
+    (void)unused;
+    double apart = 0;
+    enum { TRIES = 200 };
+    for (int n = 0; n < TRIES; n++) {
+        int64_t work[GROUPED], load[2], all = 0;
+        int order[GROUPED], group[GROUPED], has[2], seen = 0;
+        state = (uint64_t)(n + 3);
+        for (int i = 0; i < GROUPED; i++)
+            all += work[i] = 1 + (int64_t)pow(1000, uniform());
+        balance_groups(&(BalanceGroups){GROUPED, 2, work, order, group, load, has});
+        int64_t most = 0;
+        for (int g = 0; g < 2; g++) {
+            int64_t sum = 0;
+            for (int i = 0; i < GROUPED / 2; i++) {
+                const int *own = order + g * (GROUPED / 2);
+                sum += work[own[i]];
+                seen |= 1 << own[i];
+                assert_true(i == 0 || own[i] > own[i - 1]);
+            }
+            most = sum > most ? sum : most;
+        }
+        assert_int_equal(seen, (1 << GROUPED) - 1);
+        const double over = (double)most / (double)least_of_two(work, all);
+        assert_true(over <= 1.5);
+        apart += (over - 1) / TRIES;
+    }
+    print_message("the busiest of two groups has %.3f more than the least on average\n", apart);
+    assert_true(apart < 0.05);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(balances_drawn_batches),
                                        cmocka_unit_test(counts_as_pair_by_pair),
-                                       cmocka_unit_test(no_batch_breaks_it)};
+                                       cmocka_unit_test(no_batch_breaks_it),
+                                       cmocka_unit_test(groups_share_sequences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -313,6 +313,9 @@ BALANCED = [Layout("ring", "keys", "balanced(64)", lanes=2), Layout("ring", "que
             Layout("usp", "keys", "balanced(64)", lanes=4, mesh=(2, 2)), Layout("halo", "keys", "balanced(64)", lanes=4),
             Layout("ring", "keys", "balanced(64)", 2, 2, 2), Layout("ring", "keys", "balanced(64)", lanes=4, tensor=2),
             Layout("ring", "keys", "balanced(64)", lanes=2, token_chunks=4, queries="keys", offload="activations")]
+# groups of several sequences each, which they share out by work
+SHARED = [Layout("ring", "keys", "balanced(64)", 2, 2, 2), Layout("ring", "keys", "zigzag", 4, 2, 4),
+          Layout("ring", "keys", "contiguous", 2, 1, 2)]
 LAYERED = [Layout("near for window(17), ring", "keys for window(17), queries", "contiguous", lanes=2),
            Layout("near for window(17), ring", "queries for window(17), keys", "contiguous", lanes=4),
            Layout("near for window(17), burst", "keys", "zigzag", nodes=2, lanes=2, recompute="full", offload="activations")]
@@ -394,14 +397,14 @@ class Training:
     def build(self, name, layout, shape, train="", objects=()):
         return self.tools.link(self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape, train)), objects)
 
-    def source(self, layout, steps, shape):
-        train = TRAIN.format(data=self.data, steps=steps, batch=2)
-        name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
+    def source(self, layout, steps, shape, batch=2):
+        train = TRAIN.format(data=self.data, steps=steps, batch=batch)
+        name = f"train{steps}_{batch}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
         return self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape or TEXT, train))
 
-    def program(self, layout, steps=STEPS, shape=None):
+    def program(self, layout, steps=STEPS, shape=None, batch=2):
         """The whole program of a layout, for training on the text."""
-        key = layout, steps, shape
+        key = layout, steps, shape, batch
         if key not in self.built:
             self.built[key] = self.tools.link(self.source(*key))
         return self.built[key]
@@ -491,10 +494,10 @@ class Training:
         text = self.tools.emit(self.folder, "tile", found.topology(), model_text(found, WORDS)).read_text()
         require("loss tile 100;" in text, "auto does not take the first tile that fits")
 
-    def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR, shape=None):
-        right = self.train(self.program(ONE, steps, shape))
+    def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR, shape=None, batch=2):
+        right = self.train(self.program(ONE, steps, shape, batch))
         for layout in layouts:
-            is_ = self.train(self.program(layout, steps, shape))
+            is_ = self.train(self.program(layout, steps, shape, batch))
             apart = {key: max(abs(is_[s][key] / right[s][key] - 1) for s in right) for key in ("loss", "norm")}
             print(f"{layout.name()}: losses differ by {apart['loss']:.2e}, norms by {apart['norm']:.2e} in {len(is_)} steps", flush=True)
             require(len(is_) == steps and apart["loss"] <= NEAR and apart["norm"] <= norms, f"{layout}: parts from one rank")
@@ -593,8 +596,9 @@ class Training:
         self.agree(SCHEDULED, 60, 1e-4)
 
     def balanced(self):
-        """Each batch has its own partition, and a resumed run on other ranks the same batches."""
+        """Each batch has its own partition, groups share sequences by work, and a resumed run on other ranks has the same batches."""
         self.agree(BALANCED, norms=1e-4, shape=DOCUMENTS)
+        self.agree(SHARED, norms=1e-4, shape=DOCUMENTS, batch=8)
         right = self.train(self.program(ONE, NEAR_STEPS, DOCUMENTS))
         folder = str(self.folder / "balanced")
         self.train(self.program(BALANCED[1], NEAR_STEPS, DOCUMENTS), "--steps", "10", "--checkpoint", folder, "--every", "10")

@@ -71,4 +71,16 @@ void balance_assign(Balance *b);
  * equal share, or a tile has no owner. */
 bool balance_positions(const Balance *b, int64_t *position);
 
+/* Sequences of a batch, as many for each group: the heaviest first, each to the group with least work that
+ * has room (Graham, 1969). order: those of the first group, ascending, of the second, ... */
+typedef struct BalanceGroups {
+    int sequences, groups; /* the groups divide the sequences */
+    int64_t *work;         /* [sequences] */
+    int *order;            /* [sequences] */
+    int *group;            /* [sequences] */
+    int64_t *load;         /* [groups] scratch, as is: */
+    int *has;              /* [groups] */
+} BalanceGroups;
+void balance_groups(const BalanceGroups *of);
+
 #endif

@@ -72,7 +72,7 @@ Balance *balance_open(const BurstPlan *p)
     if (!b)
         return NULL;
     b->ranks = p->group, b->sequence = p->sequence;
-    b->tiles = (int)(p->sequence / BURST_TILE), b->share = b->tiles / b->ranks;
+    b->tiles = (int)ceil_div(p->sequence, BURST_TILE), b->share = b->tiles / b->ranks;
     b->joined = (int)(p->balanced / BURST_TILE);
     if (open_masks(b, p) && open_scratch(b))
         return b;
