@@ -11,11 +11,11 @@
 
 /* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of
  * what lies by heads; t: positions by which RoPE turns; p: a chunk's; e: of a tensor rank; A: what it adds
- * to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Wx0: the width of one; Rx0: rows with a number
- * of their own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to, b: y1; r:
- * what a product is added to, or NULL; S: the scale, of logits their softcap; Q: RoPE of the layer; T: how
- * many tensors; E: what a norm adds to a square; C: columns of the whole tensor, of which the operation has a
- * chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
+ * to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Wx0: the width of one; Rx0:
+ * rows with a number of their own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is
+ * added to, b: y1; r: what a product is added to, or NULL; S: the scale, of logits their softcap; Q: RoPE of
+ * the layer; T: how many tensors; E: what a norm adds to a square; C: columns of the whole tensor, of which
+ * the operation has a chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
