@@ -197,6 +197,7 @@ MaskDecl *find_mask(const Checker *c, const char *name, bool from_stock);
 TableDecl *find_table(const Checker *c, const char *name);
 MaskDecl *const *masks_by_calls(Checker *c); /* all declarations, those that a mask calls before it */
 const Pattern *load_pattern(Checker *c, const Ast *a);
+int use_table_named(Checker *c, const Ast *name); /* its index in used_tables, -1 after an error */
 int use_mask(Checker *c, const Ast *call);      /* its index in used_masks, -1 after an error */
 void finish_attention(Checker *c);              /* Program.masks, tables, layer_mask */
 const SchedText *check_schedule(Checker *c, const Source *s, AstList items); /* NULL after errors */

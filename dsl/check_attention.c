@@ -12,6 +12,7 @@ typedef struct Assignment {
     Span fallback_span;
     double softcap;
     bool sinks;
+    const Ast *positions; /* a table's name; NULL: not given */
 } Assignment;
 
 static const Ast *mask_value(Checker *c, Cursor *u)
@@ -97,9 +98,20 @@ static void take_sinks(Checker *c, const Ast *s, const Field *f, void *to)
     ((Assignment *)to)->sinks = cursor_word(&u, "learned") && cursor_end(&u);
 }
 
+/* `positions NAME;`: of a table that this or another file declares. */
+static void take_positions(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    const Ast *name = cursor_name(&u, "a table");
+    if (name && cursor_end(&u))
+        ((Assignment *)to)->positions = name;
+}
+
 static const Field attention_fields[] = {
     {"default", take_default, 0, 0},
     {"layers", take_layers, 0, FIELD_REPEATS},
+    {"positions", take_positions, 0, 0},
     {"sinks", take_sinks, 0, 0},
     {"softcap", take_double, offsetof(Assignment, softcap), 0, UNIT_NONE, 0.01, 1000},
 };
@@ -135,6 +147,19 @@ static void add_every_mask(Checker *c)
     p->all_tables = c->used_tables.n;
 }
 
+/* Behind the tables of masks. */
+static void settle_positions(Checker *c, const Ast *name)
+{
+    if (!name)
+        return;
+    if (c->program->library)
+        diag_error(c->diags, name->span,
+                   "'positions' is what RoPE turns by, and a library has attention alone; its caller turns "
+                   "queries and keys");
+    else
+        c->program->model.rope_table = 1 + use_table_named(c, name);
+}
+
 void finish_attention(Checker *c)
 {
     Program *p = c->program;
@@ -157,6 +182,7 @@ void finish_attention(Checker *c)
         if (!a.by[i].src)
             a.mask[i] = a.fallback;
     }
+    settle_positions(c, a.positions);
     p->mask_count = c->used_masks.n;
     p->layer_mask = a.mask;
     p->model.softcap = a.softcap;

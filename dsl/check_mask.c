@@ -339,6 +339,16 @@ static Typed unknown_table(Checker *c, const Ast *a)
     return broken;
 }
 
+int use_table_named(Checker *c, const Ast *name)
+{
+    TableDecl *t = find_table(c, name->text);
+    Ast use = *name;
+    use.name_span = name->span;
+    if (!t)
+        unknown_table(c, &use);
+    return t ? use_table(c, t, name->span) : -1;
+}
+
 static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
 {
     TableDecl *t = find_table(c, a->text);

@@ -247,6 +247,18 @@ static const char *rope_text(const Printer *p, const Op *o, int none)
     return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
 }
 
+/* Positions by which RoPE turns. */
+static const char *turns_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return p->step->program->model.rope_table ? "s->turns" : "s->position";
+}
+
+static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
+{
+    return arena_printf(p->emit->arena, "%s + first", turns_text(p, o, none));
+}
+
 /* ---- calls ---- */
 
 #define TEXT(words) {.as_it_is = words}
@@ -260,8 +272,8 @@ static const char *rope_text(const Printer *p, const Op *o, int none)
 #define TOKENS {count_text, 0, NULL}
 #define ALL_ROWS {rows_text, 0, NULL}
 #define TENSOR_TOKENS TEXT("s->each")
-#define TURNS TEXT("s->position")
-#define CHUNK_TURNS TEXT("s->position + first")
+#define TURNS {turns_text, 0, NULL}
+#define CHUNK_TURNS {chunk_turns_text, 0, NULL}
 #define NORM_EPS {norm_eps_text, 0, NULL}
 #define WEIGHT {weight_text, 0, NULL}
 #define GRADIENT {gradient_text, 0, NULL}

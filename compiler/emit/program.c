@@ -317,6 +317,8 @@ static void emit_sizes(Emit *e)
         emit_ropes(e, m);
         emit_scales(e, m);
     }
+    if (m->rope_table)
+        add_constant(e, "PLAN_ROPE_TABLE", m->rope_table - 1, "by whose values RoPE turns");
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)

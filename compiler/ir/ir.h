@@ -233,6 +233,7 @@ typedef struct Model {
     int ropes; /* 0: rope is every layer's */
     const BurstRope *rope_of; /* [ropes], of which the first is rope */
     const int *layer_rope; /* [layers] -> rope_of */
+    int rope_table; /* by whose values RoPE turns, counted from 1; 0: by positions in the sequence */
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */

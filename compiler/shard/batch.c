@@ -1,18 +1,18 @@
-/* shard/batch.c: the partition of one drawn batch, made by the planner that programs have (data/balance.h).
+/* shard/batch.c: the partition of one drawn batch, made by the planner that programs have (data/balance).
  */
 #include "shard/shard.h"
 
-#include "data/balance.h"
+#include "data/balance/balance.h"
 
-static PosSet rank_set(Arena *a, const Balance *b, int rank)
+static void add_pieces(Arena *a, const Balance *b, PosSet *of)
 {
-    PosSet s = {0};
-    Piece *pieces = NEW_ARRAY(a, Piece, b->each);
-    for (int run = 0; run < b->runs; run++)
-        if (b->owner[run] == rank)
-            pos_add_run(&s, pieces, run * b->run, (run + 1) * b->run);
-    s.pieces = pieces;
-    return s;
+    Piece **pieces = NEW_ARRAY(a, Piece *, b->ranks);
+    for (int r = 0; r < b->ranks; r++)
+        pieces[r] = NEW_ARRAY(a, Piece, b->share);
+    for (int64_t t = 0; t < b->tiles; t++)
+        pos_add_run(&of[b->owner[t]], pieces[b->owner[t]], t * BURST_TILE, (t + 1) * BURST_TILE);
+    for (int r = 0; r < b->ranks; r++)
+        of[r].pieces = pieces[r];
 }
 
 static const Partition *partition_balanced(Arena *a, const Partition *plan, Balance *b, MaskMap **masks)
@@ -23,8 +23,7 @@ static const Partition *partition_balanced(Arena *a, const Partition *plan, Bala
     balance_assign(b);
     Partition *made = NEW(a, Partition);
     PosSet *of = NEW_ARRAY(a, PosSet, plan->ranks);
-    for (int r = 0; r < plan->ranks; r++)
-        of[r] = rank_set(a, b, r);
+    add_pieces(a, b, of);
     *made = *plan;
     made->of = of;
     return made;

@@ -1,6 +1,6 @@
 /* data.c: sequences of token files in a seeded order, and this rank's tokens of one. Sequence (step, index)
  * is a function of the seed and the files. */
-#include "data/balance.h"
+#include "data/balance/balance.h"
 #include "data/mix.h"
 #include "data/pack.h"
 #include "data/source.h"
@@ -30,6 +30,9 @@ typedef struct Data {
     int64_t *position;
     Balance *balance;   /* NULL: chunks have the same tokens in every batch */
     int64_t *positions; /* [sequence] of all chunks' tokens, where there is one */
+    Balance *counter; /* of the work of sequences that groups share out; NULL: each has those in its place */
+    BalanceGroups groups;
+    int64_t shared; /* the step of which the order is; -1: none */
     int32_t *token, *label;
     float *weight;
     int32_t *table[BURST_MAX_TABLES]; /* [sequence] each, that masks read */
@@ -158,13 +161,36 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     return BURST_OK;
 }
 
+/* Data groups with several sequences each have unlike work where masks read tables. */
+static int open_groups(BurstCtx *c, const BurstPlan *p, Data *d)
+{
+    const size_t sequences = (size_t)c->train->batch, groups = (size_t)p->data;
+    d->shared = -1;
+    if (p->data < 2 || c->train->batch <= p->data || c->train->batch % p->data || !p->table_count ||
+        !p->masks)
+        return BURST_OK;
+    BalanceGroups *g = &d->groups;
+    *g = (BalanceGroups){.sequences = (int)c->train->batch, .groups = p->data};
+    g->work = calloc(sequences, sizeof *g->work);
+    g->order = calloc(sequences, sizeof *g->order);
+    g->group = calloc(sequences, sizeof *g->group);
+    g->load = calloc(groups, sizeof *g->load);
+    g->has = calloc(groups, sizeof *g->has);
+    d->counter = balance_open(p);
+    return d->counter && g->work && g->order && g->group && g->load && g->has
+               ? BURST_OK
+               : burst_fail(c, BURST_E_MEMORY, "out of memory for sharing out the %lld sequences of a batch",
+                            (long long)c->train->batch);
+}
+
 static int data_open(BurstCtx *c, const BurstPlan *p, const BurstDataFile *from, int files, Data **data)
 {
     Data *d = *data = calloc(1, sizeof *d);
     if (!d)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
     BURST_TRY(open_files(c, p, d, from, files));
-    return make_buffers(c, p, d);
+    BURST_TRY(make_buffers(c, p, d));
+    return open_groups(c, p, d);
 }
 
 int data_ready(BurstCtx *c, const BurstPlan *p)
@@ -196,6 +222,9 @@ static void close_one(Data **data)
         free(d->table[t]);
     free(d->positions);
     balance_close(d->balance);
+    balance_close(d->counter);
+    free(d->groups.work), free(d->groups.order), free(d->groups.group), free(d->groups.load),
+        free(d->groups.has);
     free(d);
     *data = NULL;
 }
@@ -269,7 +298,7 @@ typedef struct Window {
     const Piece *piece; /* NULL: documents are not packed, and `whole` is the only one */
     int64_t pieces;
     Piece whole;
-    bool none;             /* behind the last sequence of an evaluation: no token counts */
+    bool none; /* behind the last sequence of an evaluation: no token counts */
     uint64_t seed, number; /* of random tokens */
     int vocab;
     int64_t ahead, at, first; /* the piece of the last position, and where in the sequence it begins */
@@ -302,10 +331,7 @@ static Window window_at(const BurstCtx *c, const BurstPlan *p, Data *d, int64_t 
     return w;
 }
 
-static const Piece *piece_at(const Window *w, int64_t i)
-{
-    return w->piece ? &w->piece[i] : &w->whole;
-}
+static const Piece *piece_at(const Window *w, int64_t i) { return w->piece ? &w->piece[i] : &w->whole; }
 
 /* The token of the file at a position; -1: the sequence has none there. Positions mostly ascend. */
 static int64_t place_of(Window *w, int64_t position)
@@ -448,14 +474,42 @@ static int balance(BurstCtx *c, const BurstPlan *p, BurstTables *t)
     return BURST_OK;
 }
 
+/* The tables of a sequence of the batch, whichever rank reads it. */
+static int read_documents(BurstCtx *c, const BurstPlan *p, Window *w)
+{
+    BURST_TRY(find_documents(c, p, w));
+    return read_tables(c, p, w);
+}
+
+/* Which sequences of the step's batch each group has, so that they have as much work as can be: every rank
+ * finds the same, by the tables of all of them. */
+static int share_out(BurstCtx *c, const BurstPlan *p, int64_t step)
+{
+    Data *d = c->data;
+    if (!d->counter || d->in_order || d->shared == step)
+        return BURST_OK;
+    for (int i = 0; i < d->groups.sequences; i++) {
+        Window w = window_at(c, p, d, step * c->train->batch + i);
+        BurstTables t = {0};
+        BURST_TRY(read_documents(c, p, &w));
+        memcpy(t.table, d->table, sizeof d->table);
+        balance_count(d->counter, &t, p->table_count);
+        d->groups.work[i] = d->counter->upto[d->counter->tiles];
+    }
+    balance_groups(&d->groups);
+    d->shared = step;
+    return BURST_OK;
+}
+
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out)
 {
     BURST_TRY(data_ready(c, p));
     Data *d = c->data;
-    Window w = window_at(c, p, d, step * c->train->batch + index);
+    BURST_TRY(share_out(c, p, step));
+    const int64_t own = d->counter && !d->in_order ? d->groups.order[index] : index;
+    Window w = window_at(c, p, d, step * c->train->batch + own);
     *out = (BurstBatch){.token = d->token, .label = d->label, .weight = d->weight};
-    BURST_TRY(find_documents(c, p, &w));
-    BURST_TRY(read_tables(c, p, &w));
+    BURST_TRY(read_documents(c, p, &w));
     memcpy(out->tables.table, d->table, sizeof d->table);
     if (d->balance)
         BURST_TRY(balance(c, p, &out->tables));

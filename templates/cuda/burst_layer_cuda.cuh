@@ -103,6 +103,9 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
     s->label = s->buffer.device_label;
     s->label_weight = s->buffer.device_label_weight;
     s->position = s->tokens[s->me].position;
+#ifdef PLAN_ROPE_TABLE
+    s->turns = s->tokens[s->me].table[PLAN_ROPE_TABLE];
+#endif
     PLAN_CUDA(cudaGetDevice(&device));
     PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
     PLAN_CUDA(plan_launch_setup());

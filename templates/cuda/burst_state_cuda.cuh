@@ -87,6 +87,9 @@ typedef struct PlanState {
     const float *label_weight;
     double *loss;                  /* sum over counted tokens */
     const BurstPosition *position; /* of this rank's tokens */
+#ifdef PLAN_ROPE_TABLE
+    const BurstPosition *turns;    /* of these, by which RoPE turns */
+#endif
     double scale;                  /* of the loss's gradient */
     int sequence;                  /* how many of the step are done */
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */

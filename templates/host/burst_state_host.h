@@ -73,6 +73,9 @@ typedef struct PlanState {
     const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
     const float *label_weight;
     const BurstPosition *position; /* of this rank's tokens */
+#ifdef PLAN_ROPE_TABLE
+    const BurstPosition *turns;    /* of these, by which RoPE turns */
+#endif
     double scale;                  /* of the loss's gradient */
     int sequence;                  /* how many of the step are done */
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
@@ -146,7 +149,16 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
 
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
-    return plan_find_live(c, s, tables);
+#ifdef PLAN_ROPE_TABLE
+    const BurstChunk *own = &s->chunk[s->me];
+#endif
+    BURST_TRY(plan_find_live(c, s, tables));
+#ifdef PLAN_ROPE_TABLE
+    for (int64_t i = 0; tables && i < own->tokens; i++)
+        s->buffer.turns[i] = tables->table[PLAN_ROPE_TABLE][own->position[i]];
+    s->turns = s->buffer.turns;
+#endif
+    return BURST_OK;
 }
 
 #ifdef PLAN_QUERY_CHUNKS

@@ -154,26 +154,31 @@ static void rotate(double *x, int d, double theta, double position, double turn)
     }
 }
 
-/* [n][heads*d] to [heads][n][d]; rotated where theta > 0. */
-static void to_heads(int64_t n, int heads, int d, double theta, const double *x, double *y)
+static double position_of(const Shape64 *s, int64_t token)
+{
+    return (double)(s->position ? s->position[token] : token);
+}
+
+/* [n][heads*d] to [heads][n][d]; rotated as the model's, turned NULL: not. */
+static void to_heads(int64_t n, int heads, int d, const Shape64 *turned, const double *x, double *y)
 {
     for (int64_t t = 0; t < n; t++)
         for (int h = 0; h < heads; h++) {
             double *to = y + (h * n + t) * d;
             memcpy(to, x + (t * heads + h) * d, sizeof(double) * (size_t)d);
-            if (theta > 0)
-                rotate(to, d, theta, (double)t, 1);
+            if (turned)
+                rotate(to, d, turned->rope_theta, position_of(turned, t), 1);
         }
 }
 
-static void from_heads(int64_t n, int heads, int d, double theta, const double *x, double *y)
+static void from_heads(int64_t n, int heads, int d, const Shape64 *turned, const double *x, double *y)
 {
     for (int64_t t = 0; t < n; t++)
         for (int h = 0; h < heads; h++) {
             double *to = y + (t * heads + h) * d;
             memcpy(to, x + (h * n + t) * d, sizeof(double) * (size_t)d);
-            if (theta > 0)
-                rotate(to, d, theta, (double)t, -1);
+            if (turned)
+                rotate(to, d, turned->rope_theta, position_of(turned, t), -1);
         }
 }
 
@@ -257,15 +262,15 @@ static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const 
 }
 
 /* A projection of x by the layer's tensor `id`, which its bias and, in the order of LAYER_TENSORS, its
- * norm follow; rotated where theta > 0. */
-typedef struct Projection { int id, bias, norm, heads; double theta; } Projection;
+ * norm follow; turned: its heads are rotated. */
+typedef struct Projection { int id, bias, norm, heads; const Shape64 *turned; } Projection;
 
 static Projection projection(const Shape64 *s, int id)
 {
     static const int bias[] = {[L_Q] = L_QB, [L_K] = L_KB, [L_V] = L_VB},
                      norm[] = {[L_Q] = L_QN, [L_K] = L_KN, [L_V] = -1};
     return (Projection){id, bias[id], norm[id], id == L_Q ? s->heads : s->kv_heads,
-                        id == L_V ? 0 : s->rope_theta};
+                        id == L_V ? NULL : s};
 }
 
 static const double *norm_of(const Projection *p, const Layer *w)
@@ -289,7 +294,7 @@ static void project(const Shape64 *s, int64_t n, Projection p, const double *x, 
     double *flat = product(s, n, &p, x, w);
     if (norm_of(&p, w))
         rmsnorm(s->norm_eps, n * p.heads, s->head_dim, flat, norm_of(&p, w), flat);
-    to_heads(n, p.heads, s->head_dim, p.theta, flat, y);
+    to_heads(n, p.heads, s->head_dim, p.turned, flat, y);
     free(flat);
 }
 
@@ -300,8 +305,8 @@ static const double latent_eps = 1e-6; /* of the norms of latents */
 static void turn_last(const Shape64 *s, int64_t n, int heads, double direction, double *x)
 {
     for (int64_t i = 0; i < n * heads; i++)
-        rotate(x + i * s->head_dim + s->head_dim - s->shared, s->shared, s->rope_theta, (double)(i / heads),
-               direction);
+        rotate(x + i * s->head_dim + s->head_dim - s->shared, s->shared, s->rope_theta,
+               position_of(s, i / heads), direction);
 }
 
 /* The tensors of a latent: its product of x [n][D], its norm. */
@@ -340,7 +345,7 @@ static void latent_forward(const Shape64 *s, int64_t n, const Layer *w, Kept *c)
     linear(n, s->query_latent ? s->query_latent : s->hidden, nq, s->query_latent ? y : c->h1,
            w->at[s->query_latent ? L_QBP : L_Q], q);
     turn_last(s, n, s->heads, 1, q);
-    to_heads(n, s->heads, s->head_dim, 0, q, c->q);
+    to_heads(n, s->heads, s->head_dim, NULL, q, c->q);
     make_low(s, n, low_of(s, false), c->h1, w, kv, z);
     linear(n, s->latent, s->kv_heads * own, z, w->at[L_KBP], k_own);
     linear(n, s->hidden, s->shared, c->h1, w->at[L_KS], every);
@@ -350,9 +355,9 @@ static void latent_forward(const Shape64 *s, int64_t n, const Layer *w, Kept *c)
                sizeof(double) * (size_t)s->shared);
     }
     turn_last(s, n, s->kv_heads, 1, k);
-    to_heads(n, s->kv_heads, s->head_dim, 0, k, c->k);
+    to_heads(n, s->kv_heads, s->head_dim, NULL, k, c->k);
     linear(n, s->latent, nv, z, w->at[L_VBP], v);
-    to_heads(n, s->kv_heads, value_dim(s), 0, v, c->v);
+    to_heads(n, s->kv_heads, value_dim(s), NULL, v, c->v);
     free(low), free(y), free(q), free(kv), free(z), free(k_own), free(every), free(k), free(v);
 }
 
@@ -366,7 +371,7 @@ static void latent_back(const Shape64 *s, int64_t n, const Layer *w, const Layer
     double *kv = new64(n * s->latent), *z = new64(n * s->latent), *dz = new64(n * s->latent);
     double *q = new64(n * nq), *k = new64(n * s->kv_heads * s->head_dim), *v = new64(n * nv),
            *k_own = new64(n * s->kv_heads * own), *every = new64(n * s->shared);
-    from_heads(n, s->heads, s->head_dim, 0, dq, q);
+    from_heads(n, s->heads, s->head_dim, NULL, dq, q);
     turn_last(s, n, s->heads, -1, q);
     if (s->query_latent) {
         make_low(s, n, low_of(s, true), c->h1, w, low, y);
@@ -375,7 +380,7 @@ static void latent_back(const Shape64 *s, int64_t n, const Layer *w, const Layer
     } else {
         linear_back(n, s->hidden, nq, c->h1, w->at[L_Q], q, dh, dw->at[L_Q]);
     }
-    from_heads(n, s->kv_heads, s->head_dim, 0, dk, k);
+    from_heads(n, s->kv_heads, s->head_dim, NULL, dk, k);
     turn_last(s, n, s->kv_heads, -1, k);
     for (int64_t i = 0; i < n * s->kv_heads; i++) {
         memcpy(k_own + i * own, k + i * s->head_dim, sizeof(double) * (size_t)own);
@@ -384,7 +389,7 @@ static void latent_back(const Shape64 *s, int64_t n, const Layer *w, const Layer
     make_low(s, n, low_of(s, false), c->h1, w, kv, z);
     linear_back(n, s->hidden, s->shared, c->h1, w->at[L_KS], every, dh, dw->at[L_KS]);
     linear_back(n, s->latent, s->kv_heads * own, z, w->at[L_KBP], k_own, dz, dw->at[L_KBP]);
-    from_heads(n, s->kv_heads, value_dim(s), 0, dv, v);
+    from_heads(n, s->kv_heads, value_dim(s), NULL, dv, v);
     linear_back(n, s->latent, nv, z, w->at[L_VBP], v, dz, dw->at[L_VBP]);
     low_back(s, n, low_of(s, false), c->h1, w, kv, dz, dh, dw);
     free(low), free(y), free(dy), free(kv), free(z), free(dz);
@@ -405,7 +410,7 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
     }
     Attention64 a = attention_of(s, n, mask, c, w, NULL);
     attention64_forward(&a, c->o, c->lse);
-    from_heads(n, s->heads, d, 0, c->o, c->ot);
+    from_heads(n, s->heads, d, NULL, c->o, c->ot);
     linear(n, s->heads * d, s->hidden, c->ot, w->at[L_O], c->x2);
     add(n * s->hidden, c->x, c->x2);
     rmsnorm(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], c->h2);
@@ -434,7 +439,7 @@ static void project_back(const Shape64 *s, int64_t n, Projection p, const double
 {
     const int width = p.heads * s->head_dim;
     double *flat = new64(n * width);
-    from_heads(n, p.heads, s->head_dim, p.theta, dy, flat);
+    from_heads(n, p.heads, s->head_dim, p.turned, dy, flat);
     if (norm_of(&p, w)) {
         double *raw = product(s, n, &p, x, w), *d_raw = new64(n * width);
         rmsnorm_back(s->norm_eps, n * p.heads, s->head_dim, raw, norm_of(&p, w), flat, d_raw, dw->at[p.norm]);
@@ -457,7 +462,7 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
            *dv = new64(n * s->kv_heads * e);
     double *dh = new64(n * s->hidden);
     linear_back(n, s->heads * e, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
-    to_heads(n, s->heads, e, 0, dot, d_o);
+    to_heads(n, s->heads, e, NULL, dot, d_o);
     Attention64 a = attention_of(s, n, mask, c, w, dw);
     attention64_backward(&a, c->o, d_o, dq, dk, dv);
     if (s->latent) {

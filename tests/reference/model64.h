@@ -57,6 +57,7 @@ typedef struct Shape64 {
      * (0: of the layer's input); of a key those that turn, the last ones, which all heads share; of a value.
      * 0: none */
     int latent, query_latent, shared, value_dim;
+    const int32_t *position; /* by which tokens of the sequence turn; NULL: by their numbers */
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {

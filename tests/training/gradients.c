@@ -77,6 +77,18 @@ static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
     }
 }
 
+/* The table by which RoPE turns, where the plan has one: it begins anew in each document. */
+static int32_t *positions_of(const BurstPlan *p, const int32_t *doc)
+{
+    bool has = false;
+    for (int t = 0; t < p->table_count; t++)
+        has = has || strcmp(p->tables[t], "position") == 0;
+    int32_t *position = has ? calloc((size_t)p->sequence, sizeof *position) : NULL;
+    for (int64_t i = 1; position && i < p->sequence; i++)
+        position[i] = doc[i] == doc[i - 1] ? position[i - 1] + 1 : 0;
+    return position;
+}
+
 static void oracle(const Whole *x, const Options *o, const double *w, double scale, double *loss,
                    double *grad)
 {
@@ -95,7 +107,11 @@ static void oracle(const Whole *x, const Options *o, const double *w, double sca
                 break;
             }
         Batch64 b = {x->p->sequence, s.token, s.label, s.weight, mask};
-        *loss += model64_sequence(&x->shape, w, &b, scale, grad);
+        Shape64 shape = x->shape;
+        int32_t *position = positions_of(x->p, s.doc);
+        shape.position = position;
+        *loss += model64_sequence(&shape, w, &b, scale, grad);
+        free(position);
     }
     sequence_free(&s);
 }
@@ -129,11 +145,13 @@ static int run_plan(Whole *x, void *state, BurstWeights *w, double scale, double
             l.token[i] = s.token[at], l.label[i] = s.label[at], l.weight[i] = (float)s.weight[at];
         }
         BurstBatch b = {l.token, l.label, l.weight, {{0}}};
+        int32_t *position = positions_of(p, s.doc);
         for (int t = 0; t < p->table_count; t++)
-            b.tables.table[t] = s.doc;
+            b.tables.table[t] = strcmp(p->tables[t], "position") == 0 ? position : s.doc;
         double sum = 0;
         status = p->sequence_step(x->c, state, w, &b, scale, &sum);
         *loss += sum;
+        free(position);
     }
     free(l.token), free(l.label), free(l.weight);
     sequence_free(&s);

@@ -121,6 +121,7 @@ class Shape(typing.NamedTuple):
     sinks: bool = False
     sequence: int = SEQUENCE
     ffn: int = 40
+    positions: str = ""
 
 
 ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
@@ -186,6 +187,12 @@ GRADIENTS = [
     (Layout("ring", "keys", "contiguous", lanes=4, chunks=2), Shape(sequence=4)),  # a token a rank
     (Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3), Shape(sequence=4)),
     (Layout("ring", "keys", "striped", lanes=4, token_chunks=2, queries="attention"), Shape(sequence=4)),
+    (ONE, Shape(masks=("document", "causal"), positions="position")),
+    (Layout("ring", "keys", "striped", lanes=3, recompute="full"), Shape(positions="position")),
+    (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, recompute="tail(0.5)"), Shape(part=NORM, masks=("document", "full"), positions="position")),
+    (Layout("ring", "keys", "contiguous", 2, 2, 4, tensor=2), Shape(masks=("document", "causal"), positions="position")),
+    (Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3), Shape(masks=("document", "causal"), positions="position")),
+    (Layout("ulysses", "keys", "striped", lanes=4, token_chunks=2, queries="attention"), Shape(kv_heads=4, positions="position")),
     (Layout("ring", "keys", "zigzag", lanes=2, loss="tile 16"), Shape()),
     (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape()),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full"), Shape(masks=("document", "causal"), tied="yes")),
@@ -306,6 +313,9 @@ BALANCED = [Layout("ring", "keys", "balanced(64)", lanes=2), Layout("ring", "que
             Layout("usp", "keys", "balanced(64)", lanes=4, mesh=(2, 2)), Layout("halo", "keys", "balanced(64)", lanes=4),
             Layout("ring", "keys", "balanced(64)", 2, 2, 2), Layout("ring", "keys", "balanced(64)", lanes=4, tensor=2),
             Layout("ring", "keys", "balanced(64)", lanes=2, token_chunks=4, queries="keys", offload="activations")]
+# groups of several sequences each, which they share out by work
+SHARED = [Layout("ring", "keys", "balanced(64)", 2, 2, 2), Layout("ring", "keys", "zigzag", 4, 2, 4),
+          Layout("ring", "keys", "contiguous", 2, 1, 2)]
 LAYERED = [Layout("near for window(17), ring", "keys for window(17), queries", "contiguous", lanes=2),
            Layout("near for window(17), ring", "queries for window(17), keys", "contiguous", lanes=4),
            Layout("near for window(17), burst", "keys", "zigzag", nodes=2, lanes=2, recompute="full", offload="activations")]
@@ -359,7 +369,8 @@ def model_text(layout, shape, train=""):
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
              f"head_dim 8; ffn swiglu {shape.ffn}; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
              f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else []),
-             *(["  sinks learned;"] if shape.sinks else [])]
+             *(["  sinks learned;"] if shape.sinks else []),
+             *([f"  positions {shape.positions};"] if shape.positions else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
     lines += ["}", f"sequence {shape.sequence};", layout.text()]
     return "\n".join(lines) + train
@@ -386,14 +397,14 @@ class Training:
     def build(self, name, layout, shape, train="", objects=()):
         return self.tools.link(self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape, train)), objects)
 
-    def source(self, layout, steps, shape):
-        train = TRAIN.format(data=self.data, steps=steps, batch=2)
-        name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
+    def source(self, layout, steps, shape, batch=2):
+        train = TRAIN.format(data=self.data, steps=steps, batch=batch)
+        name = f"train{steps}_{batch}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
         return self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape or TEXT, train))
 
-    def program(self, layout, steps=STEPS, shape=None):
+    def program(self, layout, steps=STEPS, shape=None, batch=2):
         """The whole program of a layout, for training on the text."""
-        key = layout, steps, shape
+        key = layout, steps, shape, batch
         if key not in self.built:
             self.built[key] = self.tools.link(self.source(*key))
         return self.built[key]
@@ -483,10 +494,10 @@ class Training:
         text = self.tools.emit(self.folder, "tile", found.topology(), model_text(found, WORDS)).read_text()
         require("loss tile 100;" in text, "auto does not take the first tile that fits")
 
-    def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR, shape=None):
-        right = self.train(self.program(ONE, steps, shape))
+    def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR, shape=None, batch=2):
+        right = self.train(self.program(ONE, steps, shape, batch))
         for layout in layouts:
-            is_ = self.train(self.program(layout, steps, shape))
+            is_ = self.train(self.program(layout, steps, shape, batch))
             apart = {key: max(abs(is_[s][key] / right[s][key] - 1) for s in right) for key in ("loss", "norm")}
             print(f"{layout.name()}: losses differ by {apart['loss']:.2e}, norms by {apart['norm']:.2e} in {len(is_)} steps", flush=True)
             require(len(is_) == steps and apart["loss"] <= NEAR and apart["norm"] <= norms, f"{layout}: parts from one rank")
@@ -585,8 +596,9 @@ class Training:
         self.agree(SCHEDULED, 60, 1e-4)
 
     def balanced(self):
-        """Each batch has its own partition, and a resumed run on other ranks the same batches."""
+        """Each batch has its own partition, groups share sequences by work, and a resumed run on other ranks has the same batches."""
         self.agree(BALANCED, norms=1e-4, shape=DOCUMENTS)
+        self.agree(SHARED, norms=1e-4, shape=DOCUMENTS, batch=8)
         right = self.train(self.program(ONE, NEAR_STEPS, DOCUMENTS))
         folder = str(self.folder / "balanced")
         self.train(self.program(BALANCED[1], NEAR_STEPS, DOCUMENTS), "--steps", "10", "--checkpoint", folder, "--every", "10")

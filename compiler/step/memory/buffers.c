@@ -86,6 +86,8 @@ static void add_chunks(MemoryMaker *m)
     if (m->program->target->device_memory)
         add_buffers(m, "positions32", "int32_t", sizeof(int32_t), 1, "[sequence], for the device", tokens);
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
+    if (m->program->model.rope_table && !m->program->target->device_memory)
+        add_buffers(m, "turns", "int64_t", sizeof(int64_t), 1, "[tokens], by which RoPE turns", m->n);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
     if (m->queries && !m->program->target->device_memory)
         add_buffers(m, "query_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of a chunk of queries]",

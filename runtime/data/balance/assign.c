@@ -1,0 +1,241 @@
+/* assign.c: the owner of each tile.
+ *
+ * The sequence is cut where nothing crosses, which for packed documents is between them: a component stays
+ * whole where it fits. Ranks are filled one after the other, each to its tokens and to the mean of the work
+ * that is left. A rank begins with the densest component (most work a tile). If that is too much for one
+ * rank, it gets as much of its end as the rest of its tokens, filled with the lightest runs, leaves room for:
+ * who has a document's last tokens receives all of it, so as few ranks as possible should have them. Then
+ * come components that fill what work is left, from the largest that fits downwards, a part of one, and the
+ * lightest runs. Lastly ranks exchange parts of runs until all are nearly level (level.c).
+ */
+#include "data/balance/internal.h"
+
+#include <string.h>
+
+enum {
+    CLOSE = 256, /* a rank is full if it has all but one of so many parts of its work */
+    TRIES = 8    /* densities from which a component is tried */
+};
+
+/* What one rank has so far. */
+typedef struct Share {
+    int rank;
+    int room; /* tiles */
+    int64_t work, goal;
+} Share;
+
+/* ---- runs ---- */
+
+int balance_split(Balance *b, int run, int tiles)
+{
+    const int rest = b->runs++;
+    b->run[rest] = (BalanceRun){b->run[run].begin + tiles, b->run[run].end, -1};
+    b->run[run].end = b->run[run].begin + tiles;
+    return rest;
+}
+
+/* Components, short ones joined. A cut may cross the tile in which one ends and the next begins. */
+static void fill_pool(Balance *b)
+{
+    BalanceRun *run = b->run;
+    int n = 0, begin = 0;
+    for (int t = 1; t <= b->tiles; t++) {
+        if (cut_cost(b, t) > b->all_layers)
+            continue;
+        if (n > 0 && t - run[n - 1].begin <= b->joined)
+            run[n - 1].end = t;
+        else
+            run[n++] = (BalanceRun){begin, t, -1};
+        begin = t;
+    }
+    b->runs = n;
+    pool_empty(&b->pool);
+    while (n > 0) /* so that lists ascend */
+        pool_put(b, --n);
+    b->open = -1;
+}
+
+static void give(Balance *b, Share *s, int run)
+{
+    b->run[run].next = b->held[s->rank];
+    b->held[s->rank] = run;
+    s->room -= tiles_of(b, run);
+    s->work += run_work(b, run);
+}
+
+/* The last tiles of a run; what is left of it, -1: nothing. */
+static int give_end(Balance *b, Share *s, int run, int tiles)
+{
+    const int rest = tiles_of(b, run) - tiles;
+    if (tiles > 0)
+        give(b, s, rest > 0 ? balance_split(b, run, rest) : run);
+    return rest > 0 ? run : -1;
+}
+
+/* ---- how much of a run ---- */
+
+/* Work that the rest of the rank's tokens has at least, with the last tiles of a run taken: that of the
+ * lightest runs, and where there are too few, of the run's own begin. */
+static int64_t rest_work(const Balance *b, const Share *s, int run, int taken)
+{
+    const int64_t tiles = s->room - taken, own = tiles - b->pool.all_tiles, begin = b->run[run].begin,
+                  left = tiles_of(b, run) - taken;
+    const int64_t work = pool_light_work(b, tiles);
+    return own > 0 ? work + work_of(b, begin, begin + (own < left ? own : left)) : work;
+}
+
+/* The most last tiles of a run which is not in the pool, so that the rank does not exceed its goal. */
+static int end_that_fits(const Balance *b, const Share *s, int run)
+{
+    const int end = b->run[run].end, tiles = tiles_of(b, run);
+    int lo = 0, hi = tiles < s->room ? tiles : s->room;
+    while (lo < hi) {
+        const int n = (lo + hi + 1) / 2;
+        if (s->work + work_of(b, end - n, end) + rest_work(b, s, run, n) <= s->goal)
+            lo = n;
+        else
+            hi = n - 1;
+    }
+    return lo;
+}
+
+/* ---- the parts of a rank ---- */
+
+/* Less work a tile than the ranks have: other ranks can use it beside what is dense. */
+static bool is_light(const Balance *b, const Share *s, int run)
+{
+    return run_work(b, run) * b->share < s->goal * tiles_of(b, run);
+}
+
+static void give_densest(Balance *b, Share *s)
+{
+    if (b->open >= 0 && is_light(b, s, b->open)) {
+        pool_put(b, b->open);
+        b->open = -1;
+    }
+    if (b->open < 0)
+        b->open = pool_take(b, pool_densest(&b->pool));
+    const int n = end_that_fits(b, s, b->open);
+    b->open = give_end(b, s, b->open, n > 0 ? n : 1);
+}
+
+/* Of a run's last tiles, as many as there is room for: work beyond that of the lightest run. */
+static int64_t surplus_of(const Balance *b, const Share *s, int run, int lightest)
+{
+    const int64_t n = tiles_of(b, run) < s->room ? tiles_of(b, run) : s->room;
+    return work_of(b, b->run[run].end - n, b->run[run].end) -
+           n * run_work(b, lightest) / tiles_of(b, lightest);
+}
+
+/* The lowest density whose runs are more than what is missing, if surplus grows with density, as it does in
+ * documents; -1: none. */
+static int first_too_dense(const Balance *b, const Share *s, int64_t missing)
+{
+    const BalancePool *pool = &b->pool;
+    const int lightest = pool->first[pool_lightest(pool)];
+    int lo = 0, hi = BALANCE_DENSITIES; /* those below lo are not, those from hi on are */
+    while (lo < hi) {
+        const int middle = lo + (hi - lo) / 2, at = pool_up(pool, middle);
+        if (at < 0 || at >= hi || surplus_of(b, s, pool->first[at], lightest) > missing)
+            hi = middle;
+        else
+            lo = at + 1;
+    }
+    return pool_up(pool, lo);
+}
+
+static bool give_whole(Balance *b, Share *s, int below)
+{
+    int density = below < 0 ? BALANCE_DENSITIES : below;
+    for (int i = 0; i < TRIES; i++) {
+        density = pool_down(&b->pool, density - 1);
+        if (density < 0)
+            return false;
+        if (tiles_of(b, b->pool.first[density]) > s->room)
+            continue;
+        const int run = pool_take(b, density), n = tiles_of(b, run);
+        if (s->work + run_work(b, run) + rest_work(b, s, run, n) <= s->goal + s->goal / (2 * CLOSE)) {
+            give(b, s, run);
+            return true;
+        }
+        pool_put(b, run);
+    }
+    return false;
+}
+
+static void give_part(Balance *b, Share *s, int density)
+{
+    const int run = pool_take(b, density < 0 ? pool_densest(&b->pool) : density),
+              left = give_end(b, s, run, end_that_fits(b, s, run));
+    if (left >= 0)
+        pool_put(b, left);
+}
+
+static void give_what_is_missing(Balance *b, Share *s)
+{
+    while (s->room > 0 && b->pool.all_tiles > 0) {
+        const int64_t missing = s->goal - s->work - pool_light_work(b, s->room);
+        if (missing <= s->goal / CLOSE)
+            return;
+        const int density = first_too_dense(b, s, missing);
+        if (!give_whole(b, s, density)) {
+            give_part(b, s, density);
+            return;
+        }
+    }
+}
+
+/* The first tiles of a run; what is left of it, -1: nothing. */
+static int give_begin(Balance *b, Share *s, int run)
+{
+    const int rest = tiles_of(b, run) > s->room ? balance_split(b, run, s->room) : -1;
+    give(b, s, run);
+    return rest;
+}
+
+static void give_lightest(Balance *b, Share *s)
+{
+    while (s->room > 0 && b->pool.all_tiles > 0) {
+        const int rest = give_begin(b, s, pool_take(b, pool_lightest(&b->pool)));
+        if (rest >= 0)
+            pool_put(b, rest);
+    }
+    if (s->room > 0)
+        b->open = give_begin(b, s, b->open);
+}
+
+void balance_assign(Balance *b)
+{
+    int64_t left = b->upto[b->tiles];
+    fill_pool(b);
+    for (int r = 0; r < b->ranks; r++) {
+        Share s = {.rank = r, .room = b->share, .goal = left / (b->ranks - r)};
+        b->held[r] = -1;
+        give_densest(b, &s);
+        give_what_is_missing(b, &s);
+        give_lightest(b, &s);
+        b->load[r] = s.work;
+        left -= s.work;
+    }
+    balance_level(b);
+    for (int r = 0; r < b->ranks; r++)
+        for (int run = b->held[r]; run >= 0; run = b->run[run].next)
+            for (int t = b->run[run].begin; t < b->run[run].end; t++)
+                b->owner[t] = r;
+}
+
+bool balance_positions(const Balance *b, int64_t *position)
+{
+    int64_t *next = b->next;
+    for (int r = 0; r < b->ranks; r++)
+        next[r] = (int64_t)r * b->share;
+    for (int64_t i = 0; i < b->tiles; i++) {
+        const int r = b->owner[i];
+        if (r < 0 || r >= b->ranks || next[r] == (int64_t)(r + 1) * b->share)
+            return false;
+        int64_t *at = position + next[r]++ * BURST_TILE;
+        for (int64_t j = 0; j < BURST_TILE; j++)
+            at[j] = i * BURST_TILE + j;
+    }
+    return true;
+}
