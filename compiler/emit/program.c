@@ -562,14 +562,9 @@ static void add_train_files(Emit *e, const Train *t)
     }
 }
 
-static void add_plan_values(Emit *e)
+static void add_train_values(Emit *e, const Program *p)
 {
-    const Program *p = e->draft->program;
     const Train *t = &p->train;
-    if (p->table_count) {
-        add_field(e, "tables", "plan_tables");
-        add_field(e, "table_count", "%d", p->table_count);
-    }
     const struct { const char *name; const char *value;
     } path[] = {{"train.checkpoint", t->checkpoint},
                 {"train.weights", t->weights},
@@ -594,7 +589,6 @@ static void add_plan_values(Emit *e)
                 {"train.clip", t->clip}};
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%s", real_text(e, real[i].value));
-    const bool timed = cost_is_of_program(p);
     add_train_files(e, t);
     if (t->predict > 1)
         add_field(e, "train.predict", "%" PRId64, t->predict);
@@ -604,6 +598,10 @@ static void add_plan_values(Emit *e)
         add_field(e, "train.optimizer", "%d", t->optimizer);
         add_field(e, "train.momentum", "%s", real_text(e, t->momentum));
     }
+}
+
+static void add_model_values(Emit *e, const Program *p)
+{
     if (p->model.family)
         add_field(e, "family", "\"%s\"", p->model.family);
     if (p->model.ropes > 1) {
@@ -626,7 +624,11 @@ static void add_plan_values(Emit *e)
     for (int i = 0; i < BURST_SCALES; i++)
         if (p->model.scale[i] > 0)
             add_field(e, scales[i].field, "%s", scales[i].constant);
-    /* 0: none */
+}
+
+/* 0: none */
+static void add_predictions(Emit *e, bool timed)
+{
     add_field(e, "predicted_seconds", "%.6g",
               timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0);
     add_field(e, "flops", "%.10g", e->found->cost.flops);
@@ -638,6 +640,18 @@ static void add_plan_values(Emit *e)
         add_field(e, "predicted_rows", "plan_predicted_rows");
     if (e->forecast)
         add_field(e, "forecast", "&plan_forecast");
+}
+
+static void add_plan_values(Emit *e)
+{
+    const Program *p = e->draft->program;
+    if (p->table_count) {
+        add_field(e, "tables", "plan_tables");
+        add_field(e, "table_count", "%d", p->table_count);
+    }
+    add_train_values(e, p);
+    add_model_values(e, p);
+    add_predictions(e, cost_is_of_program(p));
     add_field(e, "channel_names", "plan_channel_names");
     add_field(e, "channels", "PLAN_CHANNELS");
     add_field(e, "link_bandwidth", "%.10g", p->cluster.link_bandwidth);

@@ -7,10 +7,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    """On first use, with the operators that torch then knows: the command `burst` does not need torch."""
+    """On first use: the command `burst` does not need torch."""
     if name not in _home:
         raise AttributeError(f"module 'burst' has no attribute '{name}'")
-    importlib.import_module(".ops", __name__)
     value = globals()[name] = getattr(importlib.import_module(f".{_home[name]}", __name__), name)
     return value
 

@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import _c
+from . import _c, ops  # noqa: F401: a plan's calls are operators of torch, registered by ops
 from .batch import Batch
 from .group import broadcast_bytes, c_group, gather_bytes, host_sizes, process_group, rank_of, size_of
 from .model import TABLE, cluster_text, model_text

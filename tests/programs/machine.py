@@ -41,8 +41,10 @@ def tail(text, lines=6):
 
 
 def gpu_topology(nodes, lanes, more="", device=None, nic=""):
-    """A cluster of devices of the form of kernels that this machine's GPUs run; nic: the body of a network card (nodes > 1)."""
-    device = device or ("h200" if all(name.endswith("9.0") for name in gpu_names()) else "a100")
+    """A cluster of this machine's devices, as the stock texts have them; nic: the body of a network card (nodes > 1)."""
+    names = gpu_names()
+    stock = "h200" if all("H200" in name for name in names) else "h100"
+    device = device or (stock if all(name.endswith("9.0") for name in names) else "a100")
     nics = f" nics {lanes} of lan;" if nodes > 1 else ""
     card = f"nic lan {{ {nic or 'bandwidth 400 Gb/s; latency 5 us;'} }}\n" if nodes > 1 else ""
     link = more or "link nvlink { bandwidth 391 GB/s; latency 5 us; }"

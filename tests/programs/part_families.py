@@ -16,7 +16,8 @@ sys.path.insert(0, str(machine.ROOT / "tests/lib"))
 
 LOSS_LIMIT, GRADIENT_LIMIT, PEER_LIMIT = 1e-3, 2e-2, 1.25
 HIDDEN, FFN, HEAD_DIM, SEQUENCE = 256, 512, 64, 512
-NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia"
+LATENT = dict(kv_lora_rank=64, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64)
+NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3"
 
 
 def larger(families, weights):
@@ -25,10 +26,11 @@ def larger(families, weights):
     families.SEQUENCE = SEQUENCE
     families.SIZES = families.SIZES | dict(hidden_size=HIDDEN, intermediate_size=FFN, max_position_embeddings=SEQUENCE, initializer_range=0.05)
     families.CASES = {name: (kind, {**more, **({"head_dim": HEAD_DIM} if "head_dim" in more else {}),
-                                    **({"sliding_window": 128} if more.get("sliding_window") else {})})
+                                    **({"sliding_window": 128} if more.get("sliding_window") else {}),
+                                    **({**LATENT, "q_lora_rank": more["q_lora_rank"] and 96} if "kv_lora_rank" in more else {})})
                       for name, (kind, more) in families.CASES.items()}
     shape = weights.Shape
-    weights.Shape = lambda layers, hidden, heads, kv_heads, head_dim, ffn, *more: shape(layers, HIDDEN, heads, kv_heads, HEAD_DIM, FFN, *more)
+    weights.Shape = lambda layers, hidden, heads, kv_heads, head_dim, ffn, *more: shape(layers, HIDDEN, heads, kv_heads, head_dim, FFN, *more)
     save = transformers.PreTrainedModel.save_pretrained
 
     def save_rounded(model, *args, **options):
@@ -67,7 +69,7 @@ def peer_errors(families, case, folder):
     loss = torch.nn.functional.cross_entropy(logits, token[1:])
     loss.backward()
     parts = {part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters()
-             for part, g in families.split(kind, name, w.grad, case.shape)}
+             for part, g in families.split(kind, name, w.grad, case.shape, model.config)}
     return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in case.gradients.items()}
 
 

@@ -58,7 +58,7 @@ def add_memory(m, case, row, seen, source):
 
 def build(m, case):
     """The program's source and itself, and what was predicted."""
-    topo = (machine.ROOT / "examples/h200x4.topo").read_text() if m.gpus == 4 else machine.gpu_topology(1, m.gpus)
+    topo = machine.gpu_topology(1, m.gpus)
     text = step_text(m.gpus, *case)
     name = "step_" + "_".join(case)
     source = m.emit(name, topo, text)

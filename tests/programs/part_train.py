@@ -1,5 +1,5 @@
-"""The demo's model, 300 steps on 1, 2 and 4 GPUs by a ring, on GPUs that split layers by twos, and on four by other schedules, against the
-same training by the host backend in fp32. BURST_TRAIN is an expression on the points' names.
+"""The demo's model, 300 steps on 1, 2 and 4 GPUs by a ring, on GPUs that split layers by twos, on four by other schedules, and with Muon,
+against the same training by the host backend in fp32. BURST_TRAIN is an expression on the points' names.
 
 Losses are compared as means over windows of 20 steps: single steps differ by more than one per cent where a small change of
 the weights changes what is learnt next. The greatest single-step difference is printed beside it.
@@ -20,17 +20,27 @@ class Point(typing.NamedTuple):
     tensor: int = 1 # GPUs that split a layer
     schedule: str = "ring"
     sizes: str = ""
+    optimizer: str = "adamw"
 
     def name(self):
-        return f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, {self.schedule}" + (f", tensor {self.tensor}" if self.tensor > 1 else "")
+        return (f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, {self.schedule}" + (f", tensor {self.tensor}" if self.tensor > 1 else "")
+                + (f", {self.optimizer}" if self.optimizer != "adamw" else ""))
 
 
 POINTS = [Point(1), Point(2), Point(4), Point(2, 2), Point(4, 2), Point(4, 1, "usp", "context 2; heads 2;"),
-          Point(4, 1, "double_ring", "context 2 x 2;"), Point(4, 1, "gather"), Point(4, 1, "near"), Point(4, 1, "biring")]
+          Point(4, 1, "double_ring", "context 2 x 2;"), Point(4, 1, "gather"), Point(4, 1, "near"), Point(4, 1, "biring"),
+          Point(1, optimizer="muon"), Point(2, optimizer="muon")]
+
+
+def with_optimizer(text, name):
+    found = re.search(r"optimizer adamw \{[^}]*\}", text)
+    if not found:
+        raise machine.Failed("examples/demo.burst has no optimizer to replace")
+    return text if name == "adamw" else text.replace(found[0], f"optimizer {name} {{ lr 1e-3; }}")
 
 
 def demo_text(p):
-    text = (machine.ROOT / "examples/demo.burst").read_text()
+    text = with_optimizer((machine.ROOT / "examples/demo.burst").read_text(), p.optimizer)
     text, count = re.subn(r"layout\s*\{[^}]*\}", machine.layout(p.gpus // p.tensor, p.schedule, sizes=p.sizes, tensor=p.tensor).strip(), text)
     if count != 1:
         raise machine.Failed("examples/demo.burst has no layout to replace")
@@ -47,9 +57,10 @@ def train(m, program, name, timeout):
     return losses
 
 
-def train_host(m):
+def train_host(m, optimizer):
     cluster, demo = ((machine.ROOT / "examples" / name).read_text() for name in ("cpu8.topo", "demo.burst"))
-    return train(m, m.link(m.emit("train_host", cluster, demo, "c")), "train_host", 500)
+    name = f"train_host_{optimizer}"
+    return train(m, m.link(m.emit(name, cluster, with_optimizer(demo, optimizer), "c")), name, 500)
 
 
 def windows(losses):
@@ -68,8 +79,8 @@ def compare(m, name, losses, right):
 
 def run(m):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        host = pool.submit(train_host, m)
         points = [p for p in POINTS if p.gpus <= m.gpus and re.search(os.environ.get("BURST_TRAIN", ""), p.name())]
+        host = {optimizer: pool.submit(train_host, m, optimizer) for optimizer in sorted({p.optimizer for p in points})}
         programs = dict(m.all(lambda p: m.link(m.emit(f"train_{p.name()}", machine.gpu_topology(1, p.gpus), demo_text(p))), points))
         losses = {}
         for point in points:
@@ -77,7 +88,8 @@ def run(m):
                 m.failed("train", point.name(), programs[point])
                 continue
             losses[point] = train(m, programs[point], programs[point].name, 450 if m.share else 150)
-        right = host.result()
-    m.add("train", "host backend, 8 ranks", f"loss {right[0]:.4f} to {right[-1]:.4f} in {STEPS} steps")
+        right = {optimizer: future.result() for optimizer, future in host.items()}
+    for optimizer, found in right.items():
+        m.add("train", f"host backend, 8 ranks, {optimizer}", f"loss {found[0]:.4f} to {found[-1]:.4f} in {STEPS} steps")
     for point, found in losses.items():
-        compare(m, point.name(), found, right)
+        compare(m, point.name(), found, right[point.optimizer])

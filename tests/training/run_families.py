@@ -235,7 +235,7 @@ class Case:
         (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
         part = run_weights.NORM if kind == "Qwen3" else ""
         part = run_weights.BIAS if any("q_proj.bias" in n for n, _ in model.named_parameters()) else part
-        head_dim = getattr(config, "head_dim", None) or 16
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         kv_heads = getattr(config, "num_key_value_heads", 4)
         self.shape = run_weights.Shape(4, 64, 4, kv_heads, head_dim, 96, 256, config.tie_word_embeddings, part)
         model = model.double().train()
