@@ -8,7 +8,7 @@ add_custom_command(OUTPUT ${pages} COMMAND ${CMAKE_COMMAND} -E make_directory ${
                    COMMAND burstc --man > ${pages} DEPENDS burstc VERBATIM)
 find_program(PANDOC pandoc)
 if(PANDOC)
-  foreach(page language:burst:5 runtime:burst-program:1 library:burst:3)
+  foreach(page language:burst:5 runtime:burst-program:1 library:burst:3 errors:burst-errors:7)
     string(REPLACE ":" ";" page ${page})
     list(GET page 0 from)
     list(GET page 1 name)

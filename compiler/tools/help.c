@@ -251,14 +251,16 @@ int help_manual(void)
     text_add(&out, ".fi\n.SH COMMANDS\n");
     for (int i = 0; i < countof(commands); i++)
         put_roff_command(&commands[i], &out);
+    text_add(&out, ".SS \"every command\"\n.TP\n.B \\-\\-help, \\-h\nprints what the command takes\n"
+                   ".TP\n.B \\-\\-version\nprints the version of burstc\n");
     text_add(
         &out,
         ".SH \"EXIT STATUS\"\n0, 1 after an error in the input, 2 after an error in the command, 3 after an "
-        "internal "
-        "error of burstc.\n.SH \"SEE ALSO\"\n.BR burst (5), the languages of clusters, models and "
-        "schedules;\n"
-        ".BR burst\\-program (1), the options of programs that burstc writes;\n.BR burst (3), attention as a "
-        "library\n");
+        "internal error of burstc.\n.SH \"SEE ALSO\"\n"
+        ".BR burst (5),\nthe languages of clusters, models and schedules;\n"
+        ".BR burst\\-program (1),\nthe options of programs that burstc writes;\n"
+        ".BR burst (3),\nattention as a library;\n"
+        ".BR burst\\-errors (7),\nthe commonest errors\n");
     return print(&out);
 }
 

@@ -10,7 +10,10 @@ def main():
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     tokens.add_parser(commands)
     plot.add_parser(commands)
-    args = parser.parse_args()
+    words = sys.argv[1:]
+    if words[:1] == ["help"]:  # as burstc has it
+        words = words[1:2] + ["--help"]
+    args = parser.parse_args(words)
     try:
         args.run(args)
     except (tokens.Wrong, OSError) as error:

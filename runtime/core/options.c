@@ -55,7 +55,7 @@ static const Row rows[] = {
      "write a timeline of the second step (for Perfetto) and print a table of its parts"},
     {"--trace-steps", COUNT, "N", AT(trace_steps), "trace N steps, starting with the second (default 1)"},
     {"--quiet", FLAG, "", AT(quiet), "print no progress lines"},
-    {"--help", FLAG, "", AT(help), "print this help"},
+    {"--help", FLAG, "", AT(help), "print this help; so does -h"},
     {"--version", FLAG, "", AT(version), "print what this program was generated from"},
 };
 #undef AT
@@ -74,6 +74,8 @@ void options_help(const BurstPlan *p, const char *program)
 
 static const Row *find_row(const char *name)
 {
+    if (strcmp(name, "-h") == 0)
+        name = "--help";
     for (int i = 0; i < ROWS; i++)
         if (strcmp(rows[i].name, name) == 0)
             return &rows[i];

@@ -33,12 +33,10 @@ typedef struct Job {
     Lengths read; /* of a file of lengths */
 } Job;
 
-static int usage(const char *wrong, const char *what)
+static void help(FILE *out)
 {
-    if (wrong)
-        print_shown(stderr, "burst-tokens: %s%s", wrong, what), putc('\n', stderr);
     fprintf(
-        stderr,
+        out,
         "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\n"
         "       burst-tokens --draw SET --documents N [--seed S] [--lengths | --vocab V --width 2|4] OUTPUT\n"
         "Writes a token file. INPUT ('-': standard input) holds decimal integers separated by white space,\n"
@@ -46,11 +44,18 @@ static int usage(const char *wrong, const char *what)
         "  --raw 2|4      little-endian integers of 2 or 4 bytes.\n"
         "  --width 2|4    bytes per token in OUTPUT (default 4)\n"
         "  --draw SET     documents of random tokens, with lengths of set A, B, C, D or tail, or of a file\n"
-        "                 with a length a line, and behind it how many documents have it\n"
+        "                 with a length a line, and after it how many documents have it\n"
         "  --documents N  how many\n"
         "  --seed S       other numbers give other documents (default 1)\n"
         "  --vocab V      tokens are below V (default 256)\n"
-        "  --lengths      OUTPUT is a text with the length of each document instead\n");
+        "  --lengths      OUTPUT is a text with the length of each document instead\n"
+        "  --help, -h     prints this\n");
+}
+
+static int usage(const char *wrong, const char *what)
+{
+    print_shown(stderr, "burst-tokens: %s%s", wrong, what), putc('\n', stderr);
+    help(stderr);
     return USAGE;
 }
 
@@ -399,6 +404,11 @@ static int read_options(int argc, char **argv, Job *j)
 int main(int argc, char **argv)
 {
     Job j = {0};
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            help(stdout);
+            return fflush(stdout) == 0 ? 0 : 1;
+        }
     int status = read_options(argc, argv, &j);
     if (status != 0)
         return status;

@@ -14,7 +14,14 @@ class Page(html.parser.HTMLParser):
         assert not self.open, self.open
         assert self.scripts == 1, "its own, at the end"
 
+    def close_cell(self):
+        """A cell's end tag may be left out."""
+        if self.open and self.open[-1] == "td":
+            self.open.pop()
+
     def handle_starttag(self, tag, attributes):
+        if tag == "td":
+            self.close_cell()
         self.tags.add(tag)
         self.scripts += tag == "script"
         if tag in ("meta", "br", "input"):
@@ -29,6 +36,8 @@ class Page(html.parser.HTMLParser):
         self.tags.add(tag)
 
     def handle_endtag(self, tag):
+        if tag == "tr":
+            self.close_cell()
         assert self.open and self.open[-1] == tag, (tag, self.open)
         self.open.pop()
 

@@ -198,7 +198,7 @@ def test_cost(folder):
         beside, inside = 0, 0
         for name, shown in zip(lines[2::2], lines[3::2]):
             ms = float(re.fullmatch(r"(\S+) ms, \S+ %", shown).group(1))
-            inside += 0 if name.endswith("(beside)") else ms
+            inside += 0 if name.endswith("(overlapped)") else ms
         near(inside, takes, 0.0005 * len(lines))
         assert len(attentions) == 6
         for title, panel in attentions:

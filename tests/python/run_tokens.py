@@ -145,6 +145,10 @@ class Tokens:
         self.burst("tokens", self.folder / "a.parquet", "--tokenizer", self.home, "-o", self.folder / "a.tok")
         self.compare("parquet", read(self.folder / "a.tok"), [(self.ids(t) + [self.end], None) for t in texts])
 
+    def help(self):
+        said = [self.burst(*words).stdout for words in (("help", "tokens"), ("tokens", "--help"), ("tokens", "-h"))]
+        require(said[0] == said[1] == said[2] and "--tokenizer FOLDER" in said[0], said[0])
+
     def refusals(self):
         out = self.folder / "out.tok"
         out.write_bytes(b"before")
@@ -176,7 +180,7 @@ class Tokens:
         print("refusals: the output stays as it was")
 
 
-PARTS = ("texts", "prompts", "chats", "parquet", "refusals")
+PARTS = ("help", "texts", "prompts", "chats", "parquet", "refusals")
 
 
 def main():

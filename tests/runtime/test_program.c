@@ -81,6 +81,7 @@ static void options(void **unused)
 {
     (void)unused;
     expect(run_command("$MINI_MAIN --help"), 0, "resume from the newest valid checkpoint");
+    expect(run_command("$MINI_MAIN -h"), 0, "resume from the newest valid checkpoint");
     char version[64];
     snprintf(version, sizeof version, "mini, runtime interface %d\n", BURST_RT_ABI);
     expect(run_command("$MINI_MAIN --version"), 0, version);

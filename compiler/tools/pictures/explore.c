@@ -152,20 +152,19 @@ static void add_partitions(const Page *g)
 
 static void add_figures(const Page *g, const Evaluated *x)
 {
-    text_printf(g->out,
-                "<td>%.3f</td><td>%.1f</td><td>%.2f</td><td>%.3f</td><td>%s</td><td>%s</td><td "
-                "class=\"why\">%s</td></tr>\n",
+    text_printf(g->out, "<td>%.3f<td>%.1f<td>%.2f<td>%.3f<td>%s<td>%s<td class=\"why\">%s</tr>\n",
                 x->cost.step * 1e3, 100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
                 (double)x->cost.memory / (1 << 30), size_text(g->arena, x->cost.bytes_link),
                 size_text(g->arena, x->cost.bytes_nic), x->verdict);
 }
 
+/* Cells end where the next one begins: a search may have thousands of rows. */
 static void add_settings(const Page *g, const Evaluated *x)
 {
     for (int i = 0; i < SETTING_COUNT; i++)
         if (g->found->column[i]) {
             const char *text = settings[i]->text(g->arena, &x->choice);
-            add(g, "<td>", text ? text : "-", "</td>");
+            add(g, "<td>", text ? text : "-", "");
         }
 }
 
@@ -178,7 +177,7 @@ static void add_row(const Page *g, const Evaluated *x)
     text_add(g->out, ">");
     add_settings(g, x);
     if (x->why_not)
-        add(g, "<td class=\"why\">", svg_short(g->arena, x->why_not, 400), "</td></tr>\n");
+        add(g, "<td class=\"why\">", svg_short(g->arena, x->why_not, 400), "</tr>\n");
     else
         add_figures(g, x);
 }

@@ -139,7 +139,7 @@ Panel *picture_step(Arena *a, const Cost *c)
         if (c->rows[i] <= 0)
             continue;
         const double w = fmax(0.5, BAR * c->rows[i] / most);
-        svg_text(p, 190, y, "s e", "%s%s", row[i].text, row[i].computing ? "" : " (beside)");
+        svg_text(p, 190, y, "s e", "%s%s", row[i].text, row[i].computing ? "" : " (overlapped)");
         const char *computing = row[i].computing ? "p5" : "t1";
         svg_rect(p, 200, y - 9, w, 11, i == BURST_ROW_WAIT ? "t4" : computing, NULL);
         svg_text(p, 206 + w, y, "s", "%.3f ms, %.1f %%", 1e3 * c->rows[i], 100 * c->rows[i] / c->step);
