@@ -158,9 +158,24 @@ static void shapes_share_out_all_heads(void **state)
     assert_int_equal(uneven, 424);
 }
 
+/* What the search finds of attention for the one, it takes for all that have the same KEY_RANGES: a field may
+ * change attention only if it is among those, the tail apart, which is no field. */
+static void what_changes_attention_changes_ranges(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < countof(fields); i++) {
+        if (fields[i].keys & KEY_ATTENTION && !(fields[i].keys & KEY_RANGES))
+            fail_msg("'%s' has KEY_ATTENTION and not KEY_RANGES", fields[i].name);
+        found += (fields[i].keys & KEY_ATTENTION) != 0;
+    }
+    assert_true(found > 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shapes_share_out_all_heads),
-                                       cmocka_unit_test(fields_that_make_a_step_are_compared)};
+                                       cmocka_unit_test(fields_that_make_a_step_are_compared),
+                                       cmocka_unit_test(what_changes_attention_changes_ranges)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
