@@ -47,7 +47,14 @@ bool mask_effort_spend(MaskEffort *e, double *trust, int64_t allowed, int64_t un
     else if (allowed)
         *trust = fmin(*trust * (1 + fmax(work, 0) / (double)allowed), 1);
     e->left = fmax(e->left - fmax(work - FREE_WORK, 0), 0);
+    e->taken += work;
     return work > FREE_WORK;
+}
+
+void mask_effort_take(MaskEffort *e, int64_t work)
+{
+    e->left -= fmin((double)work, e->left);
+    e->taken += (double)work;
 }
 
 /* Few draws of a large mask, and none where pairs are so many that not even those are left. */

@@ -179,6 +179,7 @@ typedef struct MaskEffort {
     double reward;      /* beyond left, for boxes that repeat */
     double sampling, sampling_later; /* beside it, for draws, ... */
     double draws;       /* ... of which at most so many for all pairs of the sequence */
+    double taken;       /* so far, for all partitions */
 } MaskEffort;
 MaskEffort mask_effort(int64_t sequence, double part); /* of what a mask over such a sequence may take */
 void mask_effort_begin(MaskEffort *e); /* another partition */
@@ -187,6 +188,7 @@ void mask_effort_begin(MaskEffort *e); /* another partition */
 int64_t mask_effort_for(const MaskEffort *e, double share, double trust);
 /* unspent: below 0 where it was given up. Says whether it took so much that the result is worth keeping. */
 bool mask_effort_spend(MaskEffort *e, double *trust, int64_t allowed, int64_t unspent);
+void mask_effort_take(MaskEffort *e, int64_t work);
 /* that it may make now; work: of one draw */
 int mask_effort_draws(MaskEffort *e, double share, int64_t work);
 

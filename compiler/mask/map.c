@@ -76,6 +76,11 @@ static double share_of_sequence(const MaskMap *m, const PosSet *q, const PosSet 
     return (double)q->tokens / (double)m->sequence * ((double)k->tokens / (double)m->sequence);
 }
 
+double mask_taken(const MaskMap *m)
+{
+    return m->effort.taken + m->looks.taken + m->edges.taken + m->gaps.taken;
+}
+
 PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
 {
     if (!q->tokens || !k->tokens)
@@ -191,7 +196,7 @@ int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
                                                 mask_effort_for(&m->looks, share_of_sequence(m, q, k), 1));
     m->enough = SEEN_LIVE;
     const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
-    m->looks.left -= fmin((double)(allowed - m->left), m->looks.left);
+    mask_effort_take(&m->looks, allowed - m->left);
     return m->left < 0 ? -1 : (seen & SEEN_LIVE) != 0;
 }
 
@@ -271,12 +276,12 @@ static BurstTileRanges find_tiles(MaskMap *m, const PosSet *q, const PosSet *k, 
     const SideLook look = look_at(m, q, k, side);
     int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->edges, share, 1));
     const BurstTileRange hull = burst_find_hull(any_live, &look, tiles_of(&look));
-    m->edges.left -= fmin((double)(allowed - m->left), m->edges.left);
+    mask_effort_take(&m->edges, allowed - m->left);
     if (m->left < 0)
         return burst_all_tiles();
     allowed = m->left = burst_min(BURST_CELLS * limit * m->cover->work, mask_effort_for(&m->gaps, share, 1));
     const BurstTileRanges found = burst_find_ranges(any_live, &look, hull);
-    m->gaps.left -= fmin((double)(allowed - m->left), m->gaps.left);
+    mask_effort_take(&m->gaps, allowed - m->left);
     return found;
 }
 

@@ -22,6 +22,8 @@ int mask_box(const void *map, const BurstSide *q, const BurstSide *k);
 /* Work of one (query chunk, key chunk) pair. Kernel tiles cut the local order every tile_q / tile_k
  * tokens. */
 PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k);
+/* Nodes of masks that were looked at so far, whatever for. */
+double mask_taken(const MaskMap *m);
 /* before another partition, which has its part of the time that counting may take */
 void mask_map_begin(MaskMap *m);
 Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k); /* the cover alone, cheaper */

@@ -634,6 +634,8 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
     f.evaluations = s.evaluations;
+    for (int m = 0; m < p->mask_count; m++)
+        f.counting += mask_taken(s.maps[m]);
     search_sort(a, &f);
     return f;
 }

@@ -27,6 +27,7 @@ typedef struct Found {
     bool column[SETTING_COUNT]; /* of --explain: that it has */
     const Evaluated *evaluated; /* the chosen one, others by time, then what does not work */
     int evaluated_count, evaluations; /* evaluations: how often a candidate went through the passes */
+    double counting; /* work of counting pairs, in nodes of masks, drawn batches apart */
     bool too_large; /* plan NULL: for want of memory */
     /* plan NULL: the only candidate, where it came to a proof that failed; NULL: it did not */
     const Draft *refused;

@@ -49,7 +49,8 @@ static const Shape64 shape = {PLAN_LAYERS,
                               0,
                               0,
                               0,
-                              0};
+                              0,
+                              NULL};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */
