@@ -109,7 +109,8 @@ static void pairs_are_counted_once(void **state)
         Diags *d = diags_new(a);
         const Program *p = program(a, d, &cases[i].k);
         const Found f = search(a, d, p);
-        printf("%s: %d candidates judged, %.2e nodes of the mask\n", cases[i].k.mask, f.evaluations, f.counting);
+        printf("%s: %d candidates judged, %.2e nodes of the mask\n", cases[i].k.mask, f.evaluations,
+               f.counting);
         arena_free(a);
         assert_true(f.evaluations > 0 && f.evaluations < cases[i].evaluations);
         assert_true(f.counting > 0 && f.counting < cases[i].counting);
