@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -153,11 +154,17 @@ static void remove_oldest(Arena *a, const char *folder)
     }
 }
 
+/* With the key, since hosts and containers that share a home have the same numbers of processes. */
+static const char *new_name(Arena *a, const char *folder, uint64_t key, pid_t child)
+{
+    return arena_printf(a, "%s/%snew-%016" PRIx64 "-%ld", folder, kept_prefix, key, (long)child);
+}
+
 /* In the child. */
 static void make_file(Arena *a, const char *folder, uint64_t key, const char *const *flag, int flags,
                       const char *dropped)
 {
-    const char *made = arena_printf(a, "%s/%snew-%ld", folder, kept_prefix, (long)getpid());
+    const char *made = new_name(a, folder, key, getpid());
     struct CXUnsavedFile files[] = {{"kept_headers.cu", prefix_text, sizeof prefix_text - 1},
                                     {dropped, "", 0}};
     CXIndex index = clang_createIndex(0, 0);
@@ -169,8 +176,8 @@ static void make_file(Arena *a, const char *folder, uint64_t key, const char *co
         return;
     uint64_t content;
     int file = open_file(made);
-    if (file < 0 || !hash_file(file, &content) || rename(made, kept_name(a, folder, key, content)) != 0)
-        unlink(made);
+    if (file >= 0 && hash_file(file, &content))
+        rename(made, kept_name(a, folder, key, content));
     remove_oldest(a, folder);
 }
 
@@ -191,6 +198,7 @@ KeptHeaders kept_headers(Arena *a, const char *const *flag, int flags, const cha
         dup2(nowhere, STDOUT_FILENO);
         dup2(nowhere, STDERR_FILENO); /* what clang says as it aborts */
         umask(077);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* where it aborts, it leaves none */
         make_file(a, folder, key, flag, flags, dropped);
         _exit(0);
     }
@@ -198,6 +206,7 @@ KeptHeaders kept_headers(Arena *a, const char *const *flag, int flags, const cha
         return kept;
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
+    unlink(new_name(a, folder, key, child)); /* there only if the child did not get further */
     return find_file(a, folder, key);
 }
 
