@@ -4,7 +4,7 @@
  * and used; nothing is called but the runtime, the text itself and a short list. They hold for the headers
  * that it includes of the same folder as the runtime's, too.
  */
-#include "emit/emit.h"
+#include "emit/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +23,9 @@ typedef struct Language {
     bool toolkit;
     const char *flag[MAX_FLAGS];
 } Language;
-#define CUDA_FLAGS                                                                                                       \
-    "-x", "cuda", "--cuda-gpu-arch=sm_90a", "-nocudalib", "-Wno-unknown-cuda-version", "-Wno-unknown-attributes",        \
-        "-Xclang", "-target-sdk-version=12.3", "-std=c++17", "-Wall", "-Wextra"
+#define CUDA_FLAGS \
+    "-x", "cuda", "--cuda-gpu-arch=sm_90a", "-nocudalib", "-Wno-unknown-cuda-version", \
+        "-Wno-unknown-attributes", "-Xclang", "-target-sdk-version=12.3", "-std=c++17", "-Wall", "-Wextra"
 static const Language languages[] = {
     {&targets[TARGET_C], "C", false, {"-x", "c", "-std=gnu17", "-Wall", "-Wextra"}},
     {&targets[TARGET_CUDA], "CUDA, host", true, {CUDA_FLAGS, "--cuda-host-only"}},
@@ -42,8 +42,14 @@ static const char *const allowed_calls[] = {
 static const char *const status_types[] = {"cudaError_t", "ncclResult_t", "cublasStatus_t"};
 
 /* A buffer, a field of PlanBuffers, and what was seen of it. */
-typedef struct Field { CXCursor cursor; bool taken, used; } Field;
-typedef struct Header { CXFile file; const Source *source; } Header;
+typedef struct Field {
+    CXCursor cursor;
+    bool taken, used;
+} Field;
+typedef struct Header {
+    CXFile file;
+    const Source *source;
+} Header;
 typedef struct Check {
     Arena *arena;
     Diags *diags;
@@ -57,7 +63,10 @@ typedef struct Check {
     int problems;
 } Check;
 /* What encloses the cursor that is walked. */
-typedef struct Place { Check *check; bool dropped, stored; } Place;
+typedef struct Place {
+    Check *check;
+    bool dropped, stored;
+} Place;
 
 static void walk(Check *c, CXCursor cursor, bool dropped, bool stored);
 
@@ -295,7 +304,9 @@ static int semicolons_before(Span loop, unsigned offset)
 static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, bool dropped)
 {
     switch ((int)clang_getCursorKind(parent)) {
-    case CXCursor_CompoundStmt: case CXCursor_LabelStmt: case CXCursor_DefaultStmt: return true;
+    case CXCursor_CompoundStmt:
+    case CXCursor_LabelStmt:
+    case CXCursor_DefaultStmt: return true;
     case CXCursor_CaseStmt:
     case CXCursor_IfStmt:
     case CXCursor_WhileStmt:
@@ -305,7 +316,8 @@ static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, 
         Span loop = span_of(c, clang_getCursorExtent(parent)), at = span_of(c, clang_getCursorExtent(child));
         return !loop.src || semicolons_before(loop, at.begin) != 1;
     }
-    case CXCursor_ParenExpr: case CXCursor_UnexposedExpr: return dropped;
+    case CXCursor_ParenExpr:
+    case CXCursor_UnexposedExpr: return dropped;
     case CXCursor_ConditionalOperator: return index > 0 && dropped;
     case CXCursor_CStyleCastExpr: return dropped || clang_getCursorType(parent).kind == CXType_Void;
     case CXCursor_BinaryOperator:
@@ -321,12 +333,18 @@ static bool child_stored(CXCursor parent, int index, bool stored)
         return index == 0 && clang_getCursorBinaryOperatorKind(parent) == CXBinaryOperator_Assign;
     case CXCursor_UnaryOperator: return clang_getCursorUnaryOperatorKind(parent) == CXUnaryOperator_AddrOf;
     case CXCursor_ArraySubscriptExpr: return index == 0 && stored;
-    case CXCursor_ParenExpr: case CXCursor_UnexposedExpr: return stored;
+    case CXCursor_ParenExpr:
+    case CXCursor_UnexposedExpr: return stored;
     default: return false;
     }
 }
 
-typedef struct Children { Check *check; CXCursor parent; int index; bool dropped, stored; } Children;
+typedef struct Children {
+    Check *check;
+    CXCursor parent;
+    int index;
+    bool dropped, stored;
+} Children;
 static enum CXChildVisitResult walk_child(CXCursor cursor, CXCursor parent, CXClientData data)
 {
     (void)parent;
@@ -371,7 +389,8 @@ static void check_unit(Check *c)
     check_fields(c);
 }
 
-static int language_flags(Check *c, const Language *language, const char *flag[MAX_FLAGS + 2])
+enum { MORE_FLAGS = 6 };
+static int language_flags(Check *c, const Language *language, const char *flag[MAX_FLAGS + MORE_FLAGS])
 {
     int flags = 0;
     while (flags < MAX_FLAGS && language->flag[flags]) {
@@ -384,25 +403,21 @@ static int language_flags(Check *c, const Language *language, const char *flag[M
     return flags;
 }
 
-static bool parse(Check *c, CXIndex index, const Language *language)
+static bool parse(Check *c, CXIndex index, const char *const *flag, int flags, const char *dropped)
 {
-    const char *flag[MAX_FLAGS + 2];
-    int flags = language_flags(c, language, flag);
-    struct CXUnsavedFile files[2] = {{c->source->name, c->source->text, c->source->len},
-                                     {arena_printf(c->arena, "%s/%s", c->headers, dropped_header), "", 0}};
+    struct CXUnsavedFile files[] = {{c->source->name, c->source->text, c->source->len}, {dropped, "", 0}};
     enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files,
-                                                        language->toolkit ? 2 : 1, 0, &c->unit);
+                                                        c->language->toolkit ? 2 : 1, 0, &c->unit);
     if (code == CXError_Success)
         *vec_push(c->arena, &c->sources) = (Header){clang_getFile(c->unit, c->source->name), c->source};
     return code == CXError_Success;
 }
 
-static int check_pass(Arena *a, Diags *d, const Source *source, const Language *language,
-                      const char *runtime_include)
+/* The problems found, reported to c.diags. */
+static int check_once(Check c, const char *const *flag, int flags, const char *dropped)
 {
-    Check c = {.arena = a, .diags = d, .source = source, .language = language, .headers = runtime_include};
     CXIndex index = clang_createIndex(0, 0);
-    if (parse(&c, index, language)) {
+    if (parse(&c, index, flag, flags, dropped)) {
         check_unit(&c);
         clang_disposeTranslationUnit(c.unit);
     } else {
@@ -410,6 +425,36 @@ static int check_pass(Arena *a, Diags *d, const Source *source, const Language *
     }
     clang_disposeIndex(index);
     return c.problems;
+}
+
+/* With the toolkit's headers as they were kept. They can pass a text; what is reported is found without them.
+ */
+static bool passes(Check c, KeptHeaders kept, const char **flag, int flags, const char *dropped)
+{
+    flag[flags++] = "-include-pch";
+    flag[flags++] = arena_printf(c.arena, "/proc/self/fd/%d",
+                                 kept.file); /* the very file that was examined */
+    flag[flags++] = "-Xclang";
+    flag[flags++] = "-fmodules-validate-system-headers"; /* that no header has changed */
+    c.diags = diags_new(c.arena);
+    return check_once(c, flag, flags, dropped) == 0;
+}
+
+static int check_pass(Arena *a, Diags *d, const Source *source, const Language *language,
+                      const char *runtime_include)
+{
+    Check c = {.arena = a, .diags = d, .source = source, .language = language, .headers = runtime_include};
+    const char *flag[MAX_FLAGS + MORE_FLAGS],
+        *dropped = arena_printf(a, "%s/%s", runtime_include, dropped_header);
+    int flags = language_flags(&c, language, flag);
+    KeptHeaders kept = {.file = -1};
+    if (language->toolkit)
+        kept = kept_headers(a, flag, flags, cuda_folder(a), dropped);
+    bool tried = kept.file >= 0, passed = tried && passes(c, kept, flag, flags, dropped);
+    int problems = passed ? 0 : check_once(c, flag, flags, dropped);
+    if (tried)
+        kept_headers_close(&kept, !passed && problems == 0);
+    return problems;
 }
 
 static bool needs_toolkit(const Target *target)

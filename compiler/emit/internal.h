@@ -51,4 +51,11 @@ void emit_library_sizes(Emit *e);
 const char *library_layout(const Emit *e); /* what of the layout acts on attention, as a model has it */
 void emit_library_table(Emit *e, const char *layout, uint64_t hash); /* what the runtime reads of it */
 
+/* kept_headers.c: the toolkit's headers as libclang read them in an earlier run, or now. An open file to read
+ * by its descriptor, -1 if there is none; path is its name. */
+typedef struct KeptHeaders { int file; const char *path; } KeptHeaders;
+/* flag: of the pass that it is for; cuda: the toolkit's folder; dropped: the header that is empty. */
+KeptHeaders kept_headers(Arena *a, const char *const *flag, int flags, const char *cuda, const char *dropped);
+void kept_headers_close(KeptHeaders *kept, bool bad); /* bad: removes it */
+
 #endif

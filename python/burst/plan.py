@@ -21,7 +21,8 @@ class CompileError(ValueError):
 
 
 def cache_folder():
-    return pathlib.Path(os.environ.get("BURST_CACHE") or pathlib.Path.home() / ".cache/burst")
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(os.environ.get("BURST_CACHE") or pathlib.Path(base) / "burst")
 
 
 def run_burstc(folder, *options):
