@@ -205,12 +205,13 @@ static void parent_of(char path[PATH_MAX])
         slash[slash == path] = 0;
 }
 
-/* Whether a file is one that an interrupted export leaves, or a part of a folder. */
-static bool ours(const char *name)
+/* Whether a file is one that an interrupted export leaves, or a part of a folder. locked: the folder has the
+ * lock of an export; .py files elsewhere are the user's. */
+static bool ours(const char *name, bool locked)
 {
     const char *end = strstr(name, ".safetensors");
     return (strncmp(name, "model", 5) == 0 && end && (!end[12] || strcmp(end + 12, ".index.json") == 0)) ||
-           strcmp(name, "config.json") == 0 || is_carried(name, true) ||
+           strcmp(name, "config.json") == 0 || is_carried(name, locked) ||
            strncmp(name, ".written-by-", 12) == 0 || strcmp(name, trial_name) == 0 ||
            strcmp(name, ".lock") == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
@@ -231,8 +232,9 @@ static int part_free(BurstCtx *c, const char *folder, const char *part)
     DIR *d;
     bool foreign = false;
     BURST_TRY(open_folder(c, folder, part, &d));
+    const bool locked = d && faccessat(dirfd(d), ".lock", F_OK, 0) == 0;
     for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        foreign |= !ours(e->d_name);
+        foreign |= !ours(e->d_name, locked);
     if (d)
         closedir(d);
     if (!foreign)
@@ -281,7 +283,7 @@ static int clear_part(BurstCtx *c, const Export *o)
     DIR *d;
     BURST_TRY(open_folder(c, o->folder, o->part, &d));
     for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        if (ours(e->d_name) && strlen(e->d_name) < FILE_NAME && strcmp(e->d_name, ".lock") != 0) {
+        if (ours(e->d_name, true) && strlen(e->d_name) < FILE_NAME && strcmp(e->d_name, ".lock") != 0) {
             path_of(o, e->d_name, path);
             remove(path); /* of . and .. it fails */
         }
