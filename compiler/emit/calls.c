@@ -18,7 +18,11 @@ static bool has_all_tokens(const Printer *p, Operand x)
 static const char *count_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
-    return op_by_heads(o) ? all_text(p) : o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
+    if (op_by_heads(o))
+        return all_text(p);
+    if (o->chunked)
+        return "rows";
+    return has_all_tokens(p, o->read[0]) ? "all" : "n";
 }
 
 /* A device has fp32 gradients so, and all else by tokens. */
@@ -426,12 +430,11 @@ static const Call *call_of(const Printer *p, const Op *o)
     abort(); /* the pass that made the operation has a form that no function has */
 }
 
-const char *call_function(const Printer *p, const Op *o) { return call_of(p, o)->function; }
-
-int call_words(const Printer *p, const Op *o, const char *item[CALL_WORDS])
+int call_words(const Printer *p, const Op *o, const char **function, const char *item[CALL_WORDS])
 {
     const Call *call = call_of(p, o);
     int n = 0;
+    *function = call->function;
     for (const Argument *x = call->argument; n < CALL_WORDS && (x->text || x->as_it_is); x++)
         item[n++] = x->as_it_is ? x->as_it_is : x->text(p, o, x->operand);
     return n;

@@ -27,9 +27,8 @@ void emit_list(Emit *e, const char *begin, const char *const *item, int n, const
 
 /* ---- emit/calls.c: the call of an operation ---- */
 enum { CALL_WORDS = 20 };
-/* "burst_op_embed(e": with the arguments that all its calls have */
-const char *call_function(const Printer *p, const Op *o);
-int call_words(const Printer *p, const Op *o, const char *item[CALL_WORDS]); /* the others; how many */
+/* function: "burst_op_embed(e", with the arguments that all its calls have; item: the others; how many */
+int call_words(const Printer *p, const Op *o, const char **function, const char *item[CALL_WORDS]);
 const Operand *find_weight(const Printer *p, const Op *o); /* NULL: it reads none */
 
 /* ---- emit/heads.c: widths, and chunks of heads ---- */

@@ -6,7 +6,6 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- names ---- */
@@ -101,9 +100,9 @@ void emit_list(Emit *e, const char *begin, const char *const *item, int n, const
 
 static void emit_call(Printer *p, const Op *o)
 {
-    const char *item[CALL_WORDS];
-    const int n = call_words(p, o, item);
-    emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(%s, ", call_function(p, o)), item, n, "));");
+    const char *function, *item[CALL_WORDS];
+    const int n = call_words(p, o, &function, item);
+    emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(%s, ", function), item, n, "));");
 }
 
 const char *const part_constant[] = {
