@@ -144,14 +144,14 @@ static bool says_as_much(const StepFigures *r, MemoryBudget fits)
 
 /* Of the same step; one whose values were not placed serves what is as surely too large. NULL: none was
  * found yet. */
-static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBudget fits)
+static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBudget fits, MemoryBudget most)
 {
     const unsigned keys = choice_step_keys(&t->choice);
     for (int i = 0; i < s->figures.n; i++) {
         const StepFigures *r = &s->figures.at[i];
         if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch &&
             r->keys == t->memory.keys && choice_same(&r->choice, &t->choice, keys) &&
-            (r->unpacked ? r->packed > fits.device : says_as_much(r, fits)))
+            (r->unpacked ? memory_over(most, r->packed, r->host) : says_as_much(r, fits)))
             return r;
     }
     return NULL;
@@ -175,16 +175,16 @@ static Flow *flow_of(Arena *a, const StepFigures *r)
 Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
 {
     const bool stays = a == s->arena;
-    /* with many others: what it takes at least, or that it fits, is enough */
-    const bool compares = s->many && !stays;
-    const MemoryBudget fits = compares ? memory_budget(t) : (MemoryBudget){0};
-    const StepFigures *known = stays ? NULL : known_room(s, t, fits);
+    /* with many others, that it fits is enough; where it does not, what it takes at least */
+    const MemoryBudget most = stays ? MEMORY_UNBOUNDED : memory_budget(t);
+    const MemoryBudget fits = s->many && !stays ? most : (MemoryBudget){0};
+    const StepFigures *known = stays ? NULL : known_room(s, t, fits, most);
     if (known)
         return flow_of(a, known);
     Step *step = step_make(a, t->program, t->attention.at[0].choice, t->partition, t->units,
                            step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch,
                            t->memory.keys);
-    Flow *f = step_place(a, step, t->program->target->align, fits, compares);
+    Flow *f = step_place(a, step, t->program->target->align, fits, most);
     *vec_push(s->arena, &s->figures) = (StepFigures){t->choice,
                                                      t->partition->max_tokens,
                                                      t->memory.scratch,

@@ -3,12 +3,12 @@
  * too. */
 #include "tools/tools.h"
 
-Flow *__real_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked);
-Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked);
+Flow *__real_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, MemoryBudget most);
+Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, MemoryBudget most);
 
-Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked)
+Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, MemoryBudget most)
 {
-    Flow *f = __real_step_place(a, s, align, fits, unpacked);
+    Flow *f = __real_step_place(a, s, align, fits, most);
     if (f->unpacked || s->by_layer)
         return f;
     step_place_by_layer(s, true);

@@ -11,6 +11,7 @@
 typedef struct MemoryBudget {
     int64_t device, host;
 } MemoryBudget;
+#define MEMORY_UNBOUNDED ((MemoryBudget){INT64_MAX, 0})
 /* A stretch of memory: all values of one item have the same place. */
 typedef struct Item {
     int value, index; /* index of the value; -1: one item for all of them */
@@ -54,9 +55,9 @@ bool item_on_host(const Flow *f, const Item *i);
  * Parameters and moments come first, unit by unit. */
 void step_pack(Arena *a, Flow *f, int64_t align, MemoryBudget fits);
 void step_place_by_layer(Step *s, bool by_layer);
-/* The step's flow, packed; with places by layer where that takes much less. unpacked: no values have
- * places where they are surely too large. */
-Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked);
+/* The step's flow, packed; with places by layer where that takes much less. most: no values have places
+ * where they surely take more. */
+Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, MemoryBudget most);
 
 /* ---- step/memory/report.c: what is alive ---- */
 /* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as
@@ -136,6 +137,8 @@ Memory memory_make(Arena *a, const struct Draft *d);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 /* What the step's values may take beside what is there before memory_add_step. */
 MemoryBudget memory_budget(const struct Draft *d);
+/* Whether they surely take more than there is; host 0: the host's memory has no arena of its own. */
+bool memory_over(MemoryBudget most, int64_t device, int64_t host);
 /* A memory of a rank. offloaded: what waits for backward there; rows: buffers outside of arenas are; flow:
  * the step's values, where most of them lie in it, else NULL. */
 typedef struct Space {

@@ -209,9 +209,11 @@ static void find_together(Packer *p)
 {
     const int n = p->flow->items;
     bool *pair = NEW_ARRAY(p->arena, bool, n * n);
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j <= i; j++)
+    for (int x = p->states; x < p->items; x++)
+        for (int y = p->states; y <= x; y++) {
+            const int i = p->order[x], j = p->order[y];
             pair[i * n + j] = pair[j * n + i] = together(&p->flow->item[i], &p->flow->item[j]);
+        }
     p->together = pair;
     p->placed = NEW_ARRAY(p->arena, Placed, p->items);
 }
@@ -224,9 +226,9 @@ static void place_among(Packer *p, int count, int item)
     const int64_t bytes = room(p, i);
     int64_t at = p->begin;
     int to = count;
+    /* which are in use together is random to a processor: no branch depends on it */
     for (int k = 0; k < count && p->placed[k].begin < at + bytes; k++)
-        if (with[p->placed[k].item] && p->placed[k].end > at)
-            at = p->placed[k].end;
+        at = larger(at, with[p->placed[k].item] * p->placed[k].end);
     for (; to > 0 && p->placed[to - 1].begin > at; to--)
         p->placed[to] = p->placed[to - 1];
     p->placed[to] = (Placed){at, at + bytes, item};
@@ -430,11 +432,16 @@ void step_place_by_layer(Step *s, bool by_layer)
     }
 }
 
-Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, bool unpacked)
+bool memory_over(MemoryBudget most, int64_t device, int64_t host)
+{
+    return device > most.device || (most.host > 0 && host > most.host);
+}
+
+Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, MemoryBudget most)
 {
     enum { LESS = 64 }; /* a share of the peak, which places by layer save at least */
     Flow *f = step_flow(a, s);
-    f->unpacked = unpacked && f->live_peak > fits.device;
+    f->unpacked = memory_over(most, f->live_peak, f->host_peak);
     if (f->unpacked) {
         f->packed = f->live_peak, f->host = f->host_peak;
         return f;
