@@ -25,7 +25,7 @@ from transformers.masking_utils import AttentionMaskInterface
 import burst
 import burst.hf
 from burst.plan import Plan
-from continue_training import Loss
+from continue_training import Loss, checkpoint_layers
 
 SHAPES = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
           "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False}
@@ -67,7 +67,7 @@ def build(name, layers, world):
     with torch.device("cuda"):
         model = LlamaForCausalLM._from_config(LlamaConfig(num_hidden_layers=layers, max_position_embeddings=1 << 20, **SHAPES),
                                               attn_implementation=name, dtype=torch.float32).train()
-    model.activation_checkpointing_enable({"use_reentrant": False, "context_fn": lambda: saving(name)})
+    checkpoint_layers(model, {"context_fn": lambda: saving(name)})
     sharding = {"mesh": init_device_mesh("cuda", (world,)),
                 "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
     for layer in model.model.layers:

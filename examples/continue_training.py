@@ -110,6 +110,12 @@ def saving_attention():
     return create_selective_checkpoint_contexts(policy)
 
 
+def checkpoint_layers(model, more):
+    """Earlier releases of transformers call it gradient checkpointing."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False, **more})
+
+
 def build(o, device, mesh):
     """The model, its plan and what FSDP2 shards: layers one by one over all ranks, and the rest."""
     torch.manual_seed(o.seed)
@@ -122,7 +128,7 @@ def build(o, device, mesh):
     model = model.to(device).train()
     if o.recompute != "none":
         more = {"context_fn": saving_attention} if o.recompute == "attention" else {}
-        model.activation_checkpointing_enable({"use_reentrant": False, **more})
+        checkpoint_layers(model, more)
     plan = burst.hf.compile(model, tokens=o.tokens, group=mesh["cp"])
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     sharding = {"mesh": mesh["group", "cp"]._flatten("all")
