@@ -96,7 +96,9 @@ static int64_t address(const Machine *m, const Item *i)
 
 static double *place(const Machine *m, const Item *i, int64_t size, int64_t element)
 {
-    return m->arena + PER_BYTE * (address(m, i) + element * size);
+    const int64_t at = address(m, i) + element * size;
+    memset(m->spoiled + at, 0, (size_t)size);
+    return m->arena + PER_BYTE * at;
 }
 
 static double *copy_out(Machine *m, Operand x, int64_t *n)
@@ -365,22 +367,34 @@ static void run_op(Machine *m, const Op *o)
     }
 }
 
-/* What is not in use after the operation is worth nothing. */
-static void spoil(Machine *m)
+enum { SPOILED = 1, USED }; /* of a byte; 0: it has been read or written since */
+
+/* Of the bytes of what is in use after the operation. */
+static void mark_used(Machine *m, char as)
 {
     const Flow *f = m->run->flow;
-    char *used = calloc((size_t)m->bytes, 1);
     const int next = m->t + 1 < f->ops ? m->t + 1 : 0; /* of the next sequence */
     for (int i = 0; i < f->items; i++)
         if (m->t >= 0 && item_live(&f->item[i], next) && item_live(&f->item[i], m->t))
-            memset(used + address(m, &f->item[i]), 1, (size_t)f->item[i].bytes);
+            memset(m->spoiled + address(m, &f->item[i]), as, (size_t)f->item[i].bytes);
+}
+
+/* What is not in use after the operation is worth nothing: not a number, which it stays while nothing comes
+ * near it. */
+static void spoil(Machine *m)
+{
+    char *fine = m->spoiled;
+    mark_used(m, USED);
     for (int64_t at = 0, end; at < m->bytes; at = end) {
-        const char *other = memchr(used + at, !used[at], (size_t)(m->bytes - at));
-        end = other ? other - used : m->bytes;
-        for (int r = 0; r < m->ranks && !used[at]; r++) /* all bits set: not a number */
-            memset(m->arenas[r] + PER_BYTE * at, 0xff, sizeof(double) * PER_BYTE * (size_t)(end - at));
+        const char *other = memchr(fine + at, 0, (size_t)(m->bytes - at));
+        const int64_t from = other ? other - fine : m->bytes;
+        for (end = from; end < m->bytes && fine[end] == 0;)
+            end++;
+        for (int r = 0; r < m->ranks; r++) /* all bits set */
+            memset(m->arenas[r] + PER_BYTE * from, 0xff, sizeof(double) * PER_BYTE * (size_t)(end - from));
+        memset(fine + from, SPOILED, (size_t)(end - from));
     }
-    free(used);
+    mark_used(m, 0);
 }
 
 static bool skipped(const Machine *m, const Op *o)
@@ -788,6 +802,7 @@ bool step_run(Run *r)
         *bytes = end > *bytes ? end : *bytes;
     }
     m.bytes = m.device + host;
+    m.spoiled = calloc((size_t)m.bytes + 1, 1);
     open_ranks(&m);
     for (int q = 0; q < STREAMS; q++)
         m.queue[q].at = calloc((size_t)(r->flow->ops * r->sequences), sizeof *m.queue[q].at);
@@ -809,6 +824,7 @@ bool step_run(Run *r)
         check_params(&m);
     }
     close_ranks(&m);
+    free(m.spoiled);
     for (int q = 0; q < STREAMS; q++)
         free(m.queue[q].at);
     return !m.lost;

@@ -16,6 +16,7 @@ typedef struct Machine {
     Heads heads; /* that operations have at a time */
     int ranks, rank; /* that split the layers; they do one operation after the other together */
     double *arenas[RANKS], *arena; /* the device's memory, and behind it the host's */
+    char *spoiled;                 /* of each byte of it, on all ranks */
     double **params[RANKS], **grads[RANKS], **param, **grad; /* [units], of what a rank has of each */
     int64_t device, bytes, n, first; /* n tokens from that one on */
     int64_t key_first, key_n;  /* keys that queries are attended with */
