@@ -58,6 +58,33 @@ static int window_tile(const BurstSide *q, const BurstSide *k)
     return q->lo - k->hi >= WINDOW ? BURST_EMPTY : and3(document_tile(q, k), BURST_PARTIAL);
 }
 
+/* The last tokens, and the first four of the document, whose positions are table 1. */
+static int sink_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int window = window_tile(q, k);
+    int first = k->table_lo[1] < 4 ? BURST_PARTIAL : BURST_EMPTY;
+    if (k->table_hi[1] < 4)
+        first = BURST_FULL;
+    return and3(document_tile(q, k), window > first ? window : first);
+}
+
+/* A narrow window, whose edge is near the diagonal. */
+static int near_tile(const BurstSide *q, const BurstSide *k)
+{
+    if (q->hi - k->lo < 200)
+        return document_tile(q, k);
+    return q->lo - k->hi >= 200 ? BURST_EMPTY : and3(document_tile(q, k), BURST_PARTIAL);
+}
+
+/* The last tokens alone, so that a side must not reach beyond them. */
+static int64_t last_token;
+static int late_tile(const BurstSide *q, const BurstSide *k)
+{
+    if (q->lo + k->lo >= 2 * last_token - 100)
+        return BURST_FULL;
+    return q->hi + k->hi >= 2 * last_token - 100 ? BURST_PARTIAL : BURST_EMPTY;
+}
+
 /* As the tiles, of one pair. */
 static bool document_pair(const int32_t *doc, int64_t q, int64_t k) { return k <= q && doc[q] == doc[k]; }
 
@@ -336,6 +363,76 @@ static void counts_as_pair_by_pair(void **unused)
     }
 }
 
+/* Tables of any values: numbers of documents and positions in them, few values in any order, one value, of
+ * each token another. */
+static void fill_tables(Case *c, int32_t *position, int kind)
+{
+    for (int64_t t = 0; t < c->plan.sequence; t++) {
+        if (kind == 1)
+            c->doc[t] = t > 0 && uniform() < 0.99 ? c->doc[t - 1] : (int32_t)(uniform() * 3);
+        if (kind == 2)
+            c->doc[t] = 5;
+        if (kind == 3)
+            c->doc[t] = (int32_t)(c->plan.sequence - t);
+        position[t] = t > 0 && c->doc[t] == c->doc[t - 1] ? position[t - 1] + 1 : 0;
+    }
+}
+
+/* Work of every tile against the masks' verdicts on each tile alone, of sequences of any length: with and
+ * without causal masks, where tables have runs and where they have none. */
+static void counts_as_tile_by_tile(void **unused)
+{
+    (void)unused;
+    static const BurstMask any[] = {{"document", document_tile, NULL}, {"both ways", same_document, NULL},
+                                    {"sink", sink_tile, NULL},         {"causal", causal, NULL},
+                                    {"window", window_tile, NULL},     {"near", near_tile, NULL},
+                                    {"late", late_tile, NULL}};
+    enum { ANY = sizeof any / sizeof *any };
+    static const char *const names[] = {"doc", "position"};
+    for (int i = 0; i < 140; i++) {
+        Case c;
+        LengthKnot knot[2];
+        state = (uint64_t)(i + 7);
+        const Lengths lengths = up_to(knot, 40 << i % 8);
+        const int64_t n = 1 + (int64_t)(uniform() * 6000);
+        open_case(&c, 1, n, 64, true);
+        balance_close(c.balance);
+        last_token = n - 1;
+        c.mask[0] = &any[i % ANY], c.mask[1] = &any[(i / 3 + 1) % ANY];
+        const bool sinks = c.mask[0]->tile == sink_tile || c.mask[1]->tile == sink_tile;
+        c.plan.tables = names, c.plan.table_count = sinks ? 2 : 1; /* one: segments are long */
+        c.balance = balance_open(&c.plan);
+        int32_t *position = calloc((size_t)n, sizeof *position);
+        const int tiles = (int)((n + BURST_TILE - 1) / BURST_TILE);
+        BurstSide *side = calloc((size_t)tiles, sizeof *side);
+        assert_true(c.balance && position && side);
+        draw_documents(&c, &lengths);
+        fill_tables(&c, position, i / 3 % 4);
+        c.tables.table[1] = position;
+        for (int64_t t = 0; t < n; t++)
+            c.position[t] = t;
+        burst_sides(c.position, n, &c.tables, c.plan.table_count, side);
+        balance_count(c.balance, &c.tables, c.plan.table_count);
+        int64_t all = 0;
+        for (int q = 0; q < tiles; q++) {
+            BalanceTile wanted = {0};
+            for (int m = 0; m < 2; m++)
+                for (int k = 0; k < tiles; k++) {
+                    const int64_t live = c.mask[m]->tile(&side[q], &side[k]) == BURST_EMPTY ? 0 : 2 - m;
+                    wanted.work += live, wanted.below += k < q ? live : 0, wanted.above += k > q ? live : 0;
+                }
+            const BalanceTile *tile = &c.balance->tile[q];
+            assert_int_equal(wanted.work, tile->work);
+            assert_int_equal(wanted.below, tile->below);
+            assert_int_equal(wanted.above, tile->above);
+            assert_int_equal(all += wanted.work, c.balance->upto[q + 1]);
+        }
+        free(side);
+        free(position);
+        close_case(&c);
+    }
+}
+
 /* One document, documents of one token, one longer than half, a run a rank, one rank: every token has one
  * owner, and where all have as much work as the next, nobody receives anything. */
 static void no_batch_breaks_it(void **unused)
@@ -421,6 +518,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(balances_drawn_batches),
                                        cmocka_unit_test(counts_as_pair_by_pair),
+                                       cmocka_unit_test(counts_as_tile_by_tile),
                                        cmocka_unit_test(no_batch_breaks_it),
                                        cmocka_unit_test(groups_share_sequences)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,8 +8,9 @@
 
 #include "burst_rt.h"
 
-/* A mask's verdict on a box of two sides: BURST_EMPTY, ... */
+/* A mask's verdict on a box of two sides: BURST_EMPTY, ... A plan's mask has `tile`; others have `cover`. */
 typedef struct BalanceMask {
+    int (*tile)(const BurstSide *q, const BurstSide *k);
     int (*cover)(const void *of, const BurstSide *q, const BurstSide *k);
     const void *of;
 } BalanceMask;
@@ -48,8 +49,9 @@ typedef struct Balance {
     int64_t *upto;     /* [tiles + 1] work of all tiles before */
     int *owner;        /* [tiles] */
     /* scratch */
-    int levels;       /* of boxes: tiles, pairs of tiles, ... */
-    int *boxes;       /* [levels] */
+    int *segment;     /* [tiles + 1] first tile of each, and the end of the last */
+    int levels;       /* of boxes: segments, pairs of segments, ...; as many as if each tile were one */
+    int *boxes;       /* [levels] of this batch */
     BurstSide **side; /* [levels][boxes] */
     BalanceRun *run;  /* [most_runs] */
     int runs, most_runs;
