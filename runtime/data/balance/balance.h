@@ -57,6 +57,7 @@ typedef struct Balance {
     int runs, most_runs;
     BalancePool pool;
     int open;      /* run whose end the ranks before have taken; -1: none */
+    int slice;     /* tiles of its beginning that each of them gets */
     int *held;     /* [ranks] first run of each */
     int64_t *load; /* [ranks] work */
     int64_t *next; /* [ranks] */
