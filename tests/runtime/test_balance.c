@@ -448,11 +448,20 @@ static void counts_as_tile_by_tile(void **unused)
     }
 }
 
-/* One document, documents of one token, one longer than half, a run a rank, one rank: every token has one
+static int nothing(const BurstSide *q, const BurstSide *k)
+{
+    (void)q, (void)k;
+    return BURST_EMPTY;
+}
+
+/* One document, documents of one token, one longer than the sequence, a run a rank, fewer documents than
+ * ranks, one rank; masks that keep all, nothing, keys behind, a window, the last tokens: every token has one
  * owner, and where all have as much work as the next, nobody receives anything. */
 static void no_batch_breaks_it(void **unused)
 {
     (void)unused;
+    static int (*const others[])(const BurstSide *, const BurstSide *) = {same_document, nothing, near_tile,
+                                                                          late_tile,     causal,  sink_tile};
     for (int i = 0; i < 1000; i++) {
         Case c;
         state = (uint64_t)(i + 99);
@@ -467,8 +476,12 @@ static void no_batch_breaks_it(void **unused)
             const int32_t anywhere = (int32_t)(uniform() * 3) - 1, number[] = {anywhere, (int32_t)t, 0};
             c.doc[t] = number[i % 10];
         }
+        last_token = c.plan.sequence - 1;
+        if (i % 10 > 2 && i % 3 == 0)
+            c.balance->mask[0].tile = others[i / 3 % (int)(sizeof others / sizeof *others)];
         make(&c);
         expect_permutation(&c);
+        assert_true(c.balance->runs <= c.balance->most_runs);
         for (int64_t t = 0; t < c.plan.sequence && i % 10 == 1; t++)
             assert_int_equal(c.position[t], t);
         close_case(&c);
@@ -529,8 +542,11 @@ static void groups_share_sequences(void **unused)
     assert_true(apart < 0.05);
 }
 
-int main(void)
+/* Of the tests, those that a pattern names; otherwise all. */
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(balances_drawn_batches),
                                        cmocka_unit_test(counts_as_pair_by_pair),
                                        cmocka_unit_test(counts_as_tile_by_tile),
