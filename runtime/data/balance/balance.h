@@ -60,6 +60,7 @@ typedef struct Balance {
     int slice;     /* tiles of its beginning that each of them gets */
     int *held;     /* [ranks] first run of each */
     int64_t *load; /* [ranks] work */
+    int *order;    /* [ranks] ascending by it */
     int64_t *next; /* [ranks] */
 } Balance;
 

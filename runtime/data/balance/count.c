@@ -42,13 +42,14 @@ static bool open_scratch(Balance *b)
     b->run = calloc((size_t)b->most_runs, sizeof *b->run);
     b->held = calloc(ranks, sizeof *b->held);
     b->load = calloc(ranks, sizeof *b->load);
+    b->order = calloc(ranks, sizeof *b->order);
     b->next = calloc(ranks, sizeof *b->next);
     b->tile = calloc(tiles + 1, sizeof *b->tile);
     b->upto = calloc(tiles + 1, sizeof *b->upto);
     b->owner = calloc(tiles, sizeof *b->owner);
     b->segment = calloc(tiles + 1, sizeof *b->segment);
-    return open_boxes(b) && b->run && b->held && b->load && b->next && b->tile && b->upto && b->owner &&
-           b->segment;
+    return open_boxes(b) && b->run && b->held && b->load && b->order && b->next && b->tile && b->upto &&
+           b->owner && b->segment;
 }
 
 static bool open_masks(Balance *b, const BurstPlan *p)
@@ -89,7 +90,7 @@ void balance_close(Balance *b)
         free(b->side[l]);
     free(b->boxes), free(b->side), free(b->layers), free(b->mask);
     free(b->tile), free(b->upto), free(b->owner), free(b->segment);
-    free(b->run), free(b->held), free(b->load), free(b->next);
+    free(b->run), free(b->held), free(b->load), free(b->order), free(b->next);
     free(b);
 }
 
