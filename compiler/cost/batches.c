@@ -32,34 +32,55 @@ static int ascending(const void *x, const void *y)
 }
 
 /* Of the largest of so many: the mean, and what 95 % do not exceed. */
-static void largest_of(const double *step, int n, int groups, CostBatches *b)
+static void largest_of(const double *step, int groups, CostBatches *b)
 {
-    b->p95 = step[n - 1];
-    for (int i = n; i >= 1; i--) {
-        const double below = pow((double)(i - 1) / n, groups), upto = pow((double)i / n, groups);
+    b->mean = 0, b->p95 = step[b->n - 1];
+    for (int i = b->n; i >= 1; i--) {
+        const double below = pow((double)(i - 1) / b->n, groups), upto = pow((double)i / b->n, groups);
         b->mean += step[i - 1] * (upto - below);
         if (upto >= 0.95)
             b->p95 = step[i - 1];
     }
 }
 
-CostBatches cost_batches(const Draft *d, int n)
+void cost_add_batches(const Draft *d, const int *batch, int n, CostBatches *to)
+{
+    for (int i = 0; i < n; i++) {
+        if (to->batch[batch[i]].known)
+            continue;
+        Arena *a = arena_new();
+        const Cost c = cost_of_batch(a, d, batch[i]);
+        to->batch[batch[i]].known = true;
+        to->batch[batch[i]].step = c.step;
+        to->batch[batch[i]].imbalance = c.imbalance;
+        to->batch[batch[i]].received = c.bytes_link + c.bytes_nic;
+        arena_free(a);
+    }
+}
+
+void cost_sum_batches(const int *batch, int n, int groups, CostBatches *of)
 {
     double step[COST_BATCHES];
+    of->n = n, of->imbalance = of->received = 0;
+    for (int i = 0; i < n; i++) {
+        step[i] = of->batch[batch[i]].step;
+        of->imbalance += of->batch[batch[i]].imbalance / n;
+        of->received += of->batch[batch[i]].received / n;
+    }
+    qsort(step, (size_t)n, sizeof *step, ascending);
+    largest_of(step, groups, of);
+}
+
+CostBatches cost_batches(const Draft *d)
+{
+    int all[COST_BATCHES];
     CostBatches b = {0};
     if (!mask_draws(d->program))
         return b;
-    b.n = n;
-    for (int i = 0; i < b.n; i++) {
-        Arena *a = arena_new();
-        const Cost c = cost_of_batch(a, d, i);
-        step[i] = c.step;
-        b.imbalance += c.imbalance / b.n;
-        b.received += (c.bytes_link + c.bytes_nic) / b.n;
-        arena_free(a);
-    }
-    qsort(step, (size_t)b.n, sizeof *step, ascending);
-    largest_of(step, b.n, d->choice.data, &b);
+    for (int i = 0; i < COST_BATCHES; i++)
+        all[i] = i;
+    cost_add_batches(d, all, COST_BATCHES, &b);
+    cost_sum_batches(all, COST_BATCHES, d->choice.data, &b);
     return b;
 }
 

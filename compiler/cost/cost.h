@@ -37,14 +37,16 @@ Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition
 
 /* ---- batches.c: a step over drawn batches, where the lengths of documents are known ---- */
 enum { COST_BATCHES = 16 };
-/* Of COST_BATCHES sequences drawn alone, each with its own pruning and, where the partition is balanced, its
- * own owners. Seconds of a step; with data-parallel groups each has a sequence of its own, and the slowest
- * counts. n 0: lengths are not known. */
+/* Of sequences drawn alone, COST_BATCHES or some of them, each with its own pruning and, where the partition
+ * is balanced, its own owners. Seconds of a step; with data-parallel groups each has a sequence of its own,
+ * and the slowest counts. n 0: lengths are not known. */
 typedef struct CostBatches {
     int n;
     double mean, p95;
     double imbalance; /* most loaded rank's pairs / mean, mean over batches */
     double received;  /* bytes that a rank receives of attention, and sends of weights, in a step; mean */
+    double typical;   /* the mean over the few that the search compares first; 0: it did not */
+    struct { bool known; double step, imbalance, received; } batch[COST_BATCHES];
 } CostBatches;
 
 /* ---- Cost: a simulated step ---- */
@@ -79,7 +81,10 @@ typedef struct Bound { double step, any_weights; } Bound;
 Bound cost_bound(Arena *a, const Draft *d);
 /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
 Bound cost_bound_computing(Arena *a, const Draft *d);
-CostBatches cost_batches(const Draft *d, int n); /* over the first n of them */
+CostBatches cost_batches(const Draft *d); /* over all */
+/* Those of batch[n] that it does not know; then its n and means, over some that it knows. */
+void cost_add_batches(const Draft *d, const int *batch, int n, CostBatches *to);
+void cost_sum_batches(const int *batch, int n, int groups, CostBatches *of);
 /* "16 drawn batches: mean 1.23 s, p95 1.45 s"; "" where there are none. */
 const char *cost_batches_text(Arena *a, const Cost *c);
 const char *cost_waits_text(const Cost *c); /* what is most waited for, as forms and pictures say it */

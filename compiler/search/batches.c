@@ -1,13 +1,15 @@
 /* search/batches.c: what drawn batches decide. The search compares plans, which hold for all batches; where
- * the lengths of documents are known, the fastest of them with each schedule in each partition are compared
- * over drawn batches: a few of each first, then all of what is nearly the best. For --explain, the plan's
- * layout in every partition: what is fixed before batches are known beside what is decided for each.
+ * the lengths of documents are known, the fastest of them in each partition are compared over drawn batches:
+ * over a few typical ones first, then what is nearly the best over all. The plan's times say little of
+ * partitions, so none may take the places of another. For --explain, the plan's layout in every partition:
+ * what is fixed before batches are known beside what is decided for each.
  */
 #include "search/internal.h"
 
-/* Of fixed partitions, and of balanced ones; batches at first; how much slower over those is still compared
- * over all. */
-enum { COMPARED = 3, FIRST_BATCHES = 2 };
+#include <math.h>
+
+/* Of each partition; how much slower over typical batches is still compared over all. */
+enum { COMPARED = 2, TYPICAL = 4 };
 static const double near_best = 1.05;
 
 static bool same_form(const Candidate *x, const Candidate *y)
@@ -29,37 +31,83 @@ static bool leads(const Searcher *s, int n)
     return search_works(x);
 }
 
-/* So many that were faster by the plan are compared already. */
-static bool enough_faster(const Searcher *s, int n)
+/* Where ranks share heads alone, each attends for all tokens, whatever the partition. */
+static bool same_partition(const Choice *x, const Choice *y)
+{
+    const bool heads = choice_rows(x, false) == 1;
+    return heads == (choice_rows(y, false) == 1) && (heads || x->partition == y->partition);
+}
+
+/* So many in its partition are before it: faster by the plan, or as fast and found before. */
+static bool enough_before(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
-    int faster = 0;
+    int before = 0;
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
-        faster += (y->choice.partition == PART_BALANCED) == (x->choice.partition == PART_BALANCED) &&
-                  y->cost.step < x->cost.step && leads(s, i);
+        before += same_partition(&y->choice, &x->choice) &&
+                  (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)) && leads(s, i);
     }
-    return faster >= COMPARED;
+    return before >= COMPARED;
 }
 
-static void compare(Searcher *s, Candidate *x, int batches)
+static bool knows(const CostBatches *b, const int *batch, int n)
 {
-    Arena *a = arena_new();
-    Candidate made = {.choice = x->choice};
-    search_evaluate(s, a, &made, diags_new(a));
-    s->evaluations++;
-    if (made.plan)
-        x->cost.batches = cost_batches(plan_draft(made.plan), batches);
-    arena_free(a);
+    for (int i = 0; i < n; i++)
+        if (!b->batch[batch[i]].known)
+            return false;
+    return true;
 }
 
-/* Of those that were compared over so many batches; the first within a tie. */
-static Candidate *fastest(const Searcher *s, int batches)
+/* Its time over some batches: n stays 0 if its proofs fail. */
+static void compare(Searcher *s, Candidate *x, const int *batch, int n)
+{
+    CostBatches *b = &x->cost.batches;
+    if (!knows(b, batch, n)) {
+        Arena *a = arena_new();
+        Candidate made = {.choice = x->choice};
+        search_evaluate(s, a, &made, diags_new(a));
+        s->evaluations++;
+        if (made.plan)
+            cost_add_batches(plan_draft(made.plan), batch, n, b);
+        arena_free(a);
+    }
+    if (knows(b, batch, n))
+        cost_sum_batches(batch, n, x->choice.data, b);
+    if (b->n == TYPICAL)
+        b->typical = b->mean;
+}
+
+/* Batches at equal distances among all, by the time that a step of one layout takes. Those drawn first may
+ * all be short of long documents, and then a partition that these slow down looks best. */
+static void typical_batches(const CostBatches *all, int batch[TYPICAL])
+{
+    for (int i = 0; i < COST_BATCHES; i++) {
+        int faster = 0;
+        for (int j = 0; j < COST_BATCHES; j++)
+            faster += all->batch[j].step < all->batch[i].step ||
+                      (all->batch[j].step == all->batch[i].step && j < i);
+        if (faster % (COST_BATCHES / TYPICAL) == COST_BATCHES / TYPICAL / 2)
+            batch[faster / (COST_BATCHES / TYPICAL)] = i;
+    }
+}
+
+static double least_typical(const Searcher *s)
+{
+    double least = INFINITY;
+    for (int i = 0; i < s->all.n; i++)
+        if (s->all.at[i].cost.batches.n)
+            least = fmin(least, s->all.at[i].cost.batches.typical);
+    return least;
+}
+
+/* Of those that were compared over all batches; the first within a tie. */
+static Candidate *fastest(const Searcher *s)
 {
     Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         Candidate *x = &s->all.at[i];
-        if (x->cost.batches.n == batches &&
+        if (x->cost.batches.n == COST_BATCHES &&
             (!best || x->cost.batches.mean < best->cost.batches.mean * (1 - SEARCH_TIE)))
             best = x;
     }
@@ -68,17 +116,29 @@ static Candidate *fastest(const Searcher *s, int batches)
 
 Candidate *search_best_on_batches(Searcher *s)
 {
+    int all[COST_BATCHES], typical[TYPICAL];
+    bool any = false;
     if (s->single || !mask_draws(s->program))
         return NULL;
+    for (int i = 0; i < COST_BATCHES; i++)
+        all[i] = i;
+    for (int i = 0; i < s->all.n; i++) {
+        Candidate *x = &s->all.at[i];
+        if (!leads(s, i) || enough_before(s, i))
+            continue;
+        if (!any) {
+            compare(s, x, all, COST_BATCHES);
+            any = x->cost.batches.n > 0;
+            typical_batches(&x->cost.batches, typical);
+        }
+        if (any)
+            compare(s, x, typical, TYPICAL);
+    }
+    const double most = any ? least_typical(s) * near_best : 0;
     for (int i = 0; i < s->all.n; i++)
-        if (leads(s, i) && !enough_faster(s, i))
-            compare(s, &s->all.at[i], FIRST_BATCHES);
-    const Candidate *first = fastest(s, FIRST_BATCHES);
-    const double most = first ? first->cost.batches.mean * near_best : 0;
-    for (int i = 0; i < s->all.n; i++)
-        if (s->all.at[i].cost.batches.n && s->all.at[i].cost.batches.mean <= most)
-            compare(s, &s->all.at[i], COST_BATCHES);
-    return fastest(s, COST_BATCHES);
+        if (s->all.at[i].cost.batches.n && s->all.at[i].cost.batches.typical <= most)
+            compare(s, &s->all.at[i], all, COST_BATCHES);
+    return fastest(s);
 }
 
 /* ---- for --explain ---- */
@@ -106,7 +166,7 @@ static void add_partition(const Found *f, PartitionKind kind, Text *out)
         c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
         const Evaluation e = evaluate_choice(a, d->program, &c, NULL);
         const char *why_not = e.why_not || e.fits ? e.why_not : "does not fit";
-        const CostBatches b = why_not ? (CostBatches){0} : cost_batches(&e.draft, COST_BATCHES);
+        const CostBatches b = why_not ? (CostBatches){0} : cost_batches(&e.draft);
         add_row(a, &c, &b, why_not, false, out);
     }
     arena_free(a);

@@ -218,10 +218,13 @@ static bool has_column(const Searcher *s, int setting)
 
 static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candidate *best)
 {
-    if (!x->cost.batches.n)
-        return "slower than another with its schedule and partition";
-    return arena_printf(a, "%.1f %% slower over drawn batches",
-                        100 * fmax(0, x->cost.batches.mean / best->cost.batches.mean - 1));
+    const CostBatches *b = &x->cost.batches, *least = &best->cost.batches;
+    if (!b->n)
+        return "slower by its plan than others in its partition";
+    if (b->n < least->n)
+        return arena_printf(a, "%.1f %% slower over %d typical drawn batches",
+                            100 * fmax(0, b->typical / least->typical - 1), b->n);
+    return arena_printf(a, "%.1f %% slower over drawn batches", 100 * fmax(0, b->mean / least->mean - 1));
 }
 
 static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
@@ -629,7 +632,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
     if (!f.cost.batches.n)
-        f.cost.batches = cost_batches(plan_draft(best->plan), COST_BATCHES);
+        f.cost.batches = cost_batches(plan_draft(best->plan));
     for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);

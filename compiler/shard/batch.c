@@ -18,7 +18,7 @@ static void add_pieces(Arena *a, const Balance *b, PosSet *of)
 static const Partition *partition_balanced(Arena *a, const Partition *plan, Balance *b, MaskMap **masks)
 {
     for (int m = 0; m < b->masks; m++)
-        b->mask[m] = (BalanceMask){mask_box, masks[m]};
+        b->mask[m] = (BalanceMask){.cover = mask_box, .of = masks[m]};
     balance_count(b, &(BurstTables){0}, 0);
     balance_assign(b);
     Partition *made = NEW(a, Partition);

@@ -6,8 +6,8 @@ Parts: formats      all formats of the same tokens evaluate to the same bits
        evaluation   loss and perplexity against transformers in float64 on the same rows, with and without loss weights
        training     loss and norm of a weighted step against transformers
        packing      packed documents against each document alone in transformers
-       tables       masks over tables of documents and of the file against transformers, and on 1 to 8 ranks
-       order        the same losses on any number of ranks, and where a run is resumed on another number
+       tables       masks over tables of documents and of the file against transformers, and balanced over 2 to 8 ranks
+       order        the same losses on any number of ranks, and where a run is resumed on another number, balanced
        schedules    learning rates against their definitions, also where a run is resumed
        refusals     files and options that are refused
 
@@ -259,11 +259,15 @@ class Data:
             self.subtrees(first, end, subtree)
         path = token_file(self.folder / "tables.tok", tokens, documents=documents, tables={"subtree": subtree, "kind": kind})
         weights = [float(i not in documents) for i in range(n)]
-        masks = "table kind per token;\nmask kinds = document and (kind[k] <= kind[q] or q == k);\n"
+        masks = ("table kind per token;\nmask kinds = document and (kind[k] <= kind[q] or q == k);\n"
+                 "mask document_window(w) = document and q - k < w;\n")
         same = [[begin[q] == begin[k] and k <= q for k in range(n)] for q in range(n)]
-        kept = {"document_sink(9, 3)": lambda q, k, at: q - k < 9 or k - max(begin[q], at) < 3,
-                "prefix_tree": lambda q, k, at: k + subtree[k] >= q, "kinds": lambda q, k, at: kind[k] <= kind[q] or q == k}
-        for mask, keeps in kept.items():
+        # documents alone on as many ranks: run_training.py, part balanced
+        kept = {"document_window(70)": (lambda q, k, at: q - k < 70, (1, 2, 4, 8)),
+                "document_sink(9, 3)": (lambda q, k, at: q - k < 9 or k - max(begin[q], at) < 3, (1, 2, 4, 8)),
+                "prefix_tree": (lambda q, k, at: k + subtree[k] >= q, (1, 2, 4, 8)),
+                "kinds": (lambda q, k, at: kind[k] <= kind[q] or q == k, (1, 4))}
+        for mask, (keeps, worlds) in kept.items():
             total = count = 0
             for at in range(0, n - 1, sequence):
                 inside = range(at, at + sequence)
@@ -272,15 +276,15 @@ class Data:
                 total += (self.losses(tokens[at:at + sequence + 1], keep) * weight).sum().item()
                 count += weight.sum().item()
             found = []
-            for ranks, partition in ((1, ""), (2, "zigzag"), (2, "balanced(64)"), (4, "balanced(64)"), (8, "balanced(64)")):
-                program = self.build(f"tables_{mask[:8]}_{ranks}{partition[:1]}", ranks, train=f'data "{path}";', mask=mask, steps=20,
-                                     batch=1, partition=partition, masks=masks, sequence=sequence)
+            for ranks in worlds:
+                program = self.build(f"tables_{mask.partition('(')[0]}_{ranks}", ranks, train=f'data "{path}";', mask=mask, steps=20,
+                                     batch=1, partition="balanced(64)", masks=masks, sequence=sequence)
                 line = self.evaluate(program, path)
                 apart = abs(line["evaluation_loss"] / (total / count) - 1)
                 require(apart <= LOSS and line["evaluation_tokens"] == count, f"{mask}: {line}, in transformers {total / count} of {count}")
                 found.append([line["loss"] for line in self.run(program)])
             other = max(abs(a / b - 1) for losses in found for a, b in zip(losses, found[0]))
-            print(f"{mask}: from transformers by {apart:.1e}; 20 losses on 1, 2, 4 and 8 ranks differ by {other:.1e}")
+            print(f"{mask}: from transformers by {apart:.1e}; 20 losses on {', '.join(map(str, worlds))} ranks differ by {other:.1e}")
             require(all(len(losses) == 20 for losses in found) and other <= SAME, f"{mask}: {found}")
         none = self.build("no_table", mask="kinds", masks=masks.replace("kind", "colour").replace("colours", "kinds"), sequence=sequence)
         good = token_file(self.folder / "no_tables.tok", tokens)
@@ -308,7 +312,8 @@ class Data:
         for packed in ("", "packed yes;"):
             train = f'data "a.tok" 0.5, "b.npy" 0.3, "c.raw" raw 2 0.2; separator {SEPARATOR}; {packed}'
             name = "packed" if packed else "mixed"
-            programs = [self.build(f"{name}{ranks}_{data}", ranks, data, train, "document", 12) for ranks, data in ((1, 1), (2, 2), (4, 2))]
+            programs = [self.build(f"{name}{ranks}_{data}", ranks, data, train, "document", 12, partition="balanced(64)")
+                        for ranks, data in ((1, 1), (2, 2), (4, 2))]
             found = [[line["loss"] for line in self.run(p)] for p in programs]
             checkpoints = self.folder / f"{name}_ck"
             self.run(programs[1], "--steps", 5, "--checkpoint", checkpoints)

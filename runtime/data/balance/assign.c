@@ -4,7 +4,8 @@
  * whole where it fits. Ranks are filled one after the other, each to its tokens and to the mean of the work
  * that is left. A rank begins with the densest component (most work a tile). If that is too much for one
  * rank, it gets as much of its end as the rest of its tokens, filled with the lightest runs, leaves room for:
- * who has a document's last tokens receives all of it, so as few ranks as possible should have them. Then
+ * who has a document's last tokens receives all of it, so as few ranks as possible should have them. Who has
+ * its first tokens sends them to all of these, so each of them gets a slice of its beginning as well. Then
  * come components that fill what work is left, from the largest that fits downwards, a part of one, and the
  * lightest runs. Lastly ranks exchange parts of runs until all are nearly level (level.c).
  */
@@ -14,7 +15,8 @@
 
 enum {
     CLOSE = 256, /* a rank is full if it has all but one of so many parts of its work */
-    TRIES = 8    /* densities from which a component is tried */
+    TRIES = 8,   /* densities from which a component is tried */
+    SLICED = 48  /* slices have one of so many parts of a component's work */
 };
 
 /* What one rank has so far. */
@@ -107,14 +109,45 @@ static bool is_light(const Balance *b, const Share *s, int run)
     return run_work(b, run) * b->share < s->goal * tiles_of(b, run);
 }
 
+/* The tiles of a component's beginning that each rank which works on it gets, so that all send them: their
+ * work is done by ranks that receive the whole component, of which so many more are needed. 0: few tiles are
+ * read to the end (windows), or one rank has all. */
+static int slice_of(const Balance *b, const Share *s, int run)
+{
+    const int64_t begin = b->run[run].begin, end = b->run[run].end, work = run_work(b, run);
+    if (s->goal <= 0 || work <= s->goal || 2 * b->tile[end - 1].below < b->all_layers * (end - begin))
+        return 0;
+    int64_t lo = 0, hi = end - begin;
+    while (lo < hi) {
+        const int64_t n = (lo + hi + 1) / 2;
+        if (SLICED * work_of(b, begin, begin + n) <= work)
+            lo = n;
+        else
+            hi = n - 1;
+    }
+    return (int)(lo * s->goal / work);
+}
+
+static void give_slice(Balance *b, Share *s)
+{
+    if (b->slice == 0 || b->slice >= s->room || b->slice >= tiles_of(b, b->open))
+        return;
+    const int rest = balance_split(b, b->open, b->slice);
+    give(b, s, b->open);
+    b->open = rest;
+}
+
 static void give_densest(Balance *b, Share *s)
 {
     if (b->open >= 0 && is_light(b, s, b->open)) {
         pool_put(b, b->open);
         b->open = -1;
     }
-    if (b->open < 0)
+    if (b->open < 0) {
         b->open = pool_take(b, pool_densest(&b->pool));
+        b->slice = slice_of(b, s, b->open);
+    }
+    give_slice(b, s);
     const int n = end_that_fits(b, s, b->open);
     b->open = give_end(b, s, b->open, n > 0 ? n : 1);
 }

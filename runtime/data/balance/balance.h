@@ -8,8 +8,9 @@
 
 #include "burst_rt.h"
 
-/* A mask's verdict on a box of two sides: BURST_EMPTY, ... */
+/* A mask's verdict on a box of two sides: BURST_EMPTY, ... A plan's mask has `tile`; others have `cover`. */
 typedef struct BalanceMask {
+    int (*tile)(const BurstSide *q, const BurstSide *k);
     int (*cover)(const void *of, const BurstSide *q, const BurstSide *k);
     const void *of;
 } BalanceMask;
@@ -48,15 +49,18 @@ typedef struct Balance {
     int64_t *upto;     /* [tiles + 1] work of all tiles before */
     int *owner;        /* [tiles] */
     /* scratch */
-    int levels;       /* of boxes: tiles, pairs of tiles, ... */
-    int *boxes;       /* [levels] */
+    int *segment;     /* [tiles + 1] first tile of each, and the end of the last */
+    int levels;       /* of boxes: segments, pairs of segments, ...; as many as if each tile were one */
+    int *boxes;       /* [levels] of this batch */
     BurstSide **side; /* [levels][boxes] */
     BalanceRun *run;  /* [most_runs] */
     int runs, most_runs;
     BalancePool pool;
     int open;      /* run whose end the ranks before have taken; -1: none */
+    int slice;     /* tiles of its beginning that each of them gets */
     int *held;     /* [ranks] first run of each */
     int64_t *load; /* [ranks] work */
+    int *order;    /* [ranks] ascending by it */
     int64_t *next; /* [ranks] */
 } Balance;
 

@@ -1,6 +1,10 @@
-/* count.c: work of every tile of queries of a batch, counted by the mask itself. Boxes of tiles are judged
- * from the whole sequence downwards: one that the mask leaves empty or full is not looked into, which
- * burst_mask.h allows, as masks are isotone. */
+/* count.c: work of every tile of queries of a batch, counted by the mask itself: the tiles of keys that it
+ * does not leave empty, exactly. Consecutive tiles that have one value in each table, as inside a document,
+ * are a segment. Boxes of segments are judged from the whole sequence downwards, and where a box of two
+ * segments stays open, its parts: one that the mask leaves empty or full is not looked into, which
+ * burst_mask.h allows, as masks are isotone. Segments end where documents do, so few boxes are open but those
+ * that the mask's edge crosses; tables that change with every token make each tile a segment.
+ */
 #include "data/balance/internal.h"
 
 #include <stdlib.h>
@@ -31,11 +35,6 @@ static bool open_boxes(Balance *b)
     return whole;
 }
 
-static int plan_cover(const void *of, const BurstSide *q, const BurstSide *k)
-{
-    return ((const BurstMask *)of)->tile(q, k);
-}
-
 static bool open_scratch(Balance *b)
 {
     const size_t tiles = (size_t)b->tiles, ranks = (size_t)b->ranks;
@@ -43,11 +42,14 @@ static bool open_scratch(Balance *b)
     b->run = calloc((size_t)b->most_runs, sizeof *b->run);
     b->held = calloc(ranks, sizeof *b->held);
     b->load = calloc(ranks, sizeof *b->load);
+    b->order = calloc(ranks, sizeof *b->order);
     b->next = calloc(ranks, sizeof *b->next);
     b->tile = calloc(tiles + 1, sizeof *b->tile);
     b->upto = calloc(tiles + 1, sizeof *b->upto);
     b->owner = calloc(tiles, sizeof *b->owner);
-    return open_boxes(b) && b->run && b->held && b->load && b->next && b->tile && b->upto && b->owner;
+    b->segment = calloc(tiles + 1, sizeof *b->segment);
+    return open_boxes(b) && b->run && b->held && b->load && b->order && b->next && b->tile && b->upto &&
+           b->owner && b->segment;
 }
 
 static bool open_masks(Balance *b, const BurstPlan *p)
@@ -60,7 +62,7 @@ static bool open_masks(Balance *b, const BurstPlan *p)
         return false;
     b->all_layers = p->layers;
     for (int m = 0; m < b->masks && p->masks; m++)
-        b->mask[m] = (BalanceMask){plan_cover, p->masks[m]};
+        b->mask[m].tile = p->masks[m]->tile;
     for (int l = 0; l < p->layers; l++)
         b->layers[p->layer_mask[l]]++;
     return true;
@@ -87,12 +89,23 @@ void balance_close(Balance *b)
     for (int l = 0; b->side && l < b->levels; l++)
         free(b->side[l]);
     free(b->boxes), free(b->side), free(b->layers), free(b->mask);
-    free(b->tile), free(b->upto), free(b->owner);
-    free(b->run), free(b->held), free(b->load), free(b->next);
+    free(b->tile), free(b->upto), free(b->owner), free(b->segment);
+    free(b->run), free(b->held), free(b->load), free(b->order), free(b->next);
     free(b);
 }
 
-/* ---- sides of boxes ---- */
+/* ---- segments ---- */
+
+/* Its first tile, and the end of its last. */
+typedef struct Range {
+    int64_t begin, end;
+} Range;
+
+static inline int64_t tokens_until(const Balance *b, int64_t tile)
+{
+    const int64_t end = tile * BURST_TILE;
+    return end < b->sequence ? end : b->sequence;
+}
 
 /* As burst_sides, of consecutive tokens: without an index a token, counting takes half as long. */
 static void tile_side(BurstSide *s, int64_t begin, int64_t end, const BurstTables *t, int tables)
@@ -100,7 +113,7 @@ static void tile_side(BurstSide *s, int64_t begin, int64_t end, const BurstTable
     *s = (BurstSide){.lo = begin, .hi = end - 1};
     for (int i = 0; i < tables; i++) {
         int32_t lo = t->table[i][begin], hi = lo;
-        for (int64_t j = begin + 1; j < end; j++) {
+        for (int64_t j = begin; j < end; j++) { /* not from the second on: whole vectors are faster */
             const int32_t v = t->table[i][j];
             lo = v < lo ? v : lo;
             hi = v > hi ? v : hi;
@@ -111,15 +124,57 @@ static void tile_side(BurstSide *s, int64_t begin, int64_t end, const BurstTable
         s->table_lo[i] = INT32_MIN, s->table_hi[i] = INT32_MAX;
 }
 
-static void fill_sides(Balance *b, const BurstTables *t, int tables)
+/* The end of the tiles that have, from a tile on, the one value that a table has before them. */
+static int64_t same_until(const Balance *b, const int32_t *value, int32_t same, int64_t tile, int64_t most)
 {
-    for (int i = 0; i < b->boxes[0]; i++) {
-        const int64_t begin = (int64_t)i * BURST_TILE, end = begin + BURST_TILE;
-        tile_side(&b->side[0][i], begin, end < b->sequence ? end : b->sequence, t, tables);
+    for (; tile < most; tile++) {
+        const int64_t begin = tokens_until(b, tile), end = tokens_until(b, tile + 1);
+        int32_t apart = 0;
+        for (int64_t i = begin; i < end; i++)
+            apart |= value[i] ^ same;
+        if (apart)
+            break;
     }
-    for (int l = 1; l < b->levels; l++)
-        for (int i = 0; i < b->boxes[l]; i++)
-            b->side[l][i] = burst_side_union(&b->side[l - 1][2 * i], 2 * i + 1 < b->boxes[l - 1] ? 2 : 1);
+    return tile;
+}
+
+/* The end of the segment whose first tile has this side. */
+static int64_t segment_end(const Balance *b, int64_t tile, const BurstSide *s, const BurstTables *t,
+                           int tables)
+{
+    int64_t end = b->tiles;
+    for (int i = 0; i < tables; i++)
+        if (s->table_lo[i] != s->table_hi[i])
+            return tile + 1;
+    for (int i = 0; i < tables; i++)
+        end = same_until(b, t->table[i], s->table_lo[i], tile + 1, end);
+    return end;
+}
+
+static void fill_segments(Balance *b, const BurstTables *t, int tables)
+{
+    int n = 0;
+    for (int64_t i = 0; i < b->tiles; n++) {
+        BurstSide *s = &b->side[0][n];
+        b->segment[n] = (int)i;
+        tile_side(s, tokens_until(b, i), tokens_until(b, i + 1), t, tables);
+        i = segment_end(b, i, s, t, tables);
+        s->hi = tokens_until(b, i) - 1;
+    }
+    b->segment[n] = b->tiles;
+    b->boxes[0] = n;
+}
+
+/* Hulls of pairs of segments, of pairs of these, ..., of all; the level of that. */
+static int fill_levels(Balance *b)
+{
+    int l = 0;
+    for (; b->boxes[l] > 1; l++) {
+        b->boxes[l + 1] = (b->boxes[l] + 1) / 2;
+        for (int i = 0; i < b->boxes[l + 1]; i++)
+            b->side[l + 1][i] = burst_side_union(&b->side[l][2 * i], 2 * i + 1 < b->boxes[l] ? 2 : 1);
+    }
+    return l;
 }
 
 /* ---- counting ---- */
@@ -128,7 +183,18 @@ typedef struct Count {
     Balance *b;
     const BalanceMask *mask;
     int64_t layers;
+    BurstSide q, k; /* of parts of two segments, whose tables are those of the segments */
 } Count;
+
+static inline int judge(const Count *c, const BurstSide *q, const BurstSide *k)
+{
+    return c->mask->tile ? c->mask->tile(q, k) : c->mask->cover(c->mask->of, q, k);
+}
+
+static inline void set_part(const Count *c, BurstSide *s, Range r)
+{
+    s->lo = r.begin * BURST_TILE, s->hi = tokens_until(c->b, r.end) - 1;
+}
 
 static int64_t between(int64_t x, int64_t most)
 {
@@ -137,75 +203,239 @@ static int64_t between(int64_t x, int64_t most)
     return x < most ? x : most;
 }
 
-/* While counting, a tile has what it has more than the one before it. */
-static void add(BalanceTile *tile, int64_t begin, int64_t end, BalanceTile more)
-{
-    tile[begin].work += more.work, tile[end].work -= more.work;
-    tile[begin].below += more.below, tile[end].below -= more.below;
-    tile[begin].above += more.above, tile[end].above -= more.above;
-}
+static bool is_tile(Range r) { return r.end - r.begin == 1; }
 
-/* Tiles [begin, end) of queries have work with every tile [k_begin, k_end) of keys. */
-static void add_box(const Count *c, int64_t begin, int64_t end, int64_t k_begin, int64_t k_end)
+/* Tiles of queries have work with every tile of keys. While counting, a tile has what it has more than the
+ * one before it, and work is that with the tile itself. */
+static void add_box(const Count *c, Range q, Range k)
 {
-    const int64_t keys = c->layers * (k_end - k_begin);
-    if (k_end <= begin || k_begin >= end) {
-        const bool below = k_end <= begin;
-        add(c->b->tile, begin, end, (BalanceTile){keys, below ? keys : 0, below ? 0 : keys});
+    BalanceTile *tile = c->b->tile;
+    const int64_t n = k.end - k.begin, keys = c->layers * n;
+    if (k.end <= q.begin) {
+        tile[q.begin].below += keys, tile[q.end].below -= keys;
         return;
     }
-    for (int64_t t = begin; t < end; t++) {
-        const int64_t below = c->layers * between(t - k_begin, k_end - k_begin),
-                      above = c->layers * between(k_end - t - 1, k_end - k_begin);
-        add(c->b->tile, t, t + 1, (BalanceTile){keys, below, above});
+    if (k.begin >= q.end) {
+        tile[q.begin].above += keys, tile[q.end].above -= keys;
+        return;
+    }
+    for (int64_t t = q.begin; t < q.end; t++) {
+        const int64_t below = c->layers * between(t - k.begin, n),
+                      above = c->layers * between(k.end - t - 1, n), own = keys - below - above;
+        tile[t].work += own, tile[t + 1].work -= own;
+        tile[t].below += below, tile[t + 1].below -= below;
+        tile[t].above += above, tile[t + 1].above -= above;
     }
 }
 
-static void count_boxes(const Count *c, int level, int q, int k, int side);
+/* Rows of open boxes of so few tiles are judged tile by tile, since most of them are not empty: edges of
+ * documents. */
+enum { FEW = 16 };
 
-/* A box, of 1 << level tiles a side. */
-static inline void count_box(const Count *c, int level, int q, int k)
+/* An open box of a tile of queries or of keys, and few of the other; way: the side that has few. */
+static void count_strip(Count *c, BurstSide *way, Range few, Range q, Range k)
+{
+    const bool rows = way == &c->q;
+    set_part(c, &c->q, q);
+    set_part(c, &c->k, k);
+    int64_t begin = few.begin;
+    for (int64_t t = few.begin; t <= few.end; t++) {
+        set_part(c, way, (Range){t, t + 1});
+        if (t < few.end && judge(c, &c->q, &c->k) != BURST_EMPTY)
+            continue;
+        if (t > begin)
+            add_box(c, rows ? (Range){begin, t} : q, rows ? k : (Range){begin, t});
+        begin = t + 1;
+    }
+}
+
+static void count_parts(Count *c, Range q, Range k);
+static int count_part(Count *c, Range q, Range k);
+
+/* Of a row of an open box, the tiles [begin, end) of keys: how many have work, where the mask says that of
+ * all at once; otherwise they are counted. */
+static int64_t judge_row(Count *c, int64_t t, int64_t begin, int64_t end)
+{
+    if (begin == end)
+        return 0;
+    set_part(c, &c->k, (Range){begin, end});
+    const int cover = judge(c, &c->q, &c->k);
+    if (cover == BURST_EMPTY)
+        return 0;
+    if (cover == BURST_FULL || end - begin == 1)
+        return end - begin;
+    count_parts(c, (Range){t, t + 1}, (Range){begin, end});
+    set_part(c, &c->q, (Range){t, t + 1});
+    return 0;
+}
+
+/* An open box of few tiles with themselves: of each, those before it, itself, and those behind it. */
+static void count_rows(Count *c, Range r)
+{
+    for (int64_t t = r.begin; t < r.end; t++) {
+        BalanceTile *tile = &c->b->tile[t];
+        set_part(c, &c->q, (Range){t, t + 1});
+        const int64_t below = c->layers * judge_row(c, t, r.begin, t),
+                      own = c->layers * judge_row(c, t, t, t + 1),
+                      above = c->layers * judge_row(c, t, t + 1, r.end);
+        tile[0].work += own, tile[1].work -= own;
+        tile[0].below += below, tile[1].below -= below;
+        tile[0].above += above, tile[1].above -= above;
+    }
+}
+
+/* An open box of a part with itself. Where what is below the diagonal is judged otherwise than what is above
+ * it, the boxes on it are open too. */
+static void count_diagonal(Count *c, Range r)
+{
+    if (r.end - r.begin <= FEW) {
+        count_rows(c, r);
+        return;
+    }
+    const int64_t half = r.begin + (r.end - r.begin) / 2;
+    const Range part[2] = {{r.begin, half}, {half, r.end}};
+    const bool open = count_part(c, part[1], part[0]) != count_part(c, part[0], part[1]);
+    for (int i = 0; i < 2; i++)
+        if (open)
+            count_diagonal(c, part[i]);
+        else
+            count_part(c, part[i], part[i]);
+}
+
+/* An open box of parts of two segments, of more than a tile. */
+static void count_parts(Count *c, Range q, Range k)
+{
+    const int64_t rows = q.end - q.begin, columns = k.end - k.begin;
+    if (q.begin == k.begin && q.end == k.end) {
+        count_diagonal(c, q);
+    } else if (columns == 1 && rows <= FEW) {
+        count_strip(c, &c->q, q, q, k);
+    } else if (rows == 1 && columns <= FEW) {
+        count_strip(c, &c->k, k, q, k);
+    } else {
+        const int64_t q_half = q.begin + (rows + 1) / 2, k_half = k.begin + (columns + 1) / 2;
+        const Range q_part[2] = {{q.begin, q_half}, {q_half, q.end}},
+                    k_part[2] = {{k.begin, k_half}, {k_half, k.end}};
+        for (int i = 0; i < (rows > 1 ? 2 : 1); i++)
+            for (int j = 0; j < (columns > 1 ? 2 : 1); j++)
+                count_part(c, q_part[i], k_part[j]);
+    }
+}
+
+static int count_part(Count *c, Range q, Range k)
+{
+    set_part(c, &c->q, q);
+    set_part(c, &c->k, k);
+    const int cover = judge(c, &c->q, &c->k);
+    if (cover == BURST_FULL || (cover == BURST_PARTIAL && is_tile(q) && is_tile(k)))
+        add_box(c, q, k);
+    else if (cover == BURST_PARTIAL)
+        count_parts(c, q, k);
+    return cover;
+}
+
+/* Tiles of a box of 1 << level segments. */
+static inline Range tiles_of_box(const Balance *b, int level, int at)
+{
+    const int64_t begin = (int64_t)at << level, end = begin + (1 << level), n = b->boxes[0];
+    return (Range){b->segment[begin], b->segment[end < n ? end : n]};
+}
+
+/* An open box of two segments. */
+static void count_segments(Count *c, int q, int k)
+{
+    const Range q_tiles = tiles_of_box(c->b, 0, q), k_tiles = tiles_of_box(c->b, 0, k);
+    if (is_tile(q_tiles) && is_tile(k_tiles)) {
+        add_box(c, q_tiles, k_tiles);
+        return;
+    }
+    c->q = c->b->side[0][q], c->k = c->b->side[0][k];
+    count_parts(c, q_tiles, k_tiles);
+}
+
+static int count_box(Count *c, int level, int q, int k);
+
+/* An open box of two tiles a side, of which no table has one value. */
+static void count_tiles(Count *c, int q, int k)
 {
     const Balance *b = c->b;
-    const int cover = c->mask->cover(c->mask->of, &b->side[level][q], &b->side[level][k]);
-    if (cover == BURST_EMPTY)
-        return;
-    if (cover == BURST_FULL || level == 0) {
-        const int64_t begin = (int64_t)q << level, end = begin + (1 << level), k_begin = (int64_t)k << level,
-                      k_end = k_begin + (1 << level), tiles = b->tiles;
-        add_box(c, begin, end < tiles ? end : tiles, k_begin, k_end < tiles ? k_end : tiles);
-        return;
+    for (int i = q; i < q + 2 && i < b->tiles; i++) {
+        int live = 0;
+        for (int j = k; j < k + 2 && j < b->tiles; j++)
+            live += judge(c, &b->side[0][i], &b->side[0][j]) != BURST_EMPTY;
+        BalanceTile *tile = &c->b->tile[i];
+        const int64_t below = k < q ? c->layers * live : 0, above = k < q ? 0 : c->layers * live;
+        tile[0].below += below, tile[1].below -= below;
+        tile[0].above += above, tile[1].above -= above;
     }
-    count_boxes(c, level - 1, 2 * q, 2 * k, 2);
 }
 
-static void count_boxes(const Count *c, int level, int q, int k, int side)
+/* An open box of several segments a side. */
+static void count_open(Count *c, int level, int q, int k)
 {
-    const int boxes = c->b->boxes[level], q_end = q + side < boxes ? q + side : boxes,
-              k_end = k + side < boxes ? k + side : boxes;
-    for (int i = q; i < q_end; i++)
-        for (int j = k; j < k_end; j++)
-            count_box(c, level, i, j);
+    if (level == 1 && c->b->boxes[0] == c->b->tiles) {
+        count_tiles(c, 2 * q, 2 * k);
+        return;
+    }
+    const int below = level - 1, n = c->b->boxes[below], q_next = 2 * q + 1, k_next = 2 * k + 1;
+    count_box(c, below, 2 * q, 2 * k);
+    if (k_next < n)
+        count_box(c, below, 2 * q, k_next);
+    if (q_next < n)
+        count_box(c, below, q_next, 2 * k);
+    if (k_next < n && q_next < n)
+        count_box(c, below, q_next, k_next);
+}
+
+/* As count_diagonal, of a box of several segments with themselves. */
+static void count_open_diagonal(Count *c, int level, int at)
+{
+    const int first = 2 * at, n = c->b->boxes[level - 1] - first < 2 ? 1 : 2;
+    const bool open = n == 2 &&
+                      count_box(c, level - 1, first + 1, first) != count_box(c, level - 1, first, first + 1);
+    for (int i = first; i < first + n; i++)
+        if (open && level > 1)
+            count_open_diagonal(c, level - 1, i);
+        else
+            count_box(c, level - 1, i, i);
+}
+
+static int count_box(Count *c, int level, int q, int k)
+{
+    const int cover = judge(c, &c->b->side[level][q], &c->b->side[level][k]);
+    if (cover == BURST_EMPTY)
+        return cover;
+    if (cover == BURST_FULL)
+        add_box(c, tiles_of_box(c->b, level, q), tiles_of_box(c->b, level, k));
+    else if (level == 0)
+        count_segments(c, q, k);
+    else if (q == k)
+        count_open_diagonal(c, level, q);
+    else
+        count_open(c, level, q, k);
+    return cover;
 }
 
 static void sum_up(Balance *b)
 {
+    BalanceTile sum = {0};
     for (int t = 0; t < b->tiles; t++) {
-        const BalanceTile *before = &b->tile[t];
-        BalanceTile *next = &b->tile[t + 1];
-        b->upto[t + 1] = b->upto[t] + before->work;
-        next->work += before->work, next->below += before->below, next->above += before->above;
+        BalanceTile *tile = &b->tile[t];
+        sum.work += tile->work, sum.below += tile->below, sum.above += tile->above;
+        *tile = (BalanceTile){sum.work + sum.below + sum.above, sum.below, sum.above};
+        b->upto[t + 1] = b->upto[t] + tile->work;
     }
 }
 
 void balance_count(Balance *b, const BurstTables *tables, int table_count)
 {
-    fill_sides(b, tables, table_count);
+    fill_segments(b, tables, table_count);
+    const int whole = fill_levels(b);
     memset(b->tile, 0, sizeof *b->tile * ((size_t)b->tiles + 1));
     for (int m = 0; m < b->masks; m++) {
-        const Count c = {b, &b->mask[m], b->layers[m]};
+        Count c = {.b = b, .mask = &b->mask[m], .layers = b->layers[m]};
         if (c.layers)
-            count_boxes(&c, b->levels - 1, 0, 0, 1);
+            count_box(&c, whole, 0, 0);
     }
     sum_up(b);
 }

@@ -4,8 +4,8 @@
 
 #include "data/balance/balance.h"
 
-/* A rank has at most so many exchanges in level.c, of two splits each, and three splits before. */
-enum { BALANCE_EXCHANGES = 4, BALANCE_SPLITS = 3 + 2 * BALANCE_EXCHANGES };
+/* A rank has at most so many exchanges in level.c, of two splits each, and four splits before. */
+enum { BALANCE_EXCHANGES = 4, BALANCE_SPLITS = 4 + 2 * BALANCE_EXCHANGES };
 
 static inline int64_t work_of(const Balance *b, int64_t begin, int64_t end)
 {

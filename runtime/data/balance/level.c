@@ -4,6 +4,8 @@
  */
 #include "data/balance/internal.h"
 
+#include <string.h>
+
 enum {
     PARTNERS = 3, /* of the lightest ranks */
     NEAR = 512    /* a rank may have one of so many parts more than the mean */
@@ -57,29 +59,46 @@ static void try_partner(const Balance *b, int from, int partner, int64_t mean, E
             try_runs(b, (Exchange){.partner = partner, .out = out, .in = in}, wanted, best);
 }
 
-/* The lightest ranks, ascending; how many there are in `of`. */
-static int lightest_ranks(const Balance *b, int *of)
+/* ---- ranks in the order of their work, of equal ones the lower first ---- */
+
+static int place_of(const Balance *b, int ranks, int rank)
 {
-    int n = 0;
-    for (int r = 0; r < b->ranks; r++) {
-        int at = n < PARTNERS ? n++ : n;
-        for (; at > 0 && b->load[of[at - 1]] > b->load[r]; at--)
-            if (at < PARTNERS)
-                of[at] = of[at - 1];
-        if (at < PARTNERS)
-            of[at] = r;
+    int lo = 0, hi = ranks;
+    while (lo < hi) {
+        const int middle = (lo + hi) / 2, other = b->order[middle];
+        if (b->load[other] < b->load[rank] || (b->load[other] == b->load[rank] && other < rank))
+            lo = middle + 1;
+        else
+            hi = middle;
     }
-    return n;
+    return lo;
+}
+
+/* Beside so many that are in order. */
+static void put_in_order(Balance *b, int ranks, int rank)
+{
+    int *at = b->order + place_of(b, ranks, rank);
+    memmove(at + 1, at, sizeof *at * (size_t)(b->order + ranks - at));
+    *at = rank;
+}
+
+static void add_load(Balance *b, int rank, int64_t more)
+{
+    int *at = b->order + place_of(b, b->ranks, rank);
+    memmove(at, at + 1, sizeof *at * (size_t)(b->order + b->ranks - at - 1));
+    b->load[rank] += more;
+    put_in_order(b, b->ranks - 1, rank);
 }
 
 static int busiest_rank(const Balance *b)
 {
-    int most = 0;
-    for (int r = 1; r < b->ranks; r++)
-        if (b->load[r] > b->load[most])
-            most = r;
-    return most;
+    int at = b->ranks - 1;
+    while (at > 0 && b->load[b->order[at - 1]] == b->load[b->order[at]])
+        at--;
+    return b->order[at];
 }
+
+/* ---- exchanges ---- */
 
 static void hold(Balance *b, int rank, int run)
 {
@@ -108,21 +127,22 @@ static void exchange(Balance *b, int from, const Exchange *x)
         hold(b, x->partner, balance_split(b, in, x->tiles));
     hold(b, x->partner, out);
     hold(b, from, in);
-    b->load[from] -= x->gain;
-    b->load[x->partner] += x->gain;
+    add_load(b, from, -x->gain);
+    add_load(b, x->partner, x->gain);
 }
 
 void balance_level(Balance *b)
 {
     const int64_t mean = b->upto[b->tiles] / b->ranks;
+    for (int r = 0; r < b->ranks; r++)
+        put_in_order(b, r, r);
     for (int left = BALANCE_EXCHANGES * b->ranks; left > 0; left--) {
         const int from = busiest_rank(b);
         if (b->load[from] <= mean + mean / NEAR)
             return;
-        int partner[PARTNERS];
         Exchange best = {.partner = -1};
-        for (int i = 0, n = lightest_ranks(b, partner); i < n; i++)
-            try_partner(b, from, partner[i], mean, &best);
+        for (int i = 0; i < PARTNERS && i < b->ranks; i++)
+            try_partner(b, from, b->order[i], mean, &best);
         if (best.partner < 0)
             return;
         exchange(b, from, &best);
