@@ -96,9 +96,13 @@ static int64_t address(const Machine *m, const Item *i)
 
 static double *place(const Machine *m, const Item *i, int64_t size, int64_t element)
 {
-    const int64_t at = address(m, i) + element * size;
-    memset(m->spoiled + at, 0, (size_t)size);
-    return m->arena + PER_BYTE * at;
+    return m->arena + PER_BYTE * (address(m, i) + element * size);
+}
+
+static void put(Machine *m, const Item *i, int64_t size, int64_t element, double x)
+{
+    memset(m->spoiled + address(m, i) + element * size, 0, (size_t)size);
+    *place(m, i, size, element) = x;
 }
 
 static double *copy_out(Machine *m, Operand x, int64_t *n)
@@ -119,7 +123,7 @@ static void copy_in(Machine *m, Operand x, const double *copy, int64_t n)
     const int64_t size = element_size(m, &m->step->values.at[x.value]);
     const Item *i = find_item(m, x);
     for (int64_t j = 0; i && j < n; j++)
-        *place(m, i, size, j) = copy[j];
+        put(m, i, size, j, copy[j]);
 }
 
 /* ---- one operation ---- */
@@ -215,9 +219,10 @@ static void fill_state(Machine *m)
     for (int v = 0; v < m->step->values.n; v++)
         for (int u = 0;
              (is_state(m, v) || m->step->values.at[v].kind == VALUE_ROUNDED) && u < m->m->layers + 2; u++)
-            for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                *place(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), i) = m->param[u][i] +
-                                                                                          moment(m, v);
+            for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++) {
+                const double x = m->param[u][i] + moment(m, v);
+                put(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), i, x);
+            }
 }
 
 /* What the next step finds: this rank's shards, updated, as products read them. */
@@ -367,7 +372,7 @@ static void run_op(Machine *m, const Op *o)
     }
 }
 
-enum { SPOILED = 1, USED }; /* of a byte; 0: it has been read or written since */
+enum { SPOILED = 1, USED }; /* of a byte; 0: it has been written since */
 
 /* Of the bytes of what is in use after the operation. */
 static void mark_used(Machine *m, char as)
@@ -379,8 +384,8 @@ static void mark_used(Machine *m, char as)
             memset(m->spoiled + address(m, &f->item[i]), as, (size_t)f->item[i].bytes);
 }
 
-/* What is not in use after the operation is worth nothing: not a number, which it stays while nothing comes
- * near it. */
+/* What is not in use after the operation is worth nothing: not a number, which it stays until it is written.
+ */
 static void spoil(Machine *m)
 {
     char *fine = m->spoiled;
