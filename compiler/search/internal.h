@@ -55,6 +55,11 @@ typedef struct StepFigures {
     bool unpacked;
 } StepFigures;
 
+/* Schedules that are tried together: those without sizes to choose, rings of all sizes whose ranks share
+ * heads, and other rings of all sizes. */
+typedef enum Turn { TURN_SIMPLE, TURN_SHARING, TURN_LEVELS } Turn;
+typedef struct Slow { const SchedText *schedule; double least; } Slow; /* seconds of a step */
+
 typedef struct Searcher {
     Arena *arena;
     Diags *diags;
@@ -78,8 +83,10 @@ typedef struct Searcher {
     Candidates open; /* of one of these: what is to be tried */
     Candidates all;  /* what was tried, what is simpler first */
     Vec(Skipped) skipped;
-    const Candidate *like; /* schedules with levels are tried beside it; NULL: others are tried */
+    Turn turn; /* whose it is */
+    const Candidate *like; /* schedules with levels are tried beside it; NULL: with all there is */
     unsigned varies;       /* bits of settings in which those differ from it */
+    Vec(Slow) slow; /* of each schedule, what was not tried */
     bool many;      /* so many that figures of those that fit, or surely do not, need not be exact */
     bool cuts;      /* what cannot win, or cannot fit, is not tried */
     bool might_fit; /* what was tried last, with another schedule or had it not been too slow */

@@ -32,7 +32,7 @@ static Speeds *speeds_of(Searcher *s)
 
 /* ---- the candidates: every combination of what the settings (layout/) have to try ---- */
 
-enum { DATA = 0 };
+enum { DATA = 0, MOST_LEVELS = 64 }; /* ranks of which schedules with levels are all tried */
 
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
@@ -73,13 +73,18 @@ static bool shares_again(const Searcher *s, const Candidate *x)
     return false;
 }
 
-/* Of schedules with levels that the layout does not name, those whose ranks also share heads are tried, last,
- * with what the fastest layout has. The others, double_ring and its like, take the search too long. */
+/* Schedules with levels that the layout does not name, such as usp and double_ring, have turns of their own.
+ */
+static Turn turn_of(const Program *p, const SchedText *t)
+{
+    if (coords_asked(p, t))
+        return TURN_SIMPLE;
+    return t->exchanged >= 0 ? TURN_SHARING : TURN_LEVELS;
+}
+
 static bool in_turn(const Searcher *s, const Candidate *x, int setting)
 {
-    const SchedText *t = x->choice.schedule;
-    const bool asked = setting != SETTING_SCHEDULE || coords_asked(s->program, t);
-    return s->like ? setting != SETTING_SCHEDULE || (!asked && t->exchanged >= 0) : asked;
+    return setting != SETTING_SCHEDULE || turn_of(s->program, x->choice.schedule) == s->turn;
 }
 
 /* Beside s->like only settings of s->varies have other values than it has: of the partition alone, where the
@@ -277,6 +282,20 @@ static void keep_tried(Searcher *s, const Candidate *best, Found *f)
     f->evaluated_count = kept.n;
 }
 
+/* Of schedules of which none was tried. */
+static void remark_slow(const Searcher *s, Text *t)
+{
+    for (int i = 0; i < s->slow.n; i++) {
+        const Slow *slow = &s->slow.at[i];
+        bool tried = false;
+        for (int j = 0; j < s->all.n; j++)
+            tried |= s->all.at[j].choice.schedule == slow->schedule;
+        if (!tried && slow->least > fastest_here(s))
+            text_printf(t, "%-13s not tried: at least %.3f ms, %.1f %% slower\n", slow->schedule->name,
+                        slow->least * 1e3, 100 * (slow->least / fastest_here(s) - 1));
+    }
+}
+
 /* What is said below the candidates. */
 static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
@@ -284,6 +303,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
     for (int i = 0; i < s->skipped.n; i++)
         text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n",
                     s->skipped.at[i].data, s->skipped.at[i].least * 1e3);
+    remark_slow(s, &t);
     if (s->unfit)
         text_printf(&t, "%d more not tried: they do not fit even without communication buffers\n", s->unfit);
     if (s->cut)
@@ -335,6 +355,7 @@ static unsigned hash_but_weights(const Candidate *x)
 /* Of each open candidate the first that differs from it in weights alone, which may be itself. */
 static void find_equal_but_weights(Searcher *s)
 {
+    enum { MOST_OPEN = 1 << 24 };
     int places = 1;
     while (places < 2 * s->open.n)
         places *= 2;
@@ -346,21 +367,35 @@ static void find_equal_but_weights(Searcher *s)
         while (first[at] && !same_but_weights(x, &s->open.at[first[at] - 1]))
             at = (at + 1) & (unsigned)(places - 1);
         first[at] = first[at] ? first[at] : i + 1;
-        x->order = i;
+        x->order = s->turn * MOST_OPEN + i; /* what is simpler comes first, whichever was tried first */
         x->equal_but_weights = first[at] - 1;
     }
     arena_free(a);
 }
 
-/* The candidates of one number of groups. What few there is is all tried, for the table's sake. */
+/* The candidates of one number of groups. What few there is on few ranks is all tried, for the table's
+ * sake. */
 static void think_of(Searcher *s, const Candidate *data)
 {
-    enum { FEW = 64 };
+    enum { FEW = 64, FEW_RANKS = 32 };
     s->open.n = s->computed.n = 0;
     decide(s, *data, DATA + 1);
     find_equal_but_weights(s);
-    s->many = s->effort == SEARCH_CUT || s->open.n > FEW || s->like;
+    const bool few = s->open.n <= FEW && data->choice.ranks <= FEW_RANKS && s->turn == TURN_SIMPLE;
+    s->many = s->effort == SEARCH_CUT || !few;
     s->cuts = s->many && s->effort != SEARCH_WHOLE;
+}
+
+/* Of a candidate that takes as long at least. */
+static void note_cut(Searcher *s, const Candidate *x, double least)
+{
+    int i = 0;
+    while (i < s->slow.n && s->slow.at[i].schedule != x->choice.schedule)
+        i++;
+    if (i == s->slow.n)
+        *vec_push(s->arena, &s->slow) = (Slow){x->choice.schedule, least};
+    s->slow.at[i].least = fmin(s->slow.at[i].least, least);
+    s->cut++;
 }
 
 /* Not where none with as many groups fits, nor where no value of weights can win. */
@@ -374,7 +409,7 @@ static void try_open(Searcher *s, Candidate *x)
     if (s->cuts && x == first && !x->why_not)
         x->least = isfinite(search_fastest(s)) ? search_least(s, x) : 0;
     if (s->cuts && first->least > search_to_win(s)) {
-        s->cut++;
+        note_cut(s, x, first->least);
         return;
     }
     search_escalate(s, *x);
@@ -393,15 +428,48 @@ static void set_in_order(Searcher *s, int from)
 }
 
 /* First one of each that differ in weights alone. */
-static void try_data(Searcher *s, const Candidate *data)
+static void try_turn(Searcher *s, const Candidate *data)
 {
-    const int from = s->all.n;
     s->hopeless = false;
     think_of(s, data);
     for (int others = 0; others < 2; others++)
         for (int i = 0; i < s->open.n; i++)
             if ((s->open.at[i].equal_but_weights != i) == others)
                 try_open(s, &s->open.at[i]);
+}
+
+/* Schedules with levels are not compared over drawn batches, which takes long enough. */
+static bool may_have_levels(const Searcher *s)
+{
+    return !s->single && !s->program->layout.schedule && !mask_draws(s->program);
+}
+
+static int ranks_of(const Searcher *s, const Candidate *data)
+{
+    return s->program->cluster.world / program_tensor(s->program) / data->choice.data;
+}
+
+/* On few ranks all have theirs; of layers with several masks little is cut, and on many ranks
+ * each takes long to simulate. */
+static bool has_turn(const Searcher *s, const Candidate *data, Turn turn)
+{
+    const int ranks = ranks_of(s, data);
+    return turn == TURN_SIMPLE ||
+           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= MOST_LEVELS);
+}
+
+/* usp and its like compute the longest rows, so what it finds makes most others lose before they are
+ * simulated. */
+static void try_data(Searcher *s, const Candidate *data)
+{
+    static const Turn turns[] = {TURN_SHARING, TURN_SIMPLE, TURN_LEVELS};
+    const int from = s->all.n;
+    for (int i = 0; i < countof(turns); i++) {
+        s->turn = turns[i];
+        if (has_turn(s, data, turns[i]))
+            try_turn(s, data);
+    }
+    s->turn = TURN_SIMPLE;
     set_in_order(s, from);
 }
 
@@ -436,25 +504,28 @@ static void try_all(Searcher *s)
 static void try_beside(Searcher *s, unsigned varies)
 {
     const Candidate like = *best_of(s);
+    const int from = s->all.n;
     Candidate data = {0};
     search_take(s, &data, DATA, like.value[DATA]);
     s->like = &like;
     s->varies = varies;
-    try_data(s, &data);
+    s->turn = TURN_SHARING;
+    try_turn(s, &data);
     s->like = NULL;
+    s->turn = TURN_SIMPLE;
+    set_in_order(s, from);
 }
 
-/* usp and its like in all sizes: with what the fastest layout has else, and the fastest of these with other
- * partitions. Where ranks shared heads alone, partitions were alike. */
-static void try_levels(Searcher *s)
+/* Where usp and its like had no turn: in all sizes, with what the fastest layout has else, and the fastest of
+ * these with other partitions. Where ranks shared heads alone, partitions were alike. */
+static void try_sharing(Searcher *s)
 {
     enum { MOST_RANKS = 512 }; /* memory grows with their square: 3.3 GB for 2048 */
     const Candidate *best = best_of(s);
     const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT),
                    sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT);
-    if (!best || s->single || best->choice.of_mask || s->program->layout.schedule ||
-        mask_draws(s->program) || /* those are compared over batches, which takes long enough */
-        best->choice.ranks < 4 || best->choice.ranks > MOST_RANKS)
+    if (!best || best->choice.of_mask || !may_have_levels(s) || best->choice.ranks < 4 ||
+        best->choice.ranks > MOST_RANKS || has_turn(s, best, TURN_SHARING))
         return;
     const bool alike = choice_rows(&best->choice, false) == 1;
     try_beside(s, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0));
@@ -575,7 +646,7 @@ static Candidate *find_best(Searcher *s)
         s->single = s->open.n == 1;
     }
     try_all(s);
-    try_levels(s);
+    try_sharing(s);
     try_layers(s);
     try_offloadings(s);
     Candidate *best = search_best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;

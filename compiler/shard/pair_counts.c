@@ -11,7 +11,7 @@ typedef struct Entry {
     int64_t pair;
     bool has_work, has_tiles[BURST_SIDES];
     PairWork work;
-    BurstPairTiles tiles;
+    BurstPairTiles *tiles; /* NULL: of no side yet; most pairs are never asked for theirs */
 } Entry;
 
 struct PairCounts {
@@ -102,7 +102,9 @@ PairWork pair_work(PairCounts *c, int q, int k)
 BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side)
 {
     Entry *e = entry_of(c, q, k);
-    BurstTileRanges *tiles = &e->tiles.side[side];
+    if (!e->tiles)
+        e->tiles = NEW(c->arena, BurstPairTiles);
+    BurstTileRanges *tiles = &e->tiles->side[side];
     if (!e->has_tiles[side])
         *tiles = mask_pair_tiles(c->map, &c->partition->of[q], &c->keys[k], side, LONG_LOOK);
     e->has_tiles[side] = true;

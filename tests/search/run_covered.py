@@ -14,6 +14,7 @@ from problems import ask, count_faults
 
 TIE = 1.001
 RINGS = ["ring", "biring", "doubling", "gather", "near", "bidirectional", "halo"]
+LEVELS = {"double_ring": 2, "mesh": 2, "stride": 2, "three_level": 3}
 PARTITIONS = ["contiguous", "zigzag", "striped"]
 TRAVELS = ["", "travel keys; ", "travel queries; "]
 
@@ -31,6 +32,9 @@ def shapes(problem):
     if problem.nodes > 1:
         yield f"schedule burst; context {problem.nodes} x {problem.gpus}; "
     yield from (f"schedule usp; context {r}; heads {h}; " for r, h in factors(ranks, 2, 2))
+    for name, levels in LEVELS.items():
+        for sizes in factors(ranks, levels, 2):
+            yield f"schedule {name}; context {' x '.join(map(str, sizes))}; "
 
 
 def fixed_layouts(problem):
