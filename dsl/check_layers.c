@@ -159,9 +159,10 @@ void finish_layers(Checker *c)
     set_entries(c, of, false);
     for (int m = 0; m < masks; m++)
         if (!of[m].travel.is_auto && of[m].travel.value == TRAVEL_LATENTS) {
-            diag_error(c->diags, of[m].travel.span,
-                       "`travel latents` requires one `schedule` and one `travel` for all layers; use `travel "
-                       "keys`, or remove `for`");
+            diag_error(
+                c->diags, of[m].travel.span,
+                "`travel latents` requires one `schedule` and one `travel` for all layers; use `travel "
+                "keys`, or remove `for`");
             return;
         }
     l->of_mask = of;

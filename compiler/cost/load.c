@@ -17,7 +17,8 @@ static double exchange_bytes(const Model *m, Heads h, TensorId t, bool backward,
 {
     /* complete, with lse */
     const double output = (double)h.heads * m->value_dim * target->activation_bytes + 4.0 * h.heads;
-    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, false, h.heads, h.kv_heads));
+    return tokens *
+           (t == T_O ? output : (double)travel_bytes(m, target, t, backward, false, h.heads, h.kv_heads));
 }
 
 double cost_rate_share(const Cluster *c, const NodeGroup *g)
@@ -209,8 +210,8 @@ static double head_share(const Loader *l, TensorId t, int place)
                                              : (double)share.kv_heads / all.kv_heads;
 }
 
-/* A token of another rank's chunk: its keys and values made of the latents that arrived; in backward once more,
- * and gradients of latents and weights of theirs. Values between products are written and read. */
+/* A token of another rank's chunk: its keys and values made of the latents that arrived; in backward once
+ * more, and gradients of latents and weights of theirs. Values between products are written and read. */
 static Work latents_work(const Loader *l)
 {
     const Model *m = &l->draft->program->model;

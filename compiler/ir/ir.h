@@ -302,7 +302,7 @@ typedef enum Sharding {
     SHARDINGS
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
-extern const char *const travel_names[TRAVEL_WORDS];  /* choice.c */
+extern const char *const travel_names[TRAVEL_WORDS]; /* choice.c */
 /* ir/saving.c, and what follows up to saving_text */
 extern const char *const recompute_names[RECOMPUTES];
 const char *saved_most(void);  /* by `none` */
@@ -590,8 +590,8 @@ typedef enum ChoiceKey {
     X(const char *, shares_text, , TEXT, 0) /* as a layout has it, with `share` */ \
     X(const SchedText *, schedule, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
     X(Travel, travel, , VALUE, KEY_ATTENDS) \
-    /* with travel KEYS: keys and values travel as their latents, and are made of them where they are attended: \
-     * see step/passes/latents.c */ \
+    /* with travel KEYS: keys and values travel as their latents, and are made of them where they are \
+     * attended: see step/passes/latents.c */ \
     X(bool, latents, , VALUE, KEY_ATTENDS | KEY_STEP) \
     X(int, masks, , VALUE, 0) /* of of_mask */ \
     /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers. Nothing \

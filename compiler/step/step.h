@@ -298,8 +298,8 @@ typedef struct Step {
 Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units);
 /* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
-/* Where keys and values travel as their latents, attention reads these and what makes keys and values of them.
- * See step/passes/latents.c. */
+/* Where keys and values travel as their latents, attention reads these and what makes keys and values of
+ * them. See step/passes/latents.c. */
 void step_latents(Step *s);
 /* Where attention goes through chunks of queries: queries have a norm of their own and are made after
  * keys. See step/passes/tile_queries.c. */

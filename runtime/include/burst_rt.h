@@ -242,10 +242,12 @@ void burst_join_heads(int64_t n, int heads, int own, int shared, const float *x,
 /* dx: its part of dy; d_every: the sum over heads, added to what is there where `add` says so. */
 void burst_join_heads_back(int64_t n, int heads, int own, int shared, const float *dy, float *dx,
                            float *d_every, bool add);
-/* Keys and values of some tokens from their latents [n][latent] and from every [n][shared], the last elements of a
- * key, which all heads have: k [heads][n][own + shared], v [heads][n][value]. w: [heads * own][latent] of keys, then
- * [heads * value][latent] of values. */
-typedef struct BurstLatentSizes { int heads, own, shared, value, latent; } BurstLatentSizes;
+/* Keys and values of some tokens from their latents [n][latent] and from every [n][shared], the last elements
+ * of a key, which all heads have: k [heads][n][own + shared], v [heads][n][value]. w: [heads * own][latent]
+ * of keys, then [heads * value][latent] of values. */
+typedef struct BurstLatentSizes {
+    int heads, own, shared, value, latent;
+} BurstLatentSizes;
 void burst_latents_expand(const BurstLatentSizes *s, int64_t n, const float *w, const float *latent,
                           const float *every, float *k, float *v);
 /* Gradients dk, dv so, as what they add to those of latent, every (the sum over heads) and w. */

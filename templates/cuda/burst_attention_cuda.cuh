@@ -154,13 +154,14 @@ static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, co
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
-/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all heads
- * share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient` too. */
+/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all
+ * heads share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient`
+ * too. */
 static inline int plan_attention_back_latents(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
                                               const BurstBf16 *k, const BurstBf16 *v, const float *lse,
-                                              const BurstBf16 *d_o, const float *delta, const BurstBf16 *latent,
-                                              const BurstBf16 *weight, float *dq, float *dk, float *dv,
-                                              BurstBf16 *d_latent, float *gradient)
+                                              const BurstBf16 *d_o, const float *delta,
+                                              const BurstBf16 *latent, const BurstBf16 *weight, float *dq,
+                                              float *dk, float *dv, BurstBf16 *d_latent, float *gradient)
 {
     s->latents.latent = latent;
     s->latents.weight = weight;

@@ -1,5 +1,5 @@
-/* burst_latents_cuda.cuh: keys and values that travel as latents, on GPUs: by the operations of the step, on the
- * compute stream, around the launch of a pair. */
+/* burst_latents_cuda.cuh: keys and values that travel as latents, on GPUs: by the operations of the step, on
+ * the compute stream, around the launch of a pair. */
 #ifndef BURST_LATENTS_CUDA_CUH
 #define BURST_LATENTS_CUDA_CUH
 
@@ -21,8 +21,8 @@ static __global__ void plan_add_rows_kernel(int64_t rows, int width, const T *x,
 }
 
 template <class T>
-static inline int plan_add_rows(BurstCtx *c, PlanState *s, int64_t rows, int width, const T *x, int64_t x_pitch,
-                                float *y, int64_t y_pitch)
+static inline int plan_add_rows(BurstCtx *c, PlanState *s, int64_t rows, int width, const T *x,
+                                int64_t x_pitch, float *y, int64_t y_pitch)
 {
     const int64_t elements = rows * width;
     if (elements == 0)
@@ -39,8 +39,9 @@ static inline int plan_home_latents(BurstCtx *c, PlanState *s, const BurstBf16 *
     s->latents.k = k;
     s->latents.v = v;
     if (s->n > 0)
-        PLAN_CUDA(cudaMemcpy2DAsync(s->buffer.own_shared, shared, k + PLAN_OWN, PLAN_KEY_WIDTH * sizeof *k, shared,
-                                    (size_t)s->n, cudaMemcpyDeviceToDevice, burst_gpu_compute(s->exec)));
+        PLAN_CUDA(cudaMemcpy2DAsync(s->buffer.own_shared, shared, k + PLAN_OWN, PLAN_KEY_WIDTH * sizeof *k,
+                                    shared, (size_t)s->n, cudaMemcpyDeviceToDevice,
+                                    burst_gpu_compute(s->exec)));
     return plan_home(s, BURST_T_KV, s->latents.latent, s->buffer.own_shared, NULL, NULL);
 }
 
@@ -54,12 +55,13 @@ static inline int plan_home_latent_sums(PlanState *s, float *dk, float *dv)
     return plan_home(s, BURST_T_DKV, s->buffer.own_d_latent, s->buffer.own_d_shared, NULL, NULL);
 }
 
-/* The latent's gradient is rounded; what all heads share is added to the first head's dk [heads][n][head_dim]. */
+/* The latent's gradient is rounded; what all heads share is added to the first head's dk
+ * [heads][n][head_dim]. */
 static inline int plan_latents_end(BurstCtx *c, PlanState *s)
 {
     BURST_TRY(burst_op_to_tokens(s->exec, s->n, 1, PLAN_LATENT, s->buffer.own_d_latent, s->latents.d_latent));
-    return plan_add_rows(c, s, s->n, PLAN_SHARED, s->buffer.own_d_shared, PLAN_SHARED, s->latents.dk + PLAN_OWN,
-                         PLAN_HEAD_DIM);
+    return plan_add_rows(c, s, s->n, PLAN_SHARED, s->buffer.own_d_shared, PLAN_SHARED,
+                         s->latents.dk + PLAN_OWN, PLAN_HEAD_DIM);
 }
 
 /* Keys and values of a chunk: its owner's, or made of its latents here. */
@@ -78,8 +80,8 @@ static inline int plan_pair_keys(PlanState *s, int part, int q, int kv, PlanWord
                               s->buffer.latent_own));
     BURST_TRY(burst_op_join(s->exec, n, PLAN_KV_HEADS, PLAN_OWN, PLAN_SHARED, s->buffer.latent_own, shared,
                             s->buffer.latent_k));
-    BURST_TRY(burst_op_linear(s->exec, n, PLAN_LATENT, PLAN_VALUE_WIDTH, 1, latent, weight + PLAN_VALUE_WEIGHTS,
-                              NULL, s->buffer.latent_v));
+    BURST_TRY(burst_op_linear(s->exec, n, PLAN_LATENT, PLAN_VALUE_WIDTH, 1, latent,
+                              weight + PLAN_VALUE_WEIGHTS, NULL, s->buffer.latent_v));
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }
 
@@ -95,8 +97,8 @@ static inline int plan_pair_sums(PlanState *s, int kv, float **dk, float **dv)
     return burst_gpu_zero(s->exec, *dv, rows * PLAN_VALUE_WIDTH);
 }
 
-/* After the pair's launch: its keys' memory has their gradients by tokens, rounded as those of the step are. What
- * these are of the latent and of what heads share is added to sums in fp32. */
+/* After the pair's launch: its keys' memory has their gradients by tokens, rounded as those of the step are.
+ * What these are of the latent and of what heads share is added to sums in fp32. */
 static inline int plan_contract(BurstCtx *c, PlanState *s, int kv)
 {
     PlanSlot *slot = s->held[BURST_T_KV][kv], *sum = s->held[BURST_T_DKV][kv];
@@ -105,12 +107,14 @@ static inline int plan_contract(BurstCtx *c, PlanState *s, int kv)
               *d_latent = s->buffer.latent_round, *d_shared = d_latent + PLAN_TOKENS * PLAN_LATENT;
     const int64_t n = s->key[kv].tokens;
     BURST_TRY(burst_op_to_tokens(s->exec, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, s->buffer.latent_dk, d_key));
-    BURST_TRY(burst_op_join_back(s->exec, n, PLAN_KV_HEADS, PLAN_OWN, PLAN_SHARED, d_key, d_own, d_shared, false));
+    BURST_TRY(
+        burst_op_join_back(s->exec, n, PLAN_KV_HEADS, PLAN_OWN, PLAN_SHARED, d_key, d_own, d_shared, false));
     BURST_TRY(burst_op_linear_dx(s->exec, n, PLAN_LATENT, PLAN_OWN_WIDTH, 1, d_own, weight, d_latent, false));
-    BURST_TRY(burst_op_linear_dw(s->exec, n, PLAN_LATENT, PLAN_OWN_WIDTH, 1, d_own, latent, s->latents.gradient));
+    BURST_TRY(
+        burst_op_linear_dw(s->exec, n, PLAN_LATENT, PLAN_OWN_WIDTH, 1, d_own, latent, s->latents.gradient));
     BURST_TRY(burst_op_to_tokens(s->exec, n, PLAN_KV_HEADS, PLAN_VALUE_DIM, s->buffer.latent_dv, d_value));
-    BURST_TRY(burst_op_linear_dx(s->exec, n, PLAN_LATENT, PLAN_VALUE_WIDTH, 1, d_value, weight + PLAN_VALUE_WEIGHTS,
-                                 d_latent, true));
+    BURST_TRY(burst_op_linear_dx(s->exec, n, PLAN_LATENT, PLAN_VALUE_WIDTH, 1, d_value,
+                                 weight + PLAN_VALUE_WEIGHTS, d_latent, true));
     BURST_TRY(burst_op_linear_dw(s->exec, n, PLAN_LATENT, PLAN_VALUE_WIDTH, 1, d_value, latent,
                                  s->latents.gradient + PLAN_VALUE_WEIGHTS));
     BURST_TRY(plan_add_rows(c, s, n, PLAN_LATENT, d_latent, PLAN_LATENT, (float *)sum->part[0], PLAN_LATENT));

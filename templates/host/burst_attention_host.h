@@ -116,8 +116,9 @@ static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, co
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
-/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all heads
- * share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient` too. */
+/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all
+ * heads share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient`
+ * too. */
 static inline int plan_attention_back_latents(BurstCtx *c, PlanState *s, int mask, const float *q,
                                               const float *k, const float *v, const float *lse,
                                               const float *d_o, const float *delta, const float *latent,

@@ -9,10 +9,7 @@ static const BurstLatentSizes plan_latent_sizes = {.heads = PLAN_KV_HEADS,
                                                    .latent = PLAN_LATENT};
 
 /* Where the first head's key has what all heads share, of one token. */
-static inline int64_t plan_shared_at(int64_t token)
-{
-    return token * PLAN_HEAD_DIM + PLAN_OWN;
-}
+static inline int64_t plan_shared_at(int64_t token) { return token * PLAN_HEAD_DIM + PLAN_OWN; }
 
 static inline int plan_home_latents(PlanState *s, const float *k, const float *v)
 {

@@ -249,10 +249,7 @@ static inline void plan_pair_sums(PlanState *s, int kv, BurstAttend *a)
     a->dv = s->held[BURST_T_DKV][kv]->part[1];
 }
 
-static inline void plan_pair_end(PlanState *s, int kv)
-{
-    (void)s, (void)kv;
-}
+static inline void plan_pair_end(PlanState *s, int kv) { (void)s, (void)kv; }
 #endif
 
 static inline BurstAttend plan_pair(PlanState *s, int q, int kv)

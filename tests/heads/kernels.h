@@ -144,8 +144,8 @@ static inline float added(float x) { return x; }
 static inline float added(BurstBf16 x) { return __bfloat162float(x); }
 
 template <class T>
-static int plan_add_rows(BurstCtx *, PlanState *s, int64_t rows, int width, const T *x, int64_t x_pitch, float *y,
-                         int64_t y_pitch)
+static int plan_add_rows(BurstCtx *, PlanState *s, int64_t rows, int width, const T *x, int64_t x_pitch,
+                         float *y, int64_t y_pitch)
 {
     queue(s, [=] {
         for (int64_t at = 0; at < rows * width; at++)

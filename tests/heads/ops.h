@@ -172,8 +172,8 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
 /* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads *
  * d]. The last elements turn, all or -rotary of them. */
 template <class In>
-static void turn(int64_t n, int heads, int d, double theta, int rotary, const int32_t *position, int direction,
-                 const In &x, BurstBf16 *y)
+static void turn(int64_t n, int heads, int d, double theta, int rotary, const int32_t *position,
+                 int direction, const In &x, BurstBf16 *y)
 {
     const int turned = rotary < 0 ? -rotary : d, first = d - turned;
     for (int64_t i = 0; i < n; i++)

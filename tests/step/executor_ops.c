@@ -167,8 +167,8 @@ static int64_t keys_end(const Machine *m, int64_t q)
     return seen < m->key_n ? seen : m->key_n;
 }
 
-/* Where keys and values travel as latents, every other token is another rank's: its key's own elements and its
- * value are the rank's no more, but are made of its latent here. */
+/* Where keys and values travel as latents, every other token is another rank's: its key's own elements and
+ * its value are the rank's no more, but are made of its latent here. */
 static bool arrives(int64_t k) { return k % 2; }
 
 typedef struct Latents {

@@ -17,11 +17,13 @@ static const char *latents_why_not(const Program *p, const Choice *c)
     if (choice_exchanges(c))
         return "`travel latents` is not supported with all-to-all schedules; use a schedule such as ring, or "
                "`travel keys`";
-    if (!c->schedule->backward[TRAVEL_KEYS] || choice_moves_queries(c, false) || choice_moves_queries(c, true))
+    if (!c->schedule->backward[TRAVEL_KEYS] || choice_moves_queries(c, false) ||
+        choice_moves_queries(c, true))
         return "`travel latents` requires a schedule that passes only KV; use a schedule such as ring, or "
                "`travel keys`";
     if (choice_pieces(c) > 1)
-        return "`travel latents` cannot be combined with a schedule that has `pieces`; use a schedule such as "
+        return "`travel latents` cannot be combined with a schedule that has `pieces`; use a schedule such "
+               "as "
                "ring, or `travel keys`";
     if (c->head_chunks > 1)
         return "`travel latents` cannot be combined with `head chunks`; use `head chunks 1` or `travel keys`";

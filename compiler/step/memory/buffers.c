@@ -163,9 +163,9 @@ static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const
                     m->n * m->draft->shape.chunk.kv_heads * row[i].width);
 }
 
-/* Where keys and values travel as latents: those of one chunk, made of what arrived, and their gradients; what the
- * rank's own have for all heads together. On the device activations are bf16 and gradients are rounded, by the
- * operations of the step. */
+/* Where keys and values travel as latents: those of one chunk, made of what arrived, and their gradients;
+ * what the rank's own have for all heads together. On the device activations are bf16 and gradients are
+ * rounded, by the operations of the step. */
 void add_latents(MemoryMaker *m)
 {
     const Model *d = &m->program->model;

@@ -8,8 +8,8 @@
 static void expand(const BurstLatentSizes *s, int64_t n, int columns, int pitch, const float *w,
                    const float *latent, float *x)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n, columns, s->latent, 1, latent, s->latent, w,
-                s->latent, 0, x, pitch);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n, columns, s->latent, 1, latent, s->latent,
+                w, s->latent, 0, x, pitch);
 }
 
 void burst_latents_expand(const BurstLatentSizes *s, int64_t n, const float *w, const float *latent,
