@@ -1,14 +1,15 @@
 /* gradients.c: the main of an emitted program under test: gradients of every weight, and the loss, of two
  * sequences a data group, against the float64 oracle with the same weights.
  *
- *     program [--spoil | --bf16 | --small] MASK ...           the masks' texts, one a layer (numerics/test_masks.h)
+ *     program [--spoil | --bf16 | --small] MASK ...           the masks' texts, one a layer
+ * (numerics/test_masks.h)
  *
- * Prints "loss E worst E TENSOR tensors N sent N" with relative errors, and what attention of all ranks sent, in
- * bytes (0 on GPUs); exits with 1 where one is over the
- * tolerance: of fp32, or of bf16 where the program is one of GPUs; weights are then rounded to bf16
- * before. --bf16: gradients are kept in bf16, and rounded there twice at most: they are off by that, and
- * by no less. --small: shapes so small that whole gradients nearly cancel, and are off by what the values
- * above them round: one below a hundredth of the gradient of all weights is judged against that hundredth.
+ * Prints "loss E worst E TENSOR tensors N sent N" with relative errors, and what attention of all ranks sent,
+ * in bytes (0 on GPUs); exits with 1 where one is over the tolerance: of fp32, or of bf16 where the program
+ * is one of GPUs; weights are then rounded to bf16 before. --bf16: gradients are kept in bf16, and rounded
+ * there twice at most: they are off by that, and by no less. --small: shapes so small that whole gradients
+ * nearly cancel, and are off by what the values above them round: one below a hundredth of the gradient of
+ * all weights is judged against that hundredth.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
  */
 #include "test_masks.h"
