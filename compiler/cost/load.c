@@ -215,14 +215,14 @@ static double head_share(const Loader *l, TensorId t, int place)
 static Work latents_work(const Loader *l)
 {
     const Model *m = &l->draft->program->model;
-    const Target *t = l->draft->program->target;
+    const Target *t = l->draft->program->cluster.target;
     const double heads = l->draft->shape.chunk.kv_heads, own = heads * (m->head_dim - m->shared),
                  keys = heads * m->head_dim, values = heads * m->value_dim, act = t->activation_bytes;
     const double made = t->device_memory ? own + keys : keys, sums = 4 * (keys + values);
     Work w = {.flops = 2 * m->latent * (own + values), .norms = act * (made + m->shared)};
     if (l->backward) {
         w.flops *= 3;
-        w.bytes = sums; /* cleared */
+        w.bytes = sums + (m->latent + m->shared) * (act + 8); /* cleared; added to fp32 */
         w.norms += t->device_memory ? sums + act * (2 * keys + values + own) : 0;
     }
     return w;

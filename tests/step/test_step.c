@@ -13,19 +13,20 @@
 static void steps_are_right(void **state)
 {
     (void)state;
-    int uneven = 0;
+    int uneven = 0, latents = 0;
     for (int i = 0; i < 60; i++) {
         Case *c = make_case(i % 2, i / 2);
         const double error = error_of(c, c->flow);
         if (!(error < 1e-9))
             fail_msg("case %d: gradients are off by %g", i, error);
         uneven += c->step->shape.short_chunks > 0; /* chunks of heads */
+        latents += c->choice.latents;              /* that travel */
         const double by_layer = error_of(c, placed_by_layer(c));
         if (!(by_layer < 1e-9))
             fail_msg("case %d: with places by layer, gradients are off by %g", i, by_layer);
         arena_free(c->arena);
     }
-    assert_true(uneven >= 5);
+    assert_true(uneven >= 5 && latents >= 5);
 }
 
 /* Several ranks, one operation after the other together, each with its part of the layers and of the
