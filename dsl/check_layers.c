@@ -29,12 +29,12 @@ static bool take_one_schedule(Checker *c, Cursor *u, const char **schedule)
 
 static bool take_one_travel(Cursor *u, Setting *travel)
 {
-    const char *names[TRAVELS + 1];
+    const char *names[TRAVEL_WORDS + 1];
     memcpy(names, travel_names, sizeof travel_names);
-    names[TRAVELS] = "auto";
-    const int word = cursor_choice(u, names, TRAVELS + 1);
-    *travel = (Setting){.value = word == TRAVELS ? 0 : word,
-                        .is_auto = word == TRAVELS,
+    names[TRAVEL_WORDS] = "auto";
+    const int word = cursor_choice(u, names, TRAVEL_WORDS + 1);
+    *travel = (Setting){.value = word == TRAVEL_WORDS ? 0 : word,
+                        .is_auto = word == TRAVEL_WORDS,
                         .given = true,
                         .span = u->setting->span};
     return word >= 0;
@@ -157,6 +157,14 @@ void finish_layers(Checker *c)
         of[m] = (LayerSetting){l->schedule, l->schedule_span, l->travel};
     set_entries(c, of, true);
     set_entries(c, of, false);
+    for (int m = 0; m < masks; m++)
+        if (!of[m].travel.is_auto && of[m].travel.value == TRAVEL_LATENTS) {
+            diag_error(
+                c->diags, of[m].travel.span,
+                "`travel latents` requires one `schedule` and one `travel` for all layers; use `travel "
+                "keys`, or remove `for`");
+            return;
+        }
     l->of_mask = of;
     l->schedule = of[0].schedule;
     l->travel = of[0].travel;

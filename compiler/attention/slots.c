@@ -313,7 +313,7 @@ void print_schedule(const Schedule *s, Text *out)
     text_printf(out, "burst-schedule 1\n%s %s", s->choice->schedule->name,
                 s->backward ? "backward" : "forward");
     if (s->backward)
-        text_printf(out, " %s", travel_names[s->choice->travel]);
+        text_printf(out, " %s", choice_travel_name(s->choice));
     for (int i = 0; i < s->choice->coords; i++)
         text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
     text_printf(out, " rank%s, %d operation%s a rank\n", plural(s->choice->ranks), s->trace.n,

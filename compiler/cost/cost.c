@@ -58,8 +58,11 @@ static const char *attention_grew(const Cost *x, const Cost *best)
     const double slower = x->attention / x->tile_flops / (best->attention / best->tile_flops);
     if (balance >= tiles && balance >= slower)
         return "unbalanced attention";
-    return tiles >= slower ? "attention computes more tiles"
-                           : "attention tiles are slower, with shorter rows or more partial tiles";
+    if (tiles >= slower)
+        return "attention computes more tiles";
+    return x->latents && !best->latents
+               ? "attention makes keys and values of latents"
+               : "attention tiles are slower, with shorter rows or more partial tiles";
 }
 
 /* What the step takes longer for than another's, by what grew most. */
@@ -152,6 +155,7 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     c.exposed = fmax(0, c.step - c.compute);
     c.attention = p.attention_busy;
     c.tile_flops = p.tile_flops;
+    c.latents = d->choice.latents;
     for (int b = 0; b < STEP_BLOCKS; b++)
         c.again += p.block[b].again;
     for (int b = BLOCK_MOMENTUM; b <= BLOCK_OPTIMIZER; b++)

@@ -56,6 +56,7 @@ typedef struct Cost {
     /* of compute: attention, what backward recomputes beside it, the optimizer */
     double attention, again, update;
     double tile_flops; /* of all tiles of that attention, masked pairs of partial ones included */
+    bool latents;      /* that attention makes keys and values of other ranks' latents */
     double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
     double exposed;   /* seconds that compute waits for transfers, of that rank, whole step */
     double bytes_link, bytes_nic; /* sent by one rank in a step, mean */

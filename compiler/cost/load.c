@@ -17,7 +17,8 @@ static double exchange_bytes(const Model *m, Heads h, TensorId t, bool backward,
 {
     /* complete, with lse */
     const double output = (double)h.heads * m->value_dim * target->activation_bytes + 4.0 * h.heads;
-    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, h.heads, h.kv_heads));
+    return tokens *
+           (t == T_O ? output : (double)travel_bytes(m, target, t, backward, false, h.heads, h.kv_heads));
 }
 
 double cost_rate_share(const Cluster *c, const NodeGroup *g)
@@ -209,6 +210,30 @@ static double head_share(const Loader *l, TensorId t, int place)
                                              : (double)share.kv_heads / all.kv_heads;
 }
 
+/* A token of another rank's chunk: its keys and values made of the latents that arrived; in backward once
+ * more, and gradients of latents and weights of theirs. Values between products are written and read. */
+static Work latents_work(const Loader *l)
+{
+    const Model *m = &l->draft->program->model;
+    const Target *t = l->draft->program->cluster.target;
+    const double heads = l->draft->shape.chunk.kv_heads, own = heads * (m->head_dim - m->shared),
+                 keys = heads * m->head_dim, values = heads * m->value_dim, act = t->activation_bytes;
+    const double made = t->device_memory ? own + keys : keys, sums = 4 * (keys + values);
+    Work w = {.flops = 2 * m->latent * (own + values), .norms = act * (made + m->shared)};
+    if (l->backward) {
+        w.flops *= 3;
+        w.bytes = sums + (m->latent + m->shared) * (act + 8); /* cleared; added to fp32 */
+        w.norms += t->device_memory ? sums + act * (2 * keys + values + own) : 0;
+    }
+    return w;
+}
+
+static double latents_seconds(const Loader *l, int rank, int64_t tokens)
+{
+    const RankKind kind = rank_kind_of(&l->draft->program->cluster, links_rank(l->in, rank), (double)tokens);
+    return work_seconds(kind, latents_work(l));
+}
+
 static PairWork work_of(const Loader *l, int q, int k)
 {
     const Choice *c = l->in->schedule->choice;
@@ -240,6 +265,8 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
                                                    tokens_of(l, T_KV, k));
         double heads = share_of(all, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
+        if (c->latents && seconds[r] > 0 && k != me)
+            seconds[r] += latents_seconds(l, r, tokens_of(l, T_KV, k));
         if (of_pair && seconds[r] > 0)
             of_pair[r] = pair_tiles_of(l->counts, q, k, l->sides);
         if (l->pairs && w.cover != COVER_EMPTY)
@@ -279,8 +306,8 @@ static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *l
     int there = rel_sub(c, i->chunk[0], i->hop);
     for (int r = 0; r < l->in->ranks; r++) {
         const Share share = share_of(l->draft->shape.chunk, l->shares, place_of(l, l->in->rank[r]));
-        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads,
-                                           share.kv_heads);
+        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, c->latents,
+                                           share.heads, share.kv_heads);
         const int64_t tokens = tokens_of(l, t, rel_add(c, l->in->rank[r], there));
         bytes[r] = (double)(token * burst_ranges_tokens(live[r], tokens));
         l->in->whole += burst_has_tiles(live[r]) ? (double)(token * tokens) : 0;

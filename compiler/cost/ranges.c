@@ -13,7 +13,8 @@ static const double least_saved = 0.3;
 bool ranges_wanted(Arena *a, const Draft *d)
 {
     const Setting *given = &d->program->layout.ranges;
-    if (d->choice.ranks == 1 || choice_exchanges(&d->choice) || choice_chunks_keys(&d->choice))
+    if (d->choice.ranks == 1 || choice_exchanges(&d->choice) || choice_chunks_keys(&d->choice) ||
+        d->choice.latents)
         return false;
     return given->is_auto ? cost_ranges_save(a, d) >= least_saved : given->value != 0;
 }
@@ -31,8 +32,8 @@ static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, c
     const Choice *c = s->choice;
     const Heads h = d->shape.chunk;
     const TensorId t = i->node->ref[0].tensor;
-    const int64_t token = travel_bytes(&d->program->model, d->program->target, t, s->backward, h.heads,
-                                       h.kv_heads);
+    const int64_t token = travel_bytes(&d->program->model, d->program->target, t, s->backward, c->latents,
+                                       h.heads, h.kv_heads);
     for (int to = 0; to < c->ranks; to++) {
         const int64_t tokens = chunk_tokens(d, t, rel_add(c, to, rel_sub(c, i->chunk[0], i->hop)));
         sum->bytes += token * burst_ranges_tokens(arrives[to], tokens);

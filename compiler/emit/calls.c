@@ -107,7 +107,7 @@ static const char *const scale_constant[] = {
 /* ---- arguments ---- */
 
 /* X: read, Y: written */
-enum { X0, X1, X2, X3, X4, X5, Y0 = OP_READS, Y1, Y2 };
+enum { X0, X1, X2, X3, X4, X5, X6, Y0 = OP_READS, Y1, Y2, Y3 };
 
 typedef const char *ArgumentText(const Printer *p, const Op *o, int operand);
 typedef struct Argument {
@@ -291,8 +291,8 @@ static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
 
 /* Of an operation that has several functions. OTHER: LayerNorm, an ungated activation, a head with bias or
  * softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with lse's gradient. ROWS: of
- * a chunk of tokens; KEYS: and of keys. */
-enum { OTHER = 1, COLUMNS = 2, TO_TOKENS = 4, LSE = 8, ROWS = 16, KEYS = 32 };
+ * a chunk of tokens; KEYS: and of keys. LATENTS: travel as keys and values. */
+enum { OTHER = 1, COLUMNS = 2, TO_TOKENS = 4, LSE = 8, ROWS = 16, KEYS = 32, LATENTS = 64 };
 typedef struct Call {
     OpKind kind;
     int form;
@@ -351,6 +351,8 @@ static const Call calls[] = {
      {TOKENS, ALL_ROWS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
     {OP_ATTENTION, 0, "plan_attention(c, s, plan_layer_mask[layer]",
      {AT(X0), AT(X1), AT(X2), AT(Y0), AT(Y1)}},
+    {OP_ATTENTION, LATENTS, "plan_attention_latents(c, s, plan_layer_mask[layer]",
+     {AT(X0), AT(X1), AT(X2), AT(X3), WEIGHT, AT(Y0), AT(Y1)}},
     {OP_ATTENTION, ROWS, "plan_attention_rows(c, s, plan_layer_mask[layer]",
      {TEXT("chunk"), AT(X0), AT(X1), AT(X2), AT(Y0), AT(Y1)}},
     {OP_ATTENTION, KEYS, "plan_attention_keys(c, s, plan_layer_mask[layer]",
@@ -366,6 +368,9 @@ static const Call calls[] = {
      {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(X1), AT(X2), AT(Y0)}},
     {OP_ATTENTION_BACK, 0, "plan_attention_back(c, s, plan_layer_mask[layer]",
      {AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(X5), AT(Y0), AT(Y1), AT(Y2)}},
+    {OP_ATTENTION_BACK, LATENTS, "plan_attention_back_latents(c, s, plan_layer_mask[layer]",
+     {AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(X5), AT(X6), WEIGHT, AT(Y0), AT(Y1), AT(Y2), AT(Y3),
+      GRADIENT}},
     {OP_ATTENTION_BACK, ROWS, "plan_attention_back_rows(c, s, plan_layer_mask[layer]",
      {TEXT("chunk"), AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(X5), AT(Y0), AT(Y1), AT(Y2)}},
     {OP_ATTENTION_BACK, KEYS, "plan_attention_back_keys(c, s, plan_layer_mask[layer]",
@@ -414,6 +419,8 @@ static int form_of(const Printer *p, const Op *o)
         form |= TO_TOKENS;
     if (o->kind == OP_DELTA && o->read[2].value >= 0)
         form |= LSE;
+    if (op_work_kind(o->kind) == WORK_ATTENTION && o->weight)
+        form |= LATENTS;
     if (o->keys)
         form |= KEYS;
     else if (o->chunked && !o->by_heads && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))

@@ -276,7 +276,7 @@ static void emit_scales(Emit *e, const Model *m)
 }
 
 /* Multi-head latent attention. */
-static void emit_latents(Emit *e, const Model *m)
+static void emit_latents(Emit *e, const Model *m, bool travel)
 {
     if (m->value_dim != m->head_dim)
         add_constant(e, "PLAN_VALUE_DIM", m->value_dim, "of a head's values and output");
@@ -286,6 +286,8 @@ static void emit_latents(Emit *e, const Model *m)
     add_constant(e, "PLAN_SHARED", m->shared, "elements of a token's keys that all heads share");
     if (m->query_latent)
         add_constant(e, "PLAN_QUERY_LATENT", m->query_latent, "that its queries are made of");
+    if (travel)
+        add_constant(e, "PLAN_LATENTS", 1, "keys and values travel as these");
 }
 
 static void emit_sizes(Emit *e)
@@ -311,7 +313,7 @@ static void emit_sizes(Emit *e)
     };
     add_constants(e, row, countof(row));
     emit_head_chunks(e);
-    emit_latents(e, m);
+    emit_latents(e, m, e->draft->choice.latents);
     if (!e->draft->program->library) {
         text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
         emit_ropes(e, m);

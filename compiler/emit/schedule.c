@@ -537,8 +537,7 @@ static void emit_schedule(Emit *e, const Schedule *s)
         emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the "
                      "schedule has them */");
     const bool travels = s->backward && s->pools;
-    const char *travel = travels ? arena_printf(e->arena, ", %s travel", travel_names[s->choice->travel])
-                                 : "";
+    const char *travel = travels ? arena_printf(e->arena, ", %s travel", choice_travel_name(s->choice)) : "";
     comment(e, arena_printf(e->arena,
                             "%s, %s%s. Comments quote the lines of %s; live: what the mask leaves of them.",
                             s->choice->schedule->name, s->backward ? "backward" : "forward", travel,

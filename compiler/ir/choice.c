@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-const char *const travel_names[TRAVELS] = {"keys", "queries"};
+const char *const travel_names[TRAVEL_WORDS] = {"keys", "queries", "latents"};
 
 typedef struct Tensor { const char *name; bool accumulator; } Tensor;
 
@@ -20,6 +20,11 @@ static const Tensor tensors[TENSOR_COUNT] = {
 const char *tensor_name(TensorId t)
 {
     return tensors[t].name;
+}
+
+const char *choice_travel_name(const Choice *c)
+{
+    return travel_names[c->latents ? TRAVEL_LATENTS : (int)c->travel];
 }
 
 bool tensor_accumulates(TensorId t)

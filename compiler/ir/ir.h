@@ -267,6 +267,8 @@ typedef enum PartitionKind {
     PART_KINDS
 } PartitionKind;
 typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
+/* What a layout says: these, or latents, which are keys and values as what they are made of */
+enum { TRAVEL_LATENTS = TRAVELS, TRAVEL_WORDS };
 /* What a layer saves from forward to backward, as names of the step's values between spaces: less and
  * less. Cheap compared to its memory, and therefore in no row: a norm's output, the product of the activated
  * gate and up. */
@@ -300,7 +302,7 @@ typedef enum Sharding {
     SHARDINGS
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
-extern const char *const travel_names[TRAVELS];       /* schedule.c */
+extern const char *const travel_names[TRAVEL_WORDS]; /* choice.c */
 /* ir/saving.c, and what follows up to saving_text */
 extern const char *const recompute_names[RECOMPUTES];
 const char *saved_most(void);  /* by `none` */
@@ -588,6 +590,9 @@ typedef enum ChoiceKey {
     X(const char *, shares_text, , TEXT, 0) /* as a layout has it, with `share` */ \
     X(const SchedText *, schedule, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
     X(Travel, travel, , VALUE, KEY_ATTENDS) \
+    /* with travel KEYS: keys and values travel as their latents, and are made of them where they are \
+     * attended: see step/passes/latents.c */ \
+    X(bool, latents, , VALUE, KEY_ATTENDS | KEY_STEP) \
     X(int, masks, , VALUE, 0) /* of of_mask */ \
     /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers. Nothing \
      * is found once where there are some, but for the list */ \
@@ -710,6 +715,7 @@ Saving saving_of(const Choice *c);
 Choice choice_of_mask(const Choice *c, int mask); /* as all layers of that mask have it: without of_mask */
 /* Relative indices: sums wrap in each coordinate; the piece stays. */
 const char *tensor_name(TensorId t);
+const char *choice_travel_name(const Choice *c); /* as a layout has it: "keys" */
 bool tensor_accumulates(TensorId t);
 /* what a pair adds to for its queries (side 0) or keys (1); -1: nothing */
 int result_tensor(bool backward, int side);

@@ -133,6 +133,8 @@ const char *layers_choose(Arena *a, const Program *p, const Partition *part, Pai
 {
     Layers l = {.arena = a, .program = p, .partition = part, .counts = counts};
     MaskChoice *of = NEW_ARRAY(a, MaskChoice, p->mask_count);
+    if (c->latents) /* of all layers alike */
+        return NULL;
     for (int m = 0; m < p->mask_count; m++) {
         const bool decided = m == 0 && p->layout.of_mask; /* its rows are the layout's */
         const Best best = decided

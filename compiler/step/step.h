@@ -202,7 +202,7 @@ typedef enum Stream {
 } Stream;
 /* value -1: none; next 1: of the next index, -1: of the visit or layer before */
 typedef struct Operand { int value, next; } Operand;
-enum { OP_READS = 8, OP_WRITES = 6 };
+enum { OP_READS = 9, OP_WRITES = 7 };
 /* in every sequence of a step, in the first, in the last */
 typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When;
 typedef struct Op {
@@ -298,6 +298,9 @@ typedef struct Step {
 Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units);
 /* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
+/* Where keys and values travel as their latents, attention reads these and what makes keys and values of
+ * them. See step/passes/latents.c. */
+void step_latents(Step *s);
 /* Where attention goes through chunks of queries: queries have a norm of their own and are made after
  * keys. See step/passes/tile_queries.c. */
 void step_queries(Step *s);

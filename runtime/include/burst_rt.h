@@ -242,6 +242,17 @@ void burst_join_heads(int64_t n, int heads, int own, int shared, const float *x,
 /* dx: its part of dy; d_every: the sum over heads, added to what is there where `add` says so. */
 void burst_join_heads_back(int64_t n, int heads, int own, int shared, const float *dy, float *dx,
                            float *d_every, bool add);
+/* Keys and values of some tokens from their latents [n][latent] and from every [n][shared], the last elements
+ * of a key, which all heads have: k [heads][n][own + shared], v [heads][n][value]. w: [heads * own][latent]
+ * of keys, then [heads * value][latent] of values. */
+typedef struct BurstLatentSizes {
+    int heads, own, shared, value, latent;
+} BurstLatentSizes;
+void burst_latents_expand(const BurstLatentSizes *s, int64_t n, const float *w, const float *latent,
+                          const float *every, float *k, float *v);
+/* Gradients dk, dv so, as what they add to those of latent, every (the sum over heads) and w. */
+void burst_latents_contract(const BurstLatentSizes *s, int64_t n, const float *w, const float *latent,
+                            const float *dk, const float *dv, float *d_latent, float *d_every, float *dw);
 void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
 /* a = silu(g) * u, elementwise over count; back: dg, du from da. */
 void burst_swiglu(int64_t count, const float *g, const float *u, float *a);

@@ -15,14 +15,22 @@ static inline int plan_pieces_of(int tensor)
     return plan_of_keys(tensor) ? PLAN_PIECES : 1;
 }
 
-/* Heads that attention has of it, and the most that it ever has. */
+/* Heads that attention has of it, and the most that it ever has; latents are of all heads. */
 static inline int plan_heads_of(const PlanState *s, int tensor)
 {
+#ifdef PLAN_LATENTS
+    if (plan_of_keys(tensor))
+        return 1;
+#endif
     return plan_of_keys(tensor) ? s->heads.keys : s->heads.queries;
 }
 
 static inline int plan_most_heads(int tensor)
 {
+#ifdef PLAN_LATENTS
+    if (plan_of_keys(tensor))
+        return 1;
+#endif
     return plan_of_keys(tensor) ? PLAN_KV_HEADS : PLAN_HEADS;
 }
 

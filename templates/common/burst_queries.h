@@ -115,22 +115,6 @@ static inline void plan_add_key_copies(const PlanState *s, int64_t *staged, int6
 }
 #endif
 
-/* ---- attention alone: there is none of one chunk after the other ---- */
-
-static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t,
-                                         const float *q, const float *k, const float *v, float *o, float *lse)
-{
-    (void)state, (void)mask, (void)t, (void)q, (void)k, (void)v, (void)o, (void)lse;
-    return burst_fail(c, BURST_E_PLAN,
-                      "attention of this program goes through chunks of queries, with the rest of a layer");
-}
-
-static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t,
-                                          const float *q, const float *k, const float *v, const float *o,
-                                          const float *lse, const float *d_o, float *dq, float *dk, float *dv)
-{
-    (void)o, (void)d_o, (void)lse, (void)dq;
-    return plan_attention_forward(c, state, mask, t, q, k, v, dk, dv);
-}
+#include "burst_not_alone.h"
 
 #endif

@@ -14,13 +14,33 @@ static inline int plan_follow(PlanState *s)
     return BURST_OK;
 }
 
+/* The rank's own keys and values, and the sums of their gradients, as what travels. */
+static inline int plan_home_keys(BurstCtx *c, PlanState *s, const BurstBf16 *k, const BurstBf16 *v)
+{
+#ifdef PLAN_LATENTS
+    return plan_home_latents(c, s, k, v);
+#else
+    (void)c;
+    return plan_home(s, BURST_T_KV, k, v, NULL, NULL);
+#endif
+}
+
+static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
+{
+#ifdef PLAN_LATENTS
+    return plan_home_latent_sums(s, dk, dv);
+#else
+    return plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
+#endif
+}
+
 /* o [n][heads * value_dim] and lse [heads][n] from q, k, v. */
 static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
                                  const BurstBf16 *v, BurstBf16 *o, float *lse)
 {
     s->mask = mask;
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
+    BURST_TRY(plan_home_keys(c, s, k, v));
     BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
     plan_count_pairs(s);
     BURST_TRY(plan_follow(s));
@@ -94,7 +114,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     s->mask = mask;
     BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
     BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
-    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
+    BURST_TRY(plan_home_keys(c, s, k, v));
     BURST_TRY(plan_clear(s, dq, to_k, to_v));
 #if PLAN_PIECES > 1
     if (s->adds) {
@@ -103,7 +123,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     }
 #endif
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL));
+    BURST_TRY(plan_home_sums(s, to_k, to_v));
     BURST_TRY(plan_follow(s));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(plan_backward(c, s));
@@ -122,5 +142,36 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #endif
     return s->follows ? BURST_OK : plan_order_dq(c, s, dq);
 }
+
+#ifdef PLAN_LATENTS
+/* plan_attention of keys and values that are made of latent [n][latent] by weight, as what travels. */
+static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
+                                         const BurstBf16 *k, const BurstBf16 *v, const BurstBf16 *latent,
+                                         const BurstBf16 *weight, BurstBf16 *o, float *lse)
+{
+    s->latents.latent = latent;
+    s->latents.weight = weight;
+    return plan_attention(c, s, mask, q, k, v, o, lse);
+}
+
+/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all
+ * heads share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient`
+ * too. */
+static inline int plan_attention_back_latents(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
+                                              const BurstBf16 *k, const BurstBf16 *v, const float *lse,
+                                              const BurstBf16 *d_o, const float *delta,
+                                              const BurstBf16 *latent, const BurstBf16 *weight, float *dq,
+                                              float *dk, float *dv, BurstBf16 *d_latent, float *gradient)
+{
+    s->latents.latent = latent;
+    s->latents.weight = weight;
+    s->latents.d_latent = d_latent;
+    s->latents.gradient = gradient;
+    BURST_TRY(plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv));
+    BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
+    BURST_TRY(plan_latents_end(c, s));
+    return plan_part(s, BURST_P_IDLE, 0, 0);
+}
+#endif
 
 #endif

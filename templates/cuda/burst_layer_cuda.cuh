@@ -131,6 +131,8 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 
 #ifdef PLAN_QUERY_CHUNKS
 #include "burst_queries.h"
+#elif defined PLAN_LATENTS
+#include "burst_not_alone.h"
 #else
 /* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16
  * on the device ---- */

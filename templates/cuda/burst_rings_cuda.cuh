@@ -327,6 +327,32 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
 
 /* ---- computing of pairs ---- */
 
+#ifdef PLAN_LATENTS
+#include "burst_latents_cuda.cuh"
+#else
+/* Where keys and values of a chunk are, and this rank's sums of their gradients. */
+static inline int plan_pair_keys(PlanState *s, int part, int q, int kv, PlanWord **k, PlanWord **v)
+{
+    (void)part, (void)q;
+    *k = s->held[BURST_T_KV][kv]->part[0];
+    *v = s->held[BURST_T_KV][kv]->part[1];
+    return BURST_OK;
+}
+
+static inline int plan_pair_sums(PlanState *s, int kv, float **dk, float **dv)
+{
+    *dk = (float *)s->held[BURST_T_DKV][kv]->part[0];
+    *dv = (float *)s->held[BURST_T_DKV][kv]->part[1];
+    return BURST_OK;
+}
+
+static inline int plan_pair_end(BurstCtx *c, PlanState *s, int q, int kv)
+{
+    (void)c, (void)s, (void)q, (void)kv;
+    return BURST_OK;
+}
+#endif
+
 /* Queues the launch of the pairs that wait for it. */
 static inline int plan_launch(BurstCtx *c, PlanState *s)
 {
@@ -392,17 +418,19 @@ static inline void plan_count_pairs(PlanState *s)
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *o;
+    PlanWord *k, *v;
     int place;
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
     BURST_TRY(plan_find(c, s, BURST_T_O, q, &o));
+    BURST_TRY(plan_pair_keys(s, BURST_P_ATTEND, q, kv, &k, &v));
     BURST_TRY(plan_place(c, s, false, qs, q, kv, &place));
     const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
     BurstForward &p = s->launch.forward[place];
     memset(&p, 0, sizeof p);
     p.q = plan_rows(qs->part[0], heads.count, PLAN_HEAD_DIM);
-    p.k = plan_rows(ks->part[0], keys.count, PLAN_HEAD_DIM);
-    p.v = plan_rows(ks->part[1], keys.count, PLAN_VALUE_DIM);
+    p.k = plan_rows(k, keys.count, PLAN_HEAD_DIM);
+    p.v = plan_rows(v, keys.count, PLAN_VALUE_DIM);
     p.out = plan_rows(plan_own(s, BURST_T_O)->part[1], heads.count, PLAN_VALUE_DIM);
     p.o = plan_output(s, o);
     p.lse = plan_output_lse(s, o);
@@ -446,11 +474,13 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *dq, *dkv;
+    PlanWord *k, *v;
     int place;
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
     BURST_TRY(plan_find(c, s, BURST_T_DQ, q, &dq));
     BURST_TRY(plan_find(c, s, BURST_T_DKV, kv, &dkv));
+    BURST_TRY(plan_pair_keys(s, BURST_P_GRAD, q, kv, &k, &v));
     BURST_TRY(plan_place(c, s, true, qs, q, kv, &place));
     BURST_TRY(plan_start_sum(s, BURST_T_DQ, dq));
     BURST_TRY(plan_start_sum(s, BURST_T_DKV, dkv));
@@ -459,13 +489,12 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     memset(&p, 0, sizeof p);
     p.q = plan_rows(qs->part[0], heads.count, PLAN_HEAD_DIM);
     p.d_o = plan_rows(qs->part[1], heads.count, PLAN_VALUE_DIM);
-    p.k = plan_rows(ks->part[0], keys.count, PLAN_HEAD_DIM);
-    p.v = plan_rows(ks->part[1], keys.count, PLAN_VALUE_DIM);
+    p.k = plan_rows(k, keys.count, PLAN_HEAD_DIM);
+    p.v = plan_rows(v, keys.count, PLAN_VALUE_DIM);
     p.delta = (const float *)qs->part[2];
     p.lse = (const float *)qs->part[3];
     p.dq = (float *)dq->part[0];
-    p.dk = (float *)dkv->part[0];
-    p.dv = (float *)dkv->part[1];
+    BURST_TRY(plan_pair_sums(s, kv, &p.dk, &p.dv));
     p.q_tokens = plan_tokens_of(s, BURST_T_Q, q);
     p.k_tokens = plan_tokens_of(s, BURST_T_KV, kv);
     p.q_heads = heads.count;
@@ -475,7 +504,9 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     p.group = PLAN_KV_SHARE;
     p.scale = PLAN_SCALE;
     plan_uses(&s->launch, place, qs, ks, dq, dkv);
-    return plan_is_full(&s->launch) ? plan_launch(c, s) : BURST_OK;
+    if (plan_is_full(&s->launch))
+        BURST_TRY(plan_launch(c, s));
+    return plan_pair_end(c, s, q, kv);
 }
 
 #endif

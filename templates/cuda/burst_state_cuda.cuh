@@ -63,13 +63,20 @@ typedef BurstWeights PlanWeights; /* in the host's memory */
 #else
 typedef BurstShards PlanWeights;
 #endif
+/* Of a token's keys and values, the two parts in which they travel. */
+#ifdef PLAN_LATENTS
+#include "burst_latents.h"
+enum { PLAN_KEY_PART = PLAN_LATENT, PLAN_VALUE_PART = PLAN_SHARED };
+#else
+enum { PLAN_KEY_PART = PLAN_HEAD_DIM, PLAN_VALUE_PART = PLAN_VALUE_DIM };
+#endif
 /* Bytes a token and head of each part of what travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_VALUE_DIM, 4, 4},
-    /* KV: k, v */ {2 * PLAN_HEAD_DIM, 2 * PLAN_VALUE_DIM, 0, 0},
+    /* KV: k, v */ {2 * PLAN_KEY_PART, 2 * PLAN_VALUE_PART, 0, 0},
     /* O, a part of it: o, lse */ {4 * PLAN_VALUE_DIM, 4, 0, 0},
     /* dQ */ {4 * PLAN_HEAD_DIM, 0, 0, 0},
-    /* dKV: dk, dv */ {4 * PLAN_HEAD_DIM, 4 * PLAN_VALUE_DIM, 0, 0},
+    /* dKV: dk, dv */ {4 * PLAN_KEY_PART, 4 * PLAN_VALUE_PART, 0, 0},
 };
 /* Pairs of one launch, of either direction; they wait here until it is queued. */
 typedef struct PlanLaunch {
@@ -132,6 +139,9 @@ typedef struct PlanState {
     bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
     PlanSlot share[BURST_TENSORS]; /* the rank's own of these */
     BurstTokens queries; /* of all that share heads, the chunk of queries that is attended */
+#endif
+#ifdef PLAN_LATENTS
+    PlanLatents latents;
 #endif
     PlanBuffers buffer;
 #ifdef PLAN_LIBRARY

@@ -29,7 +29,21 @@ static inline int plan_home_keys(PlanState *s, const float *k, const float *v)
     k = s->buffer.piece_k;
     v = s->buffer.piece_v;
 #endif
+#ifdef PLAN_LATENTS
+    return plan_home_latents(s, k, v);
+#else
     return plan_home(s, BURST_T_KV, k, v, NULL, NULL);
+#endif
+}
+
+/* The sums of their gradients, which are zero, or those of queries before. */
+static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
+{
+#ifdef PLAN_LATENTS
+    return plan_home_latent_sums(s, dk, dv);
+#else
+    return plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
+#endif
 }
 
 /* o [heads][n][value_dim] and lse [heads][n] from q, k, v by heads. */
@@ -79,7 +93,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
     BURST_TRY(plan_home_keys(s, k, v));
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL));
+    BURST_TRY(plan_home_sums(s, to_k, to_v));
     burst_part(c, BURST_P_IDLE, 0, 0);
     BURST_TRY(plan_backward(c, s));
 #if PLAN_PIECES > 1
@@ -90,5 +104,37 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #endif
     return BURST_OK;
 }
+
+#ifdef PLAN_LATENTS
+/* plan_attention of keys and values that are made of latent [n][latent] by weight, as what travels. */
+static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
+                                         const float *v, const float *latent, const float *weight, float *o,
+                                         float *lse)
+{
+    s->latents.latent = latent;
+    s->latents.weight = weight;
+    return plan_attention(c, s, mask, q, k, v, o, lse);
+}
+
+/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all
+ * heads share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient`
+ * too. */
+static inline int plan_attention_back_latents(BurstCtx *c, PlanState *s, int mask, const float *q,
+                                              const float *k, const float *v, const float *lse,
+                                              const float *d_o, const float *delta, const float *latent,
+                                              const float *weight, float *dq, float *dk, float *dv,
+                                              float *d_latent, float *gradient)
+{
+    s->latents.latent = latent;
+    s->latents.weight = weight;
+    s->latents.d_latent = d_latent;
+    s->latents.gradient = gradient;
+    BURST_TRY(plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv));
+    burst_part(c, BURST_P_GRAD_END, 0, 0);
+    plan_latents_end(s);
+    burst_part(c, BURST_P_IDLE, 0, 0);
+    return BURST_OK;
+}
+#endif
 
 #endif

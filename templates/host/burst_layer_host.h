@@ -45,6 +45,8 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 
 #ifdef PLAN_QUERY_CHUNKS
 #include "burst_queries.h"
+#elif defined PLAN_LATENTS
+#include "burst_not_alone.h"
 #else
 /* ---- attention alone, for tests and benchmarks ---- */
 

@@ -233,16 +233,34 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
 
 /* ---- computing of one pair ---- */
 
+#ifdef PLAN_LATENTS
+#include "burst_latents_host.h"
+#else
+/* Where keys and values of a chunk are, and this rank's sums of their gradients. */
+static inline void plan_pair_keys(PlanState *s, int kv, BurstAttend *a)
+{
+    a->k = s->held[BURST_T_KV][kv]->part[0];
+    a->v = s->held[BURST_T_KV][kv]->part[1];
+}
+
+static inline void plan_pair_sums(PlanState *s, int kv, BurstAttend *a)
+{
+    a->dk = s->held[BURST_T_DKV][kv]->part[0];
+    a->dv = s->held[BURST_T_DKV][kv]->part[1];
+}
+
+static inline void plan_pair_end(PlanState *s, int kv) { (void)s, (void)kv; }
+#endif
+
 static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
 {
-    const PlanSlot *qs = s->held[BURST_T_Q][q], *ks = s->held[BURST_T_KV][kv];
+    const PlanSlot *qs = s->held[BURST_T_Q][q];
     BurstAttend a = plan_pair_heads(s);
     a.softcap = PLAN_SOFTCAP;
     a.mask = plan_masks[s->mask];
     a.tables = s->tables;
     a.q = qs->part[0];
-    a.k = ks->part[0];
-    a.v = ks->part[1];
+    plan_pair_keys(s, kv, &a);
     a.scratch = s->buffer.attend_scratch;
     return a;
 }
@@ -250,13 +268,13 @@ static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
 /* Folds the pair into the running output and lse that this rank has of the queries. */
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
-    BurstAttend a = plan_pair(s, q, kv);
     PlanSlot *o = s->held[BURST_T_O][q];
     if (!o)
         return burst_fail(c, BURST_E_PLAN, "no slot for the output of pair %d, %d at rank %d", q, kv,
                           burst_rank(c));
     burst_doing(c, "attention forward");
     burst_part(c, BURST_P_ATTEND, q, kv);
+    BurstAttend a = plan_pair(s, q, kv);
     plan_start_sum(s, BURST_T_O, o);
     a.o = o->part[0];
     a.lse = o->part[1];
@@ -269,22 +287,22 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 /* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
 static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
-    BurstAttend a = plan_pair(s, q, kv);
     PlanSlot *qs = s->held[BURST_T_Q][q], *dq = s->held[BURST_T_DQ][q], *dkv = s->held[BURST_T_DKV][kv];
     if (!dq || !dkv)
         return burst_fail(c, BURST_E_PLAN, "no slot for the gradients of pair %d, %d at rank %d", q, kv,
                           burst_rank(c));
     burst_doing(c, "attention backward");
     burst_part(c, BURST_P_GRAD, q, kv);
+    BurstAttend a = plan_pair(s, q, kv);
     plan_start_sum(s, BURST_T_DQ, dq);
     plan_start_sum(s, BURST_T_DKV, dkv);
     a.d_o = qs->part[1];
     a.delta = qs->part[2];
     a.lse = qs->part[3];
     a.dq = dq->part[0];
-    a.dk = dkv->part[0];
-    a.dv = dkv->part[1];
+    plan_pair_sums(s, kv, &a);
     plan_run_pair(s, a, q, kv, burst_attend_backward);
+    plan_pair_end(s, kv);
     burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }

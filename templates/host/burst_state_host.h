@@ -59,13 +59,20 @@ typedef struct PlanPool {
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
 typedef BurstShards PlanWeights;
+/* Of a token's keys and values, the two parts in which they travel. */
+#ifdef PLAN_LATENTS
+#include "burst_latents.h"
+enum { PLAN_KEY_PART = PLAN_LATENT, PLAN_VALUE_PART = PLAN_SHARED };
+#else
+enum { PLAN_KEY_PART = PLAN_HEAD_DIM, PLAN_VALUE_PART = PLAN_VALUE_DIM };
+#endif
 /* Floats a token and head of each part of what travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM, 1, 1},
-    [BURST_T_KV] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM},
+    [BURST_T_KV] = {PLAN_KEY_PART, PLAN_VALUE_PART},
     [BURST_T_O] = {PLAN_VALUE_DIM, 1, 1}, /* o, lse, what rounding took from lse */
     [BURST_T_DQ] = {PLAN_HEAD_DIM},
-    [BURST_T_DKV] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM},
+    [BURST_T_DKV] = {PLAN_KEY_PART, PLAN_VALUE_PART},
 };
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
@@ -113,6 +120,9 @@ typedef struct PlanState {
 #ifdef PLAN_SHARES
     bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
     PlanSlot share[BURST_TENSORS]; /* the rank's own of these */
+#endif
+#ifdef PLAN_LATENTS
+    PlanLatents latents;
 #endif
     PlanBuffers buffer;
 #ifdef PLAN_LIBRARY

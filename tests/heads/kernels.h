@@ -23,10 +23,11 @@ static inline double at(BurstRows x, int64_t i, int64_t head, int64_t column)
     return __bfloat162float(x.at[head * x.head + i * x.row + column]);
 }
 
-static inline double dot(BurstRows a, int64_t i, int64_t head_a, BurstRows b, int64_t j, int64_t head_b)
+static inline double dot(int64_t width, BurstRows a, int64_t i, int64_t head_a, BurstRows b, int64_t j,
+                         int64_t head_b)
 {
     double sum = 0;
-    for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
+    for (int64_t x = 0; x < width; x++)
         sum += at(a, i, head_a, x) * at(b, j, head_b, x);
     return sum;
 }
@@ -48,23 +49,23 @@ template <class P> static bool keeps(const P &p, int64_t i, int64_t j)
 static inline void forward_row(const BurstForward &p, int64_t h, int64_t i)
 {
     const int64_t kv = key_head(p, h), row = h * p.q_tokens.n + i;
-    double sum = p.flags & BURST_FIRST ? 0 : exp((double)p.lse[row]), out[PLAN_HEAD_DIM] = {};
-    for (int64_t x = 0; x < PLAN_HEAD_DIM && !(p.flags & BURST_FIRST); x++)
-        out[x] = sum * p.o[row * PLAN_HEAD_DIM + x];
+    double sum = p.flags & BURST_FIRST ? 0 : exp((double)p.lse[row]), out[PLAN_VALUE_DIM] = {};
+    for (int64_t x = 0; x < PLAN_VALUE_DIM && !(p.flags & BURST_FIRST); x++)
+        out[x] = sum * p.o[row * PLAN_VALUE_DIM + x];
     for (int64_t j = 0; j < p.k_tokens.n; j++)
         if (keeps(p, i, j)) {
-            const double e = exp(dot(p.q, i, h, p.k, j, kv) * p.scale);
+            const double e = exp(dot(PLAN_HEAD_DIM, p.q, i, h, p.k, j, kv) * p.scale);
             sum += e;
-            for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
+            for (int64_t x = 0; x < PLAN_VALUE_DIM; x++)
                 out[x] += e * at(p.v, j, kv, x);
         }
     p.lse[row] = (float)log(sum);
-    for (int64_t x = 0; x < PLAN_HEAD_DIM; x++) {
+    for (int64_t x = 0; x < PLAN_VALUE_DIM; x++) {
         const float o = sum > 0 ? (float)(out[x] / sum) : 0;
         if (p.flags & BURST_LAST)
             p.out.at[h * p.out.head + i * p.out.row + x] = __float2bfloat16(o);
         else
-            p.o[row * PLAN_HEAD_DIM + x] = o;
+            p.o[row * PLAN_VALUE_DIM + x] = o;
     }
 }
 
@@ -78,13 +79,14 @@ static inline void forward(const BurstForward &p)
 static inline void backward_pair(const BurstBackward &p, int64_t h, int64_t kv, int64_t i, int64_t j)
 {
     const int64_t row = h * p.q_tokens.n + i, key = kv * p.k_tokens.n + j;
-    const double e = exp(dot(p.q, i, h, p.k, j, kv) * p.scale - p.lse[row]);
-    const double ds = e * (dot(p.d_o, i, h, p.v, j, kv) - p.delta[row]);
+    const double e = exp(dot(PLAN_HEAD_DIM, p.q, i, h, p.k, j, kv) * p.scale - p.lse[row]);
+    const double ds = e * (dot(PLAN_VALUE_DIM, p.d_o, i, h, p.v, j, kv) - p.delta[row]);
     for (int64_t x = 0; x < PLAN_HEAD_DIM; x++) {
         p.dq[row * PLAN_HEAD_DIM + x] += (float)(ds * at(p.k, j, kv, x)); /* its scale: plan_order_dq */
         p.dk[key * PLAN_HEAD_DIM + x] += (float)(ds * at(p.q, i, h, x) * p.scale);
-        p.dv[key * PLAN_HEAD_DIM + x] += (float)(e * at(p.d_o, i, h, x));
     }
+    for (int64_t x = 0; x < PLAN_VALUE_DIM; x++)
+        p.dv[key * PLAN_VALUE_DIM + x] += (float)(e * at(p.d_o, i, h, x));
 }
 
 static inline void backward(const BurstBackward &p)
@@ -136,6 +138,22 @@ static int plan_order_dq(BurstCtx *, PlanState *s, float *dq)
     });
     return BURST_OK;
 }
+
+#ifdef PLAN_LATENTS
+static inline float added(float x) { return x; }
+static inline float added(BurstBf16 x) { return __bfloat162float(x); }
+
+template <class T>
+static int plan_add_rows(BurstCtx *, PlanState *s, int64_t rows, int width, const T *x, int64_t x_pitch,
+                         float *y, int64_t y_pitch)
+{
+    queue(s, [=] {
+        for (int64_t at = 0; at < rows * width; at++)
+            y[at / width * y_pitch + at % width] += added(x[at / width * x_pitch + at % width]);
+    });
+    return BURST_OK;
+}
+#endif
 
 /* ---- every operation of the schedule is live: kernels leave out what the mask does ---- */
 

@@ -87,6 +87,33 @@ int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16
     return burst_gpu_linear_dw_columns(g, n, in, out, in, dy, x, dw);
 }
 
+int burst_gpu_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *x,
+                   const BurstBf16 *every, BurstBf16 *y)
+{
+    return compute(g, [=] {
+        for (int64_t row = 0; row < n * heads; row++)
+            for (int i = 0; i < own + shared; i++)
+                y[row * (own + shared) + i] = i < own ? x[row * own + i]
+                                                      : every[row / heads * shared + i - own];
+    });
+}
+
+int burst_gpu_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *dy,
+                        BurstBf16 *dx, BurstBf16 *d_every, bool add)
+{
+    return compute(g, [=] {
+        for (int64_t row = 0; row < n * heads; row++)
+            for (int i = 0; i < own; i++)
+                dx[row * own + i] = dy[row * (own + shared) + i];
+        for (int64_t at = 0; at < n * shared; at++) {
+            double sum = add ? value_of(d_every[at]) : 0;
+            for (int h = 0; h < heads; h++)
+                sum += value_of(dy[(at / shared * heads + h) * (own + shared) + own + at % shared]);
+            d_every[at] = rounded(sum);
+        }
+    });
+}
+
 int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
 {
     return compute(g, [=] {
@@ -143,28 +170,35 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
 }
 
 /* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads *
- * d]. */
+ * d]. The last elements turn, all or -rotary of them. */
 template <class In>
-static void turn(int64_t n, int heads, int d, double theta, const int32_t *position, int direction,
-                 const In &x, BurstBf16 *y)
+static void turn(int64_t n, int heads, int d, double theta, int rotary, const int32_t *position,
+                 int direction, const In &x, BurstBf16 *y)
 {
+    const int turned = rotary < 0 ? -rotary : d, first = d - turned;
     for (int64_t i = 0; i < n; i++)
-        for (int h = 0; h < heads; h++)
-            for (int j = 0; j < d / 2; j++) {
-                const double angle = theta ? direction * position[i] * std::pow(theta, -2.0 * j / d) : 0;
-                const double a = x(i, h, j), b = x(i, h, j + d / 2);
-                y[(i * heads + h) * d + j] = rounded(a * std::cos(angle) - b * std::sin(angle));
-                y[(i * heads + h) * d + j + d / 2] = rounded(a * std::sin(angle) + b * std::cos(angle));
+        for (int h = 0; h < heads; h++) {
+            BurstBf16 *row = y + (i * heads + h) * d;
+            for (int j = 0; j < first; j++)
+                row[j] = rounded(x(i, h, j));
+            for (int j = first; j < first + turned / 2; j++) {
+                const double angle =
+                    theta ? direction * position[i] * std::pow(theta, -2.0 * (j - first) / turned) : 0;
+                const double a = x(i, h, j), b = x(i, h, j + turned / 2);
+                row[j] = rounded(a * std::cos(angle) - b * std::sin(angle));
+                row[j + turned / 2] = rounded(a * std::sin(angle) + b * std::cos(angle));
             }
+        }
 }
 
 int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
                    const BurstBf16 *x, BurstBf16 *y)
 {
     const double theta = rope ? rope->theta : 0;
+    const int rotary = rope ? rope->rotary : 0;
     return compute(g, [=] {
         turn(
-            n, heads, d, theta, position, 1,
+            n, heads, d, theta, rotary, position, 1,
             [=](int64_t i, int h, int j) { return value_of(x[(i * heads + h) * d + j]); }, y);
     });
 }
@@ -173,9 +207,10 @@ int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, c
                         const int32_t *position, const float *dy, BurstBf16 *dx)
 {
     const double theta = rope ? rope->theta : 0;
+    const int rotary = rope ? rope->rotary : 0;
     return compute(g, [=] {
         turn(
-            n, heads, d, theta, position, -1,
+            n, heads, d, theta, rotary, position, -1,
             [=](int64_t i, int h, int j) { return (double)dy[(h * all + i) * d + j]; }, dx);
     });
 }

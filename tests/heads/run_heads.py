@@ -128,6 +128,9 @@ KEYS = ("plan_take_keys", "plan_put_keys", "plan_key_from", "plan_key_begun", "p
         "plan_add_key_copies")
 
 
+LATENTS = "plan_attention_latents", "plan_attention_back_latents"
+
+
 def topology(ranks):
     return f"cluster test {{ nodes 1 {{ gpus {ranks} of h200; nics 1 of ndr; }} }}\n"
 
@@ -167,6 +170,15 @@ def whole(text, root):
     return text + "".join(header(root, f"burst_{name}") for name in ("state_cuda.cuh", "steps.h", "attention_cuda.cuh", "layer_cuda.cuh", "queries.h"))
 
 
+def rings(root):
+    """Its kernel is in kernels.h."""
+    latents = header(root, "burst_latents_cuda.cuh")
+    begin, end = latents.index("/* y += x,"), latents.index("static inline int plan_home_latents(")
+    text, include = header(root, "burst_rings_cuda.cuh"), "#ifdef PLAN_LATENTS\n"
+    require(text.count(include) == 1, "the rings' header includes that of latents elsewhere")
+    return text.replace(include, include + latents[:begin] + latents[end:])
+
+
 def program(text, root):
     """What ranks.cc includes: types, sizes and every function between attention of a layer and the runtime."""
     kernels = (root / "templates/kernels/cuda_attention.cuh").read_text()
@@ -176,13 +188,18 @@ def program(text, root):
         parts.remove("#define PLAN_PIECES 1 /* of a rank's keys */")
     for other in ("(s->score_scale) /* the caller's */", "((float)PLAN_ATTENTION_SCALE)"): # of a library, of a model that says one
         parts.remove("#define PLAN_SCALE " + other)
+    if sum("PLAN_VALUE_DIM " in part for part in parts) > 1:
+        parts.remove("#define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */")
     if sum("PLAN_KEY_TOKENS " in part for part in parts) > 1:
         parts.remove("#define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */")
     parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
     shares, queries, keys = ("#define PLAN_" + name in text for name in ("SHARES", "QUERY_CHUNKS", "KEY_CHUNKS"))
+    latents = "#define PLAN_LATENTS" in text
     parts.append(header(root, "burst_head_chunks.h"))
+    if latents:
+        parts.append(header(root, "burst_latents.h"))
     parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
@@ -193,13 +210,14 @@ def program(text, root):
               function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
-              header(root, "burst_shares.h" if shares else "burst_chunks.h"), header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
+              header(root, "burst_shares.h" if shares else "burst_chunks.h"), header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), rings(root),
               function(text, "plan_chunk"), function(text, "plan_trace_forward"), function(text, "plan_trace_backward"), function(text, "plan_forward"),
               function(text, "plan_backward"), function(text, "plan_follow"),
+              function(text, "plan_home_keys"), function(text, "plan_home_sums"),
               function(text, "plan_move_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               struct(text, "PlanQueries") if queries else "", *[function(text, name) for name in QUERIES if queries],
               *([struct(text, "PlanKeys"), cut(text, r"^static const uint64_t plan_key_pairs.*?^\}; [^\n]*$", "pairs of chunks"),
-                 cut(text, r"^static const int64_t plan_key_copies[^\n]*$", "copies of keys")] if keys else []), *[function(text, name) for name in KEYS if keys],
+                 cut(text, r"^static const int64_t plan_key_copies[^\n]*$", "copies of keys")] if keys else []), *[function(text, name) for name in KEYS if keys], *[function(text, name) for name in LATENTS if latents],
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
               re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]

@@ -14,6 +14,7 @@ import runner
 from run_heads import cut, function, header, run, whole
 
 SINKS = "sinks learned;"  # of attention; the others are of the model
+MLA = "latent 32; query_latent 24; head_dim 48; value_dim 32; rotary 16; norm rmsnorm 1e-5;"
 PARTS = ["", "qkv_bias yes;", "qk_norm yes;", SINKS]  # points take turns
 MORE = ["", "offload activations;", "token chunks 3;", "token chunks 2; offload activations;"]
 SEQUENCES = 2
@@ -60,6 +61,12 @@ POINTS += [Point(*point, by_layer=True) for point in (
     (2, "selective", "yes", "", QUERIES + STAGED), (3, "full", "no", "", QUERIES + "travel keys;", 1, 3), (2, "none", "no", "qk_norm yes;", KEYS + STAGED))]
 
 
+LATENTS = "travel latents;"
+POINTS += [Point(2, "none", "no", MLA, LATENTS, 1, 2), Point(3, "full", "yes", MLA, LATENTS, 1, 3), Point(4, "selective", "no", MLA, LATENTS + STAGED, 1, 4),
+           Point(4, "full", "no", MLA, LATENTS, 2, 2), Point(3, "none", "no", MLA, LATENTS + "token chunks 3;", 1, 3),
+           Point(2, "none", "no", MLA, "travel keys;", 1, 2)]
+
+
 def schedule(ranks, more, rings):
     if rings == 1:
         return "schedule ulysses"
@@ -69,10 +76,10 @@ def schedule(ranks, more, rings):
 def model(ranks, recompute, tied, part, more, tensor, rings, by_layer):
     heads = 6 * tensor if HEADS in more else 2 * tensor * (2 if ranks > 2 * tensor else 1)
     return f"""import "masks";
-model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
+model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // (1 if part == MLA else 2)}; {'' if part == MLA else 'head_dim 64; '}ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}
 sequence {10 if tensor == 1 else 11};
-layout {{ data 1; tensor {tensor}; {schedule(ranks, more, rings)}; partition zigzag; recompute {recompute}; {more} }}
+layout {{ data 1; tensor {tensor}; {f'context {rings}; schedule ring' if part == MLA else schedule(ranks, more, rings)}; partition zigzag; recompute {recompute}; {more} }}
 train {{ batch {SEQUENCES}; }}
 """
 

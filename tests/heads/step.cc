@@ -46,10 +46,17 @@ static const Shape64 shape = {PLAN_LAYERS,
                               PLAN_QKV_BIAS,
                               PLAN_QK_NORM,
                               PLAN_SINKS,
+#ifdef PLAN_LATENT
+                              PLAN_LATENT,
+                              PLAN_QUERY_LATENT,
+                              PLAN_SHARED,
+                              PLAN_VALUE_DIM,
+#else
                               0,
                               0,
                               0,
                               0,
+#endif
                               NULL};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 

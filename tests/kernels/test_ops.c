@@ -50,6 +50,64 @@ static void check_linear(int64_t n, int in, int out, bool add)
     free(x), free(w), free(dy), free(y), free(dx), free(dw), free(want_y), free(want_dx), free(want_dw);
 }
 
+/* [heads][n][width] of two products: x = latent w^T; and d_latent, dw of dx. k has `shared` elements more. */
+static void check_latents(int64_t n, BurstLatentSizes s)
+{
+    Random r = {(uint64_t)(n * 100 + s.latent)};
+    const int width = s.own + s.shared;
+    const int64_t key_weights = (int64_t)s.heads * s.own * s.latent,
+                  weights = key_weights + (int64_t)s.heads * s.value * s.latent;
+    float *w = random_array(&r, weights), *latent = random_array(&r, n * s.latent),
+          *every = random_array(&r, n * s.shared), *dk = random_array(&r, s.heads * n * width),
+          *dv = random_array(&r, s.heads * n * s.value), *k = random_array(&r, s.heads * n * width),
+          *v = random_array(&r, s.heads * n * s.value), *d_latent = random_array(&r, n * s.latent),
+          *d_every = random_array(&r, n * s.shared), *dw = random_array(&r, weights);
+    double *want_k = zero_doubles(s.heads * n * width), *want_v = zero_doubles(s.heads * n * s.value),
+           *want_latent = doubles_of(n * s.latent, d_latent, true),
+           *want_every = doubles_of(n * s.shared, d_every, true), *want_dw = doubles_of(weights, dw, true);
+    for (int64_t row = 0; row < s.heads * n; row++) {
+        const int64_t h = row / n, t = row % n;
+        for (int i = 0; i < width + s.value; i++) {
+            const bool of_key = i < width, is_own = i < s.own;
+            const int64_t at = of_key ? row * width + i : row * s.value + i - width,
+                          from = of_key ? (h * s.own + i) * s.latent
+                                        : key_weights + (h * s.value + i - width) * s.latent;
+            double *want = of_key ? want_k + at : want_v + at;
+            const double d = of_key ? dk[at] : dv[at];
+            if (of_key && !is_own) {
+                *want = every[t * s.shared + i - s.own];
+                want_every[t * s.shared + i - s.own] += d;
+                continue;
+            }
+            for (int j = 0; j < s.latent; j++) {
+                *want += (double)latent[t * s.latent + j] * w[from + j];
+                want_latent[t * s.latent + j] += d * w[from + j];
+                want_dw[from + j] += d * latent[t * s.latent + j];
+            }
+        }
+    }
+    burst_latents_expand(&s, n, w, latent, every, k, v);
+    burst_latents_contract(&s, n, w, latent, dk, dv, d_latent, d_every, dw);
+    assert_close(s.heads * n * width, k, want_k, 1e-6);
+    assert_close(s.heads * n * s.value, v, want_v, 1e-6);
+    assert_close(n * s.latent, d_latent, want_latent, 1e-6);
+    assert_close(n * s.shared, d_every, want_every, 1e-6);
+    assert_close(weights, dw, want_dw, 1e-6);
+    free(w), free(latent), free(every), free(dk), free(dv), free(k), free(v), free(d_latent), free(d_every);
+    free(dw), free(want_k), free(want_v), free(want_latent), free(want_every), free(want_dw);
+}
+
+static void latents(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++) {
+        check_latents(counts[i],
+                      (BurstLatentSizes){.heads = 3, .own = 12, .shared = 8, .value = 10, .latent = 20});
+        check_latents(counts[i],
+                      (BurstLatentSizes){.heads = 1, .own = 1, .shared = 2, .value = 5, .latent = 3});
+    }
+}
+
 static void linear(void **state)
 {
     (void)state;
@@ -676,6 +734,7 @@ int main(void)
 {
     burst_blas_setup();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents),
         cmocka_unit_test(linear),
         cmocka_unit_test(bias),
         cmocka_unit_test(rmsnorm),

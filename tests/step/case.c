@@ -174,6 +174,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     if (c.chunk_queries && c.token_chunks == 1)
         c.token_chunks = 2 + draw(3); /* else queries would be whole in most cases */
     c.chunk_keys = c.chunk_queries && i / 2 % 2;
+    c.latents = p->model.latent && !heads && !c.chunk_queries && !choice_keeps_tail(&c) && i % 4 < 3;
     c.offload = staged(i);
     c.offload_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
     c.fetch_chunks = !c.offload_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;

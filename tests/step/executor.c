@@ -349,9 +349,11 @@ static void run_op(Machine *m, const Op *o)
     m->adds = o->adds[sum] || (loops_over_heads(o) && at->chunk > 0 && o->write[sum].value >= 0 &&
                                !is_of_some_heads(m, o->write[sum]));
     const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK ||
-                       o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
+                       o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX ||
+                       (op_work_kind(o->kind) == WORK_ATTENTION && o->weight);
     const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK ||
-                      o->kind == OP_LINEAR_DW || o->kind == OP_BIAS_BACK || o->kind == OP_SINK_BACK;
+                      o->kind == OP_LINEAR_DW || o->kind == OP_BIAS_BACK || o->kind == OP_SINK_BACK ||
+                      (o->kind == OP_ATTENTION_BACK && o->weight);
     m->lost |= (reads && !w) || (adds && !dw);
     if (m->lost)
         return;

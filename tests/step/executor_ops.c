@@ -167,6 +167,89 @@ static int64_t keys_end(const Machine *m, int64_t q)
     return seen < m->key_n ? seen : m->key_n;
 }
 
+/* Where keys and values travel as latents, every other token is another rank's: its key's own elements and
+ * its value are the rank's no more, but are made of its latent here. */
+static bool arrives(int64_t k) { return k % 2; }
+
+typedef struct Latents {
+    const double *x, *key, *value; /* latent, weights of both */
+    double *dx, *d_key, *d_value;  /* NULL in forward */
+    int own, shared, latent;
+} Latents;
+
+static Latents latents_of(const Machine *m, const double *x, double *dx, const double *w, double *dw)
+{
+    const int own = m->m->head_dim - m->m->shared, latent = m->m->latent;
+    const int64_t values = (int64_t)m->heads.kv_heads * own * latent;
+    return (Latents){x, w, w + values, dx, dw, dw ? dw + values : NULL, own, m->m->shared, latent};
+}
+
+/* Of a copy of keys and values those of tokens that arrive. */
+static void expand(const Machine *m, const Latents *l, double *k, double *v)
+{
+    for (int64_t t = 0; t < m->n; t++)
+        for (int h = 0; h < m->heads.kv_heads && arrives(t); h++) {
+            double *key = k + k_row(m, t, h), *value = v + v_row(m, t, h);
+            for (int i = 0; i < l->own; i++)
+                key[i] = dot(l->x + t * l->latent, l->key + (h * l->own + i) * l->latent, l->latent);
+            for (int i = 0; i < l->shared; i++) /* of the first head */
+                key[l->own + i] = k[k_row(m, t, 0) + l->own + i];
+            for (int i = 0; i < m->m->value_dim; i++)
+                value[i] = dot(l->x + t * l->latent, l->value + (h * m->m->value_dim + i) * l->latent,
+                               l->latent);
+        }
+}
+
+/* A gradient that reaches one element of a key or value, to its row of the weights and the latent. */
+static void contract_one(const Latents *l, int64_t t, const double *w, double *dw, double *d)
+{
+    for (int i = 0; i < l->latent; i++) {
+        l->dx[t * l->latent + i] += *d * w[i];
+        dw[i] += *d * l->x[t * l->latent + i];
+    }
+    *d = 0;
+}
+
+/* Gradients of what arrived leave dk and dv: the shared elements' are those of the first head. */
+static void contract(const Machine *m, const Latents *l, double *dk, double *dv)
+{
+    const int e = m->m->value_dim;
+    for (int64_t t = 0; t < m->n; t++)
+        for (int h = 0; h < m->heads.kv_heads && arrives(t); h++) {
+            double *key = dk + k_row(m, t, h), *value = dv + v_row(m, t, h);
+            for (int i = 0; i < l->own; i++)
+                contract_one(l, t, l->key + (h * l->own + i) * l->latent,
+                             l->d_key + (h * l->own + i) * l->latent, &key[i]);
+            for (int i = 0; i < e; i++)
+                contract_one(l, t, l->value + (h * e + i) * l->latent, l->d_value + (h * e + i) * l->latent,
+                             &value[i]);
+            for (int i = 0; i < l->shared && h; i++) {
+                dk[k_row(m, t, 0) + l->own + i] += key[l->own + i];
+                key[l->own + i] = 0;
+            }
+        }
+}
+
+static double *copied(const double *x, int64_t n)
+{
+    double *copy = malloc((size_t)n * sizeof *copy);
+    return memcpy(copy, x, (size_t)n * sizeof *copy);
+}
+
+/* Runs attention, forward or backward, with keys and values that arrived. */
+static void with_latents(Machine *m, const Latents *l, void (*run)(Machine *m))
+{
+    double *k = m->x[1], *v = m->x[2];
+    m->x[1] = copied(k, m->nx[1]);
+    m->x[2] = copied(v, m->nx[2]);
+    expand(m, l, m->x[1], m->x[2]);
+    run(m);
+    free(m->x[1]);
+    free(m->x[2]);
+    m->x[1] = k;
+    m->x[2] = v;
+}
+
 /* Causal; q, k, v to o and lse of the first queries, beside those of keys before. */
 static void attention(Machine *m, int64_t queries)
 {
@@ -345,6 +428,22 @@ static void embed_back(Machine *m, double *dtable)
             dtable[(int64_t)m->run->token[row(m, t)] * h + i] += m->x[1][t * h + i];
 }
 
+static void attention_of_all(Machine *m) { attention(m, m->n); }
+
+static void latent_attention(Machine *m, const double *w)
+{
+    const Latents l = latents_of(m, m->x[3], NULL, w, NULL);
+    with_latents(m, &l, attention_of_all);
+}
+
+static void latent_attention_back(Machine *m, const double *w, double *dw)
+{
+    const Latents l = latents_of(m, m->x[6], m->y[3], w, dw);
+    memset(m->y[3], 0, (size_t)m->ny[3] * sizeof(double));
+    with_latents(m, &l, attention_back);
+    contract(m, &l, m->y[1], m->y[2]);
+}
+
 bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, double *dw)
 {
     const bool residual = o->read[1].value >= 0 &&
@@ -361,7 +460,12 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_LAYOUT_BACK: memcpy(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double)); break;
     case OP_JOIN: join(m); break;
     case OP_JOIN_BACK: join_back(m, m->adds); break;
-    case OP_ATTENTION: attention(m, m->n), find_keys(m, 2); break;
+    case OP_ATTENTION:
+        if (o->weight)
+            latent_attention(m, w);
+        else
+            attention(m, m->n), find_keys(m, 2);
+        break;
     case OP_KEEP: keep(m); break;
     case OP_ATTENTION_REST: attention_rest(m); break;
     case OP_SWIGLU: swiglu(m); break;
@@ -374,7 +478,12 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_DELTA: delta(m, o->read[2].value >= 0); break;
     case OP_SINK: sink(m, w); break;
     case OP_SINK_BACK: sink_back(m, w, dw); break;
-    case OP_ATTENTION_BACK: attention_back(m), find_keys(m, 3); break;
+    case OP_ATTENTION_BACK:
+        if (o->weight)
+            latent_attention_back(m, w, dw);
+        else
+            attention_back(m), find_keys(m, 3);
+        break;
     default: return false;
     }
     return true;

@@ -471,21 +471,47 @@ static void overlaps_show(void **state)
     assert_true(mutants > 50);
 }
 
+/* Where keys and values travel as latents, every rule of recomputation, also of ranks that split layers. */
+static void latents_are_right(void **state)
+{
+    (void)state;
+    int found[2] = {0};
+    for (int i = 0; i < 400 && (found[0] < 3 || found[1] < 3); i++) {
+        const bool split = i / 2 % 2;
+        Case *c = make_split_case(i % 2, i / 4, split);
+        const Choice was = c->choice;
+        const bool fits = c->program.model.latent && was.head_chunks < 2;
+        found[split] += fits;
+        for (int r = 0; r < RECOMPUTES && fits; r++) {
+            if (r == RECOMPUTE_TAIL)
+                continue;
+            set_layout(c, (Choice){.data = was.data,
+                                   .tensor = was.tensor,
+                                   .ranks = 1,
+                                   .head_chunks = was.head_chunks,
+                                   .latents = true,
+                                   .sharding = (Sharding)((i + r) % SHARDINGS),
+                                   .saving = saving_by((Recompute)r, 0),
+                                   .token_chunks = 1 + (i + r) % 3});
+            const double error = error_of(c, c->flow);
+            if (!(error < 1e-9))
+                fail_msg("case %d, recompute %s: gradients are off by %g", i, recompute_names[r], error);
+        }
+        arena_free(c->arena);
+    }
+    assert_true(found[0] >= 3 && found[1] >= 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_right),
-        cmocka_unit_test(split_steps_are_right),
-        cmocka_unit_test(layouts_agree),
-        cmocka_unit_test(uses_are_what_is_alive),
-        cmocka_unit_test(sections_are_the_step),
-        cmocka_unit_test(need_decides),
-        cmocka_unit_test(time_a_byte_decides),
-        cmocka_unit_test(places_are_apart),
-        cmocka_unit_test(packing_is_tight),
-        cmocka_unit_test(lost_operations_show),
-        cmocka_unit_test(overlaps_show),
-        cmocka_unit_test(all_saved_spares_all),
+        cmocka_unit_test(steps_are_right),       cmocka_unit_test(split_steps_are_right),
+        cmocka_unit_test(layouts_agree),         cmocka_unit_test(uses_are_what_is_alive),
+        cmocka_unit_test(sections_are_the_step), cmocka_unit_test(need_decides),
+        cmocka_unit_test(time_a_byte_decides),   cmocka_unit_test(places_are_apart),
+        cmocka_unit_test(packing_is_tight),      cmocka_unit_test(lost_operations_show),
+        cmocka_unit_test(overlaps_show),         cmocka_unit_test(all_saved_spares_all),
+        cmocka_unit_test(latents_are_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

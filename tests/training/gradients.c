@@ -1,13 +1,15 @@
 /* gradients.c: the main of an emitted program under test: gradients of every weight, and the loss, of two
  * sequences a data group, against the float64 oracle with the same weights.
  *
- *     program [--spoil | --bf16 | --small] MASK ...           the masks' texts, one a layer (numerics/test_masks.h)
+ *     program [--spoil | --bf16 | --small] MASK ...           the masks' texts, one a layer
+ * (numerics/test_masks.h)
  *
- * Prints "loss E worst E TENSOR tensors N" with relative errors; exits with 1 where one is over the
- * tolerance: of fp32, or of bf16 where the program is one of GPUs; weights are then rounded to bf16
- * before. --bf16: gradients are kept in bf16, and rounded there twice at most: they are off by that, and
- * by no less. --small: shapes so small that whole gradients nearly cancel, and are off by what the values
- * above them round: one below a hundredth of the gradient of all weights is judged against that hundredth.
+ * Prints "loss E worst E TENSOR tensors N sent N" with relative errors, and what attention of all ranks sent,
+ * in bytes (0 on GPUs); exits with 1 where one is over the tolerance: of fp32, or of bf16 where the program
+ * is one of GPUs; weights are then rounded to bf16 before. --bf16: gradients are kept in bf16, and rounded
+ * there twice at most: they are off by that, and by no less. --small: shapes so small that whole gradients
+ * nearly cancel, and are off by what the values above them round: one below a hundredth of the gradient of
+ * all weights is judged against that hundredth.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
  */
 #include "test_masks.h"
@@ -178,8 +180,8 @@ static double relative(const double *is, const double *should, int64_t n, double
     return sqrt(error / (size > 0 ? size : 1));
 }
 
-static int judge(const Whole *x, const Options *o, double loss, double right_loss, const double *grad,
-                 const double *right_grad)
+static int judge(const Whole *x, const Options *o, double sent, double loss, double right_loss,
+                 const double *grad, const double *right_grad)
 {
     const bool bf16 = o->bf16;
     const double least = o->small ? 1e-4 * square(right_grad, x->count) : 0;
@@ -191,7 +193,7 @@ static int judge(const Whole *x, const Options *o, double loss, double right_los
         if (!(error <= worst))
             worst = error, where = t->name;
     }
-    printf("loss %.2e worst %.2e %s tensors %d\n", loss_error, worst, where, x->tensors);
+    printf("loss %.2e worst %.2e %s tensors %d sent %.0f\n", loss_error, worst, where, x->tensors, sent);
     if (loss_error <= tolerance[x->p->on_gpu] &&
         (bf16 ? worst >= rounded_least && worst <= rounded_most : worst <= tolerance[x->p->on_gpu]))
         return BURST_OK;
@@ -219,13 +221,14 @@ static int compare(Whole *x, const Options *o, void *state, BurstWeights *w)
     double loss = 0, right_loss = 0;
     BURST_TRY(whole_weights(x, w->param, at[0]));
     BURST_TRY(run_plan(x, state, w, scale, &loss));
-    BURST_TRY(burst_allreduce(x->c, (BurstGroup){0, 1, x->p->world}, &loss, 1));
+    double sum[2] = {loss, (double)burst_sent_bytes(x->c)};
+    BURST_TRY(burst_allreduce(x->c, (BurstGroup){0, 1, x->p->world}, sum, 2));
     BURST_TRY(x->p->save ? x->p->save(x->c, state, w) : BURST_OK);
     BURST_TRY(whole_weights(x, w->grad, at[1]));
     int status = BURST_OK;
     if (burst_rank(x->c) == 0) {
         oracle(x, o, at[0], scale, &right_loss, at[2]);
-        status = judge(x, o, loss, right_loss, at[1], at[2]);
+        status = judge(x, o, sum[1], sum[0], right_loss, at[1], at[2]);
     }
     free(at[0]), free(at[1]), free(at[2]);
     return status;

@@ -4,7 +4,7 @@
 
 Each case is a tiny model of transformers' own class with random weights (norms and biases too). `burstc import` writes its model; its
 loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, with latents also by chunks of
-queries and of keys, are compared with transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
+queries and of keys, and with latents as what travels, are compared with transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
 of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or transformers is missing.
 """
 import datetime
@@ -31,7 +31,11 @@ LAYOUTS = {"one": (1, emitted.layout(1, 1, "ring", "keys", "contiguous")),  # ra
            "tensor": (4, emitted.layout(1, 2, "ring", "keys", "zigzag").replace("tensor 1", "tensor 2"))}
 LAYOUTS.update({f"chunks_of_{word}": (4, LAYOUTS["ring"][1].replace("recompute none", f"recompute selective; token chunks 2, {word}"))
                 for word in ("attention", "keys")})
-SEVERAL, CHUNKS = ("ring", "ulysses", "tensor"), ("chunks_of_attention", "chunks_of_keys")
+LAYOUTS.update({f"latents_{name}": (ranks, layout.replace("travel keys", "travel latents")) for name, ranks, layout in (
+    ("of_two", 2, emitted.layout(1, 2, "ring", "keys", "contiguous")), ("ring", *LAYOUTS["ring"]), ("tensor", *LAYOUTS["tensor"]),
+    ("recompute", 4, LAYOUTS["ring"][1].replace("recompute none", "recompute selective")))})
+SEVERAL = ("ring", "ulysses", "tensor")
+OF_LATENTS = ("chunks_of_attention", "chunks_of_keys", "latents_of_two", "latents_ring", "latents_tensor", "latents_recompute")
 TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
@@ -437,7 +441,7 @@ def chosen(args):
     every = args.all or args.only
     for i, name in enumerate(CASES):
         several = [layout for layout in SEVERAL if layout != "tensor" or not WHOLE_NORMS & {CASES[name][0]}]
-        several += CHUNKS if "kv_lora_rank" in CASES[name][1] else ()
+        several += OF_LATENTS if "kv_lora_rank" in CASES[name][1] else ()
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:

@@ -52,6 +52,17 @@ class Drawn:
         self.part, self.more = r.choice(["", "qkv_bias yes;", "qk_norm yes;"]), r.choice(["", "softcap 2;", "sinks learned;"])
         self.shape = f"heads {self.kv_heads * r.choice([1, 2, 3])}; kv_heads {self.kv_heads}; ffn swiglu {r.choice([24, 40])}; tied {r.choice(['yes', 'no'])};"
         self.sequence, self.batch, self.layout = r.choice([61, 67, 97, 200, 301]), r.choice([2, 4]), self.draw_layout()
+        if r.random() < 0.25:
+            self.draw_latents()
+
+    def draw_latents(self):
+        """Multi-head latent attention, mostly with latents as what travels in rings."""
+        r = self.rng
+        self.part, query = "", r.choice(["", f"query_latent {r.choice([6, 16])};"])
+        self.shape += f" value_dim {r.choice([4, 8, 10])}; rotary {r.choice([2, 4, 6])}; latent {r.choice([6, 20])}; {query}"
+        self.shape = re.sub(r"heads \d+;", f"heads {self.kv_heads};", self.shape, count=1)
+        if r.random() < 0.8:
+            self.layout = re.sub(r" travel \w+;", "", self.layout) + " travel latents;"
 
     def sizes(self, schedule, share):
         """What the layout says of the ranks that share a sequence."""

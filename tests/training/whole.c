@@ -44,7 +44,8 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
                  p,
                  {p->layers, p->hidden, p->heads, p->kv_heads, p->head_dim, p->ffn, p->vocab, 1e-5, 10000,
                   is_tied(p), p->softcap, has_tensor(p, "self_attn.q_proj.bias"),
-                  has_tensor(p, "self_attn.q_norm.weight"), has_tensor(p, "self_attn.sinks")}};
+                  has_tensor(p, "self_attn.q_norm.weight"), has_tensor(p, "self_attn.sinks"), p->latent,
+                  p->query_latent, p->latent ? -p->rope.rotary : 0, p->latent ? p->value_dim : 0}};
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));

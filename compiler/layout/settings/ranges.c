@@ -10,6 +10,8 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     if (asked && choice_chunks_keys(c))
         return "`ranges yes` cannot be combined with `token chunks` with `keys`; remove `ranges` or use "
                "`token chunks` with `attention`";
+    if (asked && c->latents)
+        return "`ranges yes` cannot be combined with `travel latents`; remove `ranges` or use `travel keys`";
     return !asked || !choice_exchanges(c)
                ? NULL
                : arena_printf(a,

@@ -125,7 +125,7 @@ static void add_pools_of(MemoryMaker *m, const Attention *attention)
             const bool keys = pool->tensor == T_KV || pool->tensor == T_DKV;
             const int64_t tokens = keys ? keys_at_a_time(m, m->of[i].tokens) : m->of[i].tokens;
             int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i,
-                                         m->of[i].heads, m->of[i].kv_heads) *
+                                         m->choice->latents, m->of[i].heads, m->of[i].kv_heads) *
                             ((tokens + pieces - 1) / pieces);
             add_scratch(m, i ? BACKWARD : FORWARD, pool->name, "char", 1, pool->slots,
                         "slots of a travelling chunk", bytes);
@@ -163,6 +163,39 @@ static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const
                     m->n * m->draft->shape.chunk.kv_heads * row[i].width);
 }
 
+/* Where keys and values travel as latents: those of one chunk, made of what arrived, and their gradients;
+ * what the rank's own have for all heads together. On the device activations are bf16 and gradients are
+ * rounded, by the operations of the step. */
+void add_latents(MemoryMaker *m)
+{
+    const Model *d = &m->program->model;
+    const bool device = m->program->target->device_memory;
+    const int64_t rows = m->n * m->draft->shape.chunk.kv_heads, own = d->head_dim - d->shared;
+    const struct {
+        unsigned directions;
+        bool act, device;
+        const char *name, *shape;
+        int64_t elements;
+    } row[] = {
+        {BOTH, true, false, "own_shared", "[tokens][shared], of this rank's keys", m->n * d->shared},
+        {BOTH, true, false, "latent_k", "of key heads, of another rank's chunk", rows * d->head_dim},
+        {BOTH, true, false, "latent_v", "of key heads, of that chunk", rows * d->value_dim},
+        {BOTH, true, true, "latent_own", "of key heads, what they do not share of that chunk", rows * own},
+        {BACKWARD, true, true, "latent_round", "[tokens][latent + shared], gradients of that chunk",
+         m->n * (d->latent + d->shared)},
+        {BACKWARD, false, false, "latent_dk", "of key heads, of that chunk", rows * d->head_dim},
+        {BACKWARD, false, false, "latent_dv", "of key heads, of that chunk", rows * d->value_dim},
+        {BACKWARD, false, false, "own_d_shared", "[tokens][shared], what comes home", m->n * d->shared},
+        {BACKWARD, false, true, "own_d_latent", "[tokens][latent], what comes home", m->n * d->latent},
+    };
+    for (int i = 0; i < countof(row); i++) {
+        const bool bf16 = row[i].act && device;
+        if (device || !row[i].device)
+            add_scratch(m, row[i].directions, row[i].name, bf16 ? "BurstBf16" : "float", bf16 ? 2 : 4, 1,
+                        row[i].shape, row[i].elements);
+    }
+}
+
 /* ---- attention on the host ---- */
 
 static void add_host_attention(MemoryMaker *m, const Partition *part)
@@ -172,6 +205,8 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
                 burst_attend_floats(d->head_dim > d->value_dim ? d->head_dim : d->value_dim));
     if (choice_exchanges(m->choice))
         add_shares(m, part);
+    if (m->choice->latents)
+        add_latents(m);
     add_scratch(m, FORWARD, "lse_rest", "float", sizeof(float), 1,
                 "[heads][tokens], what rounding took from lse",
                 (m->queries ? m->queries : m->of[0].tokens) * m->of[0].heads);

@@ -14,11 +14,13 @@ enum { BF16 = 2, FP32 = 4 };
 /* ---- what travels ---- */
 
 /* In backward Q stands for Q, dO, delta and lse; KV and dKV for two each. A part of O has lse in one
- * number, or in two on the host. */
-int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads)
+ * number, or in two on the host. Latents are of all heads. */
+int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, bool latents, int heads,
+                     int kv_heads)
 {
     const int64_t q = (int64_t)heads * m->head_dim, o = (int64_t)heads * m->value_dim,
-                  kv = (int64_t)kv_heads * (m->head_dim + m->value_dim), copy = target->activation_bytes;
+                  kv = latents ? m->latent + m->shared : (int64_t)kv_heads * (m->head_dim + m->value_dim),
+                  copy = target->activation_bytes;
     switch (t) {
     case T_Q: return backward ? (q + o) * copy + 2 * heads * FP32 : q * copy;
     case T_KV: return kv * copy;
@@ -84,6 +86,8 @@ void add_device(MemoryMaker *m, const Partition *part)
     add_lists(m);
     if (choice_exchanges(m->choice))
         add_shares(m, part);
+    if (m->choice->latents)
+        add_latents(m);
     /* else one pair gives the output */
     if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 || m->key_tokens)
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",

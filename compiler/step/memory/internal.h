@@ -37,6 +37,7 @@ void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, 
                int64_t elements);
 RowSizes most_rows(const MemoryMaker *m); /* of both directions */
 void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism */
+void add_latents(MemoryMaker *m); /* before all that is of one direction */
 void add_device(MemoryMaker *m, const Partition *part); /* a rank's device buffers, pools aside */
 
 #endif

@@ -122,7 +122,7 @@ typedef struct Memory {
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */
 /* Bytes a token of what a pass of t sends of so many heads. */
-int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads,
+int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, bool latents, int heads,
                      int kv_heads);
 /* Head parallelism: query heads that the i-th of so many ranks attends, key heads that those read, and
  * whether the first of these is also the last of the rank before. Shares may be uneven. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Words of a rule: x0 y0: operands of the forward operation, read and written; dx0 dy0: their gradients;
- * else a name. */
+ * else a name. An operand that the operation lacks is left out. */
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight; } Rule;
 static const Rule rules[] = {
     {.of = OP_EMBED, .kind = OP_EMBED_BACK, .read = "x0 dy0", .write = "", .weight = true},
@@ -29,7 +29,11 @@ static const Rule rules[] = {
     {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "dy0", .write = "dx0"},
     {.of = OP_SINK, .kind = OP_SINK_BACK, .read = "dy0 x0 x1", .write = "dx0 dx1", .weight = true},
     {.of = OP_ATTENTION, .kind = OP_DELTA, .read = "y0 dy0 dy1", .write = "delta"},
-    {.of = OP_ATTENTION, .kind = OP_ATTENTION_BACK, .read = "x0 x1 x2 y1 dy0 delta", .write = "dx0 dx1 dx2"},
+    {.of = OP_ATTENTION,
+     .kind = OP_ATTENTION_BACK,
+     .read = "x0 x1 x2 y1 dy0 delta x3",
+     .write = "dx0 dx1 dx2 dx3",
+     .weight = true},
 };
 
 typedef struct Backward {
@@ -74,6 +78,8 @@ static Operand rule_operand(Backward *b, const Op *forward, const char *word)
     if (!operand)
         return named_operand(b->step, word);
     const Operand x = name[0] == 'x' ? forward->read[name[1] - '0'] : forward->write[name[1] - '0'];
+    if (x.value < 0)
+        return x;
     if (gradient && name[0] == 'y' && b->step->values.at[x.value].gradient < 0)
         return (Operand){-1, 0}; /* nothing asks for it */
     return gradient ? (Operand){gradient_of(b->step, x.value), 0} : x;
@@ -98,8 +104,12 @@ static void apply(Backward *b, const Op *forward, const Rule *r)
     o.scale = forward->scale;
     for (const char *at = r->read; next_word(b, forward, &at, &x);)
         op_read(&o, x.value, x.next);
-    for (const char *at = r->write; next_word(b, forward, &at, &x); b->started[x.value] = true)
+    for (const char *at = r->write; next_word(b, forward, &at, &x);) {
+        if (x.value < 0)
+            continue;
         op_write(&o, x.value, x.next, b->started[x.value]);
+        b->started[x.value] = true;
+    }
     *vec_push(b->step->arena, &b->to->ops) = o;
 }
 

@@ -116,6 +116,7 @@ static const struct {
     void (*choose)(Step *s, const StepInput *in); /* where run is NULL */
 } passes[] = {
     {"tensor_parallel", step_tensor, NULL},
+    {"latents", step_latents, NULL},
     {"tile_queries", step_queries, NULL},
     {"backward", step_backward, NULL},
     {"recompute", NULL, save},

@@ -111,7 +111,7 @@ const char *sum_fault(const Machine *m, int unit, const Record *r)
         /* tied: the other's part is elsewhere */
         const bool one_of_two = m->step->program->model.tied && unit == 0;
         const uint64_t part = part_number(m, k, 'w', 0);
-        const char *fault = k->weights == unit && adds_to_sum(k->op->kind) ? part_fault(m, r, part, k) : NULL;
+        const char *fault = k->weights == unit && adds_to_sum(k->op) ? part_fault(m, r, part, k) : NULL;
         if (fault && !(one_of_two && !count_part(r, part)))
             return fault;
     }

@@ -5,12 +5,12 @@
 #include "step/verify/verify.h"
 
 /* odd: a shard is another number than the sum it comes from, and than itself summed over replicas */
-enum { INS = 3, OUTS = 2,
-       SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d, TENSOR_FACTOR = 0x1b873593 };
+enum { INS = 4, OUTS = 2, SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d, TENSOR_FACTOR = 0x1b873593 };
 
 /* What an operation does, in the numbers of the forward operation that it belongs to: x0 operand, y0
  * output, g0 the whole gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta,
  * k0 the kept rows of an output. */
+/* weight, sum: where forward's operation has a weight */
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight, sum; } Rule;
 
 /* An operation of forward; from: the operation that made the operand, -1: the batch did. */
@@ -93,7 +93,7 @@ bool one_layout(const Machine *m, OpKind k);
 /* Whether the operand's gradient is the output's own: of what is added, of what a bias is added to, and of
  * one layout. */
 bool passes(const Machine *m, const Made *x, int n);
-bool adds_to_sum(OpKind k);
+bool adds_to_sum(const Op *o);
 /* What a chunk has of it: all chunks together have all of it, and a chunk of a sum the sum of its parts'
  * chunks. */
 uint64_t chunk_number(uint64_t whole, int chunk, int chunks);

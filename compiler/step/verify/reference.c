@@ -11,7 +11,7 @@ static const Rule rules[] = {
     {.of = OP_ROPE, .kind = OP_ROPE, .read = "x0", .write = "y0"},
     {.of = OP_LAYOUT, .kind = OP_LAYOUT, .read = "x0", .write = "y0"},
     {.of = OP_JOIN, .kind = OP_JOIN, .read = "x0x1", .write = "y0"},
-    {.of = OP_ATTENTION, .kind = OP_ATTENTION, .read = "x0x1x2", .write = "y0y1"},
+    {.of = OP_ATTENTION, .kind = OP_ATTENTION, .read = "x0x1x2x3", .write = "y0y1", .weight = true},
     {.of = OP_KEEP, .kind = OP_KEEP, .read = "x0x1", .write = "y0y1"},
     {.of = OP_ATTENTION, .kind = OP_ATTENTION_REST, .read = "x0x1x2k0k1", .write = "y0y1"},
     {.of = OP_SINK, .kind = OP_SINK, .read = "x0x1", .write = "y0", .weight = true},
@@ -34,7 +34,12 @@ static const Rule rules[] = {
     {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "g0", .write = "d0"},
     {.of = OP_SINK, .kind = OP_SINK_BACK, .read = "g0x0x1", .write = "d0d1", .weight = true, .sum = true},
     {.of = OP_ATTENTION, .kind = OP_DELTA, .read = "y0g0g1", .write = "e0"},
-    {.of = OP_ATTENTION, .kind = OP_ATTENTION_BACK, .read = "x0x1x2y1g0e0", .write = "d0d1d2"},
+    {.of = OP_ATTENTION,
+     .kind = OP_ATTENTION_BACK,
+     .read = "x0x1x2y1g0e0x3",
+     .write = "d0d1d2d3",
+     .weight = true,
+     .sum = true},
 };
 
 /* ---- numbers ---- */
@@ -142,10 +147,10 @@ const Rule *rule_of(OpKind k)
     return NULL;
 }
 
-bool adds_to_sum(OpKind k)
+bool adds_to_sum(const Op *o)
 {
-    for (int i = 0; i < countof(rules); i++)
-        if (rules[i].of == k && rules[i].sum)
+    for (int i = 0; i < countof(rules) && o->weight; i++)
+        if (rules[i].of == o->kind && rules[i].sum)
             return true;
     return false;
 }
@@ -225,7 +230,7 @@ static void add_gradients(Machine *m)
         for (int n = 0; n < x->ins; n++)
             if (x->from[n] >= 0)
                 m->made.at[x->from[n]].g[x->output[n]] += gradient_number(m, x, n);
-        if (adds_to_sum(x->op->kind))
+        if (adds_to_sum(x->op))
             m->sum[x->block == BLOCK_HEAD][x->weights] += part_number(m, x, 'w', 0);
     }
 }

@@ -153,7 +153,7 @@ static void go_under(Machine *m, const Doing *d)
 static bool absent(const Made *x, const char *word)
 {
     const int n = word[1] - '0';
-    return (word[0] == 'x' && n >= x->ins) || (word[0] == 'g' && n > 0 && !x->g[n]);
+    return ((word[0] == 'x' || word[0] == 'd') && n >= x->ins) || (word[0] == 'g' && n > 0 && !x->g[n]);
 }
 
 /* How many operands are right; *bad: the first that is not, countof a rule's operands if there are too
@@ -181,12 +181,13 @@ static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
 {
     const UnitTensor *tensor = op_tensor(m->step, d->at->op, &m->step->block[d->at->block]);
     const int weights = d->at->op->embedding ? 0 : d->at->unit;
+    const bool of_tensor = r->weight || r->sum;
     const Made *nearest = NULL;
     int most = -1, first = -1;
     for (const Made *x = m->made.at + m->made_from[d->at->unit];
          x < m->made.at + m->made_from[d->at->unit + 1]; x++) {
         int bad;
-        if (x->op->kind != r->of || x->tensor != tensor || x->weights != weights)
+        if (x->op->kind != r->of || tensor != (of_tensor ? x->tensor : NULL) || x->weights != weights)
             continue;
         const int right = right_operands(m, d, r, x, &bad);
         if (bad < 0)
@@ -203,9 +204,10 @@ static void check_weight(Machine *m, const Doing *d, const Rule *r, const Made *
     const int state = step_value(m->step, step_param(m->step));
     const uint64_t shard = state_number(state, x->weights, false),
                    wanted = m->alone ? shard : number('g', shard, 0);
-    if ((d->weight.value >= 0) != r->weight)
-        reject(m, STEP_UNITS, r->weight ? "it names no weights" : "it has no use for weights");
-    else if (r->weight && d->weight.number != wanted)
+    const bool weight = r->weight && x->op->weight;
+    if ((d->weight.value >= 0) != weight)
+        reject(m, STEP_UNITS, weight ? "it names no weights" : "it has no use for weights");
+    else if (weight && d->weight.number != wanted)
         reject(m, STEP_UNITS, "%s[%d] does not hold the weights of unit %d: it is %s",
                name_of(m, d->weight.value), d->weight.index, x->weights, record_text(m, d->weight.record));
 }
@@ -245,6 +247,7 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
 {
     const Made *x = find_made(m, d, r);
     const char *word = r->write;
+    const bool wants_sum = x && r->sum && x->op->weight;
     bool sum = false;
     Record out[OP_WRITES];
     if (x)
@@ -261,7 +264,7 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
             part = number('t', (uint64_t)m->now, 0);
         else if (!beyond)
             part = word_number(m, x, word);
-        if (beyond || (of_unit && (sum || !r->sum)))
+        if (beyond || (of_unit && (sum || !wants_sum)))
             reject(m, STEP_VALUES, "it does not make %s", name_of(m, d->write[i].value));
         else
             out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, d->write[i].value, part),
@@ -271,7 +274,7 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
         word += of_unit || scratch || beyond ? 0 : 2;
         sum |= of_unit;
     }
-    if (*word || sum != r->sum)
+    if ((*word && x && !absent(x, word)) || sum != wants_sum)
         reject(m, STEP_VALUES, "it does not write all that it makes");
     for (int i = 0; i < d->writes && !m->failed; i++) {
         if (one_layout(m, x->op->kind) && out[i].chunk < 0)
