@@ -351,7 +351,8 @@ MemoryBudget memory_budget(const Draft *t)
     const Cluster *c = &t->program->cluster;
     const Memory *m = &t->memory;
     const double device = (double)m->total + (double)m->beside,
-                 host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.optimizer);
+                 mirror = t->choice.optimizer ? 0 : (double)mirror_bytes(&t->units, false),
+                 host = (double)m->host + mirror; /* an offloaded optimizer's state is of the flow's values */
     return (MemoryBudget){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
                           t->program->target->device_memory
                               ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)
