@@ -26,12 +26,12 @@ static void note_too_large(Searcher *s)
     }
     if (!near)
         return;
-    if (s->cuts) /* with what it needs, not with the least of it */
-        search_evaluate(s, s->arena, near, diags_new(s->arena));
+    search_evaluate(s, s->arena, near,
+                    diags_new(s->arena)); /* with what it needs, not with the least of it */
     diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
     if (others > 0)
         diag_note(s->diags, (Span){0}, "this was the smallest of %d candidates; the other%s %s", others + 1,
-                  others == 1 ? " needs" : "s need",
+                  others == 1 ? " needs at least" : "s need at least",
                   next == most ? bytes_text(s->arena, (double)most, 2)
                                : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2),
                                               bytes_text(s->arena, (double)most, 2)));
