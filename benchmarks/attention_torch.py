@@ -28,16 +28,19 @@ class Exchange(torch.autograd.Function):
         return exchange(dy, not ctx.gather, ctx.world), None, None
 
 
-def exchange(x, gather, world):
-    n, h, d = x.shape
-    if gather:
-        x = x.view(n, world, h // world, d).transpose(0, 1).contiguous()
-        y = torch.empty_like(x)
-        dist.all_to_all_single(y, x)
-        return y.view(world * n, h // world, d)
-    x = x.contiguous().view(world, n // world, h, d)
+def moved(x):
     y = torch.empty_like(x)
     dist.all_to_all_single(y, x)
+    return y
+
+
+def exchange(x, gather, world, move=moved):
+    """move: the all-to-all between ranks."""
+    n, h, d = x.shape
+    if gather:
+        y = move(x.view(n, world, h // world, d).transpose(0, 1).contiguous())
+        return y.view(world * n, h // world, d)
+    y = move(x.contiguous().view(world, n // world, h, d))
     return y.transpose(0, 1).reshape(n // world, world * h, d)
 
 

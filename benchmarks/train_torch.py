@@ -18,48 +18,39 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import AttentionMaskInterface
 
 import burst
 import burst.hf
+from attention_torch import exchange
 from burst.plan import Plan
-from continue_training import Loss, checkpoint_layers
+from continue_training import Loss, checkpoint_layers, saving_attention
 
 SHAPES = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
           "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False}
 STEPS, PEAK = 6, 989e12
 
 
-def exchange(x, gather, world):
-    """[tokens / world, heads, d] to [tokens, heads / world, d] where gather, else back."""
-    n, h, d = x.shape
-    if gather:
-        x = x.view(n, world, h // world, d).transpose(0, 1).contiguous().view(world * n, h // world, d)
-    y = all_to_all_single_autograd(x.contiguous(), None, None, dist.group.WORLD)
-    return y if gather else y.view(world, n // world, h, d).transpose(0, 1).reshape(n // world, world * h, d)
+def traced(x):
+    """An all-to-all that torch.compile and autograd see."""
+    return all_to_all_single_autograd(x, None, None, dist.group.WORLD)
 
 
 def ulysses(module, query, key, value, attention_mask, scaling=None, **more):
     """query [1, heads, t, d], key and value [1, kv_heads, t, d]; o [1, t, heads, d]."""
     world = dist.get_world_size()
-    q, k, v = (exchange(x[0].transpose(0, 1), True, world).transpose(0, 1)[None] for x in (query, key, value))
+    q, k, v = (exchange(x[0].transpose(0, 1), True, world, traced).transpose(0, 1)[None] for x in (query, key, value))
     o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=True)
-    return exchange(o[0].transpose(0, 1), False, world)[None], None
+    return exchange(o[0].transpose(0, 1), False, world, traced)[None], None
 
 
 AttentionInterface.register("ulysses", ulysses)
 AttentionMaskInterface.register("ulysses", lambda **more: None)
 
 
-def saving(name):
-    saved = {"burst": torch.ops.burst.attention.default, "ulysses": torch.ops.aten._scaled_dot_product_cudnn_attention.default}[name]
-
-    def policy(context, op, *args, **kwargs):
-        return CheckpointPolicy.MUST_SAVE if op == saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return create_selective_checkpoint_contexts(policy)
+def saved_of(name):
+    return {"burst": torch.ops.burst.attention.default, "ulysses": torch.ops.aten._scaled_dot_product_cudnn_attention.default}[name]
 
 
 def build(name, layers, world):
@@ -67,7 +58,7 @@ def build(name, layers, world):
     with torch.device("cuda"):
         model = LlamaForCausalLM._from_config(LlamaConfig(num_hidden_layers=layers, max_position_embeddings=1 << 20, **SHAPES),
                                               attn_implementation=name, dtype=torch.float32).train()
-    checkpoint_layers(model, {"context_fn": lambda: saving(name)})
+    checkpoint_layers(model, {"context_fn": lambda: saving_attention(saved_of(name))})
     sharding = {"mesh": init_device_mesh("cuda", (world,)),
                 "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
     for layer in model.model.layers:

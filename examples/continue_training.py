@@ -100,9 +100,9 @@ class Loss(torch.nn.Module):
         return sum(checkpoint(self.of_rows, h, l, use_reentrant=False) for h, l in parts) / count
 
 
-def saving_attention():
+def saving_attention(saved=None):
     """Selective checkpointing by operator name: o and lse are saved, and attention's transfers with them."""
-    saved = torch.ops.burst.attention.default
+    saved = saved or torch.ops.burst.attention.default
 
     def policy(context, op, *args, **kwargs):
         return CheckpointPolicy.MUST_SAVE if op == saved else CheckpointPolicy.PREFER_RECOMPUTE
