@@ -157,6 +157,7 @@ def replaced(mini, args):
     mini.wait_for_lines(run, "m", 20)
     os.rename(mini.folder / "ck", mini.folder / "gone")
     mini.wait_for(run, lambda: checkpoints(mini), "a checkpoint in a new folder")
+    mini.wait_for_lines(run, "m", 402)  # that checkpoint is whole: the run has gone on
     os.rename(mini.folder / "ck", mini.folder / "gone2")
     other = mini.start(*OPTIONS, "--every", 1, mini="1 1 0 4 100000 -1")
     said = run.communicate(timeout=scaled_timeout(30))[1]
