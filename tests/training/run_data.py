@@ -388,6 +388,8 @@ class Data:
         for options, text in cases:
             done = run([program, "--quiet", "--steps", 0, "--evaluate", *options], 60, self.environment, check=False)
             require(done.returncode == 1 and text in done.stderr, f"{options}: {done.returncode}, {done.stderr}, expected {text}")
+        done = run([program, "--quiet", "--steps", 3, "--data", folder / "none.tok"], 60, self.environment)
+        require(done.stderr.count("no token of the batch of step 1 counts in the loss") == 1 and done.stderr.count("no token") == 1, done.stderr)
         for options, text in ((["--evaluate"], "--evaluate requires a FILE"), (["--evaluate-every", 3], "--evaluate-every requires --evaluate FILE"),
                               (["--raw", 2], "--raw requires --data FILE"), (["--raw", 3, "--data", good], "expected 2|4"),
                               (["--raw", 2, "--bytes", "--data", good], "cannot be combined"),
