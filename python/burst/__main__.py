@@ -24,7 +24,8 @@ def main():
     try:
         args.run(args)
     except (Wrong, OSError) as error:
-        print(f"burst: {error}", file=sys.stderr)
+        named = isinstance(error, OSError) and error.filename is not None
+        print(f"burst: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stopped:
         number = stopped.args[0] if stopped.args else signal.SIGINT
