@@ -126,7 +126,7 @@ class Shape(typing.NamedTuple):
 
 
 ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
-BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
+BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4),
@@ -215,6 +215,14 @@ GRADIENTS = [
     (Layout("ulysses", "keys", "contiguous", 2, 2, 4, "selective", "zero2", 3, tensor=2, offload="activations", head_chunks=2), Shape(kv_heads=4, sinks=True)),
     (Layout("burst", "queries", "striped", nodes=2, lanes=4, tensor=2, recompute="full", weights="zero1", token_chunks=3, head_chunks=2),
      Shape(kv_heads=4, part=NORM)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="selective"), Shape(part=WHOLE)),
+    (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape(part=WHOLE, masks=("document", "causal"))),
+    (Layout("ring", "queries", "striped", 2, 2, 4, "selective", "zero2", 3, tensor=2, overlap="no"), Shape(part=WHOLE, sinks=True)),
+    (Layout("ulysses", "keys", "zigzag", lanes=4, tensor=2, recompute="full"), Shape(kv_heads=4, part=WHOLE, tied="yes", masks=("window(17)", "document"))),
+    (Layout("ring", "keys", "zigzag", 2, 2, 4, "tail(0.5)", "zero1", tensor=4), Shape(kv_heads=2, part=WHOLE)),  # twice the key heads
+    (Layout("ring", "keys", "contiguous", 2, 2, 3, "save(q_raw(1), rstd_k, q, k)", tensor=3), Shape(heads=6, kv_heads=1, part=WHOLE, ffn=42)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="selective", token_chunks=3, offload="activations"), Shape(part=WHOLE, masks=("full", "document"))),
+    (Layout("ring", "keys", "contiguous", lanes=6, tensor=2, shares="5, 1, 2", chunks=3), Shape(part=WHOLE, masks=("document", "causal"))),
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, offload="activations"), Shape(part=NORM, masks=("document", "causal", "full"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="selective", weights="zero1", offload="activations(o, lse)"),
      Shape(sinks=True, masks=("causal", "window(17)", "causal", "full"))),
