@@ -142,7 +142,8 @@ static void rope(Machine *m, double turn)
 /* Each head's own elements, and those that all share. */
 static void join(Machine *m)
 {
-    const int d = m->m->head_dim, shared = m->m->shared, own = d - shared, heads = (int)(m->ny[0] / m->n / d);
+    const int d = m->m->head_dim, shared = m->m->shared, own = d - shared,
+              heads = m->n ? (int)(m->ny[0] / m->n / d) : 0;
     for (int64_t i = 0; i < m->n * heads; i++) {
         memcpy(m->y[0] + i * d, m->x[0] + i * own, (size_t)own * sizeof(double));
         memcpy(m->y[0] + i * d + own, m->x[1] + i / heads * shared, (size_t)shared * sizeof(double));
@@ -151,7 +152,8 @@ static void join(Machine *m)
 
 static void join_back(Machine *m, bool adds)
 {
-    const int d = m->m->head_dim, shared = m->m->shared, own = d - shared, heads = (int)(m->nx[0] / m->n / d);
+    const int d = m->m->head_dim, shared = m->m->shared, own = d - shared,
+              heads = m->n ? (int)(m->nx[0] / m->n / d) : 0;
     memset(m->y[1], 0, adds ? 0 : (size_t)(m->n * shared) * sizeof(double));
     for (int64_t i = 0; i < m->n * heads; i++) {
         memcpy(m->y[0] + i * own, m->x[0] + i * d, (size_t)own * sizeof(double));
