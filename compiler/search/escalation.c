@@ -139,86 +139,109 @@ Candidate search_offload_fewer(Searcher *s, const Candidate *best)
     return found;
 }
 
-/* ---- what is offloaded, by time ---- */
+/* ---- what escalates, by time ---- */
 
-/* From a candidate that fits: the same with so many values offloaded, the optimizer there, and the first
- * values of settings before. */
-typedef struct Offloadings {
+/* From a candidate that fits, or one that would be faster than the best with what that escalates. */
+typedef struct Escalated {
     Searcher *s;
-    const Candidate *from;
+    int saved; /* the value of `recompute` that is tried beside those of its first ladder */
     Candidate best;
-} Offloadings;
+} Escalated;
 
-static void keep_faster(Offloadings *t, const Candidate *x)
+static void keep_faster(Escalated *t, const Candidate *x)
 {
     if (search_works(x) && x->cost.step < t->best.cost.step)
         t->best = *x;
 }
 
-static Candidate try_offloading(Offloadings *t, Choice c)
+static Candidate try_saving(Escalated *t, const Candidate *from, int value)
 {
-    Candidate x = {.choice = c, .order = t->from->order};
-    memcpy(x.value, t->from->value, sizeof x.value);
-    x.why_not = choice_why_not(t->s->arena, t->s->program, &c);
+    Candidate x = {.choice = from->choice, .order = from->order};
+    memcpy(x.value, from->value, sizeof x.value);
+    search_take(t->s, &x, SETTING_RECOMPUTE, value);
+    x.why_not = choice_why_not(t->s->arena, t->s->program, &x.choice);
     search_try(t->s, &x);
     keep_faster(t, &x);
     return x;
 }
 
-/* What layers save as it is, and all; or, where all does not fit, as much as fits. */
-static void try_savings(Offloadings *t, Choice c)
+/* What layers saved before, and all; or, where all does not fit, as much as fits. Which value of `recompute`
+ * that is; 0: more memory would make nothing faster. */
+static int try_savings(Escalated *t, const Candidate *from)
 {
-    const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(t->s->program) - 1;
-    if (last < 0 || t->from->value[setting] > 0)
-        try_offloading(t, c);
+    const int last = setting_recompute.second_ladder(t->s->program) - 1;
+    if (last < 0 || t->saved > 0)
+        try_saving(t, from, t->saved);
     if (last < 0)
-        return;
-    setting_recompute.take(t->s->program, &c, 0);
-    const Candidate all = try_offloading(t, c);
+        return 0;
+    const Candidate all = try_saving(t, from, 0);
     if (!all.evaluated || !all.too_large || all.too_slow)
-        return;
-    const Candidate most = least_memory(t->s, &all, setting, (Way){1, last});
+        return 0;
+    const Candidate most = least_memory(t->s, &all, SETTING_RECOMPUTE, (Way){1, last});
     keep_faster(t, &most);
+    return most.too_slow ? 0 : most.value[SETTING_RECOMPUTE];
 }
 
-/* The feed-forward network in the chunks that it has, and whole. */
-static void try_ffn_chunks(Offloadings *t, Choice c)
+static int try_chunks(Escalated *t, const Candidate *from, int value)
 {
-    try_savings(t, c);
-    if (ffn_chunks_open(t->s->program) && c.ffn_chunks > 1) {
-        c.ffn_chunks = 1;
-        try_savings(t, c);
-    }
+    Candidate x = *from;
+    search_take(t->s, &x, SETTING_FFN_CHUNKS, value);
+    return try_savings(t, &x);
 }
 
-static void try_optimizers(Offloadings *t, Choice c)
+/* The feed-forward network whole, and in more and more chunks as long as layers may then save more: what it
+ * needs less they may have. */
+static void try_ffn_chunks(Escalated *t, const Candidate *from)
+{
+    const int most = search_values(t->s, SETTING_FFN_CHUNKS) - 1;
+    if (!ffn_chunks_open(t->s->program)) {
+        try_savings(t, from);
+        return;
+    }
+    int saved = try_chunks(t, from, 0);
+    const int least = saved && most ? try_chunks(t, from, most) : saved;
+    for (int n = 1; n < most && saved > least; n++)
+        saved = try_chunks(t, from, n);
+}
+
+static void try_optimizers(Escalated *t, const Candidate *from)
 {
     static const OptimizerPlace places[] = {OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED};
-    for (int i = 0; i < (t->s->program->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : countof(places)); i++) {
-        c.optimizer = places[i];
-        if (t->s->program->layout.update.is_auto || i == 0 || t->s->program->layout.update.value == i - 1)
-            try_ffn_chunks(t, c);
+    const Program *p = t->s->program;
+    Candidate x = *from;
+    for (int i = 0; i < (p->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : countof(places)); i++) {
+        x.choice.optimizer = places[i];
+        if (p->layout.update.is_auto || i == 0 || p->layout.update.value == i - 1)
+            try_ffn_chunks(t, &x);
     }
 }
 
 /* Rows are decided one after the other by what fits first, and more in the host's memory is not always
  * less time: of a candidate that has something there, every number of offloaded values with each place of the
  * optimizer. */
-Candidate search_offload_otherwise(Searcher *s, const Candidate *from)
+static void try_offloadings(Escalated *t, const Candidate *from)
 {
     enum { MOST_SAVED = 8 }; /* values that a layer saves and may offload: more of them are all */
-    Offloadings t = {s, from, *from};
-    if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks ||
-        (!from->choice.offload_values && !from->choice.optimizer))
-        return *from;
     for (int offloaded = 0; offloaded <= MOST_SAVED; offloaded++) {
-        Choice c = from->choice;
-        c.offload_values = offloaded < MOST_SAVED ? offloaded : OFFLOAD_ALL;
-        c.offload_layers = 0;
-        c.offload = s->program->layout.offloaded;
-        setting_recompute.take(s->program, &c, from->value[SETTING_RECOMPUTE]);
-        try_optimizers(&t, c);
+        Candidate x = *from;
+        x.choice.offload_values = offloaded < MOST_SAVED ? offloaded : OFFLOAD_ALL;
+        x.choice.offload_layers = 0;
+        x.choice.offload = t->s->program->layout.offloaded;
+        try_optimizers(t, &x);
     }
+}
+
+static bool offloads(const Candidate *x) { return x->choice.offload_values || x->choice.optimizer; }
+
+Candidate search_escalate_otherwise(Searcher *s, const Candidate *from)
+{
+    Escalated t = {s, from->value[SETTING_RECOMPUTE], *from};
+    if (from->choice.fetch_chunks)
+        return *from;
+    if (s->program->layout.offload.is_auto && offloads(from))
+        try_offloadings(&t, from);
+    else if (from->choice.ffn_chunks > 1)
+        try_ffn_chunks(&t, from);
     return t.best;
 }
 
@@ -306,4 +329,21 @@ double search_least(Searcher *s, const Candidate *x)
             least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);
     }
     return isfinite(least) ? fmax(first, least) : first;
+}
+
+/* ---- what escalates elsewhere, here ---- */
+
+double search_least_alike(Searcher *s, const Candidate *x)
+{
+    Choice c = x->choice;
+    if (setting_recompute.second_ladder(s->program))
+        setting_recompute.take(s->program, &c, 0);
+    return least_seconds(s, &c);
+}
+
+Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best)
+{
+    Escalated t = {s, x->value[SETTING_RECOMPUTE], *best};
+    try_ffn_chunks(&t, x);
+    return t.best;
 }
