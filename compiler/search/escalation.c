@@ -141,17 +141,20 @@ Candidate search_offload_fewer(Searcher *s, const Candidate *best)
 
 /* ---- what escalates, by time ---- */
 
-/* From a candidate that fits, or one that would be faster than the best with what that escalates. */
+/* What is tried from a candidate that fits, or would be faster than the best with what that escalates. */
 typedef struct Escalated {
     Searcher *s;
-    int saved; /* the value of `recompute` that is tried beside those of its first ladder */
+    int near; /* value of `recompute` of the first ladder that last fitted: others' are near it */
+    int rule; /* that of the second ladder which is tried beside those; 0: none */
     Candidate best;
 } Escalated;
 
-static void keep_faster(Escalated *t, const Candidate *x)
+static int last_saving(const Searcher *s) { return setting_recompute.second_ladder(s->program) - 1; }
+
+static Escalated escalated_from(Searcher *s, const Candidate *x, const Candidate *best)
 {
-    if (search_works(x) && x->cost.step < t->best.cost.step)
-        t->best = *x;
+    const int value = x->value[SETTING_RECOMPUTE], last = last_saving(s);
+    return (Escalated){s, value <= last ? value : last, value > last ? value : 0, *best};
 }
 
 static Candidate try_saving(Escalated *t, const Candidate *from, int value)
@@ -161,25 +164,42 @@ static Candidate try_saving(Escalated *t, const Candidate *from, int value)
     search_take(t->s, &x, SETTING_RECOMPUTE, value);
     x.why_not = choice_why_not(t->s->arena, t->s->program, &x.choice);
     search_try(t->s, &x);
-    keep_faster(t, &x);
+    if (search_works(&x) && x.cost.step < t->best.cost.step)
+        t->best = x;
     return x;
 }
 
-/* What layers saved before, and all; or, where all does not fit, as much as fits. Which value of `recompute`
- * that is; 0: more memory would make nothing faster. */
+/* As least_memory, of all that the first ladder saves, from what was near before. The value; -1: none fits or
+ * can win. */
+static int save_most(Escalated *t, const Candidate *from)
+{
+    const int last = last_saving(t->s);
+    int large = -1, fits = last + 1, at = t->near;
+    for (int step = 1; large + 1 < fits; step *= 2) {
+        const Candidate x = try_saving(t, from, at);
+        if (!x.evaluated || x.too_slow)
+            return -1;
+        if (has_room(&x, SETTING_RECOMPUTE))
+            fits = at;
+        else
+            large = at;
+        if (fits > last)
+            at = large + step < last ? large + step : last;
+        else if (large < 0)
+            at = fits - step > 0 ? fits - step : 0;
+        else
+            at = (large + fits) / 2;
+    }
+    t->near = fits <= last ? fits : t->near;
+    return fits <= last ? fits : -1;
+}
+
+/* As much saved as fits, or what the layout or a rule says; the value, -1 where no more memory would help. */
 static int try_savings(Escalated *t, const Candidate *from)
 {
-    const int last = setting_recompute.second_ladder(t->s->program) - 1;
-    if (last < 0 || t->saved > 0)
-        try_saving(t, from, t->saved);
-    if (last < 0)
-        return 0;
-    const Candidate all = try_saving(t, from, 0);
-    if (!all.evaluated || !all.too_large || all.too_slow)
-        return 0;
-    const Candidate most = least_memory(t->s, &all, SETTING_RECOMPUTE, (Way){1, last});
-    keep_faster(t, &most);
-    return most.too_slow ? 0 : most.value[SETTING_RECOMPUTE];
+    if (t->rule || last_saving(t->s) < 0)
+        try_saving(t, from, t->rule);
+    return last_saving(t->s) < 0 ? -1 : save_most(t, from);
 }
 
 static int try_chunks(Escalated *t, const Candidate *from, int value)
@@ -198,9 +218,8 @@ static void try_ffn_chunks(Escalated *t, const Candidate *from)
         try_savings(t, from);
         return;
     }
-    int saved = try_chunks(t, from, 0);
-    const int least = saved && most ? try_chunks(t, from, most) : saved;
-    for (int n = 1; n < most && saved > least; n++)
+    const int whole = try_chunks(t, from, 0), least = whole && most ? try_chunks(t, from, most) : whole;
+    for (int n = 1, saved = whole; n < most && least >= 0 && saved != least; n++)
         saved = try_chunks(t, from, n);
 }
 
@@ -235,7 +254,7 @@ static bool offloads(const Candidate *x) { return x->choice.offload_values || x-
 
 Candidate search_escalate_otherwise(Searcher *s, const Candidate *from)
 {
-    Escalated t = {s, from->value[SETTING_RECOMPUTE], *from};
+    Escalated t = escalated_from(s, from, from);
     if (from->choice.fetch_chunks)
         return *from;
     if (s->program->layout.offload.is_auto && offloads(from))
@@ -343,7 +362,7 @@ double search_least_alike(Searcher *s, const Candidate *x)
 
 Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best)
 {
-    Escalated t = {s, x->value[SETTING_RECOMPUTE], *best};
+    Escalated t = escalated_from(s, x, best);
     try_ffn_chunks(&t, x);
     return t.best;
 }
