@@ -302,13 +302,15 @@ static Points points_of(Searcher *s, const Candidate *x)
 }
 
 /* The candidate where the point is, one value before it in each setting: savings by levels are not quite the
- * same bytes for each. */
+ * same bytes for each. The feed-forward network stays whole, since with fewer chunks than the point's it may
+ * be faster even if less is saved. */
 static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 {
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
         const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0,
                   n = point->value[setting];
-        if (settings[setting]->escalates && n > 0 && !search_take(s, x, setting, n == other ? n : n - 1))
+        if (setting != SETTING_FFN_CHUNKS && settings[setting]->escalates && n > 0 &&
+            !search_take(s, x, setting, n == other ? n : n - 1))
             return false;
     }
     return true;

@@ -610,7 +610,10 @@ static bool has_escalated(const Candidate *x)
 }
 
 /* Schedules that are the same on so few ranks: they need as much and take as long at least. */
-typedef struct Alike { size_t needs; double least; } Alike;
+typedef struct Alike {
+    size_t needs;
+    double least;
+} Alike;
 typedef Vec(Alike) Alikes;
 
 static bool seen_alike(Searcher *s, Alikes *seen, Alike x)
@@ -636,7 +639,8 @@ static void try_escalation_elsewhere(Searcher *s)
             continue;
         const Candidate y = with_escalation_of(x, &like);
         const double least = s->cuts ? search_least_alike(s, &y) : 0;
-        if (s->cuts && (least > search_fastest(s) * (1 - tie) || seen_alike(s, &seen, (Alike){x->needs, least})))
+        if (s->cuts &&
+            (least > search_fastest(s) * (1 - tie) || seen_alike(s, &seen, (Alike){x->needs, least})))
             continue;
         const Candidate found = search_escalate_alike(s, &y, &like);
         if (found.cost.step < like.cost.step * (1 - tie))
