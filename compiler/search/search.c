@@ -652,7 +652,7 @@ static void try_escalation_elsewhere(Searcher *s)
  * those, until none is faster. What loses need not be known exactly, and the winner is evaluated again. */
 static void try_escalations(Searcher *s)
 {
-    const bool single = s->single;
+    const bool single = s->single, many = s->many, cuts = s->cuts;
     s->many = true;
     s->cuts = s->effort != SEARCH_WHOLE;
     s->single = false;
@@ -663,7 +663,7 @@ static void try_escalations(Searcher *s)
             try_escalation_elsewhere(s);
     }
     try_otherwise(s, search_offload_fewer);
-    s->single = single;
+    s->single = single, s->many = many, s->cuts = cuts;
 }
 
 /* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
