@@ -64,6 +64,9 @@ KNOWN = [
     # of the feed-forward network in chunks, with less in the host's memory, on another schedule than what came out first
     (Problem(nodes=1, gpus=2, nics=1, device=DEVICES[1], gbps=25, link=200, memory=24, mask="window(4Ki)", tokens=256, heads=32,
              kv_heads=8), "schedule ring; context 2; travel keys; partition contiguous;"),
+    # pieces of keys from striped chunks
+    (Problem(nodes=3, gpus=2, nics=2, device=DEVICES[0], gbps=100, link=50, memory=12, mask="prefix_lm(2Ki)", tokens=64, heads=16,
+             kv_heads=4), "schedule bidirectional; context 6; travel keys; partition striped;"),
 ]
 
 
