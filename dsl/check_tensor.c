@@ -15,14 +15,16 @@ static bool divides(int64_t ranks, Factor f)
 
 enum { FACTORS = 5 };
 
-/* What a layer's split shares out, each divided by the ranks, as large as the model has it. */
+/* What a layer's split shares out, each divided by the ranks, as large as the model has it. Ranks sum up the
+ * squares of an RMSNorm of all heads; a LayerNorm would need the sums of all elements before that. */
 static void factors_of(const Model *m, int world, Factor f[FACTORS])
 {
+    const bool layernorm = m->layer.qk_norm_all && m->layer.norm == BURST_NORM_LAYER;
     const Factor all[FACTORS] = {{"ranks of the cluster", world},
                                  {"heads", m->heads},
                                  {"kv_heads", m->kv_heads, true},
                                  {"columns of ffn", m->ffn},
-                                 {"norm of all heads", m->layer.qk_norm_all ? 1 : world}};
+                                 {"layernorm of all heads", layernorm ? 1 : world}};
     for (int i = 0; i < FACTORS; i++)
         f[i] = all[i];
 }

@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct TrainFields {
@@ -28,8 +29,15 @@ static void take_data_file(Cursor *u, const char *what, BurstDataFile *f)
 /* The file's share, where there are several. */
 static void take_share(Cursor *u, BurstDataFile *f)
 {
-    if (!u->failed && u->at && u->at->kind == A_NUMBER)
-        cursor_number(u, UNIT_NONE, 1e-6, 1e9, &f->share);
+    const Ast *at = u->at;
+    const bool given = !u->failed && at &&
+                       (at->kind == A_NUMBER || (at->kind == A_PUNCT && *at->text == '-'));
+    if (!given || !cursor_number(u, UNIT_NONE, -HUGE_VAL, HUGE_VAL, &f->share) ||
+        (f->share >= 1e-6 && f->share <= 1e9))
+        return;
+    diag_error(u->c->diags, at->span,
+               "a file's share must be from 1e-06 to 1e+09; remove a file that is not to be read");
+    u->failed = true;
 }
 
 /* `data "tokens.bin";` `data "text.txt" bytes;` `data "web.tok" 0.7, "code.tok" 0.3;` */
@@ -49,6 +57,11 @@ static void take_data(Checker *c, const Ast *s, const Field *f, void *to)
         take_data_file(&u, "a file in quotes, such as \"tokens.bin\"", &file[n]);
         take_share(&u, &file[n++]);
     } while (cursor_try(&u, ","));
+    if (!u.failed && u.at && u.at->kind == A_STRING) {
+        diag_error(c->diags, u.behind, "expected ',' here, between two files");
+        diag_fixit(c->diags, u.behind, ",");
+        return;
+    }
     if (!cursor_end(&u))
         return;
     t->data = file;

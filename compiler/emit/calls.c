@@ -276,6 +276,7 @@ static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
 #define TOKENS {count_text, 0, NULL}
 #define ALL_ROWS {rows_text, 0, NULL}
 #define TENSOR_TOKENS TEXT("s->each")
+#define TENSOR_RANKS TEXT("PLAN_TENSOR")
 #define TURNS {turns_text, 0, NULL}
 #define CHUNK_TURNS {chunk_turns_text, 0, NULL}
 #define NORM_EPS {norm_eps_text, 0, NULL}
@@ -291,8 +292,9 @@ static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
 
 /* Of an operation that has several functions. OTHER: LayerNorm, an ungated activation, a head with bias or
  * softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with lse's gradient. ROWS: of
- * a chunk of tokens; KEYS: and of keys. LATENTS: travel as keys and values. */
-enum { OTHER = 1, COLUMNS = 2, TO_TOKENS = 4, LSE = 8, ROWS = 16, KEYS = 32, LATENTS = 64 };
+ * a chunk of tokens; KEYS: and of keys. LATENTS: travel as keys and values. PARTS: of rows, whose mean of
+ * squares is an operand. */
+enum { OTHER = 1, COLUMNS = 2, TO_TOKENS = 4, LSE = 8, ROWS = 16, KEYS = 32, LATENTS = 64, PARTS = 128 };
 typedef struct Call {
     OpKind kind;
     int form;
@@ -307,10 +309,18 @@ static const Call calls[] = {
      {NORM_ROWS(Y1), NORM_WIDTH(Y1), NORM_EPS, AT(X0), WEIGHT, AT(Y0), AT(Y1)}},
     {OP_NORM, OTHER, "burst_op_layernorm(e",
      {NORM_ROWS(Y1), NORM_WIDTH(Y1), NORM_EPS, AT(X0), WEIGHT, AT(Y0), AT(Y1)}},
+    {OP_NORM, PARTS, "burst_op_rmsnorm_part(e",
+     {NORM_ROWS(Y1), NORM_WIDTH(Y1), NORM_EPS, AT(X0), AT(X1), WEIGHT, AT(Y0), AT(Y1)}},
     {OP_NORM_BACK, 0, "burst_op_rmsnorm_back(e",
      {NORM_ROWS(X1), NORM_WIDTH(X1), AT(X0), AT(X1), AT(X2), WEIGHT, AT(Y0), ADDS(Y0), GRADIENT, SCRATCH}},
     {OP_NORM_BACK, OTHER, "burst_op_layernorm_back(e",
      {NORM_ROWS(X1), NORM_WIDTH(X1), AT(X0), AT(X1), AT(X2), WEIGHT, AT(Y0), ADDS(Y0), GRADIENT, SCRATCH}},
+    {OP_NORM_BACK, PARTS, "burst_op_rmsnorm_part_back(e",
+     {NORM_ROWS(X1), NORM_WIDTH(X1), AT(X0), AT(X1), AT(X2), WEIGHT, AT(Y0), ADDS(Y0), AT(Y1), GRADIENT,
+      SCRATCH}},
+    {OP_SQUARES, 0, "burst_op_squares(e", {TOKENS, WIDTH(X0), TENSOR_RANKS, AT(X0), AT(Y0)}},
+    {OP_SQUARES_BACK, 0, "burst_op_squares_back(e",
+     {TOKENS, WIDTH(X0), TENSOR_RANKS, AT(X0), AT(X1), AT(Y0), ADDS(Y0)}},
     {OP_LINEAR, 0, "burst_op_linear(e",
      {TOKENS, WIDTH(X0), WIDTH(Y0), STACKED, AT(X0), WEIGHT, RESIDUAL, AT(Y0)}},
     {OP_LINEAR, COLUMNS, "burst_op_linear_columns(e",
@@ -391,6 +401,10 @@ static const Call calls[] = {
      {TENSOR_TOKENS, WIDTH(X0), AT(X0), ADDED_TO, AT(Y0), TEXT("&s->tensor")}},
     {OP_TENSOR_SCATTER_BACK, 0, "burst_op_tensor_gather(e",
      {TENSOR_TOKENS, WIDTH(X0), AT(X0), AT(Y0), TEXT("&s->tensor")}},
+    {OP_TENSOR_ALL_REDUCE, 0, "burst_op_tensor_all_reduce(e",
+     {TENSOR_TOKENS, TENSOR_RANKS, AT(X0), AT(Y0), TEXT("&s->tensor")}},
+    {OP_TENSOR_ALL_REDUCE_BACK, 0, "burst_op_tensor_all_reduce(e",
+     {TENSOR_TOKENS, TENSOR_RANKS, AT(X0), AT(Y0), TEXT("&s->tensor")}},
     {OP_LOSS, 0, "burst_op_loss(e",
      {TOKENS, WIDTH(X0), TEXT("PLAN_VOCAB"), TEXT("PLAN_LOSS_TILE"), AT(X0), WEIGHT, AT(X1), AT(X2),
       TEXT("s->scale"), TEXT("s->loss"), AT(Y0), GRADIENT, SCRATCH}},
@@ -399,6 +413,15 @@ static const Call calls[] = {
       AT(X1), AT(X2), TEXT("s->scale"), TEXT("s->loss"), AT(Y0), GRADIENT, SCRATCH}},
 };
 /* clang-format on */
+
+/* Of a norm whose rows tensor ranks share: the mean of their squares, or its gradient. */
+static bool has_square(const Printer *p, const Op *o)
+{
+    const bool back = o->kind == OP_NORM_BACK;
+    const int value = back ? o->write[1].value : o->read[1].value;
+    return (back || o->kind == OP_NORM) && value >= 0 &&
+           p->step->values.at[value].kind == (back ? VALUE_GRADIENT : VALUE_ACTIVATION);
+}
 
 static int form_of(const Printer *p, const Op *o)
 {
@@ -413,6 +436,8 @@ static int form_of(const Printer *p, const Op *o)
     if ((norm && l->norm) || (activation && l->activation) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= OTHER;
+    if (has_square(p, o))
+        form |= PARTS;
     if (t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT)
         form |= COLUMNS;
     if (layout && !value_of(p, o, Y0)->by_heads)

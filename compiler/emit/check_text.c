@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #ifdef BURST_LIBCLANG
-#include <clang-c/Index.h>
+#include "emit/libclang.h"
 
 /* How each language is read. A row a pass over the text; the runtime's include path and, for CUDA, the
  * toolkit's are added. CUDA 13 is newer than clang 19 knows: the version is stated, and a header that it
@@ -72,9 +72,9 @@ static void walk(Check *c, CXCursor cursor, bool dropped, bool stored);
 
 static char *copy_string(Check *c, CXString s)
 {
-    const char *text = clang_getCString(s);
+    const char *text = clang()->getCString(s);
     char *copy = arena_copy(c->arena, text ? text : "", text ? strlen(text) : 0);
-    clang_disposeString(s);
+    clang()->disposeString(s);
     return copy;
 }
 
@@ -82,13 +82,13 @@ static char *copy_string(Check *c, CXString s)
 static const Source *source_of(Check *c, CXFile file)
 {
     for (int i = 0; i < c->sources.n; i++)
-        if (clang_File_isEqual(file, c->sources.at[i].file))
+        if (clang()->File_isEqual(file, c->sources.at[i].file))
             return c->sources.at[i].source;
-    const char *name = copy_string(c, clang_getFileName(file));
+    const char *name = copy_string(c, clang()->getFileName(file));
     const size_t folder = strlen(c->headers);
     size_t n = 0;
     const char *text = strncmp(name, c->headers, folder) == 0 && name[folder] == '/'
-                           ? clang_getFileContents(c->unit, file, &n)
+                           ? clang()->getFileContents(c->unit, file, &n)
                            : NULL;
     Source *source = text ? NEW(c->arena, Source) : NULL;
     if (source)
@@ -101,8 +101,8 @@ static Span span_of(Check *c, CXSourceRange range)
 {
     CXFile file = NULL;
     unsigned begin = 0, end = 0;
-    clang_getFileLocation(clang_getRangeStart(range), &file, NULL, NULL, &begin);
-    clang_getFileLocation(clang_getRangeEnd(range), NULL, NULL, NULL, &end);
+    clang()->getFileLocation(clang()->getRangeStart(range), &file, NULL, NULL, &begin);
+    clang()->getFileLocation(clang()->getRangeEnd(range), NULL, NULL, NULL, &end);
     const Source *source = file ? source_of(c, file) : NULL;
     return source ? (Span){source, begin, end > begin ? end : begin + 1} : (Span){0};
 }
@@ -116,31 +116,32 @@ static void problem(Check *c, Span at, const char *message)
 /* ---- rule 1: clang's own diagnostics ---- */
 static Span diagnostic_span(Check *c, CXDiagnostic diagnostic)
 {
-    CXSourceLocation at = clang_getDiagnosticLocation(diagnostic);
-    if (clang_getDiagnosticNumRanges(diagnostic) > 0) {
-        Span span = span_of(c, clang_getDiagnosticRange(diagnostic, 0));
+    CXSourceLocation at = clang()->getDiagnosticLocation(diagnostic);
+    if (clang()->getDiagnosticNumRanges(diagnostic) > 0) {
+        Span span = span_of(c, clang()->getDiagnosticRange(diagnostic, 0));
         if (span.src)
             return span;
     }
-    return span_of(c, clang_getRange(at, at));
+    return span_of(c, clang()->getRange(at, at));
 }
 
 static void report_diagnostic(Check *c, CXDiagnostic diagnostic)
 {
-    if (clang_getDiagnosticSeverity(diagnostic) < CXDiagnostic_Warning)
+    if (clang()->getDiagnosticSeverity(diagnostic) < CXDiagnostic_Warning)
         return;
     Span at = diagnostic_span(c, diagnostic);
     problem(c, at,
-            at.src ? copy_string(c, clang_getDiagnosticSpelling(diagnostic))
-                   : copy_string(c, clang_formatDiagnostic(diagnostic, CXDiagnostic_DisplaySourceLocation)));
+            at.src
+                ? copy_string(c, clang()->getDiagnosticSpelling(diagnostic))
+                : copy_string(c, clang()->formatDiagnostic(diagnostic, CXDiagnostic_DisplaySourceLocation)));
 }
 
 static void report_diagnostics(Check *c)
 {
-    for (unsigned i = 0, n = clang_getNumDiagnostics(c->unit); i < n; i++) {
-        CXDiagnostic diagnostic = clang_getDiagnostic(c->unit, i);
+    for (unsigned i = 0, n = clang()->getNumDiagnostics(c->unit); i < n; i++) {
+        CXDiagnostic diagnostic = clang()->getDiagnostic(c->unit, i);
         report_diagnostic(c, diagnostic);
-        clang_disposeDiagnostic(diagnostic);
+        clang()->disposeDiagnostic(diagnostic);
     }
 }
 
@@ -155,11 +156,11 @@ static bool in_list(const char *name, const char *const *list, int n)
 
 static bool returns_status(Check *c, CXCursor function, const char *name)
 {
-    CXType type = clang_getCursorResultType(function);
-    if (in_list(copy_string(c, clang_getTypeSpelling(type)), status_types, countof(status_types)))
+    CXType type = clang()->getCursorResultType(function);
+    if (in_list(copy_string(c, clang()->getTypeSpelling(type)), status_types, countof(status_types)))
         return true;
     bool ours = strncmp(name, "burst_", 6) == 0 || strncmp(name, "plan_", 5) == 0;
-    return ours && clang_getCanonicalType(type).kind == CXType_Int;
+    return ours && clang()->getCanonicalType(type).kind == CXType_Int;
 }
 
 static const char *cuda_folder(Arena *a)
@@ -171,8 +172,8 @@ static const char *cuda_folder(Arena *a)
 static const char *declaring_path(Check *c, CXCursor function)
 {
     CXFile file = NULL;
-    clang_getFileLocation(clang_getCursorLocation(function), &file, NULL, NULL, NULL);
-    return file ? copy_string(c, clang_getFileName(file)) : "";
+    clang()->getFileLocation(clang()->getCursorLocation(function), &file, NULL, NULL, NULL);
+    return file ? copy_string(c, clang()->getFileName(file)) : "";
 }
 
 /* Declared by the CUDA toolkit (also where its headers are linked into another folder), or by clang's
@@ -201,17 +202,17 @@ static bool ours(Check *c, CXCursor function)
  * where they are not written. */
 static bool has_stream(CXCursor configuration)
 {
-    CXCursor stream = clang_Cursor_getArgument(configuration, 3);
-    return !clang_Range_isNull(clang_getCursorExtent(stream));
+    CXCursor stream = clang()->Cursor_getArgument(configuration, 3);
+    return !clang()->Range_isNull(clang()->getCursorExtent(stream));
 }
 
 static void check_call(Check *c, CXCursor call, bool dropped)
 {
-    CXCursor function = clang_getCursorReferenced(call);
-    if (clang_getCursorKind(function) != CXCursor_FunctionDecl)
+    CXCursor function = clang()->getCursorReferenced(call);
+    if (clang()->getCursorKind(function) != CXCursor_FunctionDecl)
         return; /* by a pointer: the plan's own entry points */
-    const char *name = copy_string(c, clang_getCursorSpelling(function));
-    Span at = span_of(c, clang_getCursorExtent(call));
+    const char *name = copy_string(c, clang()->getCursorSpelling(function));
+    Span at = span_of(c, clang()->getCursorExtent(call));
     if (dropped && returns_status(c, function, name))
         problem(c, at, arena_printf(c->arena, "the status of '%s' is ignored", name));
     if (strcmp(name, "__cudaPushCallConfiguration") == 0 && !has_stream(call))
@@ -228,27 +229,27 @@ static void check_call(Check *c, CXCursor call, bool dropped)
 /* A pointer to a PlanSlot and the like refers to a part of the state itself. */
 static bool is_plan_type(Check *c, CXType type)
 {
-    const char *name = copy_string(c, clang_getTypeSpelling(type));
+    const char *name = copy_string(c, clang()->getTypeSpelling(type));
     return strncmp(name, "Plan", 4) == 0 || strncmp(name, "struct Plan", 11) == 0;
 }
 
 static bool is_buffer(Check *c, CXType type)
 {
-    type = clang_getCanonicalType(type);
+    type = clang()->getCanonicalType(type);
     while (type.kind == CXType_ConstantArray)
-        type = clang_getCanonicalType(clang_getArrayElementType(type));
+        type = clang()->getCanonicalType(clang()->getArrayElementType(type));
     if (type.kind != CXType_Pointer)
         return false;
-    CXType pointee = clang_getPointeeType(type);
-    return clang_getCanonicalType(pointee).kind != CXType_FunctionProto &&
-           !clang_isConstQualifiedType(pointee) && !is_plan_type(c, pointee);
+    CXType pointee = clang()->getPointeeType(type);
+    return clang()->getCanonicalType(pointee).kind != CXType_FunctionProto &&
+           !clang()->isConstQualifiedType(pointee) && !is_plan_type(c, pointee);
 }
 
 static enum CXChildVisitResult add_field(CXCursor cursor, CXCursor parent, CXClientData data)
 {
     (void)parent;
     Check *c = data;
-    if (clang_getCursorKind(cursor) == CXCursor_FieldDecl && is_buffer(c, clang_getCursorType(cursor)))
+    if (clang()->getCursorKind(cursor) == CXCursor_FieldDecl && is_buffer(c, clang()->getCursorType(cursor)))
         *vec_push(c->arena, &c->fields) = (Field){.cursor = cursor};
     return CXChildVisit_Continue;
 }
@@ -257,17 +258,17 @@ static enum CXChildVisitResult find_buffers(CXCursor cursor, CXCursor parent, CX
 {
     (void)parent;
     Check *c = data;
-    if (clang_getCursorKind(cursor) == CXCursor_StructDecl && clang_isCursorDefinition(cursor) &&
-        strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "PlanBuffers") == 0)
-        clang_visitChildren(cursor, add_field, c);
+    if (clang()->getCursorKind(cursor) == CXCursor_StructDecl && clang()->isCursorDefinition(cursor) &&
+        strcmp(copy_string(c, clang()->getCursorSpelling(cursor)), "PlanBuffers") == 0)
+        clang()->visitChildren(cursor, add_field, c);
     return CXChildVisit_Continue;
 }
 
 static void note_member(Check *c, CXCursor member, bool stored)
 {
-    CXCursor field = clang_getCursorReferenced(member);
+    CXCursor field = clang()->getCursorReferenced(member);
     for (int i = 0; i < c->fields.n; i++)
-        if (clang_equalCursors(c->fields.at[i].cursor, field)) {
+        if (clang()->equalCursors(c->fields.at[i].cursor, field)) {
             c->fields.at[i].taken |= c->in_alloc && stored;
             c->fields.at[i].used |= !c->in_alloc;
         }
@@ -277,8 +278,8 @@ static void check_fields(Check *c)
 {
     for (int i = 0; i < c->fields.n; i++) {
         const Field *f = &c->fields.at[i];
-        const char *name = copy_string(c, clang_getCursorSpelling(f->cursor));
-        Span at = span_of(c, clang_getCursorExtent(f->cursor));
+        const char *name = copy_string(c, clang()->getCursorSpelling(f->cursor));
+        Span at = span_of(c, clang()->getCursorExtent(f->cursor));
         if (!f->taken)
             problem(c, at, arena_printf(c->arena, "plan_alloc does not take buffer '%s'", name));
         if (!f->used)
@@ -303,7 +304,7 @@ static int semicolons_before(Span loop, unsigned offset)
 /* Whether the statement keeps the value of its child: `index` counts from 0. */
 static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, bool dropped)
 {
-    switch ((int)clang_getCursorKind(parent)) {
+    switch ((int)clang()->getCursorKind(parent)) {
     case CXCursor_CompoundStmt:
     case CXCursor_LabelStmt:
     case CXCursor_DefaultStmt: return true;
@@ -313,25 +314,27 @@ static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, 
     case CXCursor_SwitchStmt: return index > 0;
     case CXCursor_DoStmt: return index == 0;
     case CXCursor_ForStmt: {
-        Span loop = span_of(c, clang_getCursorExtent(parent)), at = span_of(c, clang_getCursorExtent(child));
+        Span loop = span_of(c, clang()->getCursorExtent(parent)),
+             at = span_of(c, clang()->getCursorExtent(child));
         return !loop.src || semicolons_before(loop, at.begin) != 1;
     }
     case CXCursor_ParenExpr:
     case CXCursor_UnexposedExpr: return dropped;
     case CXCursor_ConditionalOperator: return index > 0 && dropped;
-    case CXCursor_CStyleCastExpr: return dropped || clang_getCursorType(parent).kind == CXType_Void;
+    case CXCursor_CStyleCastExpr: return dropped || clang()->getCursorType(parent).kind == CXType_Void;
     case CXCursor_BinaryOperator:
-        return clang_getCursorBinaryOperatorKind(parent) == CXBinaryOperator_Comma && (index == 0 || dropped);
+        return clang()->getCursorBinaryOperatorKind(parent) == CXBinaryOperator_Comma &&
+               (index == 0 || dropped);
     default: return false;
     }
 }
 
 static bool child_stored(CXCursor parent, int index, bool stored)
 {
-    switch ((int)clang_getCursorKind(parent)) {
+    switch ((int)clang()->getCursorKind(parent)) {
     case CXCursor_BinaryOperator:
-        return index == 0 && clang_getCursorBinaryOperatorKind(parent) == CXBinaryOperator_Assign;
-    case CXCursor_UnaryOperator: return clang_getCursorUnaryOperatorKind(parent) == CXUnaryOperator_AddrOf;
+        return index == 0 && clang()->getCursorBinaryOperatorKind(parent) == CXBinaryOperator_Assign;
+    case CXCursor_UnaryOperator: return clang()->getCursorUnaryOperatorKind(parent) == CXUnaryOperator_AddrOf;
     case CXCursor_ArraySubscriptExpr: return index == 0 && stored;
     case CXCursor_ParenExpr:
     case CXCursor_UnexposedExpr: return stored;
@@ -357,23 +360,23 @@ static enum CXChildVisitResult walk_child(CXCursor cursor, CXCursor parent, CXCl
 
 static void walk(Check *c, CXCursor cursor, bool dropped, bool stored)
 {
-    enum CXCursorKind kind = clang_getCursorKind(cursor);
+    enum CXCursorKind kind = clang()->getCursorKind(cursor);
     if (kind == CXCursor_CallExpr)
         check_call(c, cursor, dropped);
     if (kind == CXCursor_MemberRefExpr)
         note_member(c, cursor, stored);
     Children k = {c, cursor, 0, dropped, stored};
-    clang_visitChildren(cursor, walk_child, &k);
+    clang()->visitChildren(cursor, walk_child, &k);
 }
 
 static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent, CXClientData data)
 {
     (void)parent;
     Check *c = data;
-    if (!span_of(c, clang_getCursorExtent(cursor)).src)
+    if (!span_of(c, clang()->getCursorExtent(cursor)).src)
         return CXChildVisit_Continue; /* of another folder */
-    const char *name = clang_getCursorKind(cursor) == CXCursor_FunctionDecl
-                           ? copy_string(c, clang_getCursorSpelling(cursor))
+    const char *name = clang()->getCursorKind(cursor) == CXCursor_FunctionDecl
+                           ? copy_string(c, clang()->getCursorSpelling(cursor))
                            : "";
     c->in_alloc = strncmp(name, "plan_alloc", 10) == 0 || strcmp(name, "plan_scratch") == 0;
     walk(c, cursor, false, false);
@@ -382,10 +385,10 @@ static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent
 
 static void check_unit(Check *c)
 {
-    CXCursor top = clang_getTranslationUnitCursor(c->unit);
+    CXCursor top = clang()->getTranslationUnitCursor(c->unit);
     report_diagnostics(c);
-    clang_visitChildren(top, find_buffers, c);
-    clang_visitChildren(top, walk_declaration, c);
+    clang()->visitChildren(top, find_buffers, c);
+    clang()->visitChildren(top, walk_declaration, c);
     check_fields(c);
 }
 
@@ -406,24 +409,24 @@ static int language_flags(Check *c, const Language *language, const char *flag[M
 static bool parse(Check *c, CXIndex index, const char *const *flag, int flags, const char *dropped)
 {
     struct CXUnsavedFile files[] = {{c->source->name, c->source->text, c->source->len}, {dropped, "", 0}};
-    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files,
-                                                        c->language->toolkit ? 2 : 1, 0, &c->unit);
+    enum CXErrorCode code = clang()->parseTranslationUnit2(index, c->source->name, flag, flags, files,
+                                                           c->language->toolkit ? 2 : 1, 0, &c->unit);
     if (code == CXError_Success)
-        *vec_push(c->arena, &c->sources) = (Header){clang_getFile(c->unit, c->source->name), c->source};
+        *vec_push(c->arena, &c->sources) = (Header){clang()->getFile(c->unit, c->source->name), c->source};
     return code == CXError_Success;
 }
 
 /* The problems found, reported to c.diags. */
 static int check_once(Check c, const char *const *flag, int flags, const char *dropped)
 {
-    CXIndex index = clang_createIndex(0, 0);
+    CXIndex index = clang()->createIndex(0, 0);
     if (parse(&c, index, flag, flags, dropped)) {
         check_unit(&c);
-        clang_disposeTranslationUnit(c.unit);
+        clang()->disposeTranslationUnit(c.unit);
     } else {
         problem(&c, (Span){0}, "libclang cannot read it");
     }
-    clang_disposeIndex(index);
+    clang()->disposeIndex(index);
     return c.problems;
 }
 
@@ -471,40 +474,53 @@ static bool has_own_headers(void)
 {
     static const char text[] = "#include <stdbool.h>\n#include <stddef.h>\n";
     struct CXUnsavedFile file = {"headers.c", text, sizeof text - 1};
-    CXIndex index = clang_createIndex(0, 0);
+    CXIndex index = clang()->createIndex(0, 0);
     CXTranslationUnit unit = NULL;
-    bool has = clang_parseTranslationUnit2(index, "headers.c", NULL, 0, &file, 1, CXTranslationUnit_None,
-                                           &unit) == CXError_Success &&
-               clang_getNumDiagnostics(unit) == 0;
+    bool has = clang()->parseTranslationUnit2(index, "headers.c", NULL, 0, &file, 1, CXTranslationUnit_None,
+                                              &unit) == CXError_Success &&
+               clang()->getNumDiagnostics(unit) == 0;
     if (unit)
-        clang_disposeTranslationUnit(unit);
-    clang_disposeIndex(index);
+        clang()->disposeTranslationUnit(unit);
+    clang()->disposeIndex(index);
     return has;
+}
+
+static int check_passes(Arena *a, Diags *d, const Source *source, const char *runtime_include,
+                        const Target *target)
+{
+    int problems = 0;
+    for (int i = 0; i < countof(languages); i++)
+        if (languages[i].target == target)
+            problems += check_pass(a, d, source, &languages[i], runtime_include);
+    return problems;
+}
+
+/* Why libclang cannot judge a text of the target; NULL: it can. Own headers are looked for only after a text
+ * has failed, since that takes a parse. */
+static const char *why_not(Arena *a, const Target *target)
+{
+    const char *why = libclang_load();
+    if (why)
+        return arena_printf(a, "libclang cannot be loaded: %s; install it (on Debian, libclang1-19)", why);
+    if (needs_toolkit(target) && !cuda_folder(a))
+        return "no CUDA toolkit in /usr/local/cuda; set CUDA_PATH to its folder";
+    return NULL;
 }
 
 int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
                     const Target *target)
 {
-    if (!has_own_headers()) {
-        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
-                  "'%s' was not checked: libclang does not find its own headers; install them (on Debian, "
-                  "libclang-common-19-dev)",
-                  name);
-        return 0;
-    }
-    if (needs_toolkit(target) && !cuda_folder(a)) {
-        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
-                  "'%s' was not checked: no CUDA toolkit in /usr/local/cuda; set CUDA_PATH to its folder",
-                  name);
-        return 0;
-    }
+    const char *why = why_not(a, target);
     Source *source = NEW(a, Source);
     *source = (Source){strcmp(name, "-") ? name : "<stdout>", arena_copy(a, text->at, text->n), text->n};
-    int problems = 0;
-    for (int i = 0; i < countof(languages); i++)
-        if (languages[i].target == target)
-            problems += check_pass(a, d, source, &languages[i], runtime_include);
-    return problems ? -1 : 0;
+    if (!why && check_passes(a, diags_new(a), source, runtime_include, target) == 0)
+        return 0;
+    if (!why && !has_own_headers())
+        why = "libclang does not find its own headers; install them (on Debian, libclang-common-19-dev)";
+    if (!why)
+        return check_passes(a, d, source, runtime_include, target) ? -1 : 0;
+    diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0}, "'%s' was not checked: %s", name, why);
+    return 0;
 }
 
 #else

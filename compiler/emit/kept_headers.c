@@ -9,7 +9,7 @@
 #include "emit/internal.h"
 
 #ifdef BURST_LIBCLANG
-#include <clang-c/Index.h>
+#include "emit/libclang.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -48,9 +48,9 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 static uint64_t key_of(const char *const *flag, int flags, const char *cuda)
 {
     char real[PATH_MAX];
-    CXString version = clang_getClangVersion();
-    uint64_t hash = hash_text(UINT64_C(14695981039346656037), clang_getCString(version));
-    clang_disposeString(version);
+    CXString version = clang()->getClangVersion();
+    uint64_t hash = hash_text(UINT64_C(14695981039346656037), clang()->getCString(version));
+    clang()->disposeString(version);
     for (int i = 0; i < flags; i++)
         if (strncmp(flag[i], "-I", 2) != 0)
             hash = hash_text(hash, flag[i]);
@@ -167,12 +167,13 @@ static void make_file(Arena *a, const char *folder, uint64_t key, const char *co
     const char *made = new_name(a, folder, key, getpid());
     struct CXUnsavedFile files[] = {{"kept_headers.cu", prefix_text, sizeof prefix_text - 1},
                                     {dropped, "", 0}};
-    CXIndex index = clang_createIndex(0, 0);
+    CXIndex index = clang()->createIndex(0, 0);
     CXTranslationUnit unit = NULL;
-    if (clang_parseTranslationUnit2(index, files[0].Filename, flag, flags, files, countof(files),
-                                    CXTranslationUnit_Incomplete | CXTranslationUnit_ForSerialization,
-                                    &unit) != CXError_Success ||
-        clang_getNumDiagnostics(unit) > 0 || clang_saveTranslationUnit(unit, made, 0) != CXSaveError_None)
+    if (clang()->parseTranslationUnit2(index, files[0].Filename, flag, flags, files, countof(files),
+                                       CXTranslationUnit_Incomplete | CXTranslationUnit_ForSerialization,
+                                       &unit) != CXError_Success ||
+        clang()->getNumDiagnostics(unit) > 0 ||
+        clang()->saveTranslationUnit(unit, made, 0) != CXSaveError_None)
         return;
     uint64_t content;
     int file = open_file(made);

@@ -22,6 +22,7 @@ struct MaskCounter {
 };
 
 enum { WALK_COST = 4, NAME_COST = 64, WORD_COST = 2, HIT_REWARD = 4, HIT_TILES = 16, SPARE_NODES = 64 };
+enum { DOCUMENT_CELLS = 64 };
 
 static MaskCount count_box(MaskCounter *c, MaskRange q, MaskRange k);
 
@@ -120,10 +121,14 @@ static MaskCount count_halves(MaskCounter *c, const MaskUnits *units_q, const Ma
     return sum(x, count_box(c, q, right));
 }
 
-/* Nothing to remember: cell by cell where cells are few, else smaller boxes. */
+/* Nothing to remember: cell by cell where cells are few, else smaller boxes. Halves that end where a document
+ * begins are often decided; those of a hash never are. */
 static MaskCount count_absolute(MaskCounter *c, MaskRange q, MaskRange k)
 {
     const MaskUnits units_q = c->walk.units_q, units_k = c->walk.units_k;
+    const bool documents = units_q.end || units_k.end;
+    if (documents && mask_range_tiles(&q) * mask_range_tiles(&k) > DOCUMENT_CELLS)
+        return count_halves(c, &units_q, &units_k, q, k);
     MaskRange cell_q[RANGE_CELLS], cell_k[RANGE_CELLS];
     const int nq = mask_range_cells(&q, &units_q, cell_q), nk = mask_range_cells(&k, &units_k, cell_k);
     if (nq * nk > 1)

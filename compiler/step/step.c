@@ -396,7 +396,7 @@ static const char *ahead_text(const Op *o)
 static void print_op(const Step *s, const Op *o, Text *out)
 {
     const char *comma = "";
-    text_printf(out, "  %s%s%s%-15s", o->chunked ? "  " : "", o->keys ? "  " : "",
+    text_printf(out, "  %s%s%s%-14s ", o->chunked ? "  " : "", o->keys ? "  " : "",
                 o->again ? "again " : "      ", op_name(o->kind));
     if (o->kind == OP_WAIT)
         text_printf(out, "%s of ", op_name(o->awaits));

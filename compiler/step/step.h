@@ -102,6 +102,7 @@ typedef struct Value {
     bool by_heads; /* on the host [heads][tokens][head_dim]: what attention reads and writes */
     bool saved;    /* ACTIVATION: kept from forward to backward, one for each index from saved_from on */
     int saved_from;
+    bool kept; /* ACTIVATION: saved of every layer, whatever a rule of recomputation says */
     /* of all chunks of heads, one after the other; a value as wide as heads is else of one of them */
     bool all_heads;
     /* in the host's memory, which copies and an optimizer that is there alone read and write */
@@ -129,12 +130,16 @@ typedef struct Value {
     X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
     X(SCALE, "scale", NORM, COMPUTE, MEMORY) /* by a number of the model, and added to the second operand */ \
+    X(SQUARES, "squares", NORM, COMPUTE, MEMORY) /* a rank's part of the mean of squares of a row */ \
     X(TENSOR_GATHER, "tensor_gather", TENSOR, TENSOR, TENSOR) /* tokens of all tensor ranks */ \
     /* partial sums of all tensor ranks, added up; own tokens */ \
     X(TENSOR_SCATTER, "tensor_scatter", TENSOR, TENSOR, TENSOR) \
+    /* the same of all tokens, on all ranks */ \
+    X(TENSOR_ALL_REDUCE, "tensor_all_reduce", TENSOR, TENSOR, TENSOR) \
     X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
     X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
     X(NORM_BACK, "rmsnorm_back", NORM, COMPUTE, MEMORY) \
+    X(SQUARES_BACK, "squares_back", NORM, COMPUTE, MEMORY) \
     X(LINEAR_DW, "linear_dw", PROJECT, COMPUTE, PRODUCT) \
     X(LINEAR_DX, "linear_dx", PROJECT, COMPUTE, PRODUCT) \
     /* of its gradient alone: what it was added to has the sum's */ \
@@ -151,6 +156,7 @@ typedef struct Value {
     X(ATTENTION_REST, "attention_rest", IDLE, COMPUTE, ATTENTION) \
     X(TENSOR_GATHER_BACK, "gather_back", TENSOR, TENSOR, TENSOR) /* a scatter */ \
     X(TENSOR_SCATTER_BACK, "scatter_back", TENSOR, TENSOR, TENSOR) /* a gather */ \
+    X(TENSOR_ALL_REDUCE_BACK, "all_reduce_back", TENSOR, TENSOR, TENSOR) \
     X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
     X(WAIT, "wait", IDLE, COMPUTE, NONE) \
     X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 
-from .tokens import Wrong
+from .command import Once, Wrong
 
 CURVES = (("loss", "loss"), ("tokens_per_second", "tokens/s"), ("mfu", "MFU (%)"))
 EVALUATED = "evaluation_loss"
@@ -15,9 +15,9 @@ EVALUATED = "evaluation_loss"
 def read(path):
     """{name: {step: value}} of a file; steps count from 1, those of evaluations are the steps before them."""
     curves = {}
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 break  # a run is writing it, or was killed there
             try:
                 record = json.loads(line)
@@ -32,13 +32,22 @@ def read(path):
     return curves
 
 
-def runs_of(paths):
-    """(name, curves) of each file: names are the parts of the paths that differ."""
-    stems = [str(pathlib.Path(path).with_suffix("")) for path in paths]
-    if len(set(map(os.path.abspath, paths))) < len(paths):
+def names_of(paths):
+    """The parts of the paths that differ, which are folders of their own below any folder."""
+    whole = [pathlib.Path(os.path.abspath(path)) for path in paths]
+    if len(set(whole)) < len(whole):
         raise Wrong("a file is given twice")
-    short = [pathlib.Path(stem).name for stem in stems]
-    return list(zip(short if len(set(short)) == len(short) else stems, map(read, paths)))
+    common = os.path.commonpath([path.parent for path in whole])
+    below = [path.relative_to(common) for path in whole]
+    for names in ([path.stem for path in whole], [path.with_suffix("") for path in below], below):
+        if len(set(names)) == len(names):
+            break
+    return list(map(str, names))
+
+
+def runs_of(paths):
+    """(name, curves) of each file."""
+    return list(zip(names_of(paths), map(read, paths)))
 
 
 def sorted_points(curve, scale=1.0):
@@ -92,11 +101,11 @@ def write_events(runs, folder):
 
 
 def add_parser(commands):
-    p = commands.add_parser("plot", help="curves of runs, as a picture or for TensorBoard",
+    p = commands.add_parser("plot", allow_abbrev=False, help="curves of runs, as a picture or for TensorBoard",
                             description="Draws loss, tokens/s and MFU of files that --metrics wrote, several runs in one picture.")
     p.add_argument("metrics", nargs="+", help="files of --metrics")
-    p.add_argument("-o", "--output", metavar="FILE.png", help="the picture")
-    p.add_argument("--tensorboard", metavar="FOLDER", help="event files, a folder a run")
+    p.add_argument("-o", "--output", action=Once, metavar="FILE.png", help="the picture")
+    p.add_argument("--tensorboard", action=Once, metavar="FOLDER", help="event files, a folder a run")
     p.set_defaults(run=run)
 
 

@@ -10,19 +10,21 @@ import multiprocessing
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import sys
 import tempfile
+import threading
 import time
+from concurrent import futures
+
+from .command import Once, Wrong, counted
 
 CHAT, PROMPT, ANSWER, TEXT = ("messages", "conversations"), ("prompt", "instruction", "question"), (
     "answer", "completion", "response", "output"), ("text", "content")
 ROLES = {"human": "user", "gpt": "assistant"}  # of ShareGPT
 BATCH = 1 << 19  # characters that a worker takes at once
-
-
-class Wrong(Exception):
-    """What is wrong with an input or an option, for the user."""
+KINDS = {type(None): "null", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}  # of JSON
 
 
 # ---- input: (place, document) one after the other, a document being a record or a text ----
@@ -40,6 +42,20 @@ def text_of(place, data):
         raise Wrong(f"{place}: byte {error.start + 1} is not UTF-8") from None
 
 
+def kind_of(value):
+    return KINDS.get(type(value), type(value).__name__)
+
+
+def checked_text(place, name, value):
+    if not isinstance(value, str):
+        raise Wrong(f"{place}: '{name}' is {kind_of(value)}, expected a text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Wrong(f"{place}: character {error.start + 1} of '{name}' is half of a surrogate pair, which is no text") from None
+    return value
+
+
 def json_lines(path):
     for place, line, done in lines_of(path):
         if not line.strip():
@@ -48,22 +64,27 @@ def json_lines(path):
             record = json.loads(text_of(place, line))
         except json.JSONDecodeError as error:
             raise Wrong(f"{place}: {error.msg} at column {error.colno}; expected a JSON object on each line") from None
+        except RecursionError:
+            raise Wrong(f"{place}: lists or objects are nested too deeply") from None
         if not isinstance(record, dict):
-            raise Wrong(f"{place}: expected a JSON object, found {type(record).__name__}")
+            raise Wrong(f"{place}: expected a JSON object, found {kind_of(record)}")
         yield place, record, done
 
 
 def parquet(path):
     try:
-        from pyarrow import parquet as pq
+        from pyarrow import ArrowException, parquet as pq
     except ModuleNotFoundError:
         raise Wrong(f"{path}: reading Parquet requires pyarrow; install it with pip install pyarrow") from None
-    file, size = pq.ParquetFile(path), os.path.getsize(path)
-    rows, number = max(file.metadata.num_rows, 1), 0
-    for batch in file.iter_batches(batch_size=256):
-        for record in batch.to_pylist():
-            number += 1
-            yield f"{path}, row {number}", record, size * number // rows
+    try:
+        file, size = pq.ParquetFile(path), os.path.getsize(path)
+        rows, number = max(file.metadata.num_rows, 1), 0
+        for batch in file.iter_batches(batch_size=256):
+            for record in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", record, size * number // rows
+    except ArrowException as error:
+        raise Wrong(f"{path}: {error}") from None
 
 
 def plain(path, by_line):
@@ -90,6 +111,13 @@ def documents_of(path, by_line):
 
 # ---- a worker ----
 
+def read_config(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Wrong(f"{path}: {error}") from None
+
+
 class Worker:
     """A tokenizer, and which fields of a record are what. Options must be picklable: `args` of the command line."""
 
@@ -106,12 +134,12 @@ class Worker:
         self.args = args
         self.config = {}
         if (file.parent / "tokenizer_config.json").is_file():
-            self.config = json.loads((file.parent / "tokenizer_config.json").read_text(encoding="utf-8"))
+            self.config = read_config(file.parent / "tokenizer_config.json")
         template = file.parent / "chat_template.jinja"
         self.template_text = template.read_text(encoding="utf-8") if template.is_file() else self.config.get("chat_template")
         self.template = None
         self.end = self.end_token()
-        self.width = 2 if self.tokenizer.get_vocab_size() <= 1 << 16 else 4
+        self.width = 2 if max(self.tokenizer.get_vocab().values(), default=0) < 1 << 16 else 4  # ids may have gaps
 
     def end_token(self):
         name = None if self.args.no_eos else self.args.eos or self.special("eos_token")
@@ -138,10 +166,7 @@ class Worker:
     def value(self, place, record, name):
         if name not in record:
             raise Wrong(f"{place}: there is no field '{name}'; the record has {', '.join(sorted(record)) or 'none'}")
-        value = record[name]
-        if not isinstance(value, str):
-            raise Wrong(f"{place}: '{name}' is {type(value).__name__}, expected a text")
-        return value
+        return checked_text(place, name, record[name])
 
     def encode(self, place, document):
         """Ids, and the loss weight of each; None: all 1."""
@@ -228,7 +253,7 @@ def messages_of(place, record, name):
         role, content = m.get("role", m.get("from")), m.get("content", m.get("value"))
         if not isinstance(role, str) or not isinstance(content, str):
             raise Wrong(f"{place}: '{name}' must be a list of messages with `role` and `content`")
-        found.append({**m, "role": ROLES.get(role, role), "content": content})
+        found.append({**m, "role": ROLES.get(role, role), "content": checked_text(place, "content", content)})
     if not any(m["role"] == "assistant" for m in found):
         raise Wrong(f"{place}: '{name}' has no message of the role `assistant`")
     return found
@@ -261,8 +286,16 @@ def chat_template(text, folder):
 worker = None
 
 
+def end_with_parent():
+    """A pool's queue stays open as long as any of its processes is there: none would notice a killed parent."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
 def begin(args):
     global worker
+    if multiprocessing.parent_process():
+        threading.Thread(target=end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     worker = Worker(args)
 
@@ -326,8 +359,8 @@ class Output:
     """A token file that gets its name when it is complete."""
 
     def __init__(self, path, width):
-        self.path, self.width = path, width
-        self.part = f"{path}.part-{os.getpid()}"
+        self.path, self.width = os.path.realpath(path), width  # of a link, what it names
+        self.part = f"{self.path}.part-{os.getpid()}"
         self.file = open(self.part, "wb")
         self.file.write(bytes(40))
         self.weights, self.starts = tempfile.TemporaryFile(), tempfile.TemporaryFile()
@@ -390,19 +423,33 @@ def results(args, reader):
         begin(args)
         yield from map(tokenize, reader.batches())
         return
-    with multiprocessing.get_context("spawn").Pool(args.processes, begin, (args,)) as pool:
+    pool = futures.ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn"), begin, (args,))
+    try:
         yield from in_order(pool, reader.batches(), 4 * args.processes)
+    except futures.process.BrokenProcessPool:
+        raise Wrong("a process that tokenizes was lost, perhaps for want of memory; try fewer with --processes N") from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def submit(pool, batch):
+    """A process that this starts inherits that SIGINT is blocked: Ctrl-C is for the one that reads and writes."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(tokenize, batch)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def in_order(pool, batches, most):
-    """As pool.imap, but with at most so many batches under way: the input may be larger than the memory."""
+    """At most so many batches are under way: the input may be larger than the memory."""
     waiting = []
     for batch in batches:
-        waiting.append(pool.apply_async(tokenize, (batch,)))
+        waiting.append(submit(pool, batch))
         if len(waiting) >= most:
-            yield waiting.pop(0).get()
+            yield waiting.pop(0).result()
     for result in waiting:
-        yield result.get()
+        yield result.result()
 
 
 def write(args):
@@ -426,9 +473,9 @@ def write(args):
         raise
     finally:
         progress.end()
-    counted = f", {out.counted} of them count in the loss" if out.weighted else ""
+    weighted = f", {out.counted} of them count in the loss" if out.weighted else ""
     skipped = f"; {empty} without text left out" if empty else ""
-    print(f"{args.output}: {out.documents} documents, {out.tokens} tokens of {width} bytes{counted}{skipped}")
+    print(f"{args.output}: {counted(out.documents, 'document')}, {counted(out.tokens, 'token')} of {width} bytes{weighted}{skipped}")
 
 
 def positive(text):
@@ -438,21 +485,32 @@ def positive(text):
 
 
 def add_parser(commands):
-    p = commands.add_parser("tokens", help="text to a token file, by a Hugging Face tokenizer",
+    p = commands.add_parser("tokens", allow_abbrev=False, help="text to a token file, by a Hugging Face tokenizer",
                             description="Writes a token file from JSON lines (.jsonl), Parquet or text, by a Hugging Face tokenizer.")
     p.add_argument("input", nargs="+", help=".jsonl, .parquet, or text: then a file is a document")
-    p.add_argument("--tokenizer", required=True, metavar="FOLDER", help="a folder with tokenizer.json")
-    p.add_argument("-o", "--output", required=True, metavar="FILE", help="the token file")
-    p.add_argument("--text", metavar="FIELD", help="of a record: the text (text, content)")
-    p.add_argument("--prompt", metavar="FIELD", help="text that does not count in the loss (prompt, instruction, question)")
-    p.add_argument("--answer", metavar="FIELD", help="text that does (answer, completion, response, output)")
-    p.add_argument("--chat", metavar="FIELD", help="a list of messages, of which the assistant's count (messages, conversations)")
+    p.add_argument("--tokenizer", required=True, action=Once, metavar="FOLDER", help="a folder with tokenizer.json")
+    p.add_argument("-o", "--output", required=True, action=Once, metavar="FILE", help="the token file")
+    p.add_argument("--text", action=Once, metavar="FIELD", help="of a record: the text (text, content)")
+    p.add_argument("--prompt", action=Once, metavar="FIELD", help="text that does not count in the loss (prompt, instruction, question)")
+    p.add_argument("--answer", action=Once, metavar="FIELD", help="text that does (answer, completion, response, output)")
+    p.add_argument("--chat", action=Once, metavar="FIELD", help="a list of messages, of which the assistant's count (messages, conversations)")
     p.add_argument("--lines", action="store_true", help="each line of a text is a document")
-    p.add_argument("--eos", metavar="TOKEN", help="ends a document (the tokenizer's eos_token)")
+    p.add_argument("--eos", action=Once, metavar="TOKEN", help="ends a document (the tokenizer's eos_token)")
     p.add_argument("--no-eos", action="store_true", help="nothing ends a document but the file's list of documents")
-    p.add_argument("--processes", type=positive, default=min(len(os.sched_getaffinity(0)), 16), metavar="N",
+    p.add_argument("--processes", action=Once, type=positive, default=min(len(os.sched_getaffinity(0)), 16), metavar="N",
                    help="processes that tokenize (as many as there are cores, at most 16)")
     p.set_defaults(run=run)
+
+
+def check_output(path):
+    """Before hours of tokenizing. A device or a FIFO would be replaced by the file."""
+    to = os.path.realpath(path)
+    if not path or os.path.isdir(to):
+        raise Wrong(f"cannot write to '{path}': expected the name of a file")
+    if os.path.exists(to) and not os.path.isfile(to):
+        raise Wrong(f"cannot write to '{path}': it is not a regular file")
+    if not os.path.isdir(os.path.dirname(to)):
+        raise Wrong(f"cannot write to '{path}': there is no folder '{os.path.dirname(to)}'")
 
 
 def run(args):
@@ -460,6 +518,7 @@ def run(args):
         raise Wrong("--eos cannot be combined with --no-eos")
     if sum(bool(x) for x in (args.text, args.prompt or args.answer, args.chat)) > 1 or bool(args.prompt) != bool(args.answer):
         raise Wrong("give --text FIELD, --chat FIELD, or --prompt FIELD with --answer FIELD")
+    check_output(args.output)
     for path in args.input:
         if not os.path.isfile(path):
             raise Wrong(f"{path}: {'not a regular file' if os.path.exists(path) else 'no such file'}")

@@ -5,6 +5,7 @@
 #include "data/pack.h"
 #include "data/source.h"
 #include "core/internal.h"
+#include "core/plural.h"
 #include "burst_tables.h"
 
 #include <stdlib.h>
@@ -88,8 +89,8 @@ static int open_file(BurstCtx *c, const BurstPlan *p, File *f, const BurstDataFi
     if (f->sequences < 1)
         return burst_fail(
             c, BURST_E_IO,
-            "'%s' has %lld tokens, expected at least %lld + %lld (sequence + tokens to predict)", from->path,
-            (long long)count, (long long)p->sequence, (long long)ahead_of(c));
+            "'%s' has %lld token%s, expected at least %lld + %lld (sequence + tokens to predict)", from->path,
+            (long long)count, plural(count), (long long)p->sequence, (long long)ahead_of(c));
     return BURST_OK;
 }
 

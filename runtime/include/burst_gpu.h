@@ -108,6 +108,8 @@ int burst_gpu_tensor_sum_bf16(BurstGpu *g, int unit, BurstBf16 *shard, int64_t e
 int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all);
 int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add,
                              BurstBf16 *own);
+/* On the same stream: all = the sum of the members' parts, in fp32. */
+int burst_gpu_tensor_all_reduce(BurstGpu *g, int64_t elements, const float *part, float *all);
 
 /* On the stream of copies, between the device's memory and burst_gpu_take_host's, either way. */
 int burst_gpu_copy(BurstGpu *g, const void *from, void *to, size_t bytes);
@@ -196,6 +198,15 @@ int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, 
 int burst_gpu_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
                              const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
                              float *dw, double *scratch);
+/* Of rows of which each of some ranks has `width` elements, as many: burst_rmsnorm_part (burst_rt.h). */
+int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part);
+int burst_gpu_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
+                           const float *d_part, const BurstBf16 *add, BurstBf16 *dx);
+int burst_gpu_rmsnorm_part(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *square,
+                           const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd);
+int burst_gpu_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *w,
+                                const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
+                                float *d_square, float *dw, double *scratch);
 int64_t burst_gpu_rmsnorm_scratch(int hidden); /* doubles */
 /* x and y [n][heads*d], which may be one place; angles from global positions (the two halves of a head are
  * the pair). back: fp32 gradients by heads, the first n rows of [heads][all][d], as attention leaves them,

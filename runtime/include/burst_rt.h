@@ -225,6 +225,15 @@ void burst_layernorm(int64_t n, int hidden, const float *x, const float *w, doub
                      float *rstd);
 void burst_layernorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
                           const float *dy, float *dx, float *dw);
+/* Of rows of which each of some ranks has `width` elements, as many (RMSNorm over all of them). part[n]: what
+ * the mean of squares, `square` [n], is the ranks' sum of; d_part[n]: the ranks' sum of d_square[n]; dx +=
+ * ..., dw += ... The gradient of x is the sum of both. */
+void burst_squares(int64_t n, int width, int ranks, const float *x, float *part);
+void burst_squares_back(int64_t n, int width, int ranks, const float *x, const float *d_part, float *dx);
+void burst_rmsnorm_part(int64_t n, int width, const float *x, const float *square, const float *w, double eps,
+                        float *y, float *rstd);
+void burst_rmsnorm_part_back(int64_t n, int width, const float *x, const float *w, const float *rstd,
+                             const float *dy, float *dx, float *d_square, float *dw);
 /* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the
  * global positions (the two halves of a head are the pair, as in Hugging Face's Llama); rope NULL: no
  * rotation (values). back: the transpose of both. */

@@ -56,6 +56,33 @@ static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, con
     return burst_gpu_rmsnorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (double *)scratch);
 }
 
+static inline int burst_op_squares(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x,
+                                   float *part)
+{
+    return burst_gpu_squares(e, n, width, ranks, x, part);
+}
+
+static inline int burst_op_squares_back(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x,
+                                        const float *d_part, BurstAct *dx, bool add)
+{
+    return burst_gpu_squares_back(e, n, width, ranks, x, d_part, add ? dx : NULL, dx);
+}
+
+static inline int burst_op_rmsnorm_part(BurstExec *e, int64_t n, int width, double eps, const BurstAct *x,
+                                        const float *square, const BurstAct *w, BurstAct *y, float *rstd)
+{
+    return burst_gpu_rmsnorm_part(e, n, width, x, square, w, eps, y, rstd);
+}
+
+static inline int burst_op_rmsnorm_part_back(BurstExec *e, int64_t n, int width, const BurstAct *x,
+                                             const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                             BurstAct *dx, bool add, float *d_square, float *dw,
+                                             void *scratch)
+{
+    return burst_gpu_rmsnorm_part_back(e, n, width, x, w, rstd, dy, add ? dx : NULL, dx, d_square, dw,
+                                       (double *)scratch);
+}
+
 static inline int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
                                      const BurstAct *w, BurstAct *y, float *rstd)
 {
@@ -250,6 +277,14 @@ static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t wi
 {
     BURST_TRY(burst_op_tensor_begin(e, o));
     BURST_TRY(burst_gpu_tensor_scatter(e, each * width, parts, add, own));
+    return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
+}
+
+static inline int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part,
+                                             float *all, BurstOrder *o)
+{
+    BURST_TRY(burst_op_tensor_begin(e, o));
+    BURST_TRY(burst_gpu_tensor_all_reduce(e, each * ranks, part, all));
     return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
 }
 

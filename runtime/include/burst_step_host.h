@@ -63,6 +63,45 @@ static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, con
     return BURST_OK;
 }
 
+/* Of rows that tensor ranks share: burst_rmsnorm_part. */
+static inline int burst_op_squares(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x,
+                                   float *part)
+{
+    (void)e;
+    burst_squares(n, width, ranks, x, part);
+    return BURST_OK;
+}
+
+static inline int burst_op_squares_back(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x,
+                                        const float *d_part, BurstAct *dx, bool add)
+{
+    (void)e;
+    if (!add)
+        memset(dx, 0, (size_t)(n * width) * sizeof *dx);
+    burst_squares_back(n, width, ranks, x, d_part, dx);
+    return BURST_OK;
+}
+
+static inline int burst_op_rmsnorm_part(BurstExec *e, int64_t n, int width, double eps, const BurstAct *x,
+                                        const float *square, const BurstAct *w, BurstAct *y, float *rstd)
+{
+    (void)e;
+    burst_rmsnorm_part(n, width, x, square, w, eps, y, rstd);
+    return BURST_OK;
+}
+
+static inline int burst_op_rmsnorm_part_back(BurstExec *e, int64_t n, int width, const BurstAct *x,
+                                             const float *rstd, const BurstAct *dy, const BurstAct *w,
+                                             BurstAct *dx, bool add, float *d_square, float *dw,
+                                             void *scratch)
+{
+    (void)e, (void)scratch;
+    if (!add)
+        memset(dx, 0, (size_t)(n * width) * sizeof *dx);
+    burst_rmsnorm_part_back(n, width, x, w, rstd, dy, dx, d_square, dw);
+    return BURST_OK;
+}
+
 static inline int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
                                      const BurstAct *w, BurstAct *y, float *rstd)
 {
@@ -335,6 +374,16 @@ static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t wi
     else if (add != own)
         memcpy(own, add, (size_t)(each * width) * sizeof *own);
     return burst_reduce_scatter(e, burst_tensor_group(e), parts, each * width, own);
+}
+
+/* all [ranks * each] = the sum of the ranks' parts, whose rows are as burst_op_tensor_gather has them. */
+static inline int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part,
+                                             float *all, BurstOrder *o)
+{
+    (void)o;
+    burst_doing(e, "sum of parts of tensor ranks");
+    memcpy(all, part, (size_t)(each * ranks) * sizeof *all);
+    return burst_sum_over(e, burst_tensor_group(e), all, each * ranks);
 }
 
 static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)

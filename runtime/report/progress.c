@@ -172,6 +172,18 @@ static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options 
     return output_printed(c);
 }
 
+/* Its loss is 0 by definition, which looks like success. */
+static void say_none_counts(Progress *s, int64_t step, const BurstStep *r)
+{
+    if (r->tokens > 0 || s->none_said)
+        return;
+    s->none_said = true;
+    fprintf(stderr,
+            "burst: no token of the batch of step %lld counts in the loss, which is shown as 0; this is said "
+            "once\n",
+            (long long)step + 1);
+}
+
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
                   const BurstStep *r, double seconds)
 {
@@ -180,6 +192,7 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
         BURST_TRY(most_memory(c, &s->memory));
     if (c->rank != 0)
         return BURST_OK;
+    say_none_counts(s, step, r);
     BURST_TRY(write_metrics(s, c, p, step, r, seconds));
     return due && !o->quiet ? say_step(s, c, p, o, step, r, seconds) : BURST_OK;
 }

@@ -9,6 +9,7 @@ typedef struct Progress {
     Metrics metrics;
     int64_t every, first, last; /* steps between lines */
     bool share_said; /* that a step took less than the devices can */
+    bool none_said;  /* that no token of a batch counts */
     double memory; /* bytes in use where the ranks compute, of the rank with most */
 } Progress;
 

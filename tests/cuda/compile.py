@@ -4,12 +4,17 @@ Warnings are errors, and a kernel whose predicate computes in 32 bits must not s
 its partial tiles, up to SPILL bytes a thread. sm_90a: the kernels of that form; what ptxas says of products that wait for one
 another, or of setmaxnreg ignored, is an error too (such a kernel is right and slow), and where there is cuobjdump, every
 kernel of that form must have HGMMA. No kernel may keep what registers are for in memory that spills do not count.
+Two of the masks a day, others for each head_dim; BURST_TEST_ALL=1: all.
 """
 import os
+import pathlib
 import re
 import shutil
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
 
 FOLDERS = ["templates/kernels", "templates/kernels/sm80", "templates/kernels/sm90", "runtime/include"]
 MASKS = {0: 0, 1: 0, 3: 0, 6: 0, 8: 200, 12: 0} # full, causal, window_sink, document, odd, bigbird: bytes that may be spilled
@@ -24,6 +29,10 @@ if variant:
     MASKS = {1: 0, 6: 0}
 if hopper and head_dim == "192" and "VALUE_DIM=128" in variant:
     MASKS = {1: 0} # without tables: compiler/ir/kernels.c
+every = os.environ.get("BURST_TEST_ALL") == "1"
+if not variant:
+    at = int(head_dim) // 16 % 3
+    MASKS = dict(runner.of_the_day([*MASKS.items()][at:] + [*MASKS.items()][:at], every, 3))
 object_file = f"{folder}/attention_{arch}_{head_dim}{'_' + variant[0] if variant else ''}.o"
 shown = subprocess.run(
     [nvcc, "-std=c++17", "-O3", "-lineinfo", "-Werror", "all-warnings", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra,-Werror",

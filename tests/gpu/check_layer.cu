@@ -64,6 +64,43 @@ static void check_norm(Check *k, int n, int hidden)
     compare(k, "rmsnorm_back, nothing added", down_bf16(k, dx, count), m.dx, BF16);
 }
 
+/* A rank's part of rows is all of them here, twice: on two ranks that have the same. */
+static void check_norm_of_parts(Check *k, int n, int hidden)
+{
+    Norm m = norm_case(n, hidden);
+    const size_t count = (size_t)n * hidden, rows = (size_t)n;
+    for (int row = 0; row < n; row++)
+        norm_row(&m, row);
+    BurstBf16 *x = up_bf16(k, m.x), *w = up_bf16(k, m.w), *y = (BurstBf16 *)poisoned(k, count * sizeof *y),
+              *dx = (BurstBf16 *)poisoned(k, count * sizeof *dx), *dy = up_bf16(k, m.dy);
+    float *part = (float *)poisoned(k, rows * sizeof *part),
+          *rstd = (float *)poisoned(k, rows * sizeof *rstd),
+          *d_square = (float *)poisoned(k, rows * sizeof *d_square), *dw = up(k, m.dw);
+    MUST(k, burst_gpu_squares(k->g, n, hidden, 2, x, part));
+    Floats square = down(k, part, rows);
+    for (float &s : square)
+        s *= 2; /* the sum over both */
+    MUST(k, burst_gpu_rmsnorm_part(k->g, n, hidden, x, up(k, square), w, norm_eps, y, rstd));
+    compare(k, "rmsnorm of parts", down_bf16(k, y, count), m.y, BF16);
+    compare(k, "rmsnorm of parts, rstd", down(k, rstd, rows), m.rstd, FP32);
+    MUST(k, burst_gpu_rmsnorm_part_back(k->g, n, hidden, x, w, rstd, dy, NULL, dx, d_square, dw,
+                                        norm_scratch(k, hidden)));
+    compare(k, "rmsnorm_back of parts, dw", down(k, dw, (size_t)hidden), m.dw_after, FP32);
+    Doubles first(count), d_squares(rows), second(count);
+    for (size_t i = 0; i < count; i++) {
+        const double r = m.rstd[i / hidden], scaled = (double)m.w[i % hidden] * m.dy[i];
+        first[i] = r * scaled;
+        d_squares[i / hidden] -= r * r * r / 2 * scaled * m.x[i];
+    }
+    compare(k, "rmsnorm_back of parts", down_bf16(k, dx, count), first, BF16);
+    compare(k, "rmsnorm_back of parts, d_square", down(k, d_square, rows), d_squares, FP32);
+    for (size_t i = 0; i < count; i++)
+        second[i] = m.add[i] + 2 * (double)m.x[i] * d_squares[i / hidden] / hidden / 2;
+    BurstBf16 *sum = up_bf16(k, m.add);
+    MUST(k, burst_gpu_squares_back(k->g, n, hidden, 2, x, d_square, sum, sum));
+    compare(k, "squares_back", down_bf16(k, sum, count), second, BF16);
+}
+
 /* ---- a bias ---- */
 static void check_bias(Check *k, int n, int width)
 {
@@ -292,6 +329,10 @@ void check_layer(Check *k)
     check_norm(k, 700, 256);
     check_norm(k, 1000, 1024); /* more rows than blocks */
     check_norm(k, 5, 16384);   /* more shared memory than is free */
+    check_norm_of_parts(k, 70, 264);
+    check_norm_of_parts(k, 9001, 128);
+    check_norm_of_parts(k, 1000, 1024);
+    check_norm_of_parts(k, 5, 16384);
     check_long_norm(k, 512 << 10, 264, BURST_GPU_NORM_BLOCKS);
     check_long_norm(k, 4 << 20, 8, BURST_GPU_NORM_BLOCKS * 16); /* a chain a warp */
     check_long_bias(k, 512 << 10, 72, 64);

@@ -169,6 +169,62 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
     });
 }
 
+/* ---- rows that tensor ranks share ---- */
+
+int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part)
+{
+    return compute(g, [=] {
+        for (int64_t t = 0; t < n; t++) {
+            double sum = 0;
+            for (int i = 0; i < width; i++)
+                sum += value_of(x[t * width + i]) * value_of(x[t * width + i]);
+            part[t] = (float)(sum / width / ranks);
+        }
+    });
+}
+
+int burst_gpu_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
+                           const float *d_part, const BurstBf16 *add, BurstBf16 *dx)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * width; i++)
+            dx[i] = rounded((add ? value_of(add[i]) : 0) +
+                            2 * value_of(x[i]) * d_part[i / width] / width / ranks);
+    });
+}
+
+int burst_gpu_rmsnorm_part(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *square,
+                           const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * width; i++) {
+            const double r = 1 / std::sqrt(square[i / width] + eps);
+            rstd[i / width] = (float)r;
+            y[i] = rounded(value_of(x[i]) * r * value_of(w[i % width]));
+        }
+    });
+}
+
+int burst_gpu_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *w,
+                                const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
+                                float *d_square, float *dw, double *scratch)
+{
+    return compute(g, [=] {
+        for (int i = 0; i < width; i++)
+            scratch[i] = 0;
+        for (int64_t t = 0; t < n; t++)
+            d_square[t] = 0;
+        for (int64_t i = 0; i < n * width; i++) {
+            const double r = rstd[i / width], scaled = value_of(w[i % width]) * value_of(dy[i]);
+            d_square[i / width] -= (float)(r * r * r / 2 * scaled * value_of(x[i]));
+            scratch[i % width] += value_of(dy[i]) * value_of(x[i]) * r;
+            dx[i] = rounded((add ? value_of(add[i]) : 0) + r * scaled);
+        }
+        for (int i = 0; i < width; i++)
+            dw[i] += (float)scratch[i];
+    });
+}
+
 /* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads *
  * d]. The last elements turn, all or -rotary of them. */
 template <class In>

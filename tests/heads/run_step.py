@@ -31,13 +31,16 @@ class Point(typing.NamedTuple):
     by_layer: bool = False  # places
 
     def name(self):
-        return f"{'by_layer' if self.by_layer else 'step'}_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{'keys' if 'keys;' in self.more[:24] else ''}{self.tensor}{self.rings if self.rings > 1 else ''}"
+        return f"{'by_layer' if self.by_layer else 'step'}_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{'all' * (self.part == WHOLE)}{self.more[:7]}{'keys' if 'keys;' in self.more[:24] else ''}{self.tensor}{self.rings if self.rings > 1 else ''}"
 
 
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
 POINTS = [Point(*point, PARTS[(i + i // 4) % len(PARTS)], MORE[(i + i // 2) % 4]) for i, point in enumerate(POINTS)]
 POINTS += [Point(2, "none", "no", "qkv_bias yes;", "", 2), Point(4, "selective", "yes", "qk_norm yes;", "", 2),
            Point(4, "full", "no", SINKS, "token chunks 3;", 2), Point(4, "none", "no", "", "", 4)]
+WHOLE = "qk_norm all;"  # of which each tensor rank has a part
+POINTS += [Point(2, "none", "no", WHOLE, "", 2), Point(4, "selective", "yes", WHOLE, "", 2), Point(4, "full", "no", WHOLE, "token chunks 3;", 2),
+           Point(4, "save(q_raw(1), rstd_k)", "no", WHOLE, "offload activations;", 4), Point(2, "selective", "no", WHOLE, "", 1)]
 POINTS += [Point(ranks, "none", tied, "", "gradients bf16;") for ranks in (1, 2) for tied in ("no", "yes")]
 
 QUERIES = "token chunks 3, attention;"
@@ -99,7 +102,7 @@ def program(text, root, tied, part):
     blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\([^;\n]*\)\n\{", text, re.M)]
     begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
-    head = "extern const BurstPlan burst_plan;\nstatic const BurstRope plan_rope = PLAN_ROPE;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n#define PLAN_SINKS {'true' if part == SINKS else 'false'}\n#define PLAN_GRADIENTS_BF16 {'true' if 'grad_bf16' in text else 'false'}\n" + "\n".join(places) + "\n"
+    head = "extern const BurstPlan burst_plan;\nstatic const BurstRope plan_rope = PLAN_ROPE;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n#define PLAN_QK_NORM_ALL {'true' if 'qk_norm all' in part else 'false'}\n#define PLAN_SINKS {'true' if part == SINKS else 'false'}\n#define PLAN_GRADIENTS_BF16 {'true' if 'grad_bf16' in text else 'false'}\n" + "\n".join(places) + "\n"
     split = base.index('#include "kernels.h"')
     take = base.index("static int plan_take(")
     scratch = function(text, "plan_scratch") if "plan_scratch(" in text else ""

@@ -57,7 +57,8 @@ static const Shape64 shape = {PLAN_LAYERS,
                               0,
                               0,
 #endif
-                              NULL};
+                              NULL,
+                              PLAN_QK_NORM_ALL};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */

@@ -350,6 +350,12 @@ int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, co
                         false, own});
 }
 
+int burst_gpu_tensor_all_reduce(BurstGpu *g, int64_t elements, const float *part, float *all)
+{
+    return together(g, {SUM, tensor_of(g), tensor_ranks(g->rank), elements, nullptr, nullptr, (float *)part,
+                        all, false, nullptr});
+}
+
 void world_sum(BurstGpu *g, float *x, int64_t elements)
 {
     together(g, {SUM, weights_of(g), tensor_ranks(g->rank), elements, nullptr, nullptr, x, nullptr, false,
@@ -421,7 +427,7 @@ static void add_up(const std::vector<Collective *> &all, int64_t elements)
     const std::vector<double> sum = sums(all, &Collective::sum, 0, elements);
     for (Collective *c : all)
         for (int64_t i = 0; i < elements; i++)
-            c->sum[i] = (float)sum[(size_t)i];
+            (c->shard ? c->shard : c->sum)[i] = (float)sum[(size_t)i];
 }
 
 /* When all of its ranks stand at it: all of them at once. */

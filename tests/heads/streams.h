@@ -35,7 +35,7 @@ struct Collective {
     int64_t elements;
     const BurstBf16 *part; /* gather: of this rank. Scatter: what is added to its sum, or null */
     BurstBf16 *whole;      /* of all. Scatter: spent */
-    float *sum, *shard;    /* reduction: spent, and what it becomes. Sum: in place */
+    float *sum, *shard;    /* reduction: spent, and what it becomes. Sum: the same, or in place */
     bool adds;
     /* scatter: what it becomes. Reduction: instead of shard, where it is kept rounded */
     BurstBf16 *own;

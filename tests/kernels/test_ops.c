@@ -206,6 +206,49 @@ static void rmsnorm(void **state)
     free(in), free(dy), free(y), free(grad), free(x), free(want);
 }
 
+/* Two ranks have half of each row: both together are the whole norm, and its gradients. */
+static void rmsnorm_of_parts(void **state)
+{
+    (void)state;
+    enum { N = 5, RANKS = 2, PART = HIDDEN / RANKS, X = N * HIDDEN };
+    Random r = {31};
+    float *in = random_array(&r, X + HIDDEN), *dy = random_array(&r, X), *grad = random_array(&r, X + HIDDEN);
+    float x[RANKS][N * PART], d_y[RANKS][N * PART], y[N * PART], dx[RANKS][N * PART], part[N], rstd[N];
+    float square[N] = {0}, d_square[N] = {0};
+    double *all = doubles_of(X + HIDDEN, in, true), *want = doubles_of(X + HIDDEN, grad, true);
+    double want_y[HIDDEN];
+    differences(norm_loss, &(NormLoss){N, dy}, X + HIDDEN, all, want);
+    for (int k = 0; k < RANKS; k++)
+        for (int i = 0; i < N; i++) {
+            memcpy(x[k] + i * PART, in + i * HIDDEN + k * PART, sizeof(float) * PART);
+            memcpy(d_y[k] + i * PART, dy + i * HIDDEN + k * PART, sizeof(float) * PART);
+            memcpy(dx[k] + i * PART, grad + i * HIDDEN + k * PART, sizeof(float) * PART);
+        }
+    for (int k = 0; k < RANKS; k++) {
+        burst_squares(N, PART, RANKS, x[k], part);
+        for (int i = 0; i < N; i++)
+            square[i] += part[i];
+    }
+    for (int k = 0; k < RANKS; k++) {
+        burst_rmsnorm_part(N, PART, x[k], square, in + X + k * PART, EPS, y, rstd);
+        for (int i = 0; i < N; i++) {
+            naive_rmsnorm(all + i * HIDDEN, all + X, want_y);
+            assert_close(PART, y + i * PART, want_y + k * PART, 2e-7);
+        }
+        burst_rmsnorm_part_back(N, PART, x[k], in + X + k * PART, rstd, d_y[k], dx[k], part,
+                                grad + X + k * PART);
+        for (int i = 0; i < N; i++)
+            d_square[i] += part[i];
+    }
+    for (int k = 0; k < RANKS; k++) {
+        burst_squares_back(N, PART, RANKS, x[k], d_square, dx[k]);
+        for (int i = 0; i < N; i++)
+            assert_close(PART, dx[k] + i * PART, want + i * HIDDEN + k * PART, 5e-7);
+    }
+    assert_close(HIDDEN, grad + X, want + X, 5e-7);
+    free(in), free(dy), free(grad), free(all), free(want);
+}
+
 /* All zeros: eps alone keeps the row finite. */
 static void rmsnorm_of_zeros(void **state)
 {
@@ -738,6 +781,7 @@ int main(void)
         cmocka_unit_test(linear),
         cmocka_unit_test(bias),
         cmocka_unit_test(rmsnorm),
+        cmocka_unit_test(rmsnorm_of_parts),
         cmocka_unit_test(rmsnorm_of_zeros),
         cmocka_unit_test(heads_and_tokens),
         cmocka_unit_test(rope),

@@ -6,6 +6,7 @@ import difflib
 import importlib.util
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -75,8 +76,9 @@ def chosen(cases, only):
 
 
 def of_the_day(cases, everything, parts):
-    """One of that many parts of the cases, another each day; with --all every case."""
-    return cases if everything else cases[int(time.time() // 86400) % parts::parts]
+    """One of that many parts of the cases, another each day; with --all every case. Parts are drawn: in a product of lists, each has of all."""
+    drawn = random.Random(parts).sample(range(len(cases)), len(cases))
+    return cases if everything else [cases[i] for i in sorted(drawn[int(time.time() // 86400) % parts::parts])]
 
 
 def check_all(check, cases, jobs=2):

@@ -369,10 +369,10 @@ def kinds(point):
 
 
 def sample(all_points, day):
-    """Few points that have every kind of half of all: in an order drawn for the day each that brings a new kind, and of
+    """Few points that have every kind of a third of all: in an order drawn for the day each that brings a new kind, and of
     these no point whose kinds the others have."""
     taken, seen = [], collections.Counter()
-    for point in random.Random(day).sample(all_points, len(all_points) // 2):
+    for point in random.Random(day).sample(all_points, len(all_points) // 3):
         if not kinds(point) <= seen.keys():
             taken.append(point)
             seen.update(kinds(point))
@@ -494,7 +494,7 @@ def main():
     parser.add_argument("--harness", required=True, nargs="+", help="object files")
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1, help="run every shards-th point only")
-    parser.add_argument("--sample", action="store_true", help="a few points with every kind of half of them, others each day; all with --all")
+    parser.add_argument("--sample", action="store_true", help="a few points with every kind of a third of them, others each day; all with --all")
     parser.add_argument("--day", type=int, default=int(time.time() // 86400), help="whose sample")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", action="store_true", help="leave texts and programs in the work folder")

@@ -33,6 +33,12 @@ addEventListener("load", () => {
   all("details").forEach(d => d.open = true);
   const wide = e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX !== "auto";
   found.cut = all("body *").filter(e => !e.closest("svg") && e.offsetParent && (e.getBoundingClientRect().right > innerWidth + 1 || (e.matches("td,th,pre,p,dd") && wide(e)))).map(e => e.outerHTML.slice(0, 120));
+  const lines = e => {
+    const range = document.createRange();
+    range.selectNodeContents(e.querySelector("button") || e);
+    return new Set([...range.getClientRects()].map(r => r.bottom)).size;
+  };
+  found.broken = all("#layouts th, #layouts td:not(.why)").filter(e => (!e.textContent.includes(" ") || /^[\d.]+ \w+$/.test(e.textContent)) && lines(e) > 1).map(e => e.textContent);
   found.drawn = all("svg").filter(e => e.getBoundingClientRect().right > innerWidth + 1).length;
   found.colours = [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color];
   found.opened = document.documentElement.scrollWidth;

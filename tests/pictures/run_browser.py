@@ -105,6 +105,7 @@ def check_many(folder, burstc):
 def check(found, page, width):
     assert not found["errors"] and found["width"] == width, (found["errors"], found["width"])
     assert found["page"] <= width and found["opened"] <= width and not found["cut"] and not found["drawn"], (width, found["cut"], found["page"], found["opened"])
+    assert not found["broken"], (width, set(found["broken"]))
     for column in found["sorted"]:
         check_sorted(column)
     steps = next(c for c in found["sorted"] if c["head"] == "step (ms)")["up"]

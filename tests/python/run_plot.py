@@ -18,7 +18,7 @@ import runner  # noqa: E402
 package = types.ModuleType("burst")
 package.__path__ = [str(HERE.parent.parent / "python" / "burst")]
 sys.modules["burst"] = package
-from burst import plot, tokens  # noqa: E402
+from burst import command, plot  # noqa: E402
 
 
 def line(step, loss, **more):
@@ -43,7 +43,7 @@ def run(*words):
 def refused(expected, *words):
     try:
         run(*words)
-    except tokens.Wrong as error:
+    except command.Wrong as error:
         assert expected in str(error), error
     else:
         raise AssertionError(f"{words} was accepted")
@@ -55,6 +55,8 @@ def test_refused(folder, paths):
     refused("given twice", paths[0], paths[0], "-o", folder / "a.png")
     (folder / "bad.jsonl").write_text(line(1, 2.0) + "[]\n")
     refused("bad.jsonl:2: not a line of --metrics", folder / "bad.jsonl", "-o", folder / "a.png")
+    (folder / "bytes.jsonl").write_bytes(b"\xff\n")
+    refused("bytes.jsonl:1: not a line of --metrics", folder / "bytes.jsonl", "-o", folder / "a.png")
     (folder / "none.jsonl").write_text("")
     refused("no step in it", folder / "none.jsonl", "-o", folder / "a.png")
     for module, option in (("matplotlib", ["-o", folder / "a.png"]), ("tensorboard.compat.proto", ["--tensorboard", folder / "t"])):
@@ -64,6 +66,16 @@ def test_refused(folder, paths):
             refused("pip install 'burst[plot]'", *paths, *option)
         finally:
             sys.modules.pop(module) if kept is None else sys.modules.update({module: kept})
+
+
+def test_names(folder):
+    """Event files are below the folder, wherever the runs' files are."""
+    f = str(folder)
+    for paths, expected in (([f"{f}/x/a.jsonl", f"{f}/y/b.jsonl"], ["a", "b"]), ([f"{f}/x/a.jsonl", f"{f}/y/a.jsonl"], ["x/a", "y/a"]),
+                            (["/p/a.jsonl", "../a.jsonl", "a.jsonl"], None), ([f"{f}/a.jsonl", f"{f}/a.json"], ["a.jsonl", "a.json"])):
+        found = plot.names_of(paths)
+        assert len(set(found)) == len(paths) and not any(name.startswith("/") or ".." in name for name in found), found
+        assert expected in (None, found), found
 
 
 def test_events(folder, paths):
@@ -99,6 +111,7 @@ def main():
     with runner.folder() as folder:
         paths = write(folder)
         test_refused(folder, paths)
+        test_names(folder)
         if "tensorboard" in there:
             test_events(folder, paths)
         if "matplotlib" in there:

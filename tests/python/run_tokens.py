@@ -5,10 +5,16 @@
 Ends with 77 where tokenizers or transformers is missing.
 """
 import json
+import os
 import pathlib
 import random
+import shutil
+import signal
+import stat
 import struct
+import subprocess
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import runner  # noqa: E402
@@ -32,6 +38,33 @@ def read(path):
     at = (at + (count if weight else 0) + 7) // 8 * 8
     require(len(blob) == at + 8 * documents, f"{path} has {len(blob)} bytes, expected {at + 8 * documents}")
     return width, tokens, weights, list(struct.unpack(f"<{documents}Q", blob[at:]))
+
+
+def wait_for(what, holds):
+    until = time.monotonic() + 60
+    while not holds():
+        require(time.monotonic() < until, f"waited for a minute: {what}")
+        time.sleep(0.05)
+
+
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def alive(session):
+    """Processes of a session that still run."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(path.parent.name))
+    return found
 
 
 class Tokens:
@@ -144,6 +177,9 @@ class Tokens:
         parquet.write_table(pyarrow.table({"text": texts}), self.folder / "a.parquet")
         self.burst("tokens", self.folder / "a.parquet", "--tokenizer", self.home, "-o", self.folder / "a.tok")
         self.compare("parquet", read(self.folder / "a.tok"), [(self.ids(t) + [self.end], None) for t in texts])
+        (self.folder / "cut.parquet").write_bytes((self.folder / "a.parquet").read_bytes()[:-20])
+        said = self.burst("tokens", self.folder / "cut.parquet", "--tokenizer", self.home, "-o", self.folder / "x", status=1).stderr
+        require(said.startswith(f"burst: {self.folder / 'cut.parquet'}: ") and "Traceback" not in said, said)
 
     def help(self):
         said = [self.burst(*words).stdout for words in (("help", "tokens"), ("tokens", "--help"), ("tokens", "-h"))]
@@ -154,10 +190,14 @@ class Tokens:
         out.write_bytes(b"before")
         for name, text, words, wanted in (
                 ("a.jsonl", '{"text": "x"}\n{"text": }\n', (), "a.jsonl:2: Expecting value at column 10"),
-                ("b.jsonl", '["text"]\n', (), "b.jsonl:1: expected a JSON object, found list"),
+                ("b.jsonl", '["text"]\n', (), "b.jsonl:1: expected a JSON object, found a list"),
                 ("c.jsonl", '{"body": "x", "n": 1}\n', (), "c.jsonl:1: cannot tell what of body, n is the text"),
                 ("d.jsonl", '{"text": "x"}\n', ("--text", "body"), "there is no field 'body'; the record has text"),
-                ("e.jsonl", '{"text": 7}\n', (), "'text' is int, expected a text"),
+                ("e.jsonl", '{"text": 7}\n', (), "'text' is a number, expected a text"),
+                ("e.jsonl", '{"text": null}\n', (), "'text' is null, expected a text"),
+                ("e.jsonl", '{"text": "a"}\n{"text": "\\ud800 x"}\n', (), "e.jsonl:2: character 1 of 'text' is half of a surrogate pair"),
+                ("e.jsonl", '{"messages": [{"role": "assistant", "content": "x\\udc00"}]}\n', (), "character 2 of 'content' is half of"),
+                ("e.jsonl", '{"text": ' + "[" * 100000 + "\n", (), "e.jsonl:1: lists or objects are nested too deeply"),
                 ("f.jsonl", '{"messages": [{"role": "user", "content": "x"}]}\n', (), "has no message of the role `assistant`"),
                 ("g.jsonl", '{"messages": "x"}\n', (), "must be a list of messages"),
                 ("h.jsonl", "\n", (), "the input has no text"),
@@ -177,10 +217,88 @@ class Tokens:
         require("no such file" in said, said)
         said = self.burst("tokens", out, "--tokenizer", self.home, "-o", out, status=1).stderr
         require("it is the input" in said, said)
+        for words in (("-o", out, "-o", out), ("--text", "a", "--text", "b", "-o", out), ("--proc", 2, "-o", out)):
+            said = self.burst("tokens", self.folder / "k.txt", "--tokenizer", self.home, *words, status=2).stderr
+            require("was given twice" in said or "unrecognized arguments: --proc" in said, said)
+        home = self.folder / "broken"
+        home.mkdir()
+        shutil.copy(self.home / "tokenizer.json", home)
+        (home / "tokenizer_config.json").write_text("{")
+        said = self.burst("tokens", self.folder / "k.txt", "--tokenizer", home, "-o", out, status=1).stderr
+        require(f"burst: {home / 'tokenizer_config.json'}: " in said and "Traceback" not in said, said)
+        require(out.read_bytes() == b"before", "the output was touched")
         print("refusals: the output stays as it was")
 
+    def outputs(self):
+        """A link is followed; what is not a file is left alone, and said before anything is tokenized."""
+        text = self.folder / "text.txt"
+        text.write_text("an old house")
+        (self.folder / "to.tok").write_bytes(b"before")
+        (self.folder / "link.tok").symlink_to("to.tok")
+        self.burst("tokens", text, "--tokenizer", self.home, "-o", self.folder / "link.tok")
+        require((self.folder / "link.tok").is_symlink() and read(self.folder / "to.tok")[1], "the link was replaced")
+        os.mkfifo(self.folder / "fifo")
+        for name, wanted in (("fifo", "it is not a regular file"), ("tokenizer", "expected the name of a file"), ("", "expected the name of a file"),
+                             ("none/x.tok", "there is no folder")):
+            said = self.burst("tokens", self.folder / "absent", "--tokenizer", self.home, "-o", name and self.folder / name, status=1).stderr
+            require(said.startswith("burst: cannot write to") and wanted in said, f"{name}: {said}")
+        require(stat.S_ISFIFO(os.stat(self.folder / "fifo").st_mode), "the FIFO was replaced")
+        print("outputs: a link is followed, a FIFO left alone")
 
-PARTS = ("help", "texts", "prompts", "chats", "parquet", "refusals")
+    def gaps(self):
+        """Ids above the number of tokens."""
+        import tokenizers
+        t = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 70000, "?": 1}, unk_token="?"))
+        t.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        t.save(str(self.folder / "gaps.json"))
+        text, out = self.folder / "gaps.txt", self.folder / "gaps.tok"
+        text.write_text("b a b")
+        self.burst("tokens", text, "--tokenizer", self.folder / "gaps.json", "--no-eos", "-o", out)
+        require(read(out)[:2] == (4, [70000, 0, 70000]), f"{read(out)}")
+        print("gaps: ids above 65535 take 4 bytes")
+
+    def stops(self):
+        """Whatever ends it: nothing under the output's name; no process is left; SIGINT and SIGTERM leave no file and say one line."""
+        text, out = self.folder / "long.jsonl", self.folder / "long.tok"
+        text.write_text(json.dumps({"text": " ".join(WORDS * 50)}) + "\n", encoding="utf-8")
+        line = text.read_bytes()
+        text.write_bytes(line * 40000)
+        for processes, number in ((1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGTERM), (2, signal.SIGKILL)):
+            command = [sys.executable, "-m", "burst", "tokens", str(text), "--tokenizer", str(self.home), "-o", str(out), "--processes", str(processes)]
+            with open(self.folder / "said", "w+") as said:
+                job = subprocess.Popen(command, env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"}, stderr=said, start_new_session=True)
+                wait_for("some tokens are written", lambda: any(part.stat().st_size > 1 << 16 for part in self.folder.glob("long.tok.part-*")))
+                require(job.poll() is None, "it ended before it was stopped")
+                if number == signal.SIGINT:
+                    os.killpg(job.pid, number)  # as a terminal does
+                else:
+                    job.send_signal(number)
+                status = job.wait(60)
+                wait_for("all processes ended", lambda: not alive(job.pid))
+                said.seek(0)
+                if number == signal.SIGKILL:  # Python's own process that counts semaphores may warn
+                    require(status == -number, f"{status}")
+                else:
+                    wanted = (128 + number, f"burst: stopped by signal {int(number)}, {signal.strsignal(number)}\n")
+                    found = (status, said.read())
+                    require(found == wanted, f"{found}, expected {wanted}")
+            require(not out.exists(), "a half-written file has the output's name")
+            parts = list(self.folder.glob("long.tok.part-*"))
+            require(bool(parts) == (number == signal.SIGKILL), f"{number}: {parts}")
+            for part in parts:
+                part.unlink()
+        command[-1] = "2"
+        job = subprocess.Popen(command, env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"}, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+        wait_for("some tokens are written", lambda: any(part.stat().st_size > 1 << 16 for part in self.folder.glob("long.tok.part-*")))
+        os.kill(next(pid for pid in alive(job.pid) if "spawn_main" in command_of(pid)), signal.SIGKILL)
+        said = job.communicate(timeout=60)[1]
+        require(job.returncode == 1 and said.startswith("burst: a process that tokenizes was lost"), said)
+        require(not list(self.folder.glob("long.tok*")), "a file is left")
+        print("stops: nothing half-written, no process left")
+
+
+PARTS = ("help", "texts", "prompts", "chats", "parquet", "refusals", "outputs", "gaps", "stops")
 
 
 def main():

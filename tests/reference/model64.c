@@ -12,6 +12,12 @@
 static int value_dim(const Shape64 *s) { return s->value_dim ? s->value_dim : s->head_dim; }
 static int own_dim(const Shape64 *s) { return s->head_dim - s->shared; }
 
+/* Elements of a row of the norm of queries or keys of so many heads. */
+static int norm_width(const Shape64 *s, int heads)
+{
+    return s->qk_norm_all ? heads * s->head_dim : s->head_dim;
+}
+
 #define LAYER_TENSORS(X) /* id, name, rows, cols, decays, whether the model has it */     \
     X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true)                         \
     X(QA, "self_attn.q_a_proj.weight", s->query_latent, s->hidden, true, s->query_latent) \
@@ -24,10 +30,10 @@ static int own_dim(const Shape64 *s) { return s->head_dim - s->shared; }
     X(VBP, "self_attn.v_b_proj.weight", s->kv_heads * value_dim(s), s->latent, true, s->latent) \
     X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, !s->query_latent) \
     X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias)         \
-    X(QN, "self_attn.q_norm.weight", s->head_dim, 1, false, s->qk_norm)                   \
+    X(QN, "self_attn.q_norm.weight", norm_width(s, s->heads), 1, false, s->qk_norm)                   \
     X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
     X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
-    X(KN, "self_attn.k_norm.weight", s->head_dim, 1, false, s->qk_norm)                   \
+    X(KN, "self_attn.k_norm.weight", norm_width(s, s->kv_heads), 1, false, s->qk_norm)                   \
     X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
     X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
     X(O, "self_attn.o_proj.weight", s->hidden, s->heads * value_dim(s), true, true)        \
@@ -293,7 +299,8 @@ static void project(const Shape64 *s, int64_t n, Projection p, const double *x, 
 {
     double *flat = product(s, n, &p, x, w);
     if (norm_of(&p, w))
-        rmsnorm(s->norm_eps, n * p.heads, s->head_dim, flat, norm_of(&p, w), flat);
+        rmsnorm(s->norm_eps, n * p.heads * s->head_dim / norm_width(s, p.heads), norm_width(s, p.heads), flat,
+                norm_of(&p, w), flat);
     to_heads(n, p.heads, s->head_dim, p.turned, flat, y);
     free(flat);
 }
@@ -442,7 +449,8 @@ static void project_back(const Shape64 *s, int64_t n, Projection p, const double
     from_heads(n, p.heads, s->head_dim, p.turned, dy, flat);
     if (norm_of(&p, w)) {
         double *raw = product(s, n, &p, x, w), *d_raw = new64(n * width);
-        rmsnorm_back(s->norm_eps, n * p.heads, s->head_dim, raw, norm_of(&p, w), flat, d_raw, dw->at[p.norm]);
+        const int row = norm_width(s, p.heads);
+        rmsnorm_back(s->norm_eps, n * width / row, row, raw, norm_of(&p, w), flat, d_raw, dw->at[p.norm]);
         memcpy(flat, d_raw, sizeof(double) * (size_t)(n * width));
         free(raw), free(d_raw);
     }

@@ -58,6 +58,7 @@ typedef struct Shape64 {
      * 0: none */
     int latent, query_latent, shared, value_dim;
     const int32_t *position; /* by which tokens of the sequence turn; NULL: by their numbers */
+    bool qk_norm_all; /* with qk_norm: all heads of a token together have one norm (OLMo 2) */
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {

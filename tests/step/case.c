@@ -69,6 +69,7 @@ static Program random_program(bool cuda, bool split)
     p.model.heads = group * (kv_heads * chunks - fewer) * tensor;
     p.model.kv_heads = (kv_heads * chunks - fewer) * tensor / copies;
     p.model.ffn *= tensor;
+    p.model.layer.qk_norm_all = split && p.model.qk_norm && chunks == 1 && p.model.hidden % 2;
     if (latent)
         make_latent(&p.model);
     return p;
@@ -252,6 +253,7 @@ Case *make_split_case(bool cuda, int i, bool split)
                          m->tied,
                          .qkv_bias = m->qkv_bias,
                          .qk_norm = m->qk_norm,
+                         .qk_norm_all = m->layer.qk_norm_all,
                          .sinks = m->sinks,
                          .latent = m->latent,
                          .query_latent = m->query_latent,

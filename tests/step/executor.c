@@ -257,10 +257,31 @@ static double *tensor_in(Machine *m, const Op *o, double **at, const int64_t *n,
     return NULL;
 }
 
+static bool sums_all(const Op *o)
+{
+    return o->kind == OP_TENSOR_ALL_REDUCE || o->kind == OP_TENSOR_ALL_REDUCE_BACK;
+}
+
+/* A number a token, of all tokens, on every rank. */
+static void sum_all(const Machine *m, double *x[RANKS][OP_READS], double *y[RANKS][OP_WRITES])
+{
+    for (int64_t i = 0; i < m->run->tokens; i++) {
+        double sum = 0;
+        for (int r = 0; r < m->ranks; r++)
+            sum += x[r][0][i];
+        for (int r = 0; r < m->ranks; r++)
+            y[r][0][i] = sum;
+    }
+}
+
 /* Among the ranks: x and y of each. Tokens of all in order of the ranks; or parts of sums, of which each
  * gets its own tokens'. */
 static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS], double *y[RANKS][OP_WRITES])
 {
+    if (sums_all(o)) {
+        sum_all(m, x, y);
+        return;
+    }
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
     const int64_t width = model_dim(m->m, &m->step->shape, m->heads,
                                     m->step->values.at[o->read[0].value].dim[1]);
@@ -281,7 +302,7 @@ static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS]
 /* Neighbours that have the same of a tensor: all where it is not split. */
 static int copies_of(const Machine *m, const UnitTensor *t)
 {
-    const bool key = strstr(t->name, "k_proj") || strstr(t->name, "v_proj");
+    const bool key = strstr(t->name, "k_proj") || strstr(t->name, "v_proj") || strstr(t->name, "k_norm");
     return t->split == SPLIT_NONE ? m->ranks : key ? m->step->shape.key_copies : 1;
 }
 
@@ -585,6 +606,8 @@ static void run_ranks(Machine *m, const Op *o, Operands *all)
 /* What a mutant reads or writes may be of another size. */
 static bool tensor_fits(const Machine *m, const Op *o, const Operands *all)
 {
+    if (sums_all(o))
+        return all->nx[0] >= m->run->tokens && all->ny[0] >= m->run->tokens;
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
     const int64_t width = model_dim(m->m, &m->step->shape, m->heads,
                                     m->step->values.at[o->read[0].value].dim[1]),
@@ -665,7 +688,7 @@ static Stream stream_of(const Op *o)
                         o->kind == OP_UPLOAD,
                back = o->kind == OP_WRITE_BACK;
     const bool tensor = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER ||
-                        o->kind == OP_TENSOR_GATHER_BACK || o->kind == OP_TENSOR_SCATTER_BACK;
+                        o->kind == OP_TENSOR_GATHER_BACK || o->kind == OP_TENSOR_SCATTER_BACK || sums_all(o);
     return weights  ? STREAM_WEIGHTS
            : copies ? STREAM_COPIES
            : back   ? STREAM_DOWNLOADS

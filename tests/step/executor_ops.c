@@ -45,22 +45,57 @@ static bool of_latent(const Machine *m)
     return d == DIM_LATENT || d == DIM_QUERY_LATENT;
 }
 
-/* Rows as wide as the weights: tokens, or their heads. */
+/* Elements of a row that ranks share, on all of them. */
+static double shared_elements(const Machine *m, int64_t h) { return (double)h * m->ranks; }
+
+/* A rank's share of the mean of squares of rows that ranks share. */
+static void squares(Machine *m)
+{
+    const int64_t h = m->n ? m->nx[0] / m->n : 0;
+    for (int64_t t = 0; t < m->n; t++) {
+        m->y[0][t] = 0;
+        for (int i = 0; i < h; i++)
+            m->y[0][t] += m->x[0][t * h + i] * m->x[0][t * h + i] / shared_elements(m, h);
+    }
+}
+
+static void squares_back(Machine *m, bool adds)
+{
+    const int64_t h = m->n ? m->nx[0] / m->n : 1;
+    for (int64_t i = 0; i < m->nx[0]; i++)
+        m->y[0][i] = (adds ? m->y[0][i] : 0) + 2 * m->x[0][i] * m->x[1][i / h] / shared_elements(m, h);
+}
+
+static bool is_activation(const Machine *m, Operand x)
+{
+    return x.value >= 0 && m->step->values.at[x.value].kind == VALUE_ACTIVATION;
+}
+
+static bool is_gradient(const Machine *m, Operand x)
+{
+    return x.value >= 0 && m->step->values.at[x.value].kind == VALUE_GRADIENT;
+}
+
+/* Rows as wide as the weights: tokens, or their heads; or a rank's part of rows whose mean of squares is
+ * the second operand. */
 static void norm(Machine *m, int64_t h, const double *w)
 {
+    const bool part = is_activation(m, now(m)->op->read[1]);
     for (int64_t t = 0; t < m->nx[0] / h; t++) {
         double sum = 0;
         for (int i = 0; i < h; i++)
             sum += m->x[0][t * h + i] * m->x[0][t * h + i];
-        m->y[1][t] = 1 / sqrt(sum / (double)h + (of_latent(m) ? 1e-6 : m->m->norm_eps));
+        const double square = part ? m->x[1][t] : sum / (double)h;
+        m->y[1][t] = 1 / sqrt(square + (of_latent(m) ? 1e-6 : m->m->norm_eps));
         for (int i = 0; i < h; i++)
             m->y[0][t * h + i] = m->x[0][t * h + i] * m->y[1][t] * w[i];
     }
 }
 
-/* x, rstd, dy to dx and dw. */
+/* x, rstd, dy to dx and dw; of a part of rows also to the gradient of their mean of squares. */
 static void norm_back(Machine *m, int64_t h, const double *w, double *dw, bool adds)
 {
+    const bool part = is_gradient(m, now(m)->op->write[1]);
     for (int64_t t = 0; t < m->nx[0] / h; t++) {
         const double *x = m->x[0] + t * h, r = m->x[1][t], *dy = m->x[2] + t * h;
         double along = 0;
@@ -68,6 +103,9 @@ static void norm_back(Machine *m, int64_t h, const double *w, double *dw, bool a
             along += dy[i] * w[i] * x[i];
             dw[i] += dy[i] * x[i] * r;
         }
+        if (part)
+            m->y[1][t] = -r * r * r * along / 2;
+        along = part ? 0 : along;
         for (int i = 0; i < h; i++)
             m->y[0][t * h + i] = (adds ? m->y[0][t * h + i] : 0) + r * dy[i] * w[i] -
                                  r * r * r * along / (double)h * x[i];
@@ -451,6 +489,8 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     switch (o->kind) {
     case OP_EMBED: embed(m, w); break;
     case OP_NORM: norm(m, in, w); break;
+    case OP_SQUARES: squares(m); break;
+    case OP_SQUARES_BACK: squares_back(m, m->adds); break;
     case OP_LINEAR: linear(m, in, out, w, m->adds ? m->y[0] : residual ? m->x[1] : NULL); break;
     case OP_BIAS: bias(m, in, w); break;
     case OP_BIAS_BACK: bias_back(m, in, dw); break;

@@ -82,6 +82,39 @@ static void parts_must_be_added_once(void **state)
     }
 }
 
+/* A norm of rows that ranks share reads the sum of all ranks' squares of these rows, and no other. */
+static void squares_must_be_summed(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < 60; i++) {
+        Case *c = make_split_case(i % 2, i / 2, true);
+        const Operand part = {step_value(c->step, "square_q_raw_part"), 0},
+                      other = {step_value(c->step, "square_k_raw"), 0};
+        char *why;
+        assert_int_equal(part.value >= 0, c->program.model.layer.qk_norm_all);
+        assert_true(accepted(c, c->flow, &why));
+        if (part.value >= 0) {
+            Op *norm = forward_op(c, OP_NORM, "q_raw");
+            const Operand square = norm->read[1];
+            const int how = found++ % 4;
+            if (how == 0)
+                norm->read[1] = part;
+            else if (how == 1)
+                norm->read[1] = other;
+            else if (how == 2)
+                norm->read[1] = norm->read[2], norm->read[2].value = -1;
+            else
+                forward_op(c, OP_TENSOR_ALL_REDUCE, "square_q_raw_part")->read[0] = square;
+            assert_false(accepted(c, c->flow, &why));
+            if (!strstr(why, "forward of a layer"))
+                fail_msg("%d: %s", how, why);
+        }
+        arena_free(c->arena);
+    }
+    assert_true(found >= 4);
+}
+
 /* The sum of a unit's gradients in a place that tensor ranks may still be reading, or writing, when it is
  * zeroed. */
 static void what_tensor_ranks_use_is_left_alone(void **state)
@@ -427,8 +460,9 @@ static void over_replicas(Case *c, Mutant *m, int t)
 static void over_tensor(Case *c, Mutant *m, int t)
 {
     static void (*const how[])(Case *, Mutant *, int) = {drop, twice, other_visit, other_sequence};
-    const OpKind k[] = {OP_TENSOR_SUM, OP_TENSOR_GATHER, OP_TENSOR_SCATTER, OP_TENSOR_GATHER_BACK,
-                        OP_TENSOR_SCATTER_BACK},
+    const OpKind k[] =
+        {OP_TENSOR_SUM,          OP_TENSOR_GATHER,     OP_TENSOR_SCATTER,        OP_TENSOR_GATHER_BACK,
+         OP_TENSOR_SCATTER_BACK, OP_TENSOR_ALL_REDUCE, OP_TENSOR_ALL_REDUCE_BACK},
                  wanted = k[draw(countof(k))];
     for (int i = 0; i < m->flow.ops && m->op[t].op->kind != wanted; i++)
         t = (t + 1) % m->flow.ops;
@@ -632,6 +666,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_must_be_added_once),
+        cmocka_unit_test(squares_must_be_summed),
         cmocka_unit_test(right_steps_are_accepted),
         cmocka_unit_test(what_tensor_ranks_use_is_left_alone),
         cmocka_unit_test(two_sequences_need_their_own_places),

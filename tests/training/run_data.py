@@ -7,6 +7,7 @@ Parts: formats      all formats of the same tokens evaluate to the same bits
        training     loss and norm of a weighted step against transformers
        packing      packed documents against each document alone in transformers
        tables       masks over tables of documents and of the file against transformers, and balanced over 2 to 8 ranks
+       mix          rows of three files against transformers, by their shares and once an epoch
        order        the same losses on any number of ranks, and where a run is resumed on another number, balanced
        schedules    learning rates against their definitions, also where a run is resumed
        refusals     files and options that are refused
@@ -323,6 +324,38 @@ class Data:
             print(f"{name}: losses on 1, 2 and 4 ranks, and resumed on 4, differ by {apart:.1e}")
             require(all(len(losses) == 12 for losses in found) and apart <= SAME, f"{name}: {found}")
 
+    def mix(self):
+        """Weights that do not change, one sequence a step: its loss says which row of which file it was."""
+        lengths, shares = (6, 4, 3), (0.5, 0.3, 0.2)
+        a, b, c = (self.tokens(n * SEQUENCE + 1) for n in lengths)
+        masked = [int(w) for w in self.random.integers(0, 2, len(a))]
+        token_file(self.folder / "mix_a.tok", a, 2, masked, 1)
+        self.np.save(self.folder / "mix_b.npy", self.np.array(b, dtype="<u4"))
+        (self.folder / "mix_c.raw").write_bytes(self.np.array(c, dtype="<u2").tobytes())
+        wanted = {}
+        for name, tokens, weights in (("a", a, masked), ("b", b, None), ("c", c, None)):
+            for w in range((len(tokens) - 1) // SEQUENCE):
+                row = slice(w * SEQUENCE, (w + 1) * SEQUENCE + 1)
+                mean, count = self.mean(tokens[row], weights and weights[row])
+                wanted[name, w] = (mean.item(), count)
+        train = f'data "mix_a.tok" {shares[0]}, "mix_b.npy" {shares[1]}, "mix_c.raw" raw 2 {shares[2]}; weights "{self.start}";'
+        for ranks in (1, 2):
+            program = self.build(f"mix{ranks}", ranks, 1, train, steps=40, batch=1, optimizer="lr 1e-12; decay 0;")
+            rows, most = [], 0
+            for n, line in enumerate(self.run(program), 1):
+                near = [row for row, (loss, count) in wanted.items() if abs(line["loss"] / loss - 1) <= LOSS and count == line["tokens"]]
+                require(len(near) == 1, f"step {n} has the loss of rows {near}: {line}")
+                rows += near
+                most = max(most, abs(line["loss"] / wanted[near[0]][0] - 1))
+                for name, share in zip("abc", shares):
+                    of = sum(row[0] == name for row in rows)
+                    require(abs(of - share * n) <= 1, f"{of} of {n} sequences are of {name}, whose share is {share}")
+            for name, length in zip("abc", lengths):
+                of = [row for row in rows if row[0] == name]
+                epochs = [of[i:i + length] for i in range(0, len(of), length)]
+                require(all(len(set(epoch)) == len(epoch) for epoch in epochs), f"a row of {name} comes twice in an epoch: {epochs}")
+            print(f"{ranks} ranks: 40 rows of three files, from transformers by {most:.1e}")
+
     def schedules(self):
         lr, end, steps, warm = 3e-3, 1e-4, 20, 4
         half = {"cosine": lambda x: (1 + math.cos(math.pi * x)) / 2, "linear": lambda x: 1 - x}
@@ -388,6 +421,8 @@ class Data:
         for options, text in cases:
             done = run([program, "--quiet", "--steps", 0, "--evaluate", *options], 60, self.environment, check=False)
             require(done.returncode == 1 and text in done.stderr, f"{options}: {done.returncode}, {done.stderr}, expected {text}")
+        done = run([program, "--quiet", "--steps", 3, "--data", folder / "none.tok"], 60, self.environment)
+        require(done.stderr.count("no token of the batch of step 1 counts in the loss") == 1 and done.stderr.count("no token") == 1, done.stderr)
         for options, text in ((["--evaluate"], "--evaluate requires a FILE"), (["--evaluate-every", 3], "--evaluate-every requires --evaluate FILE"),
                               (["--raw", 2], "--raw requires --data FILE"), (["--raw", 3, "--data", good], "expected 2|4"),
                               (["--raw", 2, "--bytes", "--data", good], "cannot be combined"),
@@ -396,7 +431,7 @@ class Data:
             require(done.returncode == 2 and text in done.stderr, f"{options}: {done.returncode}, {done.stderr}, expected {text}")
 
 
-PARTS = ("formats", "evaluation", "training", "packing", "tables", "order", "schedules", "refusals")
+PARTS = ("formats", "evaluation", "training", "packing", "tables", "mix", "order", "schedules", "refusals")
 
 
 def main():

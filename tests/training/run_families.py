@@ -4,8 +4,9 @@
 
 Each case is a tiny model of transformers' own class with random weights (norms and biases too). `burstc import` writes its model; its
 loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, with latents also by chunks of
-queries and of keys, and with latents as what travels, are compared with transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run tests some
-of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or transformers is missing.
+queries and of keys, and with latents as what travels, with norms over all heads in more layouts that split layers, are compared with
+transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run
+tests some of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or transformers is missing.
 """
 import datetime
 import json
@@ -34,8 +35,15 @@ LAYOUTS.update({f"chunks_of_{word}": (4, LAYOUTS["ring"][1].replace("recompute n
 LAYOUTS.update({f"latents_{name}": (ranks, layout.replace("travel keys", "travel latents")) for name, ranks, layout in (
     ("of_two", 2, emitted.layout(1, 2, "ring", "keys", "contiguous")), ("ring", *LAYOUTS["ring"]), ("tensor", *LAYOUTS["tensor"]),
     ("recompute", 4, LAYOUTS["ring"][1].replace("recompute none", "recompute selective")))})
+SPLIT = LAYOUTS["tensor"][1]
+LAYOUTS.update({"tensor_ulysses": (4, emitted.layout(1, 2, "ulysses", "keys", "contiguous").replace("tensor 1", "tensor 2")),
+                "tensor_four": (4, emitted.layout(1, 1, "ring", "keys", "contiguous").replace("tensor 1", "tensor 4")),
+                **{f"tensor_{name}": (4, SPLIT.replace("recompute none", settings)) for name, settings in (
+                    ("selective", "recompute selective; token chunks 3"), ("full", "recompute full; overlap no"),
+                    ("tail", "recompute tail(0.3); offload activations"), ("some", "recompute save(q_raw(2), rstd_k, k)"))}})
 SEVERAL = ("ring", "ulysses", "tensor")
 OF_LATENTS = ("chunks_of_attention", "chunks_of_keys", "latents_of_two", "latents_ring", "latents_tensor", "latents_recompute")
+OF_WHOLE_NORMS = tuple(name for name in LAYOUTS if name.startswith("tensor_"))
 TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
@@ -79,6 +87,7 @@ CASES = {  # name: class, its configuration
                                      sliding_window=None)),
     "longrope": ("Llama", rope("longrope", factor=4.0, original_max_position_embeddings=16, attention_factor=1.3, **LONG)),
     "olmo2": ("Olmo2", {}),
+    "olmo2_one_key": ("Olmo2", dict(num_key_value_heads=1, head_dim=16)),  # of which tensor ranks have the same
     "olmo3": ("Olmo3", dict(sliding_window=16, layer_types=TYPES, rope_parameters={
         "sliding_attention": dict(rope_type="default", rope_theta=20000.0),
         "full_attention": dict(YARN["rope_parameters"], attention_factor=1.1)})),
@@ -153,7 +162,7 @@ NAMES = {"Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gem
                      "attention.dense": "self_attn.o_proj", "mlp.dense_h_to_4h": "mlp.up_proj",
                      "mlp.dense_4h_to_h": "mlp.down_proj"}}  # in a folder, in a plan
 PREFIX = {"GPTNeoX": "gpt_neox.layers."}  # of layers' names
-WHOLE_NORMS = {"Olmo2", "Olmo3"}  # norms over all heads, which tensor ranks would split
+WHOLE_NORMS = {"Olmo2", "Olmo3"}  # norms over all heads, of which each tensor rank has a part
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
@@ -440,8 +449,8 @@ def chosen(args):
     with --all all, in every layout."""
     every = args.all or args.only
     for i, name in enumerate(CASES):
-        several = [layout for layout in SEVERAL if layout != "tensor" or not WHOLE_NORMS & {CASES[name][0]}]
-        several += OF_LATENTS if "kv_lora_rank" in CASES[name][1] else ()
+        several = [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in CASES[name][1] else ()),
+                   *(OF_WHOLE_NORMS if CASES[name][0] in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:

@@ -20,6 +20,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
 """
+import itertools
 import json
 import os
 import pathlib
@@ -125,7 +126,7 @@ class Shape(typing.NamedTuple):
 
 
 ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
-BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
+BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4),
@@ -214,6 +215,14 @@ GRADIENTS = [
     (Layout("ulysses", "keys", "contiguous", 2, 2, 4, "selective", "zero2", 3, tensor=2, offload="activations", head_chunks=2), Shape(kv_heads=4, sinks=True)),
     (Layout("burst", "queries", "striped", nodes=2, lanes=4, tensor=2, recompute="full", weights="zero1", token_chunks=3, head_chunks=2),
      Shape(kv_heads=4, part=NORM)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="selective"), Shape(part=WHOLE)),
+    (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape(part=WHOLE, masks=("document", "causal"))),
+    (Layout("ring", "queries", "striped", 2, 2, 4, "selective", "zero2", 3, tensor=2, overlap="no"), Shape(part=WHOLE, sinks=True)),
+    (Layout("ulysses", "keys", "zigzag", lanes=4, tensor=2, recompute="full"), Shape(kv_heads=4, part=WHOLE, tied="yes", masks=("window(17)", "document"))),
+    (Layout("ring", "keys", "zigzag", 2, 2, 4, "tail(0.5)", "zero1", tensor=4), Shape(kv_heads=2, part=WHOLE)),  # twice the key heads
+    (Layout("ring", "keys", "contiguous", 2, 2, 3, "save(q_raw(1), rstd_k, q, k)", tensor=3), Shape(heads=6, kv_heads=1, part=WHOLE, ffn=42)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="selective", token_chunks=3, offload="activations"), Shape(part=WHOLE, masks=("full", "document"))),
+    (Layout("ring", "keys", "contiguous", lanes=6, tensor=2, shares="5, 1, 2", chunks=3), Shape(part=WHOLE, masks=("document", "causal"))),
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, offload="activations"), Shape(part=NORM, masks=("document", "causal", "full"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="selective", weights="zero1", offload="activations(o, lse)"),
      Shape(sinks=True, masks=("causal", "window(17)", "causal", "full"))),
@@ -423,9 +432,13 @@ class Training:
 
     # ---- parts ----
 
+    def today(self, cases):
+        """A third of the cases, another each day: what takes long is compiling their programs."""
+        return runner.of_the_day(list(cases), self.args.all, 3)
+
     def gradients(self):
-        worst_loss, worst = 0.0, 0.0
-        for number, (layout, shape) in enumerate(GRADIENTS):
+        worst_loss, worst, cases = 0.0, 0.0, self.today(enumerate(GRADIENTS))
+        for number, (layout, shape) in cases:
             turns = f"train {{ batch {2 * layout.data}; }}\n"  # TURNS of gradients.c
             program = self.build(f"gradients{number}_{layout.name()}", layout, shape, turns, objects=self.args.gradients)
             done = run([program, *shape.masks], 60, self.environment, check=False)
@@ -433,10 +446,10 @@ class Training:
             require(match and done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
             print(f"{layout.name()}: loss {match[1]}, worst gradient {match[2]} ({match[3]})")
             worst_loss, worst = max(worst_loss, float(match[1])), max(worst, float(match[2]))
-            if number == 2:
+            if number == cases[0][0]:
                 spoiled = run([program, "--spoil", *shape.masks], 60, self.environment, check=False)
                 require(spoiled.returncode == 1, f"a wrong label goes unnoticed\n{spoiled.stdout}{spoiled.stderr}")
-        print(f"{len(GRADIENTS)} layouts: worst relative error of a loss {worst_loss:.2e}, of a weight's gradient {worst:.2e}")
+        print(f"{len(cases)} layouts: worst relative error of a loss {worst_loss:.2e}, of a weight's gradient {worst:.2e}")
 
     def curve(self):
         for layout in CURVES:
@@ -448,8 +461,8 @@ class Training:
 
     def recompute(self):
         """What is computed again is computed from the same numbers in the same order."""
-        for layout, again, steps, shape in ([(layout, AGAIN, NEAR_STEPS, None) for layout in RECOMPUTED] +
-                                            [(layout, TAILS, TAIL_STEPS, TAIL_TEXT) for layout in TAILED]):
+        for layout, again, steps, shape in self.today([(layout, AGAIN, NEAR_STEPS, None) for layout in RECOMPUTED] +
+                                                      [(layout, TAILS, TAIL_STEPS, TAIL_TEXT) for layout in TAILED]):
             runs = [self.train(self.program(layout._replace(recompute=r), steps, shape)) for r in ("none", *again)]
             rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
             require(len(rows[0]) == steps and len(set(rows[0])) == steps, f"{layout}: {len(rows[0])} lines of metrics")
@@ -531,7 +544,7 @@ class Training:
         layouts += [w._replace(token_chunks=c, queries=q, offload="activations", recompute=UPPER) for w in QUERIED[:4] for c in (1, 3) for q in ("", "attention", "keys")]
         if not self.args.all:
             layouts = layouts[5 :: 31]
-        self.agree(layouts + EMPTY, shape=MASKS)
+        self.agree(self.today(layouts) + EMPTY, shape=MASKS)
         for world in (ONE, QUERIED[2]):
             for rule in COPIED:
                 for queries in ("", "attention"):
@@ -633,25 +646,25 @@ class Training:
 
     def offload(self):
         """What is staged comes back as it was: with each rule of recomputation, all that layers save, or some of it."""
-        for layout in OFFLOADED:
-            for rule, some in (("none", "activations(q, k, o, gate_up)"), ("selective", "activations(o, lse)"), ("full", "activations(x)")):
-                plain = layout._replace(recompute=rule)
-                runs = [self.train(self.program(plain._replace(offload=o), NEAR_STEPS, DEEP)) for o in ("none", "activations", some)]
-                rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
-                require(len(set(rows[0])) == NEAR_STEPS, f"{plain}: {len(rows[0])} lines of metrics")
-                require(rows[1] == rows[0] and rows[2] == rows[0], f"{plain}: losses or norms depend on what is staged\n{rows}")
-                print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some}, and with all", flush=True)
+        rules = (("none", "activations(q, k, o, gate_up)"), ("selective", "activations(o, lse)"), ("full", "activations(x)"))
+        for layout, (rule, some) in self.today(itertools.product(OFFLOADED, rules)):
+            plain = layout._replace(recompute=rule)
+            runs = [self.train(self.program(plain._replace(offload=o), NEAR_STEPS, DEEP)) for o in ("none", "activations", some)]
+            rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
+            require(len(set(rows[0])) == NEAR_STEPS, f"{plain}: {len(rows[0])} lines of metrics")
+            require(rows[1] == rows[0] and rows[2] == rows[0], f"{plain}: losses or norms depend on what is staged\n{rows}")
+            print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some}, and with all", flush=True)
 
     def fetch(self):
         """A chunk at a time comes back what a layer at a time did; the program itself compares the bytes of both with the plan's."""
-        for layout in FETCHED:
-            for rule, some in (("full", "activations, optimizer"), ("selective", "activations"), ("none", "activations(x, q, gate_up)")):
-                plain = layout._replace(recompute=rule)
-                shape = DEEP._replace(tied="yes" if rule == "selective" else "no")
-                runs = [self.train(self.program(plain._replace(offload=o, fetch=f), NEAR_STEPS, shape)) for o, f in (("none", ""), (some, "chunks"))]
-                rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
-                require(len(set(rows[0])) == NEAR_STEPS and rows[1] == rows[0], f"{plain}: losses or norms depend on what is fetched\n{rows}")
-                print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some} by chunks", flush=True)
+        rules = (("full", "activations, optimizer"), ("selective", "activations"), ("none", "activations(x, q, gate_up)"))
+        for layout, (rule, some) in self.today(itertools.product(FETCHED, rules)):
+            plain = layout._replace(recompute=rule)
+            shape = DEEP._replace(tied="yes" if rule == "selective" else "no")
+            runs = [self.train(self.program(plain._replace(offload=o, fetch=f), NEAR_STEPS, shape)) for o, f in (("none", ""), (some, "chunks"))]
+            rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
+            require(len(set(rows[0])) == NEAR_STEPS and rows[1] == rows[0], f"{plain}: losses or norms depend on what is fetched\n{rows}")
+            print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some} by chunks", flush=True)
 
     def optimizer(self):
         """Kept in the host's memory, updated there or on the device: the same losses and norms, of one sequence a step and of several, tied and untied."""
@@ -780,7 +793,7 @@ class Training:
 
     def bf16(self):
         """Rounded where they are kept, and nowhere before: gradients are as near float64 as their rounding, losses as those of fp32."""
-        for layout, tied in ROUNDED:
+        for layout, tied in self.today(ROUNDED):
             layout, shape = layout._replace(gradients="bf16"), TEXT._replace(tied=tied)
             program = self.build(f"rounded_{layout.name()}", layout, shape, f"train {{ batch {2 * layout.data}; }}\n", objects=self.args.gradients)
             done = run([program, "--bf16", *shape.masks], 60, self.environment, check=False)

@@ -46,6 +46,7 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
                   is_tied(p), p->softcap, has_tensor(p, "self_attn.q_proj.bias"),
                   has_tensor(p, "self_attn.q_norm.weight"), has_tensor(p, "self_attn.sinks"), p->latent,
                   p->query_latent, p->latent ? -p->rope.rotary : 0, p->latent ? p->value_dim : 0}};
+    x->shape.qk_norm_all = p->layer.qk_norm_all;
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));

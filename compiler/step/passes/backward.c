@@ -16,7 +16,8 @@
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight; } Rule;
 static const Rule rules[] = {
     {.of = OP_EMBED, .kind = OP_EMBED_BACK, .read = "x0 dy0", .write = "", .weight = true},
-    {.of = OP_NORM, .kind = OP_NORM_BACK, .read = "x0 y1 dy0", .write = "dx0", .weight = true},
+    {.of = OP_NORM, .kind = OP_NORM_BACK, .read = "x0 y1 dy0", .write = "dx0 dx1", .weight = true},
+    {.of = OP_SQUARES, .kind = OP_SQUARES_BACK, .read = "x0 dy0", .write = "dx0"},
     {.of = OP_LINEAR, .kind = OP_LINEAR_DW, .read = "dy0 x0", .write = "", .weight = true},
     {.of = OP_LINEAR, .kind = OP_LINEAR_DX, .read = "dy0", .write = "dx0", .weight = true},
     {.of = OP_BIAS, .kind = OP_BIAS_BACK, .read = "dy0", .write = "", .weight = true},
@@ -27,6 +28,7 @@ static const Rule rules[] = {
     {.of = OP_SCALE, .kind = OP_SCALE_BACK, .read = "dy0", .write = "dx0"},
     {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "dy0", .write = "dx0"},
     {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "dy0", .write = "dx0"},
+    {.of = OP_TENSOR_ALL_REDUCE, .kind = OP_TENSOR_ALL_REDUCE_BACK, .read = "dy0", .write = "dx0"},
     {.of = OP_SINK, .kind = OP_SINK_BACK, .read = "dy0 x0 x1", .write = "dx0 dx1", .weight = true},
     {.of = OP_ATTENTION, .kind = OP_DELTA, .read = "y0 dy0 dy1", .write = "delta"},
     {.of = OP_ATTENTION,
@@ -185,15 +187,27 @@ static bool comes_last(const Backward *b, const Op *o)
 }
 
 /* All that reads what the operation writes has been undone. */
-static bool ready(const Backward *b, const Op *o)
+static bool reads_undone(const Backward *b, const Op *o)
 {
-    if (comes_last(b, o))
-        return false;
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
         for (int j = 0; j < b->from->ops.n; j++)
             if (!b->done[j] && reads(&b->from->ops.at[j], o->write[i]))
                 return false;
     return true;
+}
+
+/* Backward of a rank's squares needs what tensor ranks sum up: what does not goes first. */
+static bool sums_go_on(const Backward *b, const Op *o)
+{
+    for (int j = 0; j < b->from->ops.n && o->kind == OP_SQUARES; j++)
+        if (!b->done[j] && b->from->ops.at[j].kind != OP_SQUARES && reads_undone(b, &b->from->ops.at[j]))
+            return true;
+    return false;
+}
+
+static bool ready(const Backward *b, const Op *o)
+{
+    return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o);
 }
 
 /* By value number: a value that is undone gets at most one more, its gradient. */

@@ -42,7 +42,7 @@ static void add_target_scratch(Step *s)
 {
     const Model *m = &s->program->model;
     const bool device = s->program->target->device_memory;
-    const int heads = m->layer.qk_norm_all ? m->heads * m->head_dim : m->head_dim;
+    const int heads = m->layer.qk_norm_all ? s->shape.rank.heads * m->head_dim : m->head_dim;
     const int norms[] = {heads, m->hidden, m->latent, m->query_latent};
     int widest_norm = 0;
     for (int i = 0; i < countof(norms); i++)

@@ -99,11 +99,13 @@ static bool savable(const Value *v)
     return v->kind == VALUE_ACTIVATION && v->index != INDEX_NONE;
 }
 
+static bool is_saved(const char *set, const Value *v) { return v->kept || saves(set, v->name); }
+
 void make_again(Step *s, const Block *from, const char *set, Block *to)
 {
     Saver v = {s, &s->block[BLOCK_FORWARD], set, {0}, NEW_ARRAY(s->arena, bool, s->values.n)};
     for (int i = 0; i < s->values.n; i++)
-        v.here[i] = !savable(&s->values.at[i]) || saves(set, s->values.at[i].name);
+        v.here[i] = !savable(&s->values.at[i]) || is_saved(set, &s->values.at[i]);
     need_keys(&v);
     for (int i = 0; i < from->ops.n; i++) {
         for (int j = 0; j < OP_READS; j++)
@@ -150,8 +152,8 @@ void step_save(Step *s, Saving v)
         keep_tail(s, v.tail);
     for (int i = 0; i < s->values.n; i++) {
         Value *x = &s->values.at[i];
-        x->saved = savable(x) && saves(v.upper, x->name);
-        x->saved_from = saves(v.lower, x->name) ? 0 : v.from;
+        x->saved = savable(x) && is_saved(v.upper, x);
+        x->saved_from = is_saved(v.lower, x) ? 0 : v.from;
     }
     upper->first = lower->end = v.from;
     if (v.from)

@@ -7,6 +7,11 @@
  * latter from the former has a part of every sum, and a scatter adds these up. Backward of either is the
  * other, by the rules of step/passes/backward.c. Latents that keys and queries are made of are of no head: a
  * rank makes those of its own tokens, and it is they that are gathered.
+ *
+ * A norm of all heads of a token together needs the mean of squares of what all ranks have of it: each
+ * rank's part of it, a number a token, is summed over them, and so is its gradient in backward. Its sum has
+ * the other projections beside it: the norms come after all of them. Backward does not sum it again, since
+ * layers keep it by any rule of recomputation.
  */
 #include "step/step.h"
 
@@ -58,6 +63,72 @@ static void scatter_output(Step *s, Block *to, Op o)
     *vec_push(s->arena, &to->ops) = scatter;
 }
 
+/* Whether each rank has a part of the rows that the norm is of. */
+static bool is_norm_of_parts(const Step *s, const Op *o)
+{
+    return o->kind == OP_NORM && op_tensor(s, o, &s->block[BLOCK_FORWARD])->split != SPLIT_NONE;
+}
+
+static int add_square(Step *s, const char *form, const char *of, bool kept)
+{
+    return step_add_value(s, (Value){.name = arena_printf(s->arena, form, of),
+                                     .kind = VALUE_ACTIVATION,
+                                     .dim = {DIM_ALL_TOKENS},
+                                     .element = EL_FLOAT,
+                                     .index = INDEX_LAYER,
+                                     .kept = kept,
+                                     .gradient = -1});
+}
+
+/* What the norm reads beside its input. Its statistics are of all tokens, as what it norms. */
+static void sum_squares(Step *s, Block *to, Op *norm)
+{
+    const char *of = s->values.at[norm->read[0].value].name;
+    const int part = add_square(s, "square_%s_part", of, false), all = add_square(s, "square_%s", of, true);
+    Op squares = op_make(OP_SQUARES), sum = op_make(OP_TENSOR_ALL_REDUCE);
+    op_read(&squares, norm->read[0].value, 0);
+    op_write(&squares, part, 0, false);
+    op_read(&sum, part, 0);
+    op_write(&sum, all, 0, false);
+    op_read(norm, all, 0);
+    s->values.at[norm->write[1].value].dim[0] = DIM_ALL_TOKENS;
+    *vec_push(s->arena, &to->ops) = squares;
+    *vec_push(s->arena, &to->ops) = sum;
+}
+
+typedef Vec(Op) Ops;
+
+static bool reads_from(const Op *o, const Ops *makers)
+{
+    for (int i = 0; i < makers->n; i++)
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            if (makers->at[i].write[0].value == o->read[j].value)
+                return true;
+    return false;
+}
+
+/* Norms of parts of rows, and what is made of them, right before attention. */
+static void split_norms(Step *s)
+{
+    Block *b = &s->block[BLOCK_FORWARD], to = *b;
+    Ops late = {0};
+    memset(&to.ops, 0, sizeof to.ops);
+    for (int i = 0; i < b->ops.n; i++) {
+        Op o = b->ops.at[i];
+        const bool norm = is_norm_of_parts(s, &o);
+        if (norm)
+            sum_squares(s, &to, &o);
+        for (int j = 0; j < late.n && o.kind == OP_ATTENTION; j++)
+            *vec_push(s->arena, &to.ops) = late.at[j];
+        late.n = o.kind == OP_ATTENTION ? 0 : late.n;
+        if (norm || reads_from(&o, &late))
+            *vec_push(s->arena, &late) = o;
+        else
+            *vec_push(s->arena, &to.ops) = o;
+    }
+    *b = to;
+}
+
 void step_tensor(Step *s)
 {
     Block *b = &s->block[BLOCK_FORWARD], to = *b;
@@ -83,4 +154,5 @@ void step_tensor(Step *s)
             *vec_push(s->arena, &to.ops) = o;
     }
     *b = to;
+    split_norms(s);
 }

@@ -3,11 +3,14 @@
  *
  * A product with some rows of a matrix has some columns of what all have, and needs all tokens, whole. One
  * with some columns has a part of every sum, which a scatter alone may read, once. One with all of a matrix
- * has the rank's own tokens. Every other operation reads and writes the same tokens, whole.
+ * has the rank's own tokens. A norm whose weight is split has a part of every row, and needs the mean of
+ * squares of all of the row: the ranks' parts of it, summed up. Every other operation reads and writes the
+ * same tokens, whole.
  */
 #include "step/verify/internal.h"
 
-typedef struct Held { bool all, part; int sums; } Held; /* sums: how many scatters read it */
+/* sums: how many operations add it up; of: the value, plus 1, whose squares it is of; 0: of none */
+typedef struct Held { bool all, part; int sums, of; } Held;
 
 static bool has_all_tokens(const Machine *m, Operand x)
 {
@@ -19,15 +22,23 @@ static bool has_all_tokens(const Machine *m, Operand x)
     return false;
 }
 
+static bool adds_up(OpKind k) { return k == OP_TENSOR_SCATTER || k == OP_TENSOR_ALL_REDUCE; }
+
 /* Of an operation that reads x; NULL: nothing. */
 static const char *what_is_wrong(const Op *o, Held x, Split split)
 {
-    if (x.part && o->kind != OP_TENSOR_SCATTER)
+    if (x.part && !adds_up(o->kind))
         return "it reads parts of sums that are not added up";
-    if (!x.part && o->kind == OP_TENSOR_SCATTER)
+    if (!x.part && adds_up(o->kind))
         return "it adds up what is no part of a sum";
+    if (o->kind == OP_TENSOR_SCATTER && x.of)
+        return "each rank needs the sum of all tokens, and gets that of its own";
+    if (o->kind == OP_TENSOR_ALL_REDUCE && !x.of)
+        return "it adds up what is no mean of squares";
     if (x.all && o->kind == OP_TENSOR_GATHER)
         return "it gathers what has all tokens";
+    if (!x.all && o->kind == OP_SQUARES)
+        return "it reads whole rows";
     if (!x.all && split != SPLIT_NONE)
         return "its weights are split, and it does not read all tokens";
     /* its gradient would be summed over ranks that each have all of it */
@@ -36,22 +47,47 @@ static const char *what_is_wrong(const Op *o, Held x, Split split)
                : NULL;
 }
 
-/* What its outputs are, by what it reads. */
-static Held share_of_output(Machine *m, const Op *o, Held x)
+/* Of a norm: whether its mean of squares, its second operand, is of all of its rows. */
+static const char *what_is_wrong_with_norm(const Op *o, Held square, Split split)
 {
-    const UnitTensor *t = op_tensor(m->step, o, &m->step->block[BLOCK_FORWARD]);
-    const Split split = o->kind == OP_LINEAR && t ? t->split : SPLIT_NONE;
-    const char *wrong = what_is_wrong(o, x, split);
+    if (split == SPLIT_NONE)
+        return square.of ? "it has all of its rows, and reads a mean of squares" : NULL;
+    return square.of == o->read[0].value + 1 ? NULL
+                                             : "it has a part of its rows, and no mean of squares of them";
+}
+
+static void reject_op(Machine *m, const Op *o, const char *wrong)
+{
     if (wrong)
         reject(m, STEP_VALUES, "%s of %s: %s", op_name(o->kind),
                o->weight ? o->weight : m->step->values.at[o->write[0].value].name, wrong);
-    return (Held){o->kind == OP_TENSOR_GATHER || (x.all && o->kind != OP_TENSOR_SCATTER), split == SPLIT_COLS,
-                  0};
+}
+
+static int squares_of(const Op *o, Held x)
+{
+    if (o->kind == OP_SQUARES)
+        return o->read[0].value + 1;
+    return o->kind == OP_TENSOR_ALL_REDUCE ? x.of : 0;
+}
+
+/* What its outputs are, by what it reads. */
+static Held share_of_output(Machine *m, const Op *o, const Held *share)
+{
+    const UnitTensor *t = op_tensor(m->step, o, &m->step->block[BLOCK_FORWARD]);
+    const Split split = (o->kind == OP_LINEAR || o->kind == OP_NORM) && t ? t->split : SPLIT_NONE;
+    const Held x = share[o->read[0].value], none = {0};
+    const Held square = o->read[1].value < 0 ? none : share[o->read[1].value];
+    reject_op(m, o, what_is_wrong(o, x, split));
+    if (o->kind == OP_NORM)
+        reject_op(m, o, what_is_wrong_with_norm(o, square, split));
+    return (Held){.all = o->kind == OP_TENSOR_GATHER || (x.all && o->kind != OP_TENSOR_SCATTER),
+                  .part = (o->kind == OP_LINEAR && split == SPLIT_COLS) || o->kind == OP_SQUARES,
+                  .of = squares_of(o, x)};
 }
 
 static void check_op(Machine *m, const Op *o, Held *share)
 {
-    const Held x = share[o->read[0].value], y = share_of_output(m, o, x);
+    const Held x = share[o->read[0].value], y = share_of_output(m, o, share);
     for (int i = 1; i < OP_READS && o->read[i].value >= 0; i++) {
         const ValueKind k = m->step->values.at[o->read[i].value].kind;
         const Held *other = &share[o->read[i].value];
@@ -68,7 +104,7 @@ static void check_op(Machine *m, const Op *o, Held *share)
                    name_of(m, o->write[i].value));
         share[o->write[i].value] = y;
     }
-    share[o->read[0].value].sums += o->kind == OP_TENSOR_SCATTER;
+    share[o->read[0].value].sums += adds_up(o->kind);
 }
 
 void check_tensor_ranks(Machine *m)

@@ -338,10 +338,12 @@ static int reduce(BurstGpu *g, int channel, Members *m, const void *whole, int64
     return BURST_OK;
 }
 
-static int sum(BurstGpu *g, int channel, Members *m, float *x, int64_t elements)
+/* all may be part. */
+static int sum(BurstGpu *g, int channel, Members *m, const float *part, float *all, int64_t elements)
 {
     BURST_TRY(meet_all(g, SUMMING, m));
-    NCCL_TRY(g, ncclAllReduce(x, x, (size_t)elements, ncclFloat, ncclSum, m->comm, gpu_stream(g, channel)));
+    NCCL_TRY(g, ncclAllReduce(part, all, (size_t)elements, ncclFloat, ncclSum, m->comm,
+                              gpu_stream(g, channel)));
     return BURST_OK;
 }
 
@@ -370,7 +372,7 @@ int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, 
 
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements)
 {
-    return sum(g, g->channels, &g->group[GROUP_REPLICAS], shard, elements);
+    return sum(g, g->channels, &g->group[GROUP_REPLICAS], shard, shard, elements);
 }
 
 int burst_gpu_all_reduce_bf16(BurstGpu *g, BurstBf16 *shard, int64_t elements, float *room)
@@ -395,6 +397,11 @@ int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, co
     return add ? gpu_add_activations(g, g->tensor, elements, part, add, own) : BURST_OK;
 }
 
+int burst_gpu_tensor_all_reduce(BurstGpu *g, int64_t elements, const float *part, float *all)
+{
+    return sum(g, g->channels + 1, &g->group[GROUP_TENSOR], part, all, elements);
+}
+
 int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
 {
     const BurstUnit *u = burst_unit(host_plan(g->ctx), unit);
@@ -403,7 +410,8 @@ int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
         Members *same =
             &g->group[part.copies == g->group[GROUP_TENSOR].ranks.count ? GROUP_TENSOR : GROUP_COPIES];
         if (part.copies > 1 && part.end > part.begin)
-            BURST_TRY(sum(g, g->channels, same, shard + part.begin, part.end - part.begin));
+            BURST_TRY(sum(g, g->channels, same, shard + part.begin, shard + part.begin,
+                          part.end - part.begin));
     }
     return BURST_OK;
 }

@@ -1,5 +1,6 @@
-/* norm.cu: RMSNorm, LayerNorm without its bias (CENTERED), and their gradients. A row is read twice by the
- * same block, the second time from its cache. Narrow rows, such as heads, are a warp's each, in registers. */
+/* norm.cu: RMSNorm of rows, RMSNorm of parts of rows whose mean of squares is given (PART), LayerNorm without
+ * its bias (CENTERED), and their gradients. A row is read twice by the same block, the second time from its
+ * cache. Narrow rows, such as heads, are a warp's each, in registers. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -18,6 +19,8 @@ enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THR
 /* more than FREE_SHARED must be asked for */
 static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10;
 
+enum Form { WHOLE, PART, CENTERED };
+
 /* The mean of a row, in all threads of a block. */
 static __device__ float row_mean(const BurstBf16 *row, int hidden)
 {
@@ -31,21 +34,28 @@ static __device__ float row_mean(const BurstBf16 *row, int hidden)
     return block_sum(sum) / (float)hidden;
 }
 
-template <bool CENTERED>
-static __global__ void __launch_bounds__(THREADS)
-    norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps, BurstBf16 *y, float *rstd,
-                uint32_t *beat, uint32_t number)
+/* The mean of squares of a row's elements less `mean`, in all threads of a block. */
+static __device__ float row_square(const BurstBf16 *row, int hidden, float mean)
 {
-    const int64_t row = blockIdx.x, at = row * hidden;
-    const float mean = CENTERED ? row_mean(x + at, hidden) : 0;
     float square = 0;
     for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
         float f[VEC];
-        load(x + at + i, f);
+        load(row + i, f);
         for (int j = 0; j < VEC; j++)
             square += (f[j] - mean) * (f[j] - mean);
     }
-    const float r = rsqrtf(block_sum(square) / (float)hidden + eps);
+    return block_sum(square) / (float)hidden;
+}
+
+/* square: of PART, each row's mean of squares. */
+template <Form FORM>
+static __global__ void __launch_bounds__(THREADS)
+    norm_kernel(int hidden, const BurstBf16 *x, const float *square, const BurstBf16 *w, float eps,
+                BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+{
+    const int64_t row = blockIdx.x, at = row * hidden;
+    const float mean = FORM == CENTERED ? row_mean(x + at, hidden) : 0;
+    const float r = rsqrtf((FORM == PART ? square[row] : row_square(x + at, hidden, mean)) + eps);
     if (threadIdx.x == 0)
         rstd[row] = r;
     if (threadIdx.x == 0 && row == 0)
@@ -70,20 +80,21 @@ static __device__ __forceinline__ void load_narrow(const BurstBf16 *row, int hid
         load(row + at, f);
 }
 
+template <Form FORM>
 static __global__ void __launch_bounds__(THREADS)
-    narrow_kernel(int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps, BurstBf16 *y,
-                  float *rstd, uint32_t *beat, uint32_t number)
+    narrow_kernel(int64_t n, int hidden, const BurstBf16 *x, const float *square, const BurstBf16 *w,
+                  float eps, BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
 {
     const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP;
     const int at = VEC * (threadIdx.x % WARP);
-    float f[VEC], scale[VEC], square = 0;
+    float f[VEC], scale[VEC], squares = 0;
     if (row >= n)
         return;
     load_narrow(x + row * hidden, hidden, f);
     load_narrow(w, hidden, scale);
     for (int j = 0; j < VEC; j++)
-        square += f[j] * f[j];
-    const float r = rsqrtf(warp_sum(square) / (float)hidden + eps);
+        squares += f[j] * f[j];
+    const float r = rsqrtf((FORM == PART ? square[row] : warp_sum(squares) / (float)hidden) + eps);
     for (int j = 0; j < VEC; j++)
         f[j] *= r * scale[j];
     if (at < hidden)
@@ -94,30 +105,108 @@ static __global__ void __launch_bounds__(THREADS)
         *beat = number;
 }
 
+template <Form FORM>
+static int norm(BurstGpu *g, const char *name, int64_t n, int hidden, const BurstBf16 *x, const float *square,
+                const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+{
+    BURST_TRY(gpu_aligned(g, name, hidden, address(x) | address(w) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    if constexpr (FORM != CENTERED)
+        if (hidden <= NARROW) {
+            narrow_kernel<FORM><<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0,
+                                  g->compute>>>(n, hidden, x, square, w, (float)eps, y, rstd, g->beat,
+                                                ++g->beats);
+            return gpu_launched(g, name);
+        }
+    norm_kernel<FORM><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, square, w, (float)eps, y, rstd,
+                                                               g->beat, ++g->beats);
+    return gpu_launched(g, name);
+}
+
 int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
                       BurstBf16 *y, float *rstd)
 {
-    BURST_TRY(gpu_aligned(g, "rmsnorm", hidden, address(x) | address(w) | address(y)));
-    if (n == 0)
-        return BURST_OK;
-    if (hidden <= NARROW)
-        narrow_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
-            n, hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
-    else
-        norm_kernel<false>
-            <<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
-    return gpu_launched(g, "rmsnorm");
+    return norm<WHOLE>(g, "rmsnorm", n, hidden, x, NULL, w, eps, y, rstd);
+}
+
+int burst_gpu_rmsnorm_part(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *square,
+                           const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+{
+    return norm<PART>(g, "rmsnorm of parts", n, width, x, square, w, eps, y, rstd);
 }
 
 int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
                         double eps, BurstBf16 *y, float *rstd)
 {
-    BURST_TRY(gpu_aligned(g, "layernorm", hidden, address(x) | address(w) | address(y)));
+    return norm<CENTERED>(g, "layernorm", n, hidden, x, NULL, w, eps, y, rstd);
+}
+
+/* ---- the squares of parts of rows ---- */
+
+/* part = the sum of squares of a row, divided by the elements of all ranks: a warp a row. */
+static __global__ void __launch_bounds__(THREADS)
+    squares_kernel(int64_t n, int width, float elements, const BurstBf16 *x, float *part, uint32_t *beat,
+                   uint32_t number)
+{
+    const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP;
+    float square = 0;
+    if (row >= n)
+        return;
+    for (int i = VEC * (threadIdx.x % WARP); i < width; i += VEC * WARP) {
+        float f[VEC];
+        load(x + row * width + i, f);
+        for (int j = 0; j < VEC; j++)
+            square += f[j] * f[j];
+    }
+    square = warp_sum(square);
+    if (threadIdx.x % WARP == 0)
+        part[row] = square / elements;
+    if (threadIdx.x == 0 && row == 0)
+        *beat = number;
+}
+
+/* dx = add + 2 x d_part / elements; add: NULL, or dx. */
+static __global__ void __launch_bounds__(THREADS)
+    squares_back_kernel(int64_t n, int width, float elements, const BurstBf16 *x, const float *d_part,
+                        const BurstBf16 *add, BurstBf16 *dx, uint32_t *beat, uint32_t number)
+{
+    const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP, at = row * width;
+    if (row >= n)
+        return;
+    const float twice = 2 * d_part[row] / elements;
+    for (int i = VEC * (threadIdx.x % WARP); i < width; i += VEC * WARP) {
+        float f[VEC], out[VEC] = {};
+        load(x + at + i, f);
+        if (add)
+            load(add + at + i, out);
+        for (int j = 0; j < VEC; j++)
+            out[j] += twice * f[j];
+        store(dx + at + i, out);
+    }
+    if (threadIdx.x == 0 && row == 0)
+        *beat = number;
+}
+
+int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part)
+{
+    BURST_TRY(gpu_aligned(g, "squares", width, address(x)));
     if (n == 0)
         return BURST_OK;
-    norm_kernel<true>
-        <<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
-    return gpu_launched(g, "layernorm");
+    squares_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
+        n, width, (float)width * (float)ranks, x, part, g->beat, ++g->beats);
+    return gpu_launched(g, "squares");
+}
+
+int burst_gpu_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
+                           const float *d_part, const BurstBf16 *add, BurstBf16 *dx)
+{
+    BURST_TRY(gpu_aligned(g, "squares_back", width, address(x) | address(add) | address(dx)));
+    if (n == 0)
+        return BURST_OK;
+    squares_back_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
+        n, width, (float)width * (float)ranks, x, d_part, add, dx, g->beat, ++g->beats);
+    return gpu_launched(g, "squares_back");
 }
 
 /* ---- back ---- */
@@ -128,6 +217,7 @@ typedef struct Back {
     const float *rstd;
     BurstBf16 *dx; /* may be add or dy: each element is read and written by one thread */
     double *partial; /* [BACK_BLOCKS][hidden] */
+    float *d_square; /* of PART: the gradient of each row's mean of squares */
 } Back;
 
 /* *all: the sum of w dy. */
@@ -145,6 +235,16 @@ static __device__ float along_row(const Back &b, int64_t row, float mean, float 
     if (all)
         *all = block_sum(plain);
     return block_sum(sum);
+}
+
+/* Of a row whose sum of w dy x is `along`, what x gets of it: of a part, the gradient of the mean of squares
+ * has it instead. */
+template <Form FORM>
+static __device__ __forceinline__ float share_of_x(const Back &b, int64_t row, float r, float along)
+{
+    if (FORM == PART && threadIdx.x % WARP == 0)
+        b.d_square[row] = -0.5f * r * r * r * along; /* by the first of each warp, the same */
+    return FORM == PART ? 0 : along / (float)b.hidden * r * r;
 }
 
 /* dx = add + r (w dy - all - (x - mean) r^2 mean(w dy (x - mean))); dw's share is added to this thread's
@@ -183,7 +283,7 @@ static __device__ void add_to_partial(const Back &b, bool first, float *sums)
         }
 }
 
-template <bool CENTERED>
+template <Form FORM>
 static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
     norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
@@ -195,10 +295,11 @@ static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
     bool first = true;
     do {
         for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += gridDim.x) {
-            const float r = b.rstd[row], mean = CENTERED ? row_mean(b.x + row * b.hidden, b.hidden) : 0;
+            const float r = b.rstd[row],
+                        mean = FORM == CENTERED ? row_mean(b.x + row * b.hidden, b.hidden) : 0;
             float all = 0;
-            const float along = along_row(b, row, mean, CENTERED ? &all : nullptr);
-            row_back(b, row, r, mean, all / (float)b.hidden, along / (float)b.hidden * r * r, sums);
+            const float along = along_row(b, row, mean, FORM == CENTERED ? &all : nullptr);
+            row_back(b, row, r, mean, all / (float)b.hidden, share_of_x<FORM>(b, row, r, along), sums);
         }
         add_to_partial(b, first, sums);
         first = false;
@@ -208,6 +309,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
 }
 
 /* One row of a warp; its columns' shares of dw are added to sum. */
+template <Form FORM>
 static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t row, const float w[VEC],
                                                        float sum[VEC])
 {
@@ -220,7 +322,7 @@ static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t ro
         load_narrow(b.add + row * b.hidden, b.hidden, out);
     for (int j = 0; j < VEC; j++)
         along += w[j] * dy[j] * x[j];
-    along = warp_sum(along) / (float)b.hidden * r * r;
+    along = share_of_x<FORM>(b, row, r, warp_sum(along));
     for (int j = 0; j < VEC; j++) {
         out[j] += r * (w[j] * dy[j] - x[j] * along);
         sum[j] += dy[j] * x[j] * r;
@@ -229,6 +331,7 @@ static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t ro
         store(b.dx + row * b.hidden + at, out);
 }
 
+template <Form FORM>
 static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT)
     narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
@@ -241,7 +344,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT)
         part[warp][at + j] = 0;
     for (int64_t row = (int64_t)blockIdx.x * BACK_WARPS + warp; row < b.n;) {
         for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += (int64_t)gridDim.x * BACK_WARPS)
-            narrow_row_back(b, row, w, sum);
+            narrow_row_back<FORM>(b, row, w, sum);
         take_sum(sum, &part[warp][at]);
     }
     __syncthreads();
@@ -277,30 +380,38 @@ int64_t burst_gpu_rmsnorm_scratch(int hidden)
     return burst_gpu_norm_doubles(hidden);
 }
 
-template <bool CENTERED> static int allow_shared(BurstGpu *g, const char *name, size_t bytes)
+template <Form FORM> static int allow_shared(BurstGpu *g, const char *name, size_t bytes)
 {
     if (bytes > MOST_SHARED)
         return burst_fail(g->ctx, BURST_E_PLAN, "%s: rows of %zu elements exceed the limit of %zu", name,
                           bytes / sizeof(float), MOST_SHARED / sizeof(float));
     if (bytes > FREE_SHARED)
-        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel<CENTERED>,
+        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel<FORM>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     return BURST_OK;
 }
 
-template <bool CENTERED> static int norm_back(BurstGpu *g, const char *name, const Back &b, float *dw)
+/* Rows of a LayerNorm are none of heads. */
+template <Form FORM> static void launch_back(BurstGpu *g, const Back &b, size_t shared)
+{
+    if constexpr (FORM != CENTERED)
+        if (b.hidden <= NARROW) {
+            narrow_back_kernel<FORM><<<BACK_BLOCKS, BACK_THREADS, 0, g->compute>>>(b, g->beat, ++g->beats);
+            return;
+        }
+    norm_back_kernel<FORM><<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
+}
+
+template <Form FORM> static int norm_back(BurstGpu *g, const char *name, const Back &b, float *dw)
 {
     const size_t shared = (size_t)b.hidden * sizeof(float);
     BURST_TRY(gpu_aligned(g, name, b.hidden,
                           address(b.x) | address(b.w) | address(b.dy) | address(b.add) | address(b.dx) |
                               address(b.partial)));
-    BURST_TRY(allow_shared<CENTERED>(g, name, shared));
+    BURST_TRY(allow_shared<FORM>(g, name, shared));
     if (b.n == 0)
         return BURST_OK;
-    if (!CENTERED && b.hidden <= NARROW)
-        narrow_back_kernel<<<BACK_BLOCKS, BACK_THREADS, 0, g->compute>>>(b, g->beat, ++g->beats);
-    else
-        norm_back_kernel<CENTERED><<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
+    launch_back<FORM>(g, b, shared);
     BURST_TRY(gpu_launched(g, name));
     add_partials_kernel<<<(b.hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(b.hidden,
                                                                                                     b.partial,
@@ -312,12 +423,21 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
                            const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
                            float *dw, double *scratch)
 {
-    return norm_back<false>(g, "rmsnorm_back", Back{n, hidden, x, w, dy, add, rstd, dx, scratch}, dw);
+    return norm_back<WHOLE>(g, "rmsnorm_back", Back{n, hidden, x, w, dy, add, rstd, dx, scratch, NULL}, dw);
+}
+
+int burst_gpu_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *w,
+                                const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
+                                float *d_square, float *dw, double *scratch)
+{
+    return norm_back<PART>(g, "rmsnorm_back of parts",
+                           Back{n, width, x, w, dy, add, rstd, dx, scratch, d_square}, dw);
 }
 
 int burst_gpu_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
                              const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
                              float *dw, double *scratch)
 {
-    return norm_back<true>(g, "layernorm_back", Back{n, hidden, x, w, dy, add, rstd, dx, scratch}, dw);
+    return norm_back<CENTERED>(g, "layernorm_back",
+                               Back{n, hidden, x, w, dy, add, rstd, dx, scratch, NULL}, dw);
 }

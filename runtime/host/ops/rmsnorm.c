@@ -1,4 +1,4 @@
-/* host/ops/rmsnorm.c: RMSNorm and its gradients. */
+/* host/ops/rmsnorm.c: RMSNorm and its gradients, of whole rows and of parts of rows. */
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 
@@ -13,10 +13,35 @@ void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double
     }
 }
 
+void burst_squares(int64_t n, int width, int ranks, const float *x, float *part)
+{
+    for (int64_t i = 0; i < n; i++)
+        part[i] = (float)(vec_dot(width, x + i * width, x + i * width) / ((double)width * ranks));
+}
+
+void burst_squares_back(int64_t n, int width, int ranks, const float *x, const float *d_part, float *dx)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float twice = (float)(2.0 * d_part[i] / ((double)width * ranks));
+        for (int j = 0; j < width; j++)
+            dx[i * width + j] += twice * x[i * width + j];
+    }
+}
+
+void burst_rmsnorm_part(int64_t n, int width, const float *x, const float *square, const float *w, double eps,
+                        float *y, float *rstd)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float r = rstd[i] = (float)(1 / sqrt(square[i] + eps));
+        for (int j = 0; j < width; j++)
+            y[i * width + j] = x[i * width + j] * r * w[j];
+    }
+}
+
 enum { STRIP = 64 }; /* columns at a time */
 
-/* dx of one token: r (w dy - x r^2 mean(w dy x)). */
-static void token_back(int hidden, const float *x, const float *w, float r, const float *dy, float *dx)
+/* The sum of w dy x. */
+static double sum_along(int hidden, const float *x, const float *w, const float *dy)
 {
     double sum = 0;
     for (int first = 0; first < hidden; first += STRIP) {
@@ -26,7 +51,13 @@ static void token_back(int hidden, const float *x, const float *w, float r, cons
             scaled[j] = w[first + j] * dy[first + j];
         sum += vec_dot(columns, scaled, x + first);
     }
-    float along = (float)(sum / hidden * r * r);
+    return sum;
+}
+
+/* dx of one token: r (w dy - x r^2 mean(w dy x)). */
+static void token_back(int hidden, const float *x, const float *w, float r, const float *dy, float *dx)
+{
+    float along = (float)(sum_along(hidden, x, w, dy) / hidden * r * r);
     for (int j = 0; j < hidden; j++)
         dx[j] += r * (w[j] * dy[j] - x[j] * along);
 }
@@ -43,11 +74,29 @@ static void strip_back(int64_t n, int hidden, int columns, const float *x, const
         dw[j] += (float)sum[j];
 }
 
+static void weight_back(int64_t n, int hidden, const float *x, const float *rstd, const float *dy, float *dw)
+{
+    for (int j = 0; j < hidden; j += STRIP)
+        strip_back(n, hidden, hidden - j < STRIP ? hidden - j : STRIP, x + j, rstd, dy + j, dw + j);
+}
+
 void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
                         const float *dy, float *dx, float *dw)
 {
     for (int64_t i = 0; i < n; i++)
         token_back(hidden, x + i * hidden, w, rstd[i], dy + i * hidden, dx + i * hidden);
-    for (int j = 0; j < hidden; j += STRIP)
-        strip_back(n, hidden, hidden - j < STRIP ? hidden - j : STRIP, x + j, rstd, dy + j, dw + j);
+    weight_back(n, hidden, x, rstd, dy, dw);
+}
+
+void burst_rmsnorm_part_back(int64_t n, int width, const float *x, const float *w, const float *rstd,
+                             const float *dy, float *dx, float *d_square, float *dw)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = i * width;
+        const double r = rstd[i];
+        d_square[i] = (float)(-r * r * r / 2 * sum_along(width, x + at, w, dy + at));
+        for (int j = 0; j < width; j++)
+            dx[at + j] += rstd[i] * w[j] * dy[at + j];
+    }
+    weight_back(n, width, x, rstd, dy, dw);
 }

@@ -1,0 +1,41 @@
+/* libclang.c: libclang's functions, found by name in the library that the build was configured with, or in
+ * one of that name where the system's loader looks. */
+#ifdef BURST_LIBCLANG
+#include "emit/libclang.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+static Libclang functions;
+
+const Libclang *clang(void) { return &functions; }
+
+const char *libclang_load(void)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } table[] = {
+#define ROW(name) {"clang_" #name, offsetof(Libclang, name)},
+        LIBCLANG_FUNCTIONS(ROW)
+#undef ROW
+    };
+    static void *library;
+    if (library)
+        return NULL;
+    void *opened = dlopen(BURST_LIBCLANG, RTLD_NOW | RTLD_LOCAL);
+    if (!opened)
+        opened = dlopen(strrchr(BURST_LIBCLANG, '/') + 1, RTLD_NOW | RTLD_LOCAL);
+    if (!opened)
+        return dlerror();
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        void *function = dlsym(opened, table[i].name);
+        if (!function)
+            return dlerror();
+        memcpy((char *)&functions + table[i].offset, &function, sizeof function);
+    }
+    library = opened;
+    return NULL;
+}
+#endif
