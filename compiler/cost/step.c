@@ -561,18 +561,30 @@ static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
     return all;
 }
 
+/* What saves less has less to copy, and may be faster with as much in the host's memory. */
+static Draft without_copies(const Draft *d)
+{
+    Draft t = *d;
+    t.choice.offload_values = t.choice.offload_layers = t.choice.fetch_chunks = 0;
+    t.choice.offload = NULL;
+    t.choice.optimizer = OPTIMIZER_ON_DEVICE;
+    return t;
+}
+
 Bound cost_bound(Arena *a, const Draft *d)
 {
+    const Draft t = without_copies(d);
     StepParts p;
-    const StepModel m = begin_parts(a, d, &p);
+    const StepModel m = begin_parts(a, &t, &p);
     return bound_of(a, &p, &m);
 }
 
 Bound cost_bound_computing(Arena *a, const Draft *d)
 {
-    StepParts p = attend_all(a, d, false);
-    add_rest(a, &p, d, false);
-    const StepModel m = model_of(a, d, &p);
+    const Draft t = without_copies(d);
+    StepParts p = attend_all(a, &t, false);
+    add_rest(a, &p, &t, false);
+    const StepModel m = model_of(a, &t, &p);
     return bound_of(a, &p, &m);
 }
 

@@ -139,86 +139,128 @@ Candidate search_offload_fewer(Searcher *s, const Candidate *best)
     return found;
 }
 
-/* ---- what is offloaded, by time ---- */
+/* ---- what escalates, by time ---- */
 
-/* From a candidate that fits: the same with so many values offloaded, the optimizer there, and the first
- * values of settings before. */
-typedef struct Offloadings {
+/* What is tried from a candidate that fits, or would be faster than the best with what that escalates. */
+typedef struct Escalated {
     Searcher *s;
-    const Candidate *from;
+    int near; /* value of `recompute` of the first ladder that last fitted: others' are near it */
+    int rule; /* that of the second ladder which is tried beside those; 0: none */
     Candidate best;
-} Offloadings;
+} Escalated;
 
-static void keep_faster(Offloadings *t, const Candidate *x)
+static int last_saving(const Searcher *s) { return setting_recompute.second_ladder(s->program) - 1; }
+
+static Escalated escalated_from(Searcher *s, const Candidate *x, const Candidate *best)
 {
-    if (search_works(x) && x->cost.step < t->best.cost.step)
-        t->best = *x;
+    const int value = x->value[SETTING_RECOMPUTE], last = last_saving(s);
+    return (Escalated){s, value <= last ? value : last, value > last ? value : 0, *best};
 }
 
-static Candidate try_offloading(Offloadings *t, Choice c)
+static Candidate try_saving(Escalated *t, const Candidate *from, int value)
 {
-    Candidate x = {.choice = c, .order = t->from->order};
-    memcpy(x.value, t->from->value, sizeof x.value);
-    x.why_not = choice_why_not(t->s->arena, t->s->program, &c);
+    Candidate x = {.choice = from->choice, .order = from->order};
+    memcpy(x.value, from->value, sizeof x.value);
+    search_take(t->s, &x, SETTING_RECOMPUTE, value);
+    x.why_not = choice_why_not(t->s->arena, t->s->program, &x.choice);
     search_try(t->s, &x);
-    keep_faster(t, &x);
+    if (search_works(&x) && x.cost.step < t->best.cost.step)
+        t->best = x;
     return x;
 }
 
-/* What layers save as it is, and all; or, where all does not fit, as much as fits. */
-static void try_savings(Offloadings *t, Choice c)
+/* As least_memory, of all that the first ladder saves, from what was near before. The value; -1: none fits or
+ * can win. */
+static int save_most(Escalated *t, const Candidate *from)
 {
-    const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(t->s->program) - 1;
-    if (last < 0 || t->from->value[setting] > 0)
-        try_offloading(t, c);
-    if (last < 0)
-        return;
-    setting_recompute.take(t->s->program, &c, 0);
-    const Candidate all = try_offloading(t, c);
-    if (!all.evaluated || !all.too_large || all.too_slow)
-        return;
-    const Candidate most = least_memory(t->s, &all, setting, (Way){1, last});
-    keep_faster(t, &most);
-}
-
-/* The feed-forward network in the chunks that it has, and whole. */
-static void try_ffn_chunks(Offloadings *t, Choice c)
-{
-    try_savings(t, c);
-    if (ffn_chunks_open(t->s->program) && c.ffn_chunks > 1) {
-        c.ffn_chunks = 1;
-        try_savings(t, c);
+    const int last = last_saving(t->s);
+    int large = -1, fits = last + 1, at = t->near;
+    for (int step = 1; large + 1 < fits; step *= 2) {
+        const Candidate x = try_saving(t, from, at);
+        if (!x.evaluated || x.too_slow)
+            return -1;
+        if (has_room(&x, SETTING_RECOMPUTE))
+            fits = at;
+        else
+            large = at;
+        if (fits > last)
+            at = large + step < last ? large + step : last;
+        else if (large < 0)
+            at = fits - step > 0 ? fits - step : 0;
+        else
+            at = (large + fits) / 2;
     }
+    t->near = fits <= last ? fits : t->near;
+    return fits <= last ? fits : -1;
 }
 
-static void try_optimizers(Offloadings *t, Choice c)
+/* As much saved as fits, or what the layout or a rule says; the value, -1 where no more memory would help. */
+static int try_savings(Escalated *t, const Candidate *from)
+{
+    if (t->rule || last_saving(t->s) < 0)
+        try_saving(t, from, t->rule);
+    return last_saving(t->s) < 0 ? -1 : save_most(t, from);
+}
+
+static int try_chunks(Escalated *t, const Candidate *from, int value)
+{
+    Candidate x = *from;
+    search_take(t->s, &x, SETTING_FFN_CHUNKS, value);
+    return try_savings(t, &x);
+}
+
+/* The feed-forward network whole, and in more and more chunks as long as layers may then save more: what it
+ * needs less they may have. */
+static void try_ffn_chunks(Escalated *t, const Candidate *from)
+{
+    const int most = search_values(t->s, SETTING_FFN_CHUNKS) - 1;
+    if (!ffn_chunks_open(t->s->program)) {
+        try_savings(t, from);
+        return;
+    }
+    const int whole = try_chunks(t, from, 0), least = whole && most ? try_chunks(t, from, most) : whole;
+    for (int n = 1, saved = whole; n < most && least >= 0 && saved != least; n++)
+        saved = try_chunks(t, from, n);
+}
+
+static void try_optimizers(Escalated *t, const Candidate *from)
 {
     static const OptimizerPlace places[] = {OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED};
-    for (int i = 0; i < (t->s->program->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : countof(places)); i++) {
-        c.optimizer = places[i];
-        if (t->s->program->layout.update.is_auto || i == 0 || t->s->program->layout.update.value == i - 1)
-            try_ffn_chunks(t, c);
+    const Program *p = t->s->program;
+    Candidate x = *from;
+    for (int i = 0; i < (p->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : countof(places)); i++) {
+        x.choice.optimizer = places[i];
+        if (p->layout.update.is_auto || i == 0 || p->layout.update.value == i - 1)
+            try_ffn_chunks(t, &x);
     }
 }
 
 /* Rows are decided one after the other by what fits first, and more in the host's memory is not always
  * less time: of a candidate that has something there, every number of offloaded values with each place of the
  * optimizer. */
-Candidate search_offload_otherwise(Searcher *s, const Candidate *from)
+static void try_offloadings(Escalated *t, const Candidate *from)
 {
     enum { MOST_SAVED = 8 }; /* values that a layer saves and may offload: more of them are all */
-    Offloadings t = {s, from, *from};
-    if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks ||
-        (!from->choice.offload_values && !from->choice.optimizer))
-        return *from;
     for (int offloaded = 0; offloaded <= MOST_SAVED; offloaded++) {
-        Choice c = from->choice;
-        c.offload_values = offloaded < MOST_SAVED ? offloaded : OFFLOAD_ALL;
-        c.offload_layers = 0;
-        c.offload = s->program->layout.offloaded;
-        setting_recompute.take(s->program, &c, from->value[SETTING_RECOMPUTE]);
-        try_optimizers(&t, c);
+        Candidate x = *from;
+        x.choice.offload_values = offloaded < MOST_SAVED ? offloaded : OFFLOAD_ALL;
+        x.choice.offload_layers = 0;
+        x.choice.offload = t->s->program->layout.offloaded;
+        try_optimizers(t, &x);
     }
+}
+
+static bool offloads(const Candidate *x) { return x->choice.offload_values || x->choice.optimizer; }
+
+Candidate search_escalate_otherwise(Searcher *s, const Candidate *from)
+{
+    Escalated t = escalated_from(s, from, from);
+    if (from->choice.fetch_chunks)
+        return *from;
+    if (s->program->layout.offload.is_auto && offloads(from))
+        try_offloadings(&t, from);
+    else if (from->choice.ffn_chunks > 1)
+        try_ffn_chunks(&t, from);
     return t.best;
 }
 
@@ -260,13 +302,15 @@ static Points points_of(Searcher *s, const Candidate *x)
 }
 
 /* The candidate where the point is, one value before it in each setting: savings by levels are not quite the
- * same bytes for each. */
+ * same bytes for each. The feed-forward network stays whole, since with fewer chunks than the point's it may
+ * be faster even if less is saved. */
 static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 {
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
         const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0,
                   n = point->value[setting];
-        if (settings[setting]->escalates && n > 0 && !search_take(s, x, setting, n == other ? n : n - 1))
+        if (setting != SETTING_FFN_CHUNKS && settings[setting]->escalates && n > 0 &&
+            !search_take(s, x, setting, n == other ? n : n - 1))
             return false;
     }
     return true;
@@ -306,4 +350,21 @@ double search_least(Searcher *s, const Candidate *x)
             least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);
     }
     return isfinite(least) ? fmax(first, least) : first;
+}
+
+/* ---- what escalates elsewhere, here ---- */
+
+double search_least_alike(Searcher *s, const Candidate *x)
+{
+    Choice c = x->choice;
+    if (setting_recompute.second_ladder(s->program))
+        setting_recompute.take(s->program, &c, 0);
+    return least_seconds(s, &c);
+}
+
+Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best)
+{
+    Escalated t = escalated_from(s, x, best);
+    try_ffn_chunks(&t, x);
+    return t.best;
 }

@@ -126,9 +126,14 @@ void search_escalate(Searcher *s, Candidate x);
 /* The same with the number of layers that offload by which a step takes least, where the layout leaves it
  * open; itself, if that is all. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
-/* The fastest that fits with other values in the host's memory, where the layout leaves open what is
- * there; itself, if none is faster. */
-Candidate search_offload_otherwise(Searcher *s, const Candidate *from);
+/* The fastest that fits with other values of settings that escalate: what is in the host's memory, where the
+ * layout leaves that open, chunks of the feed-forward network, and what layers save. Itself, if none is
+ * faster. */
+Candidate search_escalate_otherwise(Searcher *s, const Candidate *from);
+/* Of a candidate that has what another escalates: seconds that it takes at least, whatever is saved; and the
+ * best, or this one with as much saved as fits, if that is faster. */
+double search_least_alike(Searcher *s, const Candidate *x);
+Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best);
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* What the candidate, which has the first values of settings that escalate, takes at least with
  * whatever it needs of these, and any value of weights. */

@@ -571,17 +571,15 @@ static void try_layers(Searcher *s)
     }
 }
 
-/* Of the winner; whether what it finds is faster. */
-static bool try_offloading(Searcher *s, Candidate (*offload)(Searcher *, const Candidate *))
+/* Of the winner. */
+static void try_otherwise(Searcher *s, Candidate (*otherwise)(Searcher *, const Candidate *))
 {
     const Candidate *best = best_of(s);
     if (!best)
-        return false;
-    const Candidate x = offload(s, best);
-    const bool faster = x.cost.step < best->cost.step * (1 - tie);
-    if (faster)
+        return;
+    const Candidate x = otherwise(s, best);
+    if (x.cost.step < best->cost.step * (1 - tie))
         *vec_push(s->arena, &s->all) = x;
-    return faster;
 }
 
 /* Whether two candidates differ at most in what is decided by memory escalation. */
@@ -603,38 +601,69 @@ static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
     return y;
 }
 
-/* What the winner has in the host's memory, with each other schedule and partition that may take less:
- * settings that escalate stopped at the first value that fit there. */
-static void try_offloading_elsewhere(Searcher *s)
+static bool has_escalated(const Candidate *x)
 {
-    const Candidate *best = best_of(s);
-    if (!best || (!best->choice.offload_values && !best->choice.optimizer))
-        return;
-    const Candidate like = *best;
+    bool any = x->choice.offload_values || x->choice.optimizer;
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        any |= settings[setting]->escalates && x->value[setting] > 0;
+    return any;
+}
+
+/* Schedules that are the same on so few ranks: they need as much and take as long at least. */
+typedef struct Alike {
+    size_t needs;
+    double least;
+} Alike;
+typedef Vec(Alike) Alikes;
+
+static bool seen_alike(Searcher *s, Alikes *seen, Alike x)
+{
+    for (int i = 0; i < seen->n; i++)
+        if (seen->at[i].needs == x.needs && seen->at[i].least == x.least)
+            return true;
+    *vec_push(s->arena, seen) = x;
+    return false;
+}
+
+/* What the winner has by memory escalation, but as much saved as fits, with each other schedule and partition
+ * that may take less: settings that escalate stopped at the first value that fit there. */
+static void try_escalation_elsewhere(Searcher *s)
+{
+    const Candidate like = *best_of(s);
     const int tried = s->all.n;
+    Alikes seen = {0};
     for (int i = 0; i < tried; i++) {
         const Candidate *x = &s->all.at[i];
         const bool again = i > 0 && same_but_for_escalation(x, &s->all.at[i - 1]);
         if (!x->evaluated || again || x->choice.of_mask || same_but_for_escalation(x, &like))
             continue;
-        Candidate y = with_escalation_of(x, &like);
-        y.why_not = choice_why_not(s->arena, s->program, &y.choice);
-        search_try(s, &y);
-        if (search_works(&y) && y.cost.step < like.cost.step * (1 - tie))
-            *vec_push(s->arena, &s->all) = y;
+        const Candidate y = with_escalation_of(x, &like);
+        const double least = s->cuts ? search_least_alike(s, &y) : 0;
+        if (s->cuts &&
+            (least > search_fastest(s) * (1 - tie) || seen_alike(s, &seen, (Alike){x->needs, least})))
+            continue;
+        const Candidate found = search_escalate_alike(s, &y, &like);
+        if (found.cost.step < like.cost.step * (1 - tie))
+            *vec_push(s->arena, &s->all) = found;
     }
 }
 
-/* What lies in the host's memory, by time: of the winner, then of others with what it has, and of the
- * winner among those. */
-static void try_offloadings(Searcher *s)
+/* Settings that escalate, by time: of the winner, then of others with what it has, and of the winner among
+ * those, until none is faster. What loses need not be known exactly, and the winner is evaluated again. */
+static void try_escalations(Searcher *s)
 {
-    try_offloading(s, search_offload_otherwise);
-    if (s->program->layout.offload.is_auto && !s->single) {
-        try_offloading_elsewhere(s);
-        try_offloading(s, search_offload_otherwise);
+    const bool single = s->single, many = s->many, cuts = s->cuts;
+    s->many = true;
+    s->cuts = s->effort != SEARCH_WHOLE;
+    s->single = false;
+    for (double before = INFINITY; best_of(s) && has_escalated(best_of(s)) && fastest_here(s) < before;) {
+        try_otherwise(s, search_escalate_otherwise);
+        before = fastest_here(s);
+        if (!single)
+            try_escalation_elsewhere(s);
     }
-    try_offloading(s, search_offload_fewer);
+    try_otherwise(s, search_offload_fewer);
+    s->single = single, s->many = many, s->cuts = cuts;
 }
 
 /* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
@@ -648,10 +677,10 @@ static Candidate *find_best(Searcher *s)
     try_all(s);
     try_sharing(s);
     try_layers(s);
-    try_offloadings(s);
+    try_escalations(s);
     Candidate *best = search_best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     best = best ? best : best_of(s);
-    if (best && !s->single) {
+    if (best && !best->plan) {
         const CostBatches batches = best->cost.batches;
         search_evaluate(s, s->arena, best, diags_new(s->arena));
         best->cost.batches = batches;

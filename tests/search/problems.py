@@ -67,15 +67,19 @@ def ask(burstc, problem, layout=""):
     return Answer(float(step[1]) / 1e3, run.stdout.splitlines()[1])
 
 
-def count_faults(description, option, usual, check, verdict):
+def count_faults(description, option, usual, check, verdict, check_known=None):
     """The main of a script: draws as many problems as its option says, and counts those of which check(burstc, problem, source) says
-    what is wrong; 1 where any is."""
+    what is wrong, and what check_known(burstc) says of problems that are not drawn; 1 where anything is."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("burstc", type=pathlib.Path)
     parser.add_argument(f"--{option}", dest="count", type=int, default=usual)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     source, wrong = random.Random(args.seed), 0
+    for fault in check_known(args.burstc.resolve()) if check_known else []:
+        if fault:
+            wrong += 1
+            print(f"known: {fault}", flush=True)
     for n in range(args.count):
         fault = check(args.burstc.resolve(), draw(source), source)
         if fault:
@@ -85,4 +89,4 @@ def count_faults(description, option, usual, check, verdict):
     return 1 if wrong else 0
 
 
-__all__ = ["Problem", "draw", "ask", "count_faults", "replace"]
+__all__ = ["DEVICES", "Problem", "draw", "ask", "count_faults", "replace"]

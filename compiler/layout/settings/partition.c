@@ -62,15 +62,16 @@ static bool tries_balanced(const Program *p, const Choice *c)
 }
 
 /* Left open, a partition that is made for each batch is tried where lengths of documents are known, and with
- * keys that travel. Only
- * what can differ is tried: one rank has one partition, and so have all-to-all schedules without rings, whose
- * ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are needed by other ranks
- * each; those of a striped chunk by all alike. */
+ * keys that travel. Only what can differ is tried: one rank has one partition, and so have all-to-all
+ * schedules without rings, whose ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag
+ * ones are needed by other ranks each; those of a striped chunk by all alike, which rarely wins: not tried
+ * where there are many to count. */
 static bool take(const Program *p, Choice *c, int n)
 {
+    enum { FEW_PIECES = 32 }; /* of all ranks */
     *c = choice_in(p, c, c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n); /* one rank has one */
-    const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG &&
-                       !p->layout.schedule;
+    const bool alike = choice_pieces(c) > 1 && choice_chunks(c) > FEW_PIECES && n != PART_CONTIGUOUS &&
+                       n != PART_ZIGZAG && !p->layout.schedule;
     if (p->layout.partition.is_auto)
         return (n != PART_BALANCED || (c->travel == TRAVEL_KEYS && tries_balanced(p, c))) &&
                ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);

@@ -37,6 +37,11 @@ typedef struct BalancePool {
     int64_t all_tiles;
 } BalancePool;
 
+/* What tables have at the first and the last token of a segment. */
+typedef struct BalanceEnds {
+    int32_t table[2][BURST_MAX_TABLES];
+} BalanceEnds;
+
 typedef struct Balance {
     int ranks, tiles, share; /* share: tiles of a rank */
     int joined;              /* short components side by side are one run, up to so many tiles */
@@ -50,6 +55,7 @@ typedef struct Balance {
     int *owner;        /* [tiles] */
     /* scratch */
     int *segment;     /* [tiles + 1] first tile of each, and the end of the last */
+    BalanceEnds *end; /* [tiles + 1] of each segment */
     int levels;       /* of boxes: segments, pairs of segments, ...; as many as if each tile were one */
     int *boxes;       /* [levels] of this batch */
     BurstSide **side; /* [levels][boxes] */

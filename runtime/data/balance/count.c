@@ -2,8 +2,9 @@
  * does not leave empty, exactly. Consecutive tiles that have one value in each table, as inside a document,
  * are a segment. Boxes of segments are judged from the whole sequence downwards, and where a box of two
  * segments stays open, its parts: one that the mask leaves empty or full is not looked into, which
- * burst_mask.h allows, as masks are isotone. Segments end where documents do, so few boxes are open but those
- * that the mask's edge crosses; tables that change with every token make each tile a segment.
+ * burst_mask.h allows, as masks are isotone; nor one of which a token meets all of the other side. Segments
+ * end where documents do, so few boxes are open but those that the mask's edge crosses; tables that change
+ * with every token make each tile a segment.
  */
 #include "data/balance/internal.h"
 
@@ -48,8 +49,9 @@ static bool open_scratch(Balance *b)
     b->upto = calloc(tiles + 1, sizeof *b->upto);
     b->owner = calloc(tiles, sizeof *b->owner);
     b->segment = calloc(tiles + 1, sizeof *b->segment);
+    b->end = calloc(tiles + 1, sizeof *b->end);
     return open_boxes(b) && b->run && b->held && b->load && b->order && b->next && b->tile && b->upto &&
-           b->owner && b->segment;
+           b->owner && b->segment && b->end;
 }
 
 static bool open_masks(Balance *b, const BurstPlan *p)
@@ -89,7 +91,7 @@ void balance_close(Balance *b)
     for (int l = 0; b->side && l < b->levels; l++)
         free(b->side[l]);
     free(b->boxes), free(b->side), free(b->layers), free(b->mask);
-    free(b->tile), free(b->upto), free(b->owner), free(b->segment);
+    free(b->tile), free(b->upto), free(b->owner), free(b->segment), free(b->end);
     free(b->run), free(b->held), free(b->load), free(b->order), free(b->next);
     free(b);
 }
@@ -151,6 +153,13 @@ static int64_t segment_end(const Balance *b, int64_t tile, const BurstSide *s, c
     return end;
 }
 
+/* While they are in the cache. */
+static void fill_ends(BalanceEnds *e, const BurstSide *s, const BurstTables *t, int tables)
+{
+    for (int i = 0; i < tables; i++)
+        e->table[0][i] = t->table[i][s->lo], e->table[1][i] = t->table[i][s->hi];
+}
+
 static void fill_segments(Balance *b, const BurstTables *t, int tables)
 {
     int n = 0;
@@ -160,6 +169,7 @@ static void fill_segments(Balance *b, const BurstTables *t, int tables)
         tile_side(s, tokens_until(b, i), tokens_until(b, i + 1), t, tables);
         i = segment_end(b, i, s, t, tables);
         s->hi = tokens_until(b, i) - 1;
+        fill_ends(&b->end[n], s, t, tables);
     }
     b->segment[n] = b->tiles;
     b->boxes[0] = n;
@@ -182,6 +192,7 @@ static int fill_levels(Balance *b)
 typedef struct Count {
     Balance *b;
     const BalanceMask *mask;
+    int tables;
     int64_t layers;
     BurstSide q, k; /* of parts of two segments, whose tables are those of the segments */
 } Count;
@@ -249,6 +260,33 @@ static void count_strip(Count *c, BurstSide *way, Range few, Range q, Range k)
     }
 }
 
+/* A tile is not empty where any pair of it is kept. So where the mask keeps all pairs of one token with many,
+ * which it says at once, the tiles of these need no judging one by one. */
+static BurstSide end_side(const Count *c, int segment, bool last)
+{
+    BurstSide s = c->b->side[0][segment];
+    s.lo = s.hi = last ? s.hi : s.lo;
+    for (int i = 0; i < c->tables; i++)
+        s.table_lo[i] = s.table_hi[i] = c->b->end[segment].table[last][i];
+    return s;
+}
+
+/* Of two segments, one of them a tile: whether the token of that which is nearer to the other meets all of
+ * the other. */
+static bool end_meets(const Count *c, int q, int k, bool q_is_tile)
+{
+    const BurstSide end = q_is_tile ? end_side(c, q, q < k) : end_side(c, k, k < q);
+    return (q_is_tile ? judge(c, &end, &c->k) : judge(c, &c->q, &end)) == BURST_FULL;
+}
+
+/* Of a row of a part: whether its last token meets all keys from the part's first up to its tile's first. */
+static bool row_meets(Count *c, int64_t begin, int64_t t)
+{
+    c->q.lo = c->q.hi = tokens_until(c->b, t + 1) - 1;
+    c->k.lo = begin * BURST_TILE, c->k.hi = t * BURST_TILE;
+    return judge(c, &c->q, &c->k) == BURST_FULL;
+}
+
 static void count_parts(Count *c, Range q, Range k);
 static int count_part(Count *c, Range q, Range k);
 
@@ -274,9 +312,10 @@ static void count_rows(Count *c, Range r)
 {
     for (int64_t t = r.begin; t < r.end; t++) {
         BalanceTile *tile = &c->b->tile[t];
+        const bool meets = row_meets(c, r.begin, t);
         set_part(c, &c->q, (Range){t, t + 1});
-        const int64_t below = c->layers * judge_row(c, t, r.begin, t),
-                      own = c->layers * judge_row(c, t, t, t + 1),
+        const int64_t below = c->layers * (meets ? t - r.begin : judge_row(c, t, r.begin, t)),
+                      own = c->layers * (meets ? 1 : judge_row(c, t, t, t + 1)),
                       above = c->layers * judge_row(c, t, t + 1, r.end);
         tile[0].work += own, tile[1].work -= own;
         tile[0].below += below, tile[1].below -= below;
@@ -350,7 +389,10 @@ static void count_segments(Count *c, int q, int k)
         return;
     }
     c->q = c->b->side[0][q], c->k = c->b->side[0][k];
-    count_parts(c, q_tiles, k_tiles);
+    if ((is_tile(q_tiles) || is_tile(k_tiles)) && end_meets(c, q, k, is_tile(q_tiles)))
+        add_box(c, q_tiles, k_tiles);
+    else
+        count_parts(c, q_tiles, k_tiles);
 }
 
 static int count_box(Count *c, int level, int q, int k);
@@ -433,7 +475,7 @@ void balance_count(Balance *b, const BurstTables *tables, int table_count)
     const int whole = fill_levels(b);
     memset(b->tile, 0, sizeof *b->tile * ((size_t)b->tiles + 1));
     for (int m = 0; m < b->masks; m++) {
-        Count c = {.b = b, .mask = &b->mask[m], .layers = b->layers[m]};
+        Count c = {.b = b, .mask = &b->mask[m], .tables = table_count, .layers = b->layers[m]};
         if (c.layers)
             count_box(&c, whole, 0, 0);
     }

@@ -43,6 +43,8 @@ static void try_runs(const Balance *b, Exchange x, int64_t wanted, Exchange *bes
             hi = n - 1;
     }
     x.tiles = lo, x.gain = gain_of(b, out, in, lo);
+    if (3 * x.gain <= 2 * best->gain) /* not better at any cost */
+        return;
     x.cost = (lo < have ? cut_cost(b, out->end - lo) : 0) + (lo < come ? cut_cost(b, in->begin + lo) : 0);
     if (x.gain > 0 && is_better(&x, best))
         *best = x;
