@@ -5,8 +5,6 @@
 #define EMIT_LIBCLANG_H
 #include <clang-c/Index.h>
 
-#include <stdbool.h>
-
 /* Of clang-c/Index.h, without the prefix clang_. */
 #define LIBCLANG_FUNCTIONS(X) \
     X(Cursor_getArgument) \

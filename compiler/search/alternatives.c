@@ -1,6 +1,6 @@
 /* search/alternatives.c: what another choice than the search's needs and takes. It goes through the same
  * passes; nothing is estimated. */
-#include "search/search.h"
+#include "search/internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,30 +12,46 @@ const char *setting_text(Arena *a, int setting, const Choice *c)
                 : arena_printf(a, "no %s", settings[setting]->form->name);
 }
 
-Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts)
+static Evaluation evaluate_with(Searcher *s, Arena *a, const Choice *c)
 {
-    Evaluation j = {.why_not = choice_why_not(a, p, c)};
+    Evaluation j = {.why_not = choice_why_not(a, s->program, c)};
     Diags *d = diags_new(a);
     if (j.why_not)
         return j;
-    j.draft = draft_make(a, d, p, c);
-    j.draft.counts = counts ? counts : j.draft.counts;
+    j.draft = search_draft(s, a, d, c, true);
     j.fits = j.draft.attention.n && memory_fits(&j.draft);
-    if (!j.draft.attention.n || (!verify(a, d, &j.draft) && j.fits)) {
+    const bool holds = j.draft.attention.n && (!j.fits || (search_attention_holds(s, a, d, &j.draft) &&
+                                                           verify_rest(a, d, &j.draft)));
+    if (!holds) {
         j.why_not = diags_first(d);
         return j;
     }
-    j.cost = cost_draft(a, &j.draft, INFINITY);
+    Draft t = j.draft;
+    t.attended = search_attended(s, &t);
+    j.cost = cost_draft(a, &t, INFINITY);
     if (!isfinite(j.cost.step))
         j.why_not = "its transfers deadlock";
     return j;
 }
 
+static Searcher searcher_of(Arena *a, const Program *p)
+{
+    return (Searcher){.arena = a, .diags = diags_new(a), .program = p, .maps = search_maps(a, p)};
+}
+
+Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c)
+{
+    Searcher s = searcher_of(a, p);
+    const Evaluation j = evaluate_with(&s, a, c);
+    search_forget(&s);
+    return j;
+}
+
 /* In an arena of its own, but for what stays. */
-static Alternative alternative_of(Arena *a, const Program *p, const Draft *d, const Choice *c, int setting)
+static Alternative alternative_of(Searcher *s, Arena *a, const Choice *c, int setting)
 {
     Arena *own = arena_new();
-    const Evaluation j = evaluate_choice(own, p, c, d->counts);
+    const Evaluation j = evaluate_with(s, own, c);
     Alternative o = {.setting = setting,
                      .what = setting_text(a, setting, c),
                      .value = settings[setting]->text(a, c),
@@ -47,32 +63,42 @@ static Alternative alternative_of(Arena *a, const Program *p, const Draft *d, co
     return o;
 }
 
-/* All choices here share the partition of d, and so its counts. */
-int alternatives_of_setting(Arena *a, const Draft *d, int setting, Alternative **out)
+typedef Vec(Alternative) Alternatives;
+
+static void add_alternatives(Searcher *s, Arena *a, const Draft *d, int setting, Alternatives *all)
 {
-    Vec(Alternative) all = {0};
     Choice c = d->choice;
     c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
     const char *now = setting_text(a, setting, &c);
     Choice x = c;
     for (int n = 0; settings[setting]->other && settings[setting]->other(d->program, &x, n); n++, x = c)
         if (strcmp(setting_text(a, setting, &x), now) != 0) {
-            const Alternative o = alternative_of(a, d->program, d, &x, setting);
-            *vec_push(a, &all) = o;
+            const Alternative o = alternative_of(s, a, &x, setting);
+            *vec_push(a, all) = o;
         }
+}
+
+/* All choices here share the partition of d, and so its counts; most attend as d does. */
+static int alternatives_from(Arena *a, const Draft *d, int first, int end, Alternative **out)
+{
+    Alternatives all = {0};
+    Arena *common = arena_new();
+    Searcher s = searcher_of(common, d->program);
+    *vec_push(common, &s.parted) = (Parted){d->choice, d->partition, d->counts};
+    for (int setting = first; setting < end; setting++)
+        add_alternatives(&s, a, d, setting, &all);
+    search_forget(&s);
+    arena_free(common);
     *out = all.at;
     return all.n;
 }
 
+int alternatives_of_setting(Arena *a, const Draft *d, int setting, Alternative **out)
+{
+    return alternatives_from(a, d, setting, setting + 1, out);
+}
+
 int alternatives_of(Arena *a, const Draft *d, Alternative **out)
 {
-    Vec(Alternative) all = {0};
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
-        Alternative *of;
-        const int n = alternatives_of_setting(a, d, setting, &of);
-        for (int i = 0; i < n; i++)
-            *vec_push(a, &all) = of[i];
-    }
-    *out = all.at;
-    return all.n;
+    return alternatives_from(a, d, 0, SETTING_COUNT, out);
 }

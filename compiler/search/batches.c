@@ -164,7 +164,7 @@ static void add_partition(const Found *f, PartitionKind kind, Text *out)
     } else {
         c = choice_in(d->program, &c, kind);
         c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
-        const Evaluation e = evaluate_choice(a, d->program, &c, NULL);
+        const Evaluation e = evaluate_choice(a, d->program, &c);
         const char *why_not = e.why_not || e.fits ? e.why_not : "does not fit";
         const CostBatches b = why_not ? (CostBatches){0} : cost_batches(&e.draft);
         add_row(a, &c, &b, why_not, false, out);

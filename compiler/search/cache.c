@@ -172,13 +172,12 @@ static Flow *flow_of(Arena *a, const StepFigures *r)
     return f;
 }
 
-Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
+Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
 {
-    const bool stays = a == s->arena;
     /* with many others, that it fits is enough; where it does not, what it takes at least */
-    const MemoryBudget most = stays ? MEMORY_UNBOUNDED : memory_budget(t);
-    const MemoryBudget fits = s->many && !stays ? most : (MemoryBudget){0};
-    const StepFigures *known = stays ? NULL : known_room(s, t, fits, most);
+    const MemoryBudget most = exact ? MEMORY_UNBOUNDED : memory_budget(t);
+    const MemoryBudget fits = s->many && !exact ? most : (MemoryBudget){0};
+    const StepFigures *known = exact ? NULL : known_room(s, t, fits, most);
     if (known)
         return flow_of(a, known);
     Step *step = step_make(a, t->program, t->attention.at[0].choice, t->partition, t->units,

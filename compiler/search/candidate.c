@@ -71,21 +71,21 @@ void search_add_ranges(Searcher *s, Arena *a, Draft *t)
     attentions_decide(&t->attention, t->program, &t->choice);
 }
 
-static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact)
 {
     Draft t = search_begin(s, a, d, choice);
     if (!t.attention.n)
         return t;
     search_add_ranges(s, a, &t);
     t.memory = memory_make(a, &t);
-    memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
+    memory_add_step(&t.memory, t.program, search_flow(s, a, &t, exact), t.units);
     return t;
 }
 
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 {
     Searcher s = {.arena = a, .diags = d, .program = p, .maps = search_maps(a, p)};
-    return make_draft(&s, a, d, c);
+    return search_draft(&s, a, d, c, true);
 }
 
 /* Of a candidate that loses by more, how much more need not be known exactly. */
@@ -153,7 +153,7 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
 
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
-    const Draft t = make_draft(s, a, d, &x->choice);
+    const Draft t = search_draft(s, a, d, &x->choice, a == s->arena);
     x->plan = t.attention.n ? prove(s, a, d, &t) : NULL;
     if (x->plan)
         x->cost = cost_of(s, a, plan_draft(x->plan));

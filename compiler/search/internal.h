@@ -105,6 +105,8 @@ MaskMap **search_maps(Arena *a, const Program *p);
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Partition and counted pairs, attentions, what is saved and offloaded; attentions 0 after errors. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
+/* All that is judged; exact: see search_flow. */
+Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact);
 /* Whether transfers carry ranges. */
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
 /* ---- search/search.c ---- */
@@ -153,8 +155,8 @@ bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);
 /* Where the least seconds of computing alone, with any weights, are kept; 0: not known yet. Valid until the
  * next call. NULL: none that computes the same is known. */
 double *search_computing(Searcher *s, const Choice *c);
-/* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
-struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
+/* The step's values in their places; not exact: perhaps only what they take, or take at least. */
+struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact);
 /* Whether all schedules, with the same settings that escalate, are too large: without attention's buffers, or
  * for the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);

@@ -84,8 +84,7 @@ typedef struct Evaluation {
     bool fits;
     const char *why_not;
 } Evaluation;
-/* counts: of its partition; NULL: none yet */
-Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts);
+Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c);
 typedef struct Alternative {
     int setting;
     const char *what, *value; /* "weights zero2", "zero2"; value NULL: the setting is left out */

@@ -195,7 +195,7 @@ static void judge_row(Fit *f, Row *r)
     const Program *p = program_of(f->arena, diags_new(f->arena), f, r->tokens ? r->tokens : f->step);
     if (p) {
         r->choice = choice_on(p, &r->choice);
-        r->evaluation = evaluate_choice(f->arena, p, &r->choice, NULL);
+        r->evaluation = evaluate_choice(f->arena, p, &r->choice);
     }
     r->largest = p && r->evaluation.draft.memory.flow
                      ? largest_text(f->arena, r->evaluation.draft.memory.flow)
