@@ -301,9 +301,9 @@ static void start_collective(Streams *s)
     const int unit = at->op->embedding ? 0 : unit_of_visit(step, at->visit + full.next);
     const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks,
               world = s->model->cluster->world;
-    const Ring ring = at->op->kind == OP_ALL_REDUCE   ? (Ring){world / ranks, ranks, 2}
-                      : at->op->kind == OP_TENSOR_SUM ? (Ring){ranks / sharing, 1, 2}
-                                                      : (Ring){sharing, ranks / sharing, 1};
+    const Ring ring = at->op->kind == OP_ALL_REDUCE   ? (Ring){world / ranks, ranks, 2, true}
+                      : at->op->kind == OP_TENSOR_SUM ? (Ring){ranks / sharing, 1, 2, true}
+                                                      : (Ring){sharing, ranks / sharing, 1, !gather};
     const Collective c = collective_of(s->model->cluster, ring,
                                        (double)step_bytes(step, &step->values.at[full.value], unit));
     count_bytes(s, &c);
@@ -320,7 +320,7 @@ static void exchange(Streams *s)
     const Step *step = s->model->step;
     const Operand shard = s->at->op->kind == OP_TO_OWNERS ? s->at->op->read[0] : s->at->op->write[0];
     const Value *matrices = &step->values.at[step_value(step, "matrices")];
-    const Ring ring = {step->units.ranks, 1, 1};
+    const Ring ring = {.ranks = step->units.ranks, .stride = 1, .rounds = 1};
     const double bytes = fmax((double)step_bytes(step, &step->values.at[shard.value], s->at->unit),
                               (double)matrices->bytes / step->program->model.layers);
     const Collective c = collective_of(s->model->cluster, ring, bytes);
