@@ -183,6 +183,14 @@ static void constants_fold(void **state)
         {"bitand(q, 12) <= 12", E_TRUE, 1},
         {"bitand(q, 12) < 12", E_LT, 5},
         {"bitand(k - q, 12) >= 0", E_TRUE, 1},
+        {"bitor(12, 10, 1) == 15", E_TRUE, 1},
+        {"bitor(-8, 3) == -5", E_TRUE, 1},
+        {"bitor(q, 12) >= 12", E_TRUE, 1},
+        {"bitor(q, 12) > 12", E_GT, 5},
+        {"bitxor(12, 10, 1) == 7", E_TRUE, 1},
+        {"bitxor(-8, 3) == -5", E_TRUE, 1},
+        {"bitxor(q, 12) < 1Mi", E_TRUE, 1},
+        {"bitxor(q, 12) < 1Mi - 1", E_LT, 5},
         {"q == k and q != 1Mi", E_EQ, 3},
     };
     for (int i = 0; i < countof(folds); i++) {

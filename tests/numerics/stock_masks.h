@@ -23,4 +23,8 @@
     X(pattern, "file \"pattern.txt\" at (q / 9, k / 7)", false, \
       q / 9 < PATTERN_SIDE && k / 7 < PATTERN_SIDE && (q / 9 * 7 + k / 7 * 3) % 5 < 2) \
     X(bits, "causal and bitand(q, 20) == bitand(k, 28, 53)", false, \
-      k <= q && (q / 4 % 2 * 4 + q / 16 % 2 * 16 == k / 4 % 2 * 4 + k / 16 % 2 * 16))
+      k <= q && (q / 4 % 2 * 4 + q / 16 % 2 * 16 == k / 4 % 2 * 4 + k / 16 % 2 * 16)) \
+    X(bits_or, "causal and bitor(q, 20) == bitor(4, k, 16)", false, \
+      k <= q && q % 4 == k % 4 && q / 8 % 2 == k / 8 % 2 && q / 32 == k / 32) \
+    X(butterfly, "causal and bitand(bitxor(q / 8, k / 8), bitxor(q / 8, k / 8) - 1) == 0", false, \
+      k <= q && differing_bits(q / 8, k / 8) <= 1)
