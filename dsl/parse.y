@@ -449,11 +449,24 @@ static bool mend_semicolon(Parser *p)
     return true;
 }
 
+/* `default causal and q - k < 8;`: a condition where only the name of a mask can stand. */
+static bool joins_masks(const Expected *e, yysymbol_kind_t token)
+{
+    return (token == YYSYMBOL_AND || token == YYSYMBOL_OR) && e->semicolon;
+}
+
 static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
 {
     Span at = *yypcontext_location(context);
     Expected e = expected_tokens(p, context);
-    if (p->again || (p->open_string && p->last_end == p->open_string) || (forgot_semicolon(p, &e, yypcontext_token(context), at) && mend_semicolon(p)))
+    if (p->again || (p->open_string && p->last_end == p->open_string))
+        return 0;
+    if (joins_masks(&e, yypcontext_token(context))) {
+        diag_error(p->diags, at,
+                   "a condition requires a name here; write `mask mine = ...;` outside of this block and `mine` here");
+        return 0;
+    }
+    if (forgot_semicolon(p, &e, yypcontext_token(context), at) && mend_semicolon(p))
         return 0;
     Text text = {0};
     if (e.operator && is_comparison(yypcontext_token(context))) {
