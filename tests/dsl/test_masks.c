@@ -24,6 +24,7 @@ static bool drawn(int64_t q, int64_t k) { return q < 30 && k < 20 && "011001"[q 
     X(shared, "shared_question(20, 30)", k <= q && (k < 20 || (q >= 20 && (q - 20) / 30 == (k - 20) / 30)))            \
     X(longnet, "longnet(8, 2)", k <= q && (q / 8 == k / 8 || (q / 16 == k / 16 && (q - k) % 2 == 0) ||                 \
                                            (q / 32 == k / 32 && (q - k) % 4 == 0)))                                    \
+    X(chunked, "chunked(32)", k <= q && q >> 5 == k >> 5) \
     X(negative, "negative(7)", floored(k - q, 7) < -2) \
     X(remainder, "remainder(7)", ((k - q) % 7 + 7) % 7 == 3)                                                           \
     X(nested, "nested(6)", k <= q && (q - k < 13 || (q - k < 7 && k > 100)))                                           \
