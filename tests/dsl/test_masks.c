@@ -6,7 +6,8 @@ enum { SEQUENCE = 200 };
 static int32_t documents[SEQUENCE];
 
 static int64_t floored(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-static int64_t smallest(int64_t a, int64_t b, int64_t c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t smallest(int64_t a, int64_t b, int64_t c) { return smaller(smaller(a, b), c); }
 static bool drawn(int64_t q, int64_t k) { return q < 30 && k < 20 && "011001"[q / 10 * 2 + k / 10] == '1'; }
 
 /* id, as a layer names it, predicate */

@@ -57,8 +57,13 @@ static Tree *constant(Arena *a)
 {
     Tree *n = tree(a, LEAF, NULL, NULL);
     int kind = below(4);
-    n->value = kind == 0 ? A : kind == 1 ? B : 1 + below(9);
-    n->text = kind == 0 ? "a" : kind == 1 ? "b" : arena_printf(a, "%d", (int)n->value);
+    if (kind < 2) {
+        n->value = kind ? B : A;
+        n->text = kind ? "b" : "a";
+        return n;
+    }
+    n->value = 1 + below(9);
+    n->text = arena_printf(a, "%d", (int)n->value);
     return n;
 }
 
@@ -93,8 +98,10 @@ static int64_t floored(int64_t x, int64_t y) { return x / y - (x % y < 0); }
 
 static int64_t evaluate(const Tree *n, int64_t q, int64_t k)
 {
+    if (n->op == LEAF && n->value < 0)
+        return n->value == -1 ? q : k;
     if (n->op == LEAF)
-        return n->value == -1 ? q : n->value == -2 ? k : n->value;
+        return n->value;
     int64_t x = evaluate(n->a, q, k), y = n->b ? evaluate(n->b, q, k) : 0;
     switch (n->op) {
     case OR: return x || y;

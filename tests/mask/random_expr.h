@@ -227,7 +227,9 @@ RX const Expr *rx_value(Rx *r, int depth, int64_t *bound)
                                                     : rx_value(r, depth - 1, &y_bound);
     if (op == E_MUL && x_bound > (INT64_C(1) << 45) / (y_bound + 1))
         return x;
-    *bound = op == E_MUL ? x_bound * y_bound : op == E_HASH ? INT32_MAX : x_bound + y_bound;
+    *bound = op == E_MUL ? x_bound * y_bound : x_bound + y_bound;
+    if (op == E_HASH)
+        *bound = INT32_MAX;
     return rx_folded(r, op, x, y);
 }
 

@@ -203,7 +203,7 @@ static bool is_whole(Line l)
 {
     int depth = 0;
     for (size_t i = 0; i < l.n; i++)
-        depth += l.at[i] == '{' ? 1 : l.at[i] == '}' ? -1 : 0;
+        depth += (l.at[i] == '{') - (l.at[i] == '}');
     return depth == 0 && memchr(l.at, ';', l.n) && l.at[0] == ' ';
 }
 
