@@ -212,7 +212,8 @@ def main():
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     bad = False
-    for path in sorted(pathlib.Path(sys.argv[1]).glob(f"times_*_{world}.so")):
+    paths = pathlib.Path(sys.argv[1]).glob(f"times_*_{world}.so")
+    for path in sorted(paths, key=lambda path: (int(path.name.split("_")[1]), path.name)):
         lengths = json.loads(path.with_suffix(".json").read_text())["lengths"]
         plan = Plan(path, None, dist.group.WORLD, None)
         for name in plan.masks:

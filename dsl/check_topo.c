@@ -386,6 +386,7 @@ static void take_nodes(Checker *c, const Ast *s, const Field *f, void *to)
 static const Field link_fields[] = {
     {"bandwidth", take_double, offsetof(Cluster, link_bandwidth), FIELD_REQUIRED, UNIT_RATE, 1e3, 1e15},
     {"latency", take_double, offsetof(Cluster, link_latency), 0, UNIT_TIME, 0, 1e9},
+    {"sums", take_double, offsetof(Cluster, link_sums), 0, UNIT_RATE, 1e3, 1e15},
 };
 static const Field fabric_fields[] = {
     {"oversubscription", take_double, offsetof(Cluster, oversubscription), 0, UNIT_NONE, 1, 1000},

@@ -153,8 +153,8 @@ int sim_tasks(const Sim *s);
 const Task *sim_at(const Sim *s, int task);
 
 /* Rings of ranks, as many beside each other as there are ranks: first, first + stride, ...; rounds: 1, or
- * 2 of an all-reduce. */
-typedef struct Ring { int ranks, stride, rounds; } Ring;
+ * 2 of an all-reduce; adds: what travels is added up, beside computing. */
+typedef struct Ring { int ranks, stride, rounds; bool adds; } Ring;
 /* A collective over such rings: what each rank sends, the seconds that are left of it when nothing else
  * moves, and of its bytes those on each rank's link, on the NICs of each node, and on the uplinks of each
  * level. */

@@ -266,7 +266,9 @@ Collective collective_of(const Cluster *c, Ring r, double bytes)
         latency += (spans - 1) * c->level[l].latency;
         x.uplink[l] = ring_leaves(r, ranks, spans, x.bytes);
     }
-    x.seconds = collective_moving(c, x) + r.rounds * latency * 1e-9;
+    const double moving = collective_moving(c, x);
+    x.seconds = (r.adds && c->link_sums > 0 ? fmax(moving, x.link / c->link_sums) : moving) +
+                r.rounds * latency * 1e-9;
     return x;
 }
 

@@ -296,10 +296,10 @@ static void start_tensor(Streams *s)
 static Ring ring_of(OpKind k, int world, int ranks, int sharing)
 {
     if (k == OP_ALL_REDUCE)
-        return (Ring){world / ranks, ranks, 2};
+        return (Ring){world / ranks, ranks, 2, true};
     if (k == OP_TENSOR_SUM)
-        return (Ring){ranks / sharing, 1, 2};
-    return (Ring){sharing, ranks / sharing, 1};
+        return (Ring){ranks / sharing, 1, 2, true};
+    return (Ring){sharing, ranks / sharing, 1, k != OP_GATHER};
 }
 
 static void start_collective(Streams *s)
@@ -328,7 +328,7 @@ static void exchange(Streams *s)
     const Step *step = s->model->step;
     const Operand shard = s->at->op->kind == OP_TO_OWNERS ? s->at->op->read[0] : s->at->op->write[0];
     const Value *matrices = &step->values.at[step_value(step, "matrices")];
-    const Ring ring = {step->units.ranks, 1, 1};
+    const Ring ring = {.ranks = step->units.ranks, .stride = 1, .rounds = 1};
     const double bytes = fmax((double)step_bytes(step, &step->values.at[shard.value], s->at->unit),
                               (double)matrices->bytes / step->program->model.layers);
     const Collective c = collective_of(s->model->cluster, ring, bytes);

@@ -116,7 +116,7 @@ Collective tensor_collective(const Step *s, const Op *o)
     const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK,
                both = o->kind == OP_TENSOR_ALL_REDUCE || o->kind == OP_TENSOR_ALL_REDUCE_BACK;
     const Value *all = &s->values.at[gathers ? o->write[0].value : o->read[0].value];
-    return collective_of(&s->program->cluster, (Ring){s->shape.tensor, 1, both ? 2 : 1},
+    return collective_of(&s->program->cluster, (Ring){s->shape.tensor, 1, both ? 2 : 1, false},
                          (double)step_bytes(s, all, 0));
 }
 

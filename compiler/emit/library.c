@@ -76,7 +76,7 @@ void emit_library_table(Emit *e, const char *layout, uint64_t hash)
         "plan_tokens, plan_position, plan_chunk_of",
         e->draft->program->target->device_memory ? "plan_library_open, plan_library_close" : "NULL, NULL",
         "plan_library_start",
-        e->draft->program->target->device_memory ? "plan_library_load, plan_library_release" : "NULL, NULL",
+        e->draft->program->target->device_memory ? "plan_library_load" : "NULL",
         "plan_scratch, plan_library_forward, plan_library_backward",
     };
     text_add(e->out, "const BurstEmitted burst_emitted = {\n");

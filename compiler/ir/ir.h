@@ -189,6 +189,7 @@ typedef struct Cluster {
     int group_count;
     int nodes, world; /* totals */
     double link_bandwidth, link_latency; /* inside a node, per device and direction: bytes/s, ns */
+    double link_sums; /* of what a reduction sends beside computing; 0: the bandwidth */
     double oversubscription;
     Level level[MAX_LEVELS]; /* above the nodes, the innermost first */
     int levels;

@@ -119,8 +119,8 @@ static void print_cluster(const Measured *m, const ProbedHost *h, const char *de
         text_printf(out, " nics %d of card;", h->cards.count);
     text_add(out, " }\n");
     if (m->gpus > 1)
-        text_printf(out, "  link gpus { bandwidth %.1f GB/s; latency %.1f us; }\n", l->beside * 1e-9,
-                    l->latency * 1e6);
+        text_printf(out, "  link gpus { bandwidth %.1f GB/s; sums %.1f GB/s; latency %.1f us; }\n",
+                    l->beside * 1e-9, m->link[LINK_NCCL].beside * 1e-9, l->latency * 1e6);
     text_add(out, "}\n");
     if (h->cards.count)
         text_printf(out, "nic card { bandwidth %g Gb/s; } # as its driver says; not measured\n",

@@ -153,4 +153,4 @@ class Batch:
 
 
 def stream_of(plan):
-    return torch.cuda.current_stream(plan.device).cuda_stream if plan.device.type == "cuda" else None
+    return torch._C._cuda_getCurrentRawStream(plan.device.index) if plan.is_cuda else None

@@ -47,7 +47,7 @@ def refuse(plan, text):
 
 
 def checked(plan, x, shape, dtype, what):
-    if x.shape != shape or x.dtype != dtype or x.device.type != plan.device.type:
+    if x.shape != shape or x.dtype != dtype or x.is_cuda != plan.is_cuda:
         refuse(plan, f"{what} is {x.dtype} {tuple(x.shape)} on {x.device}; this batch needs {dtype} {tuple(shape)} on {plan.device}")
     return x.contiguous()
 
@@ -150,11 +150,30 @@ def move_grad(ctx, d_y):
 differentiate("move", move_grad, move_setup)
 
 
+class Attention(torch.autograd.Function):
+    """burst::attention without the dispatcher, which takes as long as the rest of a call on the host: more than half of that is autograd's."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = attention_op(*inputs)
+        attention_setup(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(attention_grad)
+
+
+def sees_operators(*tensors):
+    """Whether somebody looks at operators as they are called: a compiler, a mode such as selective checkpointing, a transform, a subclass."""
+    return (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active()
+            or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors))
+
+
 def attention(q, k, v, batch, mask=0, *, sinks=None, scale=None, return_lse=False):
     """Attention of the batch's rows: q [t, heads, head_dim], k [t, kv_heads, head_dim], v [t, kv_heads, value_dim]; o [t, heads, value_dim], lse [heads, t].
 
     Collective: all ranks call it, and their backward, in the same order. mask: its name or number. sinks [heads], fp32: a score a
     head that takes weight and has no value; lse is without it.
     """
-    o, lse = torch.ops.burst.attention(q, k, v, sinks, batch.number, batch.plan.mask_index(mask), float(scale or 0))
+    call = torch.ops.burst.attention if sees_operators(q, k, v) else Attention.apply
+    o, lse = call(q, k, v, sinks, batch.number, batch.plan.mask_index(mask), float(scale or 0))
     return (o, lse) if return_lse else o

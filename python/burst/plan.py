@@ -129,12 +129,10 @@ class Plan:
         self.dtype = torch.bfloat16 if info.element_bytes == 2 else torch.float32
         self.workspace_bytes = lib.burst_plan_bytes(self.handle, _c.WORKSPACE)
         self._batches = weakref.WeakSet()
+        self.is_cuda = self.device.type == "cuda"
+        # The plan's calls come one after the other, so that one is enough. workspace: its address.
         self._workspace = torch.empty(self.workspace_bytes + 256, dtype=torch.uint8, device=self.device)
-
-    @property
-    def workspace(self):
-        """Its address: the plan's calls come one after the other, so that one is enough."""
-        return (self._workspace.data_ptr() + 255) // 256 * 256
+        self.workspace = (self._workspace.data_ptr() + 255) // 256 * 256
 
     def batch(self, cu_seqlens=None, tables=None):
         """Documents packed without padding, the same on all ranks. tables: values by token, by the table's name."""

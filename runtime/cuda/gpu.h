@@ -65,6 +65,8 @@ typedef struct Members {
 } Members;
 /* Operations on flags that wait to be queued as one. */
 typedef struct FlagOps { CUstreamBatchMemOpParams at[2 * PEERS_MOST]; unsigned count; } FlagOps;
+/* A stream of a plan inside another program: its last mark, and whether anything was queued after it. */
+typedef struct Lane { BurstMark last; bool queued; } Lane;
 typedef struct Greeting { BurstReq req; int peer; Landing mine, theirs; bool compare; } Greeting;
 
 struct BurstGpu {
@@ -102,8 +104,11 @@ struct BurstGpu {
     Product *products; /* a list */
     cudaEvent_t *event; /* of all marks */
     int events;
-    int call;       /* of a plan inside another program: calls so far */
-    BurstMark *end; /* and where its channels end one */
+    /* of a plan inside another program; library/cuda/gpu.cu */
+    int64_t place, call; /* marks so far, and before this call */
+    int marks;           /* of the call, of which each has one of `event` */
+    Lane *lane;          /* [channels + 1] */
+    BurstMark *waits;    /* [to come, done][channels + 1][channels + 1] */
     BurstMark order;   /* between compute and weights, for the optimizer */
     float **tables;    /* of the weights */
     size_t taken[GPU_TAKEN]; /* device memory, as measured when it was opened */

@@ -52,8 +52,10 @@ int burst_gpu_sync(BurstGpu *g);
 /* A mark is a place in a stream: what was queued there before it. Zeroed memory is a mark that was never
  * set: waiting for it waits for nothing. Its event is made at the first set. */
 /* lane: of the stream, BURST_LANE_* */
-typedef struct BurstMark { cudaEvent_t event; int set; int lane; } BurstMark;
+typedef struct BurstMark { cudaEvent_t event; int64_t set; int lane; } BurstMark;
 int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m);
+/* m: the place of `same`, which has just been set in the compute stream */
+int burst_gpu_mark_too(BurstGpu *g, const BurstMark *same, BurstMark *m);
 /* what follows in stream runs after m */
 int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m);
 

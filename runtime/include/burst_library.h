@@ -42,7 +42,6 @@ typedef struct BurstEmitted {
     int (*start)(BurstCtx *c, void *state, const BurstTables *tables);
     /* The same on the device, in memory of device_bytes, where there is one. */
     int (*load)(BurstCtx *c, void *state, char *memory, void *stream);
-    void (*release)(void *state); /* what it has of the device; NULL: nothing */
     void (*place)(void *state, char *workspace); /* where a call has its buffers */
     int (*forward)(BurstCtx *c, void *state, const BurstAttention *a);
     int (*backward)(BurstCtx *c, void *state, const BurstAttention *a);

@@ -15,7 +15,6 @@ void burst_library_gpu_close(void *device);
  * call can be captured in a CUDA graph: it waits for nothing that is not captured with it. */
 void burst_library_gpu_use(BurstGpu *g, void *stream);
 int burst_library_gpu_end(BurstGpu *g); /* the stream goes on when all channels are done */
-void burst_library_gpu_forget(BurstGpu *g, BurstMark *m); /* nobody waits for it any more */
 
 #ifdef __cplusplus
 }

@@ -293,8 +293,6 @@ static void fill_tables(BurstBatch *b, const int32_t *const *tables, int32_t *to
 
 static void close_batch(BurstBatch *b)
 {
-    if (b->plan->emitted->release && b->state)
-        b->plan->emitted->release(b->state);
     free(b->cu_seqlens);
     free(b->arrays);
     free(b);

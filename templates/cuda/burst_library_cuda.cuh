@@ -42,31 +42,6 @@ static inline int plan_library_load(BurstCtx *c, void *state, char *memory, void
     return plan_live(c, s, s->table_values);
 }
 
-static inline void plan_release_slot(PlanState *s, PlanSlot *slot)
-{
-    burst_library_gpu_forget(s->exec, &slot->arrived);
-    burst_library_gpu_forget(s->exec, &slot->used);
-    for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-        burst_library_gpu_forget(s->exec, &slot->sent[channel]);
-}
-
-/* The marks of a batch are another's from here on. */
-static inline void plan_library_release(void *state)
-{
-    PlanState *s = (PlanState *)state;
-    for (int t = 0; t < BURST_TENSORS; t++) {
-        plan_release_slot(s, &s->home[t]);
-        for (int p = 0; p < PLAN_PIECES; p++)
-            plan_release_slot(s, &s->piece[t][p]);
-#ifdef PLAN_SHARES
-        plan_release_slot(s, &s->share[t]);
-#endif
-    }
-    for (int p = 0; p < PLAN_POOLS; p++)
-        for (int k = 0; k < PLAN_MAX_SLOTS; k++)
-            plan_release_slot(s, &s->pool[p].slot[k]);
-}
-
 /* ---- sinks: a score a head that takes weight and has no value ---- */
 
 enum { PLAN_SINK_THREADS = 256 };

@@ -366,10 +366,16 @@ static inline int plan_launch(BurstCtx *c, PlanState *s)
     PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs)
                            : plan_launch_forward(s, l->forward, pairs));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
+    BurstMark *first = NULL;
     for (int i = 0; i < pairs; i++)
-        for (int k = 0; k < 4; k++)
-            if (l->slot[i][k])
-                BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &l->slot[i][k]->used));
+        for (int k = 0; k < 4; k++) {
+            PlanSlot *slot = l->slot[i][k];
+            if (!slot)
+                continue;
+            BURST_TRY(first ? burst_gpu_mark_too(s->exec, first, &slot->used)
+                            : burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &slot->used));
+            first = &slot->used;
+        }
     return BURST_OK;
 }
 

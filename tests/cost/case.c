@@ -37,15 +37,15 @@ const Case usual = {1,
 
 static void write_texts(const Case *k)
 {
-    const int groups = k->data ? k->data : 1;
+    const int groups = k->data ? k->data : 1, link = k->link ? k->link : 300;
     Text topo = {0}, model = {0};
     text_printf(&topo,
                 "%snic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; "
                 "nics %d of card; }\n"
-                "  link nvlink { bandwidth %d GB/s; latency 2 us; }\n}\n"
+                "  link nvlink { bandwidth %d GB/s; sums %d GB/s; latency 2 us; }\n}\n"
                 "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n",
                 flat, k->gbps ? k->gbps : 200, k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus,
-                k->link ? k->link : 300);
+                link, k->sums ? k->sums : link);
     text_printf(
         &model,
         "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"

@@ -23,6 +23,7 @@ typedef struct Case {
     Sharding sharding;
     OptimizerPlace optimizer;
     double tail;    /* of recompute "tail" */
+    int sums;       /* GB/s of the link; 0: as the link */
 } Case;
 extern const Case usual; /* four a100 in a node, a ring, 64Ki tokens, nothing masked */
 Draft make(Arena *a, const Case *k);

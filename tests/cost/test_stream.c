@@ -99,8 +99,9 @@ static double by_recurrence(const StepParts *p, const Case *k, double tokens)
                             p->kind[0].time[1].seconds + again;
     const double g_layer = 2 * layer * sent + latency, g_head = 2 * head * sent + latency,
                  g_embed = 2 * table * sent + latency;
-    const double r_layer = 4 * layer * sent + latency, r_head = 4 * head * sent + latency,
-                 r_embed = 4 * table * sent + latency;
+    const double added = k->sums ? fmax(sent, (ranks - 1.0) / ranks / (k->sums * 1e9)) : sent;
+    const double r_layer = 4 * layer * added + latency, r_head = 4 * head * added + latency,
+                 r_embed = 4 * table * added + latency;
     /* Before weights are read, where gate and up are saved: their product, the zeroing of sums and down's
      * gradient. Elsewhere weights are read first: sums are zeroed just before the first operation that
      * adds to them. */
@@ -137,6 +138,7 @@ static Case random_case(char *sequence, size_t size, bool groups)
     static const char *const schedules[] = {"ring", "burst", "ulysses"};
     Case k = usual;
     k.gpus = 1 << draw(1, 3), k.layers = draw(1, 6), k.link = 1 << draw(1, 9);
+    k.sums = draw(0, 1) ? draw(1, k.link + 1) : 0;
     k.mask = masks[draw(0, 2)], k.recompute = recompute[draw(0, 2)], k.schedule = schedules[draw(0, 2)];
     k.partition = draw(0, 1) ? PART_ZIGZAG : PART_CONTIGUOUS;
     k.travel = strcmp(k.schedule, "ulysses") != 0 && draw(0, 1) ? TRAVEL_QUERIES : TRAVEL_KEYS;

@@ -57,6 +57,11 @@ int burst_gpu_mark(BurstGpu *, cudaStream_t stream, BurstMark *m)
     return BURST_OK;
 }
 
+int burst_gpu_mark_too(BurstGpu *g, const BurstMark *, BurstMark *m)
+{
+    return burst_gpu_mark(g, burst_gpu_compute(g), m);
+}
+
 int burst_gpu_after(BurstGpu *, cudaStream_t stream, const BurstMark *m)
 {
     if (m->set && !world.without_waits)

@@ -95,6 +95,15 @@ extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     return cudaSuccess;
 }
 
+extern "C" cudaError_t cudaMemcpyBatchAsync(void *const *to, const void *const *from, const size_t *bytes,
+                                            size_t count, cudaMemcpyAttributes *, size_t *, size_t,
+                                            cudaStream_t s)
+{
+    for (size_t i = 0; i < count; i++)
+        cudaMemcpyAsync(to[i], from[i], bytes[i], cudaMemcpyDeviceToDevice, s);
+    return cudaSuccess;
+}
+
 extern "C" cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                                          size_t width, size_t rows, cudaMemcpyKind, cudaStream_t s)
 {

@@ -2,7 +2,8 @@
 
 The cases are those of tests/training/run_families.py, larger (hidden 256, 4 heads of 64, 512 tokens), with weights rounded to bf16.
 `burstc import` writes the model, the program starts from the folder, and its gradients are the first moments after one step. The truth
-is transformers in float64 on the CPU; beside it transformers in bf16 on the GPU. BURST_FAMILIES: names of cases.
+is transformers in float64 on the CPU; beside it transformers in bf16 on the GPU. On several GPUs the layouts that some families alone
+have: norms and latents of tensor ranks, latents that travel. BURST_FAMILIES: names of cases.
 """
 import os
 import pathlib
@@ -18,6 +19,7 @@ LOSS_LIMIT, GRADIENT_LIMIT, PEER_LIMIT = 1e-3, 2e-2, 1.25
 HIDDEN, FFN, HEAD_DIM, SEQUENCE = 256, 512, 64, 512
 LATENT = dict(kv_lora_rank=64, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64)
 NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3"
+SPLIT = "olmo2 olmo3 minicpm3 deepseek_v2"  # what several GPUs run, each in its layouts for so many
 
 
 def larger(families, weights):
@@ -73,17 +75,29 @@ def peer_errors(families, case, folder):
     return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in case.gradients.items()}
 
 
+def layouts_of(families, name, gpus):
+    """Those in which the case runs on so many GPUs."""
+    more = families.CASES[name][1]
+    chosen = ["one"] if gpus == 1 else [x for x in families.LAYOUTS if x.startswith(("tensor", "latents"))]
+    return [x for x in chosen if families.LAYOUTS[x][0] == gpus and ("kv_lora_rank" in more or not x.startswith("latents"))]
+
+
 def make(m, families, name):
-    """The case, its folder, the text of its program."""
+    """The case and its folder."""
     folder = m.work / name
     folder.mkdir(exist_ok=True)
     case = families.Case(Programs(m, folder), name, folder)
     case.make()
-    return case, folder, m.emit(f"family_{name}", machine.gpu_topology(1, 1), case.model_text(families.LAYOUTS["one"][1]))
+    return case, folder
 
 
-def check(m, families, weights, case, folder, program):
-    out = folder / "checkpoints"
+def build(m, families, case, layout):
+    text = case.model_text(families.LAYOUTS[layout][1])
+    return m.link(m.emit(f"family_{case.name}_{layout}", machine.gpu_topology(1, m.gpus), text))
+
+
+def check(m, families, weights, case, folder, layout, program):
+    out = folder / f"checkpoints_{layout}"
     loss = case.run(program, "--weights", folder / "start", "--steps", 1, "--checkpoint", out)
     sizes = {name: len(g) for name, g in case.gradients.items()}
     kept = weights.read_checkpoint(pathlib.Path(out) / "step-00000001.burst", case.shape, sizes, case.units)
@@ -92,7 +106,7 @@ def check(m, families, weights, case, folder, program):
     peer_loss, peers = peer_errors(families, case, folder)
     apart = abs(loss / case.loss - 1)
     bound = max(GRADIENT_LIMIT, PEER_LIMIT * max(peers.values()))
-    m.add("families", case.name, f"loss {loss:.6f}, transformers float64 {case.loss:.6f}: {apart:.1e} (its bf16 {peer_loss:.1e}); worst gradient "
+    m.add("families", f"{case.name}, {layout}", f"loss {loss:.6f}, transformers float64 {case.loss:.6f}: {apart:.1e} (its bf16 {peer_loss:.1e}); worst gradient "
           f"{distances[worst]:.2e} ({worst}; its bf16 {max(peers.values()):.2e})", f"<= {LOSS_LIMIT}, {bound:.2e}",
           apart <= LOSS_LIMIT and distances[worst] <= bound)
 
@@ -102,15 +116,16 @@ def run(m):
     import run_weights
     larger(run_families, run_weights)
     made = {}
-    for name in os.environ.get("BURST_FAMILIES", NAMES).split():
+    for name in os.environ.get("BURST_FAMILIES", NAMES if m.gpus == 1 else SPLIT).split():
         try:
             made[name] = make(m, run_families, name)
         except Exception as reason:  # one family leaves the others
             m.failed("families", name, reason)
-    for name, program in m.all(lambda name: m.link(made[name][2]), list(made)):
+    points = [(name, layout) for name in made for layout in layouts_of(run_families, name, m.gpus)]
+    for (name, layout), program in m.all(lambda point: build(m, run_families, made[point[0]][0], point[1]), points):
         try:
             if isinstance(program, machine.Failed):
                 raise program
-            check(m, run_families, run_weights, *made[name][:2], program)
+            check(m, run_families, run_weights, *made[name], layout, program)
         except Exception as reason:
-            m.failed("families", name, reason)
+            m.failed("families", f"{name}, {layout}", reason)

@@ -4,11 +4,14 @@ MFU: the plan's count of operations (backward twice forward, causal attention by
 what the program reads of its devices (metrics) where it does, else what nvidia-smi sees in use on the fullest GPU. Where
 BURST_PEER_STEP names a script for torchrun, it runs after ours in the same call, with the arguments in BURST_PEER_STEP_ARGS
 ("131072 8 ulysses sac compile"). BURST_STEP_TOKENS: other lengths than 128Ki ("32Ki 64Ki"), BURST_STEP_RECOMPUTE: other rules than
-the example's ("none selective full"; on one GPU what fits), each length with each rule.
+the example's ("none selective full"; on one GPU what fits), each length with each rule and each layout of BURST_STEP_LAYOUTS (LAYOUTS
+below; "ring"). BURST_STEP_CLUSTER: a cluster's file, such as `burstc probe gpus N` writes; else the stock devices. BURST_STEP_TRACED: one
+run of each program, which is traced too.
 """
 import itertools
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -19,6 +22,10 @@ import machine
 STEPS, WARM, PEAK = 6, 2, 989e12
 OWN_BYTES = 64 << 20  # BURST_GPU_OWN_BYTES
 MEMORY_LIMIT = 0.05
+LAYOUTS = {  # of the example's text: what is written instead
+    "ring": [], "tensor": [(r"context \d+; heads 1; schedule ring; partition zigzag;", "tensor {gpus}; context 1; heads 1; schedule ring; partition contiguous;")], "window": [("default causal", "default window(8192)")],
+    "ulysses": [(r"context \d+; heads 1; schedule ring; partition zigzag", "context 1; heads {gpus}; schedule ulysses; partition contiguous")],
+    "zero2": [("recompute", "weights zero2; recompute")]}
 
 
 class Watch(threading.Thread):
@@ -35,11 +42,16 @@ class Watch(threading.Thread):
             self.most = max([self.most, *(int(line) for line in text.split() if line.isdigit())])
 
 
-def step_text(gpus, tokens, rule):
+def step_text(gpus, tokens, rule, layout):
     text = (machine.ROOT / "examples/llama8b_128k.burst").read_text()
     text = re.sub(r"sequence \w+;", f"sequence {tokens};", text)
     text = text.replace("recompute none", f"recompute {rule}")
-    return re.sub(r"context \d+;", f"context {gpus};", text)
+    text = re.sub(r"context \d+;", f"context {gpus};", text)
+    for old, new in LAYOUTS[layout]:
+        text, count = re.subn(old, new.format(gpus=gpus), text)
+        if count != 1:
+            raise machine.Failed(f"{old} stands {count} times in the example")
+    return text
 
 
 def add_memory(m, case, row, seen, source):
@@ -58,7 +70,8 @@ def add_memory(m, case, row, seen, source):
 
 def build(m, case):
     """The program's source and itself, and what was predicted."""
-    topo = machine.gpu_topology(1, m.gpus)
+    given = os.environ.get("BURST_STEP_CLUSTER")
+    topo = pathlib.Path(given).read_text() if given else machine.gpu_topology(1, m.gpus)
     text = step_text(m.gpus, *case)
     name = "step_" + "_".join(case)
     source = m.emit(name, topo, text)
@@ -72,8 +85,11 @@ def ours(m, case, source, program, cost):
     metrics.unlink(missing_ok=True)
     watch = Watch()
     watch.start()
-    m.run([program, "--steps", STEPS, "--metrics", metrics, "--quiet"], program.name, 200)
+    traced = ["--trace", m.out / f"{program.name}.json"] if os.environ.get("BURST_STEP_TRACED") else []
+    text = m.run([program, "--steps", STEPS, "--metrics", metrics, "--quiet", *traced], program.name, 200)[1]
     watch.done.set()
+    if traced:
+        print("    " + "\n    ".join(text.splitlines()))
     rows = [json.loads(line) for line in metrics.read_text().splitlines()][WARM:]
     seconds = sorted(row["seconds"] for row in rows)[len(rows) // 2]
     tokens = rows[0]["tokens_per_second"] * rows[0]["seconds"]
@@ -111,14 +127,16 @@ def run(m):
     if not lengths:
         m.add("step", "not run", "128Ki tokens of these shapes need 4 GPUs")
         return
-    built = dict(m.all(lambda case: build(m, case), list(itertools.product(lengths, rules))))
-    for case in itertools.product(lengths, rules):
-        name = f"{case[0]}, recompute {case[1]}"
+    cases = list(itertools.product(lengths, rules, os.environ.get("BURST_STEP_LAYOUTS", "ring").split()))
+    built = dict(m.all(lambda case: build(m, case), cases))
+    for case in cases:
+        name = f"{case[0]}, recompute {case[1]}, {case[2]}"
         try:
             if isinstance(built[case], machine.Failed):
                 raise built[case]
             ours(m, name, *built[case])
-            trace(m, built[case][1])
+            if not os.environ.get("BURST_STEP_TRACED"):
+                trace(m, built[case][1])
         except machine.Failed as error:
             m.failed("step", name, error)
     peer(m)

@@ -37,6 +37,7 @@ LAYOUTS.update({f"latents_{name}": (ranks, layout.replace("travel keys", "travel
     ("recompute", 4, LAYOUTS["ring"][1].replace("recompute none", "recompute selective")))})
 SPLIT = LAYOUTS["tensor"][1]
 LAYOUTS.update({"tensor_ulysses": (4, emitted.layout(1, 2, "ulysses", "keys", "contiguous").replace("tensor 1", "tensor 2")),
+                "tensor_two": (2, emitted.layout(1, 1, "ring", "keys", "contiguous").replace("tensor 1", "tensor 2")),
                 "tensor_four": (4, emitted.layout(1, 1, "ring", "keys", "contiguous").replace("tensor 1", "tensor 4")),
                 **{f"tensor_{name}": (4, SPLIT.replace("recompute none", settings)) for name, settings in (
                     ("selective", "recompute selective; token chunks 3"), ("full", "recompute full; overlap no"),

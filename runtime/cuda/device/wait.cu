@@ -159,6 +159,12 @@ int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
     return BURST_OK;
 }
 
+int burst_gpu_mark_too(BurstGpu *g, const BurstMark *same, BurstMark *m)
+{
+    (void)same; /* each mark has an event of its own, for it is set again at another time */
+    return burst_gpu_mark(g, g->compute, m);
+}
+
 int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m)
 {
     BurstSpan cut = {};

@@ -88,6 +88,32 @@ static int next_own(BurstGpu *g, const BurstPiece *p, int count, int i)
     return i;
 }
 
+/* A copy inside a device is a kernel's unless asked otherwise, and waits until the products that computing
+ * has queued leave it multiprocessors. */
+static int copy_beside(BurstGpu *g, cudaStream_t stream, const void *from, void *to, size_t bytes)
+{
+#if CUDART_VERSION >= 13000
+    cudaMemcpyAttributes how = {};
+    size_t first = 0;
+    how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    how.flags = cudaMemcpyFlagPreferOverlapWithCompute;
+    CUDA_TRY(g, cudaMemcpyBatchAsync(&to, &from, &bytes, 1, &how, &first, 1, stream));
+#else
+    CUDA_TRY(g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+#endif
+    return BURST_OK;
+}
+
+static int copy_piece(BurstGpu *g, cudaStream_t stream, const BurstPiece *from, const BurstPiece *to)
+{
+    const size_t bytes = gpu_piece_bytes(from);
+    if (!bytes || from->data == to->data)
+        return BURST_OK;
+    if (from->pitch == from->width && to->pitch == from->width)
+        return copy_beside(g, stream, from->data, to->data, bytes);
+    return gpu_copy_rows(g, stream, from->data, from->pitch, to->data, to->pitch, from);
+}
+
 /* What a rank sends to itself: copies, for which NCCL would take multiprocessors. */
 static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, int sends,
                     const BurstPiece *receive, int receives)
@@ -99,9 +125,7 @@ static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, in
             return burst_fail(g->ctx, BURST_E_PLAN,
                               "rank %d sends itself %zu rows of %zu bytes but expects %zu rows of %zu",
                               g->rank, send[i].rows, send[i].width, receive[j].rows, receive[j].width);
-        if (gpu_piece_bytes(&send[i]) && send[i].data != receive[j].data)
-            BURST_TRY(gpu_copy_rows(g, stream, send[i].data, send[i].pitch, receive[j].data, receive[j].pitch,
-                                    &send[i]));
+        BURST_TRY(copy_piece(g, stream, &send[i], &receive[j]));
     }
     if (i < sends || j < receives)
         return burst_fail(g->ctx, BURST_E_PLAN,

@@ -34,6 +34,106 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
     return burst_fail(g->ctx, BURST_E_USAGE, "%s: an array is not aligned to 16 bytes", kernel);
 }
 
+/* ---- order between streams ----
+ *
+ * Each call to CUDA takes the host about a microsecond, and a call of a plan should take few. So waits that
+ * follow from others are left out: for a place in the same stream, or where the stream has waited for a
+ * later place of that one. Channels queue their waits when something is queued that must wait. An event is
+ * a call's, and marks are numbered through all calls: what another call marked is done before this one. */
+
+/* Lanes: the channels, then computing. */
+static int lane_of(const BurstGpu *g, cudaStream_t stream)
+{
+    int lane = 0;
+    while (lane < g->channels && g->channel[lane] != stream)
+        lane++;
+    return lane;
+}
+
+static cudaStream_t stream_of(const BurstGpu *g, int lane)
+{
+    return lane < g->channels ? g->channel[lane] : g->compute;
+}
+
+/* Of what a stream must wait for, and has waited for, of another: the last place. */
+static BurstMark *wait_of(BurstGpu *g, int lane, int of, bool done)
+{
+    const int lanes = g->channels + 1;
+    return &g->waits[((done ? lanes : 0) + lane) * lanes + of];
+}
+
+static bool of_this_call(const BurstGpu *g, const BurstMark *m) { return m->set > g->call; }
+
+static int queue_wait(BurstGpu *g, int lane, const BurstMark *m)
+{
+    BurstMark *done = wait_of(g, lane, m->lane, true);
+    if (!of_this_call(g, m) || m->set <= done->set)
+        return BURST_OK;
+    CUDA_TRY(g, cudaStreamWaitEvent(stream_of(g, lane), m->event, 0));
+    *done = *m;
+    return BURST_OK;
+}
+
+static int queue_waits(BurstGpu *g, int lane)
+{
+    for (int of = 0; of <= g->channels; of++)
+        BURST_TRY(queue_wait(g, lane, wait_of(g, lane, of, false)));
+    return BURST_OK;
+}
+
+static int next_event(BurstGpu *g, cudaEvent_t *event)
+{
+    if (g->marks < g->events) {
+        *event = g->event[g->marks++];
+        return BURST_OK;
+    }
+    cudaEvent_t *grown = (cudaEvent_t *)realloc(g->event, (size_t)(g->events + 1) * sizeof *grown);
+    if (!grown)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for %d events", g->events + 1);
+    g->event = grown;
+    CUDA_TRY(g, cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    g->event[g->events++] = *event;
+    g->marks++;
+    return BURST_OK;
+}
+
+int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
+{
+    const int lane = lane_of(g, stream);
+    *m = BurstMark{};
+    if (g->world == 1)
+        return BURST_OK; /* all is in one stream */
+    if (lane < g->channels)
+        BURST_TRY(queue_waits(g, lane));
+    BURST_TRY(next_event(g, &m->event));
+    CUDA_TRY(g, cudaEventRecord(m->event, stream));
+    m->set = ++g->place;
+    m->lane = lane;
+    g->lane[lane].last = *m;
+    g->lane[lane].queued = false;
+    return BURST_OK;
+}
+
+int burst_gpu_mark_too(BurstGpu *g, const BurstMark *same, BurstMark *m)
+{
+    (void)g;
+    *m = *same;
+    return BURST_OK;
+}
+
+int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m)
+{
+    const int lane = lane_of(g, stream);
+    if (!of_this_call(g, m) || lane == m->lane)
+        return BURST_OK;
+    BurstMark *wait = wait_of(g, lane, m->lane, false);
+    if (lane == g->channels)
+        return queue_wait(g, lane, m);
+    if (m->set > wait->set)
+        *wait = *m;
+    return BURST_OK;
+}
+
 /* ---- open and close ---- */
 
 static int make_channel(BurstGpu *g, int i, ncclUniqueId *ids)
@@ -69,8 +169,10 @@ static int open_channels(BurstGpu *g)
     ncclUniqueId *ids = (ncclUniqueId *)calloc((size_t)g->world, sizeof *ids);
     g->channel = (cudaStream_t *)calloc((size_t)g->channels, sizeof *g->channel);
     g->comm = (ncclComm_t *)calloc((size_t)g->channels, sizeof *g->comm);
-    g->end = (BurstMark *)calloc((size_t)g->channels, sizeof *g->end);
-    int status = ids && g->channel && g->comm && g->end
+    const size_t lanes = (size_t)g->channels + 1;
+    g->lane = (Lane *)calloc(lanes, sizeof *g->lane);
+    g->waits = (BurstMark *)calloc(2 * lanes * lanes, sizeof *g->waits);
+    int status = ids && g->channel && g->comm && g->lane && g->waits
                      ? check_device(g)
                      : burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for a device");
     for (int i = 0; i < g->channels && status == BURST_OK; i++)
@@ -111,21 +213,25 @@ void burst_library_gpu_close(void *device)
     free(g->event);
     free(g->channel);
     free(g->comm);
-    free(g->end);
+    free(g->lane);
+    free(g->waits);
     free(g);
 }
 
 void burst_library_gpu_use(BurstGpu *g, void *stream)
 {
     g->compute = (cudaStream_t)stream;
-    g->call++;
+    g->call = g->place;
+    g->marks = 0;
 }
 
 int burst_library_gpu_end(BurstGpu *g)
 {
-    for (int i = 0; i < g->channels && g->world > 1; i++) {
-        BURST_TRY(burst_gpu_mark(g, g->channel[i], &g->end[i]));
-        BURST_TRY(burst_gpu_after(g, g->compute, &g->end[i]));
+    for (int i = 0; i < g->channels; i++) {
+        Lane *l = &g->lane[i];
+        if (l->queued)
+            BURST_TRY(burst_gpu_mark(g, g->channel[i], &l->last));
+        BURST_TRY(burst_gpu_after(g, g->compute, &l->last));
     }
     return BURST_OK;
 }
@@ -133,52 +239,17 @@ int burst_library_gpu_end(BurstGpu *g)
 /* ---- streams ---- */
 
 cudaStream_t burst_gpu_compute(BurstGpu *g) { return g->compute; }
-cudaStream_t burst_gpu_channel(BurstGpu *g, int channel) { return g->channel[channel]; }
+
+/* An error is told by the next transfer, for which what could not be queued is still there. */
+cudaStream_t burst_gpu_channel(BurstGpu *g, int channel)
+{
+    (void)queue_waits(g, channel);
+    return g->channel[channel];
+}
 
 int burst_gpu_part(BurstGpu *g, cudaStream_t stream, int part, int a, int b)
 {
     (void)g, (void)stream, (void)part, (void)a, (void)b;
-    return BURST_OK;
-}
-
-/* Events that no mark has are in g->event: one of them, or another. */
-int gpu_event(BurstGpu *g, cudaEvent_t *out)
-{
-    if (g->events > 0) {
-        *out = g->event[--g->events];
-        return BURST_OK;
-    }
-    CUDA_TRY(g, cudaEventCreateWithFlags(out, cudaEventDisableTiming));
-    return BURST_OK;
-}
-
-void burst_library_gpu_forget(BurstGpu *g, BurstMark *m)
-{
-    cudaEvent_t *grown = m->event ? (cudaEvent_t *)realloc(g->event, (size_t)(g->events + 1) * sizeof *grown)
-                                  : NULL;
-    if (grown) {
-        g->event = grown;
-        g->event[g->events++] = m->event;
-    } else if (m->event) {
-        cudaEventDestroy(m->event);
-    }
-    m->event = NULL;
-    m->set = 0;
-}
-
-int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
-{
-    if (!m->event)
-        BURST_TRY(gpu_event(g, &m->event));
-    CUDA_TRY(g, cudaEventRecord(m->event, stream));
-    m->set = g->call;
-    return BURST_OK;
-}
-
-int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m)
-{
-    if (m->set && m->set == g->call)
-        CUDA_TRY(g, cudaStreamWaitEvent(stream, m->event, 0));
     return BURST_OK;
 }
 
@@ -290,6 +361,8 @@ int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sen
     const Packing sent = {(char *)packing, packing_bytes};
     Packing rest = sent;
     bool any = false;
+    BURST_TRY(queue_waits(g, channel));
+    g->lane[channel].queued = true;
     BURST_TRY(copy_own(g, g->channel[channel], send, sends, receive, receives));
     for (int i = 0; i < sends; i++)
         any = any || travels(g, &send[i]);
