@@ -223,8 +223,9 @@ static void fill_state(Machine *m)
             const Unit *unit = unit_of(m, u);
             const int64_t n = unit->shard < unit->elements ? unit->shard : unit->elements;
             double *x = calloc((size_t)n + 1, sizeof *x);
+            const double added = moment(m, v);
             for (int64_t i = 0; i < n; i++)
-                x[i] = m->param[u][i] + moment(m, v);
+                x[i] = m->param[u][i] + added;
             if (n > 0)
                 put(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), n, x);
             free(x);
@@ -242,10 +243,11 @@ static void check_params(Machine *m)
                        m->param[u][i] + updated;
     for (int v = 0; v < m->step->values.n; v++)
         for (int u = 0;
-             is_state(m, v) && m->step->choice.optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++)
+             is_state(m, v) && m->step->choice.optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++) {
+            const double added = moment(m, v);
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) !=
-                           m->param[u][i] + moment(m, v) + updated;
+                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) != m->param[u][i] + added + updated;
+        }
 }
 
 /* The operand that is the unit's weights, or the sum of its gradients; moved to the operation's tensor. */
