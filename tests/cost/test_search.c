@@ -89,8 +89,8 @@ static Found found(Arena *a, Diags *d, const Case *k)
 static struct rusage use_of(const Case *k, int *evaluations)
 {
     struct rusage use = {0};
-    int status = 0, *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status = 0;
+    int *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
     pid_t child = fork();
     if (child == 0) {
