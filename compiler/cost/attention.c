@@ -192,6 +192,7 @@ typedef struct Build {
     int *join;
     /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
     int *anchored, *anchored_next;
+    int *next_wait; /* [trace.n] the next instance that waits for the slot of a partial sum */
     int *tail;   /* [ranks] last task of the rank's own time */
 } Build;
 
@@ -306,13 +307,14 @@ static int reader_task(const Build *b, int reader, int rank)
 
 /* While a rank waits for the slot of a partial sum it copies whatever has come: where an arrival that
  * nothing has read yet is copied at the latest. */
-static int next_wait(const Build *b, int at)
+static void find_waits(Build *b)
 {
-    const Trace *t = &b->in->schedule->trace;
-    for (int i = at + 1; i < t->n; i++)
-        if (b->links.partial_before[i][0] >= 0 || b->links.partial_before[i][1] >= 0)
-            return i;
-    return t->n;
+    int next = b->in->schedule->trace.n;
+    for (int at = next - 1; at >= 0; at--) {
+        b->next_wait[at] = next;
+        if (b->links.partial_before[at][0] >= 0 || b->links.partial_before[at][1] >= 0)
+            next = at;
+    }
 }
 
 static void anchor_arrivals(Build *b, int rank)
@@ -321,7 +323,7 @@ static void anchor_arrivals(Build *b, int rank)
     for (int at = n - 1; at >= 0; at--) {
         if (!transfers(&b->in->schedule->trace.at[at]) || b->task[cell(b, at, rank)] < 0)
             continue;
-        int first = next_wait(b, at);
+        int first = b->next_wait[at];
         const Instance *i = &b->in->schedule->trace.at[at];
         /* added there, whether or not the next one leaves */
         bool home = chunk_is_home(b->in->schedule->choice,
@@ -454,6 +456,7 @@ static void link_tasks(Build *b)
 {
     const Schedule *s = b->in->schedule;
     int *channel_last = filled(b->arena, (s->channels + 1) * b->in->ranks);
+    find_waits(b);
     for (int r = 0; r < b->in->ranks; r++)
         order_rank(b, r);
     for (int at = 0; at < s->trace.n; at++) {
@@ -564,6 +567,7 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *in)
     b.anchored_next = filled(a, cells);
     b.join = filled(a, cells);
     b.tail = filled(a, in->ranks);
+    b.next_wait = filled(a, n);
     make_tasks(&b);
     link_tasks(&b);
     const int tasks = sim_tasks(b.sim);

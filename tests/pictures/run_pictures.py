@@ -47,10 +47,13 @@ def write(folder, layout, nodes=2, gpus=2, tokens=1000):
     (folder / "m.burst").write_text(MODEL.format(tokens=tokens, layout=layout))
 
 
-def form(folder, name):
-    text = run(folder, "c.topo", "m.burst", f"--emit={name}")
+def drawn(folder, name):
     run(folder, "c.topo", "m.burst", f"--emit={name}", "-o", f"{name}.svg")
-    return text, (folder / f"{name}.svg").read_text()
+    return (folder / f"{name}.svg").read_text()
+
+
+def form(folder, name):
+    return run(folder, "c.topo", "m.burst", f"--emit={name}"), drawn(folder, name)
 
 
 def find(lines, pattern):
@@ -108,7 +111,7 @@ def test_mask_of_any_table(folder):
     write(folder, "")
     text = (folder / "m.burst").read_text()
     (folder / "m.burst").write_text(text.replace("mask both = ", "mask both = doc[q] == doc[k]; mask other = "))
-    title, panel = svg.panels(form(folder, "mask")[1])[2]
+    title, panel = svg.panels(drawn(folder, "mask"))[2]
     (_, _, cells), = svg.grids(panel)
     assert title == "mask both" and set(cells.values()) == {4} and len(cells) == 16 ** 2, set(cells.values())
 
@@ -173,7 +176,7 @@ def kind(title):
 def test_schedule(folder):
     for schedule, travel in (("ring", "keys"), ("burst", "queries")):
         write(folder, f"data 1; schedule {schedule}; partition zigzag; travel {travel}; recompute none;")
-        _, picture = form(folder, "schedule")
+        picture = drawn(folder, "schedule")
         times = table(run(folder, "c.topo", "m.burst", "--emit=cost"))
         found = svg.panels(picture)
         assert [kind(title) for title, _ in found] == [(d, m) for m in dict.fromkeys(LAYERS) for d in ("forward", "backward")]
@@ -273,7 +276,7 @@ def test_same_bytes(folder):
     other.mkdir()
     write(other, "")
     for name in ("mask", "partition", "schedule", "cost", "memory"):
-        assert form(folder, name)[1] == form(other, name)[1] == form(folder, name)[1], name
+        assert drawn(folder, name) == drawn(other, name) == drawn(folder, name), name
 
 
 def test_names(folder):
@@ -282,7 +285,7 @@ def test_names(folder):
     text = (folder / "m.burst").read_text()
     (folder / "m.burst").write_text(text.replace("both", "b" * 300))
     for name in ("mask", "partition", "schedule", "cost"):
-        lines = [line for _, panel in svg.panels(form(folder, name)[1]) for line in svg.texts(panel)]
+        lines = [line for _, panel in svg.panels(drawn(folder, name)) for line in svg.texts(panel)]
         assert any("b\u2026 (300 characters)" in line for line in lines) and not any("b" * 61 in line for line in lines), name
 
 
@@ -297,7 +300,7 @@ layout { data 1; schedule burst; partition zigzag; travel keys; recompute none; 
     said = {"mask": r"a cell: 16Ki x 16Ki tokens, 65536 kernel tiles", "partition": r"a row is 16 ranks",
             "schedule": r".*64 of 1024 ranks; a cell is the mean of 1 x 16 .*", "cost": r".* of 1024 ranks simulated; a row is .*", "memory": r"of .*; arena of the step's values .*"}
     for name, pattern in said.items():
-        picture = form(folder, name)[1]
+        picture = drawn(folder, name)
         assert len(picture.encode()) < 300_000, (name, len(picture))
         find([line for _, panel in svg.panels(picture) for line in svg.texts(panel)], pattern)
 

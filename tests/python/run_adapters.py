@@ -1,4 +1,4 @@
-"""burst.hf under torchrun: adapter_worker.py on 4 ranks with gloo, and examples/continue_training.py.
+"""burst.hf: adapter_worker.py on 4 ranks with gloo (fork_ranks.py), and examples/continue_training.py under torchrun.
 
 Models trained by the adapter equal one rank's eager attention. --part: training (of --model), batches,
 layers, refusals, masks, trainer (which needs accelerate), example. 77 without transformers.
@@ -18,6 +18,7 @@ import runner
 HERE = pathlib.Path(__file__).resolve().parent
 PARTS = ["training", "batches", "layers", "refusals", "masks", "trainer", "example"]
 MODELS = ("llama", "qwen3", "gpt_oss")  # one a day; with --all: those of adapter_worker.py
+MODULES = "torch.distributed,torch._dynamo,transformers.masking_utils,transformers.modeling_utils"
 TOKENS, SEPARATOR, VOCAB, STEPS, LIMIT = 256, 0, 97, 4, 1e-5
 CONFIG = {
     "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
@@ -96,7 +97,8 @@ def main():
         parts = [word for part in o.part or [] if part != "example" for word in ("--part", part)]
         models = [word for model in o.model or ([] if o.all else [MODELS[datetime.date.today().toordinal() % len(MODELS)]]) for word in ("--model", model)]
         if parts or not o.part:
-            print(torchrun(4, env, HERE / "adapter_worker.py", "--steps", o.steps, *parts, *models), end="")
+            command = [sys.executable, HERE / "fork_ranks.py", 4, MODULES, HERE / "adapter_worker.py", "--steps", o.steps, *parts, *models]
+            print(runner.run(command, 900, env=env).stdout, end="")
         if not o.part or "example" in o.part:
             check_example(folder, env, o.all)
     return 0

@@ -1,4 +1,4 @@
-"""The Python package: worker.py under torchrun on 1, 2 and 4 ranks with gloo. 77 where torch is not installed.
+"""The Python package: worker.py on 1, 2 and 4 ranks with gloo (fork_ranks.py). 77 where torch is not installed.
 
 The long campaign: --count 70.
 """
@@ -22,8 +22,8 @@ def main():
         env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=str(here.parent.parent / "python"),
                    OMP_NUM_THREADS="1")
         for ranks in 1, 2, 4:
-            done = runner.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
-                               here / "worker.py", "--count", o.count, "--seed", o.seed], 200 + 10 * o.count, env=env)
+            done = runner.run([sys.executable, here / "fork_ranks.py", ranks, "torch,torch.distributed", here / "worker.py",
+                               "--count", o.count, "--seed", o.seed], 200 + 10 * o.count, env=env)
             print(done.stdout, end="")
     return 0
 

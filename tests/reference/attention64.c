@@ -50,7 +50,7 @@ static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
     double max = a->sink ? a->sink[h] : -INFINITY, sum = 0, slope;
     for (int64_t j = 0; j < a->n; j++) {
         p[j] = a->mask.keep(i, j, a->mask.ctx) ? score_of(a, q, k + j * d, &slope) : -INFINITY;
-        max = fmax(max, p[j]);
+        max = p[j] > max ? p[j] : max;
     }
     if (max == -INFINITY) {
         memset(p, 0, sizeof(double) * (size_t)a->n);
@@ -59,7 +59,7 @@ static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
     if (a->sink)
         sum = exp(a->sink[h] - max);
     for (int64_t j = 0; j < a->n; j++)
-        sum += p[j] = exp(p[j] - max);
+        sum += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - max);
     for (int64_t j = 0; j < a->n; j++)
         p[j] /= sum;
     return max + log(sum);
@@ -78,7 +78,8 @@ static void weigh_values(const Attention64 *a, const double *values, double *o, 
                 lse[h * a->n + i] = row_lse;
             memset(row, 0, sizeof(double) * (size_t)d);
             for (int64_t j = 0; j < a->n; j++)
-                add_scaled(row, p[j], v + j * d, d);
+                if (p[j] != 0)
+                    add_scaled(row, p[j], v + j * d, d);
         }
     }
     free(p);
@@ -103,6 +104,8 @@ static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t 
     const double *d_o = f->d_o + query * e;
     double scale = 1 / sqrt(d), delta = dot(d_o, f->o + query * e, e);
     for (int64_t j = 0; j < a->n; j++) {
+        if (p[j] == 0)
+            continue; /* would add zeros */
         const int64_t key = (keys + j) * d, value = (keys + j) * e;
         double slope;
         score_of(a, a->q + row, a->k + key, &slope);

@@ -1,8 +1,8 @@
 /* executor.c: see executor.h. Each operation is written here from its definition; nothing of the
  * compiler's analysis is used but the list of operations, and the items with their places.
  *
- * A byte of the plan is two doubles here, so that an element of any type has room for one. Ranks that
- * split the layers each have an arena; the others are thought to have nothing.
+ * A byte of the plan is a double here, so that an element of any type has room for one. Ranks that split
+ * the layers each have an arena; the others are thought to have nothing.
  */
 #include "executor_machine.h"
 
@@ -79,7 +79,7 @@ static const Item *find_item(Machine *m, Operand x)
 {
     const int index = value_index(m, &m->step->values.at[x.value], x.next);
     const Item *i = item_of(m, x.value, index);
-    const int other = partner(m, x.value);
+    const int other = i ? x.value : partner(m, x.value);
     if (!i && m->step->values.at[other].dim[0] == m->step->values.at[x.value].dim[0])
         i = item_of(m, other, index);
     m->lost |= !i;
@@ -96,13 +96,14 @@ static int64_t address(const Machine *m, const Item *i)
 
 static double *place(const Machine *m, const Item *i, int64_t size, int64_t element)
 {
-    return m->arena + PER_BYTE * (address(m, i) + element * size);
+    return m->arena + address(m, i) + element * size;
 }
 
-static void put(Machine *m, const Item *i, int64_t size, int64_t element, double x)
+static void put(Machine *m, const Item *i, int64_t size, int64_t n, const double *x)
 {
-    memset(m->spoiled + address(m, i) + element * size, 0, (size_t)size);
-    *place(m, i, size, element) = x;
+    memset(m->spoiled + address(m, i), 0, (size_t)(n * size));
+    for (int64_t j = 0; j < n; j++)
+        *place(m, i, size, j) = x[j];
 }
 
 static double *copy_out(Machine *m, Operand x, int64_t *n)
@@ -122,8 +123,8 @@ static void copy_in(Machine *m, Operand x, const double *copy, int64_t n)
 {
     const int64_t size = element_size(m, &m->step->values.at[x.value]);
     const Item *i = find_item(m, x);
-    for (int64_t j = 0; i && j < n; j++)
-        put(m, i, size, j, copy[j]);
+    if (i)
+        put(m, i, size, n, copy);
 }
 
 /* ---- one operation ---- */
@@ -218,11 +219,17 @@ static void fill_state(Machine *m)
 {
     for (int v = 0; v < m->step->values.n; v++)
         for (int u = 0;
-             (is_state(m, v) || m->step->values.at[v].kind == VALUE_ROUNDED) && u < m->m->layers + 2; u++)
-            for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++) {
-                const double x = m->param[u][i] + moment(m, v);
-                put(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), i, x);
-            }
+             (is_state(m, v) || m->step->values.at[v].kind == VALUE_ROUNDED) && u < m->m->layers + 2; u++) {
+            const Unit *unit = unit_of(m, u);
+            const int64_t n = unit->shard < unit->elements ? unit->shard : unit->elements;
+            double *x = calloc((size_t)n + 1, sizeof *x);
+            const double added = moment(m, v);
+            for (int64_t i = 0; i < n; i++)
+                x[i] = m->param[u][i] + added;
+            if (n > 0)
+                put(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), n, x);
+            free(x);
+        }
 }
 
 /* What the next step finds: this rank's shards, updated, as products read them. */
@@ -236,10 +243,11 @@ static void check_params(Machine *m)
                        m->param[u][i] + updated;
     for (int v = 0; v < m->step->values.n; v++)
         for (int u = 0;
-             is_state(m, v) && m->step->choice.optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++)
+             is_state(m, v) && m->step->choice.optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++) {
+            const double added = moment(m, v);
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) !=
-                           m->param[u][i] + moment(m, v) + updated;
+                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) != m->param[u][i] + added + updated;
+        }
 }
 
 /* The operand that is the unit's weights, or the sum of its gradients; moved to the operation's tensor. */
@@ -395,34 +403,51 @@ static void run_op(Machine *m, const Op *o)
     }
 }
 
-enum { SPOILED = 1, USED }; /* of a byte; 0: it has been written since */
+enum { SPOILED = 1 }; /* of a byte; 0: it has been written since */
 
-/* Of the bytes of what is in use after the operation. */
-static void mark_used(Machine *m, char as)
+static void spoil_bytes(Machine *m, int64_t from, int64_t to)
 {
-    const Flow *f = m->run->flow;
-    const int next = m->t + 1 < f->ops ? m->t + 1 : 0; /* of the next sequence */
-    for (int i = 0; i < f->items; i++)
-        if (m->t >= 0 && item_live(&f->item[i], next) && item_live(&f->item[i], m->t))
-            memset(m->spoiled + address(m, &f->item[i]), as, (size_t)f->item[i].bytes);
+    const char *fine = m->spoiled;
+    for (int64_t at = from, end; at < to; at = end) {
+        const char *written = memchr(fine + at, 0, (size_t)(to - at));
+        const int64_t first = written ? written - fine : to;
+        for (end = first; end < to && fine[end] == 0;)
+            end++;
+        for (int r = 0; r < m->ranks; r++) /* all bits set */
+            memset(m->arenas[r] + first, 0xff, sizeof(double) * (size_t)(end - first));
+        memset(m->spoiled + first, SPOILED, (size_t)(end - first));
+    }
 }
 
 /* What is not in use after the operation is worth nothing: not a number, which it stays until it is written.
  */
 static void spoil(Machine *m)
 {
-    char *fine = m->spoiled;
-    mark_used(m, USED);
-    for (int64_t at = 0, end; at < m->bytes; at = end) {
-        const char *other = memchr(fine + at, 0, (size_t)(m->bytes - at));
-        const int64_t from = other ? other - fine : m->bytes;
-        for (end = from; end < m->bytes && fine[end] == 0;)
-            end++;
-        for (int r = 0; r < m->ranks; r++) /* all bits set */
-            memset(m->arenas[r] + PER_BYTE * from, 0xff, sizeof(double) * PER_BYTE * (size_t)(end - from));
-        memset(fine + from, SPOILED, (size_t)(end - from));
+    const Flow *f = m->run->flow;
+    const int next = m->t + 1 < f->ops ? m->t + 1 : 0; /* of the next sequence */
+    int64_t at = 0;
+    for (int i = 0; i < f->items; i++) {
+        const Item *item = &f->item[m->order[i]];
+        if (m->t < 0 || !item_live(item, next) || !item_live(item, m->t))
+            continue;
+        const int64_t begin = address(m, item), end = begin + item->bytes;
+        if (begin > at)
+            spoil_bytes(m, at, begin);
+        at = end > at ? end : at;
     }
-    mark_used(m, 0);
+    spoil_bytes(m, at, m->bytes);
+}
+
+/* Items by address. */
+static void put_in_order(Machine *m)
+{
+    const Flow *f = m->run->flow;
+    for (int i = 0; i < f->items; i++) {
+        int place = i;
+        for (; place > 0 && address(m, &f->item[m->order[place - 1]]) > address(m, &f->item[i]); place--)
+            m->order[place] = m->order[place - 1];
+        m->order[place] = i;
+    }
 }
 
 static bool skipped(const Machine *m, const Op *o)
@@ -802,7 +827,7 @@ static void free_units(const Machine *m, double **at)
 static void open_ranks(Machine *m)
 {
     for (int r = 0; r < m->ranks; r++) {
-        m->arenas[r] = calloc((size_t)m->bytes + 1, PER_BYTE * sizeof(double));
+        m->arenas[r] = calloc((size_t)m->bytes + 1, sizeof(double));
         m->params[r] = unit_arrays(m);
         m->grads[r] = unit_arrays(m);
     }
@@ -833,6 +858,8 @@ bool step_run(Run *r)
     }
     m.bytes = m.device + host;
     m.spoiled = calloc((size_t)m.bytes + 1, 1);
+    m.order = calloc((size_t)r->flow->items + 1, sizeof *m.order);
+    put_in_order(&m);
     open_ranks(&m);
     for (int q = 0; q < STREAMS; q++)
         m.queue[q].at = calloc((size_t)(r->flow->ops * r->sequences), sizeof *m.queue[q].at);
@@ -855,6 +882,7 @@ bool step_run(Run *r)
     }
     close_ranks(&m);
     free(m.spoiled);
+    free(m.order);
     for (int q = 0; q < STREAMS; q++)
         free(m.queue[q].at);
     return !m.lost;

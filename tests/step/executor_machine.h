@@ -4,7 +4,7 @@
 
 #include "executor.h"
 
-enum { PER_BYTE = 2, RANKS = 4 };
+enum { RANKS = 4 };
 
 /* Operations of a stream beside compute, by their numbers; those before begun are done. */
 typedef struct Queue { int *at, n, begun; } Queue;
@@ -17,6 +17,7 @@ typedef struct Machine {
     int ranks, rank; /* that split the layers; they do one operation after the other together */
     double *arenas[RANKS], *arena; /* the device's memory, and behind it the host's */
     char *spoiled;                 /* of each byte of it, on all ranks */
+    int *order;                    /* items of the flow by address */
     double **params[RANKS], **grads[RANKS], **param, **grad; /* [units], of what a rank has of each */
     int64_t device, bytes, n, first; /* n tokens from that one on */
     int64_t key_first, key_n;  /* keys that queries are attended with */
