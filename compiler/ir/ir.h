@@ -206,6 +206,7 @@ int cluster_most_ranks(const Cluster *c); /* of a node */
 double cluster_host_rate(const Cluster *c);
 double cluster_pcie(const Cluster *c); /* of a device while all of its node copy: bytes/s */
 int cluster_node_of(const Cluster *c, int rank); /* global node index */
+int cluster_place_of(const Cluster *c, int rank); /* among the ranks of its node */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
 /* levels that a message between two nodes leaves, the innermost first */
 int cluster_crossed(const Cluster *c, int node, int other);
