@@ -233,7 +233,8 @@ static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
     if (x.type == BROKEN || y.type == BROKEN)
         return broken;
     if (a->op == E_POW) {
-        wrong(c, frame, a->span, "'^' is not available in masks, only in schedules; use '*'");
+        wrong(c, frame, a->span,
+              "'^' is not available in masks, only in schedules; use '*', or bitxor(a, b) for bits");
         return broken;
     }
     bool divides = a->op == E_DIV || a->op == E_MOD;

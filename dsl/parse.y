@@ -1,5 +1,5 @@
-/* parse.y: one grammar for .topo, .burst and .sched. It makes Ast nodes and nothing else; what a setting means is the
- * checker's business. After a syntax error the rest of the statement or block is skipped. */
+/* parse.y: one grammar for .topo, .burst and .sched. It makes Ast nodes and nothing else; what a setting
+ * means is the checker's business. After a syntax error the rest of the statement or block is skipped. */
 %define api.pure full
 %define api.prefix {burst_yy}
 %define api.location.type {Span}
@@ -28,8 +28,8 @@
 #define YYFREE free
 /* Nesting is bounded by the parser's stack: deeper input is a diagnosed error. */
 #define YYMAXDEPTH 2000
-#define YYLLOC_DEFAULT(current, rhs, n)                                                                       \
-    ((current) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n))                                          \
+#define YYLLOC_DEFAULT(current, rhs, n) \
+    ((current) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n)) \
                      : (Span){YYRHSLOC(rhs, 0).src, YYRHSLOC(rhs, 0).end, YYRHSLOC(rhs, 0).end})
 
 int lexer_scan(BURST_YYSTYPE *val, Span *at, void *lexer);
@@ -37,15 +37,19 @@ static int burst_yylex(BURST_YYSTYPE *val, Span *at, Parser *p);
 static void burst_yyerror(const Span *at, Parser *p, const char *text);
 }
 
-%token MASK "mask" SCHEDULE "schedule" OVER "over" OF "of" PIECES "pieces" FORWARD "forward" BACKWARD "backward"
+%token MASK "mask" SCHEDULE "schedule" OVER "over" OF "of" PIECES "pieces"
+%token FORWARD "forward" BACKWARD "backward"
 %token FOR "for" IN "in" IF "if" ATTEND "attend" GRAD "grad" WITH "with" PASS "pass" TO "to" RETURN "return"
-%token EXCHANGE "exchange" LATER "statement" COLLECTIVE "gather" USE "use" FILE_ "file" AT "at" AND "and" OR "or" NOT "not" MOD "mod"
+%token EXCHANGE "exchange" LATER "statement" COLLECTIVE "gather" USE "use" FILE_ "file" AT "at"
+%token AND "and" OR "or" NOT "not" MOD "mod"
 %token DOTDOT ".." ARROW "->" BIARROW "<->" LE "<=" GE ">=" EQ "==" NE "!="
 %token IDENT "a name"
 %token <node> NUMBER "a number" STRING "a string"
 
-%type <node> item setting value punct name title word call mask schedule pieces coord phase stmt ref expr primary index along
-%type <list> items settings values values1 block params names coords phases stmts stmt_block refs words exprs later
+%type <node> item setting value punct name title word call mask schedule pieces
+%type <node> coord phase stmt ref expr primary index along
+%type <list> items settings values values1 block params names coords phases stmts
+%type <list> stmt_block refs words exprs later
 %type <list> exchanged over indices alongs bases
 
 %left OR
@@ -85,7 +89,8 @@ block: '{' settings '}'                     { $$ = $2; }
 
 settings: %empty                            { $$ = ast_list(NULL); }
     | settings setting                      { $$ = ast_add($1, $2); }
-    | settings SCHEDULE values1 ';'         { $$ = ast_add($1, ast_word(p, A_SETTING, @2)); $$.last->args = $3;
+    | settings SCHEDULE values1 ';'         { $$ = ast_add($1, ast_word(p, A_SETTING, @2));
+                                              $$.last->args = $3;
                                               $$.last->span = span_join(@2, @4); }
     | settings error ';'                    { $$ = $1; yyerrok; }
     ;
@@ -113,7 +118,8 @@ punct: ','                                  { $$ = ast_word(p, A_PUNCT, @1); }
     | DOTDOT                                { $$ = ast_word(p, A_PUNCT, @1); }
     ;
 
-/* Most words of the schedule language are ordinary words here ("cosine to 3e-5", "attention forward 600 TFLOP/s"). */
+/* Most words of the schedule language are ordinary words here ("cosine to 3e-5", "attention forward 600
+ * TFLOP/s"). */
 word: IDENT                                 { $$ = ast_word(p, A_NAME, @1); }
     | OF                                    { $$ = ast_word(p, A_NAME, @1); }
     | FORWARD                               { $$ = ast_word(p, A_NAME, @1); }
@@ -141,7 +147,8 @@ call: IDENT '(' exprs ')'                   { $$ = ast_word(p, A_CALL, @1); $$->
     ;
 
 /* ---- masks ---- */
-mask: MASK name params '=' expr ';'         { $$ = $2; $$->kind = A_MASK; $$->args = $3; $$->more = ast_list($5);
+mask: MASK name params '=' expr ';'         { $$ = $2; $$->kind = A_MASK; $$->args = $3;
+                                              $$->more = ast_list($5);
                                               $$->span = span_join(@1, @3); }
     ;
 
@@ -192,9 +199,12 @@ primary: NUMBER
 
 /* ---- schedules ---- */
 schedule: SCHEDULE title OVER '(' coords ')' pieces '{' phases '}'
-                                            { $$ = $2; $$->kind = A_SCHEDULE; $$->args = $5; $$->more = ast_list($7);
-                                              $$->body = $9; $$->has_body = true; $$->span = span_join(@1, @7); }
-    | SCHEDULE error '{' phases '}'         { $$ = ast_word(p, A_SCHEDULE, @1); $$->body = $4; $$->has_body = true; yyerrok; }
+                                            { $$ = $2; $$->kind = A_SCHEDULE; $$->args = $5;
+                                              $$->more = ast_list($7);
+                                              $$->body = $9; $$->has_body = true;
+                                              $$->span = span_join(@1, @7); }
+    | SCHEDULE error '{' phases '}'         { $$ = ast_word(p, A_SCHEDULE, @1); $$->body = $4;
+                                              $$->has_body = true; yyerrok; }
     ;
 
 pieces: %empty                              { $$ = NULL; }
@@ -214,18 +224,22 @@ words: name                                 { $$ = ast_list($1); }
 
 phases: %empty                              { $$ = ast_list(NULL); }
     | phases phase                          { $$ = ast_add($1, $2); }
-    | phases name expr ';'                  { $2->kind = A_REQUIRE; $2->args = ast_list($3); $2->span = span_join(@2, @3);
+    | phases name expr ';'                  { $2->kind = A_REQUIRE; $2->args = ast_list($3);
+                                              $2->span = span_join(@2, @3);
                                               $$ = ast_add($1, $2); }
     | phases error stmt_block               { $$ = $1; yyerrok; }
     | phases error ';'                      { $$ = $1; yyerrok; }
     ;
 
-phase: FORWARD stmt_block                   { $$ = ast_word(p, A_FORWARD, @1); $$->body = $2; $$->has_body = true; }
-    | BACKWARD stmt_block                   { $$ = ast_word(p, A_BACKWARD, @1); $$->body = $2; $$->has_body = true; }
+phase: FORWARD stmt_block                   { $$ = ast_word(p, A_FORWARD, @1); $$->body = $2;
+                                              $$->has_body = true; }
+    | BACKWARD stmt_block                   { $$ = ast_word(p, A_BACKWARD, @1); $$->body = $2;
+                                              $$->has_body = true; }
     | BACKWARD words stmt_block             { $$ = ast_word(p, A_BACKWARD, @1); $$->args = $2; $$->body = $3;
                                               $$->has_body = true; $$->span = span_join(@1, @2); }
     | FORWARD words ';'                     { $$ = ast_word(p, A_FORWARD, @1); $$->args = $2; $$->span = @$; }
-    | BACKWARD words ';'                    { $$ = ast_word(p, A_BACKWARD, @1); $$->args = $2; $$->span = @$; }
+    | BACKWARD words ';'                    { $$ = ast_word(p, A_BACKWARD, @1); $$->args = $2; $$->span = @$;
+                                              }
     ;
 
 stmt_block: '{' stmts '}'                   { $$ = $2; }
@@ -240,10 +254,13 @@ stmts: %empty                               { $$ = ast_list(NULL); }
 
 stmt: FOR name IN expr DOTDOT expr stmt_block
                                             { $$ = $2; $$->kind = A_FOR; $$->args = ast_add(ast_list($4), $6);
-                                              $$->body = $7; $$->has_body = true; $$->span = span_join(@1, @6); }
+                                              $$->body = $7; $$->has_body = true;
+                                              $$->span = span_join(@1, @6); }
     | FOR name IN name stmt_block           { $$ = $2; $$->kind = A_FOR; $$->args = ast_list($4);
-                                              $$->body = $5; $$->has_body = true; $$->span = span_join(@1, @4); }
-    | IF expr stmt_block                    { $$ = ast_word(p, A_IF, @1); $$->args = ast_list($2); $$->body = $3;
+                                              $$->body = $5; $$->has_body = true;
+                                              $$->span = span_join(@1, @4); }
+    | IF expr stmt_block                    { $$ = ast_word(p, A_IF, @1); $$->args = ast_list($2);
+                                              $$->body = $3;
                                               $$->has_body = true; $$->span = span_join(@1, @2); }
     | ATTEND ref WITH ref ';'               { $$ = ast_word(p, A_ATTEND, @1); $$->span = @$;
                                               $$->args = ast_add(ast_list($2), $4); }
@@ -256,15 +273,19 @@ stmt: FOR name IN expr DOTDOT expr stmt_block
                                               $$->more = ast_concat(ast_list($4), $5); $$->span = @$; }
     | EXCHANGE exchanged OVER name ';'      { $$ = ast_word(p, A_EXCHANGE, @1); $$->args = $2;
                                               $4->kind = A_COORD; $$->more = ast_list($4); $$->span = @$; }
-    | EXCHANGE exchanged BIARROW name over ';' { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
-    | COLLECTIVE refs over ';'              { $$ = ast_word(p, A_COLLECTIVE, @1); $$->args = $2; $$->more = $3; $$->span = @$; }
-    | USE title OVER '(' alongs ')' bases ';' { $$ = $2; $$->kind = A_USE; $$->args = $5; $$->more = $7; $$->span = @$; }
+    | EXCHANGE exchanged BIARROW name over ';' { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$;
+                                                 }
+    | COLLECTIVE refs over ';'              { $$ = ast_word(p, A_COLLECTIVE, @1); $$->args = $2;
+                                              $$->more = $3; $$->span = @$; }
+    | USE title OVER '(' alongs ')' bases ';' { $$ = $2; $$->kind = A_USE; $$->args = $5; $$->more = $7;
+                                                $$->span = @$; }
     | LATER later ';'                       { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
     ;
 
 ref: name
     | IDENT '[' indices ']'                 { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->span = @$; }
-    | IDENT '[' indices ']' '.' primary     { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->more = ast_list($6); $$->span = @$; }
+    | IDENT '[' indices ']' '.' primary     { $$ = ast_word(p, A_INDEX, @1); $$->args = $3;
+                                              $$->more = ast_list($6); $$->span = @$; }
     ;
 
 indices: index                              { $$ = ast_list($1); }
@@ -350,7 +371,8 @@ static void burst_yyerror(const Span *at, Parser *p, const char *text)
     diag_error(p->diags, *at, "nested too deeply");
 }
 
-/* What is expected, in words: names stand for all words, and a list of more than four is not worth printing. */
+/* What is expected, in words: names stand for all words, and a list of more than four is not worth
+ * printing. */
 typedef struct Expected { const char *text[5]; int n; bool semicolon, operator; } Expected;
 
 static void expect(Expected *e, const char *text)
@@ -422,12 +444,13 @@ static bool is_comparison(yysymbol_kind_t token)
 
 static bool is_keyword(yysymbol_kind_t token)
 {
-    return token == YYSYMBOL_MASK || token == YYSYMBOL_SCHEDULE || token == YYSYMBOL_FOR || token == YYSYMBOL_IF ||
-           token == YYSYMBOL_ATTEND || token == YYSYMBOL_GRAD || token == YYSYMBOL_RETURN;
+    return token == YYSYMBOL_MASK || token == YYSYMBOL_SCHEDULE || token == YYSYMBOL_FOR ||
+           token == YYSYMBOL_IF || token == YYSYMBOL_ATTEND || token == YYSYMBOL_GRAD ||
+           token == YYSYMBOL_RETURN;
 }
 
-/* Where a ';' would do and the block or the file ends, or a word follows that begins a line or a statement, the ';' was
- * forgotten. */
+/* Where a ';' would do and the block or the file ends, or a word follows that begins a line or a statement,
+ * the ';' was forgotten. */
 static bool forgot_semicolon(const Parser *p, const Expected *e, yysymbol_kind_t token, Span at)
 {
     const char *text = p->source->text;
@@ -437,7 +460,8 @@ static bool forgot_semicolon(const Parser *p, const Expected *e, yysymbol_kind_t
     return e->semicolon && (e->n == 1 || end || (word && (line || is_keyword(token))));
 }
 
-/* The file is read again with the ';' in place, so that what follows is read as it was meant; once at each place. */
+/* The file is read again with the ';' in place, so that what follows is read as it was meant; once at each
+ * place. */
 static bool mend_semicolon(Parser *p)
 {
     Span behind = {p->source, p->last_end, p->last_end};
@@ -449,11 +473,25 @@ static bool mend_semicolon(Parser *p)
     return true;
 }
 
+/* `default causal and q - k < 8;`: a condition where only the name of a mask can stand. */
+static bool joins_masks(const Expected *e, yysymbol_kind_t token)
+{
+    return (token == YYSYMBOL_AND || token == YYSYMBOL_OR) && e->semicolon;
+}
+
 static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
 {
     Span at = *yypcontext_location(context);
     Expected e = expected_tokens(p, context);
-    if (p->again || (p->open_string && p->last_end == p->open_string) || (forgot_semicolon(p, &e, yypcontext_token(context), at) && mend_semicolon(p)))
+    if (p->again || (p->open_string && p->last_end == p->open_string))
+        return 0;
+    if (joins_masks(&e, yypcontext_token(context))) {
+        diag_error(p->diags, at,
+                   "a condition requires a name here; write `mask mine = ...;` outside of this block and "
+                   "`mine` here");
+        return 0;
+    }
+    if (forgot_semicolon(p, &e, yypcontext_token(context), at) && mend_semicolon(p))
         return 0;
     Text text = {0};
     if (e.operator && is_comparison(yypcontext_token(context))) {

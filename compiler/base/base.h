@@ -39,7 +39,10 @@ _Noreturn void out_of_memory(void);
 #define Vec(T) struct { T *at; int n, cap; }
 void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size);
 #define vec_push(a, v) \
-    ((v)->n < (v)->cap ? (void)0 : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), &(v)->at[(v)->n++])
+    ((v)->n < (v)->cap \
+         ? (void)0 \
+         : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), \
+     &(v)->at[(v)->n++])
 
 /* ---- text.c: growing text, written to files atomically ---- */
 /* NUL-terminated once written to; free with text_free */

@@ -292,6 +292,16 @@ static void start_tensor(Streams *s)
         s->tensors++;
 }
 
+/* Who sums or gathers: replicas of a shard, tensor ranks that have the same, or those that share a unit. */
+static Ring ring_of(OpKind k, int world, int ranks, int sharing)
+{
+    if (k == OP_ALL_REDUCE)
+        return (Ring){world / ranks, ranks, 2, true};
+    if (k == OP_TENSOR_SUM)
+        return (Ring){ranks / sharing, 1, 2, true};
+    return (Ring){sharing, ranks / sharing, 1, k != OP_GATHER};
+}
+
 static void start_collective(Streams *s)
 {
     const Step *step = s->model->step;
@@ -301,9 +311,7 @@ static void start_collective(Streams *s)
     const int unit = at->op->embedding ? 0 : unit_of_visit(step, at->visit + full.next);
     const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks,
               world = s->model->cluster->world;
-    const Ring ring = at->op->kind == OP_ALL_REDUCE   ? (Ring){world / ranks, ranks, 2, true}
-                      : at->op->kind == OP_TENSOR_SUM ? (Ring){ranks / sharing, 1, 2, true}
-                                                      : (Ring){sharing, ranks / sharing, 1, !gather};
+    const Ring ring = ring_of(at->op->kind, world, ranks, sharing);
     const Collective c = collective_of(s->model->cluster, ring,
                                        (double)step_bytes(step, &step->values.at[full.value], unit));
     count_bytes(s, &c);
@@ -417,7 +425,9 @@ static void attend(Streams *s, LayerKind *l, Attend which)
 
 static Attend attend_of(OpKind k)
 {
-    return k == OP_ATTENTION_BACK ? ATTEND_BACKWARD : k == OP_ATTENTION_REST ? ATTEND_REST : ATTEND_FORWARD;
+    if (k == OP_ATTENTION_BACK)
+        return ATTEND_BACKWARD;
+    return k == OP_ATTENTION_REST ? ATTEND_REST : ATTEND_FORWARD;
 }
 
 static void run(Streams *s)

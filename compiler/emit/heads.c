@@ -18,7 +18,9 @@ static const char *heads_text(const Printer *p, const Op *o, bool keys)
 {
     if (p->step->shape.head_chunks < 2)
         return keys ? "PLAN_KV_HEADS" : "PLAN_HEADS";
-    return !op_by_heads(o) ? all_heads_text(keys) : keys ? "s->heads.keys" : "s->heads.queries";
+    if (!op_by_heads(o))
+        return all_heads_text(keys);
+    return keys ? "s->heads.keys" : "s->heads.queries";
 }
 
 static bool is_of_keys(Dim d) { return dim_of_keys(d) || d == DIM_KEY_HEADS || d == DIM_OWN; }

@@ -35,6 +35,14 @@ static bool used_by_program(const Flow *f, int value)
     return false;
 }
 
+/* Before number i of a list that has so many on a line. */
+static const char *between(int i, int on_line, const char *before_first)
+{
+    if (i % on_line)
+        return ", ";
+    return i ? ",\n    " : before_first;
+}
+
 /* Where index i lies; before the first that has a place, as that one does. */
 static int64_t offset_at(const Flow *f, int value, int index)
 {
@@ -44,7 +52,9 @@ static int64_t offset_at(const Flow *f, int value, int index)
         i = flow_item(f, value, k);
     for (int k = index; !i && k >= 0; k--)
         i = flow_item(f, value, k);
-    return !i ? 0 : i->offset - (item_on_host(f, i) ? f->host_state : f->state);
+    if (!i)
+        return 0;
+    return i->offset - (item_on_host(f, i) ? f->host_state : f->state);
 }
 
 static bool a_stride_apart(const Flow *f, int value, int n)
@@ -68,11 +78,7 @@ static void emit_place(Emit *e, const Flow *f, int value, int n)
     }
     text_printf(e->out, "static const int64_t plan_at_%s[] = {", f->step->values.at[value].name);
     for (int i = 0; i < n; i++)
-        text_printf(e->out, "%s%" PRId64,
-                    i % 16 ? ", "
-                    : i    ? ",\n    "
-                           : "\n    ",
-                    offset_at(f, value, i) / f->align);
+        text_printf(e->out, "%s%" PRId64, between(i, 16, "\n    "), offset_at(f, value, i) / f->align);
     text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name,
                 f->step->values.at[value].name);
 }
@@ -218,10 +224,7 @@ void emit_key_chunks(Emit *e)
     for (int m = 0; m < masks; m++) {
         text_add(e->out, "    {");
         for (int q = 0; q < s->chunks; q++)
-            text_printf(e->out, "%s0x%" PRIx64,
-                        q % 8 ? ", "
-                        : q   ? ",\n     "
-                              : "",
+            text_printf(e->out, "%s%s0x%" PRIx64, between(q, 8, ""), q && q % 8 == 0 ? " " : "",
                         s->pairs ? s->pairs[m * s->chunks + q] : UINT64_MAX >> (64 - s->chunks));
         text_add(e->out, "},\n");
     }

@@ -28,13 +28,15 @@ const char *type_of(const Value *v)
 static const char *index_text(const Printer *p, const Op *o, Operand x)
 {
     const char *visit = x.next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
+    const char *layer = x.next ? "layer + 1" : "layer";
+    const char *slot = o->ahead ? "next % 2" : "chunk % 2";
+    const char *key_slot = o->ahead ? "at % 2" : "turn % 2";
     switch (p->step->values.at[x.value].index) {
     case INDEX_LAYER:
-    case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : x.next ? "layer + 1" : "layer";
+    case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : layer;
     case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
     case INDEX_CHUNK: return o->ahead ? "next" : "chunk";
-    case INDEX_SLOT:
-        return o->keys ? (o->ahead ? "at % 2" : "turn % 2") : o->ahead ? "next % 2" : "chunk % 2";
+    case INDEX_SLOT: return o->keys ? key_slot : slot;
     case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
     default: return "";
     }
@@ -354,8 +356,19 @@ static const char *visit_text(const Block *b, int at)
     case REPEAT_UP: return "layer + 1";
     case REPEAT_DOWN: return "2 * PLAN_HEAD - 1 - layer";
     case REPEAT_UNITS: return "visit";
-    default: return at < BLOCK_HEAD ? "0" : at == BLOCK_HEAD ? "PLAN_HEAD" : "2 * PLAN_HEAD";
+    default: break;
     }
+    if (at < BLOCK_HEAD)
+        return "0";
+    return at == BLOCK_HEAD ? "PLAN_HEAD" : "2 * PLAN_HEAD";
+}
+
+/* What a block's function is told of its layer. */
+static const char *layer_argument(const Block *b, int at)
+{
+    if (b->repeat != REPEAT_ONCE)
+        return "layer";
+    return at == BLOCK_HEAD ? "PLAN_LAYERS" : "0";
 }
 
 static void emit_visits(Emit *e, const Step *s, const Block *b)
@@ -370,11 +383,7 @@ static void emit_visits(Emit *e, const Step *s, const Block *b)
     else if (b->repeat == REPEAT_UNITS)
         emit_line(e, "for (int visit = 0; visit <= PLAN_HEAD; visit++)");
     emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", once ? "" : "    ", block_function(e->arena, b),
-              e->takes[at] & 1 ? ", " : "",
-              e->takes[at] & 1 ? (!once              ? "layer"
-                                  : at == BLOCK_HEAD ? "PLAN_LAYERS"
-                                                     : "0")
-                               : "",
+              e->takes[at] & 1 ? ", " : "", e->takes[at] & 1 ? layer_argument(b, at) : "",
               e->takes[at] & 2 ? ", " : "", e->takes[at] & 2 ? visit_text(b, at) : "");
 }
 

@@ -17,9 +17,8 @@ static const char *arrival_text(const Printer *p, Operand x)
 static void emit_gather(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
-    const char *unit = o->embedding       ? "PLAN_EMBED"
-                       : o->write[0].next ? "plan_unit_at(visit + 1)"
-                                          : "plan_unit_at(visit)";
+    const char *visited = o->write[0].next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
+    const char *unit = o->embedding ? "PLAN_EMBED" : visited;
     const char *shard = o->read[0].value >= 0 ? place_text(p, o, o->read[0])
                                               : arena_printf(e->arena, "s->weights.param[%s]", unit);
     const char *item[] = {unit, shard, arena_printf(e->arena, "plan_shard(%s)", unit),
@@ -35,13 +34,12 @@ static void emit_reduce(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
     const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
+    const char *adds = o->when == WHEN_ALWAYS ? "s->sequence > 0" : "false";
     const char *item[] = {unit,
                           variable(p, o, o->read[0]),
                           arena_printf(e->arena, "plan_shard(%s)", unit),
                           place_text(p, o, o->write[0]),
-                          o->adds[0]               ? "true"
-                          : o->when == WHEN_ALWAYS ? "s->sequence > 0"
-                                                   : "false",
+                          o->adds[0] ? "true" : adds,
                           "&s->reduction"};
     const bool rounded = p->step->values.at[o->write[0].value].element == EL_ACTIVATION;
     emit_list(e, rounded ? "BURST_TRY(burst_op_reduce_bf16(e, " : "BURST_TRY(burst_op_reduce(e, ", item,
@@ -205,6 +203,14 @@ static void emit_fetch_ahead(Printer *p, const Op *o)
     p->said = false;
 }
 
+static void emit_fetch(Printer *p, const Op *o)
+{
+    if (o->keys)
+        emit_chunk_copy(p, o);
+    else
+        (o->ahead ? emit_fetch_ahead : emit_copy)(p, o);
+}
+
 bool emit_stream_op(Printer *p, const Op *o)
 {
     switch (o->kind) {
@@ -214,7 +220,7 @@ bool emit_stream_op(Printer *p, const Op *o)
     case OP_TENSOR_SUM: emit_sum(p, o, "tensor_sum"); return true;
     case OP_ZERO: emit_zero(p, o); return true;
     case OP_STAGE: (o->chunked ? emit_chunk_copy : emit_copy)(p, o); return true;
-    case OP_FETCH: (o->keys ? emit_chunk_copy : o->ahead ? emit_fetch_ahead : emit_copy)(p, o); return true;
+    case OP_FETCH: emit_fetch(p, o); return true;
     case OP_DOWNLOAD:
     case OP_UPLOAD:
     case OP_WRITE_BACK: emit_unit_copy(p, o); return true;
@@ -246,8 +252,8 @@ static void emit_arrival(Printer *p, const Op *o)
 
 static void emit_fetched(Printer *p, const Op *o)
 {
-    emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, %s, &s->copies));",
-              o->keys ? "turn" : o->chunked ? "chunk" : "layer");
+    const char *turn = o->chunked ? "chunk" : "layer";
+    emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, %s, &s->copies));", o->keys ? "turn" : turn);
     p->part = -1;
 }
 

@@ -27,7 +27,8 @@ static const char *channel_name(Arena *a, const Draft *d, int channel)
     const char *all = NULL;
     for (int i = 0; i < 2 * d->attention.n; i++) {
         const char *name = channel_of(d->attention.at[i / 2].way[i % 2], channel);
-        all = all && name ? arena_printf(a, "%s, %s", all, name) : name ? name : all;
+        if (name)
+            all = all ? arena_printf(a, "%s, %s", all, name) : name;
     }
     return all;
 }

@@ -16,7 +16,7 @@
 /* ---- expressions: masks and schedule indices (made by dsl/check.c) ---- */
 /* Functions of two numbers or more, one after the other: a row is all that the compiler has of one. It
  * takes burst_NAME, burst_NAME32 and burst_form_NAME (its bounds) from burst_mask.h. */
-#define EXPR_FUNCTIONS(X) X(MIN, min) X(MAX, max) X(BITAND, bitand)
+#define EXPR_FUNCTIONS(X) X(MIN, min) X(MAX, max) X(BITAND, bitand) X(BITOR, bitor) X(BITXOR, bitxor)
 /* id; in .burst and .sched: text, shape, how strongly it binds; in C: text, shape */
 #define EXPR_FUNCTION_OP(id, name) EXPR_OP(id, #name, CALL, 7, "burst_" #name, CALL)
 #define EXPR_OPS \

@@ -89,7 +89,8 @@ void search_refuse(Searcher *s)
         return; /* a single candidate's errors are the user's */
     /* of other reasons, those of the largest groups */
     const int data = s->data.at[s->data.n - 1].choice.data;
-    const Span at = l->schedule ? l->schedule_span : l->span.src ? l->span : s->program->sequence_span;
+    const Span whole = l->span.src ? l->span : s->program->sequence_span;
+    const Span at = l->schedule ? l->schedule_span : whole;
     diag_error(s->diags, at, "no layout works for %d rank%s and %lld tokens",
                s->program->cluster.world / data, plural(s->program->cluster.world / data),
                (long long)s->program->sequence);

@@ -27,7 +27,7 @@ static int least_rank(const Partition *p)
 static void note_equal(Diags *d, const Program *p, const Choice *c)
 {
     const int64_t most = p->sequence / BURST_TILE;
-    int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
+    int ranks = (int)burst_max(1, burst_min(most, c->ranks));
     const int world = p->cluster.world / program_tensor(p);
     while (world % ranks)
         ranks--;
@@ -46,6 +46,16 @@ static void note_shared(Diags *d, const Choice *c, int rank)
               (long long)((BURST_TILE * all + c->share[rank] - 1) / c->share[rank]));
 }
 
+/* Where the layout says how many ranks share a sequence. */
+static Span ranks_span(const Program *p)
+{
+    const Setting *given[] = {&p->layout.context, &p->layout.heads, &p->layout.data};
+    for (int i = 0; i < countof(given); i++)
+        if (given[i]->given)
+            return given[i]->span;
+    return p->sequence_span;
+}
+
 /* A chunk that fills less than one tile is computed as if it filled it. */
 void search_warn(Diags *d, const Program *p, const Choice *c)
 {
@@ -55,10 +65,7 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
     const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
     const int rank = least_rank(part);
     const int64_t tokens = part->of[rank].tokens;
-    const Span equal = l->context.given ? l->context.span
-                       : l->heads.given ? l->heads.span
-                       : l->data.given  ? l->data.span
-                                        : p->sequence_span;
+    const Span equal = ranks_span(p);
     if (c->ranks > 1 && tokens < BURST_TILE) {
         diag_warn(d, WARN_FEW_TOKENS, c->share && l->shares.given ? l->shares.span : equal,
                   "a rank has %lld token%s of a sequence, but kernels compute whole tiles of %d tokens",

@@ -544,12 +544,19 @@ static void check_phases(Scheduler *s, const Ast *a)
         fault(s, a->name_span, "the schedule has no backward { }");
 }
 
+/* Of the first that is not the one schedule of a file. */
+static Span stray_span(const Source *source, const Ast *a)
+{
+    if (!a)
+        return (Span){source, 0, 0};
+    return a->kind != A_SCHEDULE ? a->name_span : a->next->name_span;
+}
+
 const SchedText *check_schedule(Checker *c, const Source *source, AstList items)
 {
     const Ast *a = items.first;
     if (!a || a->kind != A_SCHEDULE || a->next) {
-        Span at = !a ? (Span){source, 0, 0} : a->kind != A_SCHEDULE ? a->name_span : a->next->name_span;
-        diag_error(c->diags, at,
+        diag_error(c->diags, stray_span(source, a),
                    "a .sched file must define exactly one schedule, such as schedule ring over (r of G) { "
                    "... }");
         return NULL;

@@ -164,11 +164,16 @@ typedef struct Copier {
 /* With the range that keeps it from overflowing. */
 typedef struct Ranged { const Expr *e; Range r; } Ranged;
 
+static Range unbounded_range(const Copier *c, const Expr *e, Range a, Range b)
+{
+    if (e->op == E_CONST)
+        return (Range){e->value, e->value};
+    return e->op == E_VAR ? c->s->range[e->value] : range_of(e->op, a, b);
+}
+
 static Range range_over(const Copier *c, const Expr *e, Range a, Range b)
 {
-    const Range r = e->op == E_CONST ? (Range){e->value, e->value}
-                    : e->op == E_VAR ? c->s->range[e->value]
-                                     : range_of(e->op, a, b);
+    const Range r = unbounded_range(c, e, a, b);
     if (r.lo < -RANGE_BOUND || r.hi > RANGE_BOUND)
         fault(c->s, c->by, "values of the schedule used here can overflow on a large cluster");
     return c->s->failed ? (Range){0, 0} : r;

@@ -298,7 +298,8 @@ static int read_file(BurstCtx *c, const BurstPlan *p, BurstWeights *w, Source *s
 /* Rank 0 has looked into the directory for all: -1 where there are no more. */
 static int next_for_all(BurstCtx *c, const Steps *s, int i, int64_t *steps)
 {
-    double value = c->rank != 0 ? 0 : i >= 0 ? (double)s->at[i] : -1;
+    const double found = i >= 0 ? (double)s->at[i] : -1;
+    double value = c->rank == 0 ? found : 0;
     BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &value, 1));
     *steps = (int64_t)value;
     return BURST_OK;

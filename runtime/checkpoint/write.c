@@ -40,7 +40,9 @@ static int64_t slice_of(const BurstPlan *p, int section, int rank)
     if (unit_is_split(p, u))
         return section % p->world == rank ? u->elements : 0;
     int64_t left = u->elements - rank % plan_shards(p) * u->shard;
-    return left < 0 || !plan_writes(p, rank, section) ? 0 : left < u->shard ? left : u->shard;
+    if (left < 0 || !plan_writes(p, rank, section))
+        return 0;
+    return left < u->shard ? left : u->shard;
 }
 
 static bool write_runs(const BurstCtx *c, const BurstPlan *p, const BurstUnit *u, const float *slice, int fd,

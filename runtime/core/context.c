@@ -145,5 +145,10 @@ double default_timeout(void)
 
 int exit_code(int status)
 {
-    return status == BURST_OK ? 0 : status == BURST_E_USAGE ? 2 : status == BURST_E_DEVICE ? 3 : 1;
+    switch (status) {
+    case BURST_OK: return 0;
+    case BURST_E_USAGE: return 2;
+    case BURST_E_DEVICE: return 3;
+    default: return 1;
+    }
 }

@@ -268,7 +268,9 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
     if (o->resume && o->weights != t->weights)
         return usage(text, size,
                      "--resume cannot be combined with --weights; a checkpoint already contains weights");
-    o->export_dtype = !o->dtype ? t->export_dtype : strcmp(o->dtype, "f32") == 0 ? BURST_F32 : BURST_BF16;
+    o->export_dtype = t->export_dtype;
+    if (o->dtype)
+        o->export_dtype = strcmp(o->dtype, "f32") == 0 ? BURST_F32 : BURST_BF16;
     return BURST_OK;
 }
 

@@ -40,6 +40,8 @@ BURST_FN int64_t burst_min(int64_t a, int64_t b) { return a < b ? a : b; }
 BURST_FN int64_t burst_max(int64_t a, int64_t b) { return a > b ? a : b; }
 BURST_FN int64_t burst_abs(int64_t a) { return a < 0 ? -a : a; }
 BURST_FN int64_t burst_bitand(int64_t a, int64_t b) { return a & b; }
+BURST_FN int64_t burst_bitor(int64_t a, int64_t b) { return a | b; }
+BURST_FN int64_t burst_bitxor(int64_t a, int64_t b) { return a ^ b; }
 
 /* The same where 32 bits suffice, for plan_mask<i>_keep. */
 BURST_FN int32_t burst_floor_div32(int32_t a, int32_t b) { return a / b - (a % b < 0); }
@@ -47,6 +49,8 @@ BURST_FN int32_t burst_min32(int32_t a, int32_t b) { return a < b ? a : b; }
 BURST_FN int32_t burst_max32(int32_t a, int32_t b) { return a > b ? a : b; }
 BURST_FN int32_t burst_abs32(int32_t a) { return a < 0 ? -a : a; }
 BURST_FN int32_t burst_bitand32(int32_t a, int32_t b) { return a & b; }
+BURST_FN int32_t burst_bitor32(int32_t a, int32_t b) { return a | b; }
+BURST_FN int32_t burst_bitxor32(int32_t a, int32_t b) { return a ^ b; }
 BURST_FN int32_t burst_hash32(int32_t a, int32_t b) { return (int32_t)burst_hash(a, b); }
 BURST_FN int32_t burst_floor_mod32(int32_t a, int32_t b)
 {
@@ -167,13 +171,18 @@ BURST_FN BurstForm burst_form_abs(BurstForm x, const BurstSide *q, const BurstSi
     return u.hi <= 0 ? burst_form_scale(x, -1) : burst_interval(0, burst_max(burst_minus(0, u.lo), u.hi));
 }
 
-/* The bits that differ between lo and hi, and all below them: the others are the same at all values. */
-BURST_FN uint64_t burst_changing_bits(BurstForm u)
+/* The highest bit that is set, and all below it. */
+BURST_FN uint64_t burst_bits_below(uint64_t bits)
 {
-    uint64_t bits = (uint64_t)u.lo ^ (uint64_t)u.hi;
     for (int by = 1; by < 64; by *= 2)
         bits |= bits >> by;
     return bits;
+}
+
+/* The bits that differ between lo and hi, and all below them: the others are the same at all values. */
+BURST_FN uint64_t burst_changing_bits(BurstForm u)
+{
+    return burst_bits_below((uint64_t)u.lo ^ (uint64_t)u.hi);
 }
 
 /* Bitwise and, of two's complement: not above an operand that is not negative, nor below both together. */
@@ -194,6 +203,32 @@ BURST_FN BurstForm burst_form_bitand(BurstForm x, BurstForm y, const BurstSide *
         hi = burst_min(hi, (int64_t)most);
     }
     return burst_interval(lo, hi);
+}
+
+/* Bitwise or, of two's complement: x | y is ~(~x & ~y), and ~x is -1 - x. */
+BURST_FN BurstForm burst_form_bitor(BurstForm x, BurstForm y, const BurstSide *q, const BurstSide *k)
+{
+    const BurstForm ones = burst_affine(0, 0, -1);
+    return burst_form_sub(
+        ones, burst_form_bitand(burst_form_sub(ones, x), burst_form_sub(ones, y), q, k));
+}
+
+/* x below 0: the bits of -1 - x. An x that needs n bits lies in [-2^n, 2^n - 1]. */
+BURST_FN uint64_t burst_magnitude(int64_t x) { return (uint64_t)(x < 0 ? ~x : x); }
+
+/* Bitwise exclusive or, of two's complement: bits that change in neither operand are the same at all
+ * values; where a sign changes, as many bits as the widest operand has. */
+BURST_FN BurstForm burst_form_bitxor(BurstForm x, BurstForm y, const BurstSide *q, const BurstSide *k)
+{
+    const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k);
+    const uint64_t changes = burst_changing_bits(u) | burst_changing_bits(v);
+    if (changes <= INT64_MAX) {
+        const uint64_t same = ((uint64_t)u.lo ^ (uint64_t)v.lo) & ~changes;
+        return burst_interval((int64_t)same, (int64_t)(same | changes));
+    }
+    const int64_t most = (int64_t)burst_bits_below(burst_magnitude(u.lo) | burst_magnitude(u.hi) |
+                                                   burst_magnitude(v.lo) | burst_magnitude(v.hi));
+    return burst_interval(-1 - most, most);
 }
 
 enum { BURST_HASH_CASES = 16 }; /* so many argument pairs are tried one by one */

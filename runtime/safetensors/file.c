@@ -154,7 +154,9 @@ static int take_tensor(BurstCtx *c, const StFile *f, const char *name, const jso
 static int by_place(const void *a, const void *b)
 {
     const StTensor *x = a, *y = b;
-    return x->begin != y->begin ? (x->begin > y->begin ? 1 : -1) : (x->end > y->end) - (x->end < y->end);
+    if (x->begin != y->begin)
+        return x->begin > y->begin ? 1 : -1;
+    return (x->end > y->end) - (x->end < y->end);
 }
 
 /* The tensors fill the data: nothing twice, nothing left. */

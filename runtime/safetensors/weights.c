@@ -56,7 +56,8 @@ BurstGroup burst_replica_group(const BurstCtx *c)
 BurstOwn burst_own_tokens(const BurstPlan *p, int rank, int64_t n)
 {
     const int64_t tensor = plan_tensor(p), each = (n + tensor - 1) / tensor, first = rank % tensor * each;
-    return (BurstOwn){first < n ? first : n, first + each < n ? each : first < n ? n - first : 0, each};
+    const int64_t begin = first < n ? first : n, left = n - begin;
+    return (BurstOwn){begin, each < left ? each : left, each};
 }
 
 /* ---- what a rank has of a tensor ---- */
@@ -64,7 +65,9 @@ BurstOwn burst_own_tokens(const BurstPlan *p, int rank, int64_t n)
 int tensor_copies(const BurstPlan *p, const BurstTensor *t)
 {
     const bool keys = t->split == BURST_BY_KEY_ROWS || t->split == BURST_BY_KEY_COLS;
-    return t->split == BURST_WHOLE ? plan_tensor(p) : keys ? plan_tensor(p) / p->kv_heads : 1;
+    if (t->split == BURST_WHOLE)
+        return plan_tensor(p);
+    return keys ? plan_tensor(p) / p->kv_heads : 1;
 }
 
 /* How many tensor ranks, or neighbours that have the same, split it. */

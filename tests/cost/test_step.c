@@ -537,9 +537,8 @@ static double window_balance(int64_t sequence, int64_t window, int ranks, bool z
     double *pairs = calloc((size_t)ranks, sizeof *pairs), most = 0, all = 0;
     for (int64_t q = 0; q < sequence; q++) {
         int64_t part = q * 2 * ranks / sequence;
-        pairs[!zigzag        ? part / 2
-              : part < ranks ? part
-                             : 2 * ranks - 1 - part] += (double)(q + 1 < window ? q + 1 : window);
+        const int64_t folded = part < ranks ? part : 2 * ranks - 1 - part;
+        pairs[zigzag ? folded : part / 2] += (double)(q + 1 < window ? q + 1 : window);
     }
     for (int r = 0; r < ranks; r++) {
         most = fmax(most, pairs[r]);

@@ -6,7 +6,8 @@ enum { SEQUENCE = 200 };
 static int32_t documents[SEQUENCE];
 
 static int64_t floored(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-static int64_t smallest(int64_t a, int64_t b, int64_t c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t smallest(int64_t a, int64_t b, int64_t c) { return smaller(smaller(a, b), c); }
 static bool drawn(int64_t q, int64_t k) { return q < 30 && k < 20 && "011001"[q / 10 * 2 + k / 10] == '1'; }
 
 /* id, as a layer names it, predicate */
@@ -24,6 +25,7 @@ static bool drawn(int64_t q, int64_t k) { return q < 30 && k < 20 && "011001"[q 
     X(shared, "shared_question(20, 30)", k <= q && (k < 20 || (q >= 20 && (q - 20) / 30 == (k - 20) / 30)))            \
     X(longnet, "longnet(8, 2)", k <= q && (q / 8 == k / 8 || (q / 16 == k / 16 && (q - k) % 2 == 0) ||                 \
                                            (q / 32 == k / 32 && (q - k) % 4 == 0)))                                    \
+    X(chunked, "chunked(32)", k <= q && q >> 5 == k >> 5) \
     X(negative, "negative(7)", floored(k - q, 7) < -2) \
     X(remainder, "remainder(7)", ((k - q) % 7 + 7) % 7 == 3)                                                           \
     X(nested, "nested(6)", k <= q && (q - k < 13 || (q - k < 7 && k > 100)))                                           \
@@ -183,6 +185,14 @@ static void constants_fold(void **state)
         {"bitand(q, 12) <= 12", E_TRUE, 1},
         {"bitand(q, 12) < 12", E_LT, 5},
         {"bitand(k - q, 12) >= 0", E_TRUE, 1},
+        {"bitor(12, 10, 1) == 15", E_TRUE, 1},
+        {"bitor(-8, 3) == -5", E_TRUE, 1},
+        {"bitor(q, 12) >= 12", E_TRUE, 1},
+        {"bitor(q, 12) > 12", E_GT, 5},
+        {"bitxor(12, 10, 1) == 7", E_TRUE, 1},
+        {"bitxor(-8, 3) == -5", E_TRUE, 1},
+        {"bitxor(q, 12) < 1Mi", E_TRUE, 1},
+        {"bitxor(q, 12) < 1Mi - 1", E_LT, 5},
         {"q == k and q != 1Mi", E_EQ, 3},
     };
     for (int i = 0; i < countof(folds); i++) {

@@ -24,6 +24,8 @@ typedef enum Op {
     MAX_,
     ABS_,
     BITAND_,
+    BITOR_,
+    BITXOR_,
     LEAF
 } Op;
 /* level: how tightly it binds; text: the operator. */
@@ -32,7 +34,7 @@ static const struct { const char *text; int level; } ops[] = {
     [GT] = {" > ", 4},    [GE] = {" >= ", 4},   [EQ] = {" == ", 4},  [NE] = {" != ", 4},  [ADD] = {" + ", 5},
     [SUB] = {" - ", 5},   [MUL] = {" * ", 6},   [DIV] = {" / ", 6},  [MOD] = {" mod ", 6}, [NEG] = {"-", 7},
     [MIN_] = {"min", 8},  [MAX_] = {"max", 8},  [ABS_] = {"abs", 8}, [BITAND_] = {"bitand", 8},
-    [LEAF] = {"", 8},
+    [BITOR_] = {"bitor", 8}, [BITXOR_] = {"bitxor", 8}, [LEAF] = {"", 8},
 };
 /* leaf: text; q, k: value -1, -2 */
 typedef struct Tree { Op op; struct Tree *a, *b; const char *text; int64_t value; } Tree;
@@ -55,14 +57,20 @@ static Tree *constant(Arena *a)
 {
     Tree *n = tree(a, LEAF, NULL, NULL);
     int kind = below(4);
-    n->value = kind == 0 ? A : kind == 1 ? B : 1 + below(9);
-    n->text = kind == 0 ? "a" : kind == 1 ? "b" : arena_printf(a, "%d", (int)n->value);
+    if (kind < 2) {
+        n->value = kind ? B : A;
+        n->text = kind ? "b" : "a";
+        return n;
+    }
+    n->value = 1 + below(9);
+    n->text = arena_printf(a, "%d", (int)n->value);
     return n;
 }
 
 static Tree *number(Arena *a, int depth)
 {
-    static const Op inner[] = {ADD, ADD, SUB, SUB, MUL, DIV, MOD, NEG, MIN_, MAX_, ABS_, BITAND_};
+    static const Op inner[] = {ADD, ADD, SUB,  SUB,  MUL,     DIV,    MOD,
+                               NEG, MIN_, MAX_, ABS_, BITAND_, BITOR_, BITXOR_};
     Op op = depth ? inner[below(countof(inner))] : LEAF;
     if (op == LEAF && below(3) == 0)
         return constant(a);
@@ -90,8 +98,10 @@ static int64_t floored(int64_t x, int64_t y) { return x / y - (x % y < 0); }
 
 static int64_t evaluate(const Tree *n, int64_t q, int64_t k)
 {
+    if (n->op == LEAF && n->value < 0)
+        return n->value == -1 ? q : k;
     if (n->op == LEAF)
-        return n->value == -1 ? q : n->value == -2 ? k : n->value;
+        return n->value;
     int64_t x = evaluate(n->a, q, k), y = n->b ? evaluate(n->b, q, k) : 0;
     switch (n->op) {
     case OR: return x || y;
@@ -112,6 +122,8 @@ static int64_t evaluate(const Tree *n, int64_t q, int64_t k)
     case MIN_: return x < y ? x : y;
     case MAX_: return x > y ? x : y;
     case BITAND_: return x & y;
+    case BITOR_: return x | y;
+    case BITXOR_: return x ^ y;
     default: return x < 0 ? -x : x;
     }
 }

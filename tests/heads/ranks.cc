@@ -196,7 +196,8 @@ static double worst_error(const Rank &r, const Whole &w, int layer, int output)
                       position = r.state.chunk[r.state.me].position[i];
         const double should = w.out[output][(size_t)((h * PLAN_SEQUENCE + position) * width + at % width)];
         const double off = std::fabs(is[(size_t)at] - should);
-        worst = off <= worst ? worst : std::isnan(off) ? INFINITY : off;
+        if (!(off <= worst))
+            worst = std::isnan(off) ? INFINITY : off;
     }
     return worst;
 }

@@ -29,7 +29,7 @@ int burst_gpu_weights_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, i
 enum { UNITS = PLAN_LAYERS + 2 };
 const BurstUnit *burst_unit(const BurstPlan *, int unit)
 {
-    return &plan_units[unit == 0 ? 0 : unit > PLAN_LAYERS ? 2 : 1];
+    return &plan_units[(unit > 0) + (unit > PLAN_LAYERS)];
 }
 
 static const Shape64 shape = {PLAN_LAYERS,
@@ -268,7 +268,8 @@ static double worst_error(const std::vector<std::unique_ptr<Rank>> &rank, const 
             }
         }
         const double error = std::sqrt(off / size);
-        worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+        if (!(error <= worst))
+            worst = std::isnan(error) ? INFINITY : error;
     }
     return worst;
 }

@@ -11,43 +11,27 @@ import sys
 WIDTH = 110
 TOPS = ("compiler", "dsl", "runtime", "templates", "tests")
 GENERATED = "/* Made by "
-SUFFIXES = {".c", ".h", ".cc", ".cu", ".cuh"}
+SUFFIXES = {".c", ".h", ".cc", ".cu", ".cuh", ".l", ".y"}
+WIDTH_ALONE = {".l", ".y"} # their `?` are no operators
 # folder: (nested conditionals, lines over WIDTH)
 NOT_YET = {
-    "compiler/base": (0, 1),
-    "compiler/cost": (2, 0),
-    "compiler/emit": (15, 0),
-    "compiler/layout/settings": (10, 0),
-    "compiler/search": (4, 0),
-    "compiler/step/passes": (3, 0),
-    "dsl/sched": (2, 0),
-    "runtime/checkpoint": (2, 0),
-    "runtime/core": (3, 0),
     "runtime/cuda/device": (6, 0),
     "runtime/cuda": (1, 0),
     "runtime/cuda/move": (2, 0),
     "runtime/cuda/ops": (2, 0),
-    "runtime/host/launch": (2, 1),
-    "runtime/host/net": (8, 0),
-    "runtime/host/ops": (3, 3),
-    "runtime/safetensors": (3, 0),
+    "runtime/host/ops": (2, 3),
     "templates/kernels": (6, 1),
     "templates/kernels/sm80": (1, 0),
     "templates/kernels/sm90": (0, 25),
     "tests/check": (0, 11),
-    "tests/cost": (1, 0),
     "tests/driver": (0, 2),
-    "tests/dsl": (5, 6),
+    "tests/dsl": (0, 6),
     "tests/gpu": (1, 1),
-    "tests/heads": (3, 0),
-    "tests/kernels": (3, 5),
-    "tests/mask": (6, 1),
-    "tests/numerics": (1, 3),
-    "tests/programs": (1, 0),
-    "tests/runtime": (3, 0),
+    "tests/kernels": (0, 5),
+    "tests/mask": (0, 1),
+    "tests/numerics": (0, 3),
     "tests/step": (21, 3),
-    "tests/training": (2, 13),
-    "tests/verify": (6, 0),
+    "tests/training": (0, 13),
 }
 KEYWORDS = {"return", "case", "else", "do"} # an opening bracket after one of these groups; after a name it calls
 TOKEN = re.compile(r"""
@@ -142,7 +126,8 @@ def main():
         if text.startswith(GENERATED):
             continue
         where = path.relative_to(root)
-        nested = [f"{where}:{n}: a conditional operator inside another's operand" for n in nested_in(text)]
+        nested = [f"{where}:{n}: a conditional operator inside another's operand"
+                  for n in (nested_in(text) if path.suffix not in WIDTH_ALONE else [])]
         wide = [f"{where}:{n}: {len(line)} columns, and {WIDTH} is the most"
                 for n, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
         row = places.setdefault(str(where.parent), ([], []))

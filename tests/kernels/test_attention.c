@@ -29,7 +29,9 @@ static int full_tile(const BurstSide *q, const BurstSide *k) { return (void)q, (
 static int unknown_tile(const BurstSide *q, const BurstSide *k) { return (void)q, (void)k, BURST_PARTIAL; }
 static int causal_tile(const BurstSide *q, const BurstSide *k)
 {
-    return k->lo > q->hi ? BURST_EMPTY : k->hi <= q->lo ? BURST_FULL : BURST_PARTIAL;
+    if (k->lo > q->hi)
+        return BURST_EMPTY;
+    return k->hi <= q->lo ? BURST_FULL : BURST_PARTIAL;
 }
 static int gaps_tile(const BurstSide *q, const BurstSide *k)
 {

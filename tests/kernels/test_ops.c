@@ -286,7 +286,9 @@ static double rope_entry(int d, double theta, int64_t position, int row, int col
     if (row >= 2 * half || col >= 2 * half || pair != col % half)
         return row == col && row >= 2 * half;
     double angle = (double)position / pow(theta, 2.0 * pair / d);
-    return row == col ? cos(angle) : row < half ? -sin(angle) : sin(angle);
+    if (row == col)
+        return cos(angle);
+    return row < half ? -sin(angle) : sin(angle);
 }
 
 static void check_rope(int n, int heads, int d, double theta)
@@ -632,7 +634,10 @@ static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spre
     for (int64_t i = 0; i < n * hidden; i++)
         x[i] *= spread;
     for (int64_t i = 0; i < n; i++) {
-        label[i] = i % ignore == 0 ? (i % 2 ? -1 : -100) : (int32_t)(random_bits(&r) % (uint32_t)vocab);
+        if (i % ignore == 0)
+            label[i] = i % 2 ? -1 : -100;
+        else
+            label[i] = (int32_t)(random_bits(&r) % (uint32_t)vocab);
         weight[i] = i % 7 == 3 ? 0 : fabsf(weight[i]);
     }
     float *bias = random_array(&r, vocab);

@@ -20,10 +20,11 @@ static BurstForm form_of(const Expr *e, const BurstSide *q, const BurstSide *k)
         if (e->a->op == E_HASH)
             return burst_form_hash(FORM(e->a->a), FORM(e->a->b), e->b->value, q, k);
         return burst_form_mod(FORM(e->a), e->b->value, q, k);
-    case E_MIN: return burst_form_min(FORM(e->a), FORM(e->b), q, k);
-    case E_MAX: return burst_form_max(FORM(e->a), FORM(e->b), q, k);
+#define X(id, name) \
+    case E_##id: return burst_form_##name(FORM(e->a), FORM(e->b), q, k);
+        EXPR_FUNCTIONS(X)
+#undef X
     case E_ABS: return burst_form_abs(FORM(e->a), q, k);
-    case E_BITAND: return burst_form_bitand(FORM(e->a), FORM(e->b), q, k);
     case E_HASH: return burst_form_hash(FORM(e->a), FORM(e->b), 0, q, k);
     default: return burst_interval(0, 1); /* a boolean; checked not to occur */
     }

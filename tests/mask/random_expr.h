@@ -188,6 +188,14 @@ RX const Expr *rx_leaf(Rx *r, int64_t *bound)
     return rx_make(r->arena, pick < 4 ? E_Q : E_K, NULL, NULL);
 }
 
+/* Of constants their value, as the front end folds them; but for hashes. y: may be NULL. */
+RX const Expr *rx_folded(Rx *r, ExprOp op, const Expr *x, const Expr *y)
+{
+    const Expr *e = rx_make(r->arena, op, x, y);
+    const bool constant = x->op == E_CONST && (!y || y->op == E_CONST) && op != E_HASH;
+    return constant ? rx_number(r->arena, E_CONST, expr_eval(e, 0, 0, NULL, NULL)) : e;
+}
+
 RX const Expr *rx_value(Rx *r, int depth, int64_t *bound);
 
 RX const Expr *rx_divided(Rx *r, ExprOp op, int depth, int64_t *bound)
@@ -195,13 +203,15 @@ RX const Expr *rx_divided(Rx *r, ExprOp op, int depth, int64_t *bound)
     const Expr *x = rx_value(r, depth - 1, bound);
     const int64_t d = rx_between(r, 1, rx_one_in(r, 3) ? r->sequence : 12);
     *bound = op == E_MOD ? d : *bound / d + 1;
-    return rx_make(r->arena, op, x, rx_number(r->arena, E_CONST, d));
+    return rx_folded(r, op, x, rx_number(r->arena, E_CONST, d));
 }
 
 RX const Expr *rx_value(Rx *r, int depth, int64_t *bound)
 {
-    static const ExprOp ops[] = {E_ADD, E_SUB, E_SUB, E_SUB, E_MUL, E_MIN, E_MAX,
-                                 E_ABS, E_DIV, E_DIV, E_MOD, E_MOD, E_BITAND, E_HASH};
+#define X(id, name) E_##id,
+    static const ExprOp ops[] = {E_ADD, E_SUB, E_SUB, E_SUB, E_MUL, E_ABS, E_DIV,
+                                 E_DIV, E_MOD, E_MOD, EXPR_FUNCTIONS(X) E_HASH};
+#undef X
     if (depth <= 0 || rx_one_in(r, 3))
         return rx_leaf(r, bound);
     const ExprOp op = ops[rx_between(r, 0, countof(ops) - 1 - !r->hash)];
@@ -211,14 +221,16 @@ RX const Expr *rx_value(Rx *r, int depth, int64_t *bound)
     const Expr *x = rx_value(r, depth - 1, &x_bound);
     if (op == E_ABS) {
         *bound = x_bound;
-        return rx_make(r->arena, op, x, NULL);
+        return rx_folded(r, op, x, NULL);
     }
     const Expr *y = op == E_MUL && !rx_one_in(r, 4) ? rx_constant(r, &y_bound)
                                                     : rx_value(r, depth - 1, &y_bound);
     if (op == E_MUL && x_bound > (INT64_C(1) << 45) / (y_bound + 1))
         return x;
-    *bound = op == E_MUL ? x_bound * y_bound : op == E_HASH ? INT32_MAX : x_bound + y_bound;
-    return rx_make(r->arena, op, x, y);
+    *bound = op == E_MUL ? x_bound * y_bound : x_bound + y_bound;
+    if (op == E_HASH)
+        *bound = INT32_MAX;
+    return rx_folded(r, op, x, y);
 }
 
 RX const Expr *rx_comparison(Rx *r, int depth)
@@ -273,8 +285,9 @@ typedef struct RxWords {
     bool c;
 } RxWords;
 
+#define X(id, name) [E_##id] = #name,
 static const RxWords rx_burst_words = {
-    .call = {[E_MIN] = "min", [E_MAX] = "max", [E_ABS] = "abs", [E_HASH] = "hash", [E_BITAND] = "bitand"},
+    .call = {EXPR_FUNCTIONS(X) [E_ABS] = "abs", [E_HASH] = "hash"},
     .infix = {[E_ADD] = "+",
               [E_SUB] = "-",
               [E_MUL] = "*",
@@ -290,6 +303,7 @@ static const RxWords rx_burst_words = {
               [E_OR] = "or"},
     .word = {[E_Q] = "q", [E_K] = "k", [E_TRUE] = "true", [E_FALSE] = "false", [E_NOT] = "not "},
 };
+#undef X
 static const RxWords rx_c_words = {
     .call = {[E_MIN] = "rx_min",
              [E_MAX] = "rx_max",
@@ -301,6 +315,8 @@ static const RxWords rx_c_words = {
               [E_SUB] = "-",
               [E_MUL] = "*",
               [E_BITAND] = "&",
+              [E_BITOR] = "|",
+              [E_BITXOR] = "^",
               [E_LT] = "<",
               [E_LE] = "<=",
               [E_GT] = ">",

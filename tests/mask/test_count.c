@@ -29,9 +29,9 @@ static PairWork brute_work(const Expr *e, const PosSet *q, const PosSet *k, int 
             w.tiles_full += c == COVER_FULL;
             w.tiles_partial += c == COVER_PARTIAL;
         }
-    w.cover = w.tiles_full + w.tiles_partial == 0 ? COVER_EMPTY
-              : w.tiles_full == tiles             ? COVER_FULL
-                                                  : COVER_PARTIAL;
+    w.cover = w.tiles_full == tiles ? COVER_FULL : COVER_PARTIAL;
+    if (w.tiles_full + w.tiles_partial == 0)
+        w.cover = COVER_EMPTY;
     return w;
 }
 
@@ -197,9 +197,8 @@ static void estimates_state_their_error(void **state)
         int64_t kept = 0;
         for (int64_t i = 0; i < blocks; i++)
             for (int64_t j = 0; j <= i; j++)
-                kept += j < 2 || i - j < 3 || burst_hash(i, j) % modulus == 0
-                            ? i == j ? b * (b + 1) / 2 : b * b
-                            : 0;
+                if (j < 2 || i - j < 3 || burst_hash(i, j) % modulus == 0)
+                    kept += i == j ? b * (b + 1) / 2 : b * b;
         assert_true(x.pairs_error > 0 && x.pairs_error < 0.03);
         assert_int_equal(x.cover, COVER_PARTIAL);
         assert_true(fabs((double)(x.pairs - kept)) <= 2 * x.pairs_error * (double)kept);
@@ -256,7 +255,7 @@ static int64_t pairs_not_ruled_out(const Expr *e, const PosSet *q, const PosSet 
 static const int32_t *random_table(Rx *r)
 {
     int32_t *value = NEW_ARRAY(r->arena, int32_t, r->sequence);
-    const int64_t kind = rx_between(r, 0, 3), last = kind == 0 ? 3 : kind == 1 ? 16 : r->sequence;
+    const int64_t lasts[] = {3, 16, r->sequence, 0}, kind = rx_between(r, 0, 3), last = lasts[kind];
     for (int64_t i = 0; i < r->sequence; i++)
         value[i] = (int32_t)(kind == 3 ? rx_between(r, INT32_MIN, INT32_MAX) : rx_between(r, 0, last));
     return value;

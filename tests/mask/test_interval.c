@@ -23,10 +23,12 @@ static World world_new(uint64_t seed)
     w.r.pattern = rx_pattern_random(&w.r, 7, 9);
     for (int t = 0; t < TABLES; t++) {
         int32_t *values = NEW_ARRAY(w.r.arena, int32_t, SEQUENCE);
-        for (int i = 0, v = -3; i < SEQUENCE; i++)
-            values[i] = (t == 0 && !rx_one_in(&w.r, 9)) || i == 0
-                            ? v
-                            : (v = t ? (int)rx_between(&w.r, -5, 5) : v + 1);
+        for (int i = 0, v = -3; i < SEQUENCE; i++) {
+            const bool same = (t == 0 && !rx_one_in(&w.r, 9)) || i == 0;
+            if (!same)
+                v = t ? (int)rx_between(&w.r, -5, 5) : v + 1;
+            values[i] = v;
+        }
         w.table[t] = values;
     }
     return w;
@@ -45,7 +47,9 @@ static int brute_cover(const Expr *e, const BurstSide *q, const BurstSide *k, co
     for (int64_t i = q->lo; i <= q->hi; i++)
         for (int64_t j = k->lo; j <= k->hi; j++)
             seen[expr_eval(e, i, j, NULL, table)] = true;
-    return !seen[1] ? BURST_EMPTY : !seen[0] ? BURST_FULL : BURST_PARTIAL;
+    if (!seen[1])
+        return BURST_EMPTY;
+    return seen[0] ? BURST_PARTIAL : BURST_FULL;
 }
 
 static void assert_sound(int verdict, int truth)

@@ -55,7 +55,9 @@ static void fill_keys(int64_t n, int d, int64_t first, float *k, float *v)
         for (int t = 0; t < d; t++) {
             int64_t at = j * d + t;
             double x = normal(2, (uint64_t)(first + at)), y = normal(3, (uint64_t)(first + at));
-            k[at] = (j == 0) != (t < FRONT) ? 0 : j == 0 && t == 0 ? (float)score : rounded(x);
+            k[at] = (j == 0) != (t < FRONT) ? 0 : rounded(x);
+            if (j == 0 && t == 0)
+                k[at] = (float)score;
             v[at] = rounded(j == 0 ? y : large * (1 + y));
         }
 }

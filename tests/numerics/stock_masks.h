@@ -20,7 +20,12 @@
       k <= q && (k >= q / 8 * 8 || (k >= q / 16 * 16 && (q & 1) == (k & 1)) || (k >= q / 32 * 32 && (q & 3) == (k & 3)))) \
     X(bigbird, "bigbird(8, 1, 2, 5)", false, \
       k <= q && (k <= 7 || k >= (q / 8 - 1) * 8 || murmur(q / 8, k / 8) % 5 == 0)) \
+    X(chunked, "chunked(10)", false, k <= q && k > q - q % 10 - 1) \
     X(pattern, "file \"pattern.txt\" at (q / 9, k / 7)", false, \
       q / 9 < PATTERN_SIDE && k / 7 < PATTERN_SIDE && (q / 9 * 7 + k / 7 * 3) % 5 < 2) \
     X(bits, "causal and bitand(q, 20) == bitand(k, 28, 53)", false, \
-      k <= q && (q / 4 % 2 * 4 + q / 16 % 2 * 16 == k / 4 % 2 * 4 + k / 16 % 2 * 16))
+      k <= q && (q / 4 % 2 * 4 + q / 16 % 2 * 16 == k / 4 % 2 * 4 + k / 16 % 2 * 16)) \
+    X(bits_or, "causal and bitor(q, 20) == bitor(4, k, 16)", false, \
+      k <= q && q % 4 == k % 4 && q / 8 % 2 == k / 8 % 2 && q / 32 == k / 32) \
+    X(butterfly, "causal and bitand(bitxor(q / 8, k / 8), bitxor(q / 8, k / 8) - 1) == 0", false, \
+      k <= q && differing_bits(q / 8, k / 8) <= 1)

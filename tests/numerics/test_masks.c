@@ -38,6 +38,14 @@ static inline int64_t answer(int64_t position, int64_t n, int64_t length)
     return floor_quotient(position - n, length);
 }
 
+static int differing_bits(int64_t a, int64_t b)
+{
+    int n = 0;
+    for (; a != b; a /= 2, b /= 2)
+        n += a % 2 != b % 2;
+    return n;
+}
+
 static uint32_t finalise(uint32_t h)
 {
     h ^= h >> 16;

@@ -46,7 +46,8 @@ static int move_shards(BurstCtx *c, const BurstPlan *p, const char *path, float 
     for (int i = 0; i < burst_unit_count(p); i++) {
         const BurstUnit *u = burst_unit(p, i);
         int64_t first = burst_rank(c) * u->shard, left = u->elements - first;
-        ssize_t bytes = (ssize_t)sizeof(float) * (left < 0 ? 0 : left < u->shard ? left : u->shard);
+        int64_t own = left < u->shard ? left : u->shard;
+        ssize_t bytes = (ssize_t)sizeof(float) * (own < 0 ? 0 : own);
         off_t at = begin + (off_t)sizeof(float) * first;
         if ((write ? pwrite(fd, shard[i], (size_t)bytes, at) : pread(fd, shard[i], (size_t)bytes, at)) !=
             bytes)

@@ -68,11 +68,14 @@ static void halves(void **unused)
     (void)unused;
     for (int bits = 0; bits < 65536; bits++) {
         int exponent = bits >> 10 & 31, fraction = bits & 1023;
-        double value = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
-                       : exponent == 0 ? ldexp(fraction, -24)
-                                       : ldexp(1024 + fraction, exponent - 25);
+        double value = ldexp(1024 + fraction, exponent - 25);
+        if (exponent == 31)
+            value = fraction ? (double)NAN : (double)INFINITY;
+        else if (exponent == 0)
+            value = ldexp(fraction, -24);
         float is_ = from_half((uint16_t)bits);
-        assert_true(isnan(value) ? isnan(is_) : (double)is_ == (bits & 0x8000 ? -value : value));
+        const double signed_value = bits & 0x8000 ? -value : value;
+        assert_true(isnan(value) ? isnan(is_) : (double)is_ == signed_value);
         assert_int_equal(signbit(is_) != 0, bits >> 15);
     }
 }

@@ -96,8 +96,9 @@ static void fields_that_make_a_step_are_compared(void **state)
     }
     for (int i = 0; i < countof(fields); i++)
         if (!shown[i] != !(fields[i].keys & KEY_STEP))
-            fail_msg("%s is %sa key of the step and makes another one %d times", fields[i].name,
-                     fields[i].keys & KEY_STEP ? "" : "not ", shown[i]);
+            fail_msg("CHOICE_FIELDS has %s %s KEY_STEP, and %d steps differ by it; random_choice (case.c) "
+                     "draws it",
+                     fields[i].name, fields[i].keys & KEY_STEP ? "with" : "without", shown[i]);
 }
 
 /* Key heads that the queries first .. first + n - 1 of a model read. */

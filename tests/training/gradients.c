@@ -47,7 +47,8 @@ static void fill_sequence(int64_t n, int vocab, uint64_t number, Sequence *s)
         uint64_t at = (uint64_t)i;
         s->token[i] = (int32_t)(uniform(4 * number, at) * vocab);
         s->label[i] = uniform(4 * number + 1, at) < 0.2 ? -1 : (int32_t)(uniform(4 * number, at + 1) * vocab);
-        s->weight[i] = uniform(4 * number + 2, at) < 0.15 ? 0 : uniform(4 * number + 2, at) < 0.3 ? 0.5 : 1;
+        s->weight[i] = uniform(4 * number + 2, at) < 0.3 ? 0.5 : 1;
+        s->weight[i] = uniform(4 * number + 2, at) < 0.15 ? 0 : s->weight[i];
         s->doc[i] = doc += uniform(4 * number + 3, at) < 0.1;
         s->counted += s->label[i] >= 0 && s->weight[i] != 0;
     }
@@ -74,8 +75,8 @@ static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
             for (BurstRun r = {0}; burst_next_run(p, burst_rank(c), unit, t, &r);)
                 for (int64_t i = 0; i < r.count; i++) {
                     float *at = &w->param[u][r.at + i];
-                    *at = t->init_std <= 0 ? middle + 0.2f * (float)sin((double)(r.from + i))
-                                           : *at * (p->on_gpu ? 3 : 12);
+                    const float wider = *at * (p->on_gpu ? 3 : 12);
+                    *at = t->init_std <= 0 ? middle + 0.2f * (float)sin((double)(r.from + i)) : wider;
                     *at = p->on_gpu ? bf16_of(*at) : *at;
                 }
         }

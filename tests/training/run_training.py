@@ -314,6 +314,7 @@ SCHEDULED = [Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp"
              Layout("biring", "keys", "striped", lanes=4), Layout("biring", "queries", "zigzag", lanes=4),
              Layout("bidirectional", "keys", "zigzag", lanes=4), Layout("halo", "keys", "contiguous", lanes=4),
              Layout("doubling", "keys", "zigzag", lanes=4), Layout("mesh", "keys", "zigzag", lanes=4, mesh=(2, 2)),
+             Layout("stride", "queries", "zigzag", lanes=4, mesh=(2, 2)), Layout("three_level", "keys", "striped", lanes=8, mesh=(2, 2, 2)),
              Layout("ring", "keys", "zigzag", lanes=4, tensor=2)]
 DOCUMENTS = Shape(vocab=256, masks=("document", "window(17)", "causal"), sequence=512)
 BALANCED = [Layout("ring", "keys", "balanced(64)", lanes=2), Layout("ring", "queries", "balanced(64)", lanes=4),

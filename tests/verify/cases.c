@@ -2,6 +2,7 @@
 #include "tools/tools.h"
 #include "cases.h"
 
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,6 +24,33 @@ const SchedText *case_schedule(Arena *a, const char *name)
 {
     const char *own = arena_printf(a, SOURCE_DIR "/%s.sched", name);
     return access(own, R_OK) == 0 ? schedule_file(a, own) : stock_schedule(a, name);
+}
+
+static bool is_one_of(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+void each_shipped(const char *const *checked, int count, CheckSchedule *check)
+{
+    static const RankShape shapes[MAX_COORDS + 1][2] = {
+        [1] = {{1, 3}, {1, 4}}, [2] = {{2, 2}, {2, 3}}, [3] = {{2, 2, 2}, {2, 1, 3}}};
+    glob_t files = {0};
+    if (glob(STOCK_DIR "/schedules/*.sched", 0, NULL, &files) != 0)
+        abort();
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        Arena *a = arena_new();
+        const SchedText *t = schedule_file(a, files.gl_pathv[i]);
+        if (!t || !shapes[t->coords][0].size0)
+            abort();
+        if (!is_one_of(t->name, checked, count))
+            check(t->name, shapes[t->coords], t->pieces > 2 ? 1 : 2); /* many pieces have many mutants */
+        arena_free(a);
+    }
+    globfree(&files);
 }
 
 bool has_phase(const SchedText *t, int phase)

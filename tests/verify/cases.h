@@ -15,6 +15,10 @@ enum { PHASES = 3 };                              /* forward, backward keys, bac
 const SchedText *schedule_file(Arena *a, const char *path); /* NULL after errors, which are printed */
 const SchedText *stock_schedule(Arena *a, const char *name);
 const SchedText *case_schedule(Arena *a, const char *name); /* of this folder, or a shipped one */
+/* Every shipped schedule that `checked`, [count], does not name, on shapes for as many coordinates as it has:
+ * a new one is in the tests without a line of theirs. */
+typedef void CheckSchedule(const char *name, const RankShape *shapes, int count);
+void each_shipped(const char *const *checked, int count, CheckSchedule *check);
 bool has_phase(const SchedText *t, int phase);
 const char *phase_name(int phase);
 /* Planned, with slots; NULL after an error. The choice lives in the arena. */

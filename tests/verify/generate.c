@@ -89,7 +89,9 @@ static int difference(const Maker *m, int a, int b)
 /* What a pair adds to for its queries (side 0) or its keys. */
 static TensorId result(const Maker *m, int side)
 {
-    return !m->d->backward ? T_O : side ? T_DKV : T_DQ;
+    if (!m->d->backward)
+        return T_O;
+    return side ? T_DKV : T_DQ;
 }
 
 /* ---- a walk: what is legal at each point ---- */
@@ -208,7 +210,9 @@ static void ring(Maker *m)
 {
     Block *b = add_block(m);
     int axis = below(m, m->coords);
-    int n = m->size[axis], step = chance(m, 70) ? 1 : chance(m, 50) ? -1 : 1 + below(m, n);
+    int n = m->size[axis], step = 1;
+    if (!chance(m, 70))
+        step = chance(m, 50) ? -1 : 1 + below(m, n);
     bool keys = chance(m, m->d->backward ? 50 : 75), near = chance(m, 25), early = chance(m, 20),
          sums = m->d->backward || !keys;
     b->loops = 1;
@@ -254,14 +258,10 @@ static void nested_rings(Maker *m)
 static void exchanges(Maker *m, bool to_heads)
 {
     Block *b = add_block(m);
+    static const TensorId copies[] = {T_Q, T_KV}, sums[] = {T_DQ, T_DKV};
     int first = below(m, 2);
     for (int i = 0; i < 2 && (to_heads || m->d->backward); i++)
-        add_item(b, EXCHANGE,
-                 (first + i) % 2 ? to_heads ? T_KV : T_DKV
-                 : to_heads      ? T_Q
-                                 : T_DQ,
-                 0)
-            ->to_heads = to_heads;
+        add_item(b, EXCHANGE, (to_heads ? copies : sums)[(first + i) % 2], 0)->to_heads = to_heads;
     if (!to_heads && !m->d->backward)
         add_item(b, EXCHANGE, T_O, 0);
 }

@@ -77,8 +77,12 @@ def next_text(rng, stock):
 
 
 def library(texts):
-    """{name: schedule} of those that `use` knows."""
-    return {s.name: s for s in (schedule_text.read_schedule("\n".join(lines)) for lines in texts)}
+    """{name: schedule} of those that `use` knows; each may use those before it, as in burstc."""
+    known = {}
+    for lines in texts:
+        schedule = schedule_text.read_schedule("\n".join(lines), known)
+        known[schedule.name] = schedule
+    return known
 
 
 def ran(sizes, text, known):

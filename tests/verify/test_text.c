@@ -203,7 +203,7 @@ static bool is_whole(Line l)
 {
     int depth = 0;
     for (size_t i = 0; i < l.n; i++)
-        depth += l.at[i] == '{' ? 1 : l.at[i] == '}' ? -1 : 0;
+        depth += (l.at[i] == '{') - (l.at[i] == '}');
     return depth == 0 && memchr(l.at, ';', l.n) && l.at[0] == ' ';
 }
 
@@ -264,8 +264,14 @@ static void change_line(const Edit *e, Arena *a, int at)
         replaced(e, at, 2, arena_printf(a, "%.*s%.*s", (int)next.n, next.at, (int)l.n, l.at));
 }
 
+/* Schedules that a test here names. */
+static const char *checked[32];
+static int checked_count;
+
 static void check_texts(const char *name, const RankShape *shapes, int count)
 {
+    assert_true(checked_count < countof(checked));
+    checked[checked_count++] = name;
     Arena *a = arena_new();
     Counts n = {0};
     const SchedText *t = case_schedule(a, name);
@@ -338,6 +344,13 @@ static void more_coordinates(void **state)
     check_texts("three_level", three, countof(three));
 }
 
+/* The last: those that no test above names. */
+static void all_others(void **state)
+{
+    (void)state;
+    each_shipped(checked, checked_count, check_texts);
+}
+
 int main(int argc, char **argv)
 {
     kept = argc > 1 ? argv[1] : NULL;
@@ -348,6 +361,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(derived),
         cmocka_unit_test(ulysses),
         cmocka_unit_test(more_coordinates),
+        cmocka_unit_test(all_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

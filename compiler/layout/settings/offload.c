@@ -32,13 +32,14 @@ static bool take(const Program *p, Choice *c, int n)
 {
     const int most = most_offloaded(p);
     const Layout *l = &p->layout;
-    c->offload_values = is_open(p) ? (n < most ? n : most) : most ? (int)l->offload.value : 0;
+    const int tried = n < most ? n : most, given = most ? (int)l->offload.value : 0;
+    c->offload_values = is_open(p) ? tried : given;
     c->offload = most ? l->offloaded : NULL;
     c->offload_layers = l->offload_layers.value < p->model.layers && (c->offload_values || c->offload)
                             ? (int)l->offload_layers.value
                             : 0;
-    c->optimizer = (is_open(p) ? n > most : p->layout.host_optimizer) ? OPTIMIZER_ON_HOST
-                                                                           : OPTIMIZER_ON_DEVICE;
+    const bool on_host = is_open(p) ? n > most : p->layout.host_optimizer;
+    c->optimizer = on_host ? OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE;
     return true;
 }
 
@@ -50,7 +51,10 @@ static bool other(const Program *p, Choice *c, int n)
     c->offload = NULL;
     c->offload_layers = 0;
     c->fetch_chunks = c->fetch_chunks && c->offload_values;
-    c->optimizer = n / ways == 0 ? OPTIMIZER_ON_DEVICE : c->optimizer ? c->optimizer : OPTIMIZER_ON_HOST;
+    if (n / ways == 0)
+        c->optimizer = OPTIMIZER_ON_DEVICE;
+    else if (!c->optimizer)
+        c->optimizer = OPTIMIZER_ON_HOST;
     return n < (p->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : 2) * ways;
 }
 
@@ -68,7 +72,9 @@ static const char *offloaded_text(Arena *a, const Choice *c)
 static const char *text(Arena *a, const Choice *c)
 {
     const char *offloaded = offloaded_text(a, c);
-    return !c->optimizer ? offloaded : offloaded ? arena_printf(a, "%s, optimizer", offloaded) : "optimizer";
+    if (!c->optimizer)
+        return offloaded;
+    return offloaded ? arena_printf(a, "%s, optimizer", offloaded) : "optimizer";
 }
 
 /* Values by their names, where it is decided what layers save. */

@@ -80,13 +80,14 @@ static bool take(const Program *p, Choice *c, int n)
 
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block)
 {
-    const int shift = block % (1 << 20) == 0 ? 20 : block % (1 << 10) == 0 ? 10 : 0;
-    return kind != PART_BLOCKS && kind != PART_BALANCED
-               ? partition_names[kind]
-               : arena_printf(a, "%s(%lld%s)", partition_names[kind], (long long)(block >> shift),
-                              shift == 20 ? "Mi"
-                              : shift     ? "Ki"
-                                          : "");
+    static const struct { int shift; const char *text; } units[] = {{20, "Mi"}, {10, "Ki"}, {0, ""}};
+    int i = 0;
+    if (kind != PART_BLOCKS && kind != PART_BALANCED)
+        return partition_names[kind];
+    while (block % (1 << units[i].shift))
+        i++;
+    return arena_printf(a, "%s(%lld%s)", partition_names[kind], (long long)(block >> units[i].shift),
+                        units[i].text);
 }
 
 Choice choice_on(const Program *p, const Choice *c) { return choice_in(p, c, c->partition); }

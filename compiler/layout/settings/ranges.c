@@ -23,7 +23,9 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
 static const char *text(Arena *a, const Choice *c)
 {
     (void)a;
-    return c->ranges ? form_ranges.words[1] : c->whole ? form_ranges.words[0] : NULL;
+    if (c->ranges)
+        return form_ranges.words[1];
+    return c->whole ? form_ranges.words[0] : NULL;
 }
 
 static const char *idle(Arena *a, const Program *p, const Choice *c)

@@ -16,8 +16,10 @@ static int count(const Program *p)
 static int64_t within_at(const Program *p, int n)
 {
     const int node = cluster_node_ranks(&p->cluster), world = p->cluster.world;
+    if (p->layout.within.given && n)
+        return -1;
     if (p->layout.within.given)
-        return n ? -1 : p->layout.within.value < world ? p->layout.within.value : 0;
+        return p->layout.within.value < world ? p->layout.within.value : 0;
     if (n == 0)
         return 0;
     const bool by_node = node > 1 && node < world && cluster_shards(&p->cluster, program_tensor(p), node);
@@ -43,7 +45,8 @@ static bool take(const Program *p, Choice *c, int n)
 
 static bool other(const Program *p, Choice *c, int n)
 {
-    const int kinds = p->cluster.world == 1 ? 1 : p->train.batch > c->data ? SHARDINGS : SHARDING_ZERO1;
+    const int several = p->train.batch > c->data ? SHARDINGS : SHARDING_ZERO1;
+    const int kinds = p->cluster.world == 1 ? 1 : several;
     const int64_t within = within_at(p, n / kinds);
     c->sharding = (Sharding)(n % kinds);
     c->within = (int)within;

@@ -109,13 +109,19 @@ static bool is_split(const Shape *s, Dim d) { return s->tensor > 1 && (dim_of_he
 /* Of a split dimension: where ranks are more than key heads, neighbours have the same. */
 static int parts_of(const Shape *s, Dim d)
 {
-    return !is_split(s, d) ? 1 : dim_of_keys(d) ? s->tensor / s->key_copies : s->tensor;
+    if (!is_split(s, d))
+        return 1;
+    return dim_of_keys(d) ? s->tensor / s->key_copies : s->tensor;
 }
 
-static Split heads_of(Dim rows, Dim cols)
+static Split split_by(bool rows, bool cols)
 {
-    return dim_of_heads(rows) ? SPLIT_ROWS : dim_of_heads(cols) ? SPLIT_COLS : SPLIT_NONE;
+    if (rows)
+        return SPLIT_ROWS;
+    return cols ? SPLIT_COLS : SPLIT_NONE;
 }
+
+static Split heads_of(Dim rows, Dim cols) { return split_by(dim_of_heads(rows), dim_of_heads(cols)); }
 
 static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const char *name,
                     const char *full_name, const Tensor *row, int n, int repeat)
@@ -128,9 +134,7 @@ static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const c
             continue;
         const Dim of_rows = dim_of(m, row[i].rows), of_cols = dim_of(m, row[i].cols);
         const int64_t rows = model_dim(m, s, s->rank, of_rows), cols = model_dim(m, s, s->rank, of_cols);
-        const Split split = is_split(s, of_rows)   ? SPLIT_ROWS
-                            : is_split(s, of_cols) ? SPLIT_COLS
-                                                   : SPLIT_NONE;
+        const Split split = split_by(is_split(s, of_rows), is_split(s, of_cols));
         t[tensors++] = (UnitTensor){row[i].name,
                                     rows,
                                     cols,

@@ -251,8 +251,8 @@ static int name_ranks(const char *all, int world, int line, char *text, size_t s
             snprintf(text + used, size - used, " and %d more", count - RANKS_NAMED);
             break;
         }
-        const char *before = named == 1 ? "" : i == last ? " and " : ", ";
-        used += (size_t)snprintf(text + used, size - used, "%s%d", before, i);
+        const char *between = i == last ? " and " : ", ";
+        used += (size_t)snprintf(text + used, size - used, "%s%d", named == 1 ? "" : between, i);
     }
     return count;
 }

@@ -1,7 +1,7 @@
 /* place.c: reads what mpirun, torchrun and srun say in the environment. Which of them counts:
  *   1. torchrun, which is always the innermost: TORCHELASTIC_RUN_ID
- *   2. mpirun, where the runtime was built with MPI. srun sets PMI's variables too, and which MPI could use them nobody knows:
- *      where they number the processes as srun's own variables do, it is srun
+ *   2. mpirun, where the runtime was built with MPI. srun sets PMI's variables too, and which MPI could use
+ *      them nobody knows: where they number the processes as srun's own variables do, it is srun
  *   3. RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, set by hand or by another launcher
  *   4. srun, for a step of more than one task
  * Without any of them the program starts all ranks itself; so it does inside a batch script, whose
@@ -186,7 +186,9 @@ bool place_first_node(const char *list, char *name, size_t size)
 static long long slurm_tasks(void)
 {
     const char *text = variable("SLURM_STEP_NUM_TASKS");
-    return atoll(text ? text : variable("SLURM_NTASKS") ? variable("SLURM_NTASKS") : "1");
+    if (!text)
+        text = variable("SLURM_NTASKS");
+    return text ? atoll(text) : 1;
 }
 
 static bool under_slurm(void)

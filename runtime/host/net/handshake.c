@@ -131,13 +131,23 @@ static const struct { size_t bytes; int (*then)(Handshakes *g, Handshake *x); } 
     [AWAITS_HELLO] = {sizeof(Entry), check_hello},
 };
 
+/* Why nothing can come any more, as an errno; 0: n bytes came, or the connection was made. */
+static int failure_of(const Handshake *x, size_t bytes, ssize_t n)
+{
+    if (!bytes)
+        return socket_refusal(x->fd);
+    if (n == 0)
+        return ECONNRESET;
+    return n < 0 ? errno : 0;
+}
+
 static int step(Handshakes *g, Handshake *x)
 {
     size_t bytes = stages[x->stage].bytes;
     ssize_t n = bytes ? recv(x->fd, (char *)&x->in + x->done, bytes - x->done, 0) : 0;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return MORE;
-    x->reason = !bytes ? socket_refusal(x->fd) : n > 0 ? 0 : n < 0 ? errno : ECONNRESET;
+    x->reason = failure_of(x, bytes, n);
     if (x->reason)
         return GONE;
     x->done += (size_t)n;
@@ -263,7 +273,7 @@ static int wait_for_any(Handshakes *g, double now, double deadline)
     for (int i = 0; i < g->callers; i++)
         g->poll[n++] = (struct pollfd){.fd = g->caller[i].fd, .events = POLLIN};
     double left = earliest(g->caller, g->callers, earliest(g->dial, g->dials, deadline)) - now;
-    return poll(g->poll, (nfds_t)n, left <= 0 ? 0 : left > 1 ? 1000 : (int)(left * 1000) + 1);
+    return poll(g->poll, (nfds_t)n, socket_patience(left));
 }
 
 static void hand_over(Handshake *x, bool dialled, Connected *out)

@@ -112,7 +112,9 @@ static int listen_on_port(Rendezvous *m, const Address *at, int count, int numbe
     }
     if (reason)
         close_listeners(m);
-    return reason ? reason : m->listeners ? 0 : EADDRNOTAVAIL;
+    if (reason)
+        return reason;
+    return m->listeners ? 0 : EADDRNOTAVAIL;
 }
 
 /* A port that is taken may be taken by another rank 0 of this job: it is dialled, and hears of this one. */
@@ -406,11 +408,13 @@ bool members_gather(Rendezvous *m)
     Handshakes g;
     Hello mine;
     member_introduce(m, &mine);
-    bool ok = handshakes_open(&g, m->key, &mine, ADDRESSES, ADDRESSES * RENDEZVOUS_PORTS,
-                              m->rank == 0 ? m->world + MORE_CALLERS : 0)
-                  ? (m->rank == 0 ? host_members(m, &g) : join_members(m, &g))
-                  : rendezvous_fail(m, BURST_E_MEMORY, "out of memory for a list of %d connections",
-                                    m->world + MORE_CALLERS);
+    const int callers = m->rank == 0 ? m->world + MORE_CALLERS : 0;
+    bool ok;
+    if (!handshakes_open(&g, m->key, &mine, ADDRESSES, ADDRESSES * RENDEZVOUS_PORTS, callers))
+        ok = rendezvous_fail(m, BURST_E_MEMORY, "out of memory for a list of %d connections",
+                             m->world + MORE_CALLERS);
+    else
+        ok = m->rank == 0 ? host_members(m, &g) : join_members(m, &g);
     handshakes_close(&g);
     return ok;
 }

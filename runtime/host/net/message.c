@@ -183,14 +183,19 @@ static int remote_on(BurstCtx *c, Lane *l, bool *moved)
     return BURST_OK;
 }
 
+static int move_on(BurstCtx *c, Lane *l, bool *moved)
+{
+    if (!l->ring)
+        return remote_on(c, l, moved);
+    return l->sending ? send_on(c, l, moved) : receive_on(c, l, moved);
+}
+
 /* Moves on whatever can move; lanes that have become empty leave the list. */
 static int progress(BurstCtx *c, bool *moved)
 {
     for (Lane **at = &c->active; *at;) {
         Lane *l = *at;
-        BURST_TRY(!l->ring     ? remote_on(c, l, moved)
-                  : l->sending ? send_on(c, l, moved)
-                               : receive_on(c, l, moved));
+        BURST_TRY(move_on(c, l, moved));
         if (!l->head) {
             l->active = false;
             *at = l->next_active;

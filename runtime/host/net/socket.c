@@ -152,13 +152,20 @@ Address socket_name(int fd)
     return address_of(&n);
 }
 
+int socket_patience(double left)
+{
+    if (left <= 0)
+        return 0;
+    return left > 1 ? 1000 : (int)(left * 1000) + 1;
+}
+
 /* False with ETIMEDOUT past the deadline. */
 static bool await(int fd, short events, double deadline)
 {
     struct pollfd p = {.fd = fd, .events = events};
     for (;;) {
         double left = deadline - burst_seconds();
-        int n = poll(&p, 1, left <= 0 ? 0 : left > 1 ? 1000 : (int)(left * 1000) + 1);
+        int n = poll(&p, 1, socket_patience(left));
         if (n > 0)
             return true;
         if ((n < 0 && errno != EINTR) || (n == 0 && left <= 0)) {

@@ -24,6 +24,8 @@ int socket_refusal(int fd);
 /* Of a Unix socket: whether the other end's process is this user's. True for TCP, which knows no users. */
 bool socket_same_user(int fd);
 Address socket_name(int fd);
+/* What poll waits for, in milliseconds: until `left` seconds are over, a second at most. */
+int socket_patience(double left);
 /* False with errno: ETIMEDOUT past the deadline, ECONNRESET where the other end was closed. */
 bool socket_read(int fd, void *data, size_t bytes, double deadline);
 bool socket_write(int fd, const void *data, size_t bytes, double deadline);

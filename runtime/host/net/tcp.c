@@ -184,9 +184,7 @@ static int write_frame(Conn *k)
     size_t skip = head ? 0 : done - sizeof k->out; /* of the payload */
     struct iovec part[2] = {{(char *)&k->out + done, head}, {(char *)k->payload + skip, k->out_left - head}};
     struct msghdr m = {.msg_iov = head ? part : part + 1,
-                       .msg_iovlen = !head                ? 1
-                                     : k->out_left > head ? 2
-                                                          : 1};
+                       .msg_iovlen = head && k->out_left > head ? 2 : 1};
     ssize_t n = sendmsg(k->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0)
         return would_block() ? 0 : -1;

@@ -137,6 +137,7 @@ static bool any_live(const void *of, int32_t first, int32_t tiles)
 BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const BurstChunk *k, int side)
 {
     const Look look = {m, q, k, side};
-    const int tiles = q->tiles == 0 || k->tiles == 0 ? 0 : side == BURST_OF_QUERIES ? q->tiles : k->tiles;
+    const int of_side = side == BURST_OF_QUERIES ? q->tiles : k->tiles;
+    const int tiles = q->tiles && k->tiles ? of_side : 0;
     return burst_find_ranges(any_live, &look, burst_find_hull(any_live, &look, tiles));
 }

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""run_lists.py SOURCE: what the languages have, the pages, the grammars and the tests name.
+
+Stock masks (dsl/masks.burst), shipped schedules (schedules/), functions of numbers (EXPR_FUNCTIONS) and settings of a
+layout (WORD_SETTINGS, COUNT_SETTINGS): one that was added and forgotten elsewhere is named with the file that lacks it.
+Files that CONTRIBUTING.md and docs/architecture.md name are there.
+"""
+import pathlib
+import re
+import sys
+
+MASKS_ELSEWHERE = {"document_sink": "tests/training/run_data.py", "prefix_tree": "tests/training/run_data.py"} # of more tables than doc
+PLACES = ["", "compiler", "compiler/layout", "runtime", "templates"] # that paths in those pages begin at
+SUFFIX = r"(?:c|h|cu|cuh|py|md|l|y|burst|topo|sched|test|txt)"
+
+
+class Lists:
+    def __init__(self, source):
+        self.source, self.faults = source, []
+
+    def text(self, name):
+        return (self.source / name).read_text()
+
+    def require(self, holds, fault):
+        if not holds:
+            self.faults.append(fault)
+
+    def table(self, page, before):
+        """The first cell of each row of the first table after that text."""
+        rows = re.search(re.escape(before) + r".*?\n\|[^\n]*\n\|[-|]+\n((?:\|[^\n]*\n)+)", self.text(page), re.S)
+        return [row.split("|")[1].strip() for row in rows[1].splitlines()]
+
+    def same(self, made, listed, where):
+        for name in made:
+            self.require(name in listed, f"{where} has no row for `{name}`")
+        for name in listed:
+            self.require(name in made, f"{where} has a row for `{name}`, which there is not")
+
+    def masks(self):
+        made = re.findall(r"^mask ([^=]+?) =", self.text("dsl/masks.burst"), re.M)
+        self.same(made, [cell.strip("`") for cell in self.table("docs/language.md", "**Stock masks**")], "docs/language.md, stock masks,")
+        for name in (text.split("(")[0] for text in made):
+            page = MASKS_ELSEWHERE.get(name, "tests/numerics/stock_masks.h")
+            self.require(re.search(rf'"{name}["(]|default {name}\b|: {name}\b', self.text(page)), f"{page} does not test mask `{name}`")
+        return made
+
+    def schedules(self):
+        made = sorted(path.stem for path in (self.source / "schedules").glob("*.sched"))
+        self.same(made, [cell.strip("`") for cell in self.table("docs/schedules.md", "## Shipped schedules")], "docs/schedules.md, shipped schedules,")
+        for page in ("tests/numerics/run_matrix.py", "tests/training/run_training.py"):
+            for name in made:
+                self.require(f'"{name}"' in self.text(page), f"{page} does not test schedule `{name}`")
+        return made
+
+    def functions(self):
+        rows = re.search(r"#define EXPR_FUNCTIONS\(X\)((?:.*\\\n)*.*)", self.text("compiler/ir/ir.h"))[1]
+        made = re.findall(r"X\(\w+, (\w+)\)", rows)
+        operators = " ".join(self.table("docs/language.md", "From loosest to tightest"))
+        for name in made:
+            self.require(f"`{name}(" in operators, f"docs/language.md, operators of masks, has no `{name}(a, b, ...)`")
+            for page in ("editors/vim/syntax/burst.vim", "editors/vscode/syntaxes/burst.tmLanguage.json", "tests/dsl/test_random.c",
+                         "tests/dsl/test_masks.c"):
+                self.require(re.search(rf"\b{name}\b", self.text(page)), f"{page} does not have `{name}`")
+        return made
+
+    def settings(self):
+        text, made = self.text("compiler/ir/ir.h"), {}
+        for table in ("WORD_SETTINGS", "COUNT_SETTINGS"):
+            rows = re.search(rf"#define {table}\(X\) \\\n((?:.*\\\n)*.*)", text)[1]
+            for name, otherwise, rest in re.findall(r'X\(\w+, "([\w ]+)", (\w+), ([^\n]*?)\)(?: /\*| \\|$)', rows, re.M):
+                made[name] = re.findall(r'"(\w+)"', rest) + ["auto"] * (otherwise != "FIXED")
+        page = self.text("docs/language.md")
+        for name, words in made.items():
+            row = re.search(rf"^\| `{name}` \|([^\n]*)", page, re.M)
+            self.require(row, f"docs/language.md, layout, has no row for `{name}`")
+            for word in words if row else []:
+                self.require(f"`{word}`" in row[1], f"docs/language.md, layout, `{name}`: no `{word}`")
+        return list(made)
+
+    def files(self):
+        """Paths that the pages for contributors name; NAME, ... and * stand for any."""
+        named = []
+        for page in ("CONTRIBUTING.md", "docs/architecture.md"):
+            for path in re.findall(rf"(?<![\w/.~$])([A-Za-z_][\w.-]*(?:/[\w.*-]+)+\.{SUFFIX})\b", self.text(page)):
+                path = re.sub(r"\b[A-Z_]{4,}\b", "*", path)
+                found = any(any((self.source / place).glob(path)) for place in PLACES)
+                self.require(found, f"{page} names {path}, which is not there")
+                named.append(path)
+        return named
+
+
+def main():
+    lists = Lists(pathlib.Path(sys.argv[1]))
+    counts = {part: len(getattr(lists, part)()) for part in ("masks", "schedules", "functions", "settings", "files")}
+    enough = dict(masks=15, schedules=10, functions=3, settings=5, files=20) # else the files are no longer read
+    faults = lists.faults + [f"only {n} {part} were found" for part, n in counts.items() if n < enough[part]]
+    print(*faults, ", ".join(f"{n} {part}" for part, n in counts.items()), sep="\n")
+    return bool(faults)
+
+
+sys.exit(main())
