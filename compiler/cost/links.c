@@ -61,13 +61,14 @@ static int alike(const AttentionInput *in)
     return in->alike > 1 ? in->alike : 1;
 }
 
-/* The NIC that a rank uses, in the world: those of a node belong to its devices in their order. */
+/* The NIC that a rank uses, in the world. */
 static int nic_of(const AttentionInput *in, int rank)
 {
     const NodeGroup *g = links_group(in, rank);
-    const int place = cluster_place_of(in->cluster, links_rank(in, rank)),
-              most = cluster_most_ranks(in->cluster);
-    return node_of(in, rank) * most + (g->nics < g->gpus ? place * g->nics / g->gpus : place);
+    int place = cluster_place_of(in->cluster, links_rank(in, rank));
+    if (g->nics < g->gpus)
+        place = g->nics_in_turn ? place % g->nics : place * g->nics / g->gpus;
+    return node_of(in, rank) * cluster_most_ranks(in->cluster) + place;
 }
 
 /* Of groups that do the same at the same time, what a card carries is also that of the other devices that

@@ -169,6 +169,7 @@ typedef struct NodeGroup {
     int nodes, gpus, nics;
     const Device *device;
     const Nic *nic;
+    bool nics_in_turn; /* of fewer cards than devices: device i has card i % nics, not i * nics / gpus */
     Span span;
 } NodeGroup;
 /* Nodes under switches of their own, as a rack: what leaves it shares its uplinks. */
