@@ -314,8 +314,8 @@ typedef struct ClusterFields {
 } ClusterFields;
 typedef struct GroupFields { NodeGroup group; double link; Span devices; bool nic_given; } GroupFields;
 
-/* "4 of h200" */
-static const Ast *count_of(Checker *c, const Ast *s, const Field *f, int *count)
+/* "4 of h200"; in_turn: words may follow that say so */
+static const Ast *count_of(Checker *c, const Ast *s, const Field *f, int *count, bool *in_turn)
 {
     Cursor u = cursor_of(c, s);
     int64_t n = 0;
@@ -323,6 +323,8 @@ static const Ast *count_of(Checker *c, const Ast *s, const Field *f, int *count)
     cursor_word(&u, "of");
     const Ast *name = cursor_name(&u, "the name of the devices or nics");
     *count = (int)n;
+    if (in_turn)
+        *in_turn = cursor_try(&u, "in") && cursor_word(&u, "turn");
     cursor_end(&u);
     return name;
 }
@@ -336,7 +338,7 @@ static void take_gpus(Checker *c, const Ast *s, const Field *f, void *to)
         return;
     }
     g->devices = s->name_span;
-    const Ast *name = count_of(c, s, f, &g->group.gpus);
+    const Ast *name = count_of(c, s, f, &g->group.gpus, NULL);
     const DeviceDecl *d = name ? find_device(c, name) : NULL;
     if (d) {
         g->group.device = &d->device;
@@ -347,7 +349,7 @@ static void take_gpus(Checker *c, const Ast *s, const Field *f, void *to)
 static void take_nics(Checker *c, const Ast *s, const Field *f, void *to)
 {
     GroupFields *g = to;
-    const Ast *name = count_of(c, s, f, &g->group.nics);
+    const Ast *name = count_of(c, s, f, &g->group.nics, &g->group.nics_in_turn);
     const NicDecl *n = name ? find_nic(c, name) : NULL;
     g->nic_given = true;
     if (n)

@@ -554,9 +554,10 @@ static AttentionTime collect_all(Build *b, int tasks)
     return t;
 }
 
-AttentionTime attention_simulate(Arena *result, const AttentionInput *in)
+AttentionTime attention_simulate(Arena *result, const AttentionInput *of)
 {
     Arena *a = arena_new();
+    const AttentionInput with_nics = links_with_nics(a, of), *in = &with_nics;
     int n = in->schedule->trace.n, cells = (n + 1) * in->ranks;
     Build b = {.arena = a, .result = result, .in = in, .links = links_make(a, in->schedule)};
     b.sim = links_sim(a, in);

@@ -182,6 +182,7 @@ typedef struct AttentionInput {
     /* [trace.n][ranks]. COMPUTE: tiles that it has work for; NULL: chunks travel whole */
     BurstPairTiles *tiles;
     double whole;         /* bytes of all transfers if chunks travelled whole */
+    const int *nic;       /* [ranks] the first rank with the same NIC; NULL before links_with_nics */
     int besides;          /* collectives that are on the wire when it begins, one after the other */
     const Collective *beside;
 } AttentionInput;
@@ -213,7 +214,8 @@ int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank
 /* ---- cost/links.c: links and NICs of the simulated ranks as resources ---- */
 int links_rank(const AttentionInput *in, int rank); /* in the world, of a simulated rank */
 const NodeGroup *links_group(const AttentionInput *in, int rank); /* of a simulated rank */
-Sim *links_sim(Arena *a, const AttentionInput *in);
+AttentionInput links_with_nics(Arena *a, const AttentionInput *in);
+Sim *links_sim(Arena *a, const AttentionInput *in); /* with NICs, as all below */
 /* How far apart two nodes are: 0: one node; 1: of the innermost level; one more for each level that a
  * message leaves. */
 enum { DISTANCES = 2 + MAX_LEVELS };

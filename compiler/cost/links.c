@@ -21,8 +21,8 @@ static int node_of(const AttentionInput *in, int rank)
     return cluster_node_of(in->cluster, links_rank(in, rank));
 }
 
-/* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs
- * of each node. */
+/* Resources: of each rank, the link out and in, and its NIC out and in, which is that of the first simulated
+ * rank with the same; then all NICs of each node. */
 enum { LINK_OUT, LINK_IN, NIC_OUT, NIC_IN, RANK_RESOURCES };
 static const double unlimited = 1e30;
 
@@ -61,17 +61,53 @@ static int alike(const AttentionInput *in)
     return in->alike > 1 ? in->alike : 1;
 }
 
+/* The NIC that a rank uses, in the world. */
+static int nic_of(const AttentionInput *in, int rank)
+{
+    const NodeGroup *g = links_group(in, rank);
+    int place = cluster_place_of(in->cluster, links_rank(in, rank));
+    if (g->nics < g->gpus)
+        place = g->nics_in_turn ? place % g->nics : place * g->nics / g->gpus;
+    return node_of(in, rank) * cluster_most_ranks(in->cluster) + place;
+}
+
+/* Of groups that do the same at the same time, what a card carries is also that of the other devices that
+ * use it. */
+static double nic_share(const AttentionInput *in, int users, const NodeGroup *g)
+{
+    const double devices = g->nics ? (double)g->gpus / g->nics : 1;
+    return alike(in) > 1 && devices > users ? users / devices : 1;
+}
+
+AttentionInput links_with_nics(Arena *a, const AttentionInput *in)
+{
+    const int nics = in->cluster->nodes * cluster_most_ranks(in->cluster);
+    int *first = NEW_ARRAY(a, int, nics); /* 1 + rank; 0: none */
+    int *nic = NEW_ARRAY(a, int, in->ranks);
+    for (int r = 0; r < in->ranks; r++) {
+        int *of = &first[nic_of(in, r)];
+        *of = *of ? *of : r + 1;
+        nic[r] = *of - 1;
+    }
+    AttentionInput with = *in;
+    with.nic = nic;
+    return with;
+}
+
 Sim *links_sim(Arena *a, const AttentionInput *in)
 {
     const Cluster *c = in->cluster;
     const int all = first_uplink(in, c->levels);
     double *capacity = NEW_ARRAY(a, double, all);
+    int *users = NEW_ARRAY(a, int, in->ranks);
+    for (int r = 0; r < in->ranks; r++)
+        users[in->nic[r]]++;
     for (int r = 0; r < in->ranks; r++) {
         const NodeGroup *g = links_group(in, r);
         double link = or_unlimited(c->link_bandwidth * cost_rate_share(c, g)),
                nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
         /* one NIC, or several where there are more than ranks */
-        double own = or_unlimited(fmax(nic, node / g->gpus));
+        double own = or_unlimited(fmax(nic, node / g->gpus) * nic_share(in, users[in->nic[r]], g));
         double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[node_nics(in, r)];
         rank[LINK_OUT] = rank[LINK_IN] = link;
         rank[NIC_OUT] = rank[NIC_IN] = own;
@@ -129,7 +165,8 @@ Task links_hop(const AttentionInput *in, int from, int to, double bytes)
               .resource = {out + LINK_OUT, into + LINK_IN}};
     if (!far)
         return t;
-    t.resource[0] = out + NIC_OUT, t.resource[1] = into + NIC_IN;
+    t.resource[0] = RANK_RESOURCES * in->nic[from] + NIC_OUT;
+    t.resource[1] = RANK_RESOURCES * in->nic[to] + NIC_IN;
     t.resource[2] = node_nics(in, from), t.resource[3] = node_nics(in, to) + 1;
     t.resources = 4;
     use_uplinks(in, &t, from, far, 0);
@@ -170,16 +207,16 @@ static void add_flow(Sim *s, Task t, int start, int end)
 void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance,
                     int start, int end)
 {
-    const int out = RANK_RESOURCES * rank, node = node_nics(in, rank);
+    const int link = RANK_RESOURCES * rank, nic = RANK_RESOURCES * in->nic[rank], node = node_nics(in, rank);
     Task t = {.class = class_of(distance), .seconds = hop_latency(in, rank, distance)};
     t.bytes = sent;
-    t.resource[0] = out + (distance ? NIC_OUT : LINK_OUT);
+    t.resource[0] = distance ? nic + NIC_OUT : link + LINK_OUT;
     t.resource[1] = node;
     t.resources = distance ? 2 : 1;
     use_uplinks(in, &t, rank, distance, 0);
     add_flow(s, t, start, end);
     t.bytes = received;
-    t.resource[0] = out + (distance ? NIC_IN : LINK_IN);
+    t.resource[0] = distance ? nic + NIC_IN : link + LINK_IN;
     t.resource[1] = node + 1;
     t.resources = distance ? 2 : 1;
     use_uplinks(in, &t, rank, distance, 1);

@@ -22,6 +22,13 @@ int cluster_node_of(const Cluster *c, int rank)
     return first_node + (rank - first_rank) / g->gpus;
 }
 
+int cluster_place_of(const Cluster *c, int rank)
+{
+    int first_rank, first_node;
+    const NodeGroup *g = find(c, rank, &first_rank, &first_node);
+    return (rank - first_rank) % g->gpus;
+}
+
 const NodeGroup *cluster_group_of(const Cluster *c, int rank)
 {
     int first_rank, first_node;

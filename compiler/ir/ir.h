@@ -169,6 +169,7 @@ typedef struct NodeGroup {
     int nodes, gpus, nics;
     const Device *device;
     const Nic *nic;
+    bool nics_in_turn; /* of fewer cards than devices: device i has card i % nics, not i * nics / gpus */
     Span span;
 } NodeGroup;
 /* Nodes under switches of their own, as a rack: what leaves it shares its uplinks. */
@@ -206,6 +207,7 @@ int cluster_most_ranks(const Cluster *c); /* of a node */
 double cluster_host_rate(const Cluster *c);
 double cluster_pcie(const Cluster *c); /* of a device while all of its node copy: bytes/s */
 int cluster_node_of(const Cluster *c, int rank); /* global node index */
+int cluster_place_of(const Cluster *c, int rank); /* among the ranks of its node */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
 /* levels that a message between two nodes leaves, the innermost first */
 int cluster_crossed(const Cluster *c, int node, int other);
