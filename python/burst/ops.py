@@ -97,6 +97,13 @@ def _(q, k, v, sinks, o, lse, d_o, d_lse, batch, mask, scale):
     return dq, dk, dv, q.new_empty(q.shape[1] if sinks is not None else 0, dtype=torch.float32)
 
 
+def no_second_derivative(ctx, *gradients):
+    raise NotImplementedError("burst.attention has no second derivatives")
+
+
+differentiate("attention_backward", no_second_derivative, lambda ctx, inputs, output: None)
+
+
 def attention_setup(ctx, inputs, output):
     q, k, v, sinks, ctx.batch, ctx.mask, ctx.scale = inputs
     ctx.kept = live.get(ctx.batch)  # until backward has run

@@ -169,6 +169,15 @@ def check_operators(plan):
         y.sum().backward()
         grads.append([y.detach(), *(t.grad for t in x)])
     require(all(torch.equal(a, b) for a, b in zip(*grads)), "a compiled block gives other bits")
+    direct, by_operator = burst.attention(q, k, v, batch), torch.ops.burst.attention(q, k, v, None, batch.number, 0, 0.0)[0]
+    of_both = [torch.autograd.grad(o.square().sum(), (q, k, v)) for o in (direct, by_operator)]
+    require(torch.equal(direct, by_operator) and all(torch.equal(a, b) for a, b in zip(*of_both)), "the operator gives other bits")
+    first = torch.autograd.grad(burst.attention(q, k, v, batch).square().sum(), q, create_graph=True)[0]
+    try:
+        first.sum().backward()
+        require(False, "a second derivative is computed")
+    except NotImplementedError as e:
+        require("second derivatives" in str(e), f"second derivative: {e}")
 
 
 def check_checkpointing(plan):
