@@ -612,14 +612,14 @@ static bool has_escalated(const Candidate *x)
 /* Schedules that are the same on so few ranks: they need as much and take as long at least. */
 typedef struct Alike {
     size_t needs;
-    double least;
+    double step, least; /* as they were tried; at least, so */
 } Alike;
 typedef Vec(Alike) Alikes;
 
 static bool seen_alike(Searcher *s, Alikes *seen, Alike x)
 {
     for (int i = 0; i < seen->n; i++)
-        if (seen->at[i].needs == x.needs && seen->at[i].least == x.least)
+        if (seen->at[i].needs == x.needs && seen->at[i].step == x.step && seen->at[i].least == x.least)
             return true;
     *vec_push(s->arena, seen) = x;
     return false;
@@ -639,8 +639,8 @@ static void try_escalation_elsewhere(Searcher *s)
             continue;
         const Candidate y = with_escalation_of(x, &like);
         const double least = s->cuts ? search_least_alike(s, &y) : 0;
-        if (s->cuts &&
-            (least > search_fastest(s) * (1 - tie) || seen_alike(s, &seen, (Alike){x->needs, least})))
+        if (s->cuts && (least > search_fastest(s) * (1 - tie) ||
+                        seen_alike(s, &seen, (Alike){x->needs, x->cost.step, least})))
             continue;
         const Candidate found = search_escalate_alike(s, &y, &like);
         if (found.cost.step < like.cost.step * (1 - tie))
