@@ -171,7 +171,9 @@ int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int beg
 /* The stream of a channel; behind them those of the weights and of tensor ranks. */
 static inline cudaStream_t gpu_stream(const BurstGpu *g, int channel)
 {
-    return channel < g->channels ? g->channel[channel] : channel == g->channels ? g->weights : g->tensor;
+    if (channel < g->channels)
+        return g->channel[channel];
+    return channel == g->channels ? g->weights : g->tensor;
 }
 /* Of the channels, then of the groups. */
 static inline ncclComm_t gpu_communicator(const BurstGpu *g, int i)

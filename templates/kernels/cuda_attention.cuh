@@ -170,8 +170,10 @@ static __device__ __forceinline__ void mma(float c[4], const uint32_t a[4], uint
  * the upper and lower rows of the left half, r2, r3 those of the right; with lanes "across" r0, r1 are the
  * upper rows, left and right. HMMA takes registers in consecutive pairs, so the order decides whether they
  * need moving:
- *   A of [m][k] storage: down             B of [n][k] storage: across, n-tiles (r0, r1) and (r2, r3)
- *   A of [k][m] storage: across, transposed   B of [k][n] storage: down, transposed, n-tiles (r0, r1) and (r2, r3) */
+ *   A of [m][k] storage: down
+ *   A of [k][m] storage: across, transposed
+ *   B of [n][k] storage: across, n-tiles (r0, r1) and (r2, r3)
+ *   B of [k][n] storage: down, transposed, n-tiles (r0, r1) and (r2, r3) */
 static __device__ __forceinline__ void load_block(uint32_t r[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -298,10 +300,7 @@ template <int PENDING> static __device__ __forceinline__ void copies_wait()
 
 /* Threads that copy a row of so many columns: a power of two, of which the last may have nothing to do. */
 template <int COLUMNS>
-static constexpr int COPY_THREADS = COLUMNS <= 32    ? 4
-                                    : COLUMNS <= 64  ? 8
-                                    : COLUMNS <= 128 ? 16
-                                                     : 32;
+static constexpr int COPY_THREADS = 4 << ((COLUMNS > 32) + (COLUMNS > 64) + (COLUMNS > 128));
 
 /* Starts the copy of rows first .. first + ROWS - 1 of a head; rows from n on become zeros, and so do
  * columns from D to WIDE. */
@@ -358,14 +357,14 @@ static __device__ __forceinline__ void token_values(const int32_t *ints, int i, 
         value[t] = MASK::TABLES >> t & 1 ? ints[(1 + t) * TILE + i] : 0;
 }
 
-/* Ints of shared memory that one side's tokens take. */
+/* Ints of shared memory that one side's tokens take: up to the last table that the mask reads. */
 template <class MASK> static constexpr int token_ints(int tile)
 {
-    return tile * (MASK::TABLES & 8   ? 5
-                   : MASK::TABLES & 4 ? 4
-                   : MASK::TABLES & 2 ? 3
-                   : MASK::TABLES & 1 ? 2
-                                      : 1);
+    int tables = 0;
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        if (MASK::TABLES >> t & 1)
+            tables = t + 1;
+    return tile * (1 + tables);
 }
 
 /* ---- sums ---- */

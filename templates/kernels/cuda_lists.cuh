@@ -73,7 +73,10 @@ static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, in
         const int cover = own[p].lo > own[p].hi
                               ? BURST_EMPTY
                               : MASK::tile(own_is_q ? &own[p] : other, own_is_q ? other : &own[p]);
-        covers |= (cover == BURST_EMPTY ? 0u : cover == BURST_PARTIAL || is_short ? 3u : 1u) << 2 * p;
+        unsigned bits = cover == BURST_PARTIAL || is_short ? 3u : 1u;
+        if (cover == BURST_EMPTY)
+            bits = 0;
+        covers |= bits << 2 * p;
     }
     return covers;
 }

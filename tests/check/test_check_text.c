@@ -12,25 +12,25 @@
 #include <string.h>
 
 /* What every text opens with; the code of a case is in plan_step, at GOOD's place. */
-#define HEAD                                                                                                  \
-    "#include \"burst_rt.h\"\n"                                                                              \
-    "#include <string.h>\n"                                                                                  \
-    "#include <stdlib.h>\n"                                                                                  \
-    "typedef struct PlanBuffers { float *q; float *part[2]; int64_t n; } PlanBuffers;\n"                         \
-    "int plan_alloc(BurstCtx *c, PlanBuffers *s);\n"                                                           \
-    "int plan_alloc(BurstCtx *c, PlanBuffers *s)\n"                                                            \
-    "{\n"                                                                                                    \
-    "    s->n = 4;\n"                                                                                        \
-    "    if (!(s->q = burst_take(c, 64)))\n        return BURST_E_MEMORY;\n"                                 \
-    "    for (int i = 0; i < 2; i++)\n        if (!(s->part[i] = burst_take(c, 64)))\n"                      \
-    "            return BURST_E_MEMORY;\n"                                                                   \
-    "    return BURST_OK;\n"                                                                                 \
-    "}\n"                                                                                                    \
-    "static int plan_twice(int x) { return 2 * x; }\n"                                                       \
-    "int plan_step(BurstCtx *c, PlanBuffers *s, BurstGroup g, BurstReq *r);\n"                                 \
-    "int plan_step(BurstCtx *c, PlanBuffers *s, BurstGroup g, BurstReq *r)\n"                                  \
-    "{\n"                                                                                                    \
-    "    memcpy(s->q, s->part[0], 64);\n"                                                                    \
+#define HEAD \
+    "#include \"burst_rt.h\"\n" \
+    "#include <string.h>\n" \
+    "#include <stdlib.h>\n" \
+    "typedef struct PlanBuffers { float *q; float *part[2]; int64_t n; } PlanBuffers;\n" \
+    "int plan_alloc(BurstCtx *c, PlanBuffers *s);\n" \
+    "int plan_alloc(BurstCtx *c, PlanBuffers *s)\n" \
+    "{\n" \
+    "    s->n = 4;\n" \
+    "    if (!(s->q = burst_take(c, 64)))\n        return BURST_E_MEMORY;\n" \
+    "    for (int i = 0; i < 2; i++)\n        if (!(s->part[i] = burst_take(c, 64)))\n" \
+    "            return BURST_E_MEMORY;\n" \
+    "    return BURST_OK;\n" \
+    "}\n" \
+    "static int plan_twice(int x) { return 2 * x; }\n" \
+    "int plan_step(BurstCtx *c, PlanBuffers *s, BurstGroup g, BurstReq *r);\n" \
+    "int plan_step(BurstCtx *c, PlanBuffers *s, BurstGroup g, BurstReq *r)\n" \
+    "{\n" \
+    "    memcpy(s->q, s->part[0], 64);\n" \
     "    BURST_TRY(plan_twice(0));\n"
 #define TAIL "    (void)r;\n    return burst_barrier(c, g);\n}\n"
 
@@ -192,12 +192,12 @@ static void foreign_calls(void **state)
 /* The note names the template's own line: the marker counts from the line below it, the last marker wins,
  * and after "template end" there is none. Text inserted at line 71 ends with the marker of line 72. */
 /* CUDA is read twice, for the host and for the device, against the toolkit's own headers. */
-#define CUDA_TEXT(statement, body)                                                                            \
-    "#include \"burst_gpu.h\"\n"                                                                             \
-    "static __global__ void plan_kernel(float *x) { " body " }\n"                                             \
-    "int plan_f(BurstGpu *g, float *x);\n"                                                                    \
-    "int plan_f(BurstGpu *g, float *x)\n{\n"                                                                   \
-    "    " statement "\n"                                                                                     \
+#define CUDA_TEXT(statement, body) \
+    "#include \"burst_gpu.h\"\n" \
+    "static __global__ void plan_kernel(float *x) { " body " }\n" \
+    "int plan_f(BurstGpu *g, float *x);\n" \
+    "int plan_f(BurstGpu *g, float *x)\n{\n" \
+    "    " statement "\n" \
     "    return cudaGetLastError() == cudaSuccess ? burst_gpu_zero(g, x, 4) : BURST_E_MEMORY;\n}\n"
 #define LAUNCH "plan_kernel<<<1, 32, 0, burst_gpu_compute(g)>>>(x);"
 

@@ -1,8 +1,9 @@
 /* fail_alloc.c: preloaded, it makes allocations of the program fail. From main on, what the program itself
  * asks for is counted; with FAIL_LIBC=1, what libc asks for instead. Libraries go on.
  *
- *   FAIL_SWEEP=N   each of the first N allocations fails in a fork of its own, while the run itself goes on; the fork must
- *                  end with status 3, "out of memory" and nothing else on stderr, and leave no file in this folder
+ *   FAIL_SWEEP=N   each of the first N allocations fails in a fork of its own, while the run itself goes
+ *                  on; the fork must end with status 3, "out of memory" and nothing else on stderr, and
+ *                  leave no file in this folder
  *   FAIL_ALLOC=N   the N-th allocation fails, here
  *   FAIL_REPORT    a file for what went wrong, and at last for the number of allocations
  */

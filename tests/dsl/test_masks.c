@@ -17,18 +17,18 @@ static bool drawn(int64_t q, int64_t k) { return q < 30 && k < 20 && "011001"[q 
     X(window, "window(17)", k <= q && k > q - 17) \
     X(sink, "window_sink(9, 4)", k <= q && (k > q - 9 || k < 4)) \
     X(dilated, "dilated(5, 3)", k <= q && k > q - 15 && (q - k) % 3 == 0) \
-    X(strided, "strided(8, 10)", k <= q && (k > q - 8 || (q - k) % 10 == 0))                                           \
+    X(strided, "strided(8, 10)", k <= q && (k > q - 8 || (q - k) % 10 == 0)) \
     X(local, "block_local(16)", q >> 4 == k >> 4) \
     X(blocks, "block_causal(16)", k >> 4 <= q >> 4) \
     X(prefix, "prefix_lm(50)", k <= q || k < 50) \
     X(document, "document", k <= q && documents[q] == documents[k]) \
-    X(shared, "shared_question(20, 30)", k <= q && (k < 20 || (q >= 20 && (q - 20) / 30 == (k - 20) / 30)))            \
-    X(longnet, "longnet(8, 2)", k <= q && (q / 8 == k / 8 || (q / 16 == k / 16 && (q - k) % 2 == 0) ||                 \
-                                           (q / 32 == k / 32 && (q - k) % 4 == 0)))                                    \
+    X(shared, "shared_question(20, 30)", k <= q && (k < 20 || (q >= 20 && (q - 20) / 30 == (k - 20) / 30))) \
+    X(longnet, "longnet(8, 2)", k <= q && (q / 8 == k / 8 || (q / 16 == k / 16 && (q - k) % 2 == 0) || \
+                                           (q / 32 == k / 32 && (q - k) % 4 == 0))) \
     X(chunked, "chunked(32)", k <= q && q >> 5 == k >> 5) \
     X(negative, "negative(7)", floored(k - q, 7) < -2) \
-    X(remainder, "remainder(7)", ((k - q) % 7 + 7) % 7 == 3)                                                           \
-    X(nested, "nested(6)", k <= q && (q - k < 13 || (q - k < 7 && k > 100)))                                           \
+    X(remainder, "remainder(7)", ((k - q) % 7 + 7) % 7 == 3) \
+    X(nested, "nested(6)", k <= q && (q - k < 13 || (q - k < 7 && k > 100))) \
     X(functions, "functions(40)", smallest(q, k, 40) < (q > k ? q - k : k - q)) \
     X(swapped, "swapped(3, 90)", q - k >= 3 && k < 90 && q + k >= 3) \
     X(logic, "logic(10)", q >= 10 && (q != k || q == 11)) \

@@ -1,6 +1,7 @@
 /* main.cu: the runtime's device functions on one rank or more, against references on the host.
  *
- *     gpu_check [check | transfers | mixed | measure | links | open | stuck | lost | apart | slow | crowd] [ranks]
+ *     gpu_check [MODE] [RANKS]
+ *     MODE: check | transfers | mixed | measure | links | open | stuck | lost | apart | slow | crowd
  *
  * transfers: only these; mixed: with the ranks on two "hosts", so that some use peer memory and some NCCL;
  * links: rates of both transports; open: no more than that. stuck, lost and apart end with an error on
@@ -138,9 +139,8 @@ int main(int argc, char **argv)
         printf("no CUDA device\n");
         return SKIPPED;
     }
-    const int most = strcmp(mode, "check") == 0 ? 2 : 4, world = argc > 2       ? atoi(argv[2])
-                                                                 : found < most ? found
-                                                                                : most;
+    const int most = strcmp(mode, "check") == 0 ? 2 : 4, all = found < most ? found : most;
+    const int world = argc > 2 ? atoi(argv[2]) : all;
     BurstPlan p = plan_for(strcmp(mode, "crowd") == 0 ? found + 1 : world);
     if (strcmp(mode, "slow") == 0)
         p.link_bandwidth = 1e15;

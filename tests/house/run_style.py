@@ -1,8 +1,7 @@
-"""run_style.py ROOT [--all]: no conditional operator inside another's operand, and no line over 110 columns.
+"""run_style.py ROOT: no conditional operator inside another's operand, and no line over 110 columns.
 
 A conditional counts as nested where it is a part of another's operand by itself or in brackets; as an argument of a
-call, an index or an initializer inside of one it does not. Folders in NOT_YET have at most so many nested ones and long
-lines; whoever mends some lowers the figure, and a folder without a row stays clean. Generated files are left out. --all prints each place.
+call, an index or an initializer inside of one it does not. Generated files are left out.
 """
 import pathlib
 import re
@@ -13,26 +12,6 @@ TOPS = ("compiler", "dsl", "runtime", "templates", "tests")
 GENERATED = "/* Made by "
 SUFFIXES = {".c", ".h", ".cc", ".cu", ".cuh", ".l", ".y"}
 WIDTH_ALONE = {".l", ".y"} # their `?` are no operators
-# folder: (nested conditionals, lines over WIDTH)
-NOT_YET = {
-    "runtime/cuda/device": (6, 0),
-    "runtime/cuda": (1, 0),
-    "runtime/cuda/move": (2, 0),
-    "runtime/cuda/ops": (2, 0),
-    "runtime/host/ops": (2, 3),
-    "templates/kernels": (6, 1),
-    "templates/kernels/sm80": (1, 0),
-    "templates/kernels/sm90": (0, 25),
-    "tests/check": (0, 11),
-    "tests/driver": (0, 2),
-    "tests/dsl": (0, 6),
-    "tests/gpu": (1, 1),
-    "tests/kernels": (0, 5),
-    "tests/mask": (0, 1),
-    "tests/numerics": (0, 3),
-    "tests/step": (21, 3),
-    "tests/training": (0, 13),
-}
 KEYWORDS = {"return", "case", "else", "do"} # an opening bracket after one of these groups; after a name it calls
 TOKEN = re.compile(r"""
     (?P<skip>\s+|//[^\n]*|/\*.*?\*/|\\\n)
@@ -103,7 +82,10 @@ def nested_in(text):
 
 def files(root):
     for top in TOPS:
-        yield from sorted(p for p in (root / top).rglob("*") if p.suffix in SUFFIXES and p.is_file())
+        found = sorted(p for p in (root / top).rglob("*") if p.suffix in SUFFIXES and p.is_file())
+        if not found:
+            sys.exit(f"{root / top} has no sources")
+        yield from found
 
 
 def probe():
@@ -119,35 +101,18 @@ def probe():
 
 
 def main():
-    root, show = pathlib.Path(sys.argv[1]), "--all" in sys.argv
-    places = {}
+    root = pathlib.Path(sys.argv[1])
+    faults = probe()
     for path in files(root):
         text = path.read_text()
         if text.startswith(GENERATED):
             continue
         where = path.relative_to(root)
-        nested = [f"{where}:{n}: a conditional operator inside another's operand"
-                  for n in (nested_in(text) if path.suffix not in WIDTH_ALONE else [])]
-        wide = [f"{where}:{n}: {len(line)} columns, and {WIDTH} is the most"
-                for n, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
-        row = places.setdefault(str(where.parent), ([], []))
-        row[0].extend(nested)
-        row[1].extend(wide)
-    faults = probe()
-    for folder, found in places.items():
-        most = NOT_YET.get(folder, (0, 0))
-        for places_found, allowed in zip(found, most):
-            if show or len(places_found) > allowed:
-                faults += places_found
-            if len(places_found) > allowed > 0:
-                faults.append(f"{folder}: {len(places_found)} such places, and NOT_YET allows {allowed}")
-        count = tuple(len(x) for x in found)
-        if any(count) and show:
-            print(f'    "{folder}": {count},')
-        if folder in NOT_YET and count != most and all(c <= m for c, m in zip(count, most)):
-            print(f"{folder}: {count} are left; its row of NOT_YET can say so")
-    faults += [f"NOT_YET names {folder}, which is no folder of sources" for folder in NOT_YET if folder not in places]
-    print("\n".join(faults) or "no nested conditionals and no long lines where none may be")
+        if path.suffix not in WIDTH_ALONE:
+            faults += [f"{where}:{n}: a conditional operator inside another's operand" for n in nested_in(text)]
+        faults += [f"{where}:{n}: {len(line)} columns, and {WIDTH} is the most"
+                   for n, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
+    print("\n".join(faults) or "no nested conditionals and no long lines")
     return bool(faults)
 
 

@@ -74,11 +74,11 @@ static inline double relative_error(int64_t n, const float *got, const double *w
     return norm == 0 && difference == 0 ? 0 : sqrt(difference / norm);
 }
 
-#define assert_close_terms(n, got, want, terms, tolerance)                                                     \
-    do {                                                                                                       \
-        double error_ = relative_error(n, got, want, terms);                                                   \
-        if (!(error_ <= (tolerance)))                                                                          \
-            fail_msg("%s: relative L2 error %.3g, allowed %.3g", #got, error_, (double)(tolerance));          \
+#define assert_close_terms(n, got, want, terms, tolerance) \
+    do { \
+        double error_ = relative_error(n, got, want, terms); \
+        if (!(error_ <= (tolerance))) \
+            fail_msg("%s: relative L2 error %.3g, allowed %.3g", #got, error_, (double)(tolerance)); \
     } while (0)
 #define assert_close(n, got, want, tolerance) assert_close_terms(n, got, want, 0, tolerance)
 

@@ -122,7 +122,8 @@ RX const Expr *rx_bigbird(Arena *a, int64_t b, int64_t g, int64_t w, int64_t n)
     X(block_causal, "block_causal(w)", OP(LE, OP(DIV, K_, NUM(w)), OP(DIV, Q_, NUM(w)))) \
     X(prefix_lm, "prefix_lm(w)", OP(OR, CAUSAL, OP(LT, K_, NUM(w)))) \
     X(document, "document", OP(AND, CAUSAL, OP(EQ, rx_number(a, E_TABLE_Q, 0), rx_number(a, E_TABLE_K, 0)))) \
-    X(shared_question, "shared_question(w, 3w)", OP(AND, CAUSAL, OP(OR, OP(LT, K_, NUM(w)), rx_same_block(a, 3 * w, w)))) \
+    X(shared_question, "shared_question(w, 3w)", \
+      OP(AND, CAUSAL, OP(OR, OP(LT, K_, NUM(w)), rx_same_block(a, 3 * w, w)))) \
     X(longnet, "longnet(w, 4)", rx_longnet(a, w, 4)) \
     X(bigbird, "bigbird(w, 2, 3, 16)", rx_bigbird(a, w, 2, 3, 16))
 

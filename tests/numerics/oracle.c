@@ -2,7 +2,7 @@
  *
  *     numerics_oracle HEADS KV_HEADS HEAD_DIM TOKENS OUT     answers for one shape
  *     numerics_oracle --peaked HEADS KV_HEADS HEAD_DIM TOKENS OUT     those of peaked.c
- *     numerics_oracle --list                                 the masks as they stand in a model file, one a line
+ *     numerics_oracle --list     the masks as they stand in a model file, one a line
  */
 #include "draws.h"
 #include "expected.h"

@@ -15,9 +15,11 @@
     X(block_causal, "block_causal(12)", false, k < (q / 12 + 1) * 12) \
     X(prefix_lm, "prefix_lm(23)", false, k <= q || (k <= 22)) \
     X(document, "document", true, k <= q && doc[q] == doc[k]) \
-    X(shared_question, "shared_question(14, 10)", false, k <= q && (k < 14 || k >= 14 + answer(q, 14, 10) * 10)) \
+    X(shared_question, "shared_question(14, 10)", false, \
+      k <= q && (k < 14 || k >= 14 + answer(q, 14, 10) * 10)) \
     X(longnet, "longnet(8, 2)", false, \
-      k <= q && (k >= q / 8 * 8 || (k >= q / 16 * 16 && (q & 1) == (k & 1)) || (k >= q / 32 * 32 && (q & 3) == (k & 3)))) \
+      k <= q && (k >= q / 8 * 8 || (k >= q / 16 * 16 && (q & 1) == (k & 1)) || \
+                 (k >= q / 32 * 32 && (q & 3) == (k & 3)))) \
     X(bigbird, "bigbird(8, 1, 2, 5)", false, \
       k <= q && (k <= 7 || k >= (q / 8 - 1) * 8 || murmur(q / 8, k / 8) % 5 == 0)) \
     X(chunked, "chunked(10)", false, k <= q && k > q - q % 10 - 1) \

@@ -43,7 +43,7 @@ static Program random_program(bool cuda, bool split)
                  .cluster = {.nodes = 1, .world = tensor * (1 + draw(split ? 2 : 4))}};
     p.layout.tensor.value = tensor;
     /* all of them, or some */
-    const int copies = split && kv_heads == 1 && draw(2) ? tensor == 4 ? 2 : tensor : 1;
+    const int same = tensor == 4 ? 2 : tensor, copies = split && kv_heads == 1 && draw(2) ? same : 1;
     p.layout.data.value = p.cluster.world / tensor;
     p.train.batch = p.layout.data.value * (1 + draw(2));
     p.model = (Model){.layers = 1 + draw(split ? 2 : 4),
@@ -179,7 +179,8 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.offload = staged(i);
     c.offload_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
     c.fetch_chunks = !c.offload_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
-    c.optimizer = i / 3 % 2 ? i % 2 ? OPTIMIZER_FETCHED : OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE;
+    const OptimizerPlace off = i % 2 ? OPTIMIZER_FETCHED : OPTIMIZER_ON_HOST;
+    c.optimizer = i / 3 % 2 ? off : OPTIMIZER_ON_DEVICE;
     c.overlap = tensor && draw(3);
     c.bf16_gradients = i / 6 % 2;
     return c;

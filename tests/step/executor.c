@@ -14,9 +14,9 @@
 
 static int64_t element_size(const Machine *m, const Value *v)
 {
-    return v->element == EL_BYTE                                                              ? 1
-           : v->element == EL_ACTIVATION && m->step->program->target == &targets[TARGET_CUDA] ? 2
-                                                                                              : 4;
+    if (v->element == EL_BYTE)
+        return 1;
+    return v->element == EL_ACTIVATION && m->step->program->target == &targets[TARGET_CUDA] ? 2 : 4;
 }
 
 static int visited_unit(const Machine *m, int visit)
@@ -35,10 +35,11 @@ static int value_index(const Machine *m, const Value *v, int next)
     case INDEX_CHUNK: return o->chunk;
     case INDEX_SLOT: return o->slot;
     case INDEX_UNIT:
-        return o->op->embedding              ? 0
-               : o->block == BLOCK_OPTIMIZER ? o->unit + next
-               : next                        ? visited_unit(m, o->visit + next)
-                                             : o->unit;
+        if (o->op->embedding)
+            return 0;
+        if (o->block == BLOCK_OPTIMIZER)
+            return o->unit + next;
+        return next ? visited_unit(m, o->visit + next) : o->unit;
     default: return 0;
     }
 }
@@ -131,14 +132,16 @@ static void copy_in(Machine *m, Operand x, const double *copy, int64_t n)
 
 static const Unit *unit_of(const Machine *m, int unit)
 {
-    return &m->step->units.at[unit == 0 ? 0 : unit > m->m->layers ? 2 : 1];
+    return &m->step->units.at[(unit != 0) + (unit > m->m->layers)];
 }
 
 /* The first shard is this rank's own, the others come from elsewhere. */
 static void gather(Machine *m, const Op *o)
 {
     const StepOp *at = &m->run->flow->op[m->t];
-    const int unit = o->embedding ? 0 : o->write[0].next ? visited_unit(m, at->visit + 1) : at->unit;
+    int unit = o->write[0].next ? visited_unit(m, at->visit + 1) : at->unit;
+    if (o->embedding)
+        unit = 0;
     m->lost |= m->ny[0] < unit_of(m, unit)->elements; /* a smaller unit's */
     for (int64_t i = 0; i < unit_of(m, unit)->elements && !m->lost; i++)
         m->y[0][i] = m->param[unit][i];
@@ -296,7 +299,11 @@ static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS]
     for (int r = 0; r < m->ranks; r++)
         for (int64_t i = 0; i < own_tokens(m, r) * width; i++) {
             const int64_t at = first_own(m, r) * width + i;
-            double sum = o->adds[0] ? y[r][0][i] : o->read[1].value >= 0 ? x[r][1][i] : 0;
+            double sum = 0;
+            if (o->adds[0])
+                sum = y[r][0][i];
+            else if (o->read[1].value >= 0)
+                sum = x[r][1][i];
             for (int k = 0; k < m->ranks; k++)
                 if (gathers)
                     y[k][0][at] = x[r][0][i];
@@ -311,7 +318,9 @@ static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS]
 static int copies_of(const Machine *m, const UnitTensor *t)
 {
     const bool key = strstr(t->name, "k_proj") || strstr(t->name, "v_proj") || strstr(t->name, "k_norm");
-    return t->split == SPLIT_NONE ? m->ranks : key ? m->step->shape.key_copies : 1;
+    if (t->split == SPLIT_NONE)
+        return m->ranks;
+    return key ? m->step->shape.key_copies : 1;
 }
 
 /* In the shard of each rank, what several ranks have. */
@@ -364,11 +373,14 @@ static void run_op(Machine *m, const Op *o)
     const Split split = t && loops_over_heads(o) ? t->heads : SPLIT_NONE;
     const int64_t all = heads_before(m, m->step->shape.head_chunks), mine = chunk_heads(m, at->chunk),
                   before = heads_before(m, at->chunk);
-    const int64_t in = !t ? 0 : split == SPLIT_COLS ? t->cols / all * mine : t->cols;
-    const int64_t out = !t ? 0 : split == SPLIT_ROWS ? t->rows / all * mine : t->rows * o->tensors;
-    const int64_t first = split == SPLIT_ROWS   ? t->rows / all * before * in
-                          : split == SPLIT_COLS ? t->cols / all * before
-                                                : 0;
+    int64_t in = t ? t->cols : 0, out = t ? t->rows * o->tensors : 0, first = 0;
+    if (split == SPLIT_COLS) {
+        in = t->cols / all * mine;
+        first = t->cols / all * before;
+    } else if (split == SPLIT_ROWS) {
+        out = t->rows / all * mine;
+        first = t->rows / all * before * in;
+    }
     const double *w = tensor_in(m, o, m->x, m->nx, o->read, true, OP_READS);
     double *dw = tensor_in(m, o, m->y, m->ny, o->write, false, OP_WRITES);
     w = w ? w + first : NULL;
@@ -477,7 +489,9 @@ static int row_chunk(const Machine *m, Operand x)
 static int64_t rows_in(const Machine *m, int chunk)
 {
     const int64_t left = m->run->tokens - chunk * m->step->chunk;
-    return left < 0 ? 0 : left < m->step->chunk ? left : m->step->chunk;
+    if (left < 0)
+        return 0;
+    return left < m->step->chunk ? left : m->step->chunk;
 }
 
 /* Of a chunk's operation: the operand's rows of it, in the copy of the operand. */
@@ -528,9 +542,8 @@ static double *heads_of_chunk(const Machine *m, Operand x, double *copy, int64_t
 {
     const int chunk = m->run->flow->op[m->t].chunk;
     const bool all = m->step->values.at[x.value].all_heads;
-    const int64_t head = is_of_some_heads(m, x) ? *n / (all ? heads_before(m, m->step->shape.head_chunks)
-                                                            : m->step->shape.chunk.kv_heads)
-                                                : 0;
+    const int64_t heads = all ? heads_before(m, m->step->shape.head_chunks) : m->step->shape.chunk.kv_heads;
+    const int64_t head = is_of_some_heads(m, x) ? *n / heads : 0;
     *n = true_size(m, x, head ? head * chunk_heads(m, chunk) : *n);
     return copy + (all ? head * heads_before(m, chunk) : 0);
 }
@@ -624,7 +637,12 @@ static void run_ranks(Machine *m, const Op *o, Operands *all)
         memcpy(m->y, all->y[r], sizeof m->y);
         memcpy(m->nx, all->nx, sizeof m->nx);
         memcpy(m->ny, all->ny, sizeof m->ny);
-        (loops_over_heads(o) ? run_heads : o->chunked ? run_chunk : run_whole)(m, o);
+        if (loops_over_heads(o))
+            run_heads(m, o);
+        else if (o->chunked)
+            run_chunk(m, o);
+        else
+            run_whole(m, o);
     }
 }
 
@@ -707,18 +725,24 @@ static void flush(Machine *m, Queue *q, int last, int mark)
 
 static Stream stream_of(const Op *o)
 {
-    const bool weights = o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE ||
-                         o->kind == OP_TENSOR_SUM;
-    const bool copies = o->kind == OP_STAGE || o->kind == OP_FETCH || o->kind == OP_DOWNLOAD ||
-                        o->kind == OP_UPLOAD,
-               back = o->kind == OP_WRITE_BACK;
-    const bool tensor = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER ||
-                        o->kind == OP_TENSOR_GATHER_BACK || o->kind == OP_TENSOR_SCATTER_BACK || sums_all(o);
-    return weights  ? STREAM_WEIGHTS
-           : copies ? STREAM_COPIES
-           : back   ? STREAM_DOWNLOADS
-           : tensor ? STREAM_TENSOR
-                    : STREAM_COMPUTE;
+    switch (o->kind) {
+    case OP_GATHER:
+    case OP_REDUCE:
+    case OP_ALL_REDUCE:
+    case OP_TENSOR_SUM: return STREAM_WEIGHTS;
+    case OP_STAGE:
+    case OP_FETCH:
+    case OP_DOWNLOAD:
+    case OP_UPLOAD: return STREAM_COPIES;
+    case OP_WRITE_BACK: return STREAM_DOWNLOADS;
+    case OP_TENSOR_GATHER:
+    case OP_TENSOR_SCATTER:
+    case OP_TENSOR_GATHER_BACK:
+    case OP_TENSOR_SCATTER_BACK:
+    case OP_TENSOR_ALL_REDUCE:
+    case OP_TENSOR_ALL_REDUCE_BACK: return STREAM_TENSOR;
+    default: return STREAM_COMPUTE;
+    }
 }
 
 /* Compute waits for the last operation of the stream that set the mark. */

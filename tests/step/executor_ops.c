@@ -486,14 +486,15 @@ static void latent_attention_back(Machine *m, const double *w, double *dw)
 
 bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, double *dw)
 {
-    const bool residual = o->read[1].value >= 0 &&
-                          m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
+    const bool has_residual = o->read[1].value >= 0 &&
+                              m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
+    const double *residual = has_residual ? m->x[1] : NULL;
     switch (o->kind) {
     case OP_EMBED: embed(m, w); break;
     case OP_NORM: norm(m, in, w); break;
     case OP_SQUARES: squares(m); break;
     case OP_SQUARES_BACK: squares_back(m, m->adds); break;
-    case OP_LINEAR: linear(m, in, out, w, m->adds ? m->y[0] : residual ? m->x[1] : NULL); break;
+    case OP_LINEAR: linear(m, in, out, w, m->adds ? m->y[0] : residual); break;
     case OP_BIAS: bias(m, in, w); break;
     case OP_BIAS_BACK: bias_back(m, in, dw); break;
     case OP_ROPE: rope(m, 1); break;

@@ -142,9 +142,11 @@ static double saved_bytes(const Case *c, Saving v)
     double bytes = 0;
     for (int i = 0; i < c->step->values.n; i++) {
         const Value *x = &c->step->values.at[i];
-        const int layers = saves(v.lower, x->name)   ? c->shape.layers
-                           : saves(v.upper, x->name) ? c->shape.layers - v.from
-                                                     : 0;
+        int layers = 0;
+        if (saves(v.lower, x->name))
+            layers = c->shape.layers;
+        else if (saves(v.upper, x->name))
+            layers = c->shape.layers - v.from;
         assert_true(!saves(v.lower, x->name) || saves(v.upper, x->name));
         bytes += x->kind != VALUE_ACTIVATION || strcmp(x->name, "x") == 0
                      ? 0
@@ -431,7 +433,11 @@ static bool of_later_visit(const Case *c, const Item *sum, const Item *weight)
     const Value *a = &c->step->values.at[sum->value], *b = &c->step->values.at[weight->value];
     /* whose is a tied sum; of units its visit is the first that reduces one */
     const int head = c->shape.layers + 1;
-    const int visit = sum->index < 0 ? head : a->index == INDEX_UNIT ? 2 * head - sum->index : sum->index;
+    int visit = sum->index;
+    if (sum->index < 0)
+        visit = head;
+    else if (a->index == INDEX_UNIT)
+        visit = 2 * head - sum->index;
     const bool lasts = a->index == INDEX_UNIT && c->step->sequences > 1;
     return a->kind == VALUE_SUM && b->kind == VALUE_WEIGHT && !lasts && b->index == INDEX_VISIT &&
            weight->index >= visit + 2;

@@ -4,11 +4,14 @@
  *
  * The verifier also rejects what the executor takes for right, for these reasons (STEP_VERIFY_LIST prints
  * each):
- * - an operation writes where it reads, and does not work element by element (the executor copies operands out);
+ * - an operation writes where it reads, and does not work element by element (the executor copies operands
+ *   out);
  * - an item lies on parameters or moments that the executor never reads again, or the optimizer runs twice;
  * - `adds` is flipped, and the executor's definition of the operation does not look at it;
- * - a race of the streams that shows in neither order of the executor, or a stream that nobody waits for at the end;
- * - an operation reads something wrong, and nobody reads what it makes; or it belongs to another visit's unit;
+ * - a race of the streams that shows in neither order of the executor, or a stream that nobody waits for at
+ *   the end;
+ * - an operation reads something wrong, and nobody reads what it makes; or it belongs to another visit's
+ *   unit;
  * - the right content lies there by chance, under another value's name.
  */
 #include "case.h"

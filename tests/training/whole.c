@@ -166,19 +166,20 @@ static BurstOwn own_tokens(const Whole *x, int rank)
 }
 
 /* Puts one value a token of every rank of the first data group at its place. */
-#define COLLECT(x, value, to)                                                                                 \
-    do {                                                                                                      \
-        float mine_[(x)->p->max_tokens + 1];                                                                  \
-        for (int64_t i = 0; i < own_tokens(x, burst_rank((x)->c)).tokens; i++)                                \
-            mine_[i] = (float)(value);                                                                        \
-        BURST_TRY(gather(x, (BurstGroup){0, 1, (x)->p->world}, mine_, (x)->p->max_tokens));                   \
-        const int ranks_ = (x)->p->tensor ? (x)->p->tensor : 1;                                               \
-        for (int r_ = 0; r_ < (x)->p->group * ranks_; r_++) {                                                 \
-            const int chunk_ = r_ / ranks_, rank_ = first_with(x, chunk_) + r_ % ranks_;                      \
-            const BurstOwn own_ = own_tokens(x, rank_);                                                       \
-            for (int64_t i = 0; i < own_.tokens; i++)                                                         \
-                (to)[(x)->p->position(chunk_, own_.first + i)] = (typeof(*(to)))(x)->full[rank_ * (x)->p->max_tokens + i]; \
-        }                                                                                                     \
+#define COLLECT(x, value, to) \
+    do { \
+        float mine_[(x)->p->max_tokens + 1]; \
+        for (int64_t i = 0; i < own_tokens(x, burst_rank((x)->c)).tokens; i++) \
+            mine_[i] = (float)(value); \
+        BURST_TRY(gather(x, (BurstGroup){0, 1, (x)->p->world}, mine_, (x)->p->max_tokens)); \
+        const int ranks_ = (x)->p->tensor ? (x)->p->tensor : 1; \
+        for (int r_ = 0; r_ < (x)->p->group * ranks_; r_++) { \
+            const int chunk_ = r_ / ranks_, rank_ = first_with(x, chunk_) + r_ % ranks_; \
+            const BurstOwn own_ = own_tokens(x, rank_); \
+            for (int64_t i = 0; i < own_.tokens; i++) \
+                (to)[(x)->p->position(chunk_, own_.first + i)] = \
+                    (typeof(*(to)))(x)->full[rank_ * (x)->p->max_tokens + i]; \
+        } \
     } while (0)
 
 int whole_sequence(Whole *x, int64_t step, int64_t index, Sequence *out)

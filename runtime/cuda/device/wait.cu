@@ -89,6 +89,14 @@ static void describe_unfinished(BurstGpu *g, char *text, size_t size)
                  g->beats);
 }
 
+/* What uses a communicator, by gpu_communicator's number. */
+static const char *use_of(const BurstGpu *g, int i)
+{
+    if (i < g->channels)
+        return "a channel's transfer";
+    return i == g->channels + GROUP_TENSOR ? "tensor ranks" : "weights";
+}
+
 static int check_communicators(BurstGpu *g)
 {
     for (int i = 0; i < g->channels + GPU_GROUPS; i++) {
@@ -97,10 +105,7 @@ static int check_communicators(BurstGpu *g)
         if (comm)
             NCCL_TRY(g, ncclCommGetAsyncError(comm, &state));
         if (state != ncclSuccess && state != ncclInProgress)
-            return gpu_nccl_failed(g, state,
-                                   i < g->channels                   ? "a channel's transfer"
-                                   : i == g->channels + GROUP_TENSOR ? "tensor ranks"
-                                                                     : "weights");
+            return gpu_nccl_failed(g, state, use_of(g, i));
     }
     return BURST_OK;
 }

@@ -36,11 +36,17 @@ int gpu_lane(const BurstGpu *g, cudaStream_t stream)
     for (int i = 0; i < g->channels; i++)
         if (stream == g->channel[i])
             return BURST_LANE_CHANNEL + i;
-    return stream == g->weights     ? BURST_LANE_WEIGHTS
-           : stream == g->copies    ? LANE_COPIES
-           : stream == g->tensor    ? LANE_TENSOR
-           : stream == g->downloads ? LANE_DOWNLOADS
-                                    : BURST_LANE_COMPUTE;
+    const struct {
+        cudaStream_t stream;
+        int lane;
+    } others[] = {{g->weights, BURST_LANE_WEIGHTS},
+                  {g->copies, LANE_COPIES},
+                  {g->tensor, LANE_TENSOR},
+                  {g->downloads, LANE_DOWNLOADS}};
+    for (const auto &x : others)
+        if (stream == x.stream)
+            return x.lane;
+    return BURST_LANE_COMPUTE;
 }
 
 static cudaStream_t stream_of(const BurstGpu *g, int lane)
@@ -120,6 +126,17 @@ void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received)
 }
 
 /* ---- waits of the compute stream: they cut what it does ---- */
+/* What compute is said to do while it waits for a mark of a lane. */
+static int part_of_wait(int lane)
+{
+    switch (lane) {
+    case BURST_LANE_WEIGHTS: return BURST_P_WAIT_WEIGHTS;
+    case LANE_COPIES: return BURST_P_WAIT_COPY;
+    case LANE_TENSOR: return BURST_P_TENSOR;
+    default: return BURST_P_WAIT;
+    }
+}
+
 int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int begins, BurstSpan *cut)
 {
     if (!g->watched || !g->watch->spans || stream != g->compute || m->lane == BURST_LANE_COMPUTE)
@@ -127,10 +144,7 @@ int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int beg
     if (!begins)
         return record(g->watch, BURST_LANE_COMPUTE, cut->part, cut->a, cut->b);
     *cut = g->watch->spans->open[BURST_LANE_COMPUTE];
-    const int part = m->lane == BURST_LANE_WEIGHTS ? BURST_P_WAIT_WEIGHTS
-                     : m->lane == LANE_COPIES      ? BURST_P_WAIT_COPY
-                     : m->lane == LANE_TENSOR      ? BURST_P_TENSOR
-                                                   : BURST_P_WAIT;
+    const int part = part_of_wait(m->lane);
     return record(g->watch, BURST_LANE_COMPUTE, part, part == BURST_P_WAIT ? m->lane - BURST_LANE_CHANNEL : 0,
                   0);
 }

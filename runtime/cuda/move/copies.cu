@@ -25,7 +25,9 @@ static size_t available(void)
     const size_t most = number_in("/sys/fs/cgroup/memory.max", "%zu", 1),
                  used = number_in("/sys/fs/cgroup/memory.current", "%zu", 1);
     const size_t cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file %zu", 1);
-    const size_t left = !most ? 0 : most + cache > used ? most + cache - used : 1;
+    size_t left = 0;
+    if (most)
+        left = most + cache > used ? most + cache - used : 1;
     return left && (!machine || left < machine) ? left : machine;
 }
 

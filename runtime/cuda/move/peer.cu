@@ -126,7 +126,9 @@ static Refusal open_memory(BurstGpu *g, const Offer *theirs, char **memory)
     if (e == cudaSuccess && access)
         return Refusal{REASON_NONE, cudaSuccess};
     *memory = NULL;
-    return Refusal{!access ? REASON_ACCESS : visible ? REASON_OPEN : REASON_HIDDEN, e};
+    if (!access)
+        return Refusal{REASON_ACCESS, e};
+    return Refusal{visible ? REASON_OPEN : REASON_HIDDEN, e};
 }
 
 /* ---- a trial ---- */

@@ -159,9 +159,12 @@ static __global__ void __launch_bounds__(THREADS)
                 most = fmaxf(in, own);
     const float from_in = in > none ? expf(in - most) : 0, from_own = own > none ? expf(own - most) : 0,
                 sum = from_in + from_own;
-    for (int64_t j = row * d + lane; j < (row + 1) * d; j += WARP)
-        o[j] = sum > 0 ? ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum
-                       : 0;
+    for (int64_t j = row * d + lane; j < (row + 1) * d; j += WARP) {
+        float mean = 0;
+        if (sum > 0)
+            mean = ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum;
+        o[j] = mean;
+    }
     __syncwarp();
     if (lane == 0)
         lse[row] = sum > 0 ? most + logf(sum) : none;

@@ -102,8 +102,11 @@ VEC_INLINE void block(int rows, int cols, int tail, int depth, Operand a, const 
 #pragma GCC unroll 8
         for (int j = 0; j < cols; j++) {
             float *at = c + i * ldc + j * VEC;
-            Vec old = !add ? (Vec){0} : tail ? vec_load_part(at, tail) : vec_load(at);
-            Vec now = !add ? sum[i][j] : factor ? old * factor[i] + sum[i][j] : old + sum[i][j];
+            Vec now = sum[i][j];
+            if (add) {
+                Vec old = tail ? vec_load_part(at, tail) : vec_load(at);
+                now = factor ? old * factor[i] + now : old + now;
+            }
             if (tail)
                 vec_store_part(at, now, tail);
             else
@@ -116,10 +119,10 @@ VEC_INLINE void panel(int m, int cols, int tail, int depth, Operand a, const flo
                       int64_t ldc, bool add, const float *factor)
 {
     int i = 0;
-#define ROWS(count)                                                                                              \
-    for (; i + (count) <= m; i += (count))                                                                       \
-        block(count, cols, tail, depth, (Operand){a.at + i * a.row, a.row, a.depth}, b, ldb, c + i * ldc, ldc, add, \
-              factor ? factor + i : NULL)
+#define ROWS(count) \
+    for (; i + (count) <= m; i += (count)) \
+        block(count, cols, tail, depth, (Operand){a.at + i * a.row, a.row, a.depth}, b, ldb, c + i * ldc, \
+              ldc, add, factor ? factor + i : NULL)
     ROWS(BLOCK_ROWS);
     ROWS(2);
     ROWS(1);

@@ -214,7 +214,9 @@ static __device__ __forceinline__ void backward_reach(BackwardReach<P> &r, const
 {
 #pragma unroll
     for (int i = 0; i < P::PARTS; i++) {
-        const int part = i == 0 ? w.part : P::PARTS == 2 ? 1 - w.part : (w.part + i) % P::PARTS;
+        int part = w.part;
+        if (i > 0)
+            part = P::PARTS == 2 ? 1 - part : (part + i) % P::PARTS;
         r.keys[i] = moved<P::BN>(w.down, w.keys, part * P::QUERIES);
         r.rows[i] = moved<P::BM>(w.down + offset, part * P::QUERIES, w.part * P::FIRST);
     }

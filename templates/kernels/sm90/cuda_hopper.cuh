@@ -227,51 +227,55 @@ template <int N> struct Wgmma;
 #define BURST_NAMES_40 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3)
 #define BURST_NAMES_48 \
     BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) ",%40,%41,%42,%43,%44,%45,%46,%47"
-#define BURST_NAMES_56                                                                                                          \
-    BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) ",%50,%51,%52,%53,%54,%55"
+#define BURST_NAMES_56 \
+    BURST_TEN() \
+    "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) ",%50,%51,%52,%53,%54,%55"
 #define BURST_NAMES_64 \
     BURST_TEN() \
     "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) ",%60,%61,%62,%63"
-#define BURST_NAMES_88                                                                                                          \
-    BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) "," BURST_TEN(6) ","       \
-    BURST_TEN(7) ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define BURST_NAMES_88 \
+    BURST_TEN() \
+    "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) "," \
+    BURST_TEN(6) "," BURST_TEN(7) ",%80,%81,%82,%83,%84,%85,%86,%87"
 #define BURST_NAMES_96 BURST_NAMES_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
 #define BURST_NAMES_128 \
     BURST_NAMES_96 \
         ",%96,%97,%98,%99," BURST_TEN(10) "," BURST_TEN(11) ",%120,%121,%122,%123,%124,%125,%126,%127"
-#define BURST_EIGHT(d, i)                                                                                                       \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define BURST_EIGHT(d, i) \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BURST_SUMS_16(d) BURST_EIGHT(d, 0), BURST_EIGHT(d, 8)
 #define BURST_SUMS_32(d) BURST_SUMS_16(d), BURST_EIGHT(d, 16), BURST_EIGHT(d, 24)
 #define BURST_SUMS_40(d) BURST_SUMS_32(d), BURST_EIGHT(d, 32)
 #define BURST_SUMS_48(d) BURST_SUMS_40(d), BURST_EIGHT(d, 40)
 #define BURST_SUMS_56(d) BURST_SUMS_48(d), BURST_EIGHT(d, 48)
-#define BURST_SUMS_64(d)                                                                                                        \
-    BURST_SUMS_56(d), BURST_EIGHT(d, 56)
+#define BURST_SUMS_64(d) BURST_SUMS_56(d), BURST_EIGHT(d, 56)
 #define BURST_SUMS_88(d) BURST_SUMS_64(d), BURST_EIGHT(d, 64), BURST_EIGHT(d, 72), BURST_EIGHT(d, 80)
 #define BURST_SUMS_96(d) BURST_SUMS_88(d), BURST_EIGHT(d, 88)
 #define BURST_SUMS_128(d) \
     BURST_SUMS_96(d), BURST_EIGHT(d, 96), BURST_EIGHT(d, 104), BURST_EIGHT(d, 112), BURST_EIGHT(d, 120)
 /* N, its registers R of d, and the numbers of the operands after them. */
-#define BURST_WGMMA(N, R, i0, i1, i2, i3, i4, i5, i6)                                                                           \
-    template <> struct Wgmma<N> {                                                                                               \
-        template <int TA, int TB> static __device__ __forceinline__ void shared(float (&d)[R], uint64_t a, uint64_t b, int add) \
-        {                                                                                                                       \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #i2 ", 0;\n"                                                      \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" BURST_NAMES_##R "}, %" #i0 ", %" #i1      \
-                         ", p, 1, 1, %" #i3 ", %" #i4 ";\n}\n"                                                                  \
-                         : BURST_SUMS_##R(d)                                                                                    \
-                         : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));                                                         \
-        }                                                                                                                       \
-        template <int TB>                                                                                                       \
-        static __device__ __forceinline__ void registers(float (&d)[R], const uint32_t *a, uint64_t b, int add)                 \
-        {                                                                                                                       \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #i5 ", 0;\n"                                                      \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" BURST_NAMES_##R "}, {%" #i0 ",%" #i1      \
-                         ",%" #i2 ",%" #i3 "}, %" #i4 ", p, 1, 1, %" #i6 ";\n}\n"                                               \
-                         : BURST_SUMS_##R(d)                                                                                    \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));                              \
-        }                                                                                                                       \
+#define BURST_WGMMA(N, R, i0, i1, i2, i3, i4, i5, i6) \
+    template <> struct Wgmma<N> { \
+        template <int TA, int TB> \
+        static __device__ __forceinline__ void shared(float (&d)[R], uint64_t a, uint64_t b, int add) \
+        { \
+            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #i2 ", 0;\n" \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" BURST_NAMES_##R \
+                         "}, %" #i0 ", %" #i1 ", p, 1, 1, %" #i3 ", %" #i4 ";\n}\n" \
+                         : BURST_SUMS_##R(d) \
+                         : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB)); \
+        } \
+        template <int TB> \
+        static __device__ __forceinline__ void registers(float (&d)[R], const uint32_t *a, uint64_t b, \
+                                                         int add) \
+        { \
+            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #i5 ", 0;\n" \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" BURST_NAMES_##R \
+                         "}, {%" #i0 ",%" #i1 ",%" #i2 ",%" #i3 "}, %" #i4 ", p, 1, 1, %" #i6 ";\n}\n" \
+                         : BURST_SUMS_##R(d) \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB)); \
+        } \
     };
 BURST_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22)
 BURST_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38)
