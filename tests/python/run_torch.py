@@ -11,6 +11,7 @@ import runner
 
 LONG = 70
 
+
 def main():
     parser = runner.options(__doc__, "--home")
     parser.add_argument("--count", type=int, default=8)
