@@ -67,6 +67,9 @@ KNOWN = [
     # pieces of keys from striped chunks
     (Problem(nodes=3, gpus=2, nics=2, device=DEVICES[0], gbps=100, link=50, memory=12, mask="prefix_lm(2Ki)", tokens=64, heads=16,
              kv_heads=4), "schedule bidirectional; context 6; travel keys; partition striped;"),
+    # the same of more ranks
+    (Problem(nodes=3, gpus=8, nics=2, device=DEVICES[1], gbps=100, link=50, memory=12, mask="prefix_lm(2Ki)", tokens=256, heads=8,
+             kv_heads=2), "schedule bidirectional; context 24; travel keys; partition striped;"),
 ]
 
 

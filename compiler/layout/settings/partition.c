@@ -68,7 +68,7 @@ static bool tries_balanced(const Program *p, const Choice *c)
  * where there are many to count. */
 static bool take(const Program *p, Choice *c, int n)
 {
-    enum { FEW_PIECES = 32 }; /* of all ranks */
+    enum { FEW_PIECES = 64 }; /* of all ranks */
     *c = choice_in(p, c, c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n); /* one rank has one */
     const bool alike = choice_pieces(c) > 1 && choice_chunks(c) > FEW_PIECES && n != PART_CONTIGUOUS &&
                        n != PART_ZIGZAG && !p->layout.schedule;
