@@ -36,11 +36,11 @@ static bool used_by_program(const Flow *f, int value)
 }
 
 /* Before number i of a list that has so many on a line. */
-static const char *between(int i, int on_line, const char *before_first)
+static const char *between(int i, int on_line, const char *before_line, const char *before_first)
 {
     if (i % on_line)
         return ", ";
-    return i ? ",\n    " : before_first;
+    return i ? before_line : before_first;
 }
 
 /* Where index i lies; before the first that has a place, as that one does. */
@@ -78,7 +78,8 @@ static void emit_place(Emit *e, const Flow *f, int value, int n)
     }
     text_printf(e->out, "static const int64_t plan_at_%s[] = {", f->step->values.at[value].name);
     for (int i = 0; i < n; i++)
-        text_printf(e->out, "%s%" PRId64, between(i, 16, "\n    "), offset_at(f, value, i) / f->align);
+        text_printf(e->out, "%s%" PRId64, between(i, 16, ",\n    ", "\n    "),
+                    offset_at(f, value, i) / f->align);
     text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name,
                 f->step->values.at[value].name);
 }
@@ -224,7 +225,7 @@ void emit_key_chunks(Emit *e)
     for (int m = 0; m < masks; m++) {
         text_add(e->out, "    {");
         for (int q = 0; q < s->chunks; q++)
-            text_printf(e->out, "%s%s0x%" PRIx64, between(q, 8, ""), q && q % 8 == 0 ? " " : "",
+            text_printf(e->out, "%s0x%" PRIx64, between(q, 8, ",\n     ", ""),
                         s->pairs ? s->pairs[m * s->chunks + q] : UINT64_MAX >> (64 - s->chunks));
         text_add(e->out, "},\n");
     }
