@@ -143,17 +143,6 @@ int gpu_wait(BurstGpu *g, cudaEvent_t event)
 }
 
 /* ---- marks ---- */
-int gpu_event(BurstGpu *g, cudaEvent_t *out)
-{
-    cudaEvent_t *grown = (cudaEvent_t *)realloc(g->event, (size_t)(g->events + 1) * sizeof *grown);
-    if (!grown)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for %d events", g->events + 1);
-    g->event = grown;
-    CUDA_TRY(g, cudaEventCreateWithFlags(out, cudaEventDisableTiming));
-    g->event[g->events++] = *out;
-    return BURST_OK;
-}
-
 int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
 {
     if (!m->event)

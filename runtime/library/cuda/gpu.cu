@@ -83,17 +83,10 @@ static int queue_waits(BurstGpu *g, int lane)
 
 static int next_event(BurstGpu *g, cudaEvent_t *event)
 {
-    if (g->marks < g->events) {
-        *event = g->event[g->marks++];
-        return BURST_OK;
-    }
-    cudaEvent_t *grown = (cudaEvent_t *)realloc(g->event, (size_t)(g->events + 1) * sizeof *grown);
-    if (!grown)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for %d events", g->events + 1);
-    g->event = grown;
-    CUDA_TRY(g, cudaEventCreateWithFlags(event, cudaEventDisableTiming));
-    g->event[g->events++] = *event;
-    g->marks++;
+    cudaEvent_t made;
+    if (g->marks == g->events)
+        BURST_TRY(gpu_event(g, &made));
+    *event = g->event[g->marks++];
     return BURST_OK;
 }
 
