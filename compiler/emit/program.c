@@ -334,6 +334,11 @@ static void emit_sizes(Emit *e)
         add_constant(e, "PLAN_DEVICE_UPDATE", 1, "which the device updates, a unit at a time");
     if (e->draft->choice.optimizer == OPTIMIZER_ON_HOST && e->draft->choice.bf16_gradients)
         add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients go there as activations are");
+    if (device(e) && e->draft->program->library) {
+        add_constant(e, "PLAN_KEPT", e->draft->choice.ranks * choice_pieces(&e->draft->choice),
+                     "launches of a call whose lists a batch may keep");
+        add_constant(e, "PLAN_KEPT_INTS", elements_of(e, "kept_lists"), "of lists so kept");
+    }
     if (exchanges(e))
         emit_shares(e);
     if (device(e) && exchanges(e)) {

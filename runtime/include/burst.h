@@ -100,7 +100,9 @@ typedef enum BurstLayout { BURST_BALANCED, BURST_CONTIGUOUS, BURST_REPLICATED } 
  * document; both may be NULL. */
 int64_t burst_batch_rows(const BurstBatch *batch, BurstLayout layout, int32_t *row, int32_t *position);
 
-/* ---- calls; all collective ---- */
+/* ---- calls; all collective ----
+ * Calls with one batch follow each other on the device: in one stream, or in streams that wait for each
+ * other. */
 /* o and lse of BALANCED rows. sinks [heads]: a learned score that takes weight and has no value, or NULL;
  * lse is without it. scale: of q k, 0: 1 / sqrt(head_dim). A row that sees no key has o = 0 and lse =
  * -inf. */

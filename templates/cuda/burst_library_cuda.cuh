@@ -35,6 +35,8 @@ static inline int plan_library_load(BurstCtx *c, void *state, char *memory, void
     int device = 0;
     burst_library_gpu_use(s->exec, stream);
     plan_alloc_device(s, memory);
+    memset(s->kept, 0, sizeof s->kept);
+    s->kept_ints = 0;
     PLAN_CUDA(cudaGetDevice(&device));
     PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
     BURST_TRY(plan_chunks(c, s));
@@ -135,6 +137,7 @@ static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAtte
     BurstBf16 *o = (BurstBf16 *)a->to_o;
     burst_library_gpu_use(s->exec, a->stream);
     s->score_scale = a->scale;
+    s->launches = 0;
     BURST_TRY(plan_attention(c, s, a->mask, (const BurstBf16 *)a->q, (const BurstBf16 *)a->k,
                              (const BurstBf16 *)a->v, o, a->to_lse));
     BURST_TRY(burst_library_gpu_end(s->exec));
@@ -154,6 +157,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
     const BurstBf16 *d_o = (const BurstBf16 *)a->d_o;
     burst_library_gpu_use(s->exec, a->stream);
     s->score_scale = a->scale;
+    s->launches = 0;
     BURST_TRY(burst_gpu_delta(s->exec, s->n, PLAN_HEADS, PLAN_VALUE_DIM, (const BurstBf16 *)a->o, d_o,
                               b->rows_delta));
     if (a->sinks) {

@@ -18,21 +18,63 @@ template <class PAIR> static inline PlanLaunchKeys plan_launch_keys(const PAIR *
     return k;
 }
 
-/* The lists of live tiles of the pairs, then the kernel; on the compute stream. */
+#ifdef PLAN_LIBRARY
+/* Where the next launch of a call keeps its lists, of own tiles with others, in the batch's memory; NULL:
+ * nowhere. A call has the same launches in the same order as any other with its mask and its direction.
+ * What is captured does not run now, so it makes lists that stay nobody's. */
+static inline PlanKept *plan_keep(PlanState *s, bool backward, int own, int other, bool turns)
+{
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const size_t ints = (burst_lists_ints(own, other, turns ? PLAN_HEADS : 0) + 63) / 64 * 64;
+    PlanKept *kept = s->launches < PLAN_KEPT ? &s->kept[s->mask][backward][s->launches++] : NULL;
+    if (!kept || kept->made)
+        return kept;
+    if (s->kept_ints + ints > PLAN_KEPT_INTS ||
+        cudaStreamIsCapturing(burst_gpu_compute(s->exec), &capture) != cudaSuccess ||
+        capture != cudaStreamCaptureStatusNone)
+        return NULL;
+    kept->lists = burst_lists_place(own, other, turns, s->buffer.kept_lists + s->kept_ints);
+    s->kept_ints += ints;
+    return kept;
+}
+#endif
+
+/* The lists of live tiles of the pairs, on the compute stream. */
+template <class MASK>
+static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTokens &q,
+                                     const PlanLaunchKeys &keys, int pairs, int tile_q, int tile_k,
+                                     BurstTileLists *lists)
+{
+    const int tiles = burst_tiles(q.n, tile_q), own = backward ? keys.tiles : tiles,
+              other = backward ? tiles : keys.tiles;
+    const bool turns = backward && PLAN_DETERMINISTIC;
+    *lists = burst_lists_place(own, other, turns, s->buffer.lists);
+#ifdef PLAN_LIBRARY
+    PlanKept *kept = plan_keep(s, backward, own, other, turns);
+    if (kept) {
+        const bool made = kept->made;
+        kept->made = true;
+        *lists = kept->lists;
+        if (made)
+            return cudaSuccess;
+    }
+#endif
+    return burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, tile_q, tile_k, !backward, s->buffer.tile_sides,
+                                  *lists, burst_gpu_compute(s->exec));
+}
+
+/* Lists, then the kernel. */
 template <class MASK>
 static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_Q,
                   K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_K;
-    const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
-    const BurstTokens q = pair->q_tokens;
-    cudaStream_t stream = burst_gpu_compute(s->exec);
-    pair->lists = burst_lists_place(burst_tiles(q.n, Q), keys.tiles, false, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides,
-                                                 pair->lists, stream);
+    const cudaError_t e = plan_lists<MASK>(s, false, pair->q_tokens, plan_launch_keys(pair, pairs, K), pairs,
+                                           Q, K, &pair->lists);
     if (e != cudaSuccess)
         return e;
-    return burst_forward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
+    return burst_forward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors,
+                                                              burst_gpu_compute(s->exec));
 }
 
 template <class MASK>
@@ -40,15 +82,12 @@ static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair,
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_Q,
                   K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_K;
-    const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
-    const BurstTokens q = pair->q_tokens;
-    cudaStream_t stream = burst_gpu_compute(s->exec);
-    pair->lists = burst_lists_place(keys.tiles, burst_tiles(q.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides,
-                                                 pair->lists, stream);
+    const cudaError_t e = plan_lists<MASK>(s, true, pair->q_tokens, plan_launch_keys(pair, pairs, K), pairs,
+                                           Q, K, &pair->lists);
     if (e != cudaSuccess)
         return e;
-    return burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors, stream);
+    return burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors,
+                                                               burst_gpu_compute(s->exec));
 }
 
 template <class... MASK>

@@ -87,6 +87,11 @@ typedef struct PlanLaunch {
     bool gradients;                       /* of `backward` */
     int pairs, q, kv;                     /* q, kv: chunks of the first pair */
 } PlanLaunch;
+#ifdef PLAN_LIBRARY
+/* Lists of tiles that a batch has for all its calls. */
+typedef struct PlanKept { BurstTileLists lists; bool made; } PlanKept;
+#endif
+
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
     PlanWeights weights;           /* this rank's parameters, gradients and moments */
@@ -147,6 +152,11 @@ typedef struct PlanState {
 #ifdef PLAN_LIBRARY
     const BurstTables *table_values;
     float score_scale; /* of the call */
+    /* lists of a launch, by mask, direction and its number in a call; and how much of their memory is
+     * taken */
+    PlanKept kept[PLAN_MASKS][2][PLAN_KEPT];
+    size_t kept_ints;
+    int launches; /* of this call so far */
 #endif
 } PlanState;
 

@@ -1,6 +1,6 @@
 """Attention alone on N GPUs against the time of one GPU's kernel for the same pairs, divided by N.
 
-32 heads, head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are timed by
+BURST_SCALE_HEADS heads (32), head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are timed by
 time_attention.cu. BURST_SCALE_TOKENS, BURST_SCALE_KV and BURST_SCALE_MASKS choose ("32K 64K", "8 32", "causal window"); so does
 BURST_SCALE_WAYS among the ways below, by name. The bound holds for causal. Beside it benchmarks/attention_torch.py and the scripts
 for torchrun in BURST_PEER_ATTENTION.
@@ -13,8 +13,8 @@ import typing
 
 import machine
 
-HEADS, HEAD_DIM = 32, 128
-TOKENS = {"32K": 32768, "64K": 65536, "128K": 131072, "256K": 262144}
+HEADS, HEAD_DIM = int(os.environ.get("BURST_SCALE_HEADS", "32")), 128
+TOKENS = {"16K": 16384, "32K": 32768, "64K": 65536, "128K": 131072, "256K": 262144}
 WAYS = [("ring", "keys", "zigzag"), ("ring", "queries", "zigzag"), ("ulysses", "keys", "contiguous"), ("biring", "keys", "zigzag"),
         ("gather", "keys", "zigzag"), ("near", "keys", "zigzag"), ("halo", "keys", "zigzag"), ("usp", "keys", "zigzag")]
 STANDARD = "ring-keys ring-queries ulysses-keys"

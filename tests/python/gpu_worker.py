@@ -78,6 +78,7 @@ def check(path, case):
         if rank == 0:
             print(path.stem, mask, "BAD" if bad else "ok", " ".join(f"{n} {e:.2e}/{p:.2e}" for n, e, p in zip(("o", "dq", "dk", "dv"), errors, peers)))
     failed |= not check_calls(plan, batch, base)
+    failed |= not check_captured_first(plan, plan.batch(case["cu_seqlens"]), base, o.detach())
     plan.close()
     return failed
 
@@ -121,6 +122,30 @@ def check_calls(plan, batch, base):
         print(f"{plan.layout}: {host:.0f} us of the host, {library:.0f} of them the library's, {forward:.0f} us a forward;"
               f" {CALLS} calls take {'no' if none else 'SOME'} memory; a captured call gives {'the same' if same else 'OTHER'} bits")
     return same and none
+
+
+def check_captured_first(plan, batch, base, like):
+    """A batch whose first call is captured, and so cannot keep its lists: its bits are those of its later calls."""
+    q, k, v = (batch.dispatch(x).requires_grad_() for x in base)
+    d_o = torch.randn_like(like)
+
+    def call():
+        o = burst.attention(q, k, v, batch)
+        return [o.detach(), *torch.autograd.grad(o, (q, k, v), d_o)]
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call()
+    graph.replay()
+    first = [x.clone() for x in captured]
+    eager = [call() for _ in range(3)]
+    graph.replay()
+    torch.cuda.synchronize()
+    same = all(torch.equal(a[0], first[0]) for a in (*eager, captured))
+    near = all(error(x, y.double()) < 1e-3 for a in (*eager, captured) for x, y in zip(a, first))
+    if dist.get_rank() == 0 and not (same and near):
+        print(f"{plan.layout}: a batch that was captured first gives OTHER {'gradients' if same else 'bits'}")
+    return same and near
 
 
 def main():

@@ -10,6 +10,7 @@
 #include "burst_sizes.h"
 
 enum { BF16 = 2, FP32 = 4 };
+enum { KEPT_BYTES = 32 << 20 }; /* of lists of a library's batch */
 
 /* ---- what travels ---- */
 
@@ -61,6 +62,19 @@ static void add_inputs(MemoryMaker *m)
     }
 }
 
+/* Lists that a library's batch keeps, of launches that take so many ints each at most. Where the limit cuts
+ * them off, launches are so long that making their lists in each call costs next to nothing. */
+static void add_kept(MemoryMaker *m, int64_t ints)
+{
+    const int64_t most = KEPT_BYTES / (int64_t)sizeof(int32_t),
+                  launches = (int64_t)m->program->mask_count * 2 * m->choice->ranks;
+    const int64_t needed = launches * ((ints + 63) / 64 * 64);
+    m->on_device = true;
+    add_buffers(m, "kept_lists", "int32_t", sizeof(int32_t), 1, "lists of launches, as long as there is room",
+                needed < most ? needed : most);
+    m->on_device = false;
+}
+
 /* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, or with its
  * pieces. */
 static void add_lists(MemoryMaker *m)
@@ -75,6 +89,8 @@ static void add_lists(MemoryMaker *m)
                 lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]",
                 lists.sides);
+    if (m->program->library)
+        add_kept(m, lists.ints);
 }
 
 void add_device(MemoryMaker *m, const Partition *part)
