@@ -19,7 +19,7 @@ WAYS = [("ring", "keys", "zigzag"), ("ring", "queries", "zigzag"), ("ulysses", "
         ("gather", "keys", "zigzag"), ("near", "keys", "zigzag"), ("halo", "keys", "zigzag"), ("usp", "keys", "zigzag")]
 STANDARD = "ring-keys ring-queries ulysses-keys"
 WINDOW = 8192
-MASKS = {"causal": "causal", "window": f"window({WINDOW})"} # a window's work is level by the row: contiguous chunks, least transfers
+MASKS = {"causal": "causal", "window": f"window({WINDOW})"} # a window's rows have equal work but for the first: contiguous chunks
 TIMER = machine.ROOT / "tests/programs/time_attention.cu"
 
 
@@ -50,9 +50,21 @@ def pairs(mask, tokens):
     return width * (width + 1) / 2 + (tokens - width) * width
 
 
+def level(case, ranks):
+    """Shares that give all ranks the same pairs of a window: the first one's rows have fewer keys."""
+    rest = 2 * case.tokens // WINDOW - 1
+    return f"context {ranks}; heads 1; shares {', '.join([str(rest + ranks), *[str(rest)] * (ranks - 1)])};"
+
+
+def sizes_of(case, ranks):
+    if case.schedule == "usp":
+        return f"context {ranks // 2}; heads 2;"
+    return level(case, ranks) if case.mask == "window" and case.schedule != "ulysses" and ranks > 1 else ""
+
+
 def model_text(case):
     ranks = case.nodes * case.lanes
-    sizes = f"context {ranks // 2}; heads 2;" if case.schedule == "usp" else ""
+    sizes = sizes_of(case, ranks)
     return (f'import "masks";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {case.kv_heads}; '
             f"head_dim {HEAD_DIM}; ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default {MASKS[case.mask]}; }}\n"
             f"sequence {case.tokens};\n"
