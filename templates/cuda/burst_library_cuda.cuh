@@ -49,7 +49,7 @@ static inline int plan_library_load(BurstCtx *c, void *state, char *memory, void
 enum { PLAN_SINK_THREADS = 256 };
 
 /* The weight that the keys have in a row of [heads][n]. */
-static __device__ inline float plan_keep(const float *sinks, const float *lse, int64_t row, int64_t n)
+static __device__ inline float plan_keys_weight(const float *sinks, const float *lse, int64_t row, int64_t n)
 {
     return 1 / (1 + expf(sinks[row / n] - lse[row]));
 }
@@ -61,20 +61,19 @@ static __global__ void plan_sink_kernel(int64_t n, int heads, const float *sinks
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = i / PLAN_VALUE_DIM;
     if (row < n * heads)
         y[i] = __float2bfloat16(__bfloat162float(x[i]) *
-                                plan_keep(sinks, lse, row % heads * n + row / heads, n));
+                                plan_keys_weight(sinks, lse, row % heads * n + row / heads, n));
 }
 
 /* delta, [heads][n], has rowsum(d_o o) with the sink in o: of the keys alone it is as much times keep, and
- * the rest is the sink's. */
+ * the rest is the sink's, whose small weights 1 - keep would round. */
 static __global__ void plan_sink_delta_kernel(int64_t rows, int64_t n, const float *sinks, const float *lse,
                                               float *delta, float *of_sink)
 {
     const int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows)
         return;
-    const float keep = plan_keep(sinks, lse, row, n);
-    of_sink[row] = (keep - 1) * delta[row];
-    delta[row] *= keep;
+    of_sink[row] = -delta[row] / (1 + expf(lse[row] - sinks[row / n]));
+    delta[row] *= plan_keys_weight(sinks, lse, row, n);
 }
 
 /* A block a head, in a fixed order. */

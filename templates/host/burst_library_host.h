@@ -56,8 +56,8 @@ static inline void plan_sinks_back(PlanState *s, const BurstAttention *a)
     for (int h = 0; h < PLAN_HEADS; h++) {
         double sum = 0;
         for (int64_t i = h * s->n; i < (h + 1) * s->n; i++) {
-            const float keep = 1 / (1 + expf(a->sinks[h] - a->lse[i]));
-            sum -= (double)(1 - keep) * s->buffer.rows_delta[i];
+            const float apart = a->sinks[h] - a->lse[i], keep = 1 / (1 + expf(apart));
+            sum -= (double)s->buffer.rows_delta[i] / (1 + expf(-apart)); /* 1 - keep would round small ones */
             s->buffer.rows_delta[i] *= keep;
             for (int64_t j = i * PLAN_VALUE_DIM; j < (i + 1) * PLAN_VALUE_DIM; j++)
                 s->buffer.rows_do[j] *= keep;

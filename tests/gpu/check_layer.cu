@@ -276,13 +276,16 @@ static void check_delta(Check *k, int d)
 }
 
 /* ---- learned sinks ---- */
-static void check_sink(Check *k, int d)
+/* above: how far keys' scores lie above the sinks', whose weights are then next to none. */
+static void check_sink(Check *k, int d, float above)
 {
     enum { TOKENS = 45, HEADS = 3, ROWS = TOKENS * HEADS };
     const Floats o = random_bf16((size_t)ROWS * d, 61, 1), d_out = random_bf16(o.size(), 62, 1),
                  sink = random_bf16(HEADS, 63, 1);
     Floats lse = random_floats(ROWS, 64, 1);
     const Floats d_sink = random_floats(HEADS, 65, 1);
+    for (float &x : lse)
+        x += above;
     lse[7] = -INFINITY; /* a row without keys */
     Doubles out(o.size()), d_o(o.size()), d_lse(ROWS), total(d_sink.begin(), d_sink.end());
     for (int row = 0; row < ROWS; row++) {
@@ -343,8 +346,8 @@ void check_layer(Check *k)
     check_delta(k, 64);
     check_delta(k, 128);
     check_delta(k, 80);
-    check_sink(k, 64);
-    check_sink(k, 80);
+    check_sink(k, 64, 0);
+    check_sink(k, 80, 12);
     check_add(k, 0);
     check_add(k, 1);
 }

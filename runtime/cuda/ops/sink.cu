@@ -14,12 +14,16 @@ typedef struct Sink {
     const BurstBf16 *sink;
 } Sink;
 
-/* The weight that the keys of row token * heads + head have; *at: of the row in [heads][n]. */
-static __device__ __forceinline__ float keep_of(const Sink &s, int64_t row, int64_t *at)
+/* Of row token * heads + head: its number in [heads][n], and the weights that its keys and its sink have.
+ * Neither is one less the other, which would lose the digits of a small one. */
+typedef struct Weights { int64_t at; float keep, sink; } Weights;
+
+static __device__ __forceinline__ Weights weights_of(const Sink &s, int64_t row)
 {
     const int head = (int)(row % s.heads);
-    *at = head * s.n + row / s.heads;
-    return 1 / (1 + expf(__bfloat162float(s.sink[head]) - s.lse[*at]));
+    const int64_t at = head * s.n + row / s.heads;
+    const float apart = __bfloat162float(s.sink[head]) - s.lse[at];
+    return Weights{at, 1 / (1 + expf(apart)), 1 / (1 + expf(-apart))};
 }
 
 static __device__ __forceinline__ void scale_to(const BurstBf16 *from, float keep, BurstBf16 *to)
@@ -34,10 +38,9 @@ static __device__ __forceinline__ void scale_to(const BurstBf16 *from, float kee
 static __global__ void __launch_bounds__(THREADS) sink_kernel(Sink s, BurstBf16 *out)
 {
     const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / s.lanes;
-    int64_t at;
     if (row >= s.n * s.heads)
         return;
-    const float keep = keep_of(s, row, &at);
+    const float keep = weights_of(s, row).keep;
     for (int i = VEC * (int)(thread % s.lanes); i < s.d; i += VEC * s.lanes)
         scale_to(s.o + row * s.d + i, keep, out + row * s.d + i);
 }
@@ -47,21 +50,20 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / s.lanes;
     const bool there = row < s.n * s.heads;
-    int64_t at = 0;
-    const float keep = there ? keep_of(s, row, &at) : 0;
+    const Weights w = there ? weights_of(s, row) : Weights{0, 0, 0};
     float sum = 0;
     for (int i = VEC * (int)(thread % s.lanes); there && i < s.d; i += VEC * s.lanes) {
         float a[VEC], b[VEC];
         load(s.o + row * s.d + i, a);
         load(d_out + row * s.d + i, b);
         for (int j = 0; j < VEC; j++)
-            sum += a[j] * b[j], b[j] *= keep;
+            sum += a[j] * b[j], b[j] *= w.keep;
         store(d_o + row * s.d + i, b);
     }
     for (int lane = s.lanes / 2; lane > 0; lane /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, lane);
     if (there && thread % s.lanes == 0)
-        d_lse[at] = keep * (1 - keep) * sum;
+        d_lse[w.at] = w.keep * w.sink * sum;
 }
 
 /* A block a head, in a fixed order. */
