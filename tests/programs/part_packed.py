@@ -2,10 +2,10 @@
 each batch, beside PyTorch.
 
 BURST_PACKED_SETS: of whose lengths documents are drawn ("D A"; part_documents.py), BURST_PACKED_DRAWS sequences of BURST_PACKED_TOKENS
-tokens of each (4 of 131072; draws 0, 1 ...), which every program and every peer trains on. The first time they warm up; what is reported is the mean over sequences of
-the next PASSES times. Predicted: the mean over batches drawn from these very lengths. Programs are compiled while the peers of BURST_PACKED_PEERS run
-("flex varlen cudnn"; benchmarks/documents_step_torch.py). BURST_PACKED_WAYS: which of WAYS, with BURST_PACKED_RECOMPUTE ("auto").
-BURST_STEP_CLUSTER: as part_step.py has it.
+tokens of each (4 of 131072; draws 0, 1 ...), which every program and every peer trains on. What is reported is the mean over sequences of
+a step with each, after as many to warm up. Predicted: the mean over batches drawn from these very lengths. Peers: BURST_PACKED_PEERS
+("flex varlen cudnn"; benchmarks/documents_step_torch.py); while the first runs, programs are compiled. BURST_PACKED_WAYS: which of WAYS,
+with BURST_PACKED_RECOMPUTE ("auto"). BURST_STEP_CLUSTER: as part_step.py has it.
 """
 import concurrent.futures
 import json
@@ -19,9 +19,9 @@ import part_documents
 import part_scale
 import part_step
 
-PASSES, SEPARATOR, VOCABULARY = 2, 1, 128256
+SEPARATOR, VOCABULARY = 1, 128256
 WAYS = {"zigzag": "schedule ring; partition zigzag; ranges yes;", "balanced": "schedule ring; partition balanced(1Ki); ranges yes;", "auto": ""}
-PEERS = ("flex", "varlen", "cudnn")
+PEERS, PEER_SECONDS = ("flex", "varlen", "cudnn"), 150
 
 
 class Case(typing.NamedTuple):
@@ -67,7 +67,7 @@ def build(m, case, batches, rule):
 
 
 def ours(m, case, count, source, program, layout, predicted):
-    rows, seen = part_step.trained(m, program, count * (1 + PASSES))
+    rows, seen = part_step.trained(m, program, 2 * count)
     times = [row["seconds"] for row in rows[count:]]
     seconds = sum(times) / len(times)
     tokens = rows[0]["tokens_per_second"] * rows[0]["seconds"]
@@ -79,8 +79,8 @@ def ours(m, case, count, source, program, layout, predicted):
 
 def peer(m, way, paths):
     words = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={m.gpus}", machine.ROOT / "benchmarks/documents_step_torch.py",
-             way, *paths, "--passes", PASSES]
-    code, text = m.run(words, f"packed_{way}", 200, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, check=False)
+             way, *paths]
+    code, text = m.run(words, f"packed_{way}", PEER_SECONDS, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, check=False)
     lines = [line[5:] for line in text.splitlines() if line.startswith("peer ")]
     for line in lines:
         m.add("packed", *line.split(": ", 1))
@@ -93,13 +93,16 @@ def run(m):
     count, tokens = (int(os.environ.get(f"BURST_PACKED_{name}", default)) for name, default in (("DRAWS", "4"), ("TOKENS", "131072")))
     batches = {name: Batches(m, name, count, tokens) for name in part_scale.chosen("BURST_PACKED_SETS", part_documents.SETS, "D A")}
     cases = [Case(name, way) for name in batches for way in part_scale.chosen("BURST_PACKED_WAYS", WAYS, "zigzag balanced auto")]
+    peers, paths = part_scale.chosen("BURST_PACKED_PEERS", PEERS, "flex varlen cudnn"), [each.peers for each in batches.values()]
     rule = os.environ.get("BURST_PACKED_RECOMPUTE", "auto")
     with concurrent.futures.ThreadPoolExecutor(m.jobs) as pool:
         built = {case: pool.submit(build, m, case, batches[case.set], rule) for case in cases}
-        for way in part_scale.chosen("BURST_PACKED_PEERS", PEERS, "flex varlen cudnn"):
-            peer(m, way, [each.peers for each in batches.values()])
+        for way in peers[:1]:
+            peer(m, way, paths)
         for case in cases:
             try:
                 ours(m, case, count, *built[case].result())
             except machine.Failed as error:
                 m.failed("packed", f"set {case.set}, {case.way}", error)
+    for way in peers[1:]:
+        peer(m, way, paths)
