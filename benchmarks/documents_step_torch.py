@@ -2,14 +2,14 @@
 
     torchrun --nproc-per-node=N benchmarks/documents_step_torch.py {flex | varlen | cudnn} LENGTHS.json ... [--layers 8] [--plain auto]
 
-LENGTHS.json: of each of some sequences the lengths of its documents, which fill it. FSDP2 over all ranks (weights and gradients in
-bf16, masters, states and sums in fp32), Ulysses, torch.compile of each layer, fused AdamW, cross entropy by rows of logits. Attention: FlexAttention with a mask of blocks, or
-torch.nn.attention.varlen, or cuDNN's kernel for packed documents. Layers keep attention's output and recompute the rest;
---plain N: N of them keep everything; auto: as many as memory has room for.
+LENGTHS.json: of each of some sequences the lengths of its documents, which fill it. FSDP2 over all ranks (weights and gradients in bf16,
+masters, states and sums in fp32), Ulysses, torch.compile of each layer, fused AdamW, cross entropy by rows of logits that are computed
+once. Attention: FlexAttention with a mask of blocks, torch.nn.attention.varlen, or cuDNN's kernel for packed documents. Layers keep
+attention's output and recompute the rest; --plain N: N of them keep everything; auto: as many as memory has room for.
 
-Prints a line a file: seconds of a step of the slowest rank (the mean over sequences and --passes), tokens/s,
-peak memory, and the loss of each sequence before the first step. What only depends on lengths (masks) is made before a step begins.
---tiny: tiny shapes in fp32, on CPUs too (gloo, nothing compiled by inductor); --check: loss and gradients of one step beside one rank's dense attention.
+Prints a line a file: seconds of a step of the slowest rank (the mean over sequences and --passes), tokens/s, peak memory, and the losses
+of the first steps. What depends on lengths alone, such as masks, is made before a step begins. --tiny: tiny shapes in fp32, on CPUs too
+(gloo, nothing compiled by inductor); --check: loss and gradients of one step beside one rank's dense attention.
 """
 import argparse
 import functools
@@ -31,7 +31,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from attention_torch import exchange
 
-BLOCK, IGNORE, ROWS, WARM = 128, -100, 4096, 3
+BLOCK, IGNORE, ROWS, WARM = 128, -100, 8192, 3
 ROOM = 0.9  # of a GPU's memory: what tensors may take, beside CUDA's and NCCL's own
 
 
@@ -45,7 +45,7 @@ class Shapes:
 # ---- documents ----
 
 class Documents:
-    """What attention reads of a sequence's documents: tensors that the next sequence's values are copied to, so that nothing is compiled anew."""
+    """What attention reads of a sequence's documents."""
 
     def __init__(self, lengths, device):
         self.ends = torch.tensor(lengths, device=device).cumsum(0)
@@ -246,8 +246,33 @@ class Block(nn.Module):
         return checkpoint(self.whole, x, cos, sin, documents, use_reentrant=False, context_fn=self.contexts)
 
 
-def loss_of_rows(x, labels, weight):
-    return F.cross_entropy(F.linear(x, weight).float(), labels, ignore_index=IGNORE, reduction="sum")
+def loss_of_logits(logits, labels):
+    """The sum over rows, and its gradient."""
+    z, counts, at = logits.float(), labels != IGNORE, labels.clamp(min=0)[:, None]
+    lse = z.logsumexp(-1, keepdim=True)
+    ones = torch.arange(z.shape[1], device=z.device) == at
+    return ((lse - z.gather(1, at))[:, 0] * counts).sum(), (((z - lse).exp() - ones.float()) * counts[:, None]).to(logits.dtype)
+
+
+class Loss(torch.autograd.Function):
+    """Cross entropy of x [rows, hidden] by a head's weight, ROWS rows of logits at a time: their gradients are made with them, so that they
+    are computed once."""
+
+    @staticmethod
+    def forward(ctx, x, weight, labels, of_logits):
+        loss, d_x, d_weight = 0.0, torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
+        for rows, part, y in zip(d_x.split(ROWS), x.split(ROWS), labels.split(ROWS)):
+            part_loss, d_logits = of_logits(part @ weight.T, y)
+            loss = loss + part_loss
+            torch.mm(d_logits, weight, out=rows)
+            d_weight += d_logits.T @ part
+        ctx.save_for_backward(d_x, d_weight)
+        return loss
+
+    @staticmethod
+    def backward(ctx, d_loss):
+        d_x, d_weight = ctx.saved_tensors
+        return (d_x * d_loss).to(d_x.dtype), (d_weight * d_loss).to(d_x.dtype), None, None
 
 
 class Model(nn.Module):
@@ -256,15 +281,14 @@ class Model(nn.Module):
         self.embedding, self.head = nn.Embedding(shapes.vocab, shapes.hidden), nn.Linear(shapes.hidden, shapes.vocab, bias=False)
         self.blocks = nn.ModuleList(Block(shapes, way, world) for _ in range(shapes.layers))
         self.norm = nn.RMSNorm(shapes.hidden, eps=1e-5)
-        self.of_rows = compiled(loss_of_rows)
+        self.of_logits = compiled(loss_of_logits)
 
     def forward(self, ids, labels, cos, sin, documents):
         """The sum over this rank's rows."""
         x = self.embedding(ids)
         for block in self.blocks:
             x = block(x, cos, sin, documents)
-        parts = zip(self.norm(x).split(ROWS), labels.split(ROWS))
-        return sum(checkpoint(self.of_rows, h, y, self.head.weight, use_reentrant=False) for h, y in parts)
+        return Loss.apply(self.norm(x), self.head.weight, labels, self.of_logits)
 
 
 def dense_loss(model, shapes, ids, labels, number, cos, sin):
@@ -300,7 +324,8 @@ class Trainer:
         with torch.device(device):
             self.model = Model(self.shapes, self.way, world, lambda f: torch.compile(f, **options))
         self.initial = {name: p.detach().clone() for name, p in self.model.named_parameters()} if args.check else None
-        numbers = MixedPrecisionPolicy() if args.tiny else MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        numbers = MixedPrecisionPolicy() if args.tiny else MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)  # rotation stays in fp32
         sharding = {"mesh": init_device_mesh(device, (world,)), "mp_policy": numbers}
         for block in self.model.blocks:
             block.compile(fullgraph=True, **options)
@@ -439,7 +464,8 @@ def main():
                     print(f"check {args.way}, {len(documents.ends)} documents, plain {plain}: worst of {name}, {worst:.1e}", flush=True)
     plain = trainer.fit_plain(max(every, key=lambda d: d.longest)) if args.plain == "auto" else int(args.plain)
     trainer.set_plain(plain)
-    losses = [f"{trainer.step(documents)[1]:.4f}" for documents in every[::max(1, len(every) // WARM)]]  # lengths of several: what takes them as numbers is compiled again once
+    # lengths of several sequences: what takes them as numbers is compiled again once
+    losses = [f"{trainer.step(documents)[1]:.4f}" for documents in every[::max(1, len(every) // WARM)]]
     for path, sequences in files.items():
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
