@@ -36,12 +36,13 @@ def draw(name, tokens, seed):
     return out
 
 
-def write_tokens(path, lengths):
-    """A token file of one sequence: 1 ends a document. One token more, for the last label."""
-    tokens = []
+def write_tokens(path, lengths, ids=(0,), width=2):
+    """A token file: 1 ends a document, other tokens are drawn of ids. One token more, for the last label."""
+    rng, tokens = random.Random(1), []
     for length in lengths:
-        tokens += [0] * (length - 1) + [1]
-    path.write_bytes(b"BURSTTOK" + struct.pack("<IIQ", 1, 2, len(tokens) + 1) + struct.pack(f"<{len(tokens) + 1}H", *tokens, 0))
+        tokens += [*rng.choices(ids, k=length - 1), 1]
+    values = struct.pack(f"<{len(tokens) + 1}{'H' if width == 2 else 'I'}", *tokens, 0)
+    path.write_bytes(b"BURSTTOK" + struct.pack("<IIQ", 1, width, len(tokens) + 1) + values)
 
 
 def model_text(ranks, tokens, schedule, partition, data):

@@ -54,49 +54,58 @@ def step_text(gpus, tokens, rule, layout):
     return text
 
 
-def add_memory(m, case, row, seen, source):
+def add_memory(m, part, case, row, seen, source):
     """row: of the metrics; seen: nvidia-smi's; what the plan takes on the device stands in its text."""
     used = row.get("memory_bytes", seen)
     counted = int(re.search(r"#define PLAN_DEVICE_BYTES \(?\(?(?:size_t\)?)?(\d+)", source.read_text())[1])
     predicted = row.get("predicted_memory_bytes", counted + OWN_BYTES)
     if not used:
-        m.add("step", f"{case}: memory", "not read")
+        m.add(part, f"{case}: memory", "not read")
         return
     apart = predicted / used - 1
-    m.add("step", f"{case}: memory", f"{used / 2**30:.2f} GiB in use (nvidia-smi: {seen / 2**30:.2f}), "
+    m.add(part, f"{case}: memory", f"{used / 2**30:.2f} GiB in use (nvidia-smi: {seen / 2**30:.2f}), "
           f"predicted {predicted / 2**30:.2f} GiB ({100 * apart:+.1f} %)",
           f"within {100 * MEMORY_LIMIT:.0f} %", abs(apart) <= MEMORY_LIMIT)
 
 
+def cluster(m):
+    given = os.environ.get("BURST_STEP_CLUSTER")
+    return pathlib.Path(given).read_text() if given else machine.gpu_topology(1, m.gpus)
+
+
 def build(m, case):
     """The program's source and itself, and what was predicted."""
-    given = os.environ.get("BURST_STEP_CLUSTER")
-    topo = pathlib.Path(given).read_text() if given else machine.gpu_topology(1, m.gpus)
-    text = step_text(m.gpus, *case)
+    topo, text = cluster(m), step_text(m.gpus, *case)
     name = "step_" + "_".join(case)
     source = m.emit(name, topo, text)
     return source, m.link(source), m.cost(f"{name}_cost", topo, text)
 
 
-def ours(m, case, source, program, cost):
-    flops = float(re.search(r"([\d.e+]+) FLOP on all ranks", cost)[1])
-    print("    " + "\n    ".join(cost.splitlines()[2:14]))
+def trained(m, program, steps):
+    """The metrics of each step, and the most bytes that nvidia-smi saw in use on a GPU."""
     metrics = m.work / f"{program.name}.jsonl"
     metrics.unlink(missing_ok=True)
     watch = Watch()
     watch.start()
     traced = ["--trace", m.out / f"{program.name}.json"] if os.environ.get("BURST_STEP_TRACED") else []
-    text = m.run([program, "--steps", STEPS, "--metrics", metrics, "--quiet", *traced], program.name, 200)[1]
+    text = m.run([program, "--steps", steps, "--metrics", metrics, "--quiet", *traced], program.name, 200)[1]
     watch.done.set()
     if traced:
         print("    " + "\n    ".join(text.splitlines()))
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()][WARM:]
+    return [json.loads(line) for line in metrics.read_text().splitlines()], watch.most * 2**20
+
+
+def ours(m, case, source, program, cost):
+    flops = float(re.search(r"([\d.e+]+) FLOP on all ranks", cost)[1])
+    print("    " + "\n    ".join(cost.splitlines()[2:14]))
+    rows, seen = trained(m, program, STEPS)
+    rows = rows[WARM:]
     seconds = sorted(row["seconds"] for row in rows)[len(rows) // 2]
     tokens = rows[0]["tokens_per_second"] * rows[0]["seconds"]
     m.add("step", f"{case}: burstc on {m.gpus} GPUs", f"{seconds:.3f} s a step, {tokens / seconds / m.gpus:.0f} tokens/s/GPU, MFU "
           f"{100 * flops / seconds / m.gpus / PEAK:.1f} %; predicted {rows[0]['predicted']:.3f} s", "MFU >= 30 %",
           flops / seconds / m.gpus / PEAK >= 0.30)
-    add_memory(m, case, rows[-1], watch.most * 2**20, source)
+    add_memory(m, "step", case, rows[-1], seen, source)
 
 
 def trace(m, program):

@@ -21,6 +21,7 @@ PARTS = {"numerics": "attention against float64 and beside cuDNN", "gradients": 
          "hf": "loss and gradients beside transformers' Llama", "families": "loss and gradients of model families beside transformers", "scale": "attention on N GPUs against one GPU's kernel",
          "documents": "packed documents: partitions made for each batch beside fixed ones and PyTorch",
          "nodes": "two simulated nodes: right, and waiting as predicted", "step": "Llama-3-8B shapes: time, MFU, memory",
+         "packed": "steps on packed documents: partitions made for each batch beside fixed ones and PyTorch",
          "memcheck": "small programs under compute-sanitizer"}
 
 
@@ -66,7 +67,7 @@ def main():
     if not names:
         print("gpu-test: no GPU here", file=sys.stderr)
         return machine.NO_GPU
-    timed = sorted({"scale", "documents", "step"} & set(args.parts))
+    timed = sorted({"scale", "documents", "step", "packed"} & set(args.parts))
     if args.share and timed:
         parser.error(f"--share: {' and '.join(timed)} measure times, and those of ranks that share GPUs say nothing")
     if args.gpus and args.gpus > len(names) and not args.share:
