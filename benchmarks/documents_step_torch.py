@@ -1,10 +1,10 @@
 """Peers for `gpu-test packed`: training steps of Llama-3-8B shapes in PyTorch, on the lengths of a JSON file.
 
-    torchrun --nproc-per-node=N benchmarks/documents_step_torch.py {flex | varlen | cudnn} LENGTHS.json ... [--layers 8] [--plain auto]
+    torchrun --nproc-per-node=N benchmarks/documents_step_torch.py {flex | varlen} LENGTHS.json ... [--layers 8] [--plain auto]
 
 LENGTHS.json: of each of some sequences the lengths of its documents, which fill it. FSDP2 over all ranks (weights and gradients in bf16,
 masters, states and sums in fp32), Ulysses, torch.compile of each layer, fused AdamW, cross entropy by rows of logits that are computed
-once. Attention: FlexAttention with a mask of blocks, torch.nn.attention.varlen, or cuDNN's kernel for packed documents. Layers keep
+once. Attention: FlexAttention with a mask of blocks, or torch.nn.attention.varlen. Layers keep
 attention's output and recompute the rest; --plain N: N of them keep everything; auto: as many as memory has room for.
 
 Prints a line a file: seconds of a step of the slowest rank (the mean over sequences and --passes), tokens/s, peak memory, and the losses
@@ -112,57 +112,7 @@ class Varlen:
         return documents.starts, documents.longest
 
     def attend(self, q, k, v, starts, longest):
-        return self.kernel(q.contiguous(), k.contiguous(), v.contiguous(), starts, longest)
-
-    def kernel(self, q, k, v, starts, longest):
-        return self.call(q, k, v, starts, starts, longest, longest, window_size=(-1, 0), **self.more)
-
-
-@torch.library.custom_op("documents::cudnn", mutates_args=())
-def cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-    o, lse, *_ = torch.ops.aten._cudnn_attention_forward(q, k, v, None, starts, starts, longest, longest, True, 0.0, True, False)
-    return o, lse.reshape(q.shape[:2])
-
-
-@cudnn.register_fake
-def _(q, k, v, starts, longest):
-    return torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
-
-
-@torch.library.custom_op("documents::cudnn_backward", mutates_args=())
-def cudnn_backward(d_o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
-                   starts: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    seed = torch.zeros((), dtype=torch.int64, device=q.device)  # of dropout, which there is none of
-    return torch.ops.aten._cudnn_attention_backward(d_o.contiguous(), q, k, v, o, lse[..., None], seed, seed, None, starts, starts, longest,
-                                                    longest, 0.0, True)
-
-
-@cudnn_backward.register_fake
-def _(d_o, q, k, v, o, lse, starts, longest):
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-
-
-def save_cudnn(ctx, inputs, output):
-    *ctx_inputs, ctx.longest = inputs
-    ctx.save_for_backward(*ctx_inputs, *output)
-
-
-def back_cudnn(ctx, d_o, d_lse):
-    q, k, v, starts, o, lse = ctx.saved_tensors
-    return *cudnn_backward(d_o, q, k, v, o, lse, starts, ctx.longest), None, None
-
-
-cudnn.register_autograd(back_cudnn, setup_context=save_cudnn)
-
-
-class Cudnn(Varlen):
-    """cuDNN's kernel, which releases of PyTorch before 2.12 have but do not choose."""
-
-    def __init__(self, documents):
-        self.saved = torch.ops.documents.cudnn.default
-
-    def kernel(self, q, k, v, starts, longest):
-        return cudnn(q, k, v, starts, longest)[0]
+        return self.call(q.contiguous(), k.contiguous(), v.contiguous(), starts, starts, longest, longest, window_size=(-1, 0), **self.more)
 
 
 def probabilities(q, k):
@@ -192,15 +142,13 @@ def dense_backward(d_o, q, k, v, o, lse, starts, *_):
 
 
 def register_dense():
-    cudnn.register_kernel("cpu")(lambda q, *more: (dense(q, *more), q.new_empty(q.shape[:2])))
-    cudnn_backward.register_kernel("cpu")(dense_backward)
     varlen._varlen_attn.register_kernel("cpu")(
         lambda q, *more: (dense(q, *more), q.new_empty(q.shape[1], len(q)), torch.empty(2, dtype=torch.uint64)))
     varlen._varlen_attn_backward.register_kernel("cpu")(dense_backward)
     flex._validate_device = lambda q, k, v: None  # it has a backward on CPUs, but for inductor
 
 
-WAYS = {"flex": Flex, "varlen": Varlen, "cudnn": Cudnn}
+WAYS = {"flex": Flex, "varlen": Varlen}
 
 
 # ---- model ----

@@ -4,7 +4,7 @@ each batch, beside PyTorch.
 BURST_PACKED_SETS: of whose lengths documents are drawn ("D A"; part_documents.py), BURST_PACKED_DRAWS sequences of BURST_PACKED_TOKENS
 tokens of each (4 of 131072; draws 0, 1 ...), which every program and every peer trains on. What is reported is the mean over sequences of
 a step with each, after as many to warm up. Predicted: the mean over batches drawn from these very lengths. Peers: BURST_PACKED_PEERS
-("flex varlen cudnn"; benchmarks/documents_step_torch.py); while the first runs, programs are compiled. BURST_PACKED_WAYS: which of WAYS,
+("flex varlen"; benchmarks/documents_step_torch.py); while the first runs, programs are compiled. BURST_PACKED_WAYS: which of WAYS,
 with BURST_PACKED_RECOMPUTE ("auto"). BURST_STEP_CLUSTER: as part_step.py has it.
 """
 import concurrent.futures
@@ -21,7 +21,7 @@ import part_step
 
 SEPARATOR, VOCABULARY = 1, 128256
 WAYS = {"zigzag": "schedule ring; partition zigzag; ranges yes;", "balanced": "schedule ring; partition balanced(1Ki); ranges yes;", "auto": ""}
-PEERS, PEER_SECONDS = ("flex", "varlen", "cudnn"), 150
+PEERS, PEER_SECONDS = ("flex", "varlen"), 150
 
 
 class Case(typing.NamedTuple):
@@ -93,7 +93,7 @@ def run(m):
     count, tokens = (int(os.environ.get(f"BURST_PACKED_{name}", default)) for name, default in (("DRAWS", "4"), ("TOKENS", "131072")))
     batches = {name: Batches(m, name, count, tokens) for name in part_scale.chosen("BURST_PACKED_SETS", part_documents.SETS, "D A")}
     cases = [Case(name, way) for name in batches for way in part_scale.chosen("BURST_PACKED_WAYS", WAYS, "zigzag balanced auto")]
-    peers, paths = part_scale.chosen("BURST_PACKED_PEERS", PEERS, "flex varlen cudnn"), [each.peers for each in batches.values()]
+    peers, paths = part_scale.chosen("BURST_PACKED_PEERS", PEERS, "flex varlen"), [each.peers for each in batches.values()]
     rule = os.environ.get("BURST_PACKED_RECOMPUTE", "auto")
     with concurrent.futures.ThreadPoolExecutor(m.jobs) as pool:
         built = {case: pool.submit(build, m, case, batches[case.set], rule) for case in cases}
