@@ -506,15 +506,15 @@ static void finish_ropes(Checker *c, ModelFields *f)
     m->ropes = m->ropes > 1 ? m->ropes : 0;
 }
 
-void finish_model(Checker *c, Span file)
+void finish_model(Checker *c)
 {
     if (!c->sequence)
-        diag_error(c->diags, file,
+        diag_error(c->diags, (Span){0},
                    "'%s' does not set the sequence length, such as "
                    "sequence 64Ki;",
                    c->in->model_path);
     if (!c->model) {
-        diag_error(c->diags, file, "'%s' does not define a model, such as model small { layers 2; ... }",
+        diag_error(c->diags, (Span){0}, "'%s' does not define a model, such as model small { layers 2; ... }",
                    c->in->model_path);
         return;
     }
