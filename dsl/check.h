@@ -113,6 +113,7 @@ struct Field {
     UnitKind unit;
     double lo, hi;
     const SettingForm *form; /* of a setting of the layout that has one */
+    size_t span; /* of the Span in that structure that says where the setting is; 0: none does */
 };
 /* Hands every setting of the list to its field. what names the list in messages ("the model"); at is
  * blamed for what is missing. */

@@ -374,6 +374,8 @@ static void take_field(Checker *c, const Ast *s, const Field *f, Span *seen, voi
         return;
     }
     *seen = s->name_span;
+    if (f->span)
+        *(Span *)(void *)((char *)to + f->span) = s->span;
     f->take(c, s, f, (char *)to + f->offset);
 }
 
