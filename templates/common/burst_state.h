@@ -1,4 +1,4 @@
-/* burst_state.h: members of PlanState on either target. Included inside the struct, before the target's own. */
+/* burst_state.h: members of PlanState on either target, included in the struct before the target's own. */
     BurstExec *exec;               /* what runs operations */
     PlanWeights weights;           /* this rank's parameters, gradients and moments */
     const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
