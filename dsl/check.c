@@ -99,8 +99,8 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     if (diags_errors(d) - before != c.mended)
         return NULL;
     if (in->topo_path)
-        finish_topology(&c, (Span){0});
-    finish_model(&c, (Span){0});
+        finish_topology(&c);
+    finish_model(&c);
     finish_layout(&c);
     finish_train(&c);
     check_mask_declarations(&c);

@@ -93,8 +93,6 @@ const Ast *cursor_string(Cursor *u, const char *what);
 bool cursor_word(Cursor *u, const char *word);         /* exactly this word, or an error */
 bool cursor_try(Cursor *u, const char *word);          /* takes the word or punctuation if it is there */
 int cursor_choice(Cursor *u, const char *const *names, int n); /* index, or -1 after an error */
-/* the first; the others are refused as not planned yet */
-bool cursor_kind(Cursor *u, const char *const *kinds, int n);
 /* the value there, whatever it is; there must be one */
 const Ast *cursor_next(Cursor *u);
 bool cursor_end(Cursor *u);                            /* false where anything failed or more follows */
@@ -115,6 +113,7 @@ struct Field {
     UnitKind unit;
     double lo, hi;
     const SettingForm *form; /* of a setting of the layout that has one */
+    size_t span; /* of the Span in that structure that says where the setting is; 0: none does */
 };
 /* Hands every setting of the list to its field. what names the list in messages ("the model"); at is
  * blamed for what is missing. */
@@ -157,7 +156,7 @@ bool has_setting(AstList items, const Field *fields, int n); /* one that only su
 void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n,
                const char *where);
 void check_topology(Checker *c, AstList items); /* declarations of one file */
-void finish_topology(Checker *c, Span file);    /* Program.cluster */
+void finish_topology(Checker *c);    /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
 /* check_rope.c: BurstRope, and whether heads can have it. at: of the setting. */
 /* The number and what scales it, behind `rope` or behind layers; false: after an error. */
@@ -165,7 +164,7 @@ bool cursor_rope(Cursor *u, const Ast *s, const Field *f, BurstRope *r);
 /* One number, or first .. last; false after an error. */
 bool cursor_layers(Cursor *u, int64_t *first, int64_t *last, Span *span);
 void check_rope(Checker *c, const BurstRope *r, int rotary, Span at);
-void finish_model(Checker *c, Span file);       /* Program.model, sequence */
+void finish_model(Checker *c);       /* Program.model, sequence */
 void finish_layout(Checker *c);
 /* the factors of the world size, and what else depends on them; of `tensor auto` nothing */
 void check_ranks(Checker *c, Layout *l);

@@ -196,18 +196,6 @@ int cursor_choice(Cursor *u, const char *const *names, int n)
     return -1;
 }
 
-/* `ffn swiglu 14336`, `norm rmsnorm 1e-5`: a kind of which one is planned so far, then what belongs to it. */
-bool cursor_kind(Cursor *u, const char *const *kinds, int n)
-{
-    const Ast *word = u->at;
-    int kind = cursor_choice(u, kinds, n);
-    if (kind > 0) {
-        Arena *a = u->c->arena;
-        not_planned(u->c, word->span, arena_printf(a, "%s %s", u->setting->text, kinds[kind]), kinds[0]);
-    }
-    return kind == 0;
-}
-
 static bool names_field(const Checker *c, const char *word)
 {
     for (int i = 0; i < c->field_count; i++)
@@ -386,6 +374,8 @@ static void take_field(Checker *c, const Ast *s, const Field *f, Span *seen, voi
         return;
     }
     *seen = s->name_span;
+    if (f->span)
+        *(Span *)(void *)((char *)to + f->span) = s->span;
     f->take(c, s, f, (char *)to + f->offset);
 }
 

@@ -124,20 +124,6 @@ static void take_part(Checker *c, const Ast *s, const Field *f, void *to)
     *(int *)to = yes;
 }
 
-static void take_heads(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    Model *m = to;
-    m->heads_span = s->span;
-    take_int(c, s, f, &m->heads);
-}
-
-static void take_kv_heads(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    Model *m = to;
-    m->kv_heads_span = s->span;
-    take_int(c, s, f, &m->kv_heads);
-}
-
 /* `rope layers 3, 7 .. 11: none;` */
 typedef struct RopeLayers {
     int64_t first, last;
@@ -152,38 +138,6 @@ typedef struct ModelFields {
     Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent;
 } ModelFields;
 
-static void take_head_dim(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    ModelFields *m = to;
-    m->head_dim = s->span;
-    take_int(c, s, f, &m->m.head_dim);
-}
-
-/* A whole number, and where it stands. */
-static void take_spanned(Checker *c, const Ast *s, const Field *f, int *to, Span *at)
-{
-    *at = s->span;
-    take_int(c, s, f, to);
-}
-
-static void take_value_dim(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    ModelFields *m = to;
-    take_spanned(c, s, f, &m->m.value_dim, &m->value_dim);
-}
-
-static void take_latent(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    ModelFields *m = to;
-    take_spanned(c, s, f, &m->m.latent, &m->latent);
-}
-
-static void take_query_latent(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    ModelFields *m = to;
-    take_spanned(c, s, f, &m->m.query_latent, &m->query_latent);
-}
-
 static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
@@ -191,7 +145,6 @@ static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
     (void)f;
     Cursor u = cursor_of(c, s);
     const int word = cursor_choice(&u, words, countof(words));
-    m->qk_norm = s->span;
     m->m.qk_norm = word > 0;
     m->m.layer.qk_norm_all = word == 2;
     cursor_end(&u);
@@ -204,7 +157,6 @@ static void take_family(Checker *c, const Ast *s, const Field *f, void *to)
     const char **names = NEW_ARRAY(c->arena, const char *, family_count);
     for (int i = 0; i < family_count; i++)
         names[i] = families[i].type;
-    m->family = s->span;
     Cursor u = cursor_of(c, s);
     const int row = cursor_choice(&u, names, family_count);
     if (cursor_end(&u))
@@ -294,13 +246,6 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->qkv_bias ? "yes" : "no");
 }
 
-static void take_rotary(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    ModelFields *m = to;
-    m->m.rotary_span = s->span;
-    take_int(c, s, f, &m->rotary);
-}
-
 static void take_layer_rope(Cursor *u, const Ast *s, const Field *f, ModelFields *m)
 {
     const int from = m->ropes.n;
@@ -336,25 +281,26 @@ static void take_model_rope(Checker *c, const Ast *s, const Field *f, void *to)
 }
 
 #define AT(member) offsetof(ModelFields, m.member)
+#define SPAN(member) offsetof(ModelFields, member)
 static const Field model_fields[] = {
-    {"family", take_family, 0, 0},
+    {"family", take_family, 0, 0, .span = SPAN(family)},
     {"layers", take_int, AT(layers), FIELD_REQUIRED, UNIT_NONE, 1, 100000},
     {"hidden", take_int, AT(hidden), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
-    {"heads", take_heads, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
-    {"kv_heads", take_kv_heads, 0, 0, UNIT_NONE, 1, 1 << 16},
-    {"head_dim", take_head_dim, 0, 0, UNIT_NONE, 1, 4096},
-    {"value_dim", take_value_dim, 0, 0, UNIT_NONE, 1, 4096},
-    {"latent", take_latent, 0, 0, UNIT_NONE, 1, 1 << 20},
-    {"query_latent", take_query_latent, 0, 0, UNIT_NONE, 1, 1 << 20},
+    {"heads", take_int, AT(heads), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16, .span = SPAN(m.heads_span)},
+    {"kv_heads", take_int, AT(kv_heads), 0, UNIT_NONE, 1, 1 << 16, .span = SPAN(m.kv_heads_span)},
+    {"head_dim", take_int, AT(head_dim), 0, UNIT_NONE, 1, 4096, .span = SPAN(head_dim)},
+    {"value_dim", take_int, AT(value_dim), 0, UNIT_NONE, 1, 4096, .span = SPAN(value_dim)},
+    {"latent", take_int, AT(latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(latent)},
+    {"query_latent", take_int, AT(query_latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(query_latent)},
     {"ffn", take_ffn, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"norm", take_norm, 0, 0, UNIT_NONE, 1e-12, 1},
     {"rope", take_model_rope, 0, FIELD_MAY_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 1e15},
-    {"rotary", take_rotary, 0, 0, UNIT_NONE, 2, 4096},
+    {"rotary", take_int, offsetof(ModelFields, rotary), 0, UNIT_NONE, 2, 4096, .span = SPAN(m.rotary_span)},
     {"rotary_interleaved", take_yes_no, offsetof(ModelFields, interleaved), 0},
     {"vocab", take_int, AT(vocab), FIELD_REQUIRED, UNIT_NONE, 2, 1 << 26},
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
-    {"qk_norm", take_qk_norm, 0, 0},
+    {"qk_norm", take_qk_norm, 0, 0, .span = SPAN(qk_norm)},
     {"norms", take_norms, 0, 0},
     {"parallel", take_parallel, 0, 0},
     {"norm_bias", take_part, AT(layer.norm_bias), 0},
@@ -365,6 +311,7 @@ static const Field model_fields[] = {
     BURST_SCALE_ROWS(X)
 #undef X
 };
+#undef SPAN
 #undef AT
 /* The fields of attention alone: model name { heads 32; kv_heads 8; head_dim 128; } */
 static const char *const attention_names[] = {"heads", "head_dim", "value_dim", "kv_heads", "layers"};
@@ -506,15 +453,15 @@ static void finish_ropes(Checker *c, ModelFields *f)
     m->ropes = m->ropes > 1 ? m->ropes : 0;
 }
 
-void finish_model(Checker *c, Span file)
+void finish_model(Checker *c)
 {
     if (!c->sequence)
-        diag_error(c->diags, file,
+        diag_error(c->diags, (Span){0},
                    "'%s' does not set the sequence length, such as "
                    "sequence 64Ki;",
                    c->in->model_path);
     if (!c->model) {
-        diag_error(c->diags, file, "'%s' does not define a model, such as model small { layers 2; ... }",
+        diag_error(c->diags, (Span){0}, "'%s' does not define a model, such as model small { layers 2; ... }",
                    c->in->model_path);
         return;
     }

@@ -518,10 +518,10 @@ static void total_up(Checker *c, ClusterFields *k)
         cluster->link_bandwidth = k->link;
 }
 
-void finish_topology(Checker *c, Span file)
+void finish_topology(Checker *c)
 {
     if (!c->cluster) {
-        diag_error(c->diags, file, "'%s' does not define a cluster", c->in->topo_path);
+        diag_error(c->diags, (Span){0}, "'%s' does not define a cluster", c->in->topo_path);
         return;
     }
     ClusterFields k = {.cluster = {.name = block_name(c, c->cluster),

@@ -178,30 +178,17 @@ static void take_lr_schedule(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-static void take_momentum(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    t->momentum = s->span;
-    take_double(c, s, f, &t->t.momentum);
-}
-
-static void take_warmup(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    t->warmup = s->span;
-    take_int64(c, s, f, &t->t.warmup);
-}
-
 #define AT(member) offsetof(TrainFields, t.member)
+#define SPAN(member) offsetof(TrainFields, member)
 /* A beta of 1 would divide by zero in the bias correction. */
 static const Field optimizer_fields[] = {
     {"lr", take_double, AT(lr), 0, UNIT_NONE, 1e-12, 100},
     {"betas", take_betas, 0, 0, UNIT_NONE, 0, 0.999999},
     {"eps", take_double, AT(adam_eps), 0, UNIT_NONE, 1e-30, 1},
     {"decay", take_double, AT(decay), 0, UNIT_NONE, 0, 100},
-    {"momentum", take_momentum, 0, 0, UNIT_NONE, 0, 0.999999},
+    {"momentum", take_double, AT(momentum), 0, UNIT_NONE, 0, 0.999999, .span = SPAN(momentum)},
     {"clip", take_double, AT(clip), 0, UNIT_NONE, 1e-12, 1e9},
-    {"warmup", take_warmup, 0, 0, UNIT_NONE, 0, 1e15},
+    {"warmup", take_int64, AT(warmup), 0, UNIT_NONE, 0, 1e15, .span = SPAN(warmup)},
     {"constant", take_constant, 0, 0},
     {"cosine", take_lr_schedule, 0, 0, UNIT_NONE, 0, 100},
     {"linear", take_lr_schedule, 0, 0, UNIT_NONE, 0, 100},
@@ -228,49 +215,22 @@ static void take_optimizer(Checker *c, const Ast *s, const Field *f, void *to)
         take_fields(c, s->body, optimizer_fields, countof(optimizer_fields), to, "the optimizer", s->span);
 }
 
-static void take_batch(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    Train *t = &((TrainFields *)to)->t;
-    t->batch_span = s->span;
-    take_int64(c, s, f, &t->batch);
-}
-
-static void take_steps(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    t->steps = s->span;
-    take_int64(c, s, f, &t->t.steps);
-}
-
-static void take_separator(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    t->separator = s->span;
-    take_int64(c, s, f, &t->t.separator);
-}
-
-static void take_deterministic(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    Train *t = &((TrainFields *)to)->t;
-    t->deterministic_span = s->span;
-    take_yes_no(c, s, f, &t->deterministic);
-}
-
 static const Field train_fields[] = {
     {"data", take_data, 0, 0},
     {"packed", take_packed, 0, 0},
     {"evaluate", take_evaluate, 0, 0, UNIT_NONE, 1, 1e15},
-    {"separator", take_separator, 0, 0, UNIT_NONE, 0, INT32_MAX},
+    {"separator", take_int64, AT(separator), 0, UNIT_NONE, 0, INT32_MAX, .span = SPAN(separator)},
     {"predict", take_int64, AT(predict), 0, UNIT_NONE, 1, 64},
-    {"steps", take_steps, 0, 0, UNIT_NONE, 1, 1e15},
-    {"batch", take_batch, 0, 0, UNIT_NONE, 1, 1 << 30},
+    {"steps", take_int64, AT(steps), 0, UNIT_NONE, 1, 1e15, .span = SPAN(steps)},
+    {"batch", take_int64, AT(batch), 0, UNIT_NONE, 1, 1 << 30, .span = SPAN(t.batch_span)},
     {"optimizer", take_optimizer, 0, FIELD_BLOCK},
     {"checkpoint", take_checkpoint, 0, 0, UNIT_NONE, 1, 1e15},
     {"weights", take_weights, 0, 0},
     {"export", take_export, 0, 0},
     {"seed", take_int64, AT(seed), 0, UNIT_NONE, 0, 9e15},
-    {"deterministic", take_deterministic, 0, 0},
+    {"deterministic", take_yes_no, AT(deterministic), 0, .span = SPAN(t.deterministic_span)},
 };
+#undef SPAN
 #undef AT
 
 /* The largest number of groups that divides the ranks and the batch. */

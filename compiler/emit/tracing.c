@@ -136,7 +136,7 @@ void print_trace(Arena *a, const Plan *p, Text *out)
     plan.channel_names = names;
     plan.predicted_seconds = cost_draft(a, plan_draft(p), INFINITY).step;
     trace_file_begin(f, &any, &plan);
-    trace_file_forecast(f, &any, &plan, 0);
+    trace_file_forecast(f, &any, &plan);
     trace_file_end(f, &plan, 0);
     if (fclose(f) != 0)
         out_of_memory();

@@ -275,10 +275,10 @@ static Value walk_value(MaskWalk *w, const MaskNode *n)
 }
 
 /* ---- booleans ---- */
-static MaskOpen open_decided(MaskWalk *w, int begin, int cover, bool same)
+static MaskOpen open_decided(MaskWalk *w, int begin, int cover)
 {
     w->key.n = begin;
-    return (MaskOpen){.cover = cover, .same = same};
+    return (MaskOpen){.cover = cover, .same = true};
 }
 
 /* Affine comparisons are divided by the common factor: 2q < 2k + 1 is q < k + 1. */
@@ -311,7 +311,7 @@ static MaskOpen walk_comparison(MaskWalk *w, const MaskNode *n)
     const Value x = walk_value(w, n->x);
     const int cover = n->op == MN_ZERO ? burst_zero(x.f, &w->q, &w->k) : burst_negative(x.f, &w->q, &w->k);
     if (cover != BURST_PARTIAL || open_on_every_tile(w, n, &x))
-        return open_decided(w, x.begin, cover, true);
+        return open_decided(w, x.begin, cover);
     if (!x.atoms && n->op == MN_NEGATIVE) {
         put_negative(w, &x);
     } else {
@@ -326,7 +326,7 @@ static MaskOpen walk_pattern(MaskWalk *w, const MaskNode *n)
     const Value x = walk_value(w, n->x), y = walk_value(w, n->y);
     const int cover = mask_pattern_cover(n->pattern, x.f, y.f, &w->q, &w->k);
     if (cover != BURST_PARTIAL || (same_everywhere(&x) && same_everywhere(&y)))
-        return open_decided(w, x.begin, cover, true);
+        return open_decided(w, x.begin, cover);
     w->absolute = true;
     return (MaskOpen){.cover = cover, .depends = depends_of(&x) | depends_of(&y)};
 }
@@ -339,7 +339,7 @@ static MaskOpen walk_both(MaskWalk *w, const MaskNode *n)
         return x;
     const MaskOpen y = mask_walk(w, n->y);
     if (y.cover == ends)
-        return open_decided(w, begin, ends, true);
+        return open_decided(w, begin, ends);
     if (x.cover != BURST_PARTIAL)
         return y;
     if (y.cover != BURST_PARTIAL || (x.same && y.same))
@@ -360,7 +360,7 @@ static MaskOpen walk_not(MaskWalk *w, const MaskNode *n)
 MaskOpen mask_walk(MaskWalk *w, const MaskNode *n)
 {
     switch (n->op) {
-    case MN_CONSTANT: return open_decided(w, w->key.n, (int)n->value, true);
+    case MN_CONSTANT: return open_decided(w, w->key.n, (int)n->value);
     case MN_PATTERN: return walk_pattern(w, n);
     case MN_AND: case MN_OR: return walk_both(w, n);
     case MN_NOT: return walk_not(w, n);

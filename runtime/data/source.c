@@ -282,12 +282,13 @@ static int read_own(BurstCtx *c, Source *s, const unsigned char *head, size_t n)
 /* ---- files without a header ---- */
 
 /* A format that says what it has must not be read as something else. */
-static int says_itself(BurstCtx *c, const Source *s, const char *what, int raw)
+static int says_itself(BurstCtx *c, const Source *s, int raw)
 {
     const char *option = raw == 1 ? "`--bytes`, or `bytes`" : "`--raw`, or `raw`";
     return burst_fail(c, BURST_E_IO,
-                      "'%s' is %s, but is to be read as %s; remove %s after its name in the train block",
-                      s->path, what, raw == 1 ? "bytes" : "numbers without a header", option);
+                      "'%s' is a token file, but is to be read as %s; remove %s after its name in the "
+                      "train block",
+                      s->path, raw == 1 ? "bytes" : "numbers without a header", option);
 }
 
 static int read_raw(BurstCtx *c, Source *s, int width)
@@ -324,7 +325,7 @@ static int read_format(BurstCtx *c, Source *s, int raw)
         return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", s->path,
                           errno ? strerror(errno) : "the file is truncated");
     if (n >= 8 && memcmp(head, "BURSTTOK", 8) == 0)
-        return raw ? says_itself(c, s, "a token file", raw) : read_own(c, s, head, n);
+        return raw ? says_itself(c, s, raw) : read_own(c, s, head, n);
     if (raw)
         return read_raw(c, s, raw);
     BURST_TRY(source_npy(c, s, head, n, &is));

@@ -35,7 +35,6 @@ int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **ou
 void burst_gpu_close(BurstGpu *g);
 /* device memory, 256-byte aligned, zeroed; NULL where the plan counted too little */
 void *burst_gpu_take(BurstGpu *g, size_t bytes);
-size_t burst_gpu_used(const BurstGpu *g);
 /* Pinned memory of the host, once; NULL with an error that says how much there is where that is too
  * little. */
 void *burst_gpu_take_host(BurstGpu *g, size_t bytes);

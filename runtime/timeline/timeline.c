@@ -208,7 +208,7 @@ int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o,
     if (step == t->first) {
         t->zero = c->spans->zero;
         trace_file_begin(t->out.file, &t->any, p);
-        trace_file_forecast(t->out.file, &t->any, p, 0);
+        trace_file_forecast(t->out.file, &t->any, p);
     }
     BURST_TRY(collect(t, c, &seconds));
     trace_file_step(t->out.file, &t->any, step, c->spans->zero - t->zero, seconds);

@@ -96,17 +96,17 @@ void trace_file_begin(FILE *f, bool *any, const BurstPlan *p)
 
 /* ---- the predicted step, as a process behind the ranks ---- */
 
-typedef struct Predicted { FILE *f; bool *any; int process; double offset; } Predicted;
+typedef struct Predicted { FILE *f; bool *any; int process; } Predicted;
 
 static void add_predicted(void *arg, const BurstSpan *s)
 {
     const Predicted *p = arg;
-    trace_file_span(p->f, p->any, p->process, p->offset, s);
+    trace_file_span(p->f, p->any, p->process, 0, s);
 }
 
-void trace_file_forecast(FILE *f, bool *any, const BurstPlan *p, double offset)
+void trace_file_forecast(FILE *f, bool *any, const BurstPlan *p)
 {
-    Predicted to = {f, any, p->world, offset};
+    Predicted to = {f, any, p->world};
     if (p->forecast)
         forecast_step(p->forecast, add_predicted, &to);
 }

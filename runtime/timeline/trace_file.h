@@ -13,6 +13,6 @@ void trace_file_begin(FILE *f, bool *any, const BurstPlan *p); /* names of all r
 void trace_file_span(FILE *f, bool *any, int process, double offset, const BurstSpan *s);
 void trace_file_step(FILE *f, bool *any, int64_t step, double begin, double seconds);
 /* the predicted step, from then on */
-void trace_file_forecast(FILE *f, bool *any, const BurstPlan *p, double offset);
+void trace_file_forecast(FILE *f, bool *any, const BurstPlan *p);
 void trace_file_end(FILE *f, const BurstPlan *p, int64_t left_out);
 #endif

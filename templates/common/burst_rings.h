@@ -80,6 +80,14 @@ static inline int plan_home(PlanState *s, int tensor, const void *a, const void 
     return BURST_OK;
 }
 
+#ifndef PLAN_LATENTS
+/* The sums of the own keys' and values' gradients, which are zero, or those of queries before. */
+static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
+{
+    return plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
+}
+#endif
+
 /* Slots of one pool: the first so many parts of a chunk of the greatest size. */
 static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
 {

@@ -14,7 +14,7 @@ static inline int plan_follow(PlanState *s)
     return BURST_OK;
 }
 
-/* The rank's own keys and values, and the sums of their gradients, as what travels. */
+/* The rank's own keys and values, as what travels. */
 static inline int plan_home_keys(BurstCtx *c, PlanState *s, const BurstBf16 *k, const BurstBf16 *v)
 {
 #ifdef PLAN_LATENTS
@@ -22,15 +22,6 @@ static inline int plan_home_keys(BurstCtx *c, PlanState *s, const BurstBf16 *k, 
 #else
     (void)c;
     return plan_home(s, BURST_T_KV, k, v, NULL, NULL);
-#endif
-}
-
-static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
-{
-#ifdef PLAN_LATENTS
-    return plan_home_latent_sums(s, dk, dv);
-#else
-    return plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
 #endif
 }
 

@@ -46,7 +46,7 @@ static inline int plan_home_latents(BurstCtx *c, PlanState *s, const BurstBf16 *
 }
 
 /* What comes home is added up from zero. */
-static inline int plan_home_latent_sums(PlanState *s, float *dk, float *dv)
+static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
 {
     s->latents.dk = dk;
     s->latents.dv = dv;

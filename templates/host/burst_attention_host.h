@@ -36,16 +36,6 @@ static inline int plan_home_keys(PlanState *s, const float *k, const float *v)
 #endif
 }
 
-/* The sums of their gradients, which are zero, or those of queries before. */
-static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
-{
-#ifdef PLAN_LATENTS
-    return plan_home_latent_sums(s, dk, dv);
-#else
-    return plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
-#endif
-}
-
 /* o [heads][n][value_dim] and lse [heads][n] from q, k, v by heads. */
 static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                  const float *v, float *o, float *lse)

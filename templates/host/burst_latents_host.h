@@ -21,7 +21,7 @@ static inline int plan_home_latents(PlanState *s, const float *k, const float *v
 }
 
 /* What comes home is added up from zero. */
-static inline int plan_home_latent_sums(PlanState *s, float *dk, float *dv)
+static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
 {
     s->latents.dk = dk;
     s->latents.dv = dv;

@@ -8,41 +8,13 @@
 #ifndef BURST_STATE_HOST_H
 #define BURST_STATE_HOST_H
 
-#include "burst_head_chunks.h"
-#include "burst_mask.h"
 #include "burst_step_host.h"
+#include "burst_program.h"
 
-#include <math.h>
-
-#ifdef PLAN_LIBRARY
-#define PLAN_SCALE (s->score_scale) /* the caller's */
-#elif defined PLAN_ATTENTION_SCALE
-#define PLAN_SCALE ((float)PLAN_ATTENTION_SCALE)
-#else
-#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
-#endif
-#ifndef PLAN_VALUE_DIM
-#define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */
-#endif
 #ifndef PLAN_SOFTCAP
 #define PLAN_SOFTCAP 0 /* none */
 #endif
 
-#ifndef PLAN_PIECES
-#define PLAN_PIECES 1 /* of a rank's keys */
-#endif
-#define PLAN_KEYS (PLAN_GROUP * PLAN_PIECES) /* chunks of keys */
-
-/* What the program has at its end. */
-extern const BurstPlan burst_plan;
-extern const BurstMask *const plan_masks[PLAN_MASKS];
-static int64_t plan_tokens(int chunk);
-static int64_t plan_position(int chunk, int64_t i);
-static int plan_chunk_of(int rank);
-static int plan_group_of(int rank);
-static int plan_rank_of(int group, int chunk);
-
-enum { PLAN_PARTS = 4 };
 /* In which parts of chunks are counted. */
 typedef float PlanWord;
 typedef struct PlanSlot {
@@ -59,13 +31,6 @@ typedef struct PlanPool {
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
 typedef BurstShards PlanWeights;
-/* Of a token's keys and values, the two parts in which they travel. */
-#ifdef PLAN_LATENTS
-#include "burst_latents.h"
-enum { PLAN_KEY_PART = PLAN_LATENT, PLAN_VALUE_PART = PLAN_SHARED };
-#else
-enum { PLAN_KEY_PART = PLAN_HEAD_DIM, PLAN_VALUE_PART = PLAN_VALUE_DIM };
-#endif
 /* Floats a token and head of each part of what travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM, 1, 1},
@@ -75,58 +40,11 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     [BURST_T_DKV] = {PLAN_KEY_PART, PLAN_VALUE_PART},
 };
 typedef struct PlanState {
-    BurstExec *exec;               /* what runs operations */
-    PlanWeights weights;           /* this rank's parameters, gradients and moments */
-    const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
-    const float *label_weight;
-    const BurstPosition *position; /* of this rank's tokens */
-#ifdef PLAN_ROPE_TABLE
-    const BurstPosition *turns;    /* of these, by which RoPE turns */
-#endif
-    double scale;                  /* of the loss's gradient */
-    int sequence;                  /* how many of the step are done */
-    BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
-    BurstOrder reduction, tensor;  /* what tensor ranks do among them */
-    BurstCopies copies;            /* to and from the host's memory */
-#ifdef PLAN_DEVICE_UPDATE
-    BurstShards fetched;           /* of the weights, where units of them come to be updated */
-    float *fetched_at[3][PLAN_LAYERS + 2]; /* its tables of parameters and moments */
-#endif
-    /* what an update of units needs of the step; NULL: parameters stay as they are */
-    const BurstAdamW *adamw;
+#include "burst_state.h"
     double loss[1];                /* sum over counted tokens */
-    int me;     /* chunk of this rank */
-    int group;  /* of ranks that share a sequence */
-    int64_t n;  /* tokens of the chunk */
-    /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
-    int64_t own, each;
-    /* of them, the first that are attended again, outputs of the others having been kept; 0: all are
-     * attended */
-    int64_t again;
-    bool adds;  /* sums of the keys' gradients are there: of queries before these */
-    bool keys_there; /* and so are keys of all that share heads, with those sums */
-    bool goes_on, follows; /* chunks of keys come before these, and after them: of the same queries */
-    bool more;  /* queries come after these, which add to the same sums */
-    int turn;   /* among these ranks */
-    PlanChunkHeads heads; /* that attention has */
-    BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys */
-    BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
-    int mask;                      /* of the attention that runs now */
     const BurstTables *tables;
-    PlanSlot home[BURST_TENSORS];
-    PlanSlot piece[BURST_TENSORS][PLAN_PIECES]; /* at home too: all but the first */
-    PlanSlot *held[BURST_TENSORS][PLAN_KEYS]; /* where a chunk, or this rank's partial sum of it, is */
-    PlanPool pool[PLAN_POOLS + 1];
-#ifdef PLAN_SHARES
-    bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
-    PlanSlot share[BURST_TENSORS]; /* the rank's own of these */
-#endif
-#ifdef PLAN_LATENTS
-    PlanLatents latents;
-#endif
-    PlanBuffers buffer;
-#ifdef PLAN_LIBRARY
-    float score_scale; /* of the call */
+#ifdef PLAN_DEVICE_UPDATE
+    float *fetched_at[3][PLAN_LAYERS + 2]; /* tables of parameters and moments of `fetched` */
 #endif
 } PlanState;
 

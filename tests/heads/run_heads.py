@@ -162,12 +162,15 @@ def function(text, name):
 
 def header(root, name):
     """A header of programs without its own includes."""
-    return re.sub(r'^#include "burst_.*\n', "", next((root / "templates").rglob(name)).read_text(), flags=re.M)
+    text = next((root / "templates").rglob(name)).read_text()
+    if '#include "burst_state.h"\n' in text: # members of a struct
+        text = text.replace('#include "burst_state.h"\n', header(root, "burst_state.h"))
+    return re.sub(r'^#include "burst_.*\n', "", text, flags=re.M)
 
 
 def whole(text, root):
     """The program with the headers whose functions are taken one by one."""
-    return text + "".join(header(root, f"burst_{name}") for name in ("state_cuda.cuh", "steps.h", "attention_cuda.cuh", "layer_cuda.cuh", "queries.h"))
+    return text + "".join(header(root, f"burst_{name}") for name in ("program.h", "state_cuda.cuh", "steps.h", "attention_cuda.cuh", "layer_cuda.cuh", "queries.h"))
 
 
 def rings(root):
@@ -204,7 +207,8 @@ def program(text, root):
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
-              struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
+              struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^enum \{ PLAN_KEY_PART = PLAN_HEAD_DIM.*?^#endif$", "parts"),
+              cut(text, r"^/\* In which parts of chunks.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
               header(root, "burst_heads.h") if shares else "", function(text, "plan_part"), "static int plan_chunk_at(int at);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
               header(root, "burst_pieces.h"), header(root, "burst_turns.h"), *[function(text, name) for name in ROWS if queries and shares],
               function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
@@ -213,7 +217,7 @@ def program(text, root):
               header(root, "burst_shares.h" if shares else "burst_chunks.h"), header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), rings(root),
               function(text, "plan_chunk"), function(text, "plan_trace_forward"), function(text, "plan_trace_backward"), function(text, "plan_forward"),
               function(text, "plan_backward"), function(text, "plan_follow"),
-              function(text, "plan_home_keys"), function(text, "plan_home_sums"),
+              function(text, "plan_home_keys"),
               function(text, "plan_move_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               struct(text, "PlanQueries") if queries else "", *[function(text, name) for name in QUERIES if queries],
               *([struct(text, "PlanKeys"), cut(text, r"^static const uint64_t plan_key_pairs.*?^\}; [^\n]*$", "pairs of chunks"),

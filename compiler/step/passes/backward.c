@@ -217,12 +217,11 @@ static Backward backward_of(Step *s, int from, int to)
                       NEW_ARRAY(s->arena, bool, s->block[from].ops.n)};
 }
 
-/* outer: the gradient that is there at the begin, NULL: the loss makes it. */
-static void block_backward(Step *s, int from, int to, int operations, const char *outer)
+/* The gradient of x, the block's output, is there at the begin. */
+static void block_backward(Step *s, int from, int to, int operations)
 {
     Backward b = backward_of(s, from, to);
-    if (outer)
-        b.started[gradient_of(s, step_value(s, outer))] = true;
+    b.started[gradient_of(s, step_value(s, "x"))] = true;
     for (int left = operations; left > 0; left--) {
         const int by = s->by_queries ? -1 : 1;
         int i = by < 0 ? operations - 1 : 0;
@@ -255,6 +254,6 @@ void step_backward(Step *s)
                               .element = EL_FLOAT,
                               .gradient = -1});
     loss_gradient(s);
-    block_backward(s, BLOCK_FORWARD, BLOCK_BACKWARD, s->block[BLOCK_FORWARD].ops.n, "x");
-    block_backward(s, BLOCK_EMBED, BLOCK_EMBED_BACK, s->block[BLOCK_EMBED].ops.n, "x");
+    block_backward(s, BLOCK_FORWARD, BLOCK_BACKWARD, s->block[BLOCK_FORWARD].ops.n);
+    block_backward(s, BLOCK_EMBED, BLOCK_EMBED_BACK, s->block[BLOCK_EMBED].ops.n);
 }

@@ -61,11 +61,6 @@ int host_locals(const BurstCtx *c)
     return c->region->locals;
 }
 
-int host_local_of(const BurstCtx *c, int rank)
-{
-    return c->local_of[rank];
-}
-
 const struct BurstPlan *host_plan(const BurstCtx *c)
 {
     return c->plan;

@@ -9,7 +9,6 @@ extern "C" {
 #endif
 
 int host_local(const BurstCtx *c);  /* this rank's number among those that share its memory */
-int host_local_of(const BurstCtx *c, int rank); /* that rank's number on this host, -1: it is on another */
 const struct BurstPlan *host_plan(const BurstCtx *c);
 /* all[i] = mine of the host's i-th rank, bytes each, at most HOST_SHARED_BYTES. Every rank of the host
  * calls. Waits. */

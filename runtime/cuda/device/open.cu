@@ -253,11 +253,6 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
     return at;
 }
 
-size_t burst_gpu_used(const BurstGpu *g)
-{
-    return g->used;
-}
-
 cudaStream_t burst_gpu_compute(BurstGpu *g)
 {
     return g->compute;

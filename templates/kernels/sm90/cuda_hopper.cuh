@@ -303,6 +303,19 @@ template <int PENDING> static __device__ __forceinline__ void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
+/* Asks for s = A B^T over D columns: 64 rows of a tile of ROWS by the COLUMNS rows of another. */
+template <int D, int ROWS, int COLUMNS>
+static __device__ __forceinline__ void tile_scores(float (&s)[COLUMNS / 2], uint32_t rows, uint32_t columns)
+{
+    const uint64_t a = descriptor(rows, 16), b = descriptor(columns, 16);
+    products_begin();
+#pragma unroll
+    for (int x = 0; x < D / 16; x++)
+        Wgmma<COLUMNS>::template shared<0, 0>(s, a + inner_columns<ROWS>(x), b + inner_columns<COLUMNS>(x),
+                                              x > 0);
+    products_end();
+}
+
 /* The compiler moves no use of d across this point: needed after a wait, and before a batch that adds to
  * d. */
 template <int N> static __device__ __forceinline__ void hold(float (&d)[N])

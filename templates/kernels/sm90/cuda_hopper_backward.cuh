@@ -40,18 +40,6 @@ static __device__ __forceinline__ BackwardConsumer backward_consumer()
     return {number >> 7, number & 127, lane, (number >> 5) * 16 + (lane >> 2)};
 }
 
-/* Asks for 64 keys by BM queries: c = A B^T over head_dim. */
-template <int D, int BM, int BN>
-static __device__ __forceinline__ void backward_scores(float (&c)[BM / 2], uint32_t keys, uint32_t queries)
-{
-    const uint64_t a = descriptor(keys, 16), b = descriptor(queries, 16);
-    products_begin();
-#pragma unroll
-    for (int x = 0; x < D / 16; x++)
-        Wgmma<BM>::template shared<0, 0>(c, a + inner_columns<BN>(x), b + inner_columns<BM>(x), x > 0);
-    products_end();
-}
-
 /* Asks for sum += X rows: 64 keys by head_dim, over the tile's queries. */
 template <int D, int BM>
 static __device__ __forceinline__ void backward_sum(float (&sum)[D / 2], const uint32_t *x, uint32_t rows)
@@ -162,9 +150,9 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, E
     const int32_t *const q_ints = (const int32_t *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + 2 * L::BM;
     if (L::EARLY)
         backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
-    backward_scores<D, L::BM, L::BN>(w.s, base + L::K + c.me * 8192, base + L::Q + s.at * L::Q_BYTES);
+    tile_scores<D, L::BN, L::BM>(w.s, base + L::K + c.me * 8192, base + L::Q + s.at * L::Q_BYTES);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
-    backward_scores<E, L::BM, L::BN>(w.dp, base + L::V + c.me * 8192, base + L::DO + s.at * L::DO_BYTES);
+    tile_scores<E, L::BN, L::BM>(w.dp, base + L::V + c.me * 8192, base + L::DO + s.at * L::DO_BYTES);
     products_wait<1>();
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);

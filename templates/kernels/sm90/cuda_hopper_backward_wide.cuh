@@ -61,7 +61,7 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &
     const int32_t *const q_ints = (const int32_t *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + 2 * L::BM;
     barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
     const int entry = ((const volatile int32_t *)(shared + L::ENTRY))[s.at];
-    backward_scores<L::COLUMNS, L::BM, L::BN>(w.s, base + L::K, base + L::Q + s.at * L::Q_BYTES);
+    tile_scores<L::COLUMNS, L::BN, L::BM>(w.s, base + L::K, base + L::Q + s.at * L::Q_BYTES);
     products_wait<0>();
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
@@ -141,7 +141,7 @@ static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, uns
 {
     const uint32_t base = shared_address(shared);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
-    backward_scores<L::VALUES, L::BM, L::BN>(w.dp, base + L::V, base + L::DO + s.at * L::DO_BYTES);
+    tile_scores<L::VALUES, L::BN, L::BM>(w.dp, base + L::V, base + L::DO + s.at * L::DO_BYTES);
     barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
     products_wait<0>();
     hold(w.dp);

@@ -55,18 +55,6 @@ static __device__ __forceinline__ void forward_seed(ForwardState<E, BN> &w, cons
     }
 }
 
-/* Asks for S = Q K^T. */
-template <int D, int BM, int BN>
-static __device__ __forceinline__ void forward_scores(float (&s)[BN / 2], uint32_t q, uint32_t k)
-{
-    const uint64_t a = descriptor(q, 16), b = descriptor(k, 16);
-    products_begin();
-#pragma unroll
-    for (int x = 0; x < D / 16; x++)
-        Wgmma<BN>::template shared<0, 0>(s, a + inner_columns<BM>(x), b + inner_columns<BN>(x), x > 0);
-    products_end();
-}
-
 /* Asks for O += P V. */
 template <int E, int BN>
 static __device__ __forceinline__ void forward_values(ForwardState<E, BN> &w, uint32_t v)
@@ -238,7 +226,7 @@ static __device__ __forceinline__ void forward_tile(ForwardState<E, L::BN> &w, c
 {
     const uint32_t base = shared_address(shared);
     hold(w.o);
-    forward_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+    tile_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
     barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
     forward_values(w, base + L::V + c.v.at * L::V_BYTES);
     forward_pass_turn(c);
@@ -258,7 +246,7 @@ static __device__ __forceinline__ void forward_walk(ForwardState<E, L::BN> &w, c
     const volatile int32_t *const entries = (const volatile int32_t *)(shared + L::ENTRY);
     barrier_wait(base + L::K_FULL + c.k.at * 8, c.k.parity);
     int entry = entries[c.k.at];
-    forward_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+    tile_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
     products_wait<0>();
     forward_take_scores<L, MASK>(w, a, shared, c, entry);
     forward_pack(w);
@@ -295,7 +283,7 @@ static __device__ __forceinline__ void forward_tile_apart(ForwardState<E, L::BN>
 {
     const uint32_t base = shared_address(shared);
     if (entry_seen(entry, c.me)) {
-        forward_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+        tile_scores<L::COLUMNS, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
         forward_pass_turn(c);
         products_wait<0>();
         forward_take_scores<L, MASK>(w, a, shared, c, entry);

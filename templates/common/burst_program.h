@@ -1,0 +1,46 @@
+/* burst_program.h: what the state of a program begins with, on either target: sizes that follow from those
+ * it has defined, and what it has at its end.
+ */
+#ifndef BURST_PROGRAM_H
+#define BURST_PROGRAM_H
+
+#include "burst_head_chunks.h"
+#include "burst_mask.h"
+
+#include <math.h>
+
+#ifdef PLAN_LIBRARY
+#define PLAN_SCALE (s->score_scale) /* the caller's */
+#elif defined PLAN_ATTENTION_SCALE
+#define PLAN_SCALE ((float)PLAN_ATTENTION_SCALE)
+#else
+#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+#endif
+#ifndef PLAN_VALUE_DIM
+#define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */
+#endif
+
+#ifndef PLAN_PIECES
+#define PLAN_PIECES 1 /* of a rank's keys */
+#endif
+#define PLAN_KEYS (PLAN_GROUP * PLAN_PIECES) /* chunks of keys */
+
+/* What the program has at its end. */
+extern const BurstPlan burst_plan;
+extern const BurstMask *const plan_masks[PLAN_MASKS];
+static int64_t plan_tokens(int chunk);
+static int64_t plan_position(int chunk, int64_t i);
+static int plan_chunk_of(int rank);
+static int plan_group_of(int rank);
+static int plan_rank_of(int group, int chunk);
+
+enum { PLAN_PARTS = 4 };
+/* Of a token's keys and values, the two parts in which they travel. */
+#ifdef PLAN_LATENTS
+#include "burst_latents.h"
+enum { PLAN_KEY_PART = PLAN_LATENT, PLAN_VALUE_PART = PLAN_SHARED };
+#else
+enum { PLAN_KEY_PART = PLAN_HEAD_DIM, PLAN_VALUE_PART = PLAN_VALUE_DIM };
+#endif
+
+#endif
