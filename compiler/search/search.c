@@ -297,6 +297,12 @@ static void remark_slow(const Searcher *s, Text *t)
 }
 
 /* What is said below the candidates. */
+static double ranges_save(Arena *a, const Draft *d)
+{
+    const AttentionLoads l = cost_loads(a, d);
+    return loads_saved(d, &l);
+}
+
 static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
@@ -330,7 +336,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
         text_printf(&t,
                     "attention transfers only the tiles that another rank reads or has added to: %.0f %% "
                     "less than whole chunks\n",
-                    100 * cost_ranges_save(s->arena, d));
+                    100 * ranges_save(s->arena, d));
     return text_keep(s->arena, &t);
 }
 
