@@ -26,8 +26,8 @@ double attention_columns(const Program *p, const Device *d, bool backward);
 
 /* ---- ranges.c: what attention's transfers of a layer send, all ranks of a group together ---- */
 typedef struct Sent { int64_t bytes, whole; /* whole: if chunks of keys travelled whole */ } Sent;
-/* By the layout, or for what they save; d without memory yet. loads, where not NULL: as of Draft, with what was
- * decided. */
+/* By the layout, or for what they save; d without memory yet. loads, where not NULL: as of Draft, with what
+ * was decided. */
 bool ranges_wanted(Arena *a, const struct Draft *d, const struct AttentionLoads **loads);
 /* of a direction without exchanges */
 Sent ranges_sent(Arena *a, const struct Draft *d, int mask, bool backward);

@@ -296,13 +296,13 @@ static void remark_slow(const Searcher *s, Text *t)
     }
 }
 
-/* What is said below the candidates. */
 static double ranges_save(Arena *a, const Draft *d)
 {
     const AttentionLoads l = cost_loads(a, d);
     return loads_saved(d, &l);
 }
 
+/* What is said below the candidates. */
 static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
@@ -380,14 +380,15 @@ static void find_equal_but_weights(Searcher *s)
 }
 
 /* The candidates of one number of groups. What few there is on few ranks is all tried, for the table's
- * sake. */
+ * sake, which has those of one number of groups alone: of many ranks in groups of few, most are of others. */
 static void think_of(Searcher *s, const Candidate *data)
 {
     enum { FEW = 64, FEW_RANKS = 32 };
+    const int ranks = s->data.n > 1 ? s->program->cluster.world : data->choice.ranks;
     s->open.n = s->computed.n = 0;
     decide(s, *data, DATA + 1);
     find_equal_but_weights(s);
-    const bool few = s->open.n <= FEW && data->choice.ranks <= FEW_RANKS && s->turn == TURN_SIMPLE;
+    const bool few = s->open.n <= FEW && ranks <= FEW_RANKS && s->turn == TURN_SIMPLE;
     s->many = s->effort == SEARCH_CUT || !few;
     s->cuts = s->many && s->effort != SEARCH_WHOLE;
 }
