@@ -515,8 +515,8 @@ static void ranges_are_what_tiles_read(void **state)
     arena_free(r.arena);
 }
 
-/* Blocks of several lengths under one window: what is known of one pair is said of another at the same distance
- * only if its blocks lie alike. */
+/* Blocks of several lengths under one window: what is known of one pair is said of another at the same
+ * distance only if its blocks lie alike. */
 static void tiles_known_of_a_pair_are_its_own(void **state)
 {
     (void)state;
