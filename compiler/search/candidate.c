@@ -85,7 +85,9 @@ Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool e
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 {
     Searcher s = {.arena = a, .diags = d, .program = p, .maps = search_maps(a, p)};
-    return search_draft(&s, a, d, c, true);
+    const Draft t = search_draft(&s, a, d, c, true);
+    search_forget(&s);
+    return t;
 }
 
 /* Of a candidate that loses by more, how much more need not be known exactly. */

@@ -732,6 +732,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     }
     if (!best) {
         search_refuse(&s);
+        search_forget(&s);
         return (Found){.too_large = any_too_large(&s), .refused = s.single ? s.refused : NULL};
     }
     search_warn(d, p, &best->choice);
