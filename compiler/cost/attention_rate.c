@@ -11,7 +11,7 @@
 
 enum { TILE = 64 };
 
-static double tile_sides(const Program *p, bool backward)
+double attention_tile_sides(const Program *p, bool backward)
 {
     const BurstTileSizes t = kernels_of(p).tile;
     const int sides = backward ? t.backward_q + t.backward_k : t.forward_q + t.forward_k[BURST_KEYS_USUAL];
@@ -21,16 +21,20 @@ static double tile_sides(const Program *p, bool backward)
 /* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of
  * 64 by 64; what theirs have beyond the pairs lies along the edges of the mask, and is as much more in
  * larger tiles as their sides are longer. */
-AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens)
+AttentionWork attention_work_of(double sides, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens)
 {
-    const double all = (double)q_tokens * (double)k_tokens, area = TILE * TILE,
-                 larger = tile_sides(p, backward) / (2 * TILE);
+    const double all = (double)q_tokens * (double)k_tokens, area = TILE * TILE, larger = sides / (2 * TILE);
     const double tiles = (double)(w.tiles_full + w.tiles_partial) * area, pairs = (double)w.pairs,
                  excess = fmax(0, fmin(tiles, all) - pairs);
     AttentionWork x = {.pairs = fmin(all, pairs + excess * larger)};
     x.partial = fmin(x.pairs, (double)w.tiles_partial * area * larger);
     x.rows = fmin((double)(backward ? k_tokens : q_tokens), (double)(w.tiles_full + w.tiles_partial) * TILE);
     return x;
+}
+
+AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens)
+{
+    return attention_work_of(attention_tile_sides(p, backward), backward, w, q_tokens, k_tokens);
 }
 
 /* The rate of that kind and value; 0: the device has none. */

@@ -15,6 +15,9 @@
  * queries, backward keys. */
 typedef struct AttentionWork { double pairs, partial, rows; } AttentionWork;
 AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
+/* the same of many pairs; sides: attention_tile_sides, rows and keys of a tile together */
+AttentionWork attention_work_of(double sides, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
+double attention_tile_sides(const Program *p, bool backward);
 /* FLOP/s of the pairs of tiles */
 double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w);
 /* Columns of a head that attention's products take at that rate: as its kernels pad head_dim, and more
@@ -23,8 +26,9 @@ double attention_columns(const Program *p, const Device *d, bool backward);
 
 /* ---- ranges.c: what attention's transfers of a layer send, all ranks of a group together ---- */
 typedef struct Sent { int64_t bytes, whole; /* whole: if chunks of keys travelled whole */ } Sent;
-/* by the layout, or for what they save; d without memory yet */
-bool ranges_wanted(Arena *a, const struct Draft *d);
+/* By the layout, or for what they save; d without memory yet. loads, where not NULL: as of Draft, with what
+ * was decided. */
+bool ranges_wanted(Arena *a, const struct Draft *d, const struct AttentionLoads **loads);
 /* of a direction without exchanges */
 Sent ranges_sent(Arena *a, const struct Draft *d, int mask, bool backward);
 void print_ranges(const struct Draft *d, Text *out); /* of --emit=plan; nothing where chunks travel whole */
@@ -181,7 +185,7 @@ typedef struct AttentionInput {
     double *tile_flops;
     /* [trace.n][ranks]. COMPUTE: tiles that it has work for; NULL: chunks travel whole */
     BurstPairTiles *tiles;
-    double whole;         /* bytes of all transfers if chunks travelled whole */
+    double *whole;        /* with tiles: as bytes, if chunks travelled whole */
     const int *nic;       /* [ranks] the first rank with the same NIC; NULL before links_with_nics */
     int besides;          /* collectives that are on the wire when it begins, one after the other */
     const Collective *beside;
@@ -246,9 +250,16 @@ BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
 /* Seconds alone, of so many ranks from the first to the last. */
 AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
+/* Of layers of each mask, forward and backward, with ranges. */
+typedef struct AttentionLoads {
+    AttentionInput (*of)[2]; /* [mask_count] */
+    double **pairs;          /* [mask_count] as of cost_load, forward */
+} AttentionLoads;
+AttentionLoads cost_loads(Arena *a, const Draft *d);
+void loads_make_whole(const Draft *d, AttentionLoads *l); /* without ranges */
 /* Of what attention's transfers of a layer of each mask send with whole chunks, the share that ranges
  * leave away. */
-double cost_ranges_save(Arena *a, const Draft *d);
+double loads_saved(const Draft *d, const AttentionLoads *l);
 /* how many ranks are worth simulating: `ranks` above, or the whole group */
 int cost_simulated_ranks(const Draft *d);
 /* What each rank of such nodes has of a device's rates and of its link: cpu ranks share the cores that

@@ -5,19 +5,38 @@
  */
 #include "cost/cost.h"
 
-typedef struct Asks { const AttentionInput *in; BurstTileRanges *live; } Asks;
+/* What is the same for all ranks is found once: they are asked for one after the other. */
+typedef struct Asks {
+    const AttentionInput *in;
+    BurstTileRanges *live;
+    int at; /* -1: of none yet */
+    BurstPruneOp op;
+    int hop, *to; /* [ranks] where that hop goes; hop -1: none yet */
+} Asks;
+
+static const int *ends_of(Asks *a, int hop)
+{
+    for (int r = 0; r < a->in->ranks && a->hop != hop; r++)
+        a->to[r] = grid_add(a->in, r, hop);
+    a->hop = hop;
+    return a->to;
+}
 
 static BurstPruneOp op_of(void *asks, int at, int rank)
 {
-    const AttentionInput *in = ((const Asks *)asks)->in;
+    Asks *a = asks;
+    const AttentionInput *in = a->in;
     const Instance *i = &in->schedule->trace.at[at];
     const size_t cell = (size_t)at * (size_t)in->ranks + (size_t)rank;
-    BurstPruneOp o = prune_instance(in->schedule, i);
+    if (a->at != at)
+        a->op = prune_instance(in->schedule, i);
+    a->at = at;
+    BurstPruneOp o = a->op;
     if (o.tensor == BURST_PRUNE_COMPUTE) {
         o.live = in->seconds[cell] > 0;
         o.tiles = in->tiles ? &in->tiles[cell] : NULL;
     } else if (o.tensor >= 0) {
-        o.to = grid_add(in, rank, i->hop);
+        o.to = ends_of(a, i->hop)[rank];
     }
     return o;
 }
@@ -33,7 +52,11 @@ BurstTileRanges *cost_live(Arena *a, const AttentionInput *in)
 {
     const Schedule *s = in->schedule;
     const int chunks = choice_chunks(s->choice);
-    Asks asks = {.in = in, .live = NEW_ARRAY(a, BurstTileRanges, s->trace.n * in->ranks)};
+    Asks asks = {.in = in,
+                 .live = NEW_ARRAY(a, BurstTileRanges, s->trace.n * in->ranks),
+                 .at = -1,
+                 .hop = -1,
+                 .to = NEW_ARRAY(a, int, in->ranks)};
     burst_prune(&(BurstPrune){.ranks = in->ranks,
                               .chunks = chunks,
                               .ops = s->trace.n,

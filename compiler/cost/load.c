@@ -149,6 +149,13 @@ static int groups_alike(const Draft *d)
 
 /* ---- loads ---- */
 
+/* What a simulated rank computes with, whatever the pair of chunks. */
+typedef struct Computer {
+    const Device *device;
+    double rate_share, columns; /* of the device's rates; of a head */
+    Share share;                /* of the heads */
+} Computer;
+
 typedef struct Loader {
     Arena *arena;
     const Draft *draft;
@@ -158,22 +165,19 @@ typedef struct Loader {
     int shares;   /* ranks that share the heads; 1: none do */
     int sides;    /* whose chunks travel */
     double *pairs;
+    double tile_sides;        /* as of attention_work_of */
+    const Computer *computer; /* [ranks] simulated */
 } Loader;
 
-static const Device *device_of(const Loader *l, int rank)
+static double compute_seconds(const Loader *l, int rank, AttentionWork w)
 {
-    return cluster_group_of(&l->draft->program->cluster, links_rank(l->in, rank))->device;
-}
-
-static double compute_seconds(const Loader *l, int rank, AttentionWork w, double heads)
-{
-    const Device *d = device_of(l, rank);
-    const Program *p = l->draft->program;
-    double rate = attention_rate(d, l->backward, p->model.head_dim, w) *
-                  cost_rate_share(&p->cluster, links_group(l->in, rank));
-    double flops = (l->backward ? 10 : 4) * w.pairs * attention_columns(p, d, l->backward) * heads;
+    const Computer *with = &l->computer[rank];
+    const double heads = with->share.heads,
+                 rate = attention_rate(with->device, l->backward, l->draft->program->model.head_dim, w) *
+                        with->rate_share,
+                 flops = (l->backward ? 10 : 4) * w.pairs * with->columns * heads;
     l->in->tile_flops[rank] += flops;
-    return w.pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
+    return w.pairs > 0 && heads > 0 ? fmax(flops / rate, with->device->target->least_kernel) : 0;
 }
 
 /* ---- what a rank has of a chunk: all of its heads, or its share of them of the chunks of all that
@@ -261,16 +265,15 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
         const PairWork w = work_of(l, q, k);
-        const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q),
-                                                   tokens_of(l, T_KV, k));
-        double heads = share_of(all, l->shares, place_of(l, me)).heads;
-        seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
+        const AttentionWork tiles = attention_work_of(l->tile_sides, l->backward, w, tokens_of(l, T_Q, q),
+                                                      tokens_of(l, T_KV, k));
+        seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles);
         if (c->latents && seconds[r] > 0 && k != me)
             seconds[r] += latents_seconds(l, r, tokens_of(l, T_KV, k));
         if (of_pair && seconds[r] > 0)
             of_pair[r] = pair_tiles_of(l->counts, q, k, l->sides);
         if (l->pairs && w.cover != COVER_EMPTY)
-            l->pairs[r] += (double)w.pairs * heads / all.heads;
+            l->pairs[r] += (double)w.pairs * l->computer[r].share.heads / all.heads;
     }
 }
 
@@ -298,19 +301,24 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
     }
 }
 
-static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *live, double *bytes)
+/* whole, where not NULL: also of whole chunks. */
+static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *live, double *bytes,
+                          double *whole)
 {
     const Choice *c = l->in->schedule->choice;
     const Model *m = &l->draft->program->model;
     const TensorId t = i->node->ref[0].tensor;
     int there = rel_sub(c, i->chunk[0], i->hop);
     for (int r = 0; r < l->in->ranks; r++) {
-        const Share share = share_of(l->draft->shape.chunk, l->shares, place_of(l, l->in->rank[r]));
+        if (!burst_has_tiles(live[r]))
+            continue;
+        const Share share = l->computer[r].share;
         const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, c->latents,
                                            share.heads, share.kv_heads);
         const int64_t tokens = tokens_of(l, t, rel_add(c, l->in->rank[r], there));
         bytes[r] = (double)(token * burst_ranges_tokens(live[r], tokens));
-        l->in->whole += burst_has_tiles(live[r]) ? (double)(token * tokens) : 0;
+        if (whole)
+            whole[r] = (double)(token * tokens);
     }
 }
 
@@ -325,7 +333,7 @@ static void load_transfers(Loader *l)
         if (i->node->kind == N_EXCHANGE)
             load_exchange(l, i, &l->in->bytes[row], &l->in->received[row]);
         else if (i->node->kind != N_COMPUTE)
-            load_arrivals(l, i, &live[row], &l->in->bytes[row]);
+            load_arrivals(l, i, &live[row], &l->in->bytes[row], l->in->whole ? &l->in->whole[row] : NULL);
     }
 }
 
@@ -338,6 +346,20 @@ static AttentionInput begin_load(const Draft *d, int ranks, int mask, bool backw
                             .ranks = ranks};
 }
 
+static const Computer *computers(const Loader *l)
+{
+    const Program *p = l->draft->program;
+    Computer *all = NEW_ARRAY(l->arena, Computer, l->in->ranks);
+    for (int r = 0; r < l->in->ranks; r++) {
+        const NodeGroup *g = links_group(l->in, r);
+        all[r] = (Computer){.device = g->device, .rate_share = cost_rate_share(&p->cluster, g)};
+        all[r].share = share_of(l->draft->shape.chunk, l->shares, place_of(l, l->in->rank[r]));
+        const bool again = r > 0 && all[r - 1].device == g->device;
+        all[r].columns = again ? all[r - 1].columns : attention_columns(p, g->device, l->backward);
+    }
+    return all;
+}
+
 static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int mask, double *pairs)
 {
     const Schedule *s = in->schedule;
@@ -348,7 +370,9 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
                 .backward = s->backward,
                 .shares = choice_shares(s->choice, s->backward),
                 .sides = schedule_sides(s),
-                .pairs = pairs};
+                .pairs = pairs,
+                .tile_sides = attention_tile_sides(d->program, s->backward)};
+    l.computer = computers(&l);
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);
     for (int at = 0; at < s->trace.n; at++) {
@@ -367,6 +391,7 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
     in.tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
+    in.whole = d->choice.ranges ? NEW_ARRAY(a, double, cells) : NULL;
     Loader l = load_computing(a, d, &in, mask, pairs);
     load_transfers(&l);
     return in;
@@ -383,16 +408,41 @@ AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, boo
     return in;
 }
 
-double cost_ranges_save(Arena *a, const Draft *d)
+/* ---- of all masks ---- */
+
+AttentionLoads cost_loads(Arena *a, const Draft *d)
 {
+    const int masks = d->program->mask_count, ranks = cost_simulated_ranks(d);
+    AttentionLoads l = {arena_alloc(a, sizeof *l.of * (size_t)masks), NEW_ARRAY(a, double *, masks)};
     Draft with = *d;
-    double whole = 0, bytes = 0;
     with.choice.ranges = true;
+    for (int m = 0; m < masks; m++) {
+        l.pairs[m] = NEW_ARRAY(a, double, ranks);
+        for (int backward = 0; backward < 2; backward++)
+            l.of[m][backward] = cost_load(a, &with, ranks, m, backward, backward ? NULL : l.pairs[m]);
+    }
+    return l;
+}
+
+void loads_make_whole(const Draft *d, AttentionLoads *l)
+{
     for (int i = 0; i < 2 * d->program->mask_count; i++) {
-        const AttentionInput in = cost_load(a, &with, cost_simulated_ranks(d), i / 2, i % 2, NULL);
-        whole += in.whole;
-        for (int j = 0; j < in.schedule->trace.n * in.ranks; j++)
-            bytes += in.bytes[j];
+        AttentionInput *in = &l->of[i / 2][i % 2];
+        in->bytes = in->whole;
+        in->whole = NULL;
+        in->tiles = NULL;
+    }
+}
+
+double loads_saved(const Draft *d, const AttentionLoads *l)
+{
+    double whole = 0, bytes = 0;
+    for (int i = 0; i < 2 * d->program->mask_count; i++) {
+        const AttentionInput *in = &l->of[i / 2][i % 2];
+        for (int j = 0; j < in->schedule->trace.n * in->ranks; j++) {
+            bytes += in->bytes[j];
+            whole += in->whole[j];
+        }
     }
     return whole > 0 ? 1 - bytes / whole : 0;
 }

@@ -10,13 +10,27 @@
  * not worth it. */
 static const double least_saved = 0.3;
 
-bool ranges_wanted(Arena *a, const Draft *d)
+static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)
+{
+    AttentionLoads *l = NEW(a, AttentionLoads);
+    *l = cost_loads(a, d);
+    const bool wanted = loads_saved(d, l) >= least_saved;
+    if (!wanted)
+        loads_make_whole(d, l);
+    if (found)
+        *found = l;
+    return wanted;
+}
+
+bool ranges_wanted(Arena *a, const Draft *d, const AttentionLoads **loads)
 {
     const Setting *given = &d->program->layout.ranges;
+    if (loads)
+        *loads = NULL;
     if (d->choice.ranks == 1 || choice_exchanges(&d->choice) || choice_chunks_keys(&d->choice) ||
         d->choice.latents)
         return false;
-    return given->is_auto ? cost_ranges_save(a, d) >= least_saved : given->value != 0;
+    return given->is_auto ? are_worth_it(a, d, loads) : given->value != 0;
 }
 
 static int64_t chunk_tokens(const Draft *d, TensorId t, int chunk)

@@ -272,10 +272,23 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     }
 }
 
+/* Of the draft's loads, which another may have that attends alike. */
+static AttentionInput loaded_input(const Draft *d, int mask, bool backward, double *pairs)
+{
+    AttentionInput in = d->loads->of[mask][backward];
+    in.cluster = &d->program->cluster;
+    in.schedule = attentions_schedule(&d->attention, mask, backward);
+    if (pairs)
+        memcpy(pairs, d->loads->pairs[mask], sizeof *pairs * (size_t)in.ranks);
+    return in;
+}
+
 static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
                                       double *pairs, bool transfers)
 {
-    AttentionInput in = (transfers ? cost_load : cost_computing)(a, d, ranks, mask, backward, pairs);
+    AttentionInput in = transfers && d->loads
+                            ? loaded_input(d, mask, backward, pairs)
+                            : (transfers ? cost_load : cost_computing)(a, d, ranks, mask, backward, pairs);
     if (choice_chunks_queries(&d->choice))
         share_queries(a, &in, d, mask, backward);
     return in;
@@ -322,6 +335,7 @@ static void short_attention(Arena *a, StepParts *p, const Draft *d, int mask, bo
 {
     Draft of_few = *d;
     of_few.shape.chunk = shape_chunk(&d->shape, true);
+    of_few.loads = NULL;
     attention_time(a, p, &of_few, mask, &p->kind[d->program->mask_count + mask], NULL, transfers);
 }
 

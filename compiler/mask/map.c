@@ -233,19 +233,21 @@ static bool any_live(const void *of, int32_t first, int32_t tiles)
            SEEN_LIVE;
 }
 
-/* A name of what the mask leaves open between two runs of tokens, relative to their begins: pairs of one name
- * have the same tiles. 0 words where a side has gaps, or what is open depends on the place. */
+/* A name of what the mask leaves open between two pieces, relative to their begins: pairs of one name have
+ * the same tiles. 0 words where a side has several pieces, or what is open depends on the place. */
 static int name_pair(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
 {
     const MaskRange a = whole(q, m->tile_q), b = whole(k, m->tile_k);
     MaskWalk *w = &m->walk;
-    if (q->npieces > 1 || k->npieces > 1 || q->pieces->count > 1 || k->pieces->count > 1)
+    if (q->npieces > 1 || k->npieces > 1)
         return 0;
     w->key.n = 0;
     const MaskOpen open = mask_walk_box(w, m->cover, &a, &b);
     if (w->absolute || (open.cover == BURST_PARTIAL && !w->key.n))
         return 0;
-    const int64_t more[] = {open.cover, open.same, side, limit, a.tokens, b.tokens};
+    const Piece *x = q->pieces, *y = k->pieces;
+    const int64_t more[] = {open.cover, open.same, side,      limit,  a.tokens, b.tokens,
+                            x->run,     x->count,  x->stride, y->run, y->count, y->stride};
     for (int i = 0; i < countof(more); i++)
         *(int64_t *)vec_push(w->arena, &w->key) = more[i];
     return w->key.n;

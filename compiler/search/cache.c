@@ -20,14 +20,25 @@ const Parted *search_parted(Searcher *s, const Choice *c)
     return made;
 }
 
-bool search_ranges(Searcher *s, Arena *a, const Draft *t)
+static void forget_loaded(Searcher *s)
+{
+    arena_free(s->loaded.arena);
+    s->loaded = (Loaded){0};
+}
+
+bool search_ranges(Searcher *s, const Draft *t)
 {
     for (int i = 0; i < s->ranged.n && !t->choice.of_mask; i++)
         if (choice_same(&s->ranged.at[i].choice, &t->choice, KEY_RANGES))
             return s->ranged.at[i].ranges;
-    const bool ranges = ranges_wanted(a, t);
+    forget_loaded(s);
+    Loaded *x = &s->loaded;
+    *x = (Loaded){.choice = t->choice, .arena = arena_new()};
+    const bool ranges = ranges_wanted(x->arena, t, &x->loads);
     if (!t->choice.of_mask)
         *vec_push(s->arena, &s->ranged) = (Ranged){t->choice, ranges};
+    else
+        forget_loaded(s);
     return ranges;
 }
 
@@ -41,9 +52,16 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     Attended *x = &s->attended[s->attends++ % ATTENDED];
     if (x->arena)
         arena_free(x->arena);
-    *x = (Attended){.choice = t->choice, .arena = arena_new()};
+    Draft of = *t;
+    if (s->loaded.loads && choice_same(&s->loaded.choice, &t->choice, KEY_RANGES)) {
+        of.loads = s->loaded.loads;
+        *x = (Attended){.choice = t->choice, .arena = s->loaded.arena};
+        s->loaded = (Loaded){0};
+    } else {
+        *x = (Attended){.choice = t->choice, .arena = arena_new()};
+    }
     StepParts *parts = NEW(x->arena, StepParts);
-    *parts = cost_attended(x->arena, t);
+    *parts = cost_attended(x->arena, &of);
     x->parts = parts;
     return parts;
 }
@@ -64,6 +82,7 @@ void search_forget(Searcher *s)
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
         arena_free(s->attended[i].arena);
     s->attends = 0;
+    forget_loaded(s);
 }
 
 /* ---- what ranks compute ---- */

@@ -62,10 +62,10 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     return t;
 }
 
-void search_add_ranges(Searcher *s, Arena *a, Draft *t)
+void search_add_ranges(Searcher *s, Draft *t)
 {
     Choice *c = &t->choice;
-    c->ranges = search_ranges(s, a, t);
+    c->ranges = search_ranges(s, t);
     const Setting *given = &s->program->layout.ranges;
     c->whole = !c->ranges && !given->is_auto && !given->value;
     attentions_decide(&t->attention, t->program, &t->choice);
@@ -76,7 +76,7 @@ Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool e
     Draft t = search_begin(s, a, d, choice);
     if (!t.attention.n)
         return t;
-    search_add_ranges(s, a, &t);
+    search_add_ranges(s, &t);
     t.memory = memory_make(a, &t);
     memory_add_step(&t.memory, t.program, search_flow(s, a, &t, exact), t.units);
     return t;
@@ -85,7 +85,9 @@ Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool e
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 {
     Searcher s = {.arena = a, .diags = d, .program = p, .maps = search_maps(a, p)};
-    return search_draft(&s, a, d, c, true);
+    const Draft t = search_draft(&s, a, d, c, true);
+    search_forget(&s);
+    return t;
 }
 
 /* Of a candidate that loses by more, how much more need not be known exactly. */

@@ -329,7 +329,7 @@ static double least_seconds(Searcher *s, const Choice *c)
         *computing = cost_bound_computing(a, &t).any_weights;
     double least = t.attention.n ? *computing : 0;
     if (t.attention.n && least <= search_to_win(s)) {
-        search_add_ranges(s, a, &t);
+        search_add_ranges(s, &t);
         t.attended = search_attended(s, &t);
         least = cost_bound(a, &t).any_weights;
     }

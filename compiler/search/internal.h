@@ -24,6 +24,8 @@ typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 /* Whether attention's transfers carry ranges, by all that it depends on. */
 typedef struct Ranged { Choice choice; bool ranges; } Ranged;
+/* What attention loads, found when its ranges were decided, in an arena of its own; NULL: taken. */
+typedef struct Loaded { Choice choice; Arena *arena; const struct AttentionLoads *loads; } Loaded;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
 enum { ATTENDED = 2 }; /* the last ones: candidates that attend alike follow each other */
@@ -75,6 +77,7 @@ typedef struct Searcher {
     Vec(Choice) proved; /* their attention holds */
     Vec(Homes) homes;
     Vec(Computed) computed; /* of the number of groups that is tried */
+    Loaded loaded; /* the last one: it is simulated next, if at all */
     Attended attended[ATTENDED];
     int attends; /* how many there were */
     int evaluations; /* candidates that went through the passes so far, those of activations alone too */
@@ -108,7 +111,7 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 /* All that is judged; exact: see search_flow. */
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact);
 /* Whether transfers carry ranges. */
-void search_add_ranges(Searcher *s, Arena *a, Draft *t);
+void search_add_ranges(Searcher *s, Draft *t);
 /* ---- search/search.c ---- */
 /* As search_evaluate, of what it takes the figures alone stay, but of a single candidate all. */
 void search_try(Searcher *s, Candidate *x);
@@ -145,11 +148,11 @@ struct Flow;
 /* The partition that the choice wants, with the counts of its pieces: made once. */
 const Parted *search_parted(Searcher *s, const Choice *c);
 /* As ranges_wanted, found once for all that attend alike. */
-bool search_ranges(Searcher *s, Arena *a, const Draft *t);
+bool search_ranges(Searcher *s, const Draft *t);
 /* As cost_attended, found once for all that attend alike; NULL: layers of different masks attend by
  * schedules of their own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
-void search_forget(Searcher *s); /* what search_attended has found */
+void search_forget(Searcher *s); /* what search_ranges and search_attended have found */
 /* As verify_attention, shown once for all that attend alike. */
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);
 /* Where the least seconds of computing alone, with any weights, are kept; 0: not known yet. Valid until the

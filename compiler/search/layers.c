@@ -32,7 +32,7 @@ static double attention_seconds(const Layers *l, const Choice *c, int mask)
     t.attention = attentions_make(a, d, t.program, &t.choice);
     double seconds = t.attention.n ? 0 : INFINITY;
     if (t.attention.n)
-        t.choice.ranges = ranges_wanted(a, &t);
+        t.choice.ranges = ranges_wanted(a, &t, NULL);
     for (int backward = 0; backward < 2 && isfinite(seconds); backward++) {
         if (!verify_schedule(a, d, attentions_schedule(&t.attention, mask, backward))) {
             seconds = INFINITY;

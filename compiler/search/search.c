@@ -296,6 +296,12 @@ static void remark_slow(const Searcher *s, Text *t)
     }
 }
 
+static double ranges_save(Arena *a, const Draft *d)
+{
+    const AttentionLoads l = cost_loads(a, d);
+    return loads_saved(d, &l);
+}
+
 /* What is said below the candidates. */
 static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
@@ -330,7 +336,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
         text_printf(&t,
                     "attention transfers only the tiles that another rank reads or has added to: %.0f %% "
                     "less than whole chunks\n",
-                    100 * cost_ranges_save(s->arena, d));
+                    100 * ranges_save(s->arena, d));
     return text_keep(s->arena, &t);
 }
 
@@ -374,14 +380,15 @@ static void find_equal_but_weights(Searcher *s)
 }
 
 /* The candidates of one number of groups. What few there is on few ranks is all tried, for the table's
- * sake. */
+ * sake, which has those of one number of groups alone: of many ranks in groups of few, most are of others. */
 static void think_of(Searcher *s, const Candidate *data)
 {
     enum { FEW = 64, FEW_RANKS = 32 };
+    const int ranks = s->data.n > 1 ? s->program->cluster.world : data->choice.ranks;
     s->open.n = s->computed.n = 0;
     decide(s, *data, DATA + 1);
     find_equal_but_weights(s);
-    const bool few = s->open.n <= FEW && data->choice.ranks <= FEW_RANKS && s->turn == TURN_SIMPLE;
+    const bool few = s->open.n <= FEW && ranks <= FEW_RANKS && s->turn == TURN_SIMPLE;
     s->many = s->effort == SEARCH_CUT || !few;
     s->cuts = s->many && s->effort != SEARCH_WHOLE;
 }
@@ -725,6 +732,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     }
     if (!best) {
         search_refuse(&s);
+        search_forget(&s);
         return (Found){.too_large = any_too_large(&s), .refused = s.single ? s.refused : NULL};
     }
     search_warn(d, p, &best->choice);

@@ -6,9 +6,8 @@
 
 #include <stdlib.h>
 
-/* pair: q * chunks + k + 1; 0: free */
 typedef struct Entry {
-    int64_t pair;
+    int64_t pair; /* q * chunks + k */
     bool has_work, has_tiles[BURST_SIDES];
     PairWork work;
     BurstPairTiles *tiles; /* NULL: of no side yet; most pairs are never asked for theirs */
@@ -20,8 +19,9 @@ struct PairCounts {
     const Partition *partition;
     int chunks;         /* of keys */
     const PosSet *keys; /* [chunks] */
-    Entry *entry; /* open addressing, a power of two */
-    int64_t entries, size;
+    Vec(Entry) entry; /* in the order in which they were asked for, which others then ask in too */
+    int *place;       /* [size] open addressing, a power of two: 1 + number of the entry; 0: free */
+    int64_t size;
     uint8_t *live;
     int parts;          /* of which these are the shares */
     double **share;     /* [ranks][parts]; NULL: not counted yet */
@@ -50,43 +50,44 @@ PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces)
                       .chunks = p->ranks * pieces,
                       .keys = pieces > 1 ? key_chunks(a, p, pieces) : p->of,
                       .size = FIRST_SIZE,
-                      .entry = NEW_ARRAY(a, Entry, FIRST_SIZE)};
+                      .place = NEW_ARRAY(a, int, FIRST_SIZE)};
     mask_map_begin(m);
     return c;
 }
 
-static Entry *find(const PairCounts *c, int64_t pair)
+/* Where the pair has its entry, or is to have it. */
+static int *find(const PairCounts *c, int64_t pair)
 {
-    uint64_t i = (uint64_t)pair * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t i = (uint64_t)(pair + 1) * UINT64_C(0x9e3779b97f4a7c15);
     for (i ^= i >> 32;; i++) {
-        Entry *e = &c->entry[i & (uint64_t)(c->size - 1)];
-        if (!e->pair || e->pair == pair)
-            return e;
+        int *place = &c->place[i & (uint64_t)(c->size - 1)];
+        if (!*place || c->entry.at[*place - 1].pair == pair)
+            return place;
     }
 }
 
 static void grow(PairCounts *c)
 {
-    const Entry *old = c->entry;
-    const int64_t size = c->size;
     c->size *= 4;
-    c->entry = NEW_ARRAY(c->arena, Entry, c->size);
-    for (int64_t i = 0; i < size; i++)
-        if (old[i].pair)
-            *find(c, old[i].pair) = old[i];
+    c->place = NEW_ARRAY(c->arena, int, c->size);
+    for (int i = 0; i < c->entry.n; i++)
+        *find(c, c->entry.at[i].pair) = i + 1;
 }
 
+/* Valid until the next call. */
 static Entry *entry_of(PairCounts *c, int q, int k)
 {
-    const int64_t pair = (int64_t)q * c->chunks + k + 1;
-    Entry *e = find(c, pair);
-    if (e->pair)
-        return e;
-    if (++c->entries * 2 >= c->size) {
+    const int64_t pair = (int64_t)q * c->chunks + k;
+    int *place = find(c, pair);
+    if (*place)
+        return &c->entry.at[*place - 1];
+    if ((c->entry.n + 1) * 2 >= c->size) {
         grow(c);
-        e = find(c, pair);
+        place = find(c, pair);
     }
+    Entry *e = vec_push(c->arena, &c->entry);
     e->pair = pair;
+    *place = c->entry.n;
     return e;
 }
 

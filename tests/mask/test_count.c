@@ -515,6 +515,30 @@ static void ranges_are_what_tiles_read(void **state)
     arena_free(r.arena);
 }
 
+/* Blocks of several lengths under one window: what is known of one pair is said of another at the same
+ * distance only if its blocks lie alike. */
+static void tiles_known_of_a_pair_are_its_own(void **state)
+{
+    (void)state;
+    enum { TOKENS = 2048 };
+    Rx r = {.arena = arena_new(), .state = 23, .sequence = TOKENS};
+    Arena *a = r.arena;
+    const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL),
+               *apart = rx_make(a, E_SUB, q, k);
+    for (int i = 0; i < 30; i++) {
+        const Expr *e = rx_make(a, E_AND, rx_make(a, E_LE, k, q),
+                                rx_make(a, E_LT, apart, rx_number(a, E_CONST, rx_between(&r, 1, 600))));
+        MaskMap *m = mask_map(a, rx_program(a, e, TOKENS, NULL, 0), 0, BURST_TILE, BURST_TILE);
+        for (int pair = 0; pair < 20; pair++) {
+            const int ranks = 2 << rx_between(&r, 0, 2);
+            const Partition *p = partition_make(a, PART_BLOCKS, 32 << rx_between(&r, 0, 3), TOKENS, ranks);
+            check_ranges(m, e, &p->of[rx_between(&r, 0, ranks - 1)], &p->of[rx_between(&r, 0, ranks - 1)],
+                         i % BURST_SIDES);
+        }
+    }
+    arena_free(a);
+}
+
 /* Zigzag of runs that are no whole tiles: the tile in which both runs of a rank meet is sent where a
  * window reaches one of them, and not where it lies between them. */
 static void tiles_of_two_runs_reach_no_further(void **state)
@@ -557,6 +581,7 @@ int main(void)
         cmocka_unit_test(drawn_documents_are_for_counts_only),
         cmocka_unit_test(drawn_tables_are_what_documents_say),
         cmocka_unit_test(ranges_are_what_tiles_read),
+        cmocka_unit_test(tiles_known_of_a_pair_are_its_own),
         cmocka_unit_test(tiles_of_two_runs_reach_no_further),
         cmocka_unit_test(printing_shows_counts_and_picture),
     };

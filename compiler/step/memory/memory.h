@@ -163,6 +163,8 @@ typedef struct Draft {
     Memory memory;
     /* of another draft that attends alike (cost.h); NULL: attention is simulated */
     const struct StepParts *attended;
+    /* what its attention computes and moves, found when its ranges were decided (cost.h); NULL: it was not */
+    const struct AttentionLoads *loads;
 } Draft;
 /* What a process takes beside what is predicted; NULL: the prediction has it. */
 const char *memory_uncounted(const Program *p);
