@@ -43,17 +43,14 @@ def fixed_layouts(problem):
 
 
 def slower(burstc, problem, layouts):
-    """Of one problem and fixed layouts: what is wrong, or None. A fixed layout that only fits with something in the host's memory is
-    planned with `offload auto`, which an open one is not while anything fits without: then it has to say so to cover that layout."""
-    chosen, offloading = ask(burstc, problem), None
+    """Of one problem and fixed layouts: what is wrong, or None."""
+    chosen = ask(burstc, problem)
     if chosen is None:
         return None
     for layout in layouts:
-        fixed, best = ask(burstc, problem, layout), chosen
-        if fixed and chosen.seconds > fixed.seconds * TIE and "offload" in fixed.layout and "offload" not in chosen.layout:
-            best = offloading = offloading or ask(burstc, problem, "offload auto;")
-        if fixed and best.seconds > fixed.seconds * TIE:
-            return (f"{problem}\n  auto:  {best.seconds * 1e3:.3f} ms {best.layout}\n"
+        fixed = ask(burstc, problem, layout)
+        if fixed and chosen.seconds > fixed.seconds * TIE:
+            return (f"{problem}\n  auto:  {chosen.seconds * 1e3:.3f} ms {chosen.layout}\n"
                     f"  fixed: {fixed.seconds * 1e3:.3f} ms {fixed.layout}")
     return None
 
@@ -73,9 +70,6 @@ KNOWN = [
     # the same of more ranks
     (Problem(nodes=3, gpus=8, nics=2, device=DEVICES[1], gbps=100, link=50, memory=12, mask="prefix_lm(2Ki)", tokens=256, heads=8,
              kv_heads=2), "schedule bidirectional; context 24; travel keys; partition striped;"),
-    # faster with something in the host's memory than what fits without
-    (Problem(nodes=4, gpus=2, nics=2, device=DEVICES[1], gbps=100, link=200, memory=12, mask="full", tokens=256, heads=32, kv_heads=8),
-     "schedule ring; context 8; travel keys; partition contiguous;"),
 ]
 
 
