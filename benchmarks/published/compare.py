@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tables import HIGHER, TABLES
 
@@ -61,7 +61,7 @@ def predictions(burstc, table):
     def of(cell):
         row, column = cell
         p = predict(burstc, table.topo, filled(table.model, table.columns[column]), table.rows[row])
-        return table.figure(p)
+        return table.figure(replace(p, step=p.step + table.waits.get(row, 0)))
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(cells, pool.map(of, cells)))

@@ -4,7 +4,7 @@ A Table has columns, each a problem, and rows, each a layout. `figure` says what
 seconds of a step or of attention, or a rate. None: not published. Figures are in `unit`; of rates more is better.
 `within` and `regret` are what compare.py finds today: cells within 15 %, and the mean regret.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 HIGHER, LOWER = 1, -1
 
@@ -23,6 +23,7 @@ class Table:
     cells: dict     # row: figures by column
     within: int
     regret: float
+    waits: dict = field(default_factory=dict)  # row: seconds of a step that the published program waits and burstc's does not
 
 
 def row(text):
@@ -173,4 +174,24 @@ burstengine_step = Table(
     within=4,
     regret=1.000)
 
-TABLES = [loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step]
+# The same as it was launched. Its scripts set CUDA_DEVICE_MAX_CONNECTIONS=1, by which kernels start in the order of
+# their launches whatever their streams. In backward a rank launches, for each of 32 chunks, the transfer of what
+# travels, that of dQ on the same stream, and computing: dQ's starts when the other has ended, and computing after it.
+# So nothing computes while queries and dO travel; in `base` the output travels too, in place of delta. Seconds of
+# one such tensor: a rank's tokens in bf16, over its card or its link. The first chunk has no dQ to send and the last
+# no queries. In two levels chunks 9 and 17 wait for the card, and none where the next is already there (8, 16, 24, 25).
+# burstc's programs have a queue a stream (runtime/cuda/device/device.cu).
+def launched(tensors, cards, links):
+    tensor = 2 ** 20 / 32 * 5120 * 2
+    return 40 * tensors * tensor * (cards / 25e9 + links / 200e9)
+
+
+burstengine_launched = replace(
+    burstengine_step,
+    name="burstengine-launched",
+    source="the same, with what the published program waits since it computes after the queries' transfers",
+    rows={**burstengine_step.rows, "base": burstengine_step.rows["+ backward communication"]},
+    waits={"base": launched(3, 30, 0), "+ backward communication": launched(2, 30, 0),
+           "+ topology-aware ring": launched(2, 2, 24), "checkpoint++": launched(2, 2, 24)})
+
+TABLES = [loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
