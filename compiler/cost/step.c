@@ -272,9 +272,12 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     }
 }
 
-/* Of the draft's loads, which another may have that attends alike. */
-static AttentionInput loaded_input(const Draft *d, int mask, bool backward, double *pairs)
+/* Of the draft's loads, which another may have that attends alike, where it has any. */
+static AttentionInput loaded_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
+                                   double *pairs)
 {
+    if (!d->loads)
+        return cost_load(a, d, ranks, mask, backward, pairs);
     AttentionInput in = d->loads->of[mask][backward];
     in.cluster = &d->program->cluster;
     in.schedule = attentions_schedule(&d->attention, mask, backward);
@@ -286,9 +289,7 @@ static AttentionInput loaded_input(const Draft *d, int mask, bool backward, doub
 static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
                                       double *pairs, bool transfers)
 {
-    AttentionInput in = transfers && d->loads
-                            ? loaded_input(d, mask, backward, pairs)
-                            : (transfers ? cost_load : cost_computing)(a, d, ranks, mask, backward, pairs);
+    AttentionInput in = (transfers ? loaded_input : cost_computing)(a, d, ranks, mask, backward, pairs);
     if (choice_chunks_queries(&d->choice))
         share_queries(a, &in, d, mask, backward);
     return in;
