@@ -272,7 +272,8 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     }
 }
 
-/* Of the draft's loads, which another may have that attends alike, where it has any. */
+/* From the draft's loads where it has any. It alone has them and takes those of a mask once, so what follows
+ * may change them in place. */
 static AttentionInput loaded_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
                                    double *pairs)
 {
