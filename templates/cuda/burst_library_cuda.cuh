@@ -130,13 +130,18 @@ static inline int plan_sinks_back(BurstCtx *c, PlanState *s, const BurstAttentio
 
 /* ---- calls ---- */
 
+static inline void plan_library_begin(PlanState *s, const BurstAttention *a)
+{
+    burst_library_gpu_use(s->exec, a->stream);
+    s->score_scale = a->scale;
+    s->launches = 0;
+}
+
 static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAttention *a)
 {
     PlanState *s = (PlanState *)state;
     BurstBf16 *o = (BurstBf16 *)a->to_o;
-    burst_library_gpu_use(s->exec, a->stream);
-    s->score_scale = a->scale;
-    s->launches = 0;
+    plan_library_begin(s, a);
     BURST_TRY(plan_attention(c, s, a->mask, (const BurstBf16 *)a->q, (const BurstBf16 *)a->k,
                              (const BurstBf16 *)a->v, o, a->to_lse));
     BURST_TRY(burst_library_gpu_end(s->exec));
@@ -154,9 +159,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
     PlanState *s = (PlanState *)state;
     const PlanBuffers *b = &s->buffer;
     const BurstBf16 *d_o = (const BurstBf16 *)a->d_o;
-    burst_library_gpu_use(s->exec, a->stream);
-    s->score_scale = a->scale;
-    s->launches = 0;
+    plan_library_begin(s, a);
     BURST_TRY(burst_gpu_delta(s->exec, s->n, PLAN_HEADS, PLAN_VALUE_DIM, (const BurstBf16 *)a->o, d_o,
                               b->rows_delta));
     if (a->sinks) {
