@@ -667,6 +667,8 @@ static void add_plan_values(Emit *e)
     add_field(e, "nic_bandwidth", "%.10g", cluster_slowest_nic(&p->cluster));
     add_field(e, "on_gpu", device(e) ? "true" : "false");
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
+    if (device(e) && e->draft->memory.offloaded)
+        add_field(e, "offloaded_bytes", "%zu", e->draft->memory.offloaded);
     const bool mirror = device(e) && !e->draft->choice.optimizer; /* all of it */
     add_field(e, "places_gradients", mirror ? "false" : "true");
 }

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 19 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 20 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -459,6 +459,7 @@ typedef struct BurstPlan {
     bool on_gpu;                 /* of the CUDA backend */
     bool places_gradients;       /* start says where gradients lie: BurstWeights.grad */
     size_t arena_bytes;          /* a rank */
+    size_t offloaded_bytes;      /* a rank; of a device's values, pinned on the host beside the arena */
     double peak_flops;           /* of a rank by its data sheet, flop/s: what MFU is a share of; 0: unknown */
     double matmul_flops;         /* its rate of matrix products, flop/s */
     uint64_t text_hash;          /* of the emitted text: ranks compare it before they begin; 0: not told */

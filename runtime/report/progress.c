@@ -34,7 +34,7 @@ static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
                 "memory per rank, ",
                 p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers),
                 (long long)p->sequence, (long long)p->train.batch, data_text(c->train, data, sizeof data),
-                gib((double)p->arena_bytes));
+                gib((double)(p->arena_bytes + p->offloaded_bytes)));
     if (p->predicted_seconds > 0)
         printf("predicted %.4g s per step\n", p->predicted_seconds);
     else

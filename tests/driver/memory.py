@@ -70,6 +70,12 @@ def check_spaces(text, plan, step):
         assert abs(size(whole) - sum(map(size, parts))) <= 0.006 * sum(UNITS[p.split()[1]] for p in [whole, *parts]), (whole, parts)
 
 
+def check_host(text, program):
+    """What the program says of the host's memory as it begins: its arena and what is offloaded beside it."""
+    said = sum(int(b) for b in re.findall(r"^    p\.(?:arena|offloaded)_bytes = (\d+);$", program, re.M))
+    near(re.search(rf"^host: a rank needs {SIZE}", text, re.M).group(1), said)
+
+
 def with_choice(layout, choice):
     choice = {"no ffn chunks": "ffn chunks 1", "no head chunks": "head chunks 1", "no token chunks": "token chunks 1", "no offload": "offload none", "no loss tile": "loss fused"}.get(choice, choice)
     name = choice.split(" chunks ")[0] + " chunks" if " chunks " in choice else choice.split()[0]
@@ -118,6 +124,8 @@ def check(case):
     text, plan, step = (burstc(folder, "c.topo", "m.burst", f"--emit={form}") for form in ("memory", "plan", "step"))
     assert text == burstc(folder, "c.topo", "m.burst", "--emit=memory")
     check_spaces(text, plan, step)
+    if "device" in case:
+        check_host(text, burstc(folder, "c.topo", "m.burst", "--emit=cuda"))
     check_others(folder, text, model)
 
 
