@@ -1,8 +1,8 @@
 """A peer for `gpu-test scale`: head-parallel (Ulysses) attention in PyTorch, all-to-all by NCCL and cuDNN's causal attention.
 
-    torchrun --nproc-per-node=N benchmarks/attention_torch.py TOKENS ... [--kv 8 ...]
+    torchrun --nproc-per-node=N benchmarks/attention_torch.py TOKENS ... [--heads 32] [--kv 8 ...]
 
-32 heads of 128, bf16, batch 1. Prints a line a case: milliseconds of forward, and of backward (the time of both less
+Heads of 128, bf16, batch 1. Prints a line a case: milliseconds of forward, and of backward (the time of both less
 forward's), of the slowest rank, medians of five after two, a barrier before each.
 """
 import argparse
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-HEADS, HEAD_DIM = 32, 128
+HEAD_DIM = 128
 
 
 class Exchange(torch.autograd.Function):
@@ -60,15 +60,15 @@ def median(function, repeat=5, warm=2):
     return sorted(times[warm:])[repeat // 2]
 
 
-def case(tokens, kv_heads, world):
+def case(tokens, heads, kv_heads, world):
     make = lambda h: torch.randn(tokens // world, h, HEAD_DIM, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    q, k, v = make(HEADS), make(kv_heads), make(kv_heads)
+    q, k, v = make(heads), make(kv_heads), make(kv_heads)
     d_o = torch.randn_like(q)
 
     def forward():
         qh, kh, vh = (Exchange.apply(x, True, world).transpose(0, 1)[None] for x in (q, k, v))
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            o = torch.nn.functional.scaled_dot_product_attention(qh, kh, vh, is_causal=True, enable_gqa=HEADS != kv_heads)
+            o = torch.nn.functional.scaled_dot_product_attention(qh, kh, vh, is_causal=True, enable_gqa=heads != kv_heads)
         return Exchange.apply(o[0].transpose(0, 1), False, world)
 
     alone = median(forward)
@@ -79,6 +79,7 @@ def case(tokens, kv_heads, world):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tokens", type=int, nargs="+")
+    parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv", type=int, nargs="+", default=[8])
     args = parser.parse_args()
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -86,9 +87,9 @@ def main():
     dist.init_process_group("nccl", device_id=torch.device("cuda", local))
     for kv_heads in args.kv:
         for tokens in args.tokens:
-            forward, backward = case(tokens, kv_heads, world)
+            forward, backward = case(tokens, args.heads, kv_heads, world)
             if rank == 0:
-                print(f"ulysses torch+cuDNN, {world} GPUs, {tokens // 1024}K, {HEADS}/{kv_heads}: forward {forward:.2f} ms, "
+                print(f"ulysses torch+cuDNN, {world} GPUs, {tokens // 1024}K, {args.heads}/{kv_heads}: forward {forward:.2f} ms, "
                       f"backward {backward:.2f} ms", flush=True)
     dist.destroy_process_group()
 

@@ -172,7 +172,7 @@ def torchrun(m, script, name, *words):
 
 def peers(m, tokens, kv):
     """Ours in PyTorch, in the same run; and one of the user's."""
-    torchrun(m, machine.ROOT / "benchmarks/attention_torch.py", "peer_torch", *tokens, "--kv", *kv)
+    torchrun(m, machine.ROOT / "benchmarks/attention_torch.py", "peer_torch", *tokens, "--heads", HEADS, "--kv", *kv)
     for script in os.environ.get("BURST_PEER_ATTENTION", "").split():
         torchrun(m, script, f"peer_{os.path.basename(script)}")
 

@@ -5,8 +5,8 @@ what the program reads of its devices (metrics) where it does, else what nvidia-
 BURST_PEER_STEP names a script for torchrun, it runs after ours in the same call, with the arguments in BURST_PEER_STEP_ARGS
 ("131072 8 ulysses sac compile"). BURST_STEP_TOKENS: other lengths than 128Ki ("32Ki 64Ki"), BURST_STEP_RECOMPUTE: other rules than
 the example's ("none selective full"; on one GPU what fits), each length with each rule and each layout of BURST_STEP_LAYOUTS (LAYOUTS
-below; "ring"). BURST_STEP_CLUSTER: a cluster's file, such as `burstc probe gpus N` writes; else the stock devices. BURST_STEP_TRACED: one
-run of each program, which is traced too.
+below; "ring"). BURST_STEP_LAYERS: other than 8; BURST_STEP_STEPS: other than 6, of which the first two warm up. BURST_STEP_CLUSTER: a
+cluster's file, such as `burstc probe gpus N` writes; else the stock devices. BURST_STEP_TRACED: one run of each program, which is traced too.
 """
 import itertools
 import json
@@ -19,13 +19,13 @@ import threading
 
 import machine
 
-STEPS, WARM, PEAK = 6, 2, 989e12
+STEPS, WARM, PEAK = int(os.environ.get("BURST_STEP_STEPS", 6)), 2, 989e12
 OWN_BYTES = 64 << 20  # BURST_GPU_OWN_BYTES
 MEMORY_LIMIT = 0.05
 LAYOUTS = {  # of the example's text: what is written instead
     "ring": [], "tensor": [(r"context \d+; heads 1; schedule ring; partition zigzag;", "tensor {gpus}; context 1; heads 1; schedule ring; partition contiguous;")], "window": [("default causal", "default window(8192)")],
     "ulysses": [(r"context \d+; heads 1; schedule ring; partition zigzag", "context 1; heads {gpus}; schedule ulysses; partition contiguous")],
-    "zero2": [("recompute", "weights zero2; recompute")]}
+    "zero2": [("recompute", "weights zero2; recompute")], "zero3": [("recompute", "weights zero3; recompute")]}
 
 
 class Watch(threading.Thread):
@@ -46,6 +46,7 @@ def step_text(gpus, tokens, rule, layout):
     text = (machine.ROOT / "examples/llama8b_128k.burst").read_text()
     text = re.sub(r"sequence \w+;", f"sequence {tokens};", text)
     text = text.replace("recompute none", f"recompute {rule}")
+    text = text.replace("layers 8;", f"layers {os.environ.get('BURST_STEP_LAYERS', '8')};")
     text = re.sub(r"context \d+;", f"context {gpus};", text)
     for old, new in LAYOUTS[layout]:
         text, count = re.subn(old, new.format(gpus=gpus), text)
