@@ -219,7 +219,8 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
 bool search_large_with_any(const Program *p, const Draft *t)
 {
     const Cluster *c = &p->cluster;
-    const size_t least = t->memory.total + t->memory.beside - (size_t)(t->memory.scratch + t->memory.keys);
+    /* What NCCL takes beside is another schedule's matter too. */
+    const size_t least = t->memory.total - (size_t)(t->memory.scratch + t->memory.keys);
     const bool large = (double)least > cluster_least_memory(c)->memory ||
                        (double)t->memory.offloaded * cluster_most_ranks(c) > c->host_memory;
     return large && t->partition->max_tokens == (p->sequence + t->choice.ranks - 1) / t->choice.ranks;

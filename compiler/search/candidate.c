@@ -150,7 +150,17 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     x->host = t->attention.n ? host_needs(t) : 0;
     if (x->too_large && s->cuts)
         bound_too_large(s, a, x, t);
-    s->might_fit |= x->too_slow || (t->attention.n && !search_large_with_any(s->program, t));
+    x->large_with_any = !t->attention.n || search_large_with_any(s->program, t);
+    s->might_fit |= x->too_slow || !x->large_with_any;
+}
+
+bool search_fits_device(Searcher *s, const Choice *choice)
+{
+    Arena *a = arena_new();
+    const Draft t = search_draft(s, a, diags_new(a), choice, false);
+    const bool fits = !t.attention.n || device_fits(&t);
+    arena_free(a);
+    return fits;
 }
 
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)

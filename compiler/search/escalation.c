@@ -4,6 +4,8 @@
  */
 #include "search/internal.h"
 
+#include "burst_rt.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -52,20 +54,51 @@ static bool has_room(const Candidate *x, int setting)
     return x->fits_device && (settings[setting]->takes_host || !x->too_large);
 }
 
-/* Values of a setting that escalates take less and less memory: the first that fits, else the last. */
+/* Where a ladder last ended with the same values of other settings: other candidates end near it. */
+static Near *near_of(Searcher *s, const Candidate *from, int setting, Way w)
+{
+    Near key = {.setting = setting, .last = w.last, .activations_only = s->activations_only};
+    for (int i = 0; i < SETTING_COUNT; i++)
+        key.value[i] = settings[i]->escalates && i != setting ? from->value[i] : 0;
+    for (int i = 0; i < s->nears.n; i++) {
+        Near *n = &s->nears.at[i];
+        if (n->setting == setting && n->last == w.last && n->activations_only == s->activations_only &&
+            memcmp(n->value, key.value, sizeof key.value) == 0)
+            return n;
+    }
+    key.found = w.last;
+    Near *n = vec_push(s->arena, &s->nears);
+    *n = key;
+    return n;
+}
+
+/* Values of a setting that escalates take less and less memory: the first that fits, else the last. From
+ * where others ended, in growing steps until one fits and the one before it does not. */
 static Candidate least_memory(Searcher *s, const Candidate *from, int setting, Way w)
 {
-    Candidate found = try_value(s, from, setting, w.last);
-    while (w.first < w.last && has_room(&found, setting) && !found.too_slow) {
-        const int n = (w.first + w.last) / 2;
-        const Candidate x = try_value(s, from, setting, n);
-        if (x.too_slow)
+    Near *near = near_of(s, from, setting, w);
+    int large = w.first - 1, fits = w.last + 1;
+    int at = (int)burst_min(burst_max(near->found, w.first), w.last);
+    Candidate found = {0};
+    for (int step = 1; large + 1 < fits; step *= 2) {
+        const Candidate x = try_value(s, from, setting, at);
+        const bool room = has_room(&x, setting);
+        if (room || at == w.last)
+            found = x;
+        if (x.too_slow && !room)
             return x;
-        if (!has_room(&x, setting))
-            w.first = n + 1;
+        if (room)
+            fits = at;
         else
-            w.last = n, found = x;
+            large = at;
+        if (fits > w.last)
+            at = (int)burst_min(large + step, w.last);
+        else if (large < w.first)
+            at = (int)burst_max(fits - step, w.first);
+        else
+            at = (large + fits) / 2;
     }
+    near->found = (int)burst_min(fits, w.last);
     return found;
 }
 
@@ -92,6 +125,39 @@ static void try_less(Searcher *s, Candidate *x, int setting)
         try_second_ladder(s, &from, setting);
 }
 
+/* With the values of all settings that escalate which need least of a device; false: they do not work
+ * together. */
+static bool take_smallest(const Searcher *s, Candidate *x)
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        if (!settings[setting]->escalates || !may_need_less(s, x, setting))
+            continue;
+        const Way first = way_from(s, x, setting),
+                  second = settings[setting]->second_needs_less ? second_ladder(s, x, setting) : (Way){1, 0};
+        if (!search_take(s, x, setting, second.first <= second.last ? second.last : first.last))
+            return false;
+    }
+    return !choice_why_not(s->arena, s->program, &x->choice);
+}
+
+/* Whether the device, too small for it, stays so whatever escalates: then that is all there is to see. */
+static bool too_large_anyhow(Searcher *s, const Candidate *from)
+{
+    Candidate x = {.choice = from->choice, .order = from->order};
+    memcpy(x.value, from->value, sizeof x.value);
+    if (!s->cuts || s->activations_only || !from->too_large || from->fits_device || !take_smallest(s, &x) ||
+        search_fits_device(s, &x.choice))
+        return false;
+    const bool first_might_fit = s->might_fit;
+    search_try(s, &x);
+    if (!x.too_large || x.fits_device)
+        return false;
+    s->might_fit = first_might_fit || !x.large_with_any; /* it is the last step: too slow or not */
+    s->all.at[s->all.n - 1].less_evaluated = true;
+    *vec_push(s->arena, &s->all) = x;
+    return true;
+}
+
 /* Settings that escalate go on from their first value where memory is too small, one setting after the
  * other; and again with one that is worth to be the first. */
 void search_escalate(Searcher *s, Candidate x)
@@ -99,6 +165,8 @@ void search_escalate(Searcher *s, Candidate x)
     s->might_fit = x.why_not;
     search_try(s, &x);
     *vec_push(s->arena, &s->all) = x;
+    if (too_large_anyhow(s, &x))
+        return;
     Candidate first = x;
     for (int setting = 0; setting < SETTING_COUNT; setting++)
         try_less(s, &x, setting);

@@ -12,6 +12,7 @@ typedef struct Candidate {
     const char *why_not; /* NULL: it works, once tried */
     bool evaluated, too_large; /* proof 6 fails: a choice that needs less memory may help */
     bool fits_device;      /* perhaps not the host */
+    bool large_with_any;   /* with another schedule too */
     bool less_evaluated;       /* and one was tried */
     bool too_slow;         /* it is too large, and would not win if it were not */
     /* its place among the open ones; that of the first that differs in weights alone */
@@ -22,6 +23,9 @@ typedef struct Candidate {
 } Candidate;
 typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
+typedef Vec(Parted) AllParted;
+/* What searches of one sequence and its masks have in common, in their arena. {0}: nothing is counted yet. */
+typedef struct Counted { MaskMap **maps; AllParted parted; } Counted;
 /* Whether attention's transfers carry ranges, by all that it depends on. */
 typedef struct Ranged { Choice choice; bool ranges; } Ranged;
 /* What attention loads, found when its ranges were decided, in an arena of its own; NULL: taken. */
@@ -35,6 +39,11 @@ typedef struct Points {
     Candidate of;
     Candidates evaluated;
 } Points;
+/* Where the ladder of a setting up to `last` ended, with these values of others that escalate. */
+typedef struct Near {
+    int setting, last, value[SETTING_COUNT], found;
+    bool activations_only;
+} Near;
 /* Of a schedule in some sizes, forward and backward: whether each attention has the rank's own queries, or
  * its own keys. HOME_NONE: neither, or some pair of chunks not once. */
 typedef enum Home { HOME_QUERIES, HOME_KEYS, HOME_NONE } Home;
@@ -71,7 +80,7 @@ typedef struct Searcher {
      * none */
     double other;
     MaskMap **maps;
-    Vec(Parted) parted;
+    AllParted parted;
     Vec(StepFigures) figures;
     Vec(Ranged) ranged;
     Vec(Choice) proved; /* their attention holds */
@@ -97,6 +106,7 @@ typedef struct Searcher {
     /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
     int unfit, cut;
     Vec(Points) points;
+    Vec(Near) nears;
     bool activations_only; /* candidates are judged by search_evaluate_activations */
     bool single; /* the layout leaves nothing open but what is decided by memory escalation */
     const Draft *refused; /* the last that was to be kept, and that a proof refused */
@@ -106,6 +116,8 @@ typedef struct Searcher {
 MaskMap **search_maps(Arena *a, const Program *p);
 /* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);
+/* Whether a device has room for it, the host perhaps not; true where its attention cannot be made. */
+bool search_fits_device(Searcher *s, const Choice *choice);
 /* Partition and counted pairs, attentions, what is saved and offloaded; attentions 0 after errors. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 /* All that is judged; exact: see search_flow. */
@@ -113,6 +125,9 @@ Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool e
 /* Whether transfers carry ranges. */
 void search_add_ranges(Searcher *s, Draft *t);
 /* ---- search/search.c ---- */
+/* As search_with; what it counts joins what is counted. */
+Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other,
+                     Counted *counted);
 /* As search_evaluate, of what it takes the figures alone stay, but of a single candidate all. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);

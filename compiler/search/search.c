@@ -720,11 +720,18 @@ static bool any_too_slow(const Searcher *s)
     return any;
 }
 
-Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
+Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other,
+                     Counted *counted)
 {
-    Searcher s = {
-        .arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = search_maps(a, p)};
+    Searcher s = {.arena = a,
+                  .diags = d,
+                  .program = p,
+                  .effort = effort,
+                  .other = other,
+                  .maps = counted->maps ? counted->maps : search_maps(a, p),
+                  .parted = counted->parted};
     Candidate *best = find_best(&s);
+    *counted = (Counted){s.maps, s.parted};
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
         diag_error(d, p->sequence_span, "no layout takes less than %.3f ms", other * 1e3);
@@ -749,6 +756,11 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
         f.counting += mask_taken(s.maps[m]);
     search_sort(a, &f);
     return f;
+}
+
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
+{
+    return search_counted(a, d, p, effort, other, &(Counted){0});
 }
 
 Found search(Arena *a, Diags *d, const Program *p) { return search_with(a, d, p, SEARCH_USUAL, INFINITY); }

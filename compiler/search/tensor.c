@@ -6,7 +6,7 @@
  * searched. Ranks that split a layer wait for each other several times in it: they are neighbours in one
  * node.
  */
-#include "search/search.h"
+#include "search/internal.h"
 
 #include "burst_rt.h"
 
@@ -109,15 +109,14 @@ static const Try *best_split(const Try *s, int n)
     return best;
 }
 
-/* best: of those before, which it is to undercut; or NULL. */
-static Try try_split(Arena *a, const Program *p, int tensor, const Try *best)
+/* best: of those before, which it is to undercut; or NULL. counted: of all numbers. */
+static Try try_split(Arena *a, const Program *p, int tensor, const Try *best, Counted *counted)
 {
     Diags *d = diags_new(a);
     Try s = {.tensor = tensor, .program = program_with_tensor(a, d, p, tensor)};
+    const double other = best ? split_seconds(best) * (1 - SEARCH_TIE) : INFINITY;
     if (s.program)
-        s.found = search_with(a, d, s.program, SEARCH_USUAL,
-                              best ? split_seconds(best) * (1 - SEARCH_TIE) * (double)s.program->train.batch
-                                   : INFINITY);
+        s.found = search_counted(a, d, s.program, SEARCH_USUAL, other * (double)s.program->train.batch, counted);
     s.why_not = s.found.plan ? NULL : diags_first(d);
     return s;
 }
@@ -176,11 +175,12 @@ static bool has_several(Arena *a, const Found *f, int row)
 static Found search_splits(Arena *a, Diags *d, const Program *p)
 {
     Vec(Try) all = {0};
+    Counted counted = {0};
     if (!p->layout.tensor.is_auto)
         return search(a, d, p);
     for (int tensor = 1; tensor <= p->cluster.world; tensor++)
         if (may_split(p, tensor)) {
-            const Try split = try_split(a, p, tensor, best_split(all.at, all.n));
+            const Try split = try_split(a, p, tensor, best_split(all.at, all.n), &counted);
             *vec_push(a, &all) = split;
         }
     const Try *best = best_split(all.at, all.n);
@@ -199,12 +199,13 @@ int search_other_tensor(Arena *a, const Program *p, const Found *f, double *seco
 {
     const Program *now = plan_draft(f->plan)->program;
     Try best = {.tensor = program_tensor(now), .program = now, .found = *f};
+    Counted counted = {0};
     if (p->layout.tensor.is_auto)
         return 0;
     for (int tensor = 1; tensor <= now->cluster.world; tensor++) {
         if (tensor == program_tensor(now) || !may_split(now, tensor))
             continue;
-        const Try other = try_split(a, now, tensor, &best);
+        const Try other = try_split(a, now, tensor, &best, &counted);
         if (other.found.plan && split_seconds(&other) < split_seconds(&best) * (1 - SEARCH_TIE))
             best = other;
     }

@@ -89,13 +89,18 @@ static Item *item_for(Flower *f, int value, int index)
     return &f->items.at[*at];
 }
 
-/* Most often it joins the last. */
+/* Most often it goes on with the last. */
 void item_add_range(Arena *a, Item *i, Range r)
 {
-    const bool ends = i->live.n == 0 || i->live.at[i->live.n - 1].first <= r.first;
+    Range *last = i->live.n ? &i->live.at[i->live.n - 1] : NULL;
+    if (last && last->first <= r.first && last->last >= r.first - 1) {
+        last->last = r.last > last->last ? r.last : last->last;
+        return;
+    }
+    const bool ends = !last || last->first <= r.first;
     int from = ends && i->live.n ? i->live.n - 1 : first_range_to(i, r.first - 1),
         to = ends ? i->live.n : from;
-    from += ends && i->live.n && i->live.at[from].last < r.first - 1;
+    from += ends && last;
     while (to < i->live.n && i->live.at[to].first <= r.last + 1)
         to++;
     const int after = i->live.n - to;
@@ -114,6 +119,10 @@ void item_add_range(Arena *a, Item *i, Range r)
 static void mark_live(const Flower *f, Item *i, int first, int last)
 {
     const int ops = f->flow->ops;
+    if (last < ops) {
+        item_add_range(f->arena, i, (Range){first, last});
+        return;
+    }
     for (int k = first, to; k <= last; k = to + 1) {
         to = (k / ops + 1) * ops - 1 < last ? (k / ops + 1) * ops - 1 : last;
         item_add_range(f->arena, i, (Range){k % ops, to % ops});

@@ -23,6 +23,7 @@ typedef struct Waiter {
     Vec(StepOp) given;
     bool *streamed;         /* [values]: some stream writes it */
     bool *idle[STEP_BLOCKS]; /* [operations]: it touches no such value, and no wait is before it */
+    bool *needed[STEP_BLOCKS]; /* [operations]: a wait is before it */
     int **written;          /* [values][index]: when a stream was given what writes it; 0: none was */
     int done[STREAMS];      /* all that the stream was given until then is done */
     int event[STEP_EVENTS]; /* when its last operation was given; 0: never */
@@ -107,6 +108,7 @@ static void add_need(Waiter *w, Need n)
         }
     *vec_push(w->arena, &w->needs) = n;
     w->idle[n.block][n.at] = false;
+    w->needed[n.block][n.at] = true;
 }
 
 /* Of what it reads, the last that the stream was given and that is not done; value -1: nothing. */
@@ -187,9 +189,11 @@ static void do_op(Waiter *w, const StepOp *at)
 static void see(void *to, const StepOp *at)
 {
     Waiter *w = to;
-    if (w->idle[at->block][at->op - w->step->block[at->block].ops.at])
+    const ptrdiff_t op = at->op - w->step->block[at->block].ops.at;
+    if (w->idle[at->block][op])
         return;
-    do_needed(w, at);
+    if (w->needed[at->block][op])
+        do_needed(w, at);
     if (op_runs(at->op, w->sequence, w->sequences) && op_follows(w->step, at))
         do_op(w, at);
 }
@@ -225,6 +229,7 @@ static void begin(Waiter *w)
             w->written[i] = NEW_ARRAY(w->arena, int, value_indices(s, &s->values.at[i]));
     for (int b = 0; b < STEP_BLOCKS; b++) {
         w->idle[b] = NEW_ARRAY(w->arena, bool, s->block[b].ops.n);
+        w->needed[b] = NEW_ARRAY(w->arena, bool, s->block[b].ops.n);
         for (int i = 0; i < s->block[b].ops.n; i++)
             w->idle[b][i] = is_idle(w, &s->block[b].ops.at[i]);
     }
