@@ -72,8 +72,18 @@ static double host_that_fits(Searcher *s, const Candidate *near)
     if (!s->program->layout.offload.is_auto && !near->choice.offload_values && !near->choice.offload &&
         !near->choice.optimizer)
         return 0;
-    const double least = ceil(needs_of_host(s, near, any) / gib);
-    return least * gib > s->program->cluster.host_memory && needs_of_host(s, near, least * gib) ? least : 0;
+    double none = floor(s->program->cluster.host_memory / gib),
+           least = ceil(needs_of_host(s, near, any) / gib);
+    if (least <= none || !needs_of_host(s, near, least * gib))
+        return 0;
+    while (least - none > 1) { /* fewer layers may offload */
+        const double half = floor((least + none) / 2);
+        if (needs_of_host(s, near, half * gib))
+            least = half;
+        else
+            none = half;
+    }
+    return least;
 }
 
 /* What it is called in the text, and whether a cluster that does not say it has another. */

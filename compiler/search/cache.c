@@ -3,6 +3,8 @@
  * have the same step. */
 #include "search/internal.h"
 
+#include "burst_sizes.h"
+
 #include <string.h>
 
 const Parted *search_parted(Searcher *s, const Choice *c)
@@ -219,8 +221,9 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
 bool search_large_with_any(const Program *p, const Draft *t)
 {
     const Cluster *c = &p->cluster;
-    /* What NCCL takes beside is another schedule's matter too. */
-    const size_t least = t->memory.total - (size_t)(t->memory.scratch + t->memory.keys);
+    /* beside: of a schedule with one channel */
+    const size_t beside = t->memory.beside ? (size_t)burst_gpu_beside_bytes(c->nodes, 0, 1) : 0,
+                 least = t->memory.total + beside - (size_t)(t->memory.scratch + t->memory.keys);
     const bool large = (double)least > cluster_least_memory(c)->memory ||
                        (double)t->memory.offloaded * cluster_most_ranks(c) > c->host_memory;
     return large && t->partition->max_tokens == (p->sequence + t->choice.ranks - 1) / t->choice.ranks;

@@ -112,6 +112,38 @@ static void try_second_ladder(Searcher *s, const Candidate *from, int setting)
         *vec_push(s->arena, &s->all) = x;
 }
 
+/* Whether the layout leaves open how many layers offload what they save. */
+static bool may_keep_layers(const Searcher *s, const Candidate *x)
+{
+    return s->program->layout.offload.is_auto && x->choice.offload_values && !x->choice.offload_layers &&
+           !x->choice.fetch_chunks;
+}
+
+/* Where the device has room and the host has not, and nothing else fits yet: as many of the first layers
+ * offload as the host holds. */
+static void try_fewer_layers(Searcher *s, const Candidate *from)
+{
+    const bool host_alone = from->too_large && from->fits_device;
+    int fits = 0, large = s->program->model.layers;
+    if (!host_alone || s->activations_only || isfinite(search_fastest(s)) || !may_keep_layers(s, from))
+        return;
+    Candidate found = {0};
+    while (fits + 1 < large) {
+        Candidate x = {.choice = from->choice, .order = from->order};
+        memcpy(x.value, from->value, sizeof x.value);
+        x.choice.offload_layers = (fits + large) / 2;
+        if (x.choice.optimizer == OPTIMIZER_ON_HOST && s->program->layout.update.is_auto)
+            x.choice.optimizer = OPTIMIZER_FETCHED; /* without the host's copies of gradients */
+        search_try(s, &x);
+        if (x.host <= s->program->cluster.host_memory)
+            fits = x.choice.offload_layers, found = x;
+        else
+            large = x.choice.offload_layers;
+    }
+    if (search_works(&found))
+        *vec_push(s->arena, &s->all) = found;
+}
+
 static void try_less(Searcher *s, Candidate *x, int setting)
 {
     if (!x->too_large || x->too_slow || !may_need_less(s, x, setting))
@@ -120,6 +152,7 @@ static void try_less(Searcher *s, Candidate *x, int setting)
     const Candidate from = *x;
     *x = least_memory(s, &from, setting, way_from(s, &from, setting));
     *vec_push(s->arena, &s->all) = *x;
+    try_fewer_layers(s, x);
     /* The first ladder's values may be too slow before one fits: that says nothing of the second's. */
     if (!x->too_large || x->too_slow || settings[setting]->second_needs_less)
         try_second_ladder(s, &from, setting);

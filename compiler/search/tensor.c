@@ -116,7 +116,8 @@ static Try try_split(Arena *a, const Program *p, int tensor, const Try *best, Co
     Try s = {.tensor = tensor, .program = program_with_tensor(a, d, p, tensor)};
     const double other = best ? split_seconds(best) * (1 - SEARCH_TIE) : INFINITY;
     if (s.program)
-        s.found = search_counted(a, d, s.program, SEARCH_USUAL, other * (double)s.program->train.batch, counted);
+        s.found =
+            search_counted(a, d, s.program, SEARCH_USUAL, other * (double)s.program->train.batch, counted);
     s.why_not = s.found.plan ? NULL : diags_first(d);
     return s;
 }
