@@ -151,8 +151,8 @@ static void try_less(Searcher *s, Candidate *x, int setting)
     s->all.at[s->all.n - 1].less_evaluated = true;
     const Candidate from = *x;
     *x = least_memory(s, &from, setting, way_from(s, &from, setting));
-    *vec_push(s->arena, &s->all) = *x;
     try_fewer_layers(s, x);
+    *vec_push(s->arena, &s->all) = *x;
     /* The first ladder's values may be too slow before one fits: that says nothing of the second's. */
     if (!x->too_large || x->too_slow || settings[setting]->second_needs_less)
         try_second_ladder(s, &from, setting);
@@ -185,7 +185,8 @@ static bool too_large_anyhow(Searcher *s, const Candidate *from)
     search_try(s, &x);
     if (!x.too_large || x.fits_device)
         return false;
-    s->might_fit = first_might_fit || !x.large_with_any; /* it is the last step: too slow or not */
+    /* nothing needs less, also where this one was found too slow */
+    s->might_fit = first_might_fit || !x.large_with_any;
     s->all.at[s->all.n - 1].less_evaluated = true;
     *vec_push(s->arena, &s->all) = x;
     return true;
