@@ -102,16 +102,6 @@ static Candidate least_memory(Searcher *s, const Candidate *from, int setting, W
     return found;
 }
 
-static void try_second_ladder(Searcher *s, const Candidate *from, int setting)
-{
-    const Way w = second_ladder(s, from, setting);
-    if (w.first > w.last)
-        return;
-    const Candidate x = least_memory(s, from, setting, w);
-    if (search_works(&x))
-        *vec_push(s->arena, &s->all) = x;
-}
-
 /* Whether the layout leaves open how many layers offload what they save. */
 static bool may_keep_layers(const Searcher *s, const Candidate *x)
 {
@@ -119,13 +109,22 @@ static bool may_keep_layers(const Searcher *s, const Candidate *x)
            !x->choice.fetch_chunks;
 }
 
-/* Where the device has room and the host has not, and nothing else fits yet: as many of the first layers
- * offload as the host holds. */
+/* Whether something fits of which all layers offload, or none. */
+static bool fits_otherwise(const Searcher *s)
+{
+    for (int i = 0; i < s->all.n; i++)
+        if (search_works(&s->all.at[i]) && !s->all.at[i].choice.offload_layers)
+            return true;
+    return isfinite(s->other);
+}
+
+/* Where the device has room and the host has not, and nothing fits otherwise yet: as many of the first
+ * layers offload as the host holds. */
 static void try_fewer_layers(Searcher *s, const Candidate *from)
 {
     const bool host_alone = from->too_large && from->fits_device;
     int fits = 0, large = s->program->model.layers;
-    if (!host_alone || s->activations_only || isfinite(search_fastest(s)) || !may_keep_layers(s, from))
+    if (!host_alone || s->activations_only || fits_otherwise(s) || !may_keep_layers(s, from))
         return;
     Candidate found = {0};
     while (fits + 1 < large) {
@@ -142,6 +141,17 @@ static void try_fewer_layers(Searcher *s, const Candidate *from)
     }
     if (search_works(&found))
         *vec_push(s->arena, &s->all) = found;
+}
+
+static void try_second_ladder(Searcher *s, const Candidate *from, int setting)
+{
+    const Way w = second_ladder(s, from, setting);
+    if (w.first > w.last)
+        return;
+    const Candidate x = least_memory(s, from, setting, w);
+    try_fewer_layers(s, &x);
+    if (search_works(&x))
+        *vec_push(s->arena, &s->all) = x;
 }
 
 static void try_less(Searcher *s, Candidate *x, int setting)
