@@ -98,9 +98,8 @@ void item_add_range(Arena *a, Item *i, Range r)
         return;
     }
     const bool ends = !last || last->first <= r.first;
-    int from = ends && i->live.n ? i->live.n - 1 : first_range_to(i, r.first - 1),
-        to = ends ? i->live.n : from;
-    from += ends && last;
+    const int from = ends ? i->live.n : first_range_to(i, r.first - 1);
+    int to = from;
     while (to < i->live.n && i->live.at[to].first <= r.last + 1)
         to++;
     const int after = i->live.n - to;
