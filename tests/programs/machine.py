@@ -68,13 +68,36 @@ def table(rows, path):
     return "\n".join(lines)
 
 
-RUNNING = set()  # process groups of commands
+RUNNING = set()  # commands
+
+
+def below(process):
+    """It and all that it started, in whatever group or session they are."""
+    children = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            children.setdefault(int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1]), []).append(int(folder.name))
+        except OSError:
+            pass  # it has ended
+    found = [process]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def end(process):
+    """torchrun's workers have sessions of their own: those that outlive it would hold the GPUs."""
+    for one in below(process):
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 def end_commands(number, _):
-    """A signal that ends this process ends its commands, which have groups of their own and would hold the GPUs."""
-    for group in list(RUNNING):
-        os.killpg(group, signal.SIGKILL)
+    """A signal that ends this process ends its commands."""
+    for process in list(RUNNING):
+        end(process)
     os._exit(128 + number)
 
 
@@ -114,7 +137,7 @@ class Machine:
     # ---- commands ----
 
     def run(self, command, name, timeout, env=None, check=True):
-        """Runs it in a process group of its own, which is killed when the time is over. The output goes to a log as well."""
+        """Runs it; what it started is killed when the time is over. The output goes to a log as well."""
         command = [str(word) for word in command]
         environment = dict(os.environ, NCCL_NVLS_ENABLE="0", OPENBLAS_NUM_THREADS="1", **(env or {}))
         begin = time.monotonic()
@@ -126,7 +149,7 @@ class Machine:
             text = process.communicate(timeout=timeout)[0]
         except subprocess.TimeoutExpired:
             late = True
-            os.killpg(process.pid, signal.SIGKILL)
+            end(process.pid)
             text = process.communicate()[0]
         RUNNING.discard(process.pid)
         code = "timeout" if late else process.returncode
