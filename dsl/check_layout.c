@@ -183,6 +183,33 @@ static void take_tail(Checker *c, const Ast *s, Layout *l)
     l->saving = saving_by(RECOMPUTE_TAIL, share ? share->number.value : 0.5);
 }
 
+/* full(4): of four consecutive layers the first saves its input. */
+static void take_group(Checker *c, const Ast *s, Layout *l)
+{
+    const char *const wanted = "expected the number of consecutive layers of which the first saves its "
+                               "input, 2 or greater, such as full(4)";
+    const Ast *n = NULL;
+    l->saving = saving_by(RECOMPUTE_FULL, 0);
+    if (!call_value(c, s, "full", &n))
+        diag_error(c->diags, s->span, "%s", wanted);
+    else if (n && (n->number.unit != UNIT_NONE || !n->number.is_whole || n->number.whole < 2 ||
+                   n->number.whole > 1 << 20))
+        diag_error(c->diags, n->span, "%s", wanted);
+    else
+        l->saving.group = n ? (int)n->number.whole : 0;
+}
+
+static void check_layer_groups(Checker *c, const Layout *l)
+{
+    const int layers = c->program->model.layers;
+    if (l->saving.group >= layers && l->saving.group)
+        diag_error(c->diags, l->saving_span,
+                   "`recompute full(%d)` requires a model with more than %d layers, and this one has %d; use "
+                   "%s%s%s",
+                   l->saving.group, l->saving.group, layers, layers > 2 ? "full(" : "`recompute full`",
+                   layers > 2 ? arena_printf(c->arena, "%d", layers - 1) : "", layers > 2 ? ") or less" : "");
+}
+
 static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
@@ -193,6 +220,8 @@ static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
     l->saving_span = s->span;
     if (value && (call || value->kind == A_NAME) && strcmp(value->text, "tail") == 0) {
         take_tail(c, s, l);
+    } else if (call && strcmp(value->text, "full") == 0) {
+        take_group(c, s, l);
     } else if (call && strcmp(value->text, "save") == 0) {
         take_saving(c, s, value, l);
     } else {
@@ -529,6 +558,7 @@ void finish_layout(Checker *c)
             "no layer saves these values: `save` starts at layer %d, but the model has %d layer%s, numbered "
             "from 0",
             l.saving.from, c->program->model.layers, plural(c->program->model.layers));
+    check_layer_groups(c, &l);
     check_offload(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);

@@ -97,6 +97,8 @@ typedef enum Warning {
 } Warning;
 typedef struct Diags Diags;
 Diags *diags_new(Arena *a);
+Diags *diags_like(Arena *a, const Diags *d);  /* none, by the same options */
+void diags_take(Diags *d, const Diags *from); /* its messages, after those that there are */
 /* Messages are not capitalised and have no full stop. Arguments that quote input put it in '...'. */
 void diag_error(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_warn(Diags *d, Warning w, Span at, const char *fmt, ...) PRINTF_LIKE(4, 5);

@@ -46,6 +46,15 @@ Diags *diags_new(Arena *a)
     return d;
 }
 
+Diags *diags_like(Arena *a, const Diags *d)
+{
+    Diags *new = diags_new(a);
+    memcpy(new->off, d->off, sizeof d->off);
+    memcpy(new->fatal, d->fatal, sizeof d->fatal);
+    new->all_fatal = d->all_fatal;
+    return new;
+}
+
 int diags_errors(const Diags *d)
 {
     return d->errors;
@@ -98,6 +107,19 @@ static void report(Diags *d, Severity severity, Span at, const char *text)
     d->dropping = d->too_many;
     if (!d->dropping)
         keep(d, severity, at, text);
+}
+
+void diags_take(Diags *d, const Diags *from)
+{
+    for (int i = 0; i < from->messages.n; i++) {
+        const Message *m = &from->messages.at[i];
+        if (m->severity != SEVERITY_NOTE)
+            report(d, m->severity, m->at, arena_printf(d->arena, "%s", m->text));
+        else if (!d->dropping)
+            keep(d, m->severity, m->at, arena_printf(d->arena, "%s", m->text));
+        if (m->fixit.text && !d->dropping)
+            d->messages.at[d->messages.n - 1].fixit = m->fixit;
+    }
 }
 
 void diag_error(Diags *d, Span at, const char *fmt, ...)

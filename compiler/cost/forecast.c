@@ -228,6 +228,7 @@ const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans)
     BurstForecast *f = NEW(a, BurstForecast);
     *f = (BurstForecast){.rank = p.rank[p.busiest],
                          .layers = d->program->model.layers,
+                         .group = saving_group(saving_of(&d->choice)),
                          .visits = r.visits.n,
                          .stretches = r.stretches.n,
                          .sequence = sequence,

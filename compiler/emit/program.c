@@ -312,6 +312,9 @@ static void emit_sizes(Emit *e)
         {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of each value in an arena"},
     };
     add_constants(e, row, countof(row));
+    const int group = saving_group(saving_of(&e->draft->choice));
+    if (group > 1 && !e->draft->program->library)
+        add_constant(e, "PLAN_GROUP_LAYERS", group, "layers, of which the first saves its input");
     emit_head_chunks(e);
     emit_latents(e, m, e->draft->choice.latents);
     if (!e->draft->program->library) {

@@ -125,10 +125,18 @@ static bool emit_when(Printer *p, const Op *o)
 
 static void emit_names(Printer *p, const Op *o)
 {
-    static const char *const doing[STEP_BLOCKS] = {"embedding",      "layer forward",  "head and loss",
-                                                   "layer backward", "layer backward", "embedding backward",
-                                                   "momentum",       "orthogonalization", "matrices",
-                                                   "optimizer"};
+    static const char *const doing[STEP_BLOCKS] = {
+        [BLOCK_EMBED] = "embedding",
+        [BLOCK_FORWARD] = "layer forward",
+        [BLOCK_HEAD] = "head and loss",
+        [BLOCK_FORWARD_AGAIN] = "layer forward again",
+        [BLOCK_BACKWARD] = "layer backward",
+        [BLOCK_BACKWARD_LOWER] = "layer backward",
+        [BLOCK_EMBED_BACK] = "embedding backward",
+        [BLOCK_MOMENTUM] = "momentum",
+        [BLOCK_ORTHOGONALIZE] = "orthogonalization",
+        [BLOCK_MATRICES] = "matrices",
+        [BLOCK_OPTIMIZER] = "optimizer"};
     const int part = op_part(o);
     if (!p->said)
         emit_line(p->emit, "burst_doing(c, \"%s\");", doing[p->block - p->step->block]);
@@ -258,13 +266,18 @@ static void end_chunks(Printer *p)
     p->part = -1;
 }
 
-/* Which layers copy of the layer before, or wait for such a copy: "layer > 0". */
+/* Which layers copy of the layer before, or wait for such a copy: "layer > 0". Of groups, the first layer's;
+ * it comes back for the layer itself. */
 const char *copying_layers(const Printer *p, const Op *o)
 {
+    Arena *a = p->emit->arena;
     const Range r = copied_layers(p->step, o);
     const bool to_last = r.last >= p->step->program->model.layers - 2;
-    return arena_printf(p->emit->arena, "layer > %d%s", r.first,
-                        to_last ? "" : arena_printf(p->emit->arena, " && layer <= %d", r.last + 1));
+    if (copied_group(p->step, o) > 1)
+        return arena_printf(a, "layer %% PLAN_GROUP_LAYERS == %d && layer <= %d", -o->read[0].next,
+                            r.last - o->read[0].next);
+    return arena_printf(a, "layer > %d%s", r.first,
+                        to_last ? "" : arena_printf(a, " && layer <= %d", r.last + 1));
 }
 
 /* NULL: no such copy. */
@@ -360,7 +373,7 @@ static const char *visit_text(const Block *b, int at)
     }
     if (at < BLOCK_HEAD)
         return "0";
-    return at == BLOCK_HEAD ? "PLAN_HEAD" : "2 * PLAN_HEAD";
+    return at == BLOCK_HEAD ? "PLAN_HEAD" : "PLAN_VISITS";
 }
 
 /* What a block's function is told of its layer. */
@@ -387,15 +400,46 @@ static void emit_visits(Emit *e, const Step *s, const Block *b)
               e->takes[at] & 2 ? ", " : "", e->takes[at] & 2 ? visit_text(b, at) : "");
 }
 
+static void emit_group_block(Emit *e, const Step *s, int block, const char *loop)
+{
+    const char *function = block_function(e->arena, &s->block[block]);
+    emit_line(e, "%s", loop);
+    emit_line(e, "    BURST_TRY(%s(c, s%s%s));", function, e->takes[block] & 1 ? ", layer" : "",
+              e->takes[block] & 2 ? ", visit" : "");
+}
+
+/* Backward of groups of layers, from the last on, which forward has left its inputs. */
+static void emit_groups(Emit *e, const Step *s)
+{
+    const bool visits = (e->takes[BLOCK_FORWARD_AGAIN] | e->takes[BLOCK_BACKWARD]) & 2;
+    const char *step = visits ? "layer++, visit++" : "layer++",
+               *back = visits ? "layer--, visit++" : "layer--";
+    if (visits)
+        emit_line(e, "int visit = PLAN_HEAD + 1;");
+    emit_line(e, "const int group = PLAN_GROUP_LAYERS;");
+    emit_line(e, "for (int first = (PLAN_LAYERS - 1) / group * group; first >= 0; first -= group) {");
+    emit_line(e, "const bool last = first + group >= PLAN_LAYERS;");
+    emit_line(e, "const int end = last ? PLAN_LAYERS : first + group;");
+    emit_group_block(e, s, BLOCK_FORWARD_AGAIN,
+                     arena_printf(e->arena, "for (int layer = first; layer < end - 1 && !last; %s)", step));
+    emit_group_block(e, s, BLOCK_BACKWARD,
+                     arena_printf(e->arena, "for (int layer = end - 1; layer >= first; %s)", back));
+    emit_line(e, "}");
+}
+
 /* Blocks in their order, once or for their layers or units. */
 static void emit_blocks(Emit *e, const char *name, int first, int end)
 {
     const Step *s = e->draft->memory.flow->step;
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", name);
     emit_line(e, "{");
-    for (int b = first; b < end; b++)
-        if (s->block[b].ops.n)
+    for (int b = first; b < end; b++) {
+        const bool grouped = s->group > 1 && b >= BLOCK_FORWARD_AGAIN && b <= BLOCK_BACKWARD_LOWER;
+        if (grouped && b == BLOCK_FORWARD_AGAIN)
+            emit_groups(e, s);
+        else if (!grouped && s->block[b].ops.n)
             emit_visits(e, s, &s->block[b]);
+    }
     emit_line(e, "return BURST_OK;");
     emit_line(e, "}");
     emit_line(e, "%s", "");

@@ -141,8 +141,8 @@ static void emit_copy(Printer *p, const Op *o)
                                      heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
                                      heads || v->dim[1] == DIM_ONE ? "" : width_text(p, o, v, false),
                                      type_of(v));
-    const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes,
-                          "&s->copies"};
+    const char *item[] = {o->read[0].next ? "layer - 1" : "layer", place_text(p, o, o->read[0]),
+                          place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item,
               countof(item), "));");
     p->part = -1;

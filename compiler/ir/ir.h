@@ -312,9 +312,11 @@ const char *saved_most(void);  /* by `none` */
 const char *saved_least(void); /* by `full` */
 bool saves(const char *set, const char *name); /* whether a set of names has this one */
 /* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. tail: of
- * a rank's tokens, the last of them, the share that o_tail and lse_tail have. */
-typedef struct Saving { const char *lower, *upper; int from; double tail; } Saving;
+ * a rank's tokens, the last of them, the share that o_tail and lse_tail have. group: of so many consecutive
+ * layers only the first saves; 0: each saves. */
+typedef struct Saving { const char *lower, *upper; int from; double tail; int group; } Saving;
 Saving saving_by(Recompute rule, double tail); /* in all layers */
+int saving_group(Saving v); /* 1: each layer saves */
 Recompute saving_rule(Saving v); /* RECOMPUTES: none says just that */
 const char *saving_text(Arena *a, Saving v); /* as a layout has it */
 extern const char *const sharding_names[SHARDINGS];   /* ir/program.c */

@@ -25,8 +25,10 @@ const char *saved_least(void) { return rule_saves[RECOMPUTE_FULL]; }
 
 Saving saving_by(Recompute rule, double tail)
 {
-    return (Saving){rule_saves[rule], rule_saves[rule], 0, tail};
+    return (Saving){rule_saves[rule], rule_saves[rule], 0, tail, 0};
 }
+
+int saving_group(Saving v) { return v.group > 1 ? v.group : 1; }
 
 Saving saving_of(const Choice *c)
 {
@@ -78,6 +80,8 @@ const char *saving_text(Arena *a, Saving v)
 {
     const Recompute rule = saving_rule(v);
     const char *text = "", *names = saved_most();
+    if (saving_group(v) > 1)
+        return arena_printf(a, "%s(%d)", recompute_names[rule], v.group);
     if (rule < RECOMPUTES)
         return rule == RECOMPUTE_TAIL ? arena_printf(a, "tail(%.10g)", v.tail) : recompute_names[rule];
     for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1) {

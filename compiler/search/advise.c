@@ -51,6 +51,35 @@ static bool would_fit(Searcher *s, const Candidate *near, int setting)
     return fits;
 }
 
+/* Whether it would with groups of so many layers, of which the first saves its input: what escalates begins
+ * anew. */
+static bool group_fits(Searcher *s, const Candidate *near, int group)
+{
+    Program *p = NEW(s->arena, Program);
+    *p = *s->program;
+    p->layout.saving = saving_by(RECOMPUTE_FULL, 0);
+    p->layout.saving.group = group;
+    Searcher t = searcher_of(s, p);
+    Candidate from = {.choice = near->choice};
+    memcpy(from.value, near->value, sizeof from.value);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (settings[i]->escalates)
+            search_take(&t, &from, i, 0);
+    try_from(&t, &from, SETTING_RECOMPUTE, 0);
+    const bool fits = first_that_works(&t);
+    search_forget(&t);
+    return fits;
+}
+
+/* The smaller the group, the less is repeated; 0: none fits. */
+static int group_that_fits(Searcher *s, const Candidate *near)
+{
+    for (int group = 2; group < s->program->model.layers; group += 1 + group / 6)
+        if (group_fits(s, near, group))
+            return group;
+    return 0;
+}
+
 /* What a host needs for the first that fits the devices where a host has so much; 0: none fits. */
 static double needs_of_host(Searcher *s, const Candidate *near, double memory)
 {
@@ -96,12 +125,25 @@ static const char *host_text(Searcher *s, double gib)
                            : text;
 }
 
+/* "`offload auto`": the value of a setting that would fit; NULL: none. */
+static const char *spared_by(Searcher *s, const Candidate *near, int setting)
+{
+    const Saving given = s->program->layout.saving;
+    if (would_fit(s, near, setting))
+        return arena_printf(s->arena, "`%s auto`", settings[setting]->form->name);
+    const bool groups = setting == SETTING_RECOMPUTE && given.upper && saving_group(given) == 1;
+    const int group = groups ? group_that_fits(s, near) : 0;
+    return group ? arena_printf(s->arena, "`recompute full(%d)`", group) : NULL;
+}
+
 const char *search_would_fit(Searcher *s, const Candidate *near)
 {
     Vec(const char *) names = {0};
-    for (int i = 0; i < SETTING_COUNT; i++)
-        if (settings[i]->spares && would_fit(s, near, i))
-            *vec_push(s->arena, &names) = arena_printf(s->arena, "`%s auto`", settings[i]->form->name);
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        const char *name = settings[i]->spares ? spared_by(s, near, i) : NULL;
+        if (name)
+            *vec_push(s->arena, &names) = name;
+    }
     const double gib = host_that_fits(s, near);
     if (gib > 0)
         *vec_push(s->arena, &names) = host_text(s, gib);
@@ -114,6 +156,7 @@ const char *search_would_fit(Searcher *s, const Candidate *near)
 void search_advise(Searcher *s, const Candidate *near)
 {
     const char *names = search_would_fit(s, near);
+    s->group = s->program->layout.saving.upper ? 0 : group_that_fits(s, near);
     if (names)
         diag_note(s->diags, (Span){0}, "%s would fit", names);
 }

@@ -108,6 +108,7 @@ typedef struct Searcher {
     Vec(Points) points;
     Vec(Near) nears;
     bool activations_only; /* candidates are judged by search_evaluate_activations */
+    int group; /* nothing fits, but something would with groups of so many layers; 0: not that either */
     bool single; /* the layout leaves nothing open but what is decided by memory escalation */
     const Draft *refused; /* the last that was to be kept, and that a proof refused */
 } Searcher;

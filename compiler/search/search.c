@@ -740,7 +740,8 @@ Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, 
     if (!best) {
         search_refuse(&s);
         search_forget(&s);
-        return (Found){.too_large = any_too_large(&s), .refused = s.single ? s.refused : NULL};
+        return (Found){
+            .too_large = any_too_large(&s), .group = s.group, .refused = s.single ? s.refused : NULL};
     }
     search_warn(d, p, &best->choice);
     Found f = {.plan = best->plan,

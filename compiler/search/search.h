@@ -29,6 +29,7 @@ typedef struct Found {
     int evaluated_count, evaluations; /* evaluations: how often a candidate went through the passes */
     double counting; /* work of counting pairs, in nodes of masks, drawn batches apart */
     bool too_large; /* plan NULL: for want of memory */
+    int group; /* too_large: with groups of so many layers (Saving.group) something fits; 0: it does not */
     /* plan NULL: the only candidate, where it came to a proof that failed; NULL: it did not */
     const Draft *refused;
 } Found;

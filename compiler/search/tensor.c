@@ -247,16 +247,34 @@ static const Program *with_open_offload(Arena *a, const Program *p)
     return with;
 }
 
+static const Program *with_group(Arena *a, const Program *p, int group)
+{
+    Program *with = NEW(a, Program);
+    *with = *p;
+    with->layout.saving = saving_by(RECOMPUTE_FULL, 0);
+    with->layout.saving.group = group;
+    return with;
+}
+
+/* Where `recompute` is open and nothing fits, layers are in groups. */
+static Found search_grouped(Arena *a, Diags *d, const Program *p)
+{
+    Diags *ungrouped = diags_like(a, d);
+    const Found f = search_splits(a, ungrouped, p);
+    if (f.group && !p->layout.saving.upper)
+        return search_splits(a, d, with_group(a, p, f.group));
+    diags_take(d, ungrouped);
+    return advise_tensor(d, p, f);
+}
+
 /* Where the layout does not say it, nothing does unless no plan fits so. */
 Found search_open(Arena *a, Diags *d, const Program *p)
 {
     if (p->layout.offload.given)
-        return advise_tensor(d, p, search_splits(a, d, p));
+        return search_grouped(a, d, p);
     const Found on_device = search_splits(a, diags_new(a), p);
-    if (on_device.too_large) {
-        const Program *open = with_open_offload(a, p);
-        return advise_tensor(d, open, search_splits(a, d, open));
-    }
+    if (on_device.too_large)
+        return search_grouped(a, d, with_open_offload(a, p));
     if (!on_device.plan)
         return search_splits(a, d, p);
     search_warn(d, plan_draft(on_device.plan)->program, &plan_draft(on_device.plan)->choice);

@@ -130,7 +130,7 @@ int value_indices(const Step *s, const Value *v)
     case INDEX_SLOT: return 2;
     case INDEX_UNIT: return layers + 2;
     case INDEX_NONE: return v->host ? layers - !v->of_last : 1;
-    case INDEX_VISIT: return v->host ? layers - !v->of_last : 2 * layers + 3;
+    case INDEX_VISIT: return v->host ? layers - !v->of_last : step_visits(s);
     default: return v->host ? layers - !v->of_last : layers + (v->index == INDEX_BOUNDARY);
     }
 }
@@ -298,10 +298,11 @@ int step_units(const Step *s)
     return s->program->model.layers + 2;
 }
 
+int step_visits(const Step *s) { return burst_visits(s->program->model.layers, s->group); }
+
 int unit_of_visit(const Step *s, int visit)
 {
-    const int head = s->program->model.layers + 1;
-    return visit <= head ? visit : 2 * head - visit;
+    return burst_unit_at(s->program->model.layers, s->group, visit);
 }
 
 const Unit *step_unit(const Step *s, int unit)
@@ -449,6 +450,12 @@ static void print_heading(const Step *s, const Block *b, Text *out)
     const bool some = (b->repeat == REPEAT_UP || b->repeat == REPEAT_DOWN) &&
                       b->end - b->first < s->program->model.layers;
     text_add(out, b->name);
+    if (b == &s->block[BLOCK_FORWARD_AGAIN]) {
+        text_printf(out, ": for each layer but the last of a group of %d, before their backward; not of the last "
+                         "group\n",
+                    s->group);
+        return;
+    }
     if (some)
         text_printf(out, ": for layers %d to %d", b->end - 1, b->first);
     text_printf(out, "%s\n", some ? "" : each[b->repeat]);

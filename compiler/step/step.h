@@ -249,13 +249,15 @@ typedef struct Block {
     int unit;       /* of Units */
     Vec(Op) ops;
 } Block;
-/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. MOMENTUM,
+/* FORWARD_AGAIN: of a group's layers but the last, before its backward, where only the first saves.
+ * BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. MOMENTUM,
  * ORTHOGONALIZE, MATRICES: of Muon. DONE: where the optimizer's state lies in the host's memory. From
  * MOMENTUM on a block is of the update, once after all sequences. */
 enum {
     BLOCK_EMBED,
     BLOCK_FORWARD,
     BLOCK_HEAD,
+    BLOCK_FORWARD_AGAIN,
     BLOCK_BACKWARD,
     BLOCK_BACKWARD_LOWER,
     BLOCK_EMBED_BACK,
@@ -295,6 +297,7 @@ typedef struct Step {
     int offload_layers;
     Units units;
     Saving saving;
+    int group; /* layers, of which the first saves; 1: each does */
     Vec(Value) values;
     Block block[STEP_BLOCKS];
 } Step;
@@ -334,6 +337,9 @@ void step_overlap(Step *s);
 /* The values of `set` lie in the host's memory from forward to backward, of the layers that save them;
  * NULL: none. */
 void step_space(Step *s, const char *set);
+/* Where only the first of a group of layers saves: forward of the others' inputs again. See
+ * step/passes/group_layers.c. */
+void step_group(Step *s);
 /* Bytes a token of a chunk of keys, for each chunk of queries that it is attended with, in all layers of a
  * mask: fetched, fetched where queries before have begun its sums, staged. */
 typedef struct KeyCopies { int64_t fetched, begun, staged; } KeyCopies;
@@ -419,9 +425,9 @@ bool op_follows_weights(OpKind k);
 /* elements of a rank with so many heads; 1: of a dimension that is no model's */
 int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d);
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
-/* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers
- * backwards, embedding. */
+/* Units are numbered embedding 0, layers 1 .., head layers + 1; visits as burst_parts.h has them. */
 int step_units(const Step *s);
+int step_visits(const Step *s);
 int unit_of_visit(const Step *s, int visit);
 int64_t step_sequences(const Step *s); /* of a step, one after the other */
 bool op_runs(const Op *o, int64_t sequence, int64_t sequences); /* in this one of so many */
@@ -470,8 +476,10 @@ int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value th
  * for, and not before: the host's copies what it gathers then. Of a wait, the event that it waits for. */
 enum { EVENT_SLOTS = 3, STEP_EVENTS = EVENT_SLOTS * OP_KINDS };
 int step_event(const Step *s, const StepOp *o);
-/* The layers whose value the operation copies, or waits for the copy of; of no copy, all. */
+/* The layers whose value the operation copies, or waits for the copy of; of no copy, all. Of these, the first
+ * of each group of so many. */
 Range copied_layers(const Step *s, const Op *o);
+int copied_group(const Step *s, const Op *o);
 /* false: gathers for a visit that does not come, copies of a layer that is none */
 bool op_follows(const Step *s, const StepOp *o);
 

@@ -82,6 +82,16 @@ static void walk_block(Walk *w, int block, int layer, int unit)
     w->visit++;
 }
 
+/* Backward of the layers first <= l < end; the last group still has their inputs. */
+static void walk_group(Walk *w, int first, int end)
+{
+    const Step *s = w->step;
+    for (int l = first; l < end - 1 && end < s->program->model.layers; l++)
+        walk_block(w, BLOCK_FORWARD_AGAIN, l, l + 1);
+    for (int l = end - 1; l >= first; l--)
+        walk_block(w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
+}
+
 void step_walk(const Step *s, SeeOp see, void *to)
 {
     Walk w = {s, see, to, 0};
@@ -90,8 +100,8 @@ void step_walk(const Step *s, SeeOp see, void *to)
     for (int l = 0; l < layers; l++)
         walk_block(&w, BLOCK_FORWARD, l, l + 1);
     walk_block(&w, BLOCK_HEAD, layers, layers + 1);
-    for (int l = layers - 1; l >= 0; l--)
-        walk_block(&w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
+    for (int first = (layers - 1) / s->group * s->group; first >= 0; first -= s->group)
+        walk_group(&w, first, first + s->group < layers ? first + s->group : layers);
     walk_block(&w, BLOCK_EMBED_BACK, 0, 0);
     for (int l = 0; l < layers && s->block[BLOCK_MOMENTUM].ops.n; l++)
         walk_block(&w, BLOCK_MOMENTUM, l, l + 1);
@@ -126,6 +136,8 @@ static int unit_index(const Step *s, const StepOp *o, Operand x)
         return 0;
     if (o->block >= BLOCK_MOMENTUM)
         return o->unit + x.next;
+    if (x.next < 0)
+        return o->unit + 1; /* backward came to it before */
     return x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
 }
 
@@ -162,12 +174,24 @@ int step_event(const Step *s, const StepOp *o)
     return EVENT_SLOTS * (int)k + (apart ? 2 : (operand_index(s, o, x) + 2) % 2);
 }
 
+static const Value *copied(const Step *s, const Op *o)
+{
+    return &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];
+}
+
+int copied_group(const Step *s, const Op *o)
+{
+    return copied(s, o)->host && copied(s, o)->index == INDEX_BOUNDARY ? s->group : 1;
+}
+
 Range copied_layers(const Step *s, const Op *o)
 {
-    const Value *host = &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];
-    return host->host ? (Range){host->every ? 0 : host->saved_from,
-                                host->of_last ? s->program->model.layers - 1 : s->offload_layers - 1}
-                      : (Range){0, s->program->model.layers};
+    const Value *host = copied(s, o);
+    const int layers = s->program->model.layers, kept = (layers - 1) / s->group * s->group;
+    int last = host->of_last ? layers - 1 : s->offload_layers - 1;
+    if (copied_group(s, o) > 1 && last >= kept) /* forward leaves the last group's on the device */
+        last = kept - 1;
+    return host->host ? (Range){host->every ? 0 : host->saved_from, last} : (Range){0, layers};
 }
 
 /* Of the layer before the first, or one of which nothing is copied. */
@@ -178,12 +202,13 @@ static bool names_no_layer(const Step *s, const StepOp *o)
     if (i != INDEX_LAYER && i != INDEX_BOUNDARY)
         return false;
     const Range r = copied_layers(s, o->op);
-    return o->layer + x.next < r.first || o->layer + x.next > r.last;
+    return o->layer + x.next < r.first || o->layer + x.next > r.last ||
+           (o->layer + x.next) % copied_group(s, o->op);
 }
 
 bool op_follows(const Step *s, const StepOp *o)
 {
-    const int last = 2 * s->program->model.layers + 1;
+    const int last = step_visits(s) - 2;
     if (names_no_layer(s, o) || (o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0))
         return false;
     return o->op->kind != OP_GATHER || o->op->embedding || o->visit + o->op->write[0].next <= last;

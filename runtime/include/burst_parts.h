@@ -83,6 +83,34 @@ typedef struct BurstSpan {
     int16_t part, lane;
 } BurstSpan;
 
+/* A step visits its units of weights in this order: embedding (unit 0), layers (1 to `layers`), head,
+ * layers backwards, embedding. Where layers are in groups of so many, of which only the first saves its
+ * input, backward of a group begins with visits of all its layers but the last, upwards, that make the
+ * others' inputs again; the last group, which may be shorter, still has them. group 1: each layer saves. */
+static inline int burst_visits_again(int layers, int group) /* of layers, to make inputs again */
+{
+    return (layers - 1) / group * (group - 1);
+}
+
+static inline int burst_visits(int layers, int group)
+{
+    return 2 * layers + 3 + burst_visits_again(layers, group);
+}
+
+static inline int burst_unit_at(int layers, int group, int visit)
+{
+    const int head = layers + 1, top = (layers - 1) % group + 1, back = visit - head - 1;
+    if (visit <= head)
+        return visit;
+    if (back < top)
+        return layers - back;
+    const int each = 2 * group - 1, at = (back - top) % each;
+    const int end = layers - top - (back - top) / each * group;
+    if (end <= 0)
+        return end == 0 && at == 0 ? 0 : -1; /* after the last visit there is none */
+    return at < group - 1 ? end - group + 1 + at : end - (at - (group - 1));
+}
+
 /* The predicted step of one rank, for laying out (runtime/timeline/forecast.c): sequences of visits, each
  * of a unit's weights (embedding, layers, head, layers backwards, embedding; at last the optimizer), and a
  * visit of stretches. Those that are alike are there once. */
@@ -101,7 +129,7 @@ typedef struct BurstSequenceForecast {
 } BurstSequenceForecast;
 typedef struct BurstForecast {
     int rank;              /* whose: it computes most */
-    int layers, sequences, visits, stretches;
+    int layers, group, sequences, visits, stretches;
     const BurstSequenceForecast *sequence;
     const BurstVisit *visit;
     const BurstStretch *stretch;

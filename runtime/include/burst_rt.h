@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 20 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 21 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,12 +9,6 @@ typedef struct Layout {
     double now;
 } Layout;
 
-static int unit_of(const Layout *l, int visit)
-{
-    const int head = l->f->layers + 1;
-    return visit <= head ? visit : 2 * head - visit;
-}
-
 static void stretch(Layout *l, const BurstStretch *t, int visit)
 {
     for (int i = 0; i < t->spans; i++) {
@@ -22,7 +16,7 @@ static void stretch(Layout *l, const BurstStretch *t, int visit)
         s.begin += l->now;
         s.end += l->now;
         if (s.lane == BURST_LANE_WEIGHTS) {
-            s.a = s.a ? 0 : unit_of(l, visit + s.b);
+            s.a = s.a ? 0 : burst_unit_at(l->f->layers, l->f->group, visit + s.b);
             s.b = 0;
         }
         l->add(l->arg, &s);

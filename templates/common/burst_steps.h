@@ -3,13 +3,20 @@
 #ifndef BURST_STEPS_H
 #define BURST_STEPS_H
 
-enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1, PLAN_VISITS = 2 * PLAN_LAYERS + 2 };
+#ifndef PLAN_GROUP_LAYERS
+#define PLAN_GROUP_LAYERS 1 /* layers, of which the first saves its input */
+#endif
+enum {
+    PLAN_EMBED = 0,
+    PLAN_HEAD = PLAN_LAYERS + 1,
+    PLAN_VISITS = 2 * PLAN_LAYERS + 2 + (PLAN_LAYERS - 1) / PLAN_GROUP_LAYERS * (PLAN_GROUP_LAYERS - 1)
+};
 enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
 
-/* Units in the order of use: embedding, layers, head, layers backwards, embedding. */
+/* Units in the order of use (burst_parts.h). */
 static inline int plan_unit_at(int visit)
 {
-    return visit <= PLAN_HEAD ? visit : 2 * PLAN_HEAD - visit;
+    return burst_unit_at(PLAN_LAYERS, PLAN_GROUP_LAYERS, visit);
 }
 
 /* Elements of a unit that each rank holds. */

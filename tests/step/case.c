@@ -171,6 +171,8 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
+    if (rule == RECOMPUTE_FULL && p->model.layers > 2 && draw(3))
+        c.saving.group = 2 + draw(p->model.layers - 2);
     c.chunk_queries = i % 2 && !tensor && !heads && !choice_keeps_tail(&c);
     if (c.chunk_queries && c.token_chunks == 1)
         c.token_chunks = 2 + draw(3); /* else queries would be whole in most cases */
@@ -178,7 +180,8 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.latents = p->model.latent && !heads && !c.chunk_queries && !choice_keeps_tail(&c) && i % 4 < 3;
     c.offload = staged(i);
     c.offload_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
-    c.fetch_chunks = !c.offload_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
+    c.fetch_chunks = !c.offload_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1 &&
+                     saving_group(c.saving) == 1;
     const OptimizerPlace off = i % 2 ? OPTIMIZER_FETCHED : OPTIMIZER_ON_HOST;
     c.optimizer = i / 3 % 2 ? off : OPTIMIZER_ON_DEVICE;
     c.overlap = tensor && draw(3);

@@ -19,10 +19,33 @@ static int64_t element_size(const Machine *m, const Value *v)
     return v->element == EL_ACTIVATION && m->step->program->target == &targets[TARGET_CUDA] ? 2 : 4;
 }
 
+/* The order written down: forward; then group after group from the last on, each upwards again, but for the
+ * last layer, and but for the last group; then downwards. */
+int visit_units(int layers, int group, int unit[VISITS])
+{
+    int n = 0;
+    for (int u = 0; u <= layers + 1; u++)
+        unit[n++] = u;
+    for (int u = layers; u >= 1; u--) {
+        const bool last_of_group = u % group == 0 && u < layers;
+        for (int v = u - group + 1; last_of_group && v < u; v++)
+            unit[n++] = v;
+        unit[n++] = u;
+    }
+    unit[n++] = 0;
+    return n;
+}
+
 static int visited_unit(const Machine *m, int visit)
 {
-    const int head = m->m->layers + 1;
-    return visit <= head ? visit : 2 * head - visit;
+    int unit[VISITS];
+    return visit >= 0 && visit < visit_units(m->m->layers, m->step->group, unit) ? unit[visit] : -1;
+}
+
+static int visits(const Machine *m)
+{
+    int unit[VISITS];
+    return visit_units(m->m->layers, m->step->group, unit);
 }
 
 static int value_index(const Machine *m, const Value *v, int next)
@@ -39,6 +62,8 @@ static int value_index(const Machine *m, const Value *v, int next)
             return 0;
         if (o->block == BLOCK_OPTIMIZER)
             return o->unit + next;
+        if (next < 0)
+            return o->unit + 1;
         return next ? visited_unit(m, o->visit + next) : o->unit;
     default: return 0;
     }
@@ -472,10 +497,14 @@ static bool skipped(const Machine *m, const Op *o)
         if (v && v->host && v->index != INDEX_UNIT &&
             ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last)))
             return true;
+        const int group = m->step->group;
+        if (v && v->host && v->index == INDEX_BOUNDARY && group > 1 &&
+            (layer % group || layer / group == (m->m->layers - 1) / group))
+            return true; /* the first layer of a group has it, but for the last group */
     }
     if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit + o->read[0].next < 0)
         return true; /* no unit is before it */
-    return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
+    return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > visits(m) - 2;
 }
 
 /* Which chunk of the rows: beside keys and what is of them, of queries. */

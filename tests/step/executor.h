@@ -22,4 +22,9 @@ typedef struct Run {
  * a wrong one gives wrong numbers, NaN, or touches what no item holds, which ends the run with false. */
 bool step_run(Run *r);
 
+/* The units that a step of so many layers visits, where only the first of a group saves its input; how many
+ * visits there are, VISITS at most. */
+enum { VISITS = 64 };
+int visit_units(int layers, int group, int unit[VISITS]);
+
 #endif

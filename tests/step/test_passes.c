@@ -173,11 +173,26 @@ static void lists_that_cannot_be_are_refused(void **state)
             fail_msg("%s: only %d", mutants[m].what, made[m]);
 }
 
+/* The formula that the compiler, the runtime and emitted programs share. */
+static void visits_are_in_their_order(void **state)
+{
+    (void)state;
+    for (int layers = 1; layers <= 16; layers++)
+        for (int group = 1; group <= layers; group++) {
+            int unit[VISITS];
+            const int visits = visit_units(layers, group, unit);
+            assert_int_equal(burst_visits(layers, group), visits);
+            for (int v = 0; v < visits; v++)
+                assert_int_equal(burst_unit_at(layers, group, v), unit[v]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pass_leaves_a_list_that_holds),
         cmocka_unit_test(lists_that_cannot_be_are_refused),
+        cmocka_unit_test(visits_are_in_their_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -431,13 +431,14 @@ static bool of_other_sequences(const Case *c, ValueKind a, ValueKind b)
 static bool of_later_visit(const Case *c, const Item *sum, const Item *weight)
 {
     const Value *a = &c->step->values.at[sum->value], *b = &c->step->values.at[weight->value];
-    /* whose is a tied sum; of units its visit is the first that reduces one */
+    /* whose is a tied sum */
     const int head = c->shape.layers + 1;
-    int visit = sum->index;
+    int units[VISITS], visit = sum->index;
     if (sum->index < 0)
         visit = head;
-    else if (a->index == INDEX_UNIT)
-        visit = 2 * head - sum->index;
+    const int visits = visit_units(c->shape.layers, c->step->group, units);
+    for (int i = head; i < visits && a->index == INDEX_UNIT; i++)
+        visit = units[i] == sum->index ? i : visit; /* backward's is the unit's last */
     const bool lasts = a->index == INDEX_UNIT && c->step->sequences > 1;
     return a->kind == VALUE_SUM && b->kind == VALUE_WEIGHT && !lasts && b->index == INDEX_VISIT &&
            weight->index >= visit + 2;

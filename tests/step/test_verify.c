@@ -388,9 +388,10 @@ static void other_sequence(Case *c, Mutant *m, int t)
 /* Of a unit as large, so that the executor's operands stay as they are. */
 static void other_visit(Case *c, Mutant *m, int t)
 {
-    const int visit = draw(2 * c->shape.layers + 3), head = c->shape.layers + 1, last = 2 * head;
+    int units[VISITS];
+    const int visit = draw(visit_units(c->shape.layers, c->step->group, units)), head = c->shape.layers + 1;
     const OpKind k = m->op[t].op->kind;
-    const int at = m->op[t].visit, unit = visit <= head ? visit : last - visit;
+    const int at = m->op[t].visit, unit = units[visit];
     if (visit == at || (m->op[t].block == BLOCK_OPTIMIZER && k != OP_UPLOAD && k != OP_WRITE_BACK) ||
         (k != OP_GATHER && unit != m->op[t].unit &&
          (unit < 1 || unit >= head || m->op[t].unit < 1 || m->op[t].unit >= head)))

@@ -23,7 +23,7 @@ SCHEDULES = ["ring", "ring", "burst", "ulysses", "near", "gather", "biring", "bi
 ROWS = [  # of the layout: how often, values
     (0.6, "travel", ["keys", "queries", "auto"]), (0.8, "partition", ["contiguous", "zigzag", "striped", "blocks(8)", "blocks(20)"]),
     (0.2, "ranges", ["yes", "no"]), (0.15, "overlap", ["yes", "no"]), (0.4, "gradients", ["bf16", "fp32"]),
-    (0.9, "recompute", ["none", "ffn", "selective", "full", "tail(0.5)", "tail(0.3)", "save(o, lse)", "save(q, k, x_mid(1))"]),
+    (0.9, "recompute", ["none", "ffn", "selective", "full", "full(2)", "full(3)", "tail(0.5)", "tail(0.3)", "save(o, lse)", "save(q, k, x_mid(1))"]),
     (0.7, "weights", [z + w for z in ("zero1", "zero2", "zero3", "zero3_no_sync") for w in ("", "", " within node", " within 1", " within 2")]),
     (0.4, "offload", ["activations", "optimizer", "activations, optimizer", "activations(x, o)", "activations(o, lse)", "none"]),
     (0.1, "update", ["host", "device"]), (0.3, "head chunks", [1, 2, 3, 4]), (0.1, "placement", ["lane, data", "data", "data, context", "node, lane"])]

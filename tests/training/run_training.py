@@ -352,7 +352,7 @@ SHARDED = ["zero3", "zero2", "zero1", "zero3_no_sync", "zero3 within node"]
 CHUNKS = [1, 3]
 TOKEN_CHUNKS = [1, 2, 3, 8]
 UPPER = "save(o(1), lse(1))"  # of four layers those from the second on
-COPIED = {"selective": {"x": 3, "o": 3, "lse": 3}, "full": {"x": 3}, UPPER: {"x": 3, "o": 2, "lse": 2}}  # layers of which a sequence stages it
+COPIED = {"selective": {"x": 3, "o": 3, "lse": 3}, "full": {"x": 3}, "full(2)": {"x": 1}, UPPER: {"x": 3, "o": 2, "lse": 2}}  # layers of which a sequence stages it
 KEYED_MASKS = {"causal": lambda q, k: k <= q, "window(17)": lambda q, k: q - 17 < k <= q, "full": lambda q, k: True, "block_local(20)": lambda q, k: q // 20 == k // 20}
 COPIED_KEYS = {"none": (1, 1), "selective": (1, 2), "full": (2, 2)}  # how often a layer attends forward, and makes its keys
 QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys", "contiguous", lanes=4), Layout("ring", "keys", "striped", lanes=8),
@@ -362,6 +362,9 @@ QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys"
            Layout("halo", "keys", "contiguous", lanes=4), Layout("biring", "keys", "striped", lanes=4)]
 EMPTY = [Layout("ring", "keys", "contiguous", lanes=8, weights=w, shares="1, 200, 200, 500, 500, 1, 500, 500", token_chunks=2, queries=q)
          for w, q in (("zero1", ""), ("zero3", ""), ("zero3", "keys"))]  # ranks without a token, of which there is no chunk
+GROUPED = [ONE._replace(token_chunks=3, queries="keys", offload="activations", recompute="full(3)"),
+           Layout("ulysses", "keys", "zigzag", lanes=4, token_chunks=5, queries="attention", weights="zero2", recompute="full(2)"),
+           Layout("ring", "keys", "zigzag", lanes=4, tensor=2, weights="zero1", offload="activations, optimizer", recompute="full(2)")]
 KEYED = [w for w in QUERIED if w.schedule not in ("bidirectional", "halo")]  # these have pieces of keys
 SAMPLE = 11
 WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
@@ -545,7 +548,7 @@ class Training:
         layouts += [w._replace(token_chunks=c, queries=q, offload="activations", recompute=UPPER) for w in QUERIED[:4] for c in (1, 3) for q in ("", "attention", "keys")]
         if not self.args.all:
             layouts = layouts[5 :: 31]
-        self.agree(self.today(layouts) + EMPTY, shape=MASKS)
+        self.agree(self.today(layouts) + EMPTY + GROUPED, shape=MASKS)
         for world in (ONE, QUERIED[2]):
             for rule in COPIED:
                 for queries in ("", "attention"):
@@ -647,7 +650,8 @@ class Training:
 
     def offload(self):
         """What is staged comes back as it was: with each rule of recomputation, all that layers save, or some of it."""
-        rules = (("none", "activations(q, k, o, gate_up)"), ("selective", "activations(o, lse)"), ("full", "activations(x)"))
+        rules = (("none", "activations(q, k, o, gate_up)"), ("selective", "activations(o, lse)"), ("full", "activations(x)"),
+                 ("full(2)", "activations(x)"), ("full(3)", "activations, layers 2"))
         for layout, (rule, some) in self.today(itertools.product(OFFLOADED, rules)):
             plain = layout._replace(recompute=rule)
             runs = [self.train(self.program(plain._replace(offload=o), NEAR_STEPS, DEEP)) for o in ("none", "activations", some)]

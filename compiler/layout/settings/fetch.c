@@ -14,7 +14,8 @@ static int count(const Program *p)
 /* Chunks, for a loop that attends one at a time, of what is offloaded. */
 static bool can(const Choice *c)
 {
-    return choice_chunks_queries(c) && (c->offload_values || c->offload) && !c->offload_layers;
+    return choice_chunks_queries(c) && (c->offload_values || c->offload) && !c->offload_layers &&
+           saving_group(saving_of(c)) == 1;
 }
 
 static bool take(const Program *p, Choice *c, int n)
@@ -38,6 +39,9 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
         return NULL;
     if (c->offload_layers)
         return "`fetch chunks` cannot be combined with `layers` in `offload`; remove `layers` or use `fetch "
+               "layers`";
+    if (saving_group(saving_of(c)) > 1)
+        return "`fetch chunks` cannot be combined with `recompute full(n)`; use `recompute full` or `fetch "
                "layers`";
     return "`fetch chunks` requires `token chunks` with `attention` and offloaded activations; use `token "
            "chunks auto, attention` or `fetch layers`";

@@ -62,14 +62,29 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     return choice_keeps_tail(c) ? tail_why_not(p, c) : NULL;
 }
 
-/* Rules by their names, without one that does not work here, and what the layout says layers save. */
+/* Layers to a group with which inputs take least: that of each group, and those made again of one. */
+static int least_group(int layers)
+{
+    int least = 1;
+    for (int g = 2; g < layers; g++)
+        if ((layers + g - 1) / g + g < (layers + least - 1) / least + least)
+            least = g;
+    return least;
+}
+
+/* Rules by their names, without one that does not work here; the last in groups of layers; and what the
+ * layout says layers save. */
 static bool other(const Program *p, Choice *c, int n)
 {
     const Saving given = p->layout.saving;
+    const int group = least_group(p->model.layers), rules = RECOMPUTES + (group > 1);
     n += n >= RECOMPUTE_TAIL && tail_why_not(p, c);
-    c->saving = n < RECOMPUTES ? saving_by((Recompute)n, given.tail > 0 ? given.tail : 0.5) : given;
+    c->saving = n < rules ? saving_by(n < RECOMPUTES ? (Recompute)n : RECOMPUTE_FULL,
+                                      given.tail > 0 ? given.tail : 0.5)
+                          : given;
+    c->saving.group = n == RECOMPUTES && n < rules ? group : c->saving.group;
     c->spared = 0;
-    return n < RECOMPUTES || (n == RECOMPUTES && given.upper && saving_rule(given) == RECOMPUTES);
+    return n < rules || (n == rules && given.upper && saving_rule(given) == RECOMPUTES);
 }
 
 static const char *text(Arena *a, const Choice *c)

@@ -385,6 +385,7 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
         [BLOCK_EMBED] = {.name = "embed"},
         [BLOCK_FORWARD] = {.name = "forward", .repeat = REPEAT_UP, .unit = 1},
         [BLOCK_HEAD] = {.name = "head", .unit = 2},
+        [BLOCK_FORWARD_AGAIN] = {.name = "forward again", .repeat = REPEAT_UP, .unit = 1},
         [BLOCK_BACKWARD] = {.name = "backward", .repeat = REPEAT_DOWN, .unit = 1},
         [BLOCK_BACKWARD_LOWER] = {.name = "backward_lower", .repeat = REPEAT_DOWN, .unit = 1},
         [BLOCK_EMBED_BACK] = {.name = "embed backward"},
@@ -401,6 +402,7 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
                 .tokens = tokens,
                 .all_tokens = tokens * shape->tensor,
                 .chunks = 1,
+                .group = 1,
                 .offload_layers = p->model.layers - 1,
                 .units = units};
     memcpy(s->block, blocks, sizeof blocks);

@@ -38,7 +38,8 @@ static bool can_stage(const Step *s, int value)
     const Value *v = &s->values.at[value];
     const Block *lower = &s->block[BLOCK_BACKWARD_LOWER];
     const bool rows = has_dim(v, DIM_TOKENS) || has_dim(v, DIM_ALL_TOKENS); /* not of a chunk of them */
-    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->offload_layers)
+    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->offload_layers ||
+        (s->group > 1 && v->index != INDEX_BOUNDARY))
         return false;
     return reads_saved(&s->block[BLOCK_BACKWARD], value) &&
            (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));

@@ -42,7 +42,7 @@ static Op wait_for(OpKind k, int value, int next)
     return o;
 }
 
-/* Compute waits for the download of the visit before, so that its gradients' memory is free. */
+/* Compute waits for the download of the unit before, so that its gradients' memory is free. */
 static void download(Step *s, Block *b, int grad, int host)
 {
     if (b != &s->block[BLOCK_HEAD])
@@ -87,7 +87,7 @@ static void update_on_host(Step *s)
     const int host = add_on_host(s, "grad_host", VALUE_SHARD, s->values.at[grad].element),
               new = add_on_host(s, "param_new", VALUE_WEIGHT, EL_ACTIVATION);
     for (int b = BLOCK_HEAD; b <= BLOCK_EMBED_BACK; b++)
-        if (s->block[b].ops.n)
+        if (s->block[b].ops.n && b != BLOCK_FORWARD_AGAIN)
             download(s, &s->block[b], grad, host);
     s->block[BLOCK_OPTIMIZER].ops.n = 0;
     *vec_push(s->arena, &s->block[BLOCK_OPTIMIZER].ops) = copy_of(OP_OPTIMIZER, host, new);

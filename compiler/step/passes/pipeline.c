@@ -101,6 +101,7 @@ static Step *begin(Arena *a, const StepInput *in)
     s->choice = *c;
     s->sequences = (int)(in->program->train.batch / c->data);
     s->offload_layers = c->offload_layers ? c->offload_layers : s->offload_layers;
+    s->group = saving_group(saving_of(c));
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_keys = choice_chunks_keys(c);
@@ -124,6 +125,7 @@ static const struct {
     {"tile_tokens", NULL, tile_tokens}, /* and in its loops, tile_kv */
     {"overlap", NULL, overlap},
     {"offload", NULL, offload},
+    {"group_layers", step_group, NULL},
     {"zero", NULL, weights},
     {"offload_optimizer", step_optimizer, NULL},
     {"muon", step_muon, NULL},

@@ -195,6 +195,13 @@ static void count_copies(const Step *s, const Block *b, KeyCopies *sum)
     }
 }
 
+/* Whether backward of its group makes the layer's output again. */
+static bool repeats_layer(const Step *s, int layer)
+{
+    const int last_group = (s->program->model.layers - 1) / s->group;
+    return layer / s->group < last_group && (layer + 1) % s->group;
+}
+
 KeyCopies step_key_copies(const Step *s, int mask)
 {
     KeyCopies sum = {0};
@@ -202,6 +209,8 @@ KeyCopies step_key_copies(const Step *s, int mask)
         if (s->program->layer_mask[l] != mask)
             continue;
         count_copies(s, &s->block[BLOCK_FORWARD], &sum);
+        if (repeats_layer(s, l))
+            count_copies(s, &s->block[BLOCK_FORWARD_AGAIN], &sum);
         count_copies(s, &s->block[l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD], &sum);
     }
     return sum;

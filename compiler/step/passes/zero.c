@@ -100,7 +100,7 @@ static void use_unit(const Weights *w, Block *b)
     }
 }
 
-/* For the reduction of the visit before, so that no more than two units' sums are there at once: where
+/* For the reduction of the unit before, so that no more than two units' sums are there at once: where
  * each visit gathers weights, computing waits for these. A rank alone, which reduces in no time, waits for
  * the visit's own: its sum is the only one. */
 static Op wait(const Weights *w, int next)

@@ -193,7 +193,21 @@ void find_items(Machine *m)
 /* Visits are embedding, layers, head, layers backwards, embedding. */
 int unit_at(const Machine *m, int visit)
 {
-    return visit <= m->layers + 1 ? visit : 2 * m->layers + 2 - visit;
+    const int group = m->step->group;
+    int at = m->layers + 2, first = (m->layers - 1) / group * group;
+    if (visit < at)
+        return visit;
+    /* from the last group on: forward again, but of its last layer and of the last group; backward */
+    for (; first >= 0; first -= group) {
+        const int end = first + group < m->layers ? first + group : m->layers,
+                  again = end < m->layers ? end - 1 - first : 0;
+        if (visit < at + again)
+            return first + 1 + visit - at;
+        if (visit < at + again + end - first)
+            return end - (visit - at - again);
+        at += again + end - first;
+    }
+    return visit == at ? 0 : -1;
 }
 
 static int unit_index(const Machine *m, const StepOp *o, Operand x)
@@ -202,6 +216,8 @@ static int unit_index(const Machine *m, const StepOp *o, Operand x)
         return 0;
     if (o->block >= BLOCK_MOMENTUM)
         return o->unit + x.next;
+    if (x.next < 0)
+        return o->unit + 1;
     return x.next ? unit_at(m, o->visit + x.next) : o->unit;
 }
 

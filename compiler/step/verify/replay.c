@@ -604,7 +604,15 @@ static bool is_skipped(const Machine *m, const StepOp *o)
     if (o->op->kind == OP_WAIT && o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0)
         return true;
     return o->op->kind == OP_GATHER && !o->op->embedding &&
-           o->visit + o->op->write[0].next > 2 * m->layers + 1;
+           o->visit + o->op->write[0].next > step_visits(m->step) - 2;
+}
+
+/* Of a layer's input where only the first of a group saves it: another layer, or of the last group, whose are
+ * on the device. */
+static bool inside_group(const Machine *m, const Value *v, int layer)
+{
+    const int group = m->step->group;
+    return group > 1 && v->index == INDEX_BOUNDARY && (layer % group || layer + group >= m->layers);
 }
 
 /* Copies of layers that do not stage the value, and waits for them. What is left out is missed where it is
@@ -616,7 +624,8 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
         const Value *v = both[i]->value < 0 ? NULL : &m->step->values.at[both[i]->value];
         const int layer = o->layer + (v ? both[i]->next : 0);
         if (v && v->host && v->index != INDEX_UNIT &&
-            ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last)))
+            ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last) ||
+             inside_group(m, v, layer)))
             return true;
     }
     return false;
@@ -714,7 +723,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
                  .flow = f,
                  .step = f->step,
                  .layers = p->model.layers,
-                 .span = 2 * units > f->step->chunks ? 2 * units : f->step->chunks,
+                 .span = step_visits(f->step) > f->step->chunks ? step_visits(f->step) : f->step->chunks,
                  .now = -1,
                  .sequences = step_sequences(f->step) > 1 ? 2 : 1,
                  .alone = f->step->units.ranks == 1,

@@ -1,0 +1,54 @@
+/* step/passes/group_layers.c: layers in groups, of which only the first saves its input (checkpoints every
+ * n layers: Chen et al., arXiv 1604.06174, section 4).
+ *
+ * Before backward of a group, forward of its layers but the last makes the inputs of the others again, from
+ * the one that was saved. The last group comes first in backward, and forward has just left its inputs.
+ * Within a group a layer's input is saved as without groups; the places of those that are made again are
+ * free before, which their lifetimes say.
+ *
+ * Where inputs wait in the host's memory, those of first layers do; each comes back as the forward that
+ * begins with it is repeated, and stays until its own backward.
+ */
+#include "step/step.h"
+
+static bool is_copy(const Op *o)
+{
+    const OpKind k = o->kind == OP_WAIT ? o->awaits : o->kind;
+    return (k == OP_STAGE || k == OP_FETCH) && !o->chunked;
+}
+
+/* Of the block's copies of whole values: the first of that kind; NULL: none. */
+static const Op *copy_in(const Block *b, OpKind k)
+{
+    for (int i = 0; i < b->ops.n; i++)
+        if (b->ops.at[i].kind == k && is_copy(&b->ops.at[i]))
+            return &b->ops.at[i];
+    return NULL;
+}
+
+void step_group(Step *s)
+{
+    const Block *forward = &s->block[BLOCK_FORWARD];
+    Block *again = &s->block[BLOCK_FORWARD_AGAIN], *backward = &s->block[BLOCK_BACKWARD];
+    if (s->group == 1)
+        return;
+    again->end = s->program->model.layers;
+    const Op *fetched = copy_in(backward, OP_FETCH);
+    if (fetched) {
+        Op fetch = *fetched;
+        fetch.read[0].next = fetch.write[0].next = 0;
+        *vec_push(s->arena, &again->ops) = fetch;
+    }
+    for (int i = 0; i < forward->ops.n; i++) {
+        if (is_copy(&forward->ops.at[i]))
+            continue;
+        Op *o = vec_push(s->arena, &again->ops);
+        *o = forward->ops.at[i];
+        o->again = true;
+    }
+    int left = 0;
+    for (int i = 0; i < backward->ops.n; i++)
+        if (!is_copy(&backward->ops.at[i]))
+            backward->ops.at[left++] = backward->ops.at[i];
+    backward->ops.n = left;
+}
