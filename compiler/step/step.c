@@ -451,8 +451,9 @@ static void print_heading(const Step *s, const Block *b, Text *out)
                       b->end - b->first < s->program->model.layers;
     text_add(out, b->name);
     if (b == &s->block[BLOCK_FORWARD_AGAIN]) {
-        text_printf(out, ": for each layer but the last of a group of %d, before their backward; not of the last "
-                         "group\n",
+        text_printf(out,
+                    ": for each layer but the last of a group of %d, before their backward; not of the "
+                    "last group\n",
                     s->group);
         return;
     }
