@@ -261,10 +261,15 @@ static Found search_grouped(Arena *a, Diags *d, const Program *p)
 {
     Diags *ungrouped = diags_like(a, d);
     const Found f = search_splits(a, ungrouped, p);
-    if (f.group && !p->layout.saving.upper)
-        return search_splits(a, d, with_group(a, p, f.group));
-    diags_take(d, ungrouped);
-    return advise_tensor(d, p, f);
+    if (!f.group || p->layout.saving.upper) {
+        diags_take(d, ungrouped);
+        return advise_tensor(d, p, f);
+    }
+    Found grouped = search_splits(a, d, with_group(a, p, f.group));
+    if (grouped.plan)
+        grouped.remarks = arena_printf(a, "of %d layers one saves its input: nothing else fits\n%s", f.group,
+                                       grouped.remarks);
+    return grouped;
 }
 
 /* Where the layout does not say it, nothing does unless no plan fits so. */

@@ -193,6 +193,7 @@ def program(text, root):
         parts.remove("#define PLAN_SCALE " + other)
     if sum("PLAN_VALUE_DIM " in part for part in parts) > 1:
         parts.remove("#define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */")
+    parts = [part for part in parts if part != "#define PLAN_GROUP_LAYERS 1 /* layers, of which the first saves its input */"]
     if sum("PLAN_KEY_TOKENS " in part for part in parts) > 1:
         parts.remove("#define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */")
     parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))

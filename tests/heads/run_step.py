@@ -64,6 +64,10 @@ POINTS += [Point(*point, by_layer=True) for point in (
     (2, "selective", "yes", "", QUERIES + STAGED), (3, "full", "no", "", QUERIES + "travel keys;", 1, 3), (2, "none", "no", "qk_norm yes;", KEYS + STAGED))]
 
 
+GROUPS = "full(2)"  # of three layers: the first two
+POINTS += [Point(1, GROUPS, "no", "", ""), Point(2, GROUPS, "yes", "qk_norm yes;", STAGED), Point(3, GROUPS, "no", "", QUERIES + STAGED),
+           Point(4, GROUPS, "no", SINKS, "token chunks 3;", 2), Point(2, GROUPS, "yes", "", KEYS + STAGED), Point(2, GROUPS, "no", "", STAGED, by_layer=True)]
+
 LATENTS = "travel latents;"
 POINTS += [Point(2, "none", "no", MLA, LATENTS, 1, 2), Point(3, "full", "yes", MLA, LATENTS, 1, 3), Point(4, "selective", "no", MLA, LATENTS + STAGED, 1, 4),
            Point(4, "full", "no", MLA, LATENTS, 2, 2), Point(3, "none", "no", MLA, LATENTS + "token chunks 3;", 1, 3),
@@ -93,7 +97,7 @@ def program(text, root, tied, part):
     text = whole(text, root)
     begin = base.index("static int plan_take(")
     layers = [cut(text, r"^static const BurstTensor plan_embedding.*?^static const BurstUnit plan_units.*?^\};$", "units"),
-              cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), cut(header(root, "burst_steps.h"), r"^enum \{ PLAN_EMBED.*?(?=^/\* ---- one sequence)", "units and places"),
+              cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), cut(header(root, "burst_steps.h"), r"^#ifndef PLAN_GROUP_LAYERS.*?(?=^/\* ---- one sequence)", "units and places"),
               function(text, "plan_begin"), *[f"static int {name}\n{{\n    return BURST_OK;\n}}\n" for name in
                 ("plan_end(BurstCtx *, PlanState *, double *)", "plan_live(BurstCtx *, PlanState *, const BurstTables *)")]]
     for helper in ("plan_act", "plan_floats", "plan_bytes"):
@@ -116,7 +120,7 @@ def check(args, p):
     runner.require(("plan_scratch(s, layer);" in text) == p.by_layer, f"{p}: places are not what is tested")
     step = run_heads.build(args, folder, program(text, args.root, p.tied, p.part), "step", f"-I{args.root}/tests/reference")
     said = run([step])
-    if "offload" in p.more or p.ranks > 1 and p.recompute == "full":
+    if "offload" in p.more or p.ranks > 1 and p.recompute.startswith("full"):
         said += f"without waits: {run([step, '--without-waits'])}"
     print(f"{p.ranks} ranks, recompute {p.recompute}, tied {p.tied}, {p.part or 'as a Llama'}, {p.more or 'whole'}, tensor {p.tensor}{', by layer' if p.by_layer else ''}: {said.strip()}", flush=True)
 
