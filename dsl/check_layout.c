@@ -201,13 +201,13 @@ static void take_group(Checker *c, const Ast *s, Layout *l)
 
 static void check_layer_groups(Checker *c, const Layout *l)
 {
-    const int layers = c->program->model.layers;
-    if (l->saving.group >= layers && l->saving.group)
+    const int group = l->saving.group, layers = c->program->model.layers;
+    if (group && group >= layers)
         diag_error(c->diags, l->saving_span,
                    "`recompute full(%d)` requires a model with more than %d layers, and this one has %d; use "
-                   "%s%s%s",
-                   l->saving.group, l->saving.group, layers, layers > 2 ? "full(" : "`recompute full`",
-                   layers > 2 ? arena_printf(c->arena, "%d", layers - 1) : "", layers > 2 ? ") or less" : "");
+                   "`recompute full%s`%s",
+                   group, group, layers, layers > 2 ? arena_printf(c->arena, "(%d)", layers - 1) : "",
+                   layers > 3 ? " or a smaller group" : "");
 }
 
 static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
