@@ -166,11 +166,6 @@ bool op_takes_whole(const Step *s, const Op *o, int value)
                           : o->chunked && !o->keys && op_takes_keys(s, o, value);
 }
 
-bool step_attends(const Step *s, int layer, int chunk, int key)
-{
-    return !s->pairs || s->pairs[s->program->layer_mask[layer] * s->chunks + chunk] >> key & 1;
-}
-
 int op_row(const Step *s, const StepOp *o, int value)
 {
     return o->op->keys && dim_of_keys(s->values.at[value].dim[1]) ? o->key : o->chunk;

@@ -4,18 +4,30 @@
 
 typedef struct Walk { const Step *step; SeeOp see; void *to; int visit; } Walk;
 
-static bool has_begun(const Step *s, int layer, int chunk, int key)
+/* Chunks of keys, a bit each. */
+static uint64_t attended(const Step *s, int layer, int chunk)
 {
-    bool begun = false;
+    return s->pairs ? s->pairs[s->program->layer_mask[layer] * s->chunks + chunk] : UINT64_MAX;
+}
+
+bool step_attends(const Step *s, int layer, int chunk, int key)
+{
+    return attended(s, layer, chunk) >> key & 1;
+}
+
+/* That chunks of queries before this one are attended with. */
+static uint64_t begun_before(const Step *s, int layer, int chunk)
+{
+    uint64_t begun = 0;
     for (int c = 0; c < chunk; c++)
-        begun |= step_attends(s, layer, c, key);
+        begun |= attended(s, layer, c);
     return begun;
 }
 
 /* Operations first to end for the i-th chunk of keys. */
 static void walk_key(const Walk *w, StepOp at, int i, int key, const Op *first, const Op *end)
 {
-    at.key = key, at.slot = i % 2, at.goes_on = i > 0, at.begun = has_begun(w->step, at.layer, at.chunk, key);
+    at.key = key, at.slot = i % 2, at.goes_on = i > 0;
     for (at.op = first; at.op < end; at.op++)
         if (!at.op->sums || at.begun)
             w->see(w->to, &at);
@@ -37,11 +49,14 @@ static void walk_keys(const Walk *w, StepOp at, const Op *first, const Op *end)
     const Op *attends = first;
     while (!first->early && attends->ahead)
         attends++;
+    const uint64_t begun = begun_before(w->step, at.layer, at.chunk);
     int key = next_key(w->step, &at, -1);
     for (int i = 0; key >= 0 && (!first->early || i < 2); i++) {
         const int next = next_key(w->step, &at, key);
+        at.begun = next >= 0 && begun >> next & 1;
         if (attends > first && i > 0 && next >= 0)
             walk_key(w, at, i + 1, next, first, attends);
+        at.begun = begun >> key & 1;
         walk_key(w, at, i, key, attends, end);
         key = next;
     }
@@ -208,8 +223,10 @@ static bool names_no_layer(const Step *s, const StepOp *o)
 
 bool op_follows(const Step *s, const StepOp *o)
 {
-    const int last = step_visits(s) - 2;
     if (names_no_layer(s, o) || (o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0))
         return false;
-    return o->op->kind != OP_GATHER || o->op->embedding || o->visit + o->op->write[0].next <= last;
+    if (o->op->kind != OP_GATHER || o->op->embedding)
+        return true;
+    /* the embedding's backward, the last visit, needs no weights */
+    return o->visit + o->op->write[0].next <= step_visits(s) - 2;
 }
