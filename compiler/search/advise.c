@@ -51,15 +51,19 @@ static bool would_fit(Searcher *s, const Candidate *near, int setting)
     return fits;
 }
 
-/* Whether it would with groups of so many layers, of which the first saves its input: what escalates begins
- * anew. */
+const Program *search_with_group(Arena *a, const Program *p, int group)
+{
+    Program *with = NEW(a, Program);
+    *with = *p;
+    with->layout.saving = saving_by(RECOMPUTE_FULL, 0);
+    with->layout.saving.group = group;
+    return with;
+}
+
+/* Whether it would with groups of so many layers: what escalates begins anew. */
 static bool group_fits(Searcher *s, const Candidate *near, int group)
 {
-    Program *p = NEW(s->arena, Program);
-    *p = *s->program;
-    p->layout.saving = saving_by(RECOMPUTE_FULL, 0);
-    p->layout.saving.group = group;
-    Searcher t = searcher_of(s, p);
+    Searcher t = searcher_of(s, search_with_group(s->arena, s->program, group));
     Candidate from = {.choice = near->choice};
     memcpy(from.value, near->value, sizeof from.value);
     for (int i = 0; i < SETTING_COUNT; i++)

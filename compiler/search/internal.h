@@ -185,6 +185,8 @@ void search_refuse(Searcher *s);
 /* "`offload auto` or `host { memory 1100 GiB; }`"; NULL: none alone */
 const char *search_would_fit(Searcher *s, const Candidate *near);
 void search_advise(Searcher *s, const Candidate *near);
+/* `recompute full(group)`: of so many layers the first saves its input */
+const Program *search_with_group(Arena *a, const Program *p, int group);
 void search_remark_kernels(const Program *p, Text *t);
 
 #endif

@@ -247,15 +247,6 @@ static const Program *with_open_offload(Arena *a, const Program *p)
     return with;
 }
 
-static const Program *with_group(Arena *a, const Program *p, int group)
-{
-    Program *with = NEW(a, Program);
-    *with = *p;
-    with->layout.saving = saving_by(RECOMPUTE_FULL, 0);
-    with->layout.saving.group = group;
-    return with;
-}
-
 /* Where `recompute` is open and nothing fits, layers are in groups. */
 static Found search_grouped(Arena *a, Diags *d, const Program *p)
 {
@@ -265,7 +256,7 @@ static Found search_grouped(Arena *a, Diags *d, const Program *p)
         diags_take(d, ungrouped);
         return advise_tensor(d, p, f);
     }
-    Found grouped = search_splits(a, d, with_group(a, p, f.group));
+    Found grouped = search_splits(a, d, search_with_group(a, p, f.group));
     if (grouped.plan)
         grouped.remarks = arena_printf(a, "of %d layers one saves its input: nothing else fits\n%s", f.group,
                                        grouped.remarks);

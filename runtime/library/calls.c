@@ -426,9 +426,10 @@ static int attend(BurstBatch *b, const BurstAttention *call, char *workspace, bo
                     .with = (a.sinks != NULL) | (uint32_t)(a.d_lse != NULL) << 1};
     if (a.scale == 0)
         a.scale = 1 / sqrtf((float)e->head_dim);
-    int status = call_begin(c, &k);
+    /* before others are told of the call: one that needs nothing of this rank's would end well */
+    int status = c->broken ? c->broken : check_attention(b, &a, workspace, backward);
     if (status == BURST_OK)
-        status = check_attention(b, &a, workspace, backward);
+        status = call_begin(c, &k);
     if (status == BURST_OK && e->open) /* before anything is queued that would wait for other ranks */
         status = call_agreed(c);
     if (status == BURST_OK) {
@@ -540,9 +541,9 @@ static int move(BurstBatch *b, BurstLayout from, BurstLayout to, const void *in,
     BurstCtx *c = &b->plan->ctx;
     const Call k = {.what = CALL_MOVE, .batch = b->hash, .from = from, .to = to, .row_bytes = bytes};
     (void)stream;
-    int status = call_begin(c, &k);
+    int status = c->broken ? c->broken : check_move(b, from, to, in, out, bytes);
     if (status == BURST_OK)
-        status = check_move(b, from, to, in, out, bytes);
+        status = call_begin(c, &k);
     if (status == BURST_OK)
         status = move_rows(b, from, to, in, out, bytes);
     return status_of(call_end(c, status));

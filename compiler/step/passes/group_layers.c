@@ -11,19 +11,29 @@
  */
 #include "step/step.h"
 
-static bool is_copy(const Op *o)
+/* Of layers' inputs, or a wait for one. */
+static bool is_copy(const Step *s, const Op *o)
 {
     const OpKind k = o->kind == OP_WAIT ? o->awaits : o->kind;
-    return (k == OP_STAGE || k == OP_FETCH) && !o->chunked;
+    return (k == OP_STAGE || k == OP_FETCH) && copied_group(s, o) > 1;
 }
 
-/* Of the block's copies of whole values: the first of that kind; NULL: none. */
-static const Op *copy_in(const Block *b, OpKind k)
+/* NULL: inputs stay on the device. */
+static const Op *fetch_in(const Step *s, const Block *b)
 {
     for (int i = 0; i < b->ops.n; i++)
-        if (b->ops.at[i].kind == k && is_copy(&b->ops.at[i]))
+        if (b->ops.at[i].kind == OP_FETCH && is_copy(s, &b->ops.at[i]))
             return &b->ops.at[i];
     return NULL;
+}
+
+static void drop_copies(const Step *s, Block *b)
+{
+    int left = 0;
+    for (int i = 0; i < b->ops.n; i++)
+        if (!is_copy(s, &b->ops.at[i]))
+            b->ops.at[left++] = b->ops.at[i];
+    b->ops.n = left;
 }
 
 void step_group(Step *s)
@@ -33,22 +43,17 @@ void step_group(Step *s)
     if (s->group == 1)
         return;
     again->end = s->program->model.layers;
-    const Op *fetched = copy_in(backward, OP_FETCH);
-    if (fetched) {
+    const Op *fetched = fetch_in(s, backward);
+    if (fetched) { /* backward's is of the layer before */
         Op fetch = *fetched;
         fetch.read[0].next = fetch.write[0].next = 0;
         *vec_push(s->arena, &again->ops) = fetch;
     }
     for (int i = 0; i < forward->ops.n; i++) {
-        if (is_copy(&forward->ops.at[i]))
-            continue;
-        Op *o = vec_push(s->arena, &again->ops);
-        *o = forward->ops.at[i];
-        o->again = true;
+        Op o = forward->ops.at[i];
+        o.again = true;
+        if (!is_copy(s, &o))
+            *vec_push(s->arena, &again->ops) = o;
     }
-    int left = 0;
-    for (int i = 0; i < backward->ops.n; i++)
-        if (!is_copy(&backward->ops.at[i]))
-            backward->ops.at[left++] = backward->ops.at[i];
-    backward->ops.n = left;
+    drop_copies(s, backward);
 }
