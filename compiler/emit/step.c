@@ -384,6 +384,16 @@ static const char *layer_argument(const Block *b, int at)
     return at == BLOCK_HEAD ? "PLAN_LAYERS" : "0";
 }
 
+/* indent: of the body of a loop without braces. */
+static void emit_block_call(Emit *e, const Step *s, int block, const char *indent, const char *layer,
+                            const char *visit)
+{
+    const char *function = block_function(e->arena, &s->block[block]);
+    const bool of_layer = e->takes[block] & 1, of_visit = e->takes[block] & 2;
+    emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", indent, function, of_layer ? ", " : "",
+              of_layer ? layer : "", of_visit ? ", " : "", of_visit ? visit : "");
+}
+
 static void emit_visits(Emit *e, const Step *s, const Block *b)
 {
     const char *first = layer_text(e, b->first), *end = layer_text(e, b->end);
@@ -395,17 +405,7 @@ static void emit_visits(Emit *e, const Step *s, const Block *b)
         emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
     else if (b->repeat == REPEAT_UNITS)
         emit_line(e, "for (int visit = 0; visit <= PLAN_HEAD; visit++)");
-    emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", once ? "" : "    ", block_function(e->arena, b),
-              e->takes[at] & 1 ? ", " : "", e->takes[at] & 1 ? layer_argument(b, at) : "",
-              e->takes[at] & 2 ? ", " : "", e->takes[at] & 2 ? visit_text(b, at) : "");
-}
-
-static void emit_group_block(Emit *e, const Step *s, int block, const char *loop)
-{
-    const char *function = block_function(e->arena, &s->block[block]);
-    emit_line(e, "%s", loop);
-    emit_line(e, "    BURST_TRY(%s(c, s%s%s));", function, e->takes[block] & 1 ? ", layer" : "",
-              e->takes[block] & 2 ? ", visit" : "");
+    emit_block_call(e, s, at, once ? "" : "    ", layer_argument(b, at), visit_text(b, at));
 }
 
 /* Backward of groups of layers, from the last on, which forward has left its inputs. */
@@ -420,10 +420,10 @@ static void emit_groups(Emit *e, const Step *s)
     emit_line(e, "for (int first = (PLAN_LAYERS - 1) / group * group; first >= 0; first -= group) {");
     emit_line(e, "const bool last = first + group >= PLAN_LAYERS;");
     emit_line(e, "const int end = last ? PLAN_LAYERS : first + group;");
-    emit_group_block(e, s, BLOCK_FORWARD_AGAIN,
-                     arena_printf(e->arena, "for (int layer = first; layer < end - 1 && !last; %s)", step));
-    emit_group_block(e, s, BLOCK_BACKWARD,
-                     arena_printf(e->arena, "for (int layer = end - 1; layer >= first; %s)", back));
+    emit_line(e, "for (int layer = first; layer < end - 1 && !last; %s)", step);
+    emit_block_call(e, s, BLOCK_FORWARD_AGAIN, "    ", "layer", "visit");
+    emit_line(e, "for (int layer = end - 1; layer >= first; %s)", back);
+    emit_block_call(e, s, BLOCK_BACKWARD, "    ", "layer", "visit");
     emit_line(e, "}");
 }
 

@@ -87,14 +87,9 @@ typedef struct BurstSpan {
  * layers backwards, embedding. Where layers are in groups of so many, of which only the first saves its
  * input, backward of a group begins with visits of all its layers but the last, upwards, that make the
  * others' inputs again; the last group, which may be shorter, still has them. group 1: each layer saves. */
-static inline int burst_visits_again(int layers, int group) /* of layers, to make inputs again */
-{
-    return (layers - 1) / group * (group - 1);
-}
-
 static inline int burst_visits(int layers, int group)
 {
-    return 2 * layers + 3 + burst_visits_again(layers, group);
+    return 2 * layers + 3 + (layers - 1) / group * (group - 1);
 }
 
 static inline int burst_unit_at(int layers, int group, int visit)

@@ -6,11 +6,8 @@
 #ifndef PLAN_GROUP_LAYERS
 #define PLAN_GROUP_LAYERS 1 /* layers, of which the first saves its input */
 #endif
-enum {
-    PLAN_EMBED = 0,
-    PLAN_HEAD = PLAN_LAYERS + 1,
-    PLAN_VISITS = 2 * PLAN_LAYERS + 2 + (PLAN_LAYERS - 1) / PLAN_GROUP_LAYERS * (PLAN_GROUP_LAYERS - 1)
-};
+#define PLAN_VISITS (burst_visits(PLAN_LAYERS, PLAN_GROUP_LAYERS) - 1)
+enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1 };
 enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
 
 /* Units in the order of use (burst_parts.h). */
