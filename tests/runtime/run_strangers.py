@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run_strangers.py MINI_MAIN: jobs that start while strangers (strangers.py) hold connections to their rank 0, flood it, replay
+"""run_strangers.py MINI_MAIN [SLOW_LISTEN]: jobs that start while strangers (strangers.py) hold connections to their rank 0, flood it, replay
 what they recorded, or know the secret and then say what no rank may say. All of it stays on this machine's loopback."""
 import contextlib, glob, os, random, re, signal, socket, struct, subprocess, sys, threading, time
 import strangers
@@ -7,7 +7,7 @@ from timeouts import scaled_timeout
 from strangers import DATA, FAILED, GRANT, attacked, become_rank_1, frame, hello, job_key
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MINI = sys.argv[1]
+MINI, *SLOW_LISTEN = sys.argv[1:]
 SECRET = "a secret of thirty characters."
 START_LIMIT = 2 # seconds from the last rank's start to the first step
 LATE = 0.7      # seconds after which that rank starts
@@ -175,15 +175,18 @@ def patience():
     expect(f"half a call is sent away after {took:.1f} s", 1.5 < took < 2 + scaled_timeout(1.5))
 
 def time_out():
-    """A rank with another secret, and everybody else: the job fails at its time-out and says why."""
-    job = Job(late=False, options=["--quiet", "--timeout", "1"], settings=[f"BURST_SECRET={SECRET},{SECRET},{SECRET},{SECRET[::-1]}"])
+    """A rank with another secret, and everybody else: the job fails at its time-out and says why. On a slow host too, where the
+    time left once rank 0 listens is less than the time-out that is named."""
+    slow = [f"LD_PRELOAD={library}" for library in SLOW_LISTEN]
+    job = Job(late=False, options=["--quiet", "--timeout", "1"],
+              settings=[f"BURST_SECRET={SECRET},{SECRET},{SECRET},{SECRET[::-1]}", *slow])
     with attacked(job.at):
         job.wait()
     said = job.output.decode(errors="replace")
     expect(f"fails at its time-out of 5 s ({job.seconds:.1f} s)", job.process.returncode == 1 and 5 <= job.seconds < 5 + scaled_timeout(2.5) and job.plain(),
            (job.process.returncode, said))
     for text in ["timed out after 5 s (see --timeout), waiting for rank 3 of 4", "other connections, the last from 127.0.0.1",
-                 "rank 3 cannot reach rank 0 at 127.0.0.1", "has a different secret (BURST_SECRET)"]:
+                 "rank 3 cannot reach rank 0 at 127.0.0.1", "after 5 s (see --timeout): no answer", "has a different secret (BURST_SECRET)"]:
         expect(f"says '{text}'", text in said, said)
     expect("prints nothing of theirs", "evil" not in said and "GET" not in said, said)
 

@@ -234,7 +234,7 @@ static void describe_strangers(const Handshakes *g, char *text, size_t size)
                  g->refused, where);
 }
 
-static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
+static bool name_missing(Rendezvous *m, const Handshakes *g)
 {
     char missing[LINE] = "", strangers[LINE], where[LINE + MASTER_TEXT];
     size_t used = 0;
@@ -249,8 +249,8 @@ static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
     describe_strangers(g, strangers, sizeof strangers);
     return rendezvous_fail(
         m, BURST_E_PEER,
-        "timed out after %.3g s (see --timeout), waiting for rank %s%s of %d; rank 0 listens %s%s", limit,
-        missing, count > 8 ? ", ..." : "", m->world, where, strangers);
+        "timed out after %.3g s (see --timeout), waiting for rank %s%s of %d; rank 0 listens %s%s",
+        rendezvous_limit(m->job), missing, count > 8 ? ", ..." : "", m->world, where, strangers);
 }
 
 static bool check_locals(Rendezvous *m)
@@ -268,7 +268,7 @@ static bool check_locals(Rendezvous *m)
 /* After an error those who still come are told too, for a while. */
 static bool receive_all(Rendezvous *m, Handshakes *g)
 {
-    double began = burst_seconds(), limit = m->deadline;
+    double limit = m->deadline;
     for (int there = 1; there < m->world;) {
         Connected who;
         bool failed = m->status != BURST_OK;
@@ -276,7 +276,7 @@ static bool receive_all(Rendezvous *m, Handshakes *g)
             if (failed)
                 return false;
             return errno == ETIMEDOUT
-                       ? name_missing(m, g, m->deadline - began)
+                       ? name_missing(m, g)
                        : rendezvous_fail(m, BURST_E_PEER, "rank 0 cannot accept connections: %s",
                                          strerror(errno));
         }
@@ -342,9 +342,8 @@ static bool dial_rank_0(Rendezvous *m, Handshakes *g, Connected *out, const char
 
 static bool find_rank_0(Rendezvous *m, Handshakes *g)
 {
-    char where[LINE + MASTER_TEXT], impostor[LINE] = "", at[ADDRESS_TEXT];
+    char where[LINE + MASTER_TEXT], impostor[LINE] = "", at[ADDRESS_TEXT], after[LINE] = "";
     const char *reason = "";
-    double began = burst_seconds();
     Connected who;
     g->first_only = true;
     while (!dial_rank_0(m, g, &who, &reason)) {
@@ -352,15 +351,16 @@ static bool find_rank_0(Rendezvous *m, Handshakes *g)
             continue;
         if (errno != ETIMEDOUT)
             reason = strerror(errno);
+        else
+            snprintf(after, sizeof after, " after %.3g s (see --timeout)", rendezvous_limit(m->job));
         describe_place(m->place, where, sizeof where);
         address_describe(&g->impostor_at, at, sizeof at);
         if (g->impostor)
             snprintf(impostor, sizeof impostor,
                      "; the process at %s belongs to another job or has a different secret (BURST_SECRET)",
                      at);
-        return rendezvous_fail(m, BURST_E_PEER,
-                               "rank %d cannot reach rank 0 %s after %.3g s (see --timeout): %s%s", m->rank,
-                               where, burst_seconds() - began, reason, impostor);
+        return rendezvous_fail(m, BURST_E_PEER, "rank %d cannot reach rank 0 %s%s: %s%s", m->rank, where,
+                               after, reason, impostor);
     }
     m->root = who.fd;
     m->root_at = who.at;
