@@ -164,7 +164,7 @@ static void watchdog_names_the_peer(void **unused)
     (void)unused;
     Outcome o = run_mishap(STOPPED, "0.5"); /* whoever notices first: 0 waits for 2, 1 and 3 wait for 0 */
     expect_failure(o, 1, "all wait for rank 2, step 0 (something special)");
-    assert_non_null(strstr(o.text, "step 0 (meeting): timed out after 0.5"));
+    assert_non_null(strstr(o.text, "step 0 (meeting): timed out after 0.5 s (see --timeout)"));
     assert_non_null(strstr(o.text, "8 bytes (channel 14, message 0)"));
     assert_true(o.seconds >= 0.5);
 }

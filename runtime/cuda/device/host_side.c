@@ -152,13 +152,12 @@ int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what)
     int status = watchdog_look(c, &watchdog);
     *v = (HostWatchdog){watchdog.begin, watchdog.checked};
     BURST_TRY(status);
-    double waited = awake_seconds() - v->begin;
-    if (waited <= c->timeout)
+    if (awake_seconds() - v->begin <= c->timeout)
         return BURST_OK;
     char others[ERROR_TEXT / 2] = "";
     describe_others(c, others, sizeof others);
     return burst_fail(c, BURST_E_PEER, "timed out after %.3g s (see --timeout), waiting for the device: %s%s",
-                      waited, what, others);
+                      c->timeout, what, others);
 }
 
 bool host_failure_known(BurstCtx *c, double seconds)

@@ -94,14 +94,14 @@ static int root_of_wait(const BurstCtx *c, int rank, bool *circle)
     return rank;
 }
 
-static int stuck(BurstCtx *c, const Op *op, double seconds)
+static int stuck(BurstCtx *c, const Op *op)
 {
     char what[2 * LINE], who[LINE];
     bool circle = false;
     int root = root_of_wait(c, op->lane->peer, &circle);
     describe_wait(c, op, what, sizeof what);
     describe_rank(c->region, root, c->local_of[root], who, sizeof who);
-    return burst_fail(c, BURST_E_PEER, "timed out after %.3g s (see --timeout), %s; %s %s", seconds, what,
+    return burst_fail(c, BURST_E_PEER, "timed out after %.3g s (see --timeout), %s; %s %s", c->timeout, what,
                       circle ? "deadlock: the ranks wait for each other in a cycle with" : "all wait for",
                       who);
 }
@@ -165,6 +165,5 @@ int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op)
     BURST_TRY(watchdog_look(c, v));
     atomic_store(&c->slot->waits_for, op->lane->peer + 1);
     BURST_TRY(look_at_peer(c, v, op));
-    double waited = awake_seconds() - v->begin;
-    return waited <= c->timeout ? BURST_OK : stuck(c, op, waited);
+    return awake_seconds() - v->begin <= c->timeout ? BURST_OK : stuck(c, op);
 }
