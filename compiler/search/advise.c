@@ -4,7 +4,6 @@
 #include "search/internal.h"
 
 #include <math.h>
-#include <string.h>
 
 static Searcher searcher_of(const Searcher *s, const Program *p)
 {
@@ -19,8 +18,7 @@ static Searcher searcher_of(const Searcher *s, const Program *p)
 /* With the n-th value of a setting, and what those after it that escalate need then. */
 static void try_from(Searcher *t, const Candidate *near, int setting, int n)
 {
-    Candidate x = {.choice = near->choice};
-    memcpy(x.value, near->value, sizeof x.value);
+    Candidate x = search_untried(near);
     if (search_take(t, &x, setting, n) && !choice_why_not(t->arena, t->program, &x.choice))
         search_escalate(t, x);
 }
@@ -64,8 +62,7 @@ const Program *search_with_group(Arena *a, const Program *p, int group)
 static bool group_fits(Searcher *s, const Candidate *near, int group)
 {
     Searcher t = searcher_of(s, search_with_group(s->arena, s->program, group));
-    Candidate from = {.choice = near->choice};
-    memcpy(from.value, near->value, sizeof from.value);
+    Candidate from = search_untried(near);
     for (int i = 0; i < SETTING_COUNT; i++)
         if (settings[i]->escalates)
             search_take(&t, &from, i, 0);

@@ -45,6 +45,13 @@ static void decide_saving(Searcher *s, Draft *t)
                                 c->offload_layers, c->offload_values);
 }
 
+Candidate search_untried(const Candidate *from)
+{
+    Candidate x = {.choice = from->choice, .order = from->order};
+    memcpy(x.value, from->value, sizeof x.value);
+    return x;
+}
+
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
     const Parted *part = search_parted(s, choice);

@@ -38,18 +38,10 @@ static bool may_need_less(const Searcher *s, const Candidate *x, int setting)
     return settings[setting]->escalates && w.first <= w.last && search_take(s, &least, setting, w.last);
 }
 
-/* The same choice, not tried yet. */
-static Candidate untried(const Candidate *from)
-{
-    Candidate x = {.choice = from->choice, .order = from->order};
-    memcpy(x.value, from->value, sizeof x.value);
-    return x;
-}
-
 /* With another value of a setting. */
 static Candidate try_value(Searcher *s, const Candidate *from, int setting, int n)
 {
-    Candidate x = untried(from);
+    Candidate x = search_untried(from);
     search_take(s, &x, setting, n);
     search_try(s, &x);
     return x;
@@ -135,7 +127,7 @@ static void try_fewer_layers(Searcher *s, const Candidate *from)
         return;
     Candidate found = {0};
     while (fits + 1 < large) {
-        Candidate x = untried(from);
+        Candidate x = search_untried(from);
         x.choice.offload_layers = (fits + large) / 2;
         if (x.choice.optimizer == OPTIMIZER_ON_HOST && s->program->layout.update.is_auto)
             x.choice.optimizer = OPTIMIZER_FETCHED; /* without the host's copies of gradients */
@@ -192,7 +184,7 @@ static bool take_smallest(const Searcher *s, Candidate *x)
 /* Whether the device, too small for it, stays so whatever escalates: then that is all there is to see. */
 static bool too_large_anyhow(Searcher *s, const Candidate *from)
 {
-    Candidate x = untried(from);
+    Candidate x = search_untried(from);
     if (!s->cuts || s->activations_only || !from->too_large || from->fits_device || !take_smallest(s, &x) ||
         search_fits_device(s, &x.choice))
         return false;
@@ -276,7 +268,7 @@ static Escalated escalated_from(Searcher *s, const Candidate *x, const Candidate
 
 static Candidate try_saving(Escalated *t, const Candidate *from, int value)
 {
-    Candidate x = untried(from);
+    Candidate x = search_untried(from);
     search_take(t->s, &x, SETTING_RECOMPUTE, value);
     x.why_not = choice_why_not(t->s->arena, t->s->program, &x.choice);
     search_try(t->s, &x);

@@ -114,6 +114,8 @@ typedef struct Searcher {
 } Searcher;
 
 /* ---- search/candidate.c: what a candidate goes through ---- */
+/* The same choice in the same place, without figures. */
+Candidate search_untried(const Candidate *from);
 MaskMap **search_maps(Arena *a, const Program *p);
 /* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);

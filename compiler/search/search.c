@@ -601,9 +601,10 @@ static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
 /* What the other has by memory escalation, at this one's schedule and positions. */
 static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
 {
-    Candidate y = {.choice = x->choice, .order = x->order};
+    Candidate y = search_untried(x);
     for (int setting = 0; setting < SETTING_COUNT; setting++)
-        y.value[setting] = settings[setting]->escalates ? like->value[setting] : x->value[setting];
+        if (settings[setting]->escalates)
+            y.value[setting] = like->value[setting];
     choice_copy(&y.choice, &like->choice, KEY_ESCALATION);
     return y;
 }
