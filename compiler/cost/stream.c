@@ -77,39 +77,44 @@ static void drop_done(Streams *s)
     s->queue.n = left;
 }
 
-/* Of the first n copies of a stream, alone. */
-static double copies_left(const Streams *s, int stream, int n)
+/* Of the first n copies of a stream, alone; no more than are asked for are added up. */
+static double copies_left(const Streams *s, int stream, int n, double most)
 {
     double seconds = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && seconds < most; i++)
         seconds += s->copies[stream].at[i].left;
-    return seconds;
+    return fmin(seconds, most);
 }
 
 /* Of these, what moves while the other stream does. */
-static double copies_beside(const Streams *s, int stream, int n)
+static double copies_beside(const Streams *s, int stream, int n, double most)
 {
-    return fmin(copies_left(s, stream, n), copies_left(s, !stream, s->copies[!stream].n));
+    const double here = copies_left(s, stream, n, most);
+    return copies_left(s, !stream, s->copies[!stream].n, here);
 }
 
 /* seconds: alone. */
 static void pass_stream(Streams *s, int stream, double seconds)
 {
-    int left = 0;
-    for (int i = 0; i < s->copies[stream].n; i++) {
-        Copying *c = &s->copies[stream].at[i];
+    int done = 0;
+    for (int n = s->copies[stream].n; done < n; done++) {
+        Copying *c = &s->copies[stream].at[done];
         const double moved = fmin(c->left, seconds);
         c->left -= moved;
         seconds -= moved;
         if (c->left > 0)
-            s->copies[stream].at[left++] = *c;
+            break;
     }
-    s->copies[stream].n = left;
+    if (done == 0)
+        return;
+    s->copies[stream].n -= done;
+    memmove(s->copies[stream].at, s->copies[stream].at + done,
+            (size_t)s->copies[stream].n * sizeof *s->copies[stream].at);
 }
 
 static void pass_copies(Streams *s, double seconds)
 {
-    const double beside = fmin(seconds / s->both, copies_beside(s, 0, s->copies[0].n));
+    const double beside = copies_beside(s, 0, s->copies[0].n, seconds / s->both);
     for (int i = 0; i < COPY_STREAMS; i++)
         pass_stream(s, i, seconds - beside * (s->both - 1));
 }
@@ -211,7 +216,7 @@ static void wait_for_copies(Streams *s)
     meet(s); /* some may be done then */
     const int n = copies_awaited(s, stream);
     wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies,
-             copies_left(s, stream, n) + copies_beside(s, stream, n) * (s->both - 1));
+             copies_left(s, stream, n, INFINITY) + copies_beside(s, stream, n, INFINITY) * (s->both - 1));
 }
 
 /* Of the rank with most tokens. */

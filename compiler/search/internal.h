@@ -42,6 +42,7 @@ typedef struct Points {
 /* Where the ladder of a setting up to `last` ended, with these values of others that escalate. */
 typedef struct Near {
     int setting, last, value[SETTING_COUNT], found;
+    bool advises;   /* where nothing fits, what would is found and said */
     bool activations_only;
 } Near;
 /* Of a schedule in some sizes, forward and backward: whether each attention has the rank's own queries, or
@@ -107,6 +108,7 @@ typedef struct Searcher {
     int unfit, cut;
     Vec(Points) points;
     Vec(Near) nears;
+    bool advises;   /* where nothing fits, what would is found and said */
     bool activations_only; /* candidates are judged by search_evaluate_activations */
     int group; /* nothing fits, but something would with groups of so many layers; 0: not that either */
     bool single; /* the layout leaves nothing open but what is decided by memory escalation */
@@ -128,8 +130,8 @@ Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool e
 /* Whether transfers carry ranges. */
 void search_add_ranges(Searcher *s, Draft *t);
 /* ---- search/search.c ---- */
-/* As search_with; what it counts joins what is counted. */
-Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other,
+/* As search_with, or with advice as search(); what it counts joins what is counted. */
+Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
                      Counted *counted);
 /* As search_evaluate, of what it takes the figures alone stay, but of a single candidate all. */
 void search_try(Searcher *s, Candidate *x);

@@ -698,7 +698,7 @@ static Candidate *find_best(Searcher *s)
         if (s->all.n > 1)
             diag_note(s->diags, (Span){0}, "this was the smallest candidate that was tried: %s",
                       choice_text(s->arena, &last->choice));
-        if (last->too_large)
+        if (last->too_large && s->advises)
             search_advise(s, last);
     }
     return best;
@@ -721,7 +721,7 @@ static bool any_too_slow(const Searcher *s)
     return any;
 }
 
-Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other,
+Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
                      Counted *counted)
 {
     Searcher s = {.arena = a,
@@ -729,6 +729,7 @@ Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, 
                   .program = p,
                   .effort = effort,
                   .other = other,
+                  .advises = advises,
                   .maps = counted->maps ? counted->maps : search_maps(a, p),
                   .parted = counted->parted};
     Candidate *best = find_best(&s);
@@ -762,7 +763,10 @@ Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, 
 
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
 {
-    return search_counted(a, d, p, effort, other, &(Counted){0});
+    return search_counted(a, d, p, effort, other, false, &(Counted){0});
 }
 
-Found search(Arena *a, Diags *d, const Program *p) { return search_with(a, d, p, SEARCH_USUAL, INFINITY); }
+Found search(Arena *a, Diags *d, const Program *p)
+{
+    return search_counted(a, d, p, SEARCH_USUAL, INFINITY, true, &(Counted){0});
+}

@@ -29,15 +29,15 @@ typedef struct Found {
     int evaluated_count, evaluations; /* evaluations: how often a candidate went through the passes */
     double counting; /* work of counting pairs, in nodes of masks, drawn batches apart */
     bool too_large; /* plan NULL: for want of memory */
-    int group; /* too_large: with groups of so many layers (Saving.group) something fits; 0: it does not */
+    int group; /* of search(), too_large: with groups of so many layers something fits; 0: it does not */
     /* plan NULL: the only candidate, where it came to a proof that failed; NULL: it did not */
     const Draft *refused;
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
-Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
-/* USUAL: what cannot win or cannot fit is left out where there are many; for tests: WHOLE: never; CUT:
- * always. The choice is the same. other: seconds of a step that another program takes, INFINITY: there is
- * none; what is left out then need not take less. */
+Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors, which say what would fit */
+/* The same without advice where nothing fits. USUAL: what cannot win or cannot fit is left out where there
+ * are many; for tests: WHOLE: never; CUT: always. The choice is the same. other: seconds of a step that
+ * another program takes, INFINITY: there is none; what is left out then need not take less. */
 typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 
