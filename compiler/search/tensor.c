@@ -124,7 +124,7 @@ static Try try_split(Arena *a, const Program *p, int tensor, const Try *best, Co
 
 static Found search_one(Arena *a, Diags *d, const Program *p, bool advises)
 {
-    return search_counted(a, d, p, SEARCH_USUAL, INFINITY, advises, &(Counted){0});
+    return advises ? search(a, d, p) : search_with(a, d, p, SEARCH_USUAL, INFINITY);
 }
 
 /* What is wrong, of the number that needs least memory. */
