@@ -42,7 +42,6 @@ typedef struct Points {
 /* Where the ladder of a setting up to `last` ended, with these values of others that escalate. */
 typedef struct Near {
     int setting, last, value[SETTING_COUNT], found;
-    bool advises;   /* where nothing fits, what would is found and said */
     bool activations_only;
 } Near;
 /* Of a schedule in some sizes, forward and backward: whether each attention has the rank's own queries, or
@@ -108,7 +107,7 @@ typedef struct Searcher {
     int unfit, cut;
     Vec(Points) points;
     Vec(Near) nears;
-    bool advises;   /* where nothing fits, what would is found and said */
+    bool advises; /* where nothing fits, what would is found and said */
     bool activations_only; /* candidates are judged by search_evaluate_activations */
     int group; /* nothing fits, but something would with groups of so many layers; 0: not that either */
     bool single; /* the layout leaves nothing open but what is decided by memory escalation */
@@ -188,7 +187,7 @@ void search_refuse(Searcher *s);
 /* ---- search/advise.c: the settings that would fit ---- */
 /* "`offload auto` or `host { memory 1100 GiB; }`"; NULL: none alone */
 const char *search_would_fit(Searcher *s, const Candidate *near);
-void search_advise(Searcher *s, const Candidate *near);
+void search_advise(Searcher *s, const Candidate *near); /* where it is asked to */
 /* `recompute full(group)`: of so many layers the first saves its input */
 const Program *search_with_group(Arena *a, const Program *p, int group);
 void search_remark_kernels(const Program *p, Text *t);

@@ -39,8 +39,7 @@ static void note_too_large(Searcher *s)
         diag_note(s->diags, (Span){0},
                   "%d more candidates were not tried: they do not fit even without communication buffers",
                   s->unfit);
-    if (s->advises)
-        search_advise(s, near);
+    search_advise(s, near);
     diag_note(s->diags, (Span){0}, "to reduce memory, use more context ranks or a shorter sequence");
 }
 

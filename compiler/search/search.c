@@ -698,7 +698,7 @@ static Candidate *find_best(Searcher *s)
         if (s->all.n > 1)
             diag_note(s->diags, (Span){0}, "this was the smallest candidate that was tried: %s",
                       choice_text(s->arena, &last->choice));
-        if (last->too_large && s->advises)
+        if (last->too_large)
             search_advise(s, last);
     }
     return best;

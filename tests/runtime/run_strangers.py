@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""run_strangers.py MINI_MAIN [SLOW_LISTEN]: jobs that start while strangers (strangers.py) hold connections to their rank 0, flood it, replay
-what they recorded, or know the secret and then say what no rank may say. All of it stays on this machine's loopback."""
+"""run_strangers.py MINI_MAIN [SLOW_LISTEN]: jobs that start while strangers (strangers.py) hold connections to their rank 0, flood
+it, replay what they recorded, or know the secret and then say what no rank may say. All of it stays on this machine's loopback."""
 import contextlib, glob, os, random, re, signal, socket, struct, subprocess, sys, threading, time
 import strangers
 from timeouts import scaled_timeout
