@@ -58,7 +58,7 @@ POINTS = [
     Point(heads=2, more="recompute full; token chunks 4, keys;"), Point(heads=2, kv_heads=1, more="recompute selective; token chunks 3, keys;"),
     Point(context=2, heads=2, schedule="usp", more="recompute save(o(1), lse(1), k(1)); offload activations; token chunks 3, keys;", attention="sinks learned;"),
     Point(masks=(*MASKS, *MASKS), more="recompute full(3); offload activations;"),
-    Point(masks=(*MASKS, *MASKS), heads=2, more="recompute full(2); offload activations, optimizer; update device; token chunks 4, attention;"),
+    Point(masks=(*MASKS, *MASKS), heads=2, more="recompute full(2); offload activations, optimizer; update host; token chunks 4, attention;"),
     Point(masks=(*MASKS, *MASKS), context=4, more="recompute full(2); weights zero2;"),
     Point(attention="sinks learned;"), Point(kv_heads=1, attention="sinks learned; softcap 2;"),
     Point(context=2, attention="softcap 2; sinks learned;", more="recompute selective;"),
