@@ -225,11 +225,17 @@ int grid_add(const AttentionInput *in, int rank, int hop)
     return grid_move(in, rank, hop, 1);
 }
 
-static double merge_seconds(const AttentionInput *in, int rank, double bytes)
+/* Of passes over so many bytes of the device's memory. */
+static double passes_seconds(const AttentionInput *in, int rank, int passes, double bytes)
 {
     const NodeGroup *g = links_group(in, rank);
-    /* two operands read, one written */
-    return g->device->hbm > 0 ? 3 * bytes / (g->device->hbm * cost_rate_share(in->cluster, g)) : 0;
+    return g->device->hbm > 0 ? passes * bytes / (g->device->hbm * cost_rate_share(in->cluster, g)) : 0;
+}
+
+/* Two operands read, one written. */
+static double merge_seconds(const AttentionInput *in, int rank, double bytes)
+{
+    return passes_seconds(in, rank, 3, bytes);
 }
 
 static void make_arrivals(Build *b, int at)
@@ -261,20 +267,27 @@ static size_t join_cell(const Build *b, int at, int rank)
 }
 
 /* Each rank's part begins and ends with a task of no time, `task` and `usable`; the exchange is over with
- * the last part. */
+ * the last part. What stays on the rank is copied there after its sends. */
 static void make_exchange(Build *b, int at)
 {
+    const int shares = b->in->size[b->in->schedule->choice->schedule->exchanged];
     for (int r = 0; r < b->in->ranks; r++) {
         int *join = &b->join[join_cell(b, at, r)];
         *join = *join < 0 ? sim_task(b->sim, (Task){.class = COST_LINK}) : *join;
         int start = sim_task(b->sim, (Task){.class = COST_LINK}),
+            sends = sim_task(b->sim, (Task){.class = COST_LINK}),
             end = sim_task(b->sim, (Task){.class = COST_LINK});
         double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)],
                share[DISTANCES];
         links_shares(b->in, r, share);
         for (int far = 0; far < 2 + b->in->cluster->levels; far++)
-            links_exchange(b->sim, b->in, r, sent * share[far], received * share[far], far, start, end);
-        sim_after(b->sim, end, start);
+            links_exchange(b->sim, b->in, r, sent * share[far], received * share[far], far, start, sends,
+                           end);
+        const int own = sim_task(b->sim, (Task){.class = COST_LINK,
+                                                .seconds = passes_seconds(b->in, r, 2, sent / (shares - 1))});
+        sim_after(b->sim, sends, start);
+        sim_after(b->sim, own, sends);
+        sim_after(b->sim, end, own);
         sim_after(b->sim, *join, end);
         b->task[cell(b, at, r)] = start;
         b->usable[cell(b, at, r)] = end;

@@ -226,9 +226,10 @@ enum { DISTANCES = 2 + MAX_LEVELS };
 /* One message: inside a node over both ranks' links, else through both nodes' NICs and all uplinks between
  * them. */
 Task links_hop(const AttentionInput *in, int from, int to, double bytes);
-/* A rank's part of an all-to-all with the ranks at that distance, between two tasks. */
+/* A rank's part of an all-to-all with the ranks at that distance, from a task to that which ends its sends
+ * and that which ends all. */
 void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance,
-                    int start, int end);
+                    int start, int sends, int end);
 /* of a rank's peers, by distance */
 void links_shares(const AttentionInput *in, int rank, double share[DISTANCES]);
 void links_count(AttentionTime *t, int distance, double bytes); /* that were sent so far */

@@ -205,7 +205,7 @@ static void add_flow(Sim *s, Task t, int start, int end)
  * An exchange lasts until every rank has everything, so what counts is how much each link and NIC carries,
  * not for which pair of ranks; and the number of flows does not grow with the square of the ranks. */
 void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance,
-                    int start, int end)
+                    int start, int sends, int end)
 {
     const int link = RANK_RESOURCES * rank, nic = RANK_RESOURCES * in->nic[rank], node = node_nics(in, rank);
     Task t = {.class = class_of(distance), .seconds = hop_latency(in, rank, distance)};
@@ -214,7 +214,7 @@ void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, dou
     t.resource[1] = node;
     t.resources = distance ? 2 : 1;
     use_uplinks(in, &t, rank, distance, 0);
-    add_flow(s, t, start, end);
+    add_flow(s, t, start, sends);
     t.bytes = received;
     t.resource[0] = distance ? nic + NIC_IN : link + LINK_IN;
     t.resource[1] = node + 1;

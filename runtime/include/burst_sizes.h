@@ -69,10 +69,10 @@ static inline int64_t burst_gpu_loss_row(int vocab)
 }
 
 /* CUDA: tokens of a tile of the fused loss, where the layout leaves it open: large enough that dw, read
- * and written whole for each tile, costs less than its product, in half a gigabyte. */
+ * and written whole for each tile, costs a quarter of its product, in two gigabytes. */
 static inline int64_t burst_gpu_loss_tile(int vocab)
 {
-    const int64_t least = 128, most = 4096, bytes = 512 << 20;
+    const int64_t least = 128, most = 4096, bytes = (int64_t)2 << 30;
     const int64_t tokens = bytes / (4 * burst_gpu_loss_row(vocab)) / least * least;
     return burst_between(least, tokens, most);
 }

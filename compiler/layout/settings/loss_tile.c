@@ -1,18 +1,16 @@
 /* settings/loss_tile.c: `loss tile`: tokens whose logits are there at once: as many as suit the
- * vocabulary; where memory requires it a half, a quarter, an eighth of them.
+ * vocabulary; where memory requires it a half, a quarter, ... of them.
  */
 #include "layout/layout.h"
 
-enum { HALVINGS = 3 };
-
-static bool is_open(const Program *p)
-{
-    return p->layout.loss_tile.is_auto;
-}
+/* Of `loss tile auto`; and of `loss fused` on a device, whose tiles take up to 2 GiB: those, or a quarter. */
+enum { HALVINGS = 5, FUSED_HALVINGS = 2 };
 
 static int count(const Program *p)
 {
-    return is_open(p) ? HALVINGS + 1 : 1;
+    if (p->layout.loss_tile.is_auto)
+        return HALVINGS + 1;
+    return p->layout.loss_tile.value == 0 && p->target->device_memory ? 2 : 1;
 }
 
 static int64_t tile_at(const Program *p, int halvings)
@@ -25,7 +23,10 @@ static int64_t tile_at(const Program *p, int halvings)
 
 static bool take(const Program *p, Choice *c, int n)
 {
-    c->loss_tile = is_open(p) ? tile_at(p, n) : p->layout.loss_tile.value;
+    if (p->layout.loss_tile.is_auto)
+        c->loss_tile = tile_at(p, n);
+    else
+        c->loss_tile = n > 0 ? tile_at(p, FUSED_HALVINGS) : p->layout.loss_tile.value;
     return true;
 }
 
