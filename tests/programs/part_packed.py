@@ -67,7 +67,7 @@ def build(m, case, batches, rule):
 
 
 def ours(m, case, count, source, program, layout, predicted):
-    rows, seen = part_step.trained(m, program, 2 * count)
+    rows, seen, _ = part_step.trained(m, program, 2 * count)
     times = [row["seconds"] for row in rows[count:]]
     seconds = sum(times) / len(times)
     tokens = rows[0]["tokens_per_second"] * rows[0]["seconds"]

@@ -83,7 +83,7 @@ def build(m, case):
 
 
 def trained(m, program, steps):
-    """The metrics of each step, and the most bytes that nvidia-smi saw in use on a GPU."""
+    """The metrics of each step, the most bytes that nvidia-smi saw in use on a GPU, and what the program says."""
     metrics = m.work / f"{program.name}.jsonl"
     metrics.unlink(missing_ok=True)
     watch = Watch()
@@ -93,14 +93,22 @@ def trained(m, program, steps):
     watch.done.set()
     if traced:
         print("    " + "\n    ".join(text.splitlines()))
-    return [json.loads(line) for line in metrics.read_text().splitlines()], watch.most * 2**20
+    return [json.loads(line) for line in metrics.read_text().splitlines()], watch.most * 2**20, text
+
+
+def add_links(m, case, text):
+    """What the program says of links at its start: of those slower than the topology's, a line each."""
+    slow = re.findall(r"rank \d+ -> \d+: measured .*? from the topology", text)
+    m.add("step", f"{case}: links", slow[0] if slow else "as the topology says", "none slower than 75 %", not slow)
 
 
 def ours(m, case, source, program, cost):
     flops = float(re.search(r"([\d.e+]+) FLOP on all ranks", cost)[1])
     print("    " + "\n    ".join(cost.splitlines()[2:14]))
-    rows, seen = trained(m, program, STEPS)
+    rows, seen, text = trained(m, program, STEPS)
     rows = rows[WARM:]
+    if m.gpus > 1:
+        add_links(m, case, text)
     seconds = sorted(row["seconds"] for row in rows)[len(rows) // 2]
     tokens = rows[0]["tokens_per_second"] * rows[0]["seconds"]
     m.add("step", f"{case}: burstc on {m.gpus} GPUs", f"{seconds:.3f} s a step, {tokens / seconds / m.gpus:.0f} tokens/s/GPU, MFU "
