@@ -103,8 +103,8 @@ static int measure(BurstGpu *g, int step, size_t *last)
     return BURST_OK;
 }
 
-/* In whole pages: of another size the driver maps it in smaller ones, and what peers copy into it moves at
- * 277 GB/s where the link has 391. */
+/* In whole pages: memory of another size the driver may map in smaller ones, and then what peers copy into it
+ * moves at 277 GB/s where the link has 391. */
 static int make_buffers(BurstGpu *g)
 {
     const size_t bytes = (gpu_flags_at(g) + FLAG_BYTES + PAGE - 1) / PAGE * PAGE;
