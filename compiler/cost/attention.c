@@ -232,12 +232,6 @@ static double passes_seconds(const AttentionInput *in, int rank, int passes, dou
     return g->device->hbm > 0 ? passes * bytes / (g->device->hbm * cost_rate_share(in->cluster, g)) : 0;
 }
 
-/* Two operands read, one written. */
-static double merge_seconds(const AttentionInput *in, int rank, double bytes)
-{
-    return passes_seconds(in, rank, 3, bytes);
-}
-
 static void make_arrivals(Build *b, int at)
 {
     const Instance *i = &b->in->schedule->trace.at[at];
@@ -247,9 +241,9 @@ static void make_arrivals(Build *b, int at)
         if (bytes <= 0 || from == to)
             continue;
         int task = sim_task(b->sim, links_hop(b->in, from, to, bytes)), last = task;
-        if (tensor_accumulates(i->node->ref[0].tensor)) {
+        if (tensor_accumulates(i->node->ref[0].tensor)) { /* two operands read, one written */
             last = sim_task(b->sim, (Task){.class = COST_MERGE,
-                                           .seconds = merge_seconds(b->in, to, bytes)});
+                                           .seconds = passes_seconds(b->in, to, 3, bytes)});
             sim_after(b->sim, last, task);
         }
         b->task[cell(b, at, to)] = task;

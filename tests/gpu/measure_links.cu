@@ -147,7 +147,7 @@ void measure_links(BurstCtx *c, const BurstPlan *p)
         Bench b = {};
         b.k = Check{c, p, NULL, 0};
         setenv("BURST_TRANSPORT", transport, 1);
-        /* no whole pages, as a plan's */
+        /* not whole pages: a plan's memory rarely is */
         MUST(&b.k, burst_gpu_open(c, 1, ((size_t)6 << 30) + 1234567, &b.k.g));
         b.x = numbers(&b, (size_t)N * HIDDEN), b.w = numbers(&b, (size_t)HIDDEN * FFN),
         b.y = numbers(&b, (size_t)N * FFN);

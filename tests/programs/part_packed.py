@@ -67,13 +67,14 @@ def build(m, case, batches, rule):
 
 
 def ours(m, case, count, source, program, layout, predicted):
-    rows, seen, _ = part_step.trained(m, program, 2 * count)
+    rows, seen, text = part_step.trained(m, program, 2 * count)
     times = [row["seconds"] for row in rows[count:]]
     seconds = sum(times) / len(times)
     tokens = rows[0]["tokens_per_second"] * rows[0]["seconds"]
     title = f"set {case.set}, {case.way}"
     m.add("packed", title, f"{seconds:.3f} s a step ({min(times):.3f} to {max(times):.3f}), {tokens / seconds:.0f} tokens/s; "
           f"predicted {predicted:.3f} s ({100 * (predicted / seconds - 1):+.1f} %); {layout}")
+    part_step.add_links(m, "packed", title, text)
     part_step.add_memory(m, "packed", title, rows[-1], seen, source)
 
 

@@ -226,7 +226,8 @@ static int compare(Whole *x, const Options *o, void *state, BurstWeights *w)
     BURST_TRY(burst_allreduce(x->c, (BurstGroup){0, 1, x->p->world}, sum, 2));
     BURST_TRY(x->p->save ? x->p->save(x->c, state, w) : BURST_OK);
     if (!w->grad[0])
-        return burst_fail(x->c, BURST_E_USAGE, "with `update device` gradients stay on the device");
+        return burst_fail(x->c, BURST_E_USAGE,
+                          "with `update device` gradients stay on the device; use `update host`");
     BURST_TRY(whole_weights(x, w->grad, at[1]));
     int status = BURST_OK;
     if (burst_rank(x->c) == 0) {

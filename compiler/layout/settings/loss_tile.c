@@ -3,20 +3,30 @@
  */
 #include "layout/layout.h"
 
-/* Of `loss tile auto`; and of `loss fused` on a device, whose tiles take up to 2 GiB: those, or a quarter. */
+/* Of `loss tile auto`, at most. `loss fused` on a device has its tile of up to 2 GiB, or a quarter of it. */
 enum { HALVINGS = 5, FUSED_HALVINGS = 2 };
+
+/* Down to the least tile that there may be. */
+static int halvings(const Program *p)
+{
+    const int64_t tile = choice_loss_tile(p, &(Choice){0});
+    int n = 0;
+    while (n < HALVINGS && tile >> n > LEAST_LOSS_TILE)
+        n++;
+    return n;
+}
 
 static int count(const Program *p)
 {
     if (p->layout.loss_tile.is_auto)
-        return HALVINGS + 1;
+        return halvings(p) + 1;
     return p->layout.loss_tile.value == 0 && p->target->device_memory ? 2 : 1;
 }
 
-static int64_t tile_at(const Program *p, int halvings)
+static int64_t tile_at(const Program *p, int halved)
 {
-    const int64_t tile = choice_loss_tile(p, &(Choice){0}) >> halvings;
-    if (halvings == 0)
+    const int64_t tile = choice_loss_tile(p, &(Choice){0}) >> halved;
+    if (halved == 0)
         return 0;
     return tile < LEAST_LOSS_TILE ? LEAST_LOSS_TILE : tile;
 }
@@ -33,7 +43,7 @@ static bool take(const Program *p, Choice *c, int n)
 static bool other(const Program *p, Choice *c, int n)
 {
     c->loss_tile = tile_at(p, n);
-    return n <= HALVINGS;
+    return n <= halvings(p);
 }
 
 static const char *text(Arena *a, const Choice *c)

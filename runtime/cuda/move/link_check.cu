@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* QUEUED: before those that are timed, which the host queues meanwhile; and an idle link is slow at first */
+/* The host queues the ROUNDS that are timed while the QUEUED ones run; the first is slow on an idle link. */
 enum { QUEUED = 2, ROUNDS = 4, LINES = 8 };
 static constexpr size_t MOST = 256u << 20, LEAST = 16u << 20; /* bytes */
 static constexpr double LONGEST = 0.05;                       /* seconds of a round at the topology's rate */
