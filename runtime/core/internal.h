@@ -43,7 +43,7 @@ typedef struct Slot {
     _Atomic int32_t pid;
     _Atomic int32_t ended; /* the body returned 0 and all its messages are out */
     _Atomic int32_t waits_for; /* 1 + the rank that it waits for, 0: it does not wait */
-    _Atomic int64_t step;
+    _Atomic int64_t step;      /* that it is in, from 1; 0: before the first */
     _Atomic uint64_t device;   /* of the CUDA runtime: tells devices apart */
     char doing[DOING_TEXT];
     _Alignas(64) double reduce[REDUCE_MAX]; /* what it contributes to an allreduce, or its result */

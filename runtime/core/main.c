@@ -206,10 +206,10 @@ static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
         BURST_TRY(heed_termination(c));
         BURST_TRY(timeline_begin(&watch->timeline, c, done));
         double begin = burst_seconds();
-        atomic_store(&c->slot->step, done);
+        atomic_store(&c->slot->step, done + 1);
         burst_doing(c, "step");
         BURST_TRY(p->step(c, state, w, done, &result));
-        BURST_TRY(check_finite(c, &result, done));
+        BURST_TRY(check_finite(c, &result, done + 1));
         const int said = report(c, p, o, watch, done, &result, burst_seconds() - begin);
         if (said != BURST_OK && said != BURST_E_IO)
             return said;

@@ -96,7 +96,7 @@ int burst_update_begin(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
     BURST_TRY(global_norm(c, p, w, norm));
     if (!isfinite(*norm))
         return burst_fail(c, BURST_E_NUMERIC, "the gradient norm is not finite in step %lld",
-                          (long long)step);
+                          (long long)step + 1);
     *o = (BurstAdamW){.lr = burst_learning_rate(p, step),
                       .beta1 = t->beta1,
                       .beta2 = t->beta2,

@@ -63,7 +63,7 @@ static void misbehave(int rank, int64_t step, BurstStep *result)
     char what[16];
     int where;
     long long when;
-    if (!facts.fault || sscanf(facts.fault, "%15s %d %lld", what, &where, &when) != 3 || when != step)
+    if (!facts.fault || sscanf(facts.fault, "%15s %d %lld", what, &where, &when) != 3 || when != step + 1)
         return;
     if (strcmp(what, "nan") == 0)
         result->loss = NAN;

@@ -12,7 +12,7 @@ typedef struct Mini {
     int64_t sequence, batch, steps, separator;
     int ffn; /* of no effect: a fact that checkpoints remember */
     bool documents; /* a mask asks for the table "doc" */
-    const char *fault; /* "kill 2 3": rank 2 is killed in step 3; also stop, exit, nan, hang, slow */
+    const char *fault; /* "kill 2 3": rank 2 is killed in the third step; also stop, exit, nan, hang, slow */
 } Mini;
 
 /* One plan at a time: its functions find their facts in static memory. */

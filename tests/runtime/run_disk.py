@@ -112,7 +112,7 @@ class Case:
         self.look_at_metrics(kind in ("rank", "launcher", "all", "term", "call"))
         last = re.search(r", step (\d+) \((writing a checkpoint|exporting weights)", error)
         if last and kind == "full" and "cannot" in error and code == 1:  # other folders have room
-            require(self.kept == int(last[1]) + 1, f"the state after step {int(last[1]) + 1} is nowhere")
+            require(self.kept == int(last[1]), f"the state after step {last[1]} is nowhere")
 
     def look_at_export(self, code, out, error):
         folder = self.mini.folder / "disk"

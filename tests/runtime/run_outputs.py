@@ -137,7 +137,7 @@ def at_the_end(mini, args):
     mini.wait_for_lines(run, "m", 20)
     subprocess.run(["rm", "-rf", "gone"], cwd=at, check=True)
     said = run.communicate(timeout=scaled_timeout(60))[1]
-    named = re.search(r"step 599 \(.*\): cannot .*; the newest checkpoint is (\./burst-rescued-\w+/step-00000600.burst)\n", said)
+    named = re.search(r"step 600 \(.*\): cannot .*; the newest checkpoint is (\./burst-rescued-\w+/step-00000600.burst)\n", said)
     require(run.returncode == 1 and named, said)
     mini.run(0, "", "--quiet", "--resume", named[1], "--steps", 600, "--export", "z", mini="2 1 0 4 600 -1")
     mini.run(0, "", "--quiet", "--export", "whole", mini="2 1 0 4 600 -1")

@@ -217,7 +217,10 @@ static void failures(void **unused)
     expect_failure("hang 3 5", "--timeout 0.5", "all wait for rank 3, step 5 (step)");
     expect_failure("stop 1 5", "--timeout 0.5", "all wait for rank 1, step 5 (step)");
     expect_failure("nan 0 7", "", "the loss of step 7 is not a number");
-    Outcome o = run_command("BURST_TIMEOUT=soon $MINI_MAIN --steps 1 --quiet");
+    Outcome o = run_command("MINI='4 1 0 4 50 -1' MINI_FAULT='nan 0 7' $MINI_MAIN --progress 1");
+    expect(o, 1, "step 6/50  loss"); /* lines and messages count steps alike */
+    expect(o, 1, "step 7 (the update): the loss of step 7 is not a number");
+    o = run_command("BURST_TIMEOUT=soon $MINI_MAIN --steps 1 --quiet");
     expect(o, 0, "BURST_TIMEOUT is 'soon', expected a number of seconds");
     o = run_command("MINI='4 1 0 4 50 -1' MINI_FAULT='hang 3 5' BURST_TIMEOUT=0.3 $MINI_MAIN --quiet");
     expect(o, 1, "all wait for rank 3");

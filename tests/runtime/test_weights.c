@@ -257,7 +257,7 @@ static void poisoned_gradients_stop(void **unused)
     shape_for(&s, 2);
     Outcome o = run_job(&s.plan, "20", poisoned, NULL);
     assert_int_equal(o.code, 1);
-    assert_non_null(strstr(o.text, "the gradient norm is not finite in step 7"));
+    assert_non_null(strstr(o.text, "the gradient norm is not finite in step 8"));
 }
 
 static void rounded_gradients_are_read(void **unused)

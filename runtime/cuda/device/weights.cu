@@ -263,7 +263,7 @@ int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGp
     BURST_TRY(global_norm(g, p, w, norm));
     if (!isfinite(*norm))
         return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient norm is not finite in step %lld",
-                          (long long)step);
+                          (long long)step + 1);
     *o = BurstAdamW{};
     o->lr = burst_learning_rate(p, step), o->beta1 = t->beta1, o->beta2 = t->beta2, o->eps = t->eps,
     o->decay = t->decay, o->momentum = t->momentum;
