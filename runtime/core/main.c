@@ -112,7 +112,7 @@ static int start(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
     BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
     if (o->fresh)
         BURST_TRY(checkpoint_set_aside(c, &watch->folder, done));
-    return progress_begin(&watch->show, c, done);
+    return progress_begin(&watch->show, c, o, done);
 }
 
 /* ---- what must not be lost ---- */
@@ -199,7 +199,10 @@ static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watc
 static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
                  BurstWeights *w, int64_t *at)
 {
-    if (o->evaluate)
+    bool owed = o->evaluate;
+    if (!owed)
+        BURST_TRY(evaluate_owed(c, o, &watch->show, *at, &owed));
+    if (owed)
         BURST_TRY(evaluate(c, p, o, &watch->show, state, w, *at));
     for (int64_t done = *at; done < o->steps; done++) {
         BurstStep result = {0};

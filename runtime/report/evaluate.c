@@ -24,6 +24,17 @@ int evaluate_ready(BurstCtx *c, const BurstPlan *p, const Options *o, int64_t do
     return data_evaluation_ready(c, p, &sequences);
 }
 
+int evaluate_owed(BurstCtx *c, const Options *o, const Progress *show, int64_t done, bool *owed)
+{
+    double value = c->rank == 0 && !progress_evaluated(show);
+    *owed = false;
+    if (done == 0 || o->steps == 0 || !evaluate_due(o, done))
+        return BURST_OK;
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &value, 1));
+    *owed = value > 0;
+    return BURST_OK;
+}
+
 static int losses(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w, int64_t batches,
                   BurstStep *all)
 {

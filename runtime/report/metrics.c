@@ -8,11 +8,12 @@
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE = 1024, BEGIN = 9 };
+enum { BEGIN = 9 };
 static const char begins[] = "{\"step\": "; /* every line of a metrics file */
 
 static int cannot_write(BurstCtx *c, const Metrics *m)
@@ -37,12 +38,12 @@ int metrics_open(BurstCtx *c, const char *path, Metrics *m)
 
 /* The bytes behind the last line's end, as many as a line has; the file's length in *end. -1: it cannot be
  * read. */
-static ssize_t read_tail(const Metrics *m, char tail[LINE], off_t *end)
+static ssize_t read_tail(const Metrics *m, char tail[METRICS_LINE], off_t *end)
 {
     const int fd = open(m->path, O_RDONLY | O_CLOEXEC);
     *end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
-    const off_t from = *end > LINE ? *end - LINE : 0;
-    ssize_t n = *end < 0 ? -1 : pread(fd, tail, LINE, from);
+    const off_t from = *end > METRICS_LINE ? *end - METRICS_LINE : 0;
+    ssize_t n = *end < 0 ? -1 : pread(fd, tail, METRICS_LINE, from);
     if (fd >= 0)
         close(fd);
     for (ssize_t i = n; i > 0; i--)
@@ -59,7 +60,7 @@ static bool is_cut(const char *tail, size_t n)
 
 static int mend(BurstCtx *c, const Metrics *m)
 {
-    char tail[LINE];
+    char tail[METRICS_LINE];
     off_t end;
     const ssize_t n = read_tail(m, tail, &end);
     if (n < 0)
@@ -73,13 +74,46 @@ static int mend(BurstCtx *c, const Metrics *m)
     return mended ? BURST_OK : cannot_write(c, m);
 }
 
-int metrics_begin(BurstCtx *c, Metrics *m, bool goes_on)
+/* -1: not a run's line. */
+static long long step_of(const char *line)
+{
+    long long step;
+    return sscanf(line, "{\"step\": %lld, ", &step) == 1 ? step : -1;
+}
+
+/* Keeps the evaluation after `done` steps. Where the lines of later steps begin, if nothing else follows
+ * them; -1: nowhere. */
+static off_t find_later(Metrics *m, int64_t done)
+{
+    FILE *f = fopen(m->path, "re");
+    char *line = NULL;
+    size_t room = 0;
+    off_t later = -1, at = 0;
+    for (ssize_t n; f && (n = getline(&line, &room, f)) > 0; at += n) {
+        const long long step = step_of(line);
+        if (step <= done)
+            later = -1;
+        else if (later < 0)
+            later = at;
+        if (step == done && strstr(line, "\"evaluation_loss\""))
+            snprintf(m->evaluation, sizeof m->evaluation, "%s", line);
+    }
+    free(line);
+    if (f)
+        fclose(f);
+    return later;
+}
+
+int metrics_begin(BurstCtx *c, Metrics *m, int64_t done, bool again)
 {
     if (m->fd < 0 || !m->regular)
         return BURST_OK;
-    if (goes_on)
-        return mend(c, m);
-    return ftruncate(m->fd, 0) == 0 ? BURST_OK : cannot_write(c, m);
+    if (done > 0)
+        BURST_TRY(mend(c, m));
+    const off_t end = done > 0 ? find_later(m, done) : 0;
+    if (done > 0 && (!again || end < 0))
+        return BURST_OK;
+    return ftruncate(m->fd, end) == 0 ? BURST_OK : cannot_write(c, m);
 }
 
 /* ---- lines ---- */
@@ -97,7 +131,7 @@ static bool write_line(const Metrics *m, const char *line, size_t bytes)
 
 int metrics_line(BurstCtx *c, const Metrics *m, const char *format, ...)
 {
-    char line[LINE];
+    char line[METRICS_LINE];
     struct stat st;
     va_list ap;
     if (m->fd < 0)

@@ -4,16 +4,20 @@
 
 #include "core/internal.h"
 
+enum { METRICS_LINE = 1024 };
 typedef struct Metrics {
     const char *path;
     int fd;
     bool regular;
+    char evaluation[METRICS_LINE]; /* the file's line of an evaluation after the steps behind us; "": none */
 } Metrics;
 
 /* Opens the file and leaves it as it is. path NULL: no metrics. */
 int metrics_open(BurstCtx *c, const char *path, Metrics *m);
-/* Empties it, or, where a run goes on, mends what a killed run has left of its last line. */
-int metrics_begin(BurstCtx *c, Metrics *m, bool goes_on);
+/* Empties it; where a run goes on after `done` steps, mends what a killed run has left of its last line.
+ * again: lines of later steps are removed, since these steps are trained again; but none is where other lines
+ * follow. */
+int metrics_begin(BurstCtx *c, Metrics *m, int64_t done, bool again);
 __attribute__((format(printf, 3, 4))) int metrics_line(BurstCtx *c, const Metrics *m, const char *format,
                                                        ...);
 /* Returns status, or the failure to write what was still under way. */

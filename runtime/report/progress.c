@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { LINES = 20, LINE = 256, TEXT = 4096 }; /* lines in all, where nobody watches */
@@ -88,10 +89,14 @@ int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
     return metrics_open(c, o->metrics, &s->metrics);
 }
 
-int progress_begin(Progress *s, BurstCtx *c, int64_t done)
+/* After a restart, steps behind the newest checkpoint are trained again. Who resumes from another FILE may
+ * want to compare both runs. */
+int progress_begin(Progress *s, BurstCtx *c, const Options *o, int64_t done)
 {
-    return metrics_begin(c, &s->metrics, done > 0);
+    return metrics_begin(c, &s->metrics, done, !o->resume_file && done < o->steps);
 }
+
+bool progress_evaluated(const Progress *s) { return s->metrics.evaluation[0] != 0; }
 
 /* Model flops over what the ranks could do in that time at a rate; recomputation is not counted, nor are
  * masked pairs. */
@@ -200,12 +205,16 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
 int progress_evaluation(const Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
                         const BurstStep *r, double seconds)
 {
+    char line[METRICS_LINE];
     if (c->rank != 0)
         return BURST_OK;
-    BURST_TRY(metrics_line(c, &s->metrics,
-                           "{\"step\": %lld, \"evaluation_loss\": %.17g, \"perplexity\": %.17g, "
-                           "\"evaluation_tokens\": %.17g, \"evaluation_seconds\": %.6g}\n",
-                           (long long)done, r->loss, exp(r->loss), r->tokens, seconds));
+    snprintf(line, sizeof line,
+             "{\"step\": %lld, \"evaluation_loss\": %.17g, \"perplexity\": %.17g, "
+             "\"evaluation_tokens\": %.17g, ",
+             (long long)done, r->loss, exp(r->loss), r->tokens);
+    /* --evaluate may repeat what the run before it evaluated */
+    if (strncmp(s->metrics.evaluation, line, strlen(line)) != 0)
+        BURST_TRY(metrics_line(c, &s->metrics, "%s\"evaluation_seconds\": %.6g}\n", line, seconds));
     if (o->quiet)
         return BURST_OK;
     print_shown(stdout,

@@ -15,7 +15,10 @@ typedef struct Progress {
 
 /* done: steps that a checkpoint brought. Files of before are as they were until progress_begin. */
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done);
-int progress_begin(Progress *s, BurstCtx *c, int64_t done);
+int progress_begin(Progress *s, BurstCtx *c, const Options *o, int64_t done);
+/* Whether the metrics of earlier runs have the evaluation after the steps that a checkpoint brought; rank 0
+ * knows. */
+bool progress_evaluated(const Progress *s);
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
                   const BurstStep *r, double seconds);
 /* What an evaluation after so many steps has found. */

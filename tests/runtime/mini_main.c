@@ -1,6 +1,7 @@
 /* mini_main.c: the miniature plan as a program of its own, as burstc would emit one. The environment
  * chooses the shape: MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3", MINI_FFN=6,
- * MINI_RENAME_MS=1000. MINI_SET="lr 0.1" makes one value of the plan another. */
+ * MINI_RENAME_MS=1000. MINI_SET="lr 0.1" makes one value of the plan another. MINI_DATA="a 0.7 b 0.3" has the
+ * plan train on a mix of files of bytes, MINI_EVALUATE="v 5" evaluate on another every 5 steps. */
 #include "mini.h"
 
 #include <stdio.h>
@@ -65,6 +66,24 @@ static void set_value(BurstPlan *p, const char *text)
         p->text_hash = (uint64_t)value;
 }
 
+static void set_data(BurstPlan *p, const char *mix, const char *evaluation)
+{
+    static BurstDataFile file[2], other;
+    static char name[3][32];
+    long long every;
+    if (mix && sscanf(mix, "%31s %lf %31s %lf", name[0], &file[0].share, name[1], &file[1].share) == 4) {
+        for (int i = 0; i < 2; i++)
+            file[i].path = name[i], file[i].raw = 1;
+        p->train.data = file;
+        p->train.data_files = 2;
+    }
+    if (evaluation && sscanf(evaluation, "%31s %lld", name[2], &every) == 2) {
+        other = (BurstDataFile){name[2], 1, 1};
+        p->train.evaluate = &other;
+        p->train.evaluate_every = every;
+    }
+}
+
 int main(int argc, char **argv)
 {
     Mini m = {.world = 2,
@@ -89,5 +108,6 @@ int main(int argc, char **argv)
     }
     BurstPlan plan = *mini_plan(&m);
     set_value(&plan, getenv("MINI_SET"));
+    set_data(&plan, getenv("MINI_DATA"), getenv("MINI_EVALUATE"));
     return burst_main(&plan, argc, argv);
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs that end at random instants, by signals and by disks that fail: nothing is lost that was said to be kept.
 
-    run_disk.py MINI_MAIN [--disk LIBRARY] [--ends N] [--seed N]
+    run_disk.py MINI_MAIN [--disk LIBRARY] [--ends N] [--kills N] [--seed N]
 
-The campaign: --ends 200. Each case is a run with checkpoints, metrics, an export and at times a trace, ended one to three times; then it
-goes on to its end. The oracle is a run of the same plan that nothing happened to: losses and weights are the same, bit by bit.
+The campaign: --all (BURST_TEST_ALL=1), which is --ends 200 --kills 150. Each case is a run on a mix of files with checkpoints, metrics,
+evaluations, an export and at times a trace, ended one to three times; then it goes on to its end. The oracle is a run of the same plan that
+nothing happened to: losses, those of evaluations, their order and the weights are the same, bit by bit, and no line is there twice.
 """
 import errno
 import json
@@ -19,10 +20,11 @@ import time
 
 from minirun import Failed, Mini, children, main, read_checkpoint, require, scaled_timeout
 
-STEPS = 40
+STEPS, MIX = 40, "a 0.7 b 0.3"
 NEWEST = re.compile(r"; the newest checkpoint is (\S+)\n")
+KILLS = ["rank", "launcher", "all"]
 CALLS = ["call", "enospc", "eio", "flaky"]
-ENDS = ["rank", "launcher", "all", "term", *CALLS, "full"]
+ENDS = [*KILLS, "term", *CALLS, "full"]
 
 
 class Case:
@@ -31,8 +33,10 @@ class Case:
     def __init__(self, mini, args, rng, whole, number):
         self.mini, self.args, self.rng, self.name = mini, args, rng, f"case {number} of seed {args.seed}"
         self.world = rng.choice([1, 2, 3])
-        self.losses, self.weights, self.seconds, self.calls = whole(self.world)
-        self.kept, self.said = 0, []  # the step that must not be lost
+        self.every = rng.choice([0, 1, 2, 5])
+        lines, self.weights, self.seconds, self.calls = whole(self.world)
+        self.lines = [line for line in lines if line[1] == "loss" or line[0] == STEPS or self.every and line[0] % self.every == 0]
+        self.kept, self.said, self.branched = 0, [], False  # the step that must not be lost
         for path in mini.folder.glob("*"):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -45,8 +49,11 @@ class Case:
 
 
     def start(self, **more):
-        environment = {"TMPDIR": str(self.mini.folder / "tmp"), **more.pop("set", {})}
+        environment = {**self.environment(), **more.pop("set", {})}
         return self.mini.start(*self.options, *self.resume, mini=f"{self.world} 1 0 4 {STEPS} -1", set=environment, **more)
+
+    def environment(self):
+        return {"TMPDIR": str(self.mini.folder / "tmp"), "MINI_DATA": MIX, "MINI_EVALUATE": f"v {self.every}"}
 
     # ---- ends ----
 
@@ -74,11 +81,11 @@ class Case:
                   '(sleep $1; dd if=/dev/zero of=disk/hog bs=1k 2>/dev/null) & hog=$!; shift; "$@"; code=$?; '
                   'kill $hog 2>/dev/null; wait $hog; rm -f disk/hog; cp -a disk after; umount disk; rm -r disk/; mv after disk; exit $code')
         size, wait = self.rng.choice([10, 30, 60, 100]), f"{self.rng.random() * self.seconds:.3f}"
-        mini = Mini("unshare", self.mini.folder)
+        mini, environment = Mini("unshare", self.mini.folder), self.environment()
         program, self.mini = self.mini, mini
         mini.started = program.started
         run = mini.start("--mount", "sh", "-c", script, size, wait, program.program, *self.options, *self.resume,
-                         mini=f"{self.world} 1 0 4 {STEPS} -1", set={"TMPDIR": str(program.folder / "tmp")})
+                         mini=f"{self.world} 1 0 4 {STEPS} -1", set=environment)
         self.mini = program
         return run
 
@@ -104,12 +111,13 @@ class Case:
             require(facts["step"] >= self.kept, f"{facts['step']} is named, and {self.kept} was before")
             self.kept = facts["step"]
             self.resume = ["--resume", named[1]] if "rescued" in named[1] else ["--resume"]
+            self.branched |= "rescued" in named[1]
         if max(steps, default=0) > self.kept:  # a run that got further than the rescued step, and was killed before it could say so
             self.resume = ["--resume"]
         if code == 0:
             self.kept, self.resume = STEPS, ["--resume"]
         self.look_at_export(code, out, error)
-        self.look_at_metrics(kind in ("rank", "launcher", "all", "term", "call"))
+        self.look_at_metrics(kind in ("rank", "launcher", "all", "term", "call"), code == 0)
         last = re.search(r", step (\d+) \((writing a checkpoint|exporting weights)", error)
         if last and kind == "full" and "cannot" in error and code == 1:  # other folders have room
             require(self.kept == int(last[1]), f"the state after step {last[1]} is nowhere")
@@ -123,16 +131,17 @@ class Case:
                 require((name / "model.safetensors").read_bytes() == self.weights, f"{name} has other weights")
         require((folder / "out").exists() or (code != 0 and "wrote " not in out), "an export that was said to be written is not there")
 
-    def look_at_metrics(self, may_be_cut):
+    def look_at_metrics(self, may_be_cut, whole):
         path = self.mini.folder / "disk" / "m"
         lines = path.read_text().split("\n") if path.exists() else [""]
         require(may_be_cut or not lines[-1], f"half a line of metrics: {lines[-1]}")
-        seen = {}
-        for line in lines[:-1]:
-            record = json.loads(line)
-            seen[record["step"]] = record["loss"]
-        require(all(self.losses[step] == loss for step, loss in seen.items()), "other losses")
-        require(all(step in seen for step in range(1, self.kept + 1)), f"metrics of {len(seen)} steps, and {self.kept} are kept")
+        seen = [loss_of(line) for line in lines[:-1]]
+        kept = [line for line in self.lines if whole or line[0] < self.kept or line[:2] == (self.kept, "loss")]
+        if self.branched:  # resumed from a FILE, with lines of both runs
+            require(set(kept) <= set(seen) <= set(self.lines), f"other losses, or lines are missing: {seen}, expected {self.lines}")
+            return
+        require(seen == self.lines[:len(seen)], f"other losses, or lines that are there twice or not at all: {seen}, expected {self.lines}")
+        require(len(seen) >= len(kept), f"{len(seen)} lines of metrics, and step {self.kept} is kept")
 
     def happen(self, kinds, happened):
         for kind in kinds:
@@ -153,25 +162,35 @@ class Case:
         require((int(resumed[1]) if resumed else 0) >= self.kept, f"goes on from {resumed and resumed[0]}, and step {self.kept} was kept")
         self.look_at_export(0, out, error)
         self.kept = STEPS
-        self.look_at_metrics(False)
+        self.look_at_metrics(False, True)
         left = [p for p in folder.iterdir() if p.name not in ("ck", "m", "out", "t") and not p.name.startswith(".burst-")]
         left += [p for p in (folder / "ck").iterdir() if not re.fullmatch(r"\.lock|step-\d{8}\.burst|earlier-\d+", p.name)]
         require(not left, f"left: {left}")
 
 
+def loss_of(line):
+    """(step, which loss, loss) of a line of metrics."""
+    record = json.loads(line)
+    (kind,) = [key for key in ("loss", "evaluation_loss") if key in record]
+    return record["step"], kind, record[kind]
+
+
 def counted(mini, args):
     """Of a run that nothing happens to, by the number of its ranks: losses, weights, seconds, and calls that write."""
-    known = {}
+    known, rng = {}, random.Random(3)
+    for name, size in (("a", 20000), ("b", 3000), ("v", 900)):
+        (mini.folder / name).write_bytes(bytes(rng.randrange(23) for _ in range(size)))
 
     def whole(world):
         if world not in known:
             subprocess.run(["rm", "-rf", "whole"], cwd=mini.folder, check=True)
             begin = time.monotonic()
             mini.run(0, "", "--quiet", "--steps", STEPS, "--metrics", "whole.m", "--checkpoint", "whole.ck", "--every", 1, "--fresh", "--export",
-                     "whole", "--export-dtype", "f32", mini=f"{world} 1 0 4 {STEPS} -1")
+                     "whole", "--export-dtype", "f32", mini=f"{world} 1 0 4 {STEPS} -1", set={"MINI_DATA": MIX, "MINI_EVALUATE": "v 1"})
             seconds = time.monotonic() - begin
-            records = [json.loads(line) for line in (mini.folder / "whole.m").read_text().splitlines()]
-            known[world] = ({r["step"]: r["loss"] for r in records}, (mini.folder / "whole" / "model.safetensors").read_bytes(), seconds, 12 * STEPS)
+            lines = [loss_of(line) for line in (mini.folder / "whole.m").read_text().splitlines()]
+            require(len(lines) == 2 * STEPS, f"a whole run has {len(lines)} lines of metrics")
+            known[world] = (lines, (mini.folder / "whole" / "model.safetensors").read_bytes(), seconds, 12 * STEPS)
         return known[world]
     return whole
 
@@ -180,24 +199,33 @@ def may_mount():
     return subprocess.run(["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True).returncode == 0
 
 
-def ends(mini, args):
+def campaign(mini, args, kinds, count):
     rng, whole, happened, number = random.Random(args.seed), counted(mini, args), {}, 0
-    kinds = [k for k in ENDS if (args.disk or k not in CALLS) and (k != "full" or may_mount())]
-    while sum(happened.values()) < args.ends:
+    while sum(happened.values()) < count:
         case, number = Case(mini, args, rng, whole, number), number + 1
         try:
             case.happen([rng.choice(kinds) for _ in range(rng.choice([1, 2, 3]))], happened)
             case.finish()
         except (OSError, Failed) as failure:
             raise Failed(f"{case.name}: {failure}; what happened: {case.said}") from None
-    print(f"{sum(happened.values())} ends in {number} cases: {happened}", flush=True)
+    print(f"seed {args.seed}: {sum(happened.values())} ends in {number} cases: {happened}", flush=True)
+
+
+def ends(mini, args):
+    kinds = [k for k in ENDS if (args.disk or k not in CALLS) and (k != "full" or may_mount())]
+    campaign(mini, args, kinds, args.ends or (200 if args.all else 16))
+
+
+def kills(mini, args):
+    campaign(mini, args, KILLS, args.kills or (150 if args.all else 8))
 
 
 def add_options(parser):
-    parser.add_argument("--ends", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--ends", type=int, help="200 with --all, else 16")
+    parser.add_argument("--kills", type=int, help="150 with --all, else 8")
+    parser.add_argument("--seed", type=int, default=int(time.time() // 86400), help="that of the day, if left out")
     parser.add_argument("--disk", type=os.path.abspath, help="the library of disk.c")
 
 
 if __name__ == "__main__":
-    main([ends], __doc__, add_options)
+    main([ends, kills], __doc__, add_options)

@@ -168,5 +168,42 @@ def half_lines(mini, args):
     require(run.returncode == 1 and "cannot write 'cut': File too large" in said and text.endswith("}\n"), f"{said}: {text[-300:]!r}")
 
 
+def resumed_lines(mini, args):
+    """After a restart the metrics are those of a run that nothing happened to: an evaluation that was due is made once, no step is there twice."""
+    at, m = mini.folder, mini.folder / "m"
+    (at / "v").write_bytes(bytes(i * i % 23 for i in range(900)))
+    evaluated = {"MINI_EVALUATE": "v 5"}
+
+    def lines():
+        return [re.sub(r'"(tokens_per_second|seconds|mfu|matmul_share|evaluation_seconds)": [^,}]*', "", line) for line in m.read_text().splitlines()]
+
+    def resume(steps, *more, resume=["--resume"]):
+        said = mini.run(0, "", "--checkpoint", "ck", *resume, "--steps", steps, "--metrics", "m", *more, set=evaluated)
+        return said.count("evaluation after step")
+
+    mini.run(0, "", *TRAINED, "--metrics", "m", set=evaluated)
+    text, ten = m.read_text().splitlines(keepends=True), lines()
+    require([json.loads(line)["step"] for line in text if "evaluation_loss" in line] == [5, 10], "evaluations")
+    require(resume(10) == 0 and lines() == ten, "what was evaluated is evaluated again, or lines have changed")
+    for steps in (10, 12):  # killed after the checkpoint and before the evaluation
+        m.write_text("".join(text[:-1]))
+        require(resume(steps) == 1 + (steps == 12), f"--steps {steps}: evaluations")
+        require(lines()[:12] == ten, f"--steps {steps}: the evaluation after step 10 is not there once: {lines()}")
+    twelve, whole = lines(), m.read_text()
+    (at / "ck" / "step-00000012.burst").unlink()
+    require(resume(12) == 1 and lines() == twelve, f"steps that were trained again are there twice: {lines()}")
+    m.write_text(whole + "my notes\n")
+    (at / "ck" / "step-00000012.burst").unlink()
+    require(resume(12) == 1 and lines() == twelve + ["my notes"] + twelve[12:], "somebody's lines are gone")
+    m.write_text(whole)
+    require(resume(12, "--fresh", resume=["--resume", "ck/step-00000010.burst"]) == 1 and lines() == twelve + twelve[12:], "a comparison of two runs has lost lines")
+    m.write_text(whole)
+    (at / "ck" / "step-00000012.burst").unlink()
+    require(resume(0, "--evaluate") == 1 and lines() == twelve, f"--steps 0 has changed lines: {lines()}")
+    require(resume(12, "--evaluate") == 2 and lines() == twelve, f"an equal evaluation is there twice: {lines()}")
+    m.unlink()
+    require(resume(12) == 1 and len(lines()) == 1, "without metrics it is not evaluated")
+
+
 if __name__ == "__main__":
-    main([compared, begun, tried, at_the_end, half_lines], __doc__)
+    main([compared, begun, tried, at_the_end, half_lines, resumed_lines], __doc__)
