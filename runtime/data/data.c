@@ -187,6 +187,7 @@ static int open_groups(BurstCtx *c, const BurstPlan *p, Data *d)
 static int data_open(BurstCtx *c, const BurstPlan *p, const BurstDataFile *from, int files, Data **data)
 {
     Data *d = *data = calloc(1, sizeof *d);
+    burst_doing(c, "opening the data");
     if (!d)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for the data");
     BURST_TRY(open_files(c, p, d, from, files));

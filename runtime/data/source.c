@@ -48,15 +48,27 @@ static int cannot_read(BurstCtx *c, const Source *s, int64_t at)
                       s->path, (long long)at, (long long)s->count);
 }
 
+/* The bit that makes a number negative; 0: none does. */
+static inline uint64_t sign_of(const Column *n)
+{
+    return n->is_signed ? UINT64_C(1) << (8 * n->width - 1) : 0;
+}
+
+static int no_such_token(BurstCtx *c, const Source *s, int64_t at, uint64_t value, uint64_t sign)
+{
+    const uint64_t magnitude = value & sign ? 2 * sign - value : value;
+    return burst_fail(c, BURST_E_IO, "%s: token %lld is %s%llu, but the vocabulary has %d tokens", s->path,
+                      (long long)at, value & sign ? "-" : "", (unsigned long long)magnitude, s->vocab);
+}
+
 int source_token(BurstCtx *c, Source *s, int64_t at, uint32_t *token)
 {
     const unsigned char *number = number_at(&s->token, at);
     if (!number)
         return cannot_read(c, s, at);
-    const uint64_t value = source_number(number, s->token.width);
-    if (value >= (uint64_t)s->vocab)
-        return burst_fail(c, BURST_E_IO, "%s: token %lld is %llu, but the vocabulary has %d tokens", s->path,
-                          (long long)at, (unsigned long long)value, s->vocab);
+    const uint64_t value = source_number(number, s->token.width), sign = sign_of(&s->token);
+    if (value & sign || value >= (uint64_t)s->vocab)
+        return no_such_token(c, s, at, value, sign);
     *token = (uint32_t)value;
     return BURST_OK;
 }
@@ -179,6 +191,14 @@ int source_check_documents(BurstCtx *c, Source *s)
     return BURST_OK;
 }
 
+int source_check_end(BurstCtx *c, const char *path, off_t end, off_t bytes)
+{
+    if (bytes <= end)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_IO, "'%s' has %lld bytes, but its header or index describes only %lld", path,
+                      (long long)bytes, (long long)end);
+}
+
 /* ---- our own files ---- */
 
 static int truncated(BurstCtx *c, const Source *s, const char *what, uint64_t promised, uint64_t found)
@@ -257,7 +277,7 @@ static int read_columns(BurstCtx *c, Source *s, const unsigned char *head)
         BURST_TRY(read_documents(c, s, at, documents));
     for (at += (off_t)documents * 8; (uint64_t)s->tables < tables;)
         BURST_TRY(read_table(c, s, &at));
-    return BURST_OK;
+    return source_check_end(c, s->path, at, s->bytes);
 }
 
 static int read_own(BurstCtx *c, Source *s, const unsigned char *head, size_t n)
@@ -276,7 +296,8 @@ static int read_own(BurstCtx *c, Source *s, const unsigned char *head, size_t n)
     s->token.at = header;
     s->token.width = (int)width;
     s->count = (int64_t)count;
-    return version == 2 ? read_columns(c, s, head) : BURST_OK;
+    return version == 2 ? read_columns(c, s, head)
+                        : source_check_end(c, s->path, header + (off_t)(count * width), s->bytes);
 }
 
 /* ---- files without a header ---- */

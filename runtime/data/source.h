@@ -14,6 +14,7 @@ typedef struct Column {
     int fd;
     off_t at;             /* the first one's place in the file */
     int width;            /* bytes; 0: there are none */
+    bool is_signed;       /* two's complement */
     unsigned char *block; /* of the file, from block_at on */
     off_t block_at, block_bytes;
 } Column;
@@ -76,4 +77,6 @@ int source_megatron(BurstCtx *c, Source *s, bool *is);
 bool source_pair(const char *path, char bin[PATH_MAX], char idx[PATH_MAX]);
 /* Fails where the first tokens in s->document do not ascend from 0 to count; sets the last one's end. */
 int source_check_documents(BurstCtx *c, Source *s);
+/* Fails where the file at `path` has more than the `end` bytes that its header describes. */
+int source_check_end(BurstCtx *c, const char *path, off_t end, off_t bytes);
 #endif

@@ -50,6 +50,7 @@ typedef struct Index {
     off_t bytes;
     uint64_t sequences, documents; /* documents: with the end of the last */
     int width;
+    bool is_signed;
 } Index;
 
 static int refuse(BurstCtx *c, const Source *s, const char *what)
@@ -59,14 +60,19 @@ static int refuse(BurstCtx *c, const Source *s, const char *what)
 
 static int read_header(BurstCtx *c, const Source *s, Index *x)
 {
-    static const int widths[] = {0, 1, 1, 2, 4, 8, 0, 0, 2}; /* by Megatron-LM's number of a type */
+    static const struct {
+        int width;
+        bool is_signed;
+    } types[] = {{0}, {1, false}, {1, true}, {2, true}, {4, true}, {8, true}, {0}, {0}, {2, false}};
     unsigned char head[HEADER];
     if (!read_at(x->fd, head, sizeof head, 0))
         return refuse(c, s, "is truncated");
     const uint64_t version = source_number(head + 9, 8);
     if (version != 1)
         return refuse(c, s, "is an index of another version than 1");
-    x->width = head[17] < sizeof widths / sizeof *widths ? widths[head[17]] : 0;
+    const size_t type = head[17] < sizeof types / sizeof *types ? head[17] : 0; /* Megatron-LM's number */
+    x->width = types[type].width;
+    x->is_signed = types[type].is_signed;
     x->sequences = source_number(head + 18, 8);
     x->documents = source_number(head + 26, 8);
     if (!x->width)
@@ -74,7 +80,7 @@ static int read_header(BurstCtx *c, const Source *s, Index *x)
     const uint64_t room = (uint64_t)(x->bytes - HEADER);
     if (x->sequences > room / 12 || x->documents > room / 8 || 12 * x->sequences + 8 * x->documents > room)
         return refuse(c, s, "is truncated");
-    return BURST_OK;
+    return source_check_end(c, s->idx, HEADER + (off_t)(12 * x->sequences + 8 * x->documents), x->bytes);
 }
 
 /* The token that each sequence begins with, and their number: [sequences + 1]. */
@@ -97,31 +103,56 @@ static int read_sequences(BurstCtx *c, const Source *s, const Index *x, int64_t 
                            "Megatron-LM's preprocess_data.py or merge_datasets.py");
 }
 
-/* Documents without a token are none. */
+static int wrong_document(BurstCtx *c, const Source *s, const Index *x, size_t i, uint64_t sequence,
+                          const char *expected, uint64_t number)
+{
+    return burst_fail(c, BURST_E_IO,
+                      "'%s': entry %zu of its documents is sequence %llu of %llu, expected %s %llu", s->idx,
+                      i, (unsigned long long)sequence, (unsigned long long)x->sequences, expected,
+                      (unsigned long long)number);
+}
+
+/* The entries are the first sequence of each document and the end of the last. Documents without a token are
+ * left out. */
+static int take_documents(BurstCtx *c, Source *s, const Index *x, const int64_t *begin,
+                          const unsigned char *entry)
+{
+    uint64_t before = 0;
+    for (size_t i = 0; i < x->documents; i++) {
+        const uint64_t sequence = source_number(entry + 8 * i, 8);
+        if (i == 0 && sequence != 0)
+            return wrong_document(c, s, x, i, sequence, "sequence", 0);
+        if (sequence < before)
+            return wrong_document(c, s, x, i, sequence, "at least", before);
+        if (sequence > x->sequences)
+            return wrong_document(c, s, x, i, sequence, "at most", x->sequences);
+        before = sequence;
+        const int64_t at = begin[sequence];
+        if (at < s->count && (!s->documents || at != s->document[s->documents - 1]))
+            s->document[s->documents++] = at;
+    }
+    if (before != x->sequences)
+        return wrong_document(c, s, x, x->documents - 1, before, "the end after sequence", x->sequences - 1);
+    return source_check_documents(c, s);
+}
+
+/* Without any entry, separators end documents. */
 static int read_documents(BurstCtx *c, Source *s, const Index *x, const int64_t *begin)
 {
     const size_t n = x->documents;
-    unsigned char *first = malloc(8 * n + 1);
-    s->document = malloc((n + 1) * sizeof *s->document);
-    if (!first || !s->document) {
-        free(first);
-        return burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", s->idx);
-    }
-    bool known = read_at(x->fd, first, 8 * n, HEADER + (off_t)(12 * x->sequences));
-    for (size_t i = 0; known && i < n; i++) {
-        const uint64_t sequence = source_number(first + 8 * i, 8);
-        known = sequence <= x->sequences;
-        const int64_t at = known ? begin[sequence] : 0;
-        if (known && at < s->count && (!s->documents || at != s->document[s->documents - 1]))
-            s->document[s->documents++] = at;
-    }
-    free(first);
-    if (known && s->documents == 0) {
-        free(s->document);
-        s->document = NULL;
+    if (!n || !s->count)
         return BURST_OK;
-    }
-    return known ? source_check_documents(c, s) : refuse(c, s, "names a sequence that it does not have");
+    unsigned char *entry = malloc(8 * n);
+    s->document = malloc((n + 1) * sizeof *s->document);
+    int status = BURST_OK;
+    if (!entry || !s->document)
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", s->idx);
+    else if (!read_at(x->fd, entry, 8 * n, HEADER + (off_t)(12 * x->sequences)))
+        status = refuse(c, s, "cannot be read");
+    if (status == BURST_OK)
+        status = take_documents(c, s, x, begin, entry);
+    free(entry);
+    return status;
 }
 
 static int read_index(BurstCtx *c, Source *s, Index *x)
@@ -132,10 +163,13 @@ static int read_index(BurstCtx *c, Source *s, Index *x)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", s->idx);
     int status = read_sequences(c, s, x, begin);
     s->token.width = x->width;
+    s->token.is_signed = x->is_signed;
     s->count = begin[x->sequences];
     if (status == BURST_OK && s->count > s->bytes / x->width)
         status = burst_fail(c, BURST_E_IO, "'%s' is truncated: its index gives %lld tokens, found %lld",
                             s->bin, (long long)s->count, (long long)(s->bytes / x->width));
+    if (status == BURST_OK)
+        status = source_check_end(c, s->bin, (off_t)s->count * x->width, s->bytes);
     if (status == BURST_OK)
         status = read_documents(c, s, x, begin);
     free(begin);

@@ -24,14 +24,17 @@ static const char *value_of(const char *text, const char *key)
     return at ? at + strlen(key) + strspn(at + strlen(key), "': ") : NULL;
 }
 
-/* "<u4": bytes a number; 0: another type. */
-static int width_of(const char *descr)
+/* "<u4": bytes a number and whether it has a sign; false: another type. */
+static bool read_type(const char *descr, Column *token)
 {
     static const char *const types[] = {"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8"};
     for (size_t i = 0; descr && i < sizeof types / sizeof *types; i++)
-        if (strncmp(descr, types[i], 3) == 0 && (descr[3] == '\'' || descr[3] == '"'))
-            return types[i][2] - '0';
-    return 0;
+        if (strncmp(descr, types[i], 3) == 0 && (descr[3] == '\'' || descr[3] == '"')) {
+            token->width = types[i][2] - '0';
+            token->is_signed = types[i][1] == 'i';
+            return true;
+        }
+    return false;
 }
 
 /* The product of "(3, 4)"; -1: it is none, or too many. */
@@ -66,9 +69,8 @@ int source_npy(BurstCtx *c, Source *s, const unsigned char *head, size_t n, bool
     text[length] = 0;
     const char *order = value_of(text, "fortran_order");
     const int64_t count = count_of(value_of(text, "shape"));
-    s->token.width = width_of(value_of(text, "descr"));
     s->token.at = (off_t)(begin + length);
-    if (!s->token.width)
+    if (!read_type(value_of(text, "descr"), &s->token))
         return refuse(c, s, "of another type");
     if (!order || strncmp(order, "False", 5) != 0)
         return refuse(c, s, "in Fortran's order");
@@ -77,5 +79,5 @@ int source_npy(BurstCtx *c, Source *s, const unsigned char *head, size_t n, bool
         return burst_fail(c, BURST_E_IO, "'%s' is truncated: its header gives %lld tokens, found %lld",
                           s->path, (long long)count, (long long)room);
     s->count = count;
-    return BURST_OK;
+    return source_check_end(c, s->path, s->token.at + (off_t)count * s->token.width, s->bytes);
 }

@@ -42,7 +42,7 @@ static char *write_tokens(const char *name, int width, uint64_t promised)
         put(f, (uint64_t)width, 4);
         put(f, promised, 8);
     }
-    for (int i = 0; i < TOKENS; i++)
+    for (uint64_t i = 0; i < TOKENS && i < promised; i++)
         put(f, original[i], width);
     assert_int_equal(fclose(f), 0);
     return path;

@@ -53,13 +53,14 @@ def token_file(path, tokens, width=2, weights=None, weight_width=0, documents=()
     return path
 
 
-def megatron(folder, name, tokens, lengths, code, width):
-    """NAME.bin and NAME.idx; lengths: of the documents, of which each is one sequence."""
+def megatron(folder, name, tokens, lengths, code, width, documents=None):
+    """NAME.bin and NAME.idx; lengths: of the sequences; documents: the first sequence of each and the end, one sequence each otherwise."""
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    (folder / f"{name}.bin").write_bytes(b"".join(int(t).to_bytes(width, "little") for t in tokens))
+    documents = range(len(lengths) + 1) if documents is None else documents
+    (folder / f"{name}.bin").write_bytes(b"".join(int(t).to_bytes(width, "little", signed=t < 0) for t in tokens))
     (folder / f"{name}.idx").write_bytes(
-        b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(lengths) + 1) + struct.pack(f"<{len(lengths)}i", *lengths)
-        + struct.pack(f"<{len(lengths)}q", *(width * s for s in starts)) + struct.pack(f"<{len(lengths) + 1}q", *range(len(lengths) + 1)))
+        b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(documents)) + struct.pack(f"<{len(lengths)}i", *lengths)
+        + struct.pack(f"<{len(lengths)}q", *(width * s for s in starts)) + struct.pack(f"<{len(documents)}q", *documents))
     return folder / f"{name}.bin"
 
 
@@ -145,6 +146,9 @@ class Data:
         for code, width in ((8, 2), (3, 2), (4, 4), (5, 8)):
             with_documents[f"Megatron-LM, type {code}"] = [megatron(folder, f"m{code}", tokens, lengths, code, width)]
         with_documents["Megatron-LM by its index"] = [folder / "m8.idx"]
+        halves = [30, 30, 1, 199, 300, 80]
+        with_documents["Megatron-LM, a document of two sequences"] = [megatron(folder, "m2", tokens, halves, 8, 2, [0, 2, 3, 4, 5, 6])]
+        with_documents["Megatron-LM, an empty document"] = [megatron(folder, "m0", tokens, lengths, 8, 2, [0, 1, 1, 2, 3, 4, 5])]
         for width in (2, 4):
             (folder / f"raw{width}").write_bytes(ids.astype(f"<u{width}").tobytes())
             of[f"raw {width}"] = [folder / f"raw{width}", "--raw", width]
@@ -390,7 +394,6 @@ class Data:
         np.save(folder / "cut.npy", np.zeros(400, dtype="<u2"))
         cut = folder / "cut.npy"
         cut.write_bytes(cut.read_bytes()[:-2])
-        np.save(folder / "negative.npy", np.full(400, -1, dtype="<i4"))
         megatron(folder, "good", tokens, [400], 8, 2)
         megatron(folder, "short", tokens[:-1], [400], 8, 2)
         megatron(folder, "float", tokens, [400], 7, 2)
@@ -402,9 +405,17 @@ class Data:
         blob[42:50], blob[50:58] = blob[50:58], blob[42:50]
         (folder / "shuffled.idx").write_bytes(blob)
         (folder / "odd").write_bytes(bytes(801))
+        np.save(folder / "long.npy", np.zeros(400, dtype="<u2"))
+        longer = [folder / "long.npy", megatron(folder, "long", tokens, [400], 8, 2), folder / "long.idx", token_file(folder / "long1.tok", tokens),
+                  token_file(folder / "long2.tok", tokens, 2, [1] * 400, 1, [0, 5])]
+        indexes = {"early": ([0, 1], "entry 1 of its documents is sequence 1 of 2, expected the end after sequence 1"),
+                   "none": ([0], "entry 0 of its documents is sequence 0 of 2, expected the end after sequence 1"),
+                   "late": ([1, 2], "entry 0 of its documents is sequence 1 of 2, expected sequence 0"),
+                   "overlap": ([0, 2, 1, 2], "entry 2 of its documents is sequence 1 of 2, expected at least 2"),
+                   "beyond": ([0, 1, 3], "entry 2 of its documents is sequence 3 of 2, expected at most 2")}
         cases = [
             ([folder / "float.npy"], "of another type"), ([folder / "big.npy"], "of another type"), ([folder / "fortran.npy"], "in Fortran's order"),
-            ([cut], "gives 400 tokens, found 399"), ([folder / "negative.npy"], "token 0 is 4294967295, but the vocabulary has 300"),
+            ([cut], "gives 400 tokens, found 399"),
             ([folder / "short.bin"], "gives 400 tokens, found 399"), ([folder / "float.bin"], "no whole number"),
             ([folder / "hostile.bin"], "is truncated"), ([folder / "shuffled.bin"], "in their order"),
             ([folder / "odd", "--raw", 2], "not a multiple of the 2 bytes"), ([good, "--raw", 2], "is a token file, but is to be read as"),
@@ -414,6 +425,15 @@ class Data:
             ([token_file(folder / "d.tok", tokens, documents=[0, 5, 5])], "document 2 begins at token 5"),
             ([token_file(folder / "d0.tok", tokens, documents=[3, 5])], "document 0 begins at token 3"),
         ]
+        cases += [([megatron(folder, name, tokens, [200, 200], 8, 2, documents)], text) for name, (documents, text) in indexes.items()]
+        for code, dtype in ((2, "i1"), (3, "<i2"), (4, "<i4"), (5, "<i8")):
+            least = int(np.iinfo(dtype).min)
+            ids = [*tokens[:3], -1, *[0] * 396] if code > 2 else [1, 1, 1, -1, *[0] * 396]
+            np.save(folder / f"negative{code}.npy", np.array(ids, dtype=dtype))
+            np.save(folder / f"least{code}.npy", np.full(400, least, dtype=dtype))
+            cases += [([folder / f"negative{code}.npy"], "token 3 is -1, but the vocabulary has 300"),
+                      ([folder / f"least{code}.npy"], f"token 0 is {least}, but"),
+                      ([megatron(folder, f"negative{code}", ids, [400], code, np.dtype(dtype).itemsize)], "token 3 is -1, but")]
         whole = token_file(folder / "whole.tok", tokens, 2, [1.0] * 400, 4, [0, 5]).read_bytes()
         for n, text in ((100, "gives 400 tokens"), (900, "gives 400 loss weights"), (len(whole) - 1, "gives 2 documents"), (30, "unsupported")):
             (folder / f"cut{n}.tok").write_bytes(whole[:n])
@@ -421,6 +441,16 @@ class Data:
         for options, text in cases:
             done = run([program, "--quiet", "--steps", 0, "--evaluate", *options], 60, self.environment, check=False)
             require(done.returncode == 1 and text in done.stderr, f"{options}: {done.returncode}, {done.stderr}, expected {text}")
+        for path in longer:
+            path.write_bytes(path.read_bytes() + bytes(9))
+            option = path.with_suffix(".bin") if path.suffix == ".idx" else path
+            done = run([program, "--quiet", "--steps", 0, "--evaluate", option], 60, self.environment, check=False)
+            size = path.stat().st_size
+            require(done.returncode == 1 and f"has {size} bytes, but its header or index describes only" in done.stderr, f"{path}: {done.stderr}")
+            path.write_bytes(path.read_bytes()[:-9])
+        for option in ("--data", "--evaluate"):
+            done = run([program, "--quiet", "--steps", 1, "--checkpoint", folder / "checkpoints", option, folder / "absent"], 60, self.environment, check=False)
+            require(done.returncode == 1 and "opening the data" in done.stderr and "checkpoint" not in done.stderr, done.stderr)
         done = run([program, "--quiet", "--steps", 3, "--data", folder / "none.tok"], 60, self.environment)
         require(done.stderr.count("no token of the batch of step 1 counts in the loss") == 1 and done.stderr.count("no token") == 1, done.stderr)
         for options, text in ((["--evaluate"], "--evaluate requires a FILE"), (["--evaluate-every", 3], "--evaluate-every requires --evaluate FILE"),
