@@ -48,6 +48,7 @@ static const Program *program_of(Arena *a, Diags *d, const char *share, const Be
     Program *both = memcpy(NEW(a, Program), p, sizeof *p);
     both->cluster = machine->cluster;
     both->target = machine->target;
+    both->library = false; /* it is measured by a program */
     return both;
 }
 
