@@ -24,10 +24,11 @@ addEventListener("load", () => {
   found.folded = all("details.failures").map(d => ({open: d.open, what: d.querySelector("summary").textContent, rows: d.querySelectorAll("tbody tr").length}));
   found.two = ["two-masks", "two-layouts"].map(id => {
     const section = byId(id), selects = all("select", section);
+    const titles = () => all(".two > div", section).map(d => d.querySelector("svg .b")?.textContent), first = titles();
     selects[1].selectedIndex = selects[1].length - 1;
     selects[1].dispatchEvent(new Event("change"));
     const lines = all("tr", section).filter(tr => tr.parentNode.id === "differences");
-    return {hidden: section.hidden, names: [...selects[0].options].map(o => o.textContent), titles: all(".two > div", section).map(d => d.querySelector("svg .b")?.textContent),
+    return {hidden: section.hidden, names: [...selects[0].options].map(o => o.textContent), first, titles: titles(),
             lines: lines.map(tr => [...tr.cells].map(c => c.textContent)), marked: lines.map(tr => tr.cells[1].className)};
   });
   all("details").forEach(d => d.open = true);

@@ -116,6 +116,7 @@ def check(found, page, width):
     masks, layouts = found["two"]
     assert masks["names"] == ["causal", "mine(4096)", "unused"] and masks["titles"] == ["mask causal", "mask unused"], masks
     assert len(layouts["names"]) == len(steps) and not layouts["hidden"] and layouts["titles"][0].startswith("step "), layouts
+    assert all(masks["first"] + layouts["first"]), (masks, layouts) # two pictures each, before anything is chosen
     for (name, one, other), mark in zip(layouts["lines"], layouts["marked"], strict=True):
         assert mark == ("more" if one != other else "") and name, (name, one, other)
     assert any(layouts["marked"])

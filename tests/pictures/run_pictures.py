@@ -382,6 +382,21 @@ def test_page_same(folder):
     assert (other / "p.html").read_text() == text == run(folder, "explore", "m.burst", "c.topo", "-o", "-")
 
 
+def test_page_drawn(folder):
+    """Three layouts are drawn where there are as many, of several schedules or of one; each picture is there once, under its row's settings."""
+    for layout in ("data 1;", "data 1; schedule burst;", "data 1; schedule ring; partition zigzag; travel keys;"):
+        write(folder, layout)
+        page_of(folder, "c.topo")
+        text = (folder / "page.html").read_text()
+        table = text[text.index('id="layouts"'):]
+        rows = re.findall(r"<tr([^>]*)>", table[table.index("<tbody"):table.index("</tbody")])
+        drawn = re.findall(r'data-drawn="layout-(\d)"', " ".join(rows))
+        assert "layout-0" in rows[0] and len(drawn) == min(3, len(rows)) and drawn == [str(i) for i in range(len(drawn))], (layout, rows)
+        assert re.findall(r'<div id="layout-(\d)">', text) == drawn, (layout, drawn)
+        schedules = re.findall(r'<div id="layout-\d"><p><code>layout \{.*? schedule (\w+)', text)
+        assert len(schedules) == len(drawn) and (schedules == ["burst"] * len(drawn) if "burst" in layout else True), (layout, schedules)
+
+
 def test_page_sizes(folder):
     """1Mi tokens: less than 300 KB on 16, 64 and 1024 ranks; 64Ki tokens on 8 ranks: in less than 5 s of processor time."""
     masks = "".join(f"mask n{i} = k <= q and (q - k < 4Ki or hash(q / {8192 + 512 * i}, k / 8Ki) mod {3 + i} == 0);\n" for i in range(6))

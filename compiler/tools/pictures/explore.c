@@ -230,19 +230,28 @@ static void add_candidates(const Page *g)
 
 /* ---- layouts that are drawn ---- */
 
-/* The fastest candidate of each schedule, the chosen one first; rows are in the order of their times. */
+/* Whether one of the n drawn is this layout or, where only schedules count, has its schedule. */
+static bool is_drawn(const Page *g, int n, const Evaluated *x, bool schedules)
+{
+    bool drawn = false;
+    for (int k = 0; k < n; k++)
+        drawn = drawn || g->drawn[k] == x ||
+                (schedules && strcmp(schedule_text(g->arena, &g->drawn[k]->choice),
+                                     schedule_text(g->arena, &x->choice)) == 0);
+    return drawn;
+}
+
+/* The fastest candidate of each schedule, the chosen one first; where schedules are too few, the fastest of
+ * the others. Rows are in the order of their times. */
 static void choose_drawn(Page *g)
 {
     int n = 0;
-    for (int i = 0; i < g->found->evaluated_count && n < LAYOUTS; i++) {
-        const Evaluated *x = &g->found->evaluated[i];
-        bool seen = x->why_not;
-        for (int k = 0; k < n; k++)
-            seen = seen || strcmp(schedule_text(g->arena, &g->drawn[k]->choice),
-                                  schedule_text(g->arena, &x->choice)) == 0;
-        if (!seen)
-            g->drawn[n++] = x;
-    }
+    for (int schedules = 1; schedules >= 0; schedules--)
+        for (int i = 0; i < g->found->evaluated_count && n < LAYOUTS; i++) {
+            const Evaluated *x = &g->found->evaluated[i];
+            if (!x->why_not && !is_drawn(g, n, x, schedules))
+                g->drawn[n++] = x;
+        }
 }
 
 /* Of each mask's attention (the first layer's alone, where not all) work and timelines. */
@@ -308,8 +317,8 @@ static void add_chosen(const Page *g)
 static void add_others(const Page *g)
 {
     text_add(g->out,
-             "<h2 id=\"others\">Other schedules</h2>\n<p class=\"dim\">The fastest layout of each of two "
-             "other schedules.</p>\n");
+             "<h2 id=\"others\">Other layouts</h2>\n<p class=\"dim\">The fastest layout of each of two "
+             "other schedules or, with fewer schedules, the fastest others.</p>\n");
     for (int n = 1; n < LAYOUTS && g->drawn[n]; n++) {
         const Evaluated *x = g->drawn[n];
         Draft d = draft_make(g->arena, g->diags, g->program, &x->choice);
@@ -348,7 +357,7 @@ static void add_links(const Page *g)
                 g->found->plan
                     ? "<a href=\"#chosen\">Chosen layout</a><a href=\"#candidates\">All layouts</a>"
                     : "",
-                g->drawn[1] ? "<a href=\"#others\">Other schedules</a>" : "");
+                g->drawn[1] ? "<a href=\"#others\">Other layouts</a>" : "");
 }
 
 void explore_page(Arena *a, Diags *d, const Program *p, const Found *f, Text *out)

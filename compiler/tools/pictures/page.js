@@ -52,20 +52,21 @@ function options(select, names, chosen) {
   select.selectedIndex = Math.min(chosen, names.length - 1);
 }
 
-function besides(id, names, show) {
+/* Opens with the first, and with the other that is worth a look. */
+function besides(id, names, other, show) {
   const both = all("select", byId(id));
   if (names.length < 2) return;
   both.forEach((select, i) => {
-    options(select, names, i);
+    options(select, names, i ? other : 0);
     select.onchange = () => show(...both.map(s => s.selectedIndex));
   });
   byId(id).hidden = false;
-  show(0, 1);
+  show(0, other);
 }
 
 function masks() {
   const figures = all("#masks figure");
-  besides("two-masks", figures.map(f => f.dataset.name), (a, b) =>
+  besides("two-masks", figures.map(f => f.dataset.name), 1, (a, b) =>
     all("#two-masks .two > div").forEach((at, i) => at.replaceChildren(figures[i ? b : a].cloneNode(true))));
 }
 
@@ -81,7 +82,8 @@ function layouts() {
   const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells].map(h => h.textContent);
   const settings = +table.dataset.settings;
   const names = rows.map(row => [...row.cells].slice(0, settings + 1).map(c => c.textContent).join(" ") + " ms");
-  besides("two-layouts", names, (a, b) => {
+  const other = Math.max(1, rows.findIndex((row, i) => i > 0 && row.dataset.drawn));
+  besides("two-layouts", names, other, (a, b) => {
     const lines = heads.map((head, i) => {
       const line = make("tr"), [x, y] = [rows[a].cells[i].textContent, rows[b].cells[i].textContent];
       line.append(make("td", head), make("td", x), make("td", y));
