@@ -5,8 +5,15 @@
 #include "ast.h"
 
 /* A device or link as declared: what a cluster takes from its devices where it says nothing itself. */
-typedef struct DeviceDecl { Device device; double link; bool stock; } DeviceDecl;
-typedef struct NicDecl { Nic nic; bool stock; } NicDecl;
+typedef struct DeviceDecl {
+    Device device;
+    double link;
+    bool stock;
+} DeviceDecl;
+typedef struct NicDecl {
+    Nic nic;
+    bool stock;
+} NicDecl;
 typedef struct MaskDecl {
     const char *name;
     const Ast *ast;
@@ -32,11 +39,19 @@ typedef struct LoadedFile {
 } LoadedFile;
 
 /* A file is one Pattern however many masks read it; NULL: reported already. */
-typedef struct LoadedPattern { const Pattern *pattern; } LoadedPattern;
+typedef struct LoadedPattern {
+    const Pattern *pattern;
+} LoadedPattern;
 
 /* ---- names.c ---- */
-typedef struct NamedValue { const char *name; void *value; } NamedValue;
-typedef struct NameMap { NamedValue *entry; int n, size; } NameMap; /* open addressing, a power of two */
+typedef struct NamedValue {
+    const char *name;
+    void *value;
+} NamedValue;
+typedef struct NameMap {
+    NamedValue *entry;
+    int n, size;
+} NameMap; /* open addressing, a power of two */
 void *name_find(const NameMap *m, const char *name); /* NULL: not there */
 /* the name is not there yet, the value not NULL */
 void name_add(Arena *a, NameMap *m, const char *name, void *value);
@@ -84,7 +99,12 @@ typedef struct Checker {
 
 /* ---- check_fields.c: blocks of settings, by tables ---- */
 /* Values of one setting, taken from left to right. After a failure (reported) the rest is silent. */
-typedef struct Cursor { Checker *c; const Ast *setting, *at; Span behind; bool failed; } Cursor;
+typedef struct Cursor {
+    Checker *c;
+    const Ast *setting, *at;
+    Span behind;
+    bool failed;
+} Cursor;
 Cursor cursor_of(Checker *c, const Ast *setting);
 bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out);
 bool cursor_number(Cursor *u, UnitKind unit, double lo, double hi, double *out);
@@ -113,6 +133,7 @@ struct Field {
     UnitKind unit;
     double lo, hi;
     const SettingForm *form; /* of a setting of the layout that has one */
+    const char *full;        /* all words of the setting, such as "token chunks"; NULL: the name alone */
     size_t span; /* of the Span in that structure that says where the setting is; 0: none does */
 };
 /* Hands every setting of the list to its field. what names the list in messages ("the model"); at is
@@ -126,11 +147,14 @@ const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; 
 void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
 /* The same for short lists, which it shows where no name is near. */
 void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
+/* foreign.c: what to write instead of another framework's word, or in which block; what: as take_fields names
+ * the block that it stands in. NULL: the word is unknown. */
+const char *foreign_answer(Checker *c, const char *word, const char *what);
 /* The refusal of what a later version will plan. use: what to write instead. */
 void not_planned(Checker *c, Span at, const char *what, const char *use);
 /* whether a layer of the model has this one of the values that can be saved */
 bool has_value(const Checker *c, const char *name, int n);
-const char *savable_names(Checker *c);                     /* these, but for x, as a list for messages */
+const char *savable_names(Checker *c); /* these, but for x, as a list for messages */
 /* check_offload.c: `offload activations(x, o);`, and, with the whole layout, whether every layer saves
  * what is named. */
 void take_offload(Checker *c, const Ast *s, const Field *f, void *to);
@@ -140,7 +164,9 @@ Span word_in(Span setting, const char *word); /* where the setting's text names 
 
 /* ---- check_range.c: what an operation can give ---- */
 #define RANGE_BOUND (INT64_C(1) << 62) /* every value of a mask or an index stays within +- this */
-typedef struct Range { __int128 lo, hi; } Range;
+typedef struct Range {
+    __int128 lo, hi;
+} Range;
 Range range_of(ExprOp op, Range a, Range b); /* operands within the bound; divisors constant and positive */
 
 /* ---- check_*.c ---- */
@@ -156,7 +182,7 @@ bool has_setting(AstList items, const Field *fields, int n); /* one that only su
 void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n,
                const char *where);
 void check_topology(Checker *c, AstList items); /* declarations of one file */
-void finish_topology(Checker *c);    /* Program.cluster */
+void finish_topology(Checker *c); /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
 /* check_rope.c: BurstRope, and whether heads can have it. at: of the setting. */
 /* The number and what scales it, behind `rope` or behind layers; false: after an error. */
@@ -164,17 +190,17 @@ bool cursor_rope(Cursor *u, const Ast *s, const Field *f, BurstRope *r);
 /* One number, or first .. last; false after an error. */
 bool cursor_layers(Cursor *u, int64_t *first, int64_t *last, Span *span);
 void check_rope(Checker *c, const BurstRope *r, int rotary, Span at);
-void finish_model(Checker *c);       /* Program.model, sequence */
+void finish_model(Checker *c); /* Program.model, sequence */
 void finish_layout(Checker *c);
 /* the factors of the world size, and what else depends on them; of `tensor auto` nothing */
 void check_ranks(Checker *c, Layout *l);
-TakeField take_placement;                       /* Layout */
+TakeField take_placement; /* Layout */
 void check_placement(Checker *c, const Layout *l); /* against the schedules */
-TakeField take_schedule, take_travel;           /* Layout, for all layers or for those of some masks */
-void finish_layers(Checker *c);                 /* Layout.of_mask, once layers have their masks */
+TakeField take_schedule, take_travel; /* Layout, for all layers or for those of some masks */
+void finish_layers(Checker *c); /* Layout.of_mask, once layers have their masks */
 /* false: reported; also where context has other sizes */
 bool find_schedule(Checker *c, const Layout *l, const char *name, Span at);
-TakeField take_shares;                          /* Layout */
+TakeField take_shares; /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
 /* that ranks, heads and ffn can be split over so many */
 void check_tensor(Checker *c, const Layout *l, int world);
@@ -185,7 +211,7 @@ void settle_library(Checker *c);
 void check_tensor_target(Checker *c);
 /* that the ranks that share the weights make groups; 0: those of a node */
 void check_within(Checker *c, Layout *l);
-void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */
+void check_tokens(Checker *c, int64_t group); /* that a sequence can be shared by so many ranks */
 void finish_train(Checker *c);
 void check_batch(Checker *c, Train *t); /* against the layout's data; without one, it is that */
 void declare_mask(Checker *c, const Ast *mask);
@@ -197,8 +223,8 @@ TableDecl *find_table(const Checker *c, const char *name);
 MaskDecl *const *masks_by_calls(Checker *c); /* all declarations, those that a mask calls before it */
 const Pattern *load_pattern(Checker *c, const Ast *a);
 int use_table_named(Checker *c, const Ast *name); /* its index in used_tables, -1 after an error */
-int use_mask(Checker *c, const Ast *call);      /* its index in used_masks, -1 after an error */
-void finish_attention(Checker *c);              /* Program.masks, tables, layer_mask */
+int use_mask(Checker *c, const Ast *call); /* its index in used_masks, -1 after an error */
+void finish_attention(Checker *c); /* Program.masks, tables, layer_mask */
 const SchedText *check_schedule(Checker *c, const Source *s, AstList items); /* NULL after errors */
 /* Reads, checks and adds a schedule to the list, where it hides a stock one of its name; NULL after
  * errors. */

@@ -25,10 +25,7 @@ const Ast *cursor_next(Cursor *u)
 }
 
 /* Where the next value stands or should stand. */
-static Span here(const Cursor *u)
-{
-    return u->at ? u->at->span : u->setting->name_span;
-}
+static Span here(const Cursor *u) { return u->at ? u->at->span : u->setting->name_span; }
 
 static bool fail(Cursor *u)
 {
@@ -298,17 +295,55 @@ Span word_in(Span setting, const char *word)
     return setting;
 }
 
+/* The setting that was most likely meant, by all of its words or by the first; NULL: none is near. */
+static const char *nearest_field(Arena *a, const Field *fields, int n, const char *word)
+{
+    const char **full = NEW_ARRAY(a, const char *, n), **first = NEW_ARRAY(a, const char *, n);
+    for (int i = 0; i < n; i++) {
+        first[i] = fields[i].name;
+        full[i] = fields[i].full ? fields[i].full : fields[i].name;
+    }
+    const char *near = nearest_name(word, first, n);
+    for (int i = 0; i < n && near; i++)
+        if (strcmp(near, first[i]) == 0)
+            return full[i];
+    return nearest_name(word, full, n);
+}
+
+/* In place of the word that was written; a second word of the setting may follow it already. */
+static const char *replacement(Arena *a, const Ast *s, const char *near)
+{
+    const char *second = strchr(near, ' ');
+    const Ast *next = s->args.first;
+    const bool there = second && next && next->kind == A_NAME && strcmp(next->text, second + 1) == 0;
+    return there ? arena_copy(a, near, (size_t)(second - near)) : near;
+}
+
+static void unknown_setting(Checker *c, const Ast *s, const Field *fields, int n, const char *what)
+{
+    const char *answer = foreign_answer(c, s->text, what);
+    const char *near = answer ? NULL : nearest_field(c->arena, fields, n, s->text), *all = "";
+    if (answer) {
+        diag_error(c->diags, s->name_span, "unknown setting of %s: '%s'; %s", what, s->text, answer);
+    } else if (near) {
+        diag_error(c->diags, s->name_span, "unknown setting of %s: '%s'; did you mean '%s'?", what, s->text,
+                   near);
+        diag_fixit(c->diags, s->name_span, replacement(c->arena, s, near));
+    } else {
+        diag_error(c->diags, s->name_span, "unknown setting of %s: '%s'", what, s->text);
+        for (int i = 0; i < n; i++)
+            all = arena_printf(c->arena, "%s%s%s", all, list_separator(i, n, " and "),
+                               fields[i].full ? fields[i].full : fields[i].name);
+        diag_note(c->diags, (Span){0}, "%s has %s", what, all);
+    }
+}
+
 static const Field *find_field(Checker *c, const Ast *s, const Field *fields, int n, const char *what)
 {
-    const char **names = NEW_ARRAY(c->arena, const char *, n);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (strcmp(fields[i].name, s->text) == 0)
             return &fields[i];
-        names[i] = fields[i].name;
-    }
-    unknown_word(c, s->name_span, s->text, names, n, arena_printf(c->arena, "setting of %s:", what));
-    if (!nearest_name(s->text, names, n))
-        diag_note(c->diags, (Span){0}, "%s has %s", what, joined(c->arena, names, n, " and "));
+    unknown_setting(c, s, fields, n, what);
     return NULL;
 }
 

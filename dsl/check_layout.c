@@ -361,8 +361,8 @@ static const Field own_fields[] = {
     {"travel", take_travel, 0, 0},
     {"weights", take_weights, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"recompute", take_recompute, 0, 0},
-    {"loss", take_loss, 0, 0, UNIT_NONE, LEAST_LOSS_TILE, MOST_LOSS_TILE},
-    {"token", take_token_chunks, 0, 0, UNIT_NONE, 1, 1 << 10},
+    {"loss", take_loss, 0, 0, UNIT_NONE, LEAST_LOSS_TILE, MOST_LOSS_TILE, .full = "loss tile"},
+    {"token", take_token_chunks, 0, 0, UNIT_NONE, 1, 1 << 10, .full = "token chunks"},
     {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},
 };
@@ -383,7 +383,8 @@ static int layout_fields(Arena *a, const Field **out)
                              .offset = form->at,
                              .lo = (double)form->least,
                              .hi = (double)form->most,
-                             .form = form};
+                             .form = form,
+                             .full = form->name};
     }
     *out = field;
     return n;

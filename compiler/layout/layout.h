@@ -32,6 +32,7 @@ extern const char idle_on_one_rank[];
 
 typedef struct SettingRecord {
     const SettingForm *form; /* its name is also that of its column in --explain */
+    size_t span;             /* where it is written, in Layout; 0: in the Setting of its form */
     int column;        /* that column's width; 0: none */
     bool if_several;   /* a column only where several values are tried */
     bool escalates;    /* memory escalation: of its values the first that fits, else all are tried */
@@ -66,7 +67,9 @@ SETTINGS(X)
 extern const SettingRecord *const settings[SETTING_COUNT];
 bool setting_leave_open(int i, Layout *l); /* leaves it to the search; false: it was already */
 bool setting_fits_each(int i, const Program *p); /* whether `burstc fit` has a row for each of its values */
+Span setting_span(int i, const Layout *l); /* src NULL: the layout does not write it */
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
+int choice_refused_by(Arena *a, const Program *p, const Choice *c); /* SETTING_COUNT: by none */
 /* "layout { data 1; context 4; ... }", as a model may have it */
 const char *choice_text(Arena *a, const Choice *c);
 

@@ -23,12 +23,26 @@ bool setting_fits_each(int i, const Program *p)
     return s->spares && (s->fits_each ? s->fits_each(p) : setting_at(&p->layout, s->form->at)->is_auto);
 }
 
+Span setting_span(int i, const Layout *l)
+{
+    const SettingRecord *s = settings[i];
+    if (!s->span)
+        return setting_at(l, s->form->at)->span;
+    return *(const Span *)(const void *)((const char *)l + s->span);
+}
+
+int choice_refused_by(Arena *a, const Program *p, const Choice *c)
+{
+    int i = 0;
+    while (i < SETTING_COUNT && !(settings[i]->why_not && settings[i]->why_not(a, p, c)))
+        i++;
+    return i;
+}
+
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c)
 {
-    const char *reason = NULL;
-    for (int i = 0; i < SETTING_COUNT && !reason; i++)
-        reason = settings[i]->why_not ? settings[i]->why_not(a, p, c) : NULL;
-    return reason;
+    const int by = choice_refused_by(a, p, c);
+    return by < SETTING_COUNT ? settings[by]->why_not(a, p, c) : NULL;
 }
 
 const char *choice_text(Arena *a, const Choice *c)

@@ -87,7 +87,7 @@ static bool check_groups(Diags *d, const Draft *t)
                    PROOF_LINKS, proof_names[PROOF_LINKS], c->data, plural(c->data), c->ranks,
                    plural(c->ranks), tensor, k->world, plural(k->world));
     else
-        diag_error(d, t->program->layout.span,
+        diag_error(d, setting_span(SETTING_WEIGHTS, &t->program->layout),
                    "proof %d (%s) fails: groups of %d rank%s that share the weights must be whole nodes or "
                    "equal parts of a node in this cluster of %d rank%s, and must contain whole groups of %d "
                    "tensor-parallel rank%s",

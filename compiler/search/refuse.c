@@ -82,15 +82,56 @@ static bool report_schedule(Searcher *s)
     return diags_errors(s->diags) > 0;
 }
 
+/* The one written setting that candidates are refused by, and a candidate that it refuses. Others may be
+ * refused by what the layout leaves open, but none by its memory, a proof or a second written setting. */
+typedef struct Blamed {
+    int setting;
+    const Candidate *by;
+} Blamed;
+
+static Blamed find_blamed(const Searcher *s)
+{
+    Blamed found = {SETTING_COUNT, NULL};
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *x = &s->all.at[i];
+        const int setting = x->evaluated ? SETTING_COUNT
+                                         : choice_refused_by(s->arena, s->program, &x->choice);
+        if (setting == SETTING_COUNT ||
+            (found.by && setting != found.setting && setting_span(setting, &s->program->layout).src))
+            return (Blamed){SETTING_COUNT, NULL};
+        if (setting_span(setting, &s->program->layout).src)
+            found = (Blamed){setting, x};
+    }
+    return found;
+}
+
+/* Whether every candidate has the reason of the blamed one, or is refused by what is left open. */
+static bool is_only_reason(const Searcher *s, Blamed blamed)
+{
+    bool only = blamed.by;
+    for (int i = 0; i < s->all.n && only; i++) {
+        const Candidate *x = &s->all.at[i];
+        only = strcmp(x->why_not, blamed.by->why_not) == 0 ||
+               choice_refused_by(s->arena, s->program, &x->choice) != blamed.setting;
+    }
+    return only;
+}
+
 void search_refuse(Searcher *s)
 {
     const Layout *l = &s->program->layout;
     if (diags_errors(s->diags) > 0 || report_schedule(s))
         return; /* a single candidate's errors are the user's */
+    const Blamed blamed = find_blamed(s);
+    if (is_only_reason(s, blamed)) {
+        diag_error(s->diags, setting_span(blamed.setting, l), "%s", blamed.by->why_not);
+        return;
+    }
     /* of other reasons, those of the largest groups */
     const int data = s->data.at[s->data.n - 1].choice.data;
-    const Span whole = l->span.src ? l->span : s->program->sequence_span;
-    const Span at = l->schedule ? l->schedule_span : whole;
+    Span at = l->span.src ? l->span : s->program->sequence_span;
+    at = l->schedule ? l->schedule_span : at;
+    at = blamed.by ? setting_span(blamed.setting, l) : at;
     diag_error(s->diags, at, "no layout works for %d rank%s and %lld tokens",
                s->program->cluster.world / data, plural(s->program->cluster.world / data),
                (long long)s->program->sequence);

@@ -107,6 +107,7 @@ static bool leave_open(Layout *l)
 
 const SettingRecord setting_recompute = {
     .form = &(const SettingForm){.name = "recompute"},
+    .span = offsetof(Layout, saving_span),
     .column = 9,
     .escalates = true,
     .spares = true,

@@ -45,6 +45,7 @@ const char *schedule_text(Arena *a, const Choice *c)
 
 const SettingRecord setting_schedule = {
     .form = &(const SettingForm){.name = "schedule"},
+    .span = offsetof(Layout, schedule_span),
     .column = 11,
     .count = count,
     .take = take,
