@@ -82,7 +82,8 @@ enum { DIAG_MAX_ERRORS = 20 };
 #define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
     X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
-    X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
+    X(ONE_DOCUMENT, "one-document", \
+      "a mask that reads `doc` where neither the data file nor `separator` ends documents") \
     X(UNUSED_SCHEDULE, "unused-schedule", "a learning-rate schedule where the warm-up takes all steps") \
     X(UNUSED_SETTING, "unused-setting", "a layout setting that has no effect") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \

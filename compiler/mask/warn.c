@@ -3,6 +3,8 @@
  * needs more verdicts than the budget, nothing is. */
 #include "mask/internal.h"
 
+#include "data/listed.h"
+
 enum { VERDICTS = 1 << 17, BOX_VERDICTS = 256, COUNTED_CELLS = 1 << 15, SAME_NODES = 64 };
 
 typedef struct Rows {
@@ -131,14 +133,39 @@ static const Table *documents_read(const Program *p, const Expr *e)
     return left ? left : documents_read(p, e->b);
 }
 
-/* Separators say where documents end; who calls a library says it itself. */
+/* A file of the plan that lists no documents; NULL: each lists them, or one cannot be read here. */
+static const BurstDataFile *without_documents(const Program *p, bool *unknown)
+{
+    const Train *t = &p->train;
+    *unknown = t->data_files == 0;
+    for (int i = 0; i < t->data_files + (t->evaluate != NULL); i++) {
+        const BurstDataFile *f = i < t->data_files ? &t->data[i] : t->evaluate;
+        const Listed listed = data_listed(f->path, f->raw);
+        if (listed == LISTED_NOT)
+            return f;
+        *unknown |= listed == LISTED_UNKNOWN;
+    }
+    return NULL;
+}
+
+/* Separators or the data file say where documents end; who calls a library says it itself. */
 static void warn_of_tables(Diags *d, const Program *p, const Mask *mask)
 {
+    bool unknown = false;
     const Table *table = documents_read(p, mask->expr);
-    if (p->train.separator < 0 && !p->library && table)
+    if (p->train.separator >= 0 || p->library || !table)
+        return;
+    const BurstDataFile *f = without_documents(p, &unknown);
+    if (f)
         diag_warn(d, WARN_ONE_DOCUMENT, mask->span,
-                  "mask '%s' reads '%s', but no separator ends a document, so that the sequence is one; name "
-                  "the token that does: train { separator N; }",
+                  "mask '%s' reads '%s', but '%s' lists no documents and no separator ends one, so that each "
+                  "sequence is one; name the token that does: train { separator N; }",
+                  mask->text, table->name, f->path);
+    else if (unknown && !table->len_max)
+        diag_warn(d, WARN_ONE_DOCUMENT, mask->span,
+                  "mask '%s' reads '%s', but no separator ends a document, so that each sequence is one "
+                  "unless the data file lists its documents; name the token that does: train { separator N; "
+                  "}",
                   mask->text, table->name);
 }
 

@@ -3,6 +3,7 @@
 #include "data/data_format.h"
 
 #include "core/escape.h"
+#include "data/listed.h"
 
 #include <ctype.h>
 #include <stdint.h>
@@ -19,7 +20,6 @@ typedef struct Head { const char *at; size_t n; off_t bytes; } Head;
 #define BY_PYTHON \
     "tokenize its text with `burst tokens FILE --tokenizer FOLDER -o OUT` of the Python package"
 #define UNPACK "unpack it first"
-#define MAGIC "MMIDIDX\0"
 
 static bool begins(const Head *h, const char *magic, size_t n)
 {
@@ -87,7 +87,7 @@ static const struct Row {
     {"a Parquet file", X("PAR1"), BY_PYTHON},
     {"an Arrow file", X("ARROW1"), TOKENISE},
     {"an Arrow stream", X("\xff\xff\xff\xff"), TOKENISE},
-    {"the index of a Megatron-LM data set (.idx)", X(MAGIC),
+    {"the index of a Megatron-LM data set (.idx)", X(MEGATRON_MAGIC),
      "name it NAME.idx, and its tokens NAME.bin beside it"},
     {"a gzip file", X("\x1f\x8b"), UNPACK},
     {"a zstd file", X("\x28\xb5\x2f\xfd"), UNPACK},

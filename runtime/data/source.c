@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Versions of a token file: 1 has tokens alone; 2 may have loss weights, documents and tables. */
-enum { HEADER_1 = 24, HEADER_2 = 40, BLOCK = 1 << 16, BYTE_TOKENS = 256 };
+enum { BLOCK = 1 << 16, BYTE_TOKENS = 256 };
 
 /* ---- numbers of a file ---- */
 
@@ -282,9 +281,9 @@ static int read_columns(BurstCtx *c, Source *s, const unsigned char *head)
 
 static int read_own(BurstCtx *c, Source *s, const unsigned char *head, size_t n)
 {
-    const uint64_t version = n >= HEADER_1 ? source_number(head + 8, 4) : 0;
-    const uint64_t width = n >= HEADER_1 ? source_number(head + 12, 4) : 0;
-    const off_t header = version == 2 ? HEADER_2 : HEADER_1;
+    const uint64_t version = n >= TOKENS_HEADER_1 ? source_number(head + 8, 4) : 0;
+    const uint64_t width = n >= TOKENS_HEADER_1 ? source_number(head + 12, 4) : 0;
+    const off_t header = version == 2 ? TOKENS_HEADER_2 : TOKENS_HEADER_1;
     if (version < 1 || version > 2 || (width != 2 && width != 4) || (off_t)n < header)
         return burst_fail(c, BURST_E_IO,
                           "%s: unsupported token file of version %llu with %llu bytes per token; expected "
@@ -345,7 +344,7 @@ static int read_format(BurstCtx *c, Source *s, int raw)
     if (!read_at(s->fd, head, n, 0))
         return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", s->path,
                           errno ? strerror(errno) : "the file is truncated");
-    if (n >= 8 && memcmp(head, "BURSTTOK", 8) == 0)
+    if (n >= 8 && memcmp(head, TOKENS_MAGIC, 8) == 0)
         return raw ? says_itself(c, s, raw) : read_own(c, s, head, n);
     if (raw)
         return read_raw(c, s, raw);

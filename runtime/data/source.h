@@ -6,6 +6,7 @@
 
 #include "core/internal.h"
 #include "data/data_format.h"
+#include "data/listed.h"
 
 #include <limits.h>
 
@@ -61,7 +62,9 @@ bool source_ends(Source *s, int64_t at, uint32_t token);
 int source_documents(BurstCtx *c, Source *s, int64_t **first, int64_t *documents);
 
 /* ---- formats ---- */
-enum { SOURCE_HEAD = 4096 };                                             /* bytes that tell a format */
+/* Versions of a token file: 1 has tokens alone; 2 may have loss weights, documents and tables. */
+#define TOKENS_MAGIC "BURSTTOK"
+enum { TOKENS_HEADER_1 = 24, TOKENS_HEADER_2 = 40 }; /* bytes */
 static inline uint64_t source_number(const unsigned char *at, int bytes) /* little-endian */
 {
     uint64_t value = 0;
@@ -73,8 +76,6 @@ static inline uint64_t source_number(const unsigned char *at, int bytes) /* litt
  * bytes. */
 int source_npy(BurstCtx *c, Source *s, const unsigned char *head, size_t n, bool *is);
 int source_megatron(BurstCtx *c, Source *s, bool *is);
-/* The two files of `path`, which may name either; false: it names neither. */
-bool source_pair(const char *path, char bin[PATH_MAX], char idx[PATH_MAX]);
 /* Fails where the first tokens in s->document do not ascend from 0 to count; sets the last one's end. */
 int source_check_documents(BurstCtx *c, Source *s);
 /* Fails where the file at `path` has more than the `end` bytes that its header describes. */

@@ -9,39 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC "MMIDIDX\0"
 enum { HEADER = 34 }; /* magic and a zero byte, version (8), type (1), sequences (8), documents (8) */
-
-static bool replace_end(const char *path, const char *end, char out[PATH_MAX])
-{
-    const size_t n = strlen(path);
-    if (n < 4 || n >= PATH_MAX)
-        return false;
-    memcpy(out, path, n - 4);
-    memcpy(out + n - 4, end, 5);
-    return true;
-}
-
-/* Whether a regular file begins as an index. */
-static bool is_index(const char *path)
-{
-    char magic[sizeof MAGIC - 1];
-    struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    const bool is = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-                    read_at(fd, magic, sizeof magic, 0) && memcmp(magic, MAGIC, sizeof magic) == 0;
-    if (fd >= 0)
-        close(fd);
-    return is;
-}
-
-bool source_pair(const char *path, char bin[PATH_MAX], char idx[PATH_MAX])
-{
-    const size_t n = strlen(path);
-    const char *end = n > 4 ? path + n - 4 : "";
-    return (strcmp(end, ".bin") == 0 || strcmp(end, ".idx") == 0) && replace_end(path, ".bin", bin) &&
-           replace_end(path, ".idx", idx) && is_index(idx);
-}
 
 /* ---- the index ---- */
 
