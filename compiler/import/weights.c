@@ -32,13 +32,6 @@ static void tell_masks(void *to, const char *text)
               train->weights, text);
 }
 
-static void warn_missing(Diags *d, const Train *t, const char *why)
-{
-    diag_warn(d, WARN_MISSING_WEIGHTS, t->weights_span,
-              "cannot compare '%s' with the model: %s; the program compares them when it starts", t->weights,
-              why);
-}
-
 static int compare(Arena *a, BurstCtx *c, const Program *p, HfFolder *f, Misfits *m)
 {
     const BurstPlan *plan = model_plan(a, p);
@@ -53,7 +46,9 @@ void weights_check(Arena *a, Diags *d, const Program *p)
     if (!train->weights || p->library)
         return;
     if (stat(train->weights, &st) != 0) {
-        warn_missing(d, train, strerror(errno));
+        diag_warn(d, WARN_MISSING_WEIGHTS, train->weights_span,
+                  "cannot compare '%s' with the model: %s; the program compares them when it starts",
+                  train->weights, strerror(errno));
         return;
     }
     BurstCtx *c = NEW(a, BurstCtx); /* takes what goes wrong */
@@ -62,11 +57,15 @@ void weights_check(Arena *a, Diags *d, const Program *p)
     Told told = {d, p, false};
     c->rank = -1;
     const int status = compare(a, c, p, &f, &m);
-    if (status == BURST_OK && !folder_has_weights(f.path))
-        warn_missing(d, train, "it has neither model.safetensors nor its index");
     misfits_tell(&m, false, tell, &told);
     if (status != BURST_OK)
         tell(&told, burst_error(c));
+    if (!told.begun && !folder_has_weights(f.path))
+        diag_warn(
+            d, WARN_MISSING_WEIGHTS, train->weights_span,
+            "'%s' has neither model.safetensors nor its index, so only its config.json was compared with "
+            "the model; the program compares the weights when it starts",
+            train->weights);
     misfits_tell(&m, true, tell_masks, &told);
     misfits_close(&m);
     folder_close(&f);
