@@ -1,4 +1,4 @@
-/* emit.h: between the files of the emitter. */
+/* emit/internal.h: between the files of the emitter. */
 #ifndef EMIT_H
 #define EMIT_H
 

@@ -1,4 +1,4 @@
-/* ir/choice.c: whether queries or their sums leave their rank, given the sizes of the
+/* ir/moves.c: whether queries or their sums leave their rank, given the sizes of the
  * coordinates: a mesh of 4 x 1 passes keys alone, and one rank passes nothing.
  */
 #include "ir/ir.h"

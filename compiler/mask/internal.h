@@ -1,4 +1,4 @@
-/* mask.h: what the files of the mask pass share; nobody else includes it.
+/* mask/internal.h: what the files of the mask pass share; nobody else includes it.
  *
  *   Expr -lower-> MaskNode -walk-> verdict on a box, and a key that names what is still open
  *        -count-> tiles and pairs

@@ -1,4 +1,4 @@
-/* verify.h: between proof/proofs.c and verify_pruned.c, and what the tests of the verifier reach into. */
+/* proof/internal.h: between proof/proofs.c and proof/pruned.c, and what tests of the verifier reach into. */
 #ifndef VERIFY_H
 #define VERIFY_H
 

@@ -1,4 +1,4 @@
-/* verify_pruned.c: what a mask leaves of a schedule (prune.c) is complete: replayed with every rank, in
+/* proof/pruned.c: what a mask leaves of a schedule (prune.c) is complete: replayed with every rank, in
  * absolute chunks.
  *
  * Every live computing finds its chunks, every live transfer has something to move and is expected at the

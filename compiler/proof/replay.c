@@ -1,4 +1,4 @@
-/* verify_replay.c: proofs 1 to 4 of one direction, and that its transfers share no stream.
+/* proof/replay.c: proofs 1 to 4 of one direction, and that its transfers share no stream.
  *
  * The trace is replayed on an abstract rank in relative coordinates (attention/attention.h), which stands
  * for every rank: slots hold named chunks, a read of a slot demands that its arrival was waited for and

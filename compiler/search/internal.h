@@ -1,4 +1,4 @@
-/* search.h: what the files of the search share: candidates, and what one search has tried. */
+/* search/internal.h: what the files of the search share: candidates, and what one search has tried. */
 #ifndef SEARCH_H
 #define SEARCH_H
 

@@ -3,14 +3,20 @@
 
 Stock masks (dsl/masks.burst), shipped schedules (schedules/), functions of numbers (EXPR_FUNCTIONS) and settings of a
 layout (WORD_SETTINGS, COUNT_SETTINGS): one that was added and forgotten elsewhere is named with the file that lacks it.
-Files that CONTRIBUTING.md and docs/architecture.md name are there.
+Files that CONTRIBUTING.md and docs/architecture.md name are there. In every page, names that are said to be in a file are
+in it, options and names with an underscore are somewhere in the sources, and what a guide's text quotes with a number,
+such as gate_up(73), is in its examples.
 """
 import pathlib
 import re
+import subprocess
 import sys
 
 MASKS_ELSEWHERE = {"document_sink": "tests/training/run_data.py", "prefix_tree": "tests/training/run_data.py"} # of more tables than doc
 PLACES = ["", "compiler", "compiler/layout", "runtime", "templates"] # that paths in those pages begin at
+ELSEWHERE = {"docs/drop-in.md"} # names functions of other projects
+FOREIGN = {"--preset", "--follow", "--stat", "--build-arg", "--rm", "--logdir", "--kill-on-bad-exit", # options and names of
+           "NCCL_SOCKET_IFNAME", "compute_metrics", "set_attn_implementation"} # git, CMake, Docker, Slurm, TensorBoard, NCCL, transformers
 SUFFIX = r"(?:c|h|cu|cuh|py|md|l|y|burst|topo|sched|test|txt)"
 
 
@@ -89,10 +95,57 @@ class Lists:
         return named
 
 
+    def prose(self, page):
+        """Without blocks of code."""
+        text = re.sub(r"^```.*?^```$", "", self.text(page), flags=re.M | re.S)
+        return re.sub(r"^(?:    |RUN).*$", "", text, flags=re.M)
+
+    def pages(self):
+        found = sorted(path for path in self.source.glob("docs/**/*.md"))
+        return ["README.md", "CONTRIBUTING.md", "SECURITY.md"] + [str(path.relative_to(self.source)) for path in found]
+
+    def pointers(self):
+        """`NAME` in `PATH`: whether the file has the name."""
+        made = []
+        for page in self.pages():
+            for name, path in re.findall(rf"`([A-Za-z_]\w*)`\s*(?:in|of|\()\s*`([\w./-]+/[\w.-]+\.{SUFFIX})`", self.prose(page)):
+                files = [self.source / place / path for place in PLACES if (self.source / place / path).is_file()]
+                self.require(files and re.search(rf"\b{name}\b", files[0].read_text()), f"{page}: `{name}` is not in {path}")
+                made.append(name)
+        return made
+
+    def names(self):
+        """Options and names with an underscore."""
+        tracked = subprocess.run(["git", "-C", self.source, "ls-files"], capture_output=True, text=True).stdout.split("\n")[:-1]
+        files = [self.source / name for name in tracked] if tracked else [path for path in self.source.rglob("*")
+                                                                          if "build" not in path.parts and ".git" not in path.parts]
+        text = "\n".join(path.read_text(errors="replace") for path in files if path.suffix != ".md" and path.is_file())
+        known = set(re.findall(r"\w+|(?<![\w-])--[a-z][\w-]*", text)) | {path.stem for path in files} | FOREIGN
+        made = []
+        for page in self.pages():
+            options = re.findall(r"(?<![\w-])--[a-z][\w-]*", self.text(page))
+            quoted = [] if page in ELSEWHERE else re.findall(r"`([^`\n]+)`", self.prose(page))
+            words = [word for code in quoted for word in re.findall(r"(?<!-)\b[A-Za-z]\w*_\w*[A-Za-z0-9]\b", code)]
+            for name in dict.fromkeys(options + words):
+                self.require(name in known, f"{page} names {name}, which the sources do not have")
+                made.append(name)
+        return made
+
+    def examples(self):
+        """What a guide quotes with a number in brackets."""
+        made = []
+        for page in (page for page in self.pages() if "/guides/" in page):
+            blocks = "\n".join(re.findall(r"^```.*?^```$", self.text(page), re.M | re.S))
+            for code in re.findall(r"`(\w+\([\w., ]*\d[\w., ]*\))`", self.prose(page)):
+                self.require(code in blocks, f"{page}: `{code}` is in no example of the page")
+                made.append(code)
+        return made
+
+
 def main():
     lists = Lists(pathlib.Path(sys.argv[1]))
-    counts = {part: len(getattr(lists, part)()) for part in ("masks", "schedules", "functions", "settings", "files")}
-    enough = dict(masks=15, schedules=10, functions=3, settings=5, files=20) # else the files are no longer read
+    counts = {part: len(getattr(lists, part)()) for part in ("masks", "schedules", "functions", "settings", "files", "pointers", "names", "examples")}
+    enough = dict(masks=15, schedules=10, functions=3, settings=5, files=20, pointers=5, names=200, examples=1) # else the files are no longer read
     faults = lists.faults + [f"only {n} {part} were found" for part, n in counts.items() if n < enough[part]]
     print(*faults, ", ".join(f"{n} {part}" for part, n in counts.items()), sep="\n")
     return bool(faults)

@@ -1,4 +1,5 @@
-"""run_style.py ROOT: no conditional operator inside another's operand, and no line over 110 columns.
+"""run_style.py ROOT: no conditional operator inside another's operand, no line over 110 columns, and no file that opens
+with another file's name.
 
 A conditional counts as nested where it is a part of another's operand by itself or in brackets; as an argument of a
 call, an index or an initializer inside of one it does not. Generated files are left out.
@@ -13,6 +14,7 @@ GENERATED = "/* Made by "
 SUFFIXES = {".c", ".h", ".cc", ".cu", ".cuh", ".l", ".y"}
 WIDTH_ALONE = {".l", ".y"} # their `?` are no operators
 KEYWORDS = {"return", "case", "else", "do"} # an opening bracket after one of these groups; after a name it calls
+OPENING = re.compile(r"/\* ([\w/]+\.(?:c|h|cc|cu|cuh|l|y)): ") # the name that a file opens with
 TOKEN = re.compile(r"""
     (?P<skip>\s+|//[^\n]*|/\*.*?\*/|\\\n)
   | (?P<text>(?:u8|[uUL])?R?"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
@@ -88,6 +90,12 @@ def files(root):
         yield from found
 
 
+def misnamed(text, path):
+    """The other file's name that a text opens with."""
+    opening = OPENING.match(text)
+    return opening[1] if opening and not f"/{path}".endswith(f"/{opening[1]}") else None
+
+
 def probe():
     """What must be found, and what must not."""
     wrong = ["x = a ? b : c ? d : e;", "x = a ? b ? c : d : e;", "x = a ? (b ? c : d) : e;", "return (a ? b : c) ? d : e;",
@@ -96,8 +104,10 @@ def probe():
              "if ((a ? b : c) == 1)\n    x = d ? e : f;", "x = a ? \"b ? c\" : '?'; /* a ? b ? */", "x = a ? b[c ? d : e] : f;",
              "#define X(a) (a ? b : c)\n#define Y(a) (a ? b : c)\n", "case A: return a ? b : c;\ncase B: return a ? b : c;",
              "for (i = a ? b : c; i < (a ? b : c); i++)\n    x = a ? b : c;"]
+    names = {"/* b.c: of b */": True, "/* a/c.c: of a */": True, "/* c.c: of c */": False, "/* b/c.c: of b */": False, "/* of c */": False}
     return [f"the check itself judges {text!r} wrongly" for kind in (wrong, right) for text in kind
-            if bool(nested_in(text)) != (kind is wrong)]
+            if bool(nested_in(text)) != (kind is wrong)] + \
+           [f"the check itself judges {text!r} wrongly" for text, wrong in names.items() if bool(misnamed(text, "b/c.c")) != wrong]
 
 
 def main():
@@ -108,11 +118,13 @@ def main():
         if text.startswith(GENERATED):
             continue
         where = path.relative_to(root)
+        if misnamed(text, where):
+            faults.append(f"{where}:1: opens with the name {misnamed(text, where)}")
         if path.suffix not in WIDTH_ALONE:
             faults += [f"{where}:{n}: a conditional operator inside another's operand" for n in nested_in(text)]
         faults += [f"{where}:{n}: {len(line)} columns, and {WIDTH} is the most"
                    for n, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
-    print("\n".join(faults) or "no nested conditionals and no long lines")
+    print("\n".join(faults) or "no nested conditionals, no long lines and no file with another's name")
     return bool(faults)
 
 

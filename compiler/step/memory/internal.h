@@ -1,4 +1,4 @@
-/* memory.h: between step/memory/buffers.c, step/memory/buffers_gpu.c and step/memory/buffers_heads.c. */
+/* step/memory/internal.h: between buffers.c, buffers_gpu.c and buffers_heads.c. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
