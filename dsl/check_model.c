@@ -41,7 +41,7 @@ static const Field file_fields[] = {
     {"table", take_table, 0, FIELD_REPEATS},
     {"model", take_once, offsetof(Checker, model), FIELD_BLOCK},
     {"attention", take_once, offsetof(Checker, attention), FIELD_BLOCK},
-    {"sequence", take_sequence, offsetof(Checker, sequence), 0, UNIT_NONE, 2, 0x1p40},
+    {"sequence", take_sequence, offsetof(Checker, sequence), 0, UNIT_NONE, 1, 0x1p40},
     {"layout", take_once, offsetof(Checker, layout), FIELD_BLOCK},
     {"train", take_once, offsetof(Checker, train), FIELD_BLOCK},
 };
@@ -361,7 +361,7 @@ static void check_heads(Checker *c, ModelFields *f)
     if (!f->head_dim.src)
         m->head_dim = m->hidden / m->heads;
     m->head_dim_span = f->head_dim.src ? f->head_dim : m->heads_span;
-    if (m->head_dim % 2 != 0)
+    if (m->head_dim % 2 != 0 && !f->alone)
         diag_error(c->diags, m->head_dim_span, "head_dim %d must be even: rotary embeddings rotate pairs",
                    m->head_dim);
     if ((int64_t)m->heads * m->head_dim > INT_MAX)
@@ -472,6 +472,11 @@ void finish_model(Checker *c)
     else
         take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     c->program->library |= c->in->library;
+    if (c->program->sequence == 1 && !c->program->library) {
+        diag_error(c->diags, c->program->sequence_span,
+                   "'sequence' must be at least 2 in a model that trains: a token predicts the next one");
+        c->program->sequence = 0; /* one error is enough */
+    }
     check_heads(c, &f);
     check_latent(c, &f);
     finish_ropes(c, &f);
