@@ -81,11 +81,11 @@ size_t burst_plan_bytes(const BurstPlan *plan, BurstSpace space);
 
 /* ---- batches ---- */
 /* Documents packed without padding: document i has the tokens from cu_seqlens[i] to cu_seqlens[i + 1], of
- * documents + 1 numbers from 0 to the plan's tokens. cu_seqlens NULL: one document. tables[t]: values by
- * token of the plan's t-th table; NULL, all or one: "doc", "first", "last" and "position" (document of a
- * token, that document's first and last token, the token's position in it) are made from cu_seqlens; others
- * must be given. Works on the host, without the other ranks; what is given here must be the same on all of
- * them. */
+ * documents + 1 numbers from 0 to the plan's tokens, never falling. cu_seqlens NULL: one document.
+ * tables[t]: values by token of the plan's t-th table; NULL, all or one: "doc", "first", "last" and
+ * "position" (document of a token, that document's first and last token, the token's position in it) are
+ * made from cu_seqlens; others must be given. Works on the host, without the other ranks; what is given here
+ * must be the same on all of them. */
 int burst_batch_make(BurstPlan *plan, const int32_t *cu_seqlens, int documents, const int32_t *const *tables,
                      BurstBatch **batch);
 /* Makes a batch ready for calls in `stream`'s order (a cudaStream_t; on CPUs NULL). memory: of
@@ -104,8 +104,8 @@ int64_t burst_batch_rows(const BurstBatch *batch, BurstLayout layout, int32_t *r
  * Calls with one batch follow each other on the device: in one stream, or in streams that wait for each
  * other. */
 /* o and lse of BALANCED rows. sinks [heads]: a learned score that takes weight and has no value, or NULL;
- * lse is without it. scale: of q k, 0: 1 / sqrt(head_dim). A row that sees no key has o = 0 and lse =
- * -inf. */
+ * lse is without it. scale: of q k, above 0; 0: 1 / sqrt(head_dim). A row that sees no key has o = 0 and
+ * lse = -inf. */
 int burst_attention_forward(BurstBatch *batch, int mask, const void *q, const void *k, const void *v,
                             const float *sinks, float scale, void *o, float *lse, void *workspace,
                             void *stream);

@@ -254,9 +254,9 @@ static int check_documents(BurstPlan *p, const int32_t *cu, int documents, const
     if (documents < 1)
         return burst_fail(&p->ctx, BURST_E_USAGE, "a batch has one document at least, not %d", documents);
     for (int i = 0; i < documents; i++)
-        if (cu[i + 1] <= cu[i])
-            return burst_fail(&p->ctx, BURST_E_USAGE, "cu_seqlens must rise: [%d] is %d, and [%d] is %d", i,
-                              cu[i], i + 1, cu[i + 1]);
+        if (cu[i + 1] < cu[i])
+            return burst_fail(&p->ctx, BURST_E_USAGE, "cu_seqlens must not fall: [%d] is %d, and [%d] is %d",
+                              i, cu[i], i + 1, cu[i + 1]);
     if (cu[0] != 0 || cu[documents] != p->info.tokens)
         return burst_fail(&p->ctx, BURST_E_USAGE,
                           "cu_seqlens goes from %d to %d; it must go from 0 to the plan's %lld tokens: add a "
@@ -404,8 +404,9 @@ static int check_attention(const BurstBatch *b, const BurstAttention *a, const v
     if (!workspace || (uintptr_t)workspace % info->align)
         return burst_fail(c, BURST_E_USAGE, "rank %d: the workspace is NULL or not aligned to %zu bytes",
                           c->rank, info->align);
-    if (!isfinite(a->scale))
-        return burst_fail(c, BURST_E_USAGE, "rank %d: the scale is not a finite number", c->rank);
+    if (!(a->scale > 0 && isfinite(a->scale))) /* kernels take a row's maximum before they scale it */
+        return burst_fail(c, BURST_E_USAGE, "rank %d: the scale %g is not a finite number above 0", c->rank,
+                          (double)a->scale);
     const bool there = a->q && a->k && a->v &&
                        (backward ? a->o && a->lse && a->d_o && a->dq && a->dk && a->dv
                                  : a->to_o && a->to_lse);

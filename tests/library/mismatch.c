@@ -26,6 +26,7 @@ typedef enum What {
     NO_ARRAY,
     CLOSES,
     SCALE,
+    NEGATIVE,
     ABORTS,
     WHATS
 } What;
@@ -43,6 +44,7 @@ static const struct {
     [CLOSES] = {"it closes the plan", "", "rank 1 has closed the plan"},
     [ABORTS] = {"it gives up", "rank 1: no rows", "rank 1: no rows"},
     [SCALE] = {"another scale", "scale 0.5", "scale 0.5"},
+    [NEGATIVE] = {"a negative scale", "rank 1: the scale -0.25", "rank 1: the scale -0.25"},
 };
 
 static const char *path[2];
@@ -89,7 +91,7 @@ static int call(BurstPlan *plan, BurstBatch *batch, bool odd, char *workspace)
     float *x = calloc(8 * n, sizeof *x);
     const float *q = odd && what == NO_ARRAY ? NULL : x;
     const int others[WHATS] = {[MASK] = 1, [NO_MASK] = 7}, mask = odd ? others[what] : 0;
-    const float scale = odd && what == SCALE ? 0.5f : 0;
+    const float scales[WHATS] = {[SCALE] = 0.5f, [NEGATIVE] = -0.25f}, scale = odd ? scales[what] : 0;
     int status = BURST_PEERS;
     if (odd && what == ABORTS)
         burst_plan_abort(plan, "no rows");
@@ -153,7 +155,7 @@ static void check(const Rank *r)
     const bool fails = what != SAME && !(r->rank == ODD && what == CLOSES);
     const char *text = r->rank == ODD ? expected[what].own : expected[what].others;
     const bool own = r->rank == ODD && r->status == BURST_BAD_ARGUMENT &&
-                     (what == NO_ARRAY || what == NO_MASK);
+                     (what == NO_ARRAY || what == NO_MASK || what == NEGATIVE);
     require(own || r->status == (fails ? BURST_PEERS : BURST_SUCCESS), expected[what].name, r);
     require(!fails || strstr(r->error, text), expected[what].name, r);
     require(r->seconds < soon, expected[what].name, r);
