@@ -1,8 +1,13 @@
 """What burstc reads, of the arguments of burst.compile."""
+import collections
+import pathlib
 import re
+
+from .given import positive, whole
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 TABLE = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)\s*\[")  # of a mask: doc[q]
+FILE = re.compile(r'\bfile\s*"([^"\n]*)"')  # of a mask: file "pattern.txt" at (q / 64, k / 64)
 CPU = """device core {{ arch cpu; memory {gib} GiB; hbm 20 GB/s; matmul fp32 50 GFLOP/s; }}
 nic card {{ bandwidth 25 Gb/s; latency 20 us; }}
 host {{ memory {host} GiB; pcie 8 GB/s; cores {cores}; }}
@@ -10,35 +15,67 @@ host {{ memory {host} GiB; pcie 8 GB/s; cores {cores}; }}
 STOCK = ["h200", "h100", "a100"]  # of devices.topo
 
 
+Pattern = collections.namedtuple("Pattern", "path text")
+
+
 def checked_name(name, what):
-    if not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"{what} '{name}' is not a name: letters, digits and _")
     return name
 
 
 def checked_text(text, what):
     """One expression or value: what would end it belongs to no language of burstc inside of one."""
-    if re.search(r"[;{}#\"\n]", text):
-        raise ValueError(f"{what} '{text}' has one of ; {{ }} # \" or a line break")
+    if not isinstance(text, str):
+        raise ValueError(f"{what} is {text!r}, not a text")
+    if re.search(r"[;{}#\"\n]", FILE.sub("", text)):
+        raise ValueError(f"{what} '{text}' has one of ; {{ }} # \" or a line break; the only text in quotes is a file's name, as in "
+                         "`file \"pattern.txt\" at (q / 64, k / 64)`")
     return text
 
 
-def model_text(masks, tables, heads, kv_heads, head_dim, value_dim, tokens, schedule, partition, softcap, layout):
+def with_patterns(masks):
+    """The masks with files named as they are beside the model, and these: by name, where they were, what is in them."""
+    names, patterns = {}, {}
+
+    def name_of(found):
+        path = found.group(1)
+        if path not in names:
+            names[path] = f"pattern{len(names)}.txt"
+            patterns[names[path]] = Pattern(path, pathlib.Path(path).read_bytes())
+        return f'file "{names[path]}"'
+
+    return {mask: FILE.sub(name_of, checked_text(text, f"mask {mask}")) for mask, text in masks.items()}, patterns
+
+
+def tables_of(masks):
+    return sorted({name for mask in masks.values() for name in TABLE.findall(FILE.sub("", mask))})
+
+
+def model_text(masks, tables, heads, head_dim, tokens, kv_heads, value_dim, schedule, partition, softcap, layout):
+    if not masks:
+        raise ValueError("masks is empty: give one mask at least")
+    if isinstance(tables, str):
+        raise ValueError(f"tables is '{tables}'; it is a list of names")
+    kv_heads, value_dim = heads if kv_heads is None else kv_heads, head_dim if value_dim is None else value_dim
+    counts = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "value_dim": value_dim}
+    sizes = "; ".join(f"{name} {whole(n, name, 1)}" for name, n in counts.items())
     lines = ['import "masks";']
     lines += [f"table {checked_name(t, 'table')} per token;" for t in tables]
-    lines += [f"mask {checked_name(n, 'mask')} = {checked_text(e, 'mask')};" for n, e in masks.items()]
-    sizes = f"heads {int(heads)}; kv_heads {int(kv_heads)}; head_dim {int(head_dim)}; value_dim {int(value_dim)}"
+    lines += [f"mask {checked_name(n, 'mask')} = {checked_text(e, f'mask {n}')};" for n, e in masks.items()]
     lines += [f"model attention {{ {sizes}; layers {len(masks)}; }}"]
     of_layers = "".join(f" layers {i}: {n};" for i, n in enumerate(masks))
-    lines += [f"attention {{{of_layers}{f' softcap {float(softcap)!r};' if softcap else ''} }}"]
+    none = softcap is None or not isinstance(softcap, bool) and softcap == 0
+    cap = "" if none else f" softcap {positive(softcap, 'softcap')!r};"
+    lines += [f"attention {{{of_layers}{cap} }}"]
     chosen = f"schedule {checked_text(schedule, 'schedule')}; partition {checked_text(partition, 'partition')};"
-    lines += [f"sequence {int(tokens)};", f"layout {{ {chosen} {checked_text_layout(layout)} }}"]
+    lines += [f"sequence {whole(tokens, 'tokens', 1)};", f"layout {{ {chosen} {checked_text_layout(layout)} }}"]
     return "\n".join(lines) + "\n"
 
 
 def checked_text_layout(layout):
     """More settings of the layout, as a dictionary: {"travel": "keys"}."""
-    return " ".join(f"{checked_text(k, 'setting')} {checked_text(str(v), 'setting')};" for k, v in layout.items())
+    return " ".join(f"{checked_text(k, 'setting')} {checked_text(str(v), f'setting {k}')};" for k, v in layout.items())
 
 
 def cluster_text(sizes, device_name=None):

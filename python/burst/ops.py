@@ -1,13 +1,13 @@
 """Operators of torch.library: burst::attention, burst::attention_backward, burst::move.
 
-They name a batch by its number, and are what torch.compile, selective checkpointing and autograd see. Defined by schema, not by
+They name a batch by its tag, a tensor, and are what torch.compile, selective checkpointing and autograd see. Defined by schema, not by
 torch.library.custom_op, whose checks of aliases take a third of a call's time on the host.
 """
 import torch
 
 from . import _c
-from .batch import live, stream_of
-
+from .batch import Batch, live, stream_of
+from .given import positive
 
 LIBRARY = torch.library.Library("burst", "DEF")
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
@@ -32,34 +32,49 @@ def differentiate(name, backward, setup):
     torch.library.register_autograd(f"burst::{name}", backward, setup_context=setup, lib=LIBRARY)
 
 
-def batch_of(number):
-    batch = live.get(number)
-    if batch is None:
-        raise _c.BurstError("the batch of this call is no longer there: keep it until backward has run")
-    return batch
-
-
-def refuse(plan, text):
+def refuse(plan, text, error=ValueError):
     """The other ranks, which make this call, must not wait for it."""
-    if plan.ranks > 1:
+    if plan.ranks > 1 and not plan.closed:
         _c.library().burst_plan_abort(plan.handle, text.encode())
-    raise ValueError(text)
+    raise error(text)
+
+
+def state_of(tag):
+    state = live.get(tag.item())
+    if state is None:
+        raise _c.BurstError("the batch of this call is no longer there: keep it until backward has run")
+    if state.closed:
+        refuse(state.plan, f"the {'plan' if state.plan.closed else 'batch'} of this call is closed", _c.BurstError)
+    return state
+
+
+def seen(tag):
+    """The state, to be kept until backward has run. A compiler shows tensors without numbers: its graphs keep the tag."""
+    return live.get(tag.item()) if type(tag) is torch.Tensor else None
 
 
 def checked(plan, x, shape, dtype, what):
-    if x.shape != shape or x.dtype != dtype or x.is_cuda != plan.is_cuda:
+    if x.shape != shape or x.dtype != dtype or x.device != plan.device:
         refuse(plan, f"{what} is {x.dtype} {tuple(x.shape)} on {x.device}; this batch needs {dtype} {tuple(shape)} on {plan.device}")
     return x.contiguous()
+
+
+def checked_call(plan, mask, scale):
+    """The number of a mask, and a scale as C has it: 0 is 1 / sqrt(head_dim)."""
+    try:
+        return plan.mask_index(mask), 0.0 if scale is None else positive(scale, "scale")
+    except ValueError as error:
+        refuse(plan, str(error))
 
 
 def address(x):
     return x.data_ptr() if x is not None else None
 
 
-@operator("attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, SymInt batch, SymInt mask, float scale) -> (Tensor, Tensor)")
+@operator("attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor batch, SymInt mask, float scale) -> (Tensor, Tensor)")
 def attention_op(q, k, v, sinks, batch, mask, scale):
-    b = batch_of(batch)
-    p, n = b.plan, b.count
+    b = state_of(batch)
+    p, n = b.plan, len(b.rows)
     q = checked(p, q, (n, p.heads, p.head_dim), p.dtype, "q")
     k, v = (checked(p, x, (n, p.kv_heads, width), p.dtype, name) for x, name, width in ((k, "k", p.head_dim), (v, "v", p.value_dim)))
     sinks = checked(p, sinks, (p.heads,), torch.float32, "sinks") if sinks is not None else None
@@ -75,9 +90,9 @@ def _(q, k, v, sinks, batch, mask, scale):
 
 
 @operator("attention_backward(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor o, Tensor lse, Tensor d_o, Tensor? d_lse, "
-          "SymInt batch, SymInt mask, float scale) -> (Tensor, Tensor, Tensor, Tensor)")
+          "Tensor batch, SymInt mask, float scale) -> (Tensor, Tensor, Tensor, Tensor)")
 def attention_backward_op(q, k, v, sinks, o, lse, d_o, d_lse, batch, mask, scale):
-    b = batch_of(batch)
+    b = state_of(batch)
     p = b.plan
     q, k, v, o, lse = (x.contiguous() for x in (q, k, v, o, lse))
     sinks = sinks.contiguous() if sinks is not None else None
@@ -105,33 +120,33 @@ differentiate("attention_backward", no_second_derivative, lambda ctx, inputs, ou
 
 
 def attention_setup(ctx, inputs, output):
-    q, k, v, sinks, ctx.batch, ctx.mask, ctx.scale = inputs
-    ctx.kept = live.get(ctx.batch)  # until backward has run
+    q, k, v, sinks, tag, ctx.mask, ctx.scale = inputs
+    ctx.kept = seen(tag)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(q, k, v, sinks, *output)
+    ctx.save_for_backward(q, k, v, sinks, tag, *output)
 
 
 def attention_grad(ctx, d_o, d_lse):
-    q, k, v, sinks, o, lse = ctx.saved_tensors
+    q, k, v, sinks, tag, o, lse = ctx.saved_tensors
     if d_o is None and d_lse is None:
         return None, None, None, None, None, None, None
     d_o = torch.zeros_like(o) if d_o is None else d_o
-    dq, dk, dv, dsinks = torch.ops.burst.attention_backward(q, k, v, sinks, o, lse, d_o, d_lse, ctx.batch, ctx.mask, ctx.scale)
+    dq, dk, dv, dsinks = torch.ops.burst.attention_backward(q, k, v, sinks, o, lse, d_o, d_lse, tag, ctx.mask, ctx.scale)
     return dq, dk, dv, dsinks if sinks is not None else None, None, None, None
 
 
 differentiate("attention", attention_grad, attention_setup)
 
 
-@operator("move(Tensor x, SymInt batch, SymInt source, SymInt target) -> Tensor")
-def move_op(x, batch, source, target):
-    b = batch_of(batch)
-    rows, x = b.rows_of(source), x.contiguous()
-    if x.shape[0] != rows or x.device.type != b.plan.device.type:
-        refuse(b.plan, f"a tensor of {x.shape[0]} rows on {x.device}; this rank has {rows} on {b.plan.device}")
-    if b.plan.device.type == "cuda":
+@operator("move(Tensor x, Tensor batch, SymInt source, SymInt target, SymInt rows) -> Tensor")
+def move_op(x, batch, source, target, rows):
+    b, x = state_of(batch), x.contiguous()
+    given = b.counts[source]
+    if x.ndim == 0 or x.shape[0] != given or x.device != b.plan.device:
+        refuse(b.plan, f"a tensor of {tuple(x.shape)} on {x.device}; this rank has {given} rows on {b.plan.device}")
+    if b.plan.is_cuda:
         return b.move_on_device(x, source, target).clone()
-    y = x.new_empty(b.rows_of(target), *x.shape[1:])
+    y = x.new_empty(rows, *x.shape[1:])
     width = x.element_size()
     for n in x.shape[1:]:
         width *= n
@@ -141,17 +156,18 @@ def move_op(x, batch, source, target):
 
 
 @shapes_of("move")
-def _(x, batch, source, target):
-    return x.new_empty(live[batch].rows_of(target) if isinstance(batch, int) else x.shape[0], *x.shape[1:])
+def _(x, batch, source, target, rows):
+    return x.new_empty(rows, *x.shape[1:])
 
 
 def move_setup(ctx, inputs, output):
-    _, ctx.batch, ctx.source, ctx.target = inputs
-    ctx.kept = live.get(ctx.batch)
+    x, tag, ctx.source, ctx.target, _ = inputs
+    ctx.kept, ctx.rows = seen(tag), x.shape[0]
+    ctx.save_for_backward(tag)
 
 
 def move_grad(ctx, d_y):
-    return torch.ops.burst.move(d_y, ctx.batch, ctx.target, ctx.source), None, None, None
+    return torch.ops.burst.move(d_y, *ctx.saved_tensors, ctx.target, ctx.source, ctx.rows), None, None, None, None
 
 
 differentiate("move", move_grad, move_setup)
@@ -181,6 +197,9 @@ def attention(q, k, v, batch, mask=0, *, sinks=None, scale=None, return_lse=Fals
     Collective: all ranks call it, and their backward, in the same order. mask: its name or number. sinks [heads], fp32: a score a
     head that takes weight and has no value; lse is without it.
     """
+    if not isinstance(batch, Batch):
+        raise TypeError(f"batch is a {type(batch).__name__}, not what Plan.batch returns")
+    mask, scale = checked_call(batch.plan, mask, scale)
     call = torch.ops.burst.attention if sees_operators(q, k, v) else Attention.apply
-    o, lse = call(q, k, v, sinks, batch.number, batch.plan.mask_index(mask), float(scale or 0))
+    o, lse = call(q, k, v, sinks, batch.tag, mask, scale)
     return (o, lse) if return_lse else o

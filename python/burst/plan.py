@@ -3,26 +3,21 @@ import ctypes
 import hashlib
 import os
 import pathlib
-import re
 import subprocess
-import tempfile
 import weakref
 
 import torch
 
 from . import _c, ops  # noqa: F401: a plan's calls are operators of torch, registered by ops
-from .batch import Batch
+from .batch import Batch, Shared
+from .cache import kept
+from .given import whole
 from .group import broadcast_bytes, c_group, gather_bytes, host_sizes, process_group, rank_of, size_of
-from .model import TABLE, cluster_text, model_text
+from .model import cluster_text, model_text, tables_of, with_patterns
 
 
 class CompileError(ValueError):
     """burstc refused the masks, the sizes or the layout: its own words."""
-
-
-def cache_folder():
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(os.environ.get("BURST_CACHE") or pathlib.Path(base) / "burst")
 
 
 def run_burstc(folder, *options):
@@ -45,53 +40,56 @@ def compiler_files():
                 yield share / line
 
 
-def fingerprint(topo, model):
-    """Of what a plan is made of: the texts, and the compiler with what it links."""
-    h = hashlib.sha256()
-    for path in compiler_files():
-        h.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())
-    h.update(f"{os.environ.get('CC', '')}\n{topo}\n{model}".encode())
-    return h.hexdigest()[:32]
+class Texts:
+    """What a plan is made of: its cluster, its model, and the pattern files of its masks, by their names in the model."""
 
+    def __init__(self, topo, model, patterns):
+        self.topo, self.model, self.patterns = topo, model, patterns
 
-def compiled(topo, model):
-    """The plan's folder: cluster.topo, attention.burst, plan.so, plan.so.c. Whole or not there."""
-    folder = cache_folder() / fingerprint(topo, model)
-    if (folder / "plan.so").exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        made = pathlib.Path(work) / "plan"
-        made.mkdir()
-        (made / "cluster.topo").write_text(topo)
-        (made / "attention.burst").write_text(model)
-        run_burstc(made, "-o", "plan.so")
+    def digest(self):
+        h = hashlib.sha256(f"{self.topo}\n{self.model}".encode())
+        for name in sorted(self.patterns):
+            h.update(hashlib.sha256(self.patterns[name].text).digest())
+        return h
+
+    def name(self):
+        """Of its folder: of this user's plans, with this compiler and what it links."""
+        h = self.digest()
+        for path in compiler_files():
+            h.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())
+        h.update(f"{os.environ.get('CC', '')}\n{os.geteuid()}".encode())
+        return h.hexdigest()[:32]
+
+    def make(self, folder):
+        """plan.so and plan.so.c, beside cluster.topo, attention.burst and the patterns."""
+        (folder / "cluster.topo").write_text(self.topo)
+        (folder / "attention.burst").write_text(self.model)
+        for name, pattern in self.patterns.items():
+            (folder / name).write_bytes(pattern.text)
         try:
-            made.rename(folder)
-        except OSError:  # another process was first
-            if not (folder / "plan.so").exists():
-                raise
-    return folder
+            run_burstc(folder, "-o", "plan.so")
+        except CompileError as error:
+            text = str(error)
+            for name, pattern in self.patterns.items():
+                text = text.replace(name, pattern.path)
+            raise CompileError(text) from None
 
 
-def check_alike(group, topo, model):
+def check_alike(group, digest, texts):
     """All ranks compile the same plan: the first one's would be everyone's."""
-    size = hashlib.sha256().digest_size
-    every = gather_bytes(group, hashlib.sha256(f"{topo}\n{model}".encode()).digest())
-    differ = [r for r in range(size_of(group)) if every[r * size:(r + 1) * size] != every[:size]]
-    if differ:
-        own = f"; this is rank {rank_of(group)}, which compiles:\n{model}"
+    every = gather_bytes(group, digest)
+    differ = [r for r in range(size_of(group)) if every[r * len(digest):(r + 1) * len(digest)] != every[:len(digest)]]
+    if differ and texts is not None:
+        own = f"; this is rank {rank_of(group)}, which compiles:\n{texts.model}"
         raise ValueError(f"rank {differ[0]} compiles another plan than rank 0: masks, sizes and layout must be the same{own}")
 
 
-def for_all(group, topo, model):
+def for_all(group, texts):
     """The path of plan.so, and its folder on the first rank: made there, and sent to ranks that may not see its files."""
-    if size_of(group) > 1:
-        check_alike(group, topo, model)
     folder, answer = None, None
     if rank_of(group) == 0:
         try:
-            folder = compiled(topo, model)
+            folder = kept(texts.name(), texts.make)
             answer = b"+" + (folder / "plan.so").read_bytes()
         except (CompileError, OSError) as e:
             answer = b"-" + str(e).encode()
@@ -100,16 +98,11 @@ def for_all(group, topo, model):
         raise CompileError(answer[1:].decode())
     if folder is not None:
         return folder / "plan.so", folder
-    path = cache_folder() / "sent" / (hashlib.sha256(answer).hexdigest()[:32] + ".so")
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as f:
-            f.write(answer[1:])
-        os.replace(f.name, path)
-    return path, None
+    sent = hashlib.sha256(answer + str(os.geteuid()).encode()).hexdigest()[:32]
+    return kept(sent, lambda made: (made / "plan.so").write_bytes(answer[1:])) / "plan.so", None
 
 
-class Plan:
+class Plan(Shared):
     """Attention of some masks over the ranks of a group. Made by burst.compile."""
 
     def __init__(self, path, folder, group, texts):
@@ -117,11 +110,12 @@ class Plan:
         self.group, self.folder, self.texts = group, folder, texts
         given = c_group(group)
         _c.check(lib.burst_plan_open(os.fsencode(path), ctypes.byref(given), ctypes.byref(opened)))
-        self.handle = opened.value
-        self._closes = weakref.finalize(self, lib.burst_plan_close, self.handle)
+        self._handle = opened.value
+        self._closes = weakref.finalize(self, lib.burst_plan_close, self._handle)
         info = lib.burst_plan_info(self.handle).contents
         self.heads, self.kv_heads, self.head_dim, self.value_dim = info.heads, info.kv_heads, info.head_dim, info.value_dim
         self.tokens = info.tokens
+        self.bounds = [info.tokens * r // info.ranks for r in range(info.ranks + 1)]  # of contiguous rows
         self.masks = [info.mask_name[i].decode() for i in range(info.masks)]
         self.tables = [info.table_name[i].decode() for i in range(info.tables)]
         self.layout, self.ranks, self.rank = info.layout.decode(), info.ranks, rank_of(group)
@@ -134,6 +128,16 @@ class Plan:
         self._workspace = torch.empty(self.workspace_bytes + 256, dtype=torch.uint8, device=self.device)
         self.workspace = (self._workspace.data_ptr() + 255) // 256 * 256
 
+    @property
+    def closed(self):
+        return not self._closes.alive
+
+    @property
+    def handle(self):
+        if self.closed:
+            raise _c.BurstError("the plan is closed")
+        return self._handle
+
     def batch(self, cu_seqlens=None, tables=None):
         """Documents packed without padding, the same on all ranks. tables: values by token, by the table's name."""
         return Batch(self, cu_seqlens, tables or {})
@@ -143,7 +147,7 @@ class Plan:
             if mask not in self.masks:
                 raise ValueError(f"the plan has no mask '{mask}'; it has {', '.join(self.masks)}")
             return self.masks.index(mask)
-        return int(mask)
+        return whole(mask, "mask", 0, len(self.masks) - 1)
 
     def _in_folder(self, *options):
         if self.folder is None:
@@ -162,8 +166,8 @@ class Plan:
 
     def close(self):
         """With its batches, of which nothing may be under way."""
-        for batch in list(self._batches):
-            batch.close()
+        for state in list(self._batches):
+            state.close()
         self._closes()
 
 
@@ -174,19 +178,42 @@ def compile(masks, *, heads, head_dim, tokens, kv_heads=None, value_dim=None, ta
     tokens: of a batch, on all ranks together. value_dim: of v and o, head_dim if None. tables: those that masks read, if None. cluster: "auto", the path of a .topo file, or its text. device: "cpu" or "cuda";
     None: as the group's backend. Further arguments are settings of the layout: travel="keys".
     """
-    masks = {"main": masks} if isinstance(masks, str) else dict(masks)
-    if tables is None:
-        tables = sorted({name for mask in masks.values() for name in TABLE.findall(mask)})
     group = process_group(group)
-    model = model_text(masks, tables, heads, kv_heads or heads, head_dim, value_dim or head_dim, tokens, schedule, partition, softcap, layout)
-    if device is None:
-        device = "cuda" if group is not None and torch.distributed.get_backend(group) == "nccl" else "cpu"
-    if cluster == "auto":
-        cluster = cluster_text(host_sizes(group), torch.cuda.get_device_name() if torch.device(device).type == "cuda" else None)
-    elif "{" not in cluster:
-        cluster = pathlib.Path(cluster).read_text()
-    path, folder = for_all(group, cluster, model)
-    plan = Plan(path, folder, group, (cluster, model))
+    hosts = host_sizes(group)
+    try:
+        texts = texts_of(masks, hosts, cluster, device_of(device, group), tables=tables, heads=heads, head_dim=head_dim, tokens=tokens,
+                         kv_heads=kv_heads, value_dim=value_dim, schedule=schedule, partition=partition, softcap=softcap, layout=layout)
+    except (OSError, ValueError) as error:
+        if size_of(group) > 1:  # the others may have no fault, and would wait
+            check_alike(group, hashlib.sha256(repr(error).encode()).digest(), None)
+        raise
+    if size_of(group) > 1:
+        check_alike(group, texts.digest().digest(), texts)
+    path, folder = for_all(group, texts)
+    plan = Plan(path, folder, group, (texts.topo, texts.model))
+    if device is not None and plan.device.type != torch.device(device).type:
+        plan.close()
+        raise ValueError(f"device is {device}, but the cluster has devices of {plan.device.type}")
     if plan.ranks != size_of(group):
         raise ValueError(f"the cluster has {plan.ranks} devices, but the group {size_of(group)} ranks")
     return plan
+
+
+def device_of(device, group):
+    """"cpu" or "cuda"."""
+    if device is None:
+        return "cuda" if group is not None and torch.distributed.get_backend(group) == "nccl" else "cpu"
+    kind = torch.device(device).type
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"device is {device}; plans are for cpu and cuda")
+    return kind
+
+
+def texts_of(masks, hosts, cluster, device, *, tables, **sizes):
+    masks, patterns = with_patterns({"main": masks} if isinstance(masks, str) else dict(masks))
+    model = model_text(masks, tables_of(masks) if tables is None else tables, **sizes)
+    if cluster == "auto":
+        cluster = cluster_text(hosts, torch.cuda.get_device_name() if device == "cuda" else None)
+    elif "{" not in cluster:
+        cluster = pathlib.Path(cluster).read_text()
+    return Texts(cluster, model, patterns)

@@ -1,7 +1,9 @@
 """The Python package: worker.py on 1, 2 and 4 ranks with gloo. 77 where torch is not installed.
 
-Two ranks by torchrun, whose ranks each import torch, the others by fork_ranks.py. The long campaign: --count 70, all by torchrun.
+Two ranks by torchrun, whose ranks each import torch, the others by fork_ranks.py. --all (BURST_TEST_ALL=1): 201 cases, all by
+torchrun; otherwise --count cases on each number of ranks, others each day.
 """
+import datetime
 import os
 import pathlib
 import sys
@@ -9,14 +11,16 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import runner
 
-LONG = 70
+COUNT, LONG = 6, 67  # on each number of ranks
 
 
 def main():
     parser = runner.options(__doc__, "--home")
-    parser.add_argument("--count", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seed", type=int, help="of the first case")
     o = parser.parse_args()
+    count = o.count or (LONG if o.all else COUNT)
+    seed = o.seed if o.seed is not None else 1 if o.all else datetime.date.today().toordinal() * COUNT
     if runner.lacks("torch"):
         return 77
     here = pathlib.Path(__file__).resolve().parent
@@ -24,10 +28,10 @@ def main():
         env = dict(os.environ, BURST_HOME=o.home, BURST_CACHE=str(folder / "cache"), PYTHONPATH=str(here.parent.parent / "python"),
                    OMP_NUM_THREADS="1")
         for ranks in 1, 2, 4:
-            launcher = [here / "fork_ranks.py", ranks, "torch,torch.distributed"]
-            if ranks == 2 or o.count >= LONG:
+            launcher = [here / "fork_ranks.py", ranks, "torch,torch.distributed,torch._dynamo"]
+            if ranks == 2 or count >= LONG:
                 launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
-            done = runner.run([sys.executable, *launcher, here / "worker.py", "--count", o.count, "--seed", o.seed], 200 + 10 * o.count,
+            done = runner.run([sys.executable, *launcher, here / "worker.py", "--count", count, "--seed", seed], 200 + 15 * count,
                               env=env)
             print(done.stdout, end="")
     return 0

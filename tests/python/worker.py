@@ -1,6 +1,12 @@
 """One rank of run_torch.py: the package burst against dense attention in float64 torch. Every rank draws the same cases."""
 import argparse
+import copy
+import gc
+import os
+import pathlib
+import pickle
 import random
+import tempfile
 import time
 
 import torch
@@ -11,7 +17,7 @@ from leave import leave
 
 LIMIT = 3e-6  # relative, L2: fp32 against float64
 MASKS = ["true", "k <= q", "k <= q and q - k < {w}", "k <= q and (q - k < {w} or k < {s})", "q / {w} == k / {w}",
-         "k <= q or k < {w}", "(q * q + 3 * k) mod 13 != 4 and abs(q - k) < {w}"]
+         "k <= q or k < {w}", "k <= q and kind[q] == kind[k]", "kind[k] <= kind[q]", "(q * q + 3 * k) mod 13 != 4 and abs(q - k) < {w}"]
 SCHEDULES = ["auto", "ring", "biring", "gather", "burst", "ulysses", "doubling", "near"]
 PARTITIONS = ["auto", "contiguous", "zigzag", "striped", "blocks(16)", "balanced(64)", "balanced(64)"]
 
@@ -21,8 +27,17 @@ def require(condition, what):
         raise AssertionError(what)
 
 
-def close(got, wanted, what, limit=LIMIT):
-    error = float((got.detach().double() - wanted.detach()).norm() / wanted.detach().norm().clamp(min=1e-30))
+def must_refuse(call, error, words):
+    try:
+        call()
+    except error as e:
+        require(words in str(e), f"it says: {e}; expected: {words}")
+        return
+    raise AssertionError(f"no error, expected: {words}")
+
+
+def close(got, wanted, what, limit=LIMIT, least=1e-30):
+    error = float((got.detach().double() - wanted.detach()).norm() / wanted.detach().norm().clamp(min=least))
     require(error <= limit, f"{what} is off by {error:.3g}, more than {limit:g}")
     return error
 
@@ -32,12 +47,11 @@ def documents(cu, tokens):
     return torch.searchsorted(torch.tensor(cu[1:]), torch.arange(tokens), right=True)
 
 
-def kept(expression, doc):
+def kept(expression, kind, tokens):
     """Each pair is asked by itself."""
-    n = len(doc)
     code = compile(expression.replace(" mod ", " % ").replace(" / ", " // ").replace("true", "True"), expression, "eval")
-    keep = torch.tensor([[bool(eval(code, {"q": q, "k": k, "abs": abs})) for k in range(n)] for q in range(n)])
-    return keep & (doc.view(-1, 1) == doc.view(1, -1))
+    names = {"abs": abs, "kind": kind.tolist()}
+    return torch.tensor([[bool(eval(code, names | {"q": q, "k": k})) for k in range(tokens)] for q in range(tokens)])
 
 
 def dense(q, k, v, keep, sinks, scale):
@@ -52,58 +66,128 @@ def dense(q, k, v, keep, sinks, scale):
     return torch.einsum("hqk,khd->qhd", p, v.repeat_interleave(share, 1)), lse
 
 
-def random_case(seed, ranks):
-    r = random.Random(1000 * seed + ranks)
-    kv_heads, tokens = r.choice([1, 2, 3]), r.randrange(8, 200)
-    heads, head_dim = kv_heads * r.choice([1, 2, 4]), 2 * r.randrange(4, 33)
-    layout = {"schedule": r.choice(SCHEDULES), "partition": r.choice(PARTITIONS)}
-    if layout["partition"].startswith("balanced"):
-        tokens = 64 * ranks * r.choice([1, 2])
-        layout |= {"ranges": "yes"} if r.random() < 0.5 else {}
-    cuts = sorted(r.sample(range(1, tokens), r.randrange(min(5, tokens - 1))))
-    expression = r.choice(MASKS).format(w=r.randrange(1, tokens), s=r.randrange(1, 9))
-    scale, sinks, value_dim = r.choice([None, 0.3]), r.random() < 0.5, r.choice([None, None, r.randrange(1, 70)])
-    return kv_heads, tokens, heads, (head_dim, value_dim), [0, *cuts, tokens], expression, layout, scale, sinks
+def least_norms(q, k, v, keep, scale, d_o, d_lse):
+    """A tenth of the norms of the terms of dq and dk, which cancel where rows see few keys: errors are relative to no less."""
+    share = q.shape[1] // k.shape[1]
+    wide_k, wide_v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
+    p = (torch.einsum("qhd,khd->hqk", q, wide_k) * scale).masked_fill(~keep, float("-inf")).softmax(-1).nan_to_num(0)
+    of_pairs = torch.einsum("qhd,khd->hqk", d_o.double(), wide_v).abs()
+    terms = p * (of_pairs + (p * of_pairs).sum(-1, keepdim=True) + d_lse.abs().unsqueeze(-1)) * scale
+    dq = torch.einsum("hqk,khd->qhd", terms, wide_k.abs())
+    dk = torch.einsum("hqk,qhd->khd", terms, q.abs()).unflatten(1, (-1, share)).sum(2)
+    return [max(0.1 * float(x.norm()), 1e-30) for x in (dq, dk)] + [1e-30]
+
+
+class Case:
+    """A plan, and one to three batches that are there at once: compiled or not, dropped before their backward, whose order is drawn."""
+
+    def __init__(self, seed, ranks):
+        r = self.draw = random.Random(1000 * seed + ranks)
+        self.seed, self.ranks = seed, ranks
+        self.kv_heads, self.tokens = r.choice([1, 2, 3]), r.choice([r.randrange(ranks, 9), r.randrange(8, 200), r.randrange(8, 200)])
+        self.heads, self.head_dim = self.kv_heads * r.choice([1, 2, 4]), r.randrange(1, 66)
+        self.layout = {"schedule": r.choice(SCHEDULES), "partition": r.choice(PARTITIONS)}
+        if self.layout["partition"].startswith("balanced"):
+            self.tokens = 64 * ranks * r.choice([1, 2])
+            self.layout |= {"ranges": "yes"} if r.random() < 0.5 else {}
+        self.expression = r.choice(MASKS).format(w=r.randrange(1, self.tokens + 1), s=r.randrange(1, 9))
+        self.scale, self.with_sinks, self.value_dim = r.choice([None, 0.3]), r.random() < 0.5, r.choice([None, None, r.randrange(1, 70)])
+        self.compiled, self.batches = r.random() < 0.5, r.randrange(1, 4)
+
+    def text(self):
+        shape = f"{self.tokens} tokens, {self.heads}/{self.kv_heads} heads of {self.head_dim}"
+        return f"case {self.seed} on {self.ranks} ranks, {self.expression}, {shape}, {self.layout}{', compiled' if self.compiled else ''}"
+
+    def plan(self):
+        """None: the layout is refused."""
+        try:
+            return burst.compile({"m": f"({self.expression}) and doc[q] == doc[k]"}, heads=self.heads, kv_heads=self.kv_heads,
+                                 head_dim=self.head_dim, value_dim=self.value_dim, tokens=self.tokens, **self.layout)
+        except burst.CompileError:
+            return None
+
+    def documents(self):
+        """Where documents end; some have no token."""
+        cuts = self.draw.sample(range(1, self.tokens), self.draw.randrange(min(5, self.tokens)))
+        return [0, *sorted(cuts + self.draw.choices([0, self.tokens, *cuts], k=self.draw.choice([0, 0, 2]))), self.tokens]
+
+
+def attend(q, k, v, sinks, batch, scale):
+    """What is compiled, or not: from all tokens to all tokens."""
+    own = map(batch.dispatch, (q, k, v))
+    o, lse = burst.attention(*own, batch, "m", sinks=sinks, scale=scale, return_lse=True)
+    return batch.undispatch(o), lse
+
+
+class Run:
+    """One batch of a case: forward, and later backward, against dense attention."""
+
+    def __init__(self, case, plan, number, call, values):
+        self.case, self.cu, self.what = case, case.documents(), f"{case.text()}, batch {number} of {case.batches}"
+        self.kind = torch.tensor([case.draw.choice(values) for _ in range(case.tokens)])
+        value_dim = case.value_dim or case.head_dim
+        sizes = (case.heads, case.head_dim), (case.kv_heads, case.head_dim), (case.kv_heads, value_dim)
+        self.leaf = [torch.randn(case.tokens, h, d, requires_grad=True) for h, d in sizes]
+        self.sinks = None
+        if case.with_sinks:  # to those whose weights are next to none
+            self.sinks = (torch.randn(case.heads) - (case.seed % 4) * 4).requires_grad_()
+        self.d_o, self.d_lse = torch.randn(case.tokens, case.heads, value_dim), torch.randn(case.heads, case.tokens)
+        self.batch = plan.batch(self.cu, {"kind": self.kind} if "kind" in plan.tables else None)
+        self.rows = self.batch.rows
+        self.out, self.lse = call(*self.leaf, self.sinks, self.batch, case.scale)
+
+    def backward(self):
+        self.seen = torch.isfinite(self.lse)
+        (self.out * self.d_o).sum().add((torch.where(self.seen, self.lse, 0) * self.d_lse[:, self.rows]).sum()).backward()
+
+    def judge(self):
+        """The largest error, relative."""
+        case, wide = self.case, [x.detach().double().requires_grad_() for x in self.leaf]
+        wide_sinks = self.sinks.detach().double().requires_grad_() if case.with_sinks else None
+        doc = documents(self.cu, case.tokens)
+        keep = kept(case.expression, self.kind, case.tokens) & (doc.view(-1, 1) == doc.view(1, -1))
+        o, lse = dense(*wide, keep, wide_sinks, case.scale or case.head_dim ** -0.5)
+        there = torch.isfinite(lse)
+        (o * self.d_o).sum().add((torch.where(there, lse, 0) * self.d_lse).sum()).backward()
+        require(torch.equal(there[:, self.rows], self.seen), f"{self.what}: rows without a key")
+        floor = least_norms(*(x.detach() for x in wide), keep, case.scale or case.head_dim ** -0.5, self.d_o, self.d_lse)
+        errors = [close(self.out, o, f"{self.what}: o")]
+        errors += [close(x.grad, y.grad, f"{self.what}: d{n}", least=least) for x, y, n, least in zip(self.leaf, wide, "qkv", floor)]
+        if case.with_sinks:
+            self.judge_sinks(wide_sinks, o.detach(), lse.detach())
+        return max(errors)
+
+    def judge_sinks(self, wide, o, lse):
+        total = self.sinks.grad.clone()
+        if self.case.ranks > 1:
+            dist.all_reduce(total)
+        terms = torch.sigmoid(wide.detach().view(-1, 1) - lse) * (o * self.d_o).sum(-1).T  # which may cancel in the sum
+        far = (total.double() - wide.grad).abs() / terms.abs().sum(1).clamp(min=1e-30)
+        require(float(far.max()) <= LIMIT, f"{self.what}: dsinks is off by {float(far.max()):.3g} of its terms, more than {LIMIT:g}")
 
 
 def check_random(seed, ranks):
-    kv_heads, tokens, heads, (head_dim, value_dim), cu, expression, layout, scale, with_sinks = random_case(seed, ranks)
-    doc, what = documents(cu, tokens), f"case {seed} on {ranks} ranks, {expression}, {layout}"
-    try:
-        plan = burst.compile({"m": f"({expression}) and doc[q] == doc[k]"}, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-                             value_dim=value_dim, tokens=tokens, **layout)
-    except burst.CompileError:
+    case = Case(seed, ranks)
+    plan = case.plan()
+    if plan is None:
         return None
-    batch = plan.batch(cu)
     torch.manual_seed(seed)
-    value_dim = value_dim or head_dim
-    leaf = [torch.randn(tokens, h, d, requires_grad=True) for h, d in ((heads, head_dim), (kv_heads, head_dim), (kv_heads, value_dim))]
-    sinks = (torch.randn(heads) - (seed % 4) * 4).requires_grad_() if with_sinks else None  # to those whose weights are next to none
-    q, k, v = map(batch.dispatch, leaf)
-    o, lse = burst.attention(q, k, v, batch, "m", sinks=sinks, scale=scale, return_lse=True)
-    out = batch.undispatch(o)
-    d_o, d_lse = torch.randn(tokens, heads, value_dim), torch.randn(heads, tokens)
-    seen = torch.isfinite(lse)
-    own = d_lse[:, batch.rows]
-    (out * d_o).sum().add((torch.where(seen, lse, 0) * own).sum()).backward()
-    wide = [x.detach().double().requires_grad_() for x in leaf]
-    wide_sinks = sinks.detach().double().requires_grad_() if with_sinks else None
-    keep = kept(expression, doc)
-    dense_o, dense_lse = dense(*wide, keep, wide_sinks, scale or head_dim ** -0.5)
-    there = torch.isfinite(dense_lse)
-    (dense_o * d_o).sum().add((torch.where(there, dense_lse, 0) * d_lse).sum()).backward()
-    require(torch.equal(there[:, batch.rows], seen), f"{what}: rows without a key")
-    errors = [close(out, dense_o, f"{what}: o")]
-    errors += [close(x.grad, y.grad, f"{what}: d{n}") for x, y, n in zip(leaf, wide, "qkv")]
-    if with_sinks:
-        total = sinks.grad.clone()
-        if ranks > 1:
-            dist.all_reduce(total)
-        terms = torch.sigmoid(wide_sinks.detach().view(-1, 1) - dense_lse) * (dense_o * d_o).sum(-1).T  # which may cancel in the sum
-        far = (total.double() - wide_sinks.grad).abs() / terms.abs().sum(1).clamp(min=1e-30)
-        require(float(far.max()) <= LIMIT, f"{what}: dsinks is off by {float(far.max()):.3g} of its terms, more than {LIMIT:g}")
+    torch._dynamo.reset()
+    call = torch.compile(attend, backend="aot_eager", fullgraph=True) if case.compiled else attend
+    runs = [Run(case, plan, i, call, [-2**31, 0, 1, 2**31 - 1]) for i in range(case.batches)]
+    for run in runs:
+        if case.draw.random() < 0.5:
+            run.batch = None  # its backward keeps it
+    gc.collect()
+    again = Run(case, plan, case.batches, call, [3, 4])  # would have the number of one that was dropped
+    case.draw.shuffle(runs)
+    for run in runs:
+        run.backward()
+    error = max(run.judge() for run in runs)
+    again.batch.close()
+    must_refuse(again.backward, burst.BurstError, "batch of this call is closed")
     plan.close()
-    return max(errors)
+    return error
 
 
 # ---- batches ----
@@ -150,15 +234,15 @@ def check_operators(plan):
     q, k, v = inputs(batch)
     sinks = torch.randn(plan.heads, requires_grad=True)
     for s in None, sinks:
-        torch.library.opcheck(torch.ops.burst.attention.default, (q, k, v, s, batch.number, 0, 0.0))
+        torch.library.opcheck(torch.ops.burst.attention.default, (q, k, v, s, batch.tag, 0, 0.0))
         plain = [x.detach() if x is not None else None for x in (q, k, v, s)]
-        o, lse = torch.ops.burst.attention(*plain, batch.number, 0, 0.0)
+        o, lse = torch.ops.burst.attention(*plain, batch.tag, 0, 0.0)
         for d_lse in None, torch.randn_like(lse):
             torch.library.opcheck(torch.ops.burst.attention_backward.default,
-                                  (*plain, o, lse, torch.randn_like(o), d_lse, batch.number, 0, 0.0))
+                                  (*plain, o, lse, torch.randn_like(o), d_lse, batch.tag, 0, 0.0))
     for layouts in (0, 1), (0, 2), (2, 0):
         rows = torch.randn(batch.rows_of(layouts[0]), 3, requires_grad=True)
-        torch.library.opcheck(torch.ops.burst.move.default, (rows, batch.number, *layouts))
+        torch.library.opcheck(torch.ops.burst.move.default, (rows, batch.tag, *layouts, batch.rows_of(layouts[1])))
 
     def block(q, k, v):
         return burst.attention(q * 2, k, v, batch, "near").sin()
@@ -171,7 +255,7 @@ def check_operators(plan):
         y.sum().backward()
         grads.append([y.detach(), *(t.grad for t in x)])
     require(all(torch.equal(a, b) for a, b in zip(*grads)), "a compiled block gives other bits")
-    direct, by_operator = burst.attention(q, k, v, batch), torch.ops.burst.attention(q, k, v, None, batch.number, 0, 0.0)[0]
+    direct, by_operator = burst.attention(q, k, v, batch), torch.ops.burst.attention(q, k, v, None, batch.tag, 0, 0.0)[0]
     of_both = [torch.autograd.grad(o.square().sum(), (q, k, v)) for o in (direct, by_operator)]
     require(torch.equal(direct, by_operator) and all(torch.equal(a, b) for a, b in zip(*of_both)), "the operator gives other bits")
     first = torch.autograd.grad(burst.attention(q, k, v, batch).square().sum(), q, create_graph=True)[0]
@@ -218,22 +302,197 @@ def check_differences(plan):
         require(abs(slope - wanted) < 2e-3 * max(1, abs(wanted)), f"the slope of input {i} is {slope}, its gradient says {wanted}")
 
 
+NAN, INF = float("nan"), float("inf")
+
+
 def check_refusals(plan):
     batch = plan.batch([0, 64])
     q, k, v = inputs(batch)
-    for error, call in ((ValueError, lambda: burst.attention(q[:-1], k, v, batch)),
-                        (ValueError, lambda: burst.attention(q.double(), k, v, batch)),
-                        (ValueError, lambda: burst.attention(q, k, v, batch, "none")),
-                        (burst.BurstError, lambda: plan.batch([0, 30])),
-                        (burst.BurstError, lambda: plan.batch([0, 40, 30, 64])),
-                        (ValueError, lambda: burst.compile({"a b": "k <= q"}, heads=1, head_dim=16, tokens=8)),
-                        (ValueError, lambda: burst.compile("k <= q; sequence 9", heads=1, head_dim=16, tokens=8)),
-                        (burst.CompileError, lambda: burst.compile("k <= w", heads=1, head_dim=16, tokens=8))):
+
+    def compiled(mask="k <= q", **more):
+        return burst.compile(mask, **({"heads": 1, "head_dim": 16, "tokens": 8} | more))
+
+    for error, words, call in (
+            (ValueError, "q is torch.float32 (63, 4, 16)", lambda: burst.attention(q[:-1], k, v, batch)),
+            (ValueError, "q is torch.float64", lambda: burst.attention(q.double(), k, v, batch)),
+            (ValueError, "on meta", lambda: burst.attention(q.detach().to("meta"), k, v, batch)),
+            (ValueError, "the plan has no mask 'none'", lambda: burst.attention(q, k, v, batch, "none")),
+            (TypeError, "batch is a list", lambda: burst.attention(q, k, v, [0, 64])),
+            (burst.BurstError, "cu_seqlens goes from 0 to 30", lambda: plan.batch([0, 30])),
+            (burst.BurstError, "cu_seqlens must not fall", lambda: plan.batch([0, 40, 30, 64])),
+            (ValueError, "'a b' is not a name", lambda: compiled({"a b": "k <= q"})),
+            (ValueError, "has one of ;", lambda: compiled("k <= q; sequence 9")),
+            (ValueError, "has one of ;", lambda: compiled('k <= q and "hand.txt"')),
+            (ValueError, "masks is empty", lambda: compiled({})),
+            (ValueError, "mask main is 7, not a text", lambda: compiled({"main": 7})),
+            (ValueError, "it is a list of names", lambda: compiled("a[q] == a[k]", tables="a")),
+            (ValueError, "device is mps", lambda: compiled(device="mps")),
+            (burst.CompileError, "cannot be divided evenly", lambda: compiled(kv_heads=3, heads=4)),
+            (burst.CompileError, "w", lambda: compiled("k <= w"))):
+        must_refuse(call, error, words)
+    for name in "heads", "kv_heads", "head_dim", "value_dim", "tokens":
+        for value in 2.7, 2.0, True, "2", NAN, 0, -1, 2**31:
+            must_refuse(lambda: compiled(**{name: value}), ValueError, f"{name} is {value!r}")
+    for value in True, NAN, INF, -1.0, "3":
+        must_refuse(lambda: compiled(softcap=value), ValueError, f"softcap is {value!r}")
+    for value in 0.0, -0.3, NAN, INF, -INF, 1e39, 1e-46, True, "0.3", torch.tensor(0.3):
+        must_refuse(lambda: burst.attention(q, k, v, batch, scale=value), ValueError, f"scale is {value!r}")
+    for value in 7, -1, 0.9, True, NAN, None, 2**40:
+        must_refuse(lambda: burst.attention(q, k, v, batch, value), ValueError, f"mask is {value!r}")
+    for value in 0.5, True, NAN, "1":
+        must_refuse(lambda: batch.dispatch(torch.arange(64), shift=value), ValueError, f"shift is {value!r}")
+    must_refuse(lambda: batch.dispatch(torch.arange(64), shift=1, ignore=0.5), ValueError, "ignore is 0.5")
+    must_refuse(lambda: batch.dispatch(torch.zeros(64, dtype=torch.uint8), shift=1), ValueError, "ignore is -100")
+    must_refuse(lambda: batch.dispatch(torch.zeros(63)), ValueError, "a batch of this plan has 64 tokens")
+    must_refuse(lambda: batch.undispatch(torch.tensor(1.0)), ValueError, "this rank has 64 rows")
+    for value in NAN, -1, INF, torch.tensor([-3]):
+        must_refuse(lambda: batch.mean(torch.tensor(1.0), value), ValueError, "negative or not finite")
+    must_refuse(lambda: batch.mean(torch.tensor(1.0), torch.ones(64)), ValueError, "count has the shape (64,)")
+    require(float(batch.mean(torch.tensor(0.25), 0.5)) == 0.5 and float(batch.mean(torch.tensor(0.0), 0)) == 0, "means of half a token and of none")
+    wanted = burst.attention(q, k, v, plan.batch([0, 64]))
+    require(torch.equal(wanted, burst.attention(q, k, v, batch)), "a refused call has ended the plan")
+
+
+def check_tables():
+    """Tables and cu_seqlens of any type: the same numbers, or refused by name."""
+    plan = burst.compile("causal and kind[q] == kind[k]", heads=1, head_dim=16, tokens=64)
+    group, x = torch.arange(64) // 16, torch.randn(64, 1, 16)
+    wanted = burst.attention(x, x, x, plan.batch(tables={"kind": group}))
+    same = [group.to(kind) for kind in (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.uint64)]
+    far = torch.tensor([-2**31, -1, 7, 2**31 - 1])[group]
+    for table in (*same, group.tolist(), group.numpy(), far, torch.arange(128).view(64, 2)[:, 0] // 32):
+        require(torch.equal(wanted, burst.attention(x, x, x, plan.batch(tables={"kind": table}))), f"a table of {table}")
+    two = burst.attention(x, x, x, plan.batch(tables={"kind": group > 1}))
+    require(torch.equal(two, burst.attention(x, x, x, plan.batch(tables={"kind": (group > 1).int()}))), "a table of bool")
+    for table, words in ((group * 2**32, "table kind[16] is 4294967296, outside of int32"), (group + 2**31, "table kind[0] is 2147483648"),
+                         (-group - 2**31, "table kind[16] is -2147483649"), ((group - 1).to(torch.uint64), "table kind[0] is 18446744073709551615"),
+                         ([2**70] * 64, "table kind is no list of numbers"), (group * 0.25, "table kind is torch.float32"),
+                         (group.double(), "table kind is torch.float64"), (torch.full((64,), NAN), "table kind is torch.float32"),
+                         (group * 1j, "table kind is torch.complex64"), (group[:-1], "table kind has the shape (63,), not (64,)"),
+                         (group[:, None], "table kind has the shape (64, 1)"), (["a"] * 64, "table kind is no list of numbers")):
+        must_refuse(lambda: plan.batch(tables={"kind": table}), ValueError, words)
+    must_refuse(lambda: plan.batch(tables={"kinds": group}), ValueError, "read no table kinds")
+    for cu, words in (([0.0, 64.0], "cu_seqlens is torch.float32"), ([0, NAN, 64], "cu_seqlens is torch.float32"), ([0, 2**32 + 64], "cu_seqlens[1] is 4294967360"),
+                      ([[0, 64]], "cu_seqlens has the shape (1, 2)"), ([64], "cu_seqlens has the shape (1,)"), (64, "cu_seqlens has the shape ()")):
+        must_refuse(lambda: plan.batch(cu, {"kind": group}), ValueError, words)
+    plan.close()
+
+
+# ---- what is closed, copied, kept ----
+
+def check_closed():
+    def make():
+        return burst.compile("k <= q and doc[q] == doc[k]", heads=1, head_dim=16, tokens=64)
+
+    plan = make()
+    batch, other = plan.batch(), plan.batch([0, 20, 64])
+    x = torch.randn(64, 1, 16, requires_grad=True)
+    kept, moved = burst.attention(x, x, x, batch), batch.undispatch(x)
+    batch.close()
+    batch.close()
+    following = [plan.batch([0, i, 64]) for i in range(1, 9)]  # none of them has its number
+    for call in (lambda: burst.attention(x, x, x, batch), lambda: batch.dispatch(x), lambda: batch.contiguous(x), lambda: batch.handle,
+                 lambda: kept.sum().backward(), lambda: moved.sum().backward()):
+        must_refuse(call, burst.BurstError, "closed")
+    require(batch.rows_of(0) == 64, "the rows of a closed batch")
+    burst.attention(x, x, x, other).sum().backward()
+    plan.close()
+    plan.close()
+    for call in (lambda: plan.batch(), lambda: burst.attention(x, x, x, other), lambda: following[0].undispatch(x), lambda: plan.handle):
+        must_refuse(call, burst.BurstError, "plan")
+
+    module = torch.nn.Linear(2, 2)
+    module.plan = make()
+    module.batch = module.plan.batch()
+    for twin in copy.deepcopy(module), copy.copy(module):
+        require(twin.plan is module.plan and twin.batch is module.batch, "a copy of a module has another plan")
+    twin = copy.deepcopy(module)
+    for thing in module, module.plan, module.batch:
+        must_refuse(lambda: pickle.dumps(thing), TypeError, "cannot be pickled")
+    del module
+    gc.collect()
+    require(burst.attention(x, x, x, twin.plan.batch()).shape == x.shape, "the plan of a copy")
+
+
+def check_compiled(plan):
+    """Graphs are for any batch: three at once, dropped, closed, and calls with other numbers."""
+    def plain(x, batch, mask="all", scale=None):
+        y = batch.dispatch(x)
+        return burst.attention(y * 2, y[:, :2], y[:, :2], batch, mask, scale=scale), batch.dispatch(x, shift=-1), batch.contiguous(y)
+
+    block, runs = torch.compile(plain, backend="aot_eager", fullgraph=True), []
+    for cu in ([0, 64], [0, 20, 64], [0, 1, 1, 30, 64], [0, 64], [0, 33, 64]):
+        both = [torch.randn(64, 4, 16, generator=torch.Generator().manual_seed(5), requires_grad=True) for _ in range(2)]
+        batch = plan.batch(cu)
+        runs.append((both, [f(x, batch) for f, x in zip((block, plain), both)], batch if len(runs) == 3 else None))
+        del batch
+        gc.collect()
+    runs[3][2].close()
+    must_refuse(runs[3][1][0][0].sum().backward, burst.BurstError, "closed")
+    del runs[3]
+    for both, results, _ in reversed(runs):
+        for result in results:
+            sum(y.sin().sum() for y in result).backward()
+        require(all(map(torch.equal, *results)) and torch.equal(both[0].grad, both[1].grad), "a compiled block gives other bits")
+    batch, x = plan.batch([0, 9, 64]), both[0]
+    for more in {"mask": 1}, {"mask": "near"}, {"scale": 0.2}, {"scale": 0.3}, {"scale": 0.4}:
+        require(all(map(torch.equal, block(x, batch, **more), plain(x, batch, **more))), f"a compiled block with {more}")
+
+
+def check_patterns():
+    """A pattern file of the current folder, as part of the plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.getcwd()
+        os.chdir(folder)
         try:
-            call()
-        except error:
-            continue
-        raise AssertionError("a call that must fail did not")
+            x = torch.randn(64, 1, 16)
+            pattern = torch.tensor([[1, 0], [1, 1]])
+            for name, rows in ("a[q]; {1}.txt", pattern), ("a[q]; {1}.txt", pattern.T), ("b.txt", pattern):  # also with other content
+                pathlib.Path(name).write_text("".join("".join(map(str, row)) + "\n" for row in rows.tolist()))
+                plan = burst.compile(f'causal and file "{name}" at (q / 32, k / 32)', heads=1, head_dim=16, tokens=64)
+                keep = rows.bool().repeat_interleave(32, 0).repeat_interleave(32, 1) & torch.ones(64, 64).tril().bool()
+                close(burst.attention(x, x, x, plan.batch()), dense(*[x.double()] * 3, keep, None, 0.25)[0], f"the pattern of {name}")
+                plan.close()
+            must_refuse(lambda: burst.compile('file "none.txt" at (q, k)', heads=1, head_dim=16, tokens=8), OSError, "none.txt")
+            pathlib.Path("bad.txt").write_text("01\n2\n")
+            must_refuse(lambda: burst.compile('file "bad.txt" at (q, k)', heads=1, head_dim=16, tokens=8), burst.CompileError, "'bad.txt' is not a pattern")
+        finally:
+            os.chdir(before)
+
+
+def check_cache():
+    """Plans that somebody else may have put in the cache are not loaded."""
+    before = os.environ["BURST_CACHE"]
+    with tempfile.TemporaryDirectory() as folder:
+        cache = pathlib.Path(folder) / "cache"
+        os.environ["BURST_CACHE"] = str(cache)
+        try:
+            def make():
+                burst.compile("k <= q", heads=1, head_dim=16, tokens=8).close()
+
+            make()
+            plan, = cache.glob("*/plan.so")
+            inside = plan.parent
+            require(all(p.stat().st_mode & 0o022 == 0 for p in (cache, inside, plan)), "a plan that others can write")
+            for path, mode, words in (plan, 0o777, "plan.so is not loaded"), (inside, 0o777, "is not loaded"), (cache, 0o777, "every user can replace"):
+                was = path.stat().st_mode
+                path.chmod(mode)
+                must_refuse(make, (PermissionError, burst.CompileError), words)
+                path.chmod(was)
+            cache.chmod(0o1777)
+            make()
+            elsewhere = inside.rename(pathlib.Path(folder) / "elsewhere")
+            inside.symlink_to(elsewhere)
+            must_refuse(make, (PermissionError, burst.CompileError), "it is a link")
+            inside.unlink()
+            elsewhere.rename(inside)
+            for path in (inside, plan, cache) if os.geteuid() == 0 else ():
+                os.chown(path, 65534, -1)
+                must_refuse(make, (PermissionError, burst.CompileError), "another user")
+                os.chown(path, 0, -1)
+            make()
+        finally:
+            os.environ["BURST_CACHE"] = before
 
 
 def check_mismatch(ranks, what):
@@ -289,8 +548,10 @@ def main():
     if ranks == 1:
         plan = burst.compile({"all": "k <= q and doc[q] == doc[k]", "near": "k <= q and doc[q] == doc[k] and q - k < 9"}, heads=4,
                              kv_heads=2, head_dim=16, tokens=64)
-        for check in check_operators, check_checkpointing, check_differences, check_refusals:
+        for check in check_operators, check_checkpointing, check_differences, check_refusals, check_compiled:
             check(plan)
+        for check in check_tables, check_closed, check_patterns, check_cache:
+            check()
     else:
         for what in "mask", "lengths", "shape":
             check_mismatch(ranks, what)

@@ -1,0 +1,49 @@
+"""Numbers that callers give: taken as they are, or refused by name. None is cut or rounded to another one."""
+import numbers
+import operator
+
+import torch
+
+INT32 = torch.iinfo(torch.int32)
+FP32 = torch.finfo(torch.float32)
+
+
+def whole(value, what, least=0, most=INT32.max):
+    """A whole number between two limits; None: no limit."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except (TypeError, RuntimeError):
+        raise ValueError(f"{what} is {value!r}, not a whole number") from None
+    if (least is not None and number < least) or (most is not None and number > most):
+        raise ValueError(f"{what} is {number}; it must be {f'{least} to {most}' if most is not None else f'at least {least}'}")
+    return number
+
+
+def positive(value, what):
+    """A finite number above 0, also in fp32."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{what} is {value!r}, not a number")
+    number = float(value)
+    if not FP32.tiny <= number <= FP32.max:
+        raise ValueError(f"{what} is {number!r}; it must be a finite number above 0, also in fp32")
+    return number
+
+
+def int32s(values, what):
+    """A tensor of whole numbers on the host. bool: 0 and 1."""
+    try:
+        given = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"{what} is no list of numbers: {error}") from None
+    if given.is_floating_point() or given.is_complex():
+        raise ValueError(f"{what} is {given.dtype}; it must have whole numbers: round them, or give each value a number of its own")
+    given = given.detach().cpu()
+    wide = given.long()
+    least = INT32.min if given.dtype.is_signed else 0  # of uint64, long() makes large numbers negative
+    outside = (wide < least) | (wide > INT32.max)
+    if bool(outside.any()):
+        place = tuple(outside.nonzero()[0].tolist())
+        raise ValueError(f"{what}{list(place)} is {given[place].item()}, outside of int32 ({INT32.min} to {INT32.max})")
+    return wide.int().contiguous()
