@@ -590,6 +590,30 @@ static void lost_waits_are_rejected_or_harmless(void **state)
     assert_true(rejected > lost / 2);
 }
 
+/* A gather that begins before the one whose arrival it takes is awaited: the numbers are right, and the
+ * program runs out of requests. */
+static void gathers_are_awaited_one_by_one(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_split_case(i % 2, i / 2, i % 3 == 2);
+        for (int t = 0; t < c->flow->ops; t++) {
+            if (c->flow->op[t].op->kind != OP_GATHER || !op_follows(c->step, &c->flow->op[t]))
+                continue;
+            Mutant m = copy_of(c);
+            char *why;
+            insert_at(&m, t + 1, m.op[t]);
+            assert_false(accepted(c, &m.flow, &why));
+            if (!strstr(why, "proof 10") || !strstr(why, "is awaited"))
+                fail_msg("case %d: gather %d twice: %s", i, t, why);
+            found++;
+        }
+        arena_free(c->arena);
+    }
+    assert_true(found > 24);
+}
+
 /* ---- Muon ---- */
 
 static Case *make_muon_case(int i)
@@ -679,6 +703,7 @@ int main(void)
         cmocka_unit_test(waits_in_loops_over_own_tokens_are_rejected),
         cmocka_unit_test(lost_waits_are_rejected_or_harmless),
         cmocka_unit_test(wrong_mutants_are_rejected),
+        cmocka_unit_test(gathers_are_awaited_one_by_one),
         cmocka_unit_test(muon_is_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,6 +125,7 @@ Place place_at(Machine *m, int value, int index); /* rejects where there is none
 void check_places(Machine *m);
 /* Compute waits for the last operation of the wait's event, and so for all before it on its stream. */
 void wait_for(Machine *m, const StepOp *o);
+void check_arrival(Machine *m, const StepOp *o); /* of a gather that begins: none before it is under way */
 void check_apart(Machine *m, Place p, bool writes, OpKind k); /* of such an operation */
 
 /* ---- step/verify/tensor_parallel.c ---- */

@@ -276,8 +276,16 @@ static bool follows_weights(const Machine *m, const Under *u)
     return op_follows_weights(m->flow->op[u->op].op->kind);
 }
 
-/* Whether the program has one mark for both: of gathers for every other visit, and one for an embedding that
- * the head is tied to; of fetches for every other layer, chunk or slot. */
+/* The arrivals of gathers: those of visits take two in turn, and an embedding that the head is tied to has one
+ * of its own. */
+enum { OWN_ARRIVAL = 2 };
+static int arrival_of(const Machine *m, const StepOp *o, Operand x)
+{
+    return m->step->values.at[x.value].index == INDEX_NONE ? OWN_ARRIVAL : (o->visit + x.next) % 2;
+}
+
+/* Whether the program has one mark for both: the arrival of gathers; of fetches one for every other layer,
+ * chunk or slot. */
 static bool awaits(const Machine *m, const StepOp *wait, const Under *u)
 {
     const StepOp *o = &m->flow->op[u->op];
@@ -287,9 +295,23 @@ static bool awaits(const Machine *m, const StepOp *wait, const Under *u)
     if (k != OP_GATHER && k != OP_FETCH)
         return op_stream(k) == STREAM_TENSOR ? u->stream == STREAM_TENSOR : o->op->kind == k;
     const Operand x = wait->op->read[0], made = o->op->write[0];
-    const bool apart = m->step->values.at[x.value].index == INDEX_NONE;
-    return o->op->kind == k && apart == (m->step->values.at[made.value].index == INDEX_NONE) &&
-           (apart || (index_of(m, wait, x) + index_of(m, o, made)) % 2 == 0);
+    if (k == OP_GATHER)
+        return o->op->kind == k && arrival_of(m, wait, x) == arrival_of(m, o, made);
+    return o->op->kind == k && (index_of(m, wait, x) + index_of(m, o, made)) % 2 == 0;
+}
+
+/* Each arrival has one gather at a time: a second one would take its requests, and neither be done. */
+void check_arrival(Machine *m, const StepOp *o)
+{
+    for (int i = 0; i < m->under.n; i++) {
+        const Under *u = &m->under.at[i];
+        const StepOp *before = &m->flow->op[u->op];
+        if (u->writes && before->op->kind == OP_GATHER &&
+            arrival_of(m, before, before->op->write[0]) == arrival_of(m, o, o->op->write[0]))
+            reject(m, STEP_STREAMS, "it gathers %s[%d] before %s of %s[%d] is awaited",
+                   name_of(m, o->op->write[0].value), index_of(m, o, o->op->write[0]), op_text(m, u->op),
+                   name_of(m, u->value), u->index);
+    }
 }
 
 /* And for what the weights' stream was given before the last of these that began after that stream; but a

@@ -313,6 +313,7 @@ static void run_gather(Machine *m, Doing *d)
     if (!d->datas)
         d->data[d->datas++] = take(m, d, step_value(m->step, "param"), o->embedding ? 0 : unit);
     find_writes(m, d);
+    check_arrival(m, d->at);
     use_stream(m, d, number('g', d->data[0].number, 0), false);
 }
 
