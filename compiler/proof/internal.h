@@ -17,7 +17,8 @@ extern const char *const proof_names[]; /* by number */
 /* What each mask of the layers that have the schedule leaves, and for per-token tables samples of what
  * they may leave, is complete. */
 bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s);
-/* As verify_pruned, of what `live` says is left instead of what prune() finds. */
+/* As verify_pruned, of what `live` says is left instead of what prune() finds: whatever each pair needs of
+ * both sides (NULL: whole chunks), and nothing else. pair: as choice_pairs has it. */
 bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair,
                  const BurstPairTiles *tiles, const char *mask);
 

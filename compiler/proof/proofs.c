@@ -6,6 +6,8 @@
  */
 #include "proof/internal.h"
 
+#include "step/verify/verify.h"
+
 #include <string.h>
 
 const char *const proof_names[] = {
@@ -252,6 +254,15 @@ const Plan *verify_rest(Arena *a, Diags *d, const Draft *t)
     Plan *p = NEW(a, Plan);
     p->draft = *t;
     return p;
+}
+
+bool verify_step(Arena *a, Diags *d, const Draft *t)
+{
+    const bool holds = step_verify(a, d, t->memory.flow);
+    if (!holds)
+        diag_note(d, (Span){0},
+                  "`--emit=step` prints the step's list, and `--verify-each` checks it after each pass");
+    return holds;
 }
 
 const Draft *plan_draft(const Plan *p)

@@ -5,14 +5,21 @@
  * other end, no copy travels for nothing, and at the end each owner has the gradients of all its live
  * pairs. Partial sums are counted in pairs here: that none is added twice is shown on the whole trace
  * (proof/proofs.c). Where transfers carry ranges of tiles, of each chunk that is here the tiles are known
- * that came: a pair's own are among them, and what was added to leaves whole. That a pair has no work for
- * others is asked of the mask anew: nothing is left of it outside of them.
+ * that came: a pair's own are among them, and what was added to leaves, no more and no less. Of a copy's
+ * tiles each run begins and ends with one that is read here or sent on, and where no gap can have been
+ * closed (burst_join) each tile is. That a pair has no work for others is asked of the mask anew: nothing
+ * is left of it outside of them.
  */
 #include "proof/internal.h"
 
 #include <string.h>
 
 enum { TABLE_SAMPLES = 4 };
+
+/* Of the tiles of a copy: the ends of its runs (1 << 2 * run: the first, 2 << 2 * run: the last) that
+ * something here reads or sends on; how many runs all of these have, or more than a copy's, and what they
+ * join to. */
+typedef struct CopyUse { uint8_t ends, runs; BurstTileRanges tiles; } CopyUse;
 
 typedef struct Replay {
     Arena *arena;
@@ -23,23 +30,15 @@ typedef struct Replay {
     const BurstPairTiles *of_pair; /* likewise; NULL: whole chunks */
     /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
     BurstTileRanges *tiles[TENSOR_COUNT];
+    CopyUse *use[TENSOR_COUNT];    /* [rank][chunk] of a copy that arrived */
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
     uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
 } Replay;
-enum { COPY_HERE = 1, COPY_UNREAD = 2 }; /* unread: it arrived, and nothing was done with it yet */
+enum { COPY_HERE = 1, COPY_CAME = 2 }; /* came: from another rank */
 
 static size_t cell(const Replay *z, int rank, int chunk)
 {
     return (size_t)rank * (size_t)z->chunks + (size_t)chunk;
-}
-
-/* Whether the copy is here; if so, it came for a reason. */
-static bool use_copy(Replay *z, TensorId t, int rank, int chunk)
-{
-    uint8_t *copy = &z->copy[t][cell(z, rank, chunk)];
-    if (*copy)
-        *copy = COPY_HERE;
-    return *copy;
 }
 
 static BurstTileRanges tiles_of(const Replay *z, int q, int k, int side)
@@ -59,15 +58,42 @@ static bool contains(BurstTileRanges all, BurstTileRanges part)
     return true;
 }
 
-/* What a transfer carries is here, or of a sum is all that is here. */
+/* These tiles of a copy are read, or sent on. */
+static void use_tiles(Replay *z, TensorId t, size_t at, BurstTileRanges by)
+{
+    const BurstTileRanges *here = &z->tiles[t][at];
+    CopyUse *use = &z->use[t][at];
+    use->tiles = burst_join(use->tiles, by);
+    for (int j = 0; j < burst_ranges_count(&by); j++) {
+        use->runs += use->runs <= BURST_RANGES;
+        for (int i = 0; i < burst_ranges_count(here); i++)
+            use->ends |= (uint8_t)((here->at[i].lo == by.at[j].lo) << 2 * i |
+                                   (here->at[i].hi == by.at[j].hi) << (2 * i + 1));
+    }
+}
+
+/* Of a copy that is here no more: nothing of it came for nothing. */
+static bool was_needed(const Replay *z, TensorId t, size_t at)
+{
+    const BurstTileRanges *here = &z->tiles[t][at];
+    const CopyUse *use = &z->use[t][at];
+    const unsigned all = (1u << 2 * burst_ranges_count(here)) - 1;
+    return use->ends == all && (use->runs > BURST_RANGES || contains(use->tiles, *here));
+}
+
+/* What a transfer carries is here, and of a sum is all that is here. */
 static bool carries(Replay *z, TensorId t, int rank, int chunk, BurstTileRanges moved)
 {
-    BurstTileRanges *here = &z->tiles[t][cell(z, rank, chunk)];
-    const bool sum = tensor_accumulates(t),
-               right = burst_has_tiles(moved) && (sum ? contains(moved, *here) : contains(*here, moved));
-    if (sum)
-        *here = (BurstTileRanges){0};
-    return right;
+    const size_t at = cell(z, rank, chunk);
+    BurstTileRanges *here = &z->tiles[t][at];
+    const bool in = burst_has_tiles(moved) && contains(*here, moved);
+    if (!tensor_accumulates(t)) {
+        use_tiles(z, t, at, moved);
+        return in;
+    }
+    const bool all = contains(moved, *here);
+    *here = (BurstTileRanges){0};
+    return in && all;
 }
 
 static BurstTileRanges *arriving_tiles(const Replay *z, const Instance *i, int to)
@@ -88,10 +114,20 @@ static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, in
         return false;
     if (!(bits & BURST_LIVE_SEND))
         return !sum || z->sum[t][cell(z, rank, chunk)] == 0;
-    *moving = sum ? z->sum[t][cell(z, rank, chunk)] : use_copy(z, t, rank, chunk);
+    *moving = sum ? z->sum[t][cell(z, rank, chunk)] : z->copy[t][cell(z, rank, chunk)];
     if (sum)
         z->sum[t][cell(z, rank, chunk)] = 0;
     return *moving != 0 && carries(z, t, rank, chunk, *arriving_tiles(z, i, to));
+}
+
+/* In place of what came before, which was needed. */
+static bool arrive(Replay *z, TensorId t, size_t at, BurstTileRanges tiles)
+{
+    const bool needed = !(z->copy[t][at] & COPY_CAME) || was_needed(z, t, at);
+    z->copy[t][at] = COPY_HERE | COPY_CAME;
+    z->tiles[t][at] = tiles;
+    z->use[t][at] = (CopyUse){0};
+    return needed;
 }
 
 static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
@@ -107,12 +143,12 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
         size_t at = cell(z, to, rel_add(c, r, i->chunk[0]));
         if (!moving[r])
             continue;
-        z->tiles[t][at] = tensor_accumulates(t) ? burst_join(z->tiles[t][at], *arriving_tiles(z, i, to))
-                                                : *arriving_tiles(z, i, to);
-        if (tensor_accumulates(t))
-            z->sum[t][at] += moving[r];
-        else
-            z->copy[t][at] = COPY_UNREAD;
+        if (!tensor_accumulates(t) && !arrive(z, t, at, *arriving_tiles(z, i, to)))
+            return false;
+        if (!tensor_accumulates(t))
+            continue;
+        z->tiles[t][at] = burst_join(z->tiles[t][at], *arriving_tiles(z, i, to));
+        z->sum[t][at] += moving[r];
     }
     return true;
 }
@@ -127,7 +163,8 @@ static bool replay_side(Replay *z, int rank, int q, int k, int side)
     const BurstTileRanges tiles = tiles_of(z, q, k, side);
     z->sum[sum][at]++;
     z->tiles[sum][at] = burst_join(z->tiles[sum][at], tiles);
-    return use_copy(z, copy, rank, side == BURST_OF_QUERIES ? q : k) && contains(z->tiles[copy][at], tiles);
+    use_tiles(z, copy, at, tiles);
+    return z->copy[copy][at] && contains(z->tiles[copy][at], tiles);
 }
 
 static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
@@ -177,12 +214,13 @@ static bool sums_are_home(const Replay *z)
 
 /* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under
  * it. */
-static bool copies_were_used(const Replay *z)
+static bool copies_were_needed(const Replay *z)
 {
-    size_t square = (size_t)z->ranks * (size_t)z->chunks;
+    const size_t square = (size_t)z->ranks * (size_t)z->chunks;
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (memchr(z->copy[t], COPY_UNREAD, square))
-            return false;
+        for (size_t at = 0; at < square; at++)
+            if (z->copy[t][at] & COPY_CAME && !was_needed(z, (TensorId)t, at))
+                return false;
     return true;
 }
 
@@ -193,14 +231,20 @@ static const Instance *replay_pruned(Replay *z)
         if (!replay_instance(z, x, z->live.op + (size_t)i * (size_t)z->ranks))
             return x;
     }
-    return sums_are_home(z) && copies_were_used(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
+    return sums_are_home(z) && copies_were_needed(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles,
-                   const char *mask)
+/* taken: by which the schedule is pruned; needed: the same, found here. */
+static bool verify_mask(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair,
+                        const BurstPairTiles *taken, const BurstPairTiles *needed, const char *mask)
 {
     pair = choice_pairs(a, s->choice, s->backward, pair);
-    return verify_live(a, d, s, prune(a, s, pair, tiles), pair, tiles, mask);
+    return verify_live(a, d, s, prune(a, s, pair, taken), pair, needed, mask);
+}
+
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask)
+{
+    return verify_mask(a, d, s, pair, NULL, NULL, mask);
 }
 
 /* pair as choice_pairs has it. */
@@ -219,6 +263,7 @@ bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t
         z.sum[t] = NEW_ARRAY(a, int, square);
         z.copy[t] = NEW_ARRAY(a, uint8_t, square);
         z.tiles[t] = NEW_ARRAY(a, BurstTileRanges, square);
+        z.use[t] = tensor_accumulates((TensorId)t) ? NULL : NEW_ARRAY(a, CopyUse, square);
         for (int k = 0; k < z.chunks; k++)
             z.copy[t][cell(&z, k % z.ranks, k)] = COPY_HERE;
         for (int k = 0; k < z.chunks && !tensor_accumulates((TensorId)t); k++)
@@ -264,6 +309,34 @@ static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, 
     return true;
 }
 
+/* Whether a pass or a return takes chunks of that side, or their sums, to another rank. */
+static bool travels(const Schedule *s, int side)
+{
+    static const TensorId of[BURST_SIDES][3] = {{T_Q, T_O, T_DQ}, {T_KV, T_DKV, T_DKV}};
+    for (int i = 0; i < s->trace.n; i++)
+        for (int n = 0; n < countof(of[side]); n++)
+            if (s->trace.at[i].node->kind != N_COMPUTE && s->trace.at[i].node->ref[0].tensor == of[side][n])
+                return true;
+    return false;
+}
+
+/* By pair, the tiles that it has work for; of a side whose chunks stay where they are all. NULL: chunks
+ * travel whole. */
+static const BurstPairTiles *needed_tiles(Arena *a, const Schedule *s, PairCounts *counts)
+{
+    const int chunks = choice_chunks(s->choice), pairs = s->choice->ranks * chunks;
+    const uint8_t *live = pair_live(counts);
+    BurstPairTiles *tiles = NEW_ARRAY(a, BurstPairTiles, pairs);
+    for (int side = 0; side < BURST_SIDES; side++) {
+        const bool moves = travels(s, side);
+        for (int i = 0; i < pairs; i++)
+            if (live[i])
+                tiles[i].side[side] = moves ? pair_tiles(counts, i / chunks, i % chunks, side)
+                                            : burst_all_tiles();
+    }
+    return s->choice->ranges ? tiles : NULL;
+}
+
 /* Tables change at run time: the rule is tried on samples besides the worst case. */
 bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
 {
@@ -273,17 +346,18 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     for (int m = 0; m < t->program->mask_count; m++) {
         if (attentions_schedule(&t->attention, m, s->backward) != s)
             continue;
-        const BurstPairTiles *tiles = schedule_tiles(a, s, t->counts[m]);
+        const char *text = t->program->masks[m].text;
+        const BurstPairTiles *taken = schedule_tiles(a, s, t->counts[m]),
+                             *needed = needed_tiles(a, s, t->counts[m]);
         memcpy(pair, pair_live(t->counts[m]), square);
-        if (!verify_tiles(a, d, t, s, m, tiles) ||
-            !verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
+        if (!verify_tiles(a, d, t, s, m, taken) || !verify_mask(a, d, s, pair, taken, needed, text))
             return false;
         for (int k = 0; k < TABLE_SAMPLES && t->program->table_count; k++) {
             for (size_t i = 0; i < square; i++) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;
                 pair[i] = pair[i] && seed >> 62;
             }
-            if (!verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
+            if (!verify_mask(a, d, s, pair, taken, needed, text))
                 return false;
         }
     }

@@ -1,6 +1,6 @@
 /* What a mask leaves of a schedule, with one bit flipped at one rank, or both ends of a transfer, or one
  * tile cut from what a transfer carries: where the executor finds that the result changes, the verifier
- * must refuse; and it refuses computing that no pair needs. */
+ * must refuse; and it refuses computing that no pair needs, and tiles that nothing reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ typedef struct Pruned {
 } Pruned;
 enum { TILES = 9 }; /* of a chunk, where transfers carry ranges */
 
-static void judge(const Pruned *p, int op, int rank, unsigned bits)
+/* needless: nothing that it carries is used. */
+static void judge(const Pruned *p, int op, int rank, unsigned bits, bool needless)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -38,7 +39,7 @@ static void judge(const Pruned *p, int op, int rank, unsigned bits)
     p->counts->harmful += !o.right;
     p->counts->accepted += accepted;
     bool named = accepted ? !*text : strstr(text, "error: proof 3 (") && error_line(text) > 0;
-    if ((accepted && !o.right) || !named) {
+    if ((accepted && (!o.right || needless)) || !named) {
         if (p->counts->faults++ < 20)
             print_message("%s, %s, bits %u of rank %d: %s: %s\n%s", p->s->choice->schedule->name,
                           instance_text(a, p->s, &p->s->trace.at[op]), bits, rank,
@@ -62,7 +63,7 @@ static void flip(const Pruned *p, int op, int rank)
         one[0] = one[1] = BURST_LIVE_COMPUTE;
     for (int j = 0; j < (one[0] == one[1] ? 1 : 2); j++) {
         *bits_at(p, op, rank) ^= (uint8_t)one[j];
-        judge(p, op, rank, one[j]);
+        judge(p, op, rank, one[j], false);
         *bits_at(p, op, rank) ^= (uint8_t)one[j];
     }
     if (i->node->kind == N_COMPUTE)
@@ -70,9 +71,33 @@ static void flip(const Pruned *p, int op, int rank)
     int to = rel_add(p->s->choice, rank, i->hop); /* both ends */
     *bits_at(p, op, rank) ^= BURST_LIVE_SEND;
     *bits_at(p, op, to) ^= BURST_LIVE_RECV;
-    judge(p, op, rank, BURST_LIVE_SEND | BURST_LIVE_RECV);
+    judge(p, op, rank, BURST_LIVE_SEND | BURST_LIVE_RECV, false);
     *bits_at(p, op, rank) ^= BURST_LIVE_SEND;
     *bits_at(p, op, to) ^= BURST_LIVE_RECV;
+}
+
+/* Of a run of what arrives: with one more tile at either end, or of a chunk of which some arrives all: more
+ * than is needed, which changes no result. */
+static void widen(const Pruned *p, int op, int rank)
+{
+    BurstTileRanges *tiles = &p->live.tiles[(size_t)op * (size_t)p->live.ranks + (size_t)rank],
+                    right = *tiles;
+    for (int i = 0; i < burst_ranges_count(&right) && p->s->trace.at[op].node->kind != N_COMPUTE; i++) {
+        const BurstTileRange run = right.at[i], before = i ? right.at[i - 1] : (BurstTileRange){-1, -1},
+                             after = i + 1 < burst_ranges_count(&right) ? right.at[i + 1]
+                                                                        : (BurstTileRange){TILES + 1, 0};
+        if (run.lo - 1 > before.hi)
+            tiles->at[i].lo = run.lo - 1, judge(p, op, rank, 0, true);
+        tiles->at[i] = run;
+        if (run.hi + 1 < after.lo)
+            tiles->at[i].hi = run.hi + 1, judge(p, op, rank, 0, true);
+        tiles->at[i] = run;
+    }
+    const int last = burst_ranges_count(&right) - 1;
+    *tiles = burst_tiles_from(0, TILES);
+    if (last >= 0 && (right.at[0].lo > 0 || right.at[last].hi < TILES))
+        judge(p, op, rank, 0, true);
+    *tiles = right;
 }
 
 /* Of a run of what arrives: one tile less at either end, the same one tile on, nothing. */
@@ -94,7 +119,7 @@ static void cut(const Pruned *p, int op, int rank)
                 *tiles = other == i
                              ? *tiles
                              : burst_join(*tiles, burst_tiles_from(right.at[other].lo, right.at[other].hi));
-            judge(p, op, rank, 0);
+            judge(p, op, rank, 0, false);
         }
     }
     *tiles = right;
@@ -136,7 +161,10 @@ static void check_mask(const SchedText *t, RankShape shape, int phase, Random *r
                             "random"));
     for (int op = 0; op < s->trace.n; op++)
         for (int rank = 0; rank < ranks; rank++)
-            ranges ? cut(&p, op, rank) : flip(&p, op, rank);
+            if (ranges)
+                cut(&p, op, rank), widen(&p, op, rank);
+            else
+                flip(&p, op, rank);
     arena_free(a);
 }
 

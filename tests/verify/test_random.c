@@ -54,7 +54,7 @@ static void judge_mask(Arena *a, const Schedule *s, int phase, Random *r, Counts
     Diags *d = diags_new(a);
     Outcome o = execute(a, s, &live, pair);
     n->masks++;
-    if (!verify_pruned(a, d, s, pair, NULL, "random"))
+    if (!verify_pruned(a, d, s, pair, "random"))
         fault(n, s, phase, "refused under a mask", o.why, printed(a, d));
     else if (!o.right)
         fault(n, s, phase, "accepted under a mask, but", o.why, "");

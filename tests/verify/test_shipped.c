@@ -37,7 +37,7 @@ static void fill_pairs(Random *r, uint8_t *pair, int ranks, int keys)
 
 static void check_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair)
 {
-    must(a, d, verify_pruned(a, d, s, pair, NULL, "random"), s, "pruned by a mask");
+    must(a, d, verify_pruned(a, d, s, pair, "random"), s, "pruned by a mask");
     Live live = prune(a, s, choice_pairs(a, s->choice, s->backward, pair), NULL);
     must_run(a, d, s, &live, pair);
 }
@@ -59,7 +59,7 @@ static void check_phase(const SchedText *t, RankShape shape, int phase, Random *
         check_pruned(a, d, s, pair);
     }
     fill_pairs(r, pair, s->choice->ranks, keys);
-    must(a, d, verify_pruned(a, d, s, pair, NULL, "random"), s, "pruned by a mask");
+    must(a, d, verify_pruned(a, d, s, pair, "random"), s, "pruned by a mask");
     arena_free(a);
 }
 
