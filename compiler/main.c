@@ -222,13 +222,15 @@ static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
         f = search_open(a, d, p);
     if (in->topo_path && (!f.plan || diags_errors(d) > 0)) /* a warning may be an error */
         return EXIT_DIAGNOSED;
+    if (f.plan && !verify_step(a, d, plan_draft(f.plan)))
+        return EXIT_INTERNAL;
     explore_page(a, d, p, &f, out);
     return diags_errors(d) ? EXIT_INTERNAL : 0;
 }
 
 static int run_fit(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out)
 {
-    return fit(a, d, in, p, out) ? 0 : EXIT_DIAGNOSED;
+    return fit(a, d, in, p, out);
 }
 
 static int run_action(Arena *a, Diags *d, const Request *o)

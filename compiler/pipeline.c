@@ -10,17 +10,17 @@
 
 bool is_picture(const char *path) { return path && ends_with(path, ".svg"); }
 
-static int print_form(Arena *a, Diags *d, const Request *o, const Found *f)
+static int print_form(Arena *a, const Request *o, const Found *f)
 {
     Text t = {0};
     const Form *form = find_form(o->emit);
     if (is_picture(o->output))
         form->draw(a, f, &t);
     else
-        form->print(d, f, &t);
+        form->print(f, &t);
     const int status = write_text(&t, o->output ? o->output : "-");
     text_free(&t);
-    return diags_errors(d) ? EXIT_INTERNAL : status;
+    return status;
 }
 
 static int print_tree(Arena *a, Diags *d, const Request *o, const FrontEnd *in)
@@ -41,15 +41,14 @@ static const Target *target_asked(const Request *o)
 }
 
 /* What was asked for beside the output. */
-static int print_asked(Arena *a, Diags *d, const Request *o, const Destination *t, const Program *p,
-                       const Found *f)
+static int print_asked(Arena *a, const Request *o, const Destination *t, const Program *p, const Found *f)
 {
     int status = 0;
     if (o->explain)
         status = print_text(arena_printf(a, "%s%s", search_table(a, p, f), search_batches(a, f)));
     if (status == 0 && o->print_build)
         status = print_text(arena_printf(a, "%s\n", t->build));
-    return status == 0 ? print_passes(a, d, o, f) : status;
+    return status;
 }
 
 /* The program, checked; as C or, through the C compiler, as a binary beside its source. */
@@ -57,15 +56,10 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
 {
     Text t = {0};
     const char *include = arena_printf(a, "%s/include", o->share);
-    int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
-    if (status != 0)
-        diag_note(d, (Span){0},
-                  "`--emit=step` prints the step's list, and `--verify-each` checks it after each pass");
-    if (status == 0)
-        (plan_draft(f->plan)->program->library ? emit_library : emit_program)(a, f, o->command, &t);
+    int status = 0;
+    (plan_draft(f->plan)->program->library ? emit_library : emit_program)(a, f, o->command, &t);
     progress_say("checking %s", to->source);
-    if (status == 0 &&
-        check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
+    if (check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
         status = EXIT_INTERNAL;
     if (status == 0 && diags_errors(d) > 0) /* a warning that is an error */
         status = EXIT_DIAGNOSED;
@@ -81,23 +75,27 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
     return status;
 }
 
-/* The plan as a form, or as the program. */
-static int write_found(Arena *a, Diags *d, const Request *o, const Destination *to, const Program *p,
-                       const Found *f)
-{
-    const int status = print_asked(a, d, o, to, p, f);
-    if (status != 0 || !o->output)
-        return status;
-    return o->emit && find_form(o->emit) ? print_form(a, d, o, f) : write_program(a, d, o, to, f);
-}
-
 /* What a proof refused, as a form that needs no plan: that is where the fault can be read. */
-static int print_refused(Arena *a, Diags *d, const Request *o, const Found *f)
+static void print_refused(Arena *a, const Request *o, const Found *f)
 {
     const Form *form = o->emit && f->refused ? find_form(o->emit) : NULL;
     if (form && form->of_draft && !is_picture(o->output))
-        print_form(a, d, o, f);
-    return EXIT_DIAGNOSED;
+        print_form(a, o, f);
+}
+
+/* The plan, proved, as a form or as the program. */
+static int write_found(Arena *a, Diags *d, const Request *o, const Destination *to, const Program *p,
+                       const Found *f)
+{
+    int status = print_passes(a, d, o, f);
+    if (status == 0 && !verify_step(a, d, plan_draft(f->plan))) {
+        print_refused(a, o, &(Found){.refused = plan_draft(f->plan)});
+        return EXIT_INTERNAL;
+    }
+    status = status == 0 ? print_asked(a, o, to, p, f) : status;
+    if (status != 0 || !o->output)
+        return status;
+    return o->emit && find_form(o->emit) ? print_form(a, o, f) : write_program(a, d, o, to, f);
 }
 
 /* Read and check; decide what the layout leaves open, by candidates that are verified; write. */
@@ -128,7 +126,9 @@ int compile(Arena *a, Diags *d, Request *o)
     if (diags_errors(d) > 0)
         return EXIT_DIAGNOSED;
     const Found f = search_open(a, d, p);
-    if (!f.plan || diags_errors(d) > 0)
-        return print_refused(a, d, o, &f);
+    if (!f.plan || diags_errors(d) > 0) {
+        print_refused(a, o, &f);
+        return EXIT_DIAGNOSED;
+    }
     return write_found(a, d, o, &to, p, &f);
 }

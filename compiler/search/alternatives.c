@@ -51,7 +51,10 @@ Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c)
 static Alternative alternative_of(Searcher *s, Arena *a, const Choice *c, int setting)
 {
     Arena *own = arena_new();
-    const Evaluation j = evaluate_with(s, own, c);
+    Evaluation j = evaluate_with(s, own, c);
+    Diags *d = diags_new(own);
+    if (j.fits && !j.why_not && !verify_step(own, d, &j.draft))
+        j.why_not = diags_first(d);
     Alternative o = {.setting = setting,
                      .what = setting_text(a, setting, c),
                      .value = settings[setting]->text(a, c),

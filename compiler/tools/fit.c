@@ -7,7 +7,7 @@
  * meets the devices' memory, until a single step lies between them. Every length that is tried goes
  * through the front end and all passes up to the packing.
  */
-#include "tools/tools.h"
+#include "tools/output.h"
 
 #include "base/progress.h"
 
@@ -316,14 +316,25 @@ static int64_t step_of(const Choice *c)
     return (tokens + unit - 1) / unit * unit;
 }
 
-bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out)
+/* Of what the table has of time and memory. */
+static bool rows_proved(const Fit *f, Diags *d)
+{
+    for (int i = 0; i < f->rows.n; i++)
+        if (f->rows.at[i].evaluation.fits && !verify_step(f->arena, d, &f->rows.at[i].evaluation.draft))
+            return false;
+    return true;
+}
+
+int fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out)
 {
     Fit f = {.arena = a, .in = *in, .program = p};
     if (!find_layout(&f, d))
-        return false;
+        return EXIT_DIAGNOSED;
     f.step = step_of(&f.base);
     add_rows(&f, f.base, 0);
     keep_rows(&f);
+    if (!rows_proved(&f, d))
+        return EXIT_INTERNAL;
     print_table(&f, out);
-    return true;
+    return 0;
 }

@@ -7,7 +7,7 @@
 /* draw: as a picture; NULL: as text alone. of_draft: also printed where a proof refuses the plan. */
 typedef struct Form {
     const char *name;
-    void (*print)(Diags *d, const Found *f, Text *out);
+    void (*print)(const Found *f, Text *out);
     DrawForm *draw;
     bool of_draft;
 } Form;

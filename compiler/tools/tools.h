@@ -24,8 +24,8 @@ void print_cost(const Plan *p, const Cost *c, Text *out);
 void print_memory(const Plan *p, const Cost *c, Text *out);
 
 /* ---- fit.c: the longest sequences that fit ---- */
-/* A table of them; false after errors. */
-bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out);
+/* A table of them; 0, or an exit status after errors. */
+int fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out);
 
 /* ---- probe.c: a cluster with the figures of this machine ---- */
 /* `burstc probe [cpus | gpus] [NODES [DEVICES]]`: of GPUs where nvidia-smi lists any and nothing else is

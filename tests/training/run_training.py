@@ -822,4 +822,5 @@ def main():
         return runner.run_parts({part: getattr(training, part) for part in args.part or PARTS}) > 0
 
 
-runner.end(main)
+if __name__ == "__main__":
+    runner.end(main)
