@@ -198,6 +198,61 @@ static void memory_adds_up(void **state)
     }
 }
 
+static bool rest_holds(Case *k, const Draft *t, Buffer *changed, Buffer as)
+{
+    const Buffer right = *changed;
+    Diags *d = diags_new(k->arena);
+    *changed = as;
+    const bool holds = verify_rest(k->arena, d, t);
+    assert_true(holds || strncmp(diags_first(d), "proof 6 (memory) fails: in attention's scratch ", 47) == 0);
+    *changed = right;
+    return holds;
+}
+
+/* A buffer of attention's scratch where another lies that the same call uses, beyond the end, between two
+ * alignments; a pool with a slot less, or slots that are too small. */
+static void scratch_is_proved(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"ring", "burst", "ulysses", "halo", "gather"};
+    int overlaps = 0, pools = 0;
+    for (int i = 0; i < countof(schedules); i++) {
+        Case *k = small_case(schedules[i]);
+        k->choice.travel = i < 3 ? TRAVEL_QUERIES : TRAVEL_KEYS;
+        Draft t = draft_make(k->arena, k->diags, &k->program, &k->choice);
+        Buffer *at = NEW_ARRAY(k->arena, Buffer, t.memory.n);
+        memcpy(at, t.memory.at, sizeof *at * (size_t)t.memory.n);
+        t.memory.at = at;
+        assert_non_null(verify_rest(k->arena, k->diags, &t));
+        for (Buffer *b = at; b < at + t.memory.n; b++) {
+            Buffer wrong = *b;
+            if (b->at < 0 || !b->bytes)
+                continue;
+            wrong.at = t.memory.scratch - (int64_t)b->bytes + k->program.target->align;
+            assert_false(rest_holds(k, &t, b, wrong));
+            wrong.at = b->at + k->program.target->align / 2;
+            assert_false(rest_holds(k, &t, b, wrong));
+            wrong = *b;
+            wrong.copies--, wrong.bytes = b->bytes / (size_t)b->copies * (size_t)wrong.copies;
+            assert_true(!b->pool || !rest_holds(k, &t, b, wrong));
+            wrong = *b;
+            wrong.elements /= 2;
+            assert_true(!b->pool || !rest_holds(k, &t, b, wrong));
+            pools += b->pool != NULL;
+            for (const Buffer *other = at; other < b; other++) {
+                wrong = *b;
+                wrong.at = other->at;
+                if (other->at < 0 || !other->bytes || !(other->directions & b->directions))
+                    continue;
+                assert_false(rest_holds(k, &t, b, wrong));
+                overlaps++;
+            }
+        }
+        arena_free(k->arena);
+    }
+    assert_true(overlaps > 50 && pools > 10);
+}
+
 /* What the program refuses as it starts: 4 ranks in 2 nodes. */
 static void groups_of_ranks(void **state)
 {
@@ -243,6 +298,7 @@ int main(void)
         cmocka_unit_test(inside_nodes),
         cmocka_unit_test(memory_to_the_byte),
         cmocka_unit_test(memory_adds_up),
+        cmocka_unit_test(scratch_is_proved),
         cmocka_unit_test(groups_of_ranks),
         cmocka_unit_test(groups_that_share_weights),
     };

@@ -54,7 +54,8 @@ void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const ch
                                              .copies = copies,
                                              .bytes = bytes,
                                              .device = m->program->target->device_memory,
-                                             .at = at};
+                                             .at = at,
+                                             .directions = directions};
     for (int i = 0; i < 2; i++)
         m->scratch[i] += directions >> i & 1 ? (int64_t)bytes : 0;
 }
@@ -71,7 +72,8 @@ void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, 
                                              .bytes = bytes,
                                              .device = m->program->target->device_memory,
                                              .at = m->keys,
-                                             .keys = true};
+                                             .keys = true,
+                                             .directions = BOTH};
     m->keys += (int64_t)bytes;
 }
 

@@ -5,6 +5,7 @@
 #include "step/memory/memory.h"
 
 enum { HOST_ALIGN = 64, DEVICE_ALIGN = 256 }; /* of burst_take and burst_gpu_take */
+
 /* the directions of attention that use a buffer */
 enum { FORWARD = 1, BACKWARD = 2, BOTH = FORWARD | BACKWARD };
 

@@ -107,6 +107,7 @@ typedef struct Buffer {
     const Pool *pool;  /* slots of a pool: `name` is the pool's */
     int64_t at;        /* bytes from the begin of attention's scratch, or of its keys; -1: taken by itself */
     bool keys;         /* stays from one chunk of queries to the next */
+    unsigned directions; /* that use it: bit 0, forward; bit 1, backward */
 } Buffer;
 /* total: where the rank computes, host or device; host: its arena. beside: what a device gives to drivers
  * and libraries. offloaded: of the host's memory, what the step's values take there beside all that; of a

@@ -276,8 +276,8 @@ static bool follows_weights(const Machine *m, const Under *u)
     return op_follows_weights(m->flow->op[u->op].op->kind);
 }
 
-/* The arrivals of gathers: those of visits take two in turn, and an embedding that the head is tied to has one
- * of its own. */
+/* The arrivals of gathers: those of visits take two in turn, and an embedding that the head is tied to has
+ * one of its own. */
 enum { OWN_ARRIVAL = 2 };
 static int arrival_of(const Machine *m, const StepOp *o, Operand x)
 {
