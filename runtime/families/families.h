@@ -12,16 +12,16 @@
 #include <stddef.h>
 
 /* ---- families ---- */
-/* What config.json says of windows.
- *   flag: sliding_window holds where use_sliding_window is true, for layers from max_window_layers on
- *   all: where sliding_window is given, it is every layer's
- *   every_fourth: the same, of all layers but each fourth from the first on
- * layer_types, a type a layer, says it instead where it is given. */
+/* Which fields of config.json transformers reads of a type's windows, and which layers have one. layer_types
+ * decides instead where the type reads it and it is given. */
 typedef enum Windows {
-    WINDOWS_BY_FLAG,
+    WINDOWS_NONE,
+    WINDOWS_BY_FLAG,      /* use_sliding_window: layers from max_window_layers on */
+    WINDOWS_WITHOUT_ROPE, /* use_sliding_window: layers without RoPE */
     WINDOWS_IN_ALL,
     WINDOWS_BUT_FOURTH, /* not the first, fifth, ... */
-    WINDOWS_IN_RUNS     /* in all but the last of each sliding_window_pattern layers */
+    WINDOWS_IN_RUNS,    /* all but the last of each `pattern` layers */
+    WINDOWS_BY_PATTERN  /* the same with sliding_window_pattern, whose default is `pattern` */
 } Windows;
 /* One tensor of a folder that holds one of a plan's by another name, or several, their rows one after the
  * other; by_heads: those that belong to a key head, then those of the next. */
@@ -66,6 +66,7 @@ typedef struct Family {
     const char *published; /* what folders with code of their own have instead; NULL: the same */
     bool own_code; /* folders name code of their own, in auto_map, which computes what is described here */
     bool only_code; /* transformers has no class of it, and needs that code */
+    bool always_causal; /* is_causal does not reach its attention */
     bool qkv_bias, qk_norm;
     BurstLayer layer;
     bool norms_less_one; /* folders have the weights of norms less one */
@@ -93,10 +94,12 @@ typedef struct Family {
     bool interleaved;
     LayerRopes layer_ropes;
     double local_theta; /* BY_TYPE: of layers with a window */
+    const char *local_theta_field; /* says it; NULL: no field does */
     bool tied;
-    double softcap; /* of attention, where attn_logit_softcapping is not given; 0: none */
+    double softcap; /* where attn_logit_softcapping is not given; 0: transformers does not read it */
     Windows windows;
-    int window, pattern; /* IN_RUNS: where sliding_window_pattern is not given */
+    int window, pattern; /* where sliding_window and sliding_window_pattern are not given */
+    bool window_needed; /* transformers computes none of it where sliding_window is null */
     bool types; /* reads layer_types */
     bool bos; /* transformers takes no null for bos_token_id, so that it is left out */
     ScaleField scales[BURST_SCALES + 1]; /* up to form 0 without a name */

@@ -171,10 +171,13 @@ static void carry_ids(json_t *config, const json_t *source)
     }
 }
 
-static void carry_length(json_t *config, const json_t *source)
+/* dynamic reads that length */
+static void carry_length(json_t *config, const json_t *source, const HfModel *m)
 {
     static const char name[] = "max_position_embeddings";
     json_t *there = json_object_get(source, name);
+    if (m->rope.kind == BURST_ROPE_DYNAMIC || m->local_rope.kind == BURST_ROPE_DYNAMIC)
+        return;
     if (json_integer_value(there) > json_integer_value(json_object_get(config, name)))
         json_object_set(config, name, there);
 }
@@ -217,10 +220,8 @@ void carry_fields(json_t *config, json_t *source, const HfModel *model)
     const Family *family = model->family;
     const char *name;
     json_t *value;
-    if (!source)
-        return;
     carry_ids(config, source);
-    carry_length(config, source);
+    carry_length(config, source, model);
     if (carries_code(source, family))
         carry_spelling(config, source, model);
     json_object_foreach(source, name, value)

@@ -60,17 +60,11 @@ static void say_padding(const BurstCtx *c, const char *path, const json_t *token
 
 bool config_is_compared(const Family *family, const char *name)
 {
-    static const char *const elsewhere[] = {"architectures",      "pad_token_id",   "is_causal",
-                                            "use_sliding_window", "sliding_window", "max_window_layers",
-                                            "layer_types",        "burst_attention"};
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
-        if (strcmp(name, elsewhere[i]) == 0)
-            return true;
+    if (strcmp(name, "architectures") == 0 || strcmp(name, "pad_token_id") == 0)
+        return true;
     if (family->own_code && strcmp(name, "auto_map") == 0)
         return true;
-    if (family->windows == WINDOWS_IN_RUNS && strcmp(name, "sliding_window_pattern") == 0)
-        return true;
-    return model_has_field(family, name);
+    return masks_has_field(family, name) || model_has_field(family, name);
 }
 
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
@@ -101,25 +95,4 @@ int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **c
     if (snprintf(path, PATH_MAX, "%s/config.json", folder) >= PATH_MAX)
         return burst_fail(c, BURST_E_IO, "the name of %s is too long", folder);
     return load_json(c, path, config);
-}
-
-/* ---- writing ---- */
-
-json_t *config_make(const BurstPlan *p, int dtype)
-{
-    const char *name = dtype == BURST_F32 ? "float32" : "bfloat16";
-    const HfModel model = model_of(p);
-    json_t *end = p->train.separator < 0 ? json_null() : json_integer((json_int_t)p->train.separator);
-    json_t *config = json_pack("{s:[s], s:I, s:s, s:n, s:n, s:o}", "architectures",
-                               model.family->architecture, "max_position_embeddings", (json_int_t)p->sequence,
-                               "torch_dtype", name, "bos_token_id", "pad_token_id", "eos_token_id", end);
-    bool made = config && model_write(config, &model) && masks_write(config, p, model.family) &&
-                layer_ropes_write(config, p, model.family);
-    if (made && model.family->bos)
-        made = json_object_del(config, "bos_token_id") == 0;
-    if (made && !masks_said(config, p, model.family))
-        made = json_object_set_new(config, "burst_attention", masks_of(p)) == 0;
-    if (!made)
-        json_decref(config);
-    return made ? config : NULL;
 }

@@ -78,6 +78,8 @@ static const char *const without_effect[] = {
     "num_return_sequences",
     "remove_invalid_values",
     "is_decoder",
+    "sliding_window", /* of types whose windows use_sliding_window or nothing sets */
+    "max_window_layers",
     "sliding_window_size", /* of Gemma 2, beside sliding_window */
     "_sliding_window_pattern", /* layer_types says it too */
     "use_parallel_embedding",
@@ -89,7 +91,13 @@ static const char *const without_effect[] = {
  * alone; those are fields that transformers does not read, of the code that a model was published with. */
 static const struct Neutral {
     const char *name, *values, *family;
+    bool unread; /* some types read it, and the type in question is none of them */
 } neutral[] = {
+    {"is_causal", "[true]", .unread = true},
+    {"use_sliding_window", "[false, null]", .unread = true},
+    {"sliding_window_pattern", "[null]", .unread = true},
+    {"attn_logit_softcapping", "[null]", .unread = true},
+    {"rope_local_base_freq", "[null]", .unread = true},
     {"attention_dropout", "[0, null]"},
     {"attn_pdrop", "[0, null]"},
     {"attn_dropout", "[0, null]"},
@@ -179,7 +187,7 @@ static const struct Neutral *find_neutral(const Family *family, const char *name
     return NULL;
 }
 
-static void check_neutral(Misfits *m, const struct Neutral *n, const json_t *value)
+static void check_neutral(Misfits *m, const Family *family, const struct Neutral *n, const json_t *value)
 {
     json_t *values = json_loads(n->values, 0, NULL);
     char text[VALUE_TEXT], only[VALUE_TEXT];
@@ -188,7 +196,10 @@ static void check_neutral(Misfits *m, const struct Neutral *n, const json_t *val
         found = found || same_value(json_array_get(values, i), value);
     value_text(value, text);
     value_text(json_array_get(values, 0), only);
-    if (!found)
+    if (!found && n->unread)
+        misfit(m, "%s is %s, which transformers does not read of a %s; remove it", n->name, text,
+               family->type);
+    else if (!found)
         misfit(m, "%s is %s; only %s is supported", n->name, text, only);
     json_decref(values);
 }
@@ -202,7 +213,7 @@ void config_check_others(Misfits *m, const json_t *config, const Family *family)
         if (config_is_compared(family, name) || is_without_effect(name))
             continue;
         if (n)
-            check_neutral(m, n, value);
+            check_neutral(m, family, n, value);
         else
             misfit(m,
                    "unknown field %s; remove it from config.json if the model's results do not depend on it",

@@ -98,6 +98,27 @@ static bool has_sizes(const HfModel *m)
            m->head_dim > 0 && m->ffn > 0 && m->vocab > 0;
 }
 
+/* Every layer's, in a sequence of `length` tokens: a window of both directions is no mask that a model can
+ * call, where it is shorter. */
+static Masks import_masks(Misfits *m, const json_t *config, const HfModel *model, int layers,
+                          json_int_t length)
+{
+    Masks masks = masks_read(m, layers, config, model->family);
+    bool windows = false;
+    for (int i = 0; i < layers && masks.window; i++)
+        windows = windows || masks_has_window(&masks, i);
+    if (!masks.causal && masks.window >= length)
+        masks.wide = true;
+    else if (!masks.causal && windows)
+        misfit(
+            m,
+            "is_causal is false and sliding_window is %lld: tokens would see %lld on either side, for which "
+            "there is no stock mask; set is_causal to true, or write the model with a mask of your own",
+            (long long)masks.window, (long long)masks.window);
+    masks_take_written(m, layers, config, &masks);
+    return masks;
+}
+
 /* Writes the model; false: it is of no known family, or of no sizes. */
 static bool import_config(Misfits *m, const char *folder, const json_t *config, FILE *out)
 {
@@ -108,10 +129,10 @@ static bool import_config(Misfits *m, const char *folder, const json_t *config, 
         misfit(m, "num_hidden_layers is %lld; only a number up to %d is computed", (long long)model.layers,
                LAYERS_MOST);
     const int layers = model.layers > 0 && model.layers <= LAYERS_MOST ? (int)model.layers : 0;
-    const Masks masks = masks_read(m, layers, config, model.family);
-    layer_ropes_check(m, NULL, config, &model, &masks);
     const json_t *most = json_object_get(config, "max_position_embeddings");
     const json_int_t length = json_integer_value(most);
+    const Masks masks = import_masks(m, config, &model, layers, length);
+    layer_ropes_check(m, NULL, config, &model, &masks);
     const bool is_length = json_is_integer(most) && length >= 2 && length <= INT64_C(1) << 40;
     if (!is_length)
         misfit(m, "max_position_embeddings, the sequence's length, is no whole number from 2 to 2^40");

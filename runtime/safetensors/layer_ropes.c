@@ -7,7 +7,7 @@
 enum { INTERVAL = 4 }; /* no_rope_layer_interval where config.json has none */
 
 /* SmolLM3: 1 turns, 0 does not. */
-static bool is_listed(const json_t *config, int layer)
+bool is_without_rope(const json_t *config, int layer)
 {
     const json_t *list = json_object_get(config, "no_rope_layers"),
                  *interval = json_object_get(config, "no_rope_layer_interval");
@@ -19,7 +19,7 @@ static bool is_listed(const json_t *config, int layer)
 static bool is_other(const HfModel *m, const json_t *config, const Masks *masks, int layer)
 {
     switch (m->family->layer_ropes) {
-    case ROPES_LISTED: return is_listed(config, layer);
+    case ROPES_LISTED: return is_without_rope(config, layer);
     case ROPES_OF_WINDOWS: return masks->window && !masks_has_window(masks, layer);
     case ROPES_IN_WINDOWS: return !masks->window || !masks_has_window(masks, layer);
     case ROPES_BY_TYPE: return masks->window && masks_has_window(masks, layer);

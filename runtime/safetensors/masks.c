@@ -10,9 +10,15 @@
 
 enum { WINDOWS_FROM = 28 }; /* max_window_layers where config.json has none */
 
-static const char *mask_text(const BurstPlan *p, int layer)
+const char *plan_mask_text(const BurstPlan *p, int layer)
 {
     return p->masks ? p->masks[p->layer_mask[layer]]->text : "causal";
+}
+
+const char *plan_mask_in_document(const BurstPlan *p, int layer)
+{
+    const char *text = plan_mask_text(p, layer);
+    return strcmp(text, "document") == 0 ? "causal" : text;
 }
 
 /* [layers] texts. */
@@ -20,8 +26,19 @@ json_t *masks_of(const BurstPlan *p)
 {
     json_t *texts = json_array();
     for (int i = 0; texts && i < p->layers; i++)
-        json_array_append_new(texts, json_text(mask_text(p, i)));
+        json_array_append_new(texts, json_text(plan_mask_text(p, i)));
     return texts;
+}
+
+/* 0: causal; -1: what no window says. */
+json_int_t plan_mask_window(const BurstPlan *p, int layer)
+{
+    const char *text = plan_mask_in_document(p, layer);
+    long long window;
+    int n = 0;
+    if (strcmp(text, "causal") == 0)
+        return 0;
+    return sscanf(text, "window(%lld)%n", &window, &n) == 1 && n > 0 && !text[n] ? window : -1;
 }
 
 /* null is false: so it is to transformers. */
@@ -50,77 +67,130 @@ static json_int_t take_number(Misfits *m, const json_t *config, const char *name
     return absent;
 }
 
+bool masks_has_field(const Family *f, const char *name)
+{
+    const Windows w = f->windows;
+    const struct { const char *name; bool read; } fields[] = {
+        {"is_causal", !f->always_causal},
+        {"use_sliding_window", w == WINDOWS_BY_FLAG || w == WINDOWS_WITHOUT_ROPE},
+        {"max_window_layers", w == WINDOWS_BY_FLAG},
+        {"sliding_window", w != WINDOWS_NONE},
+        {"sliding_window_pattern", w == WINDOWS_BY_PATTERN},
+        {"layer_types", true}, /* also where it may only say that all layers are alike */
+        {"burst_attention", true},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strcmp(fields[i].name, name) == 0)
+            return fields[i].read;
+    return false;
+}
+
+static bool is_type(const json_t *type, const char *name)
+{
+    return json_is_string(type) && strcmp(json_string_value(type), name) == 0;
+}
+
+static bool is_full(const json_t *type)
+{
+    return is_type(type, "full_attention") || is_type(type, "attention");
+}
+
+/* Of a type that does not read them: all layers alike, or refused. */
+static void check_unread_types(Misfits *m, const json_t *types, const Masks *masks)
+{
+    char text[VALUE_TEXT];
+    bool alike = masks->family->windows == WINDOWS_NONE;
+    for (size_t i = 0; i < json_array_size(types); i++)
+        alike = alike && is_full(json_array_get(types, i));
+    value_text(types, text);
+    if (!alike)
+        misfit(m, "layer_types is %s, which transformers does not read of a %s; remove it", text,
+               masks->family->type);
+}
+
+/* The first layer of a type that is not computed; -1: there is none. */
+static int odd_type(const json_t *types, bool windows)
+{
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const json_t *type = json_array_get(types, i);
+        if (!is_full(type) && !(windows && is_type(type, "sliding_attention")))
+            return (int)i;
+    }
+    return -1;
+}
+
 static void take_types(Misfits *m, int layers, const json_t *config, Masks *masks)
 {
     char text[VALUE_TEXT];
     const json_t *types = json_object_get(config, "layer_types");
     if (!given(types))
         return;
-    value_text(types, text);
-    if (masks->family->windows != WINDOWS_BY_FLAG && !masks->family->types) {
-        misfit(m, "layer_types is %s, which transformers does not read of a %s; remove it", text,
-               masks->family->type);
-        return;
-    }
     if (json_array_size(types) != (size_t)layers) {
+        value_text(types, text);
         misfit(m, "layer_types is %s, expected a list of %d types", text, layers);
         return;
     }
-    masks->types = types;
-    for (int i = 0; i < layers; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        const bool window = type && strcmp(type, "sliding_attention") == 0;
-        if (window && masks->window)
-            continue;
-        if (type && (strcmp(type, "full_attention") == 0 || strcmp(type, "attention") == 0))
-            continue;
-        value_text(json_array_get(types, (size_t)i), text);
-        misfit(m, "layer_types has %s for layer %d%s", text, i,
-               window ? ", but use_sliding_window and sliding_window set no window"
-                      : ", expected full_attention or sliding_attention");
+    if (!masks->family->types) {
+        check_unread_types(m, types, masks);
         return;
     }
+    masks->types = types;
+    const int odd = odd_type(types, masks->window > 0);
+    if (odd < 0)
+        return;
+    const json_t *type = json_array_get(types, (size_t)odd);
+    value_text(type, text);
+    misfit(m, "layer_types has %s for layer %d%s", text, odd,
+           is_type(type, "sliding_attention")
+               ? ", but use_sliding_window and sliding_window set no window"
+               : ", expected full_attention or sliding_attention");
 }
 
-/* Where the family has another rule than flags, a field that is not there has its default, and null is none.
- */
+/* A field that is not there has its default, and null is none. */
 static json_int_t take_window(Misfits *m, const json_t *config, const Family *family)
 {
-    const bool by_flag = family->windows == WINDOWS_BY_FLAG,
+    const bool by_flag = masks_has_field(family, "use_sliding_window"),
                flag = by_flag && take_flag(m, config, "use_sliding_window", false);
     const json_t *there = json_object_get(config, "sliding_window");
-    const json_int_t window = take_number(m, config, "sliding_window", there || by_flag ? 0 : family->window,
-                                          1);
-    return flag || !by_flag ? window : 0;
+    const json_int_t window = take_number(m, config, "sliding_window", there ? 0 : family->window, 1);
+    return family->windows != WINDOWS_NONE && (flag || !by_flag) ? window : 0;
 }
 
 Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *family)
 {
-    Masks masks = {.family = family, .causal = take_flag(m, config, "is_causal", true)};
+    Masks masks = {.family = family, .config = config, .causal = true, .pattern = family->pattern};
+    if (masks_has_field(family, "is_causal"))
+        masks.causal = take_flag(m, config, "is_causal", true);
     masks.window = take_window(m, config, family);
     masks.from = take_number(m, config, "max_window_layers", WINDOWS_FROM, 0);
     take_types(m, layers, config, &masks);
-    if (!masks.types) /* else it may be anything, "LLLG" of EXAONE 4 among others */
+    /* with types it may be anything, "LLLG" of EXAONE 4 among others */
+    if (!masks.types && masks_has_field(family, "sliding_window_pattern"))
         masks.pattern = take_number(m, config, "sliding_window_pattern", family->pattern, 0);
     return masks;
 }
 
 bool masks_has_window(const Masks *m, int layer)
 {
-    const char *type = json_string_value(json_array_get(m->types, (size_t)layer));
+    const json_t *type = json_array_get(m->types, (size_t)layer);
     if (type)
-        return strcmp(type, "sliding_attention") == 0;
+        return is_type(type, "sliding_attention");
     switch (m->family->windows) {
+    case WINDOWS_BY_FLAG: return layer >= m->from;
+    case WINDOWS_WITHOUT_ROPE: return is_without_rope(m->config, layer);
     case WINDOWS_IN_ALL: return true;
     case WINDOWS_BUT_FOURTH: return layer % 4 != 0;
-    case WINDOWS_IN_RUNS: return m->pattern > 0 && (layer + 1) % m->pattern != 0;
-    default: return layer >= m->from;
+    case WINDOWS_IN_RUNS:
+    case WINDOWS_BY_PATTERN: return m->pattern > 0 && (layer + 1) % m->pattern != 0;
+    default: return false;
     }
 }
 
 void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
 {
-    if (m->window && masks_has_window(m, layer))
+    if (m->texts)
+        snprintf(text, MASK_TEXT, "%s", json_string_value(json_array_get(m->texts, (size_t)layer)));
+    else if (m->window && !m->wide && masks_has_window(m, layer))
         snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "bidirectional ",
                  (long long)m->window);
     else
@@ -128,13 +198,12 @@ void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
 }
 
 /* As a window of as many tokens as there are is causal. */
-static bool same_mask(const BurstPlan *p, const Masks *m, int layer)
+static bool same_mask(const char *here, const BurstPlan *p, const Masks *m, int layer)
 {
-    const char *here = mask_text(p, layer);
     char there[MASK_TEXT];
     Masks seen = *m;
     masks_layer(m, layer, there);
-    seen.window = m->window < p->sequence ? m->window : 0;
+    seen.wide = m->window >= p->sequence;
     if (strcmp(there, here) == 0)
         return true;
     masks_layer(&seen, layer, there);
@@ -142,10 +211,18 @@ static bool same_mask(const BurstPlan *p, const Masks *m, int layer)
 }
 
 /* The first layer of another mask; -1: there is none. */
-static int other_layer(const BurstPlan *p, const Masks *m)
+int masks_other_layer(const BurstPlan *p, const Masks *m)
 {
     int layer = 0;
-    while (layer < p->layers && same_mask(p, m, layer))
+    while (layer < p->layers && same_mask(plan_mask_text(p, layer), p, m, layer))
+        layer++;
+    return layer < p->layers ? layer : -1;
+}
+
+int masks_other_in_document(const BurstPlan *p, const Masks *m)
+{
+    int layer = 0;
+    while (layer < p->layers && same_mask(plan_mask_in_document(p, layer), p, m, layer))
         layer++;
     return layer < p->layers ? layer : -1;
 }
@@ -191,77 +268,42 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
         compare_written(c, p, written, path, m);
         return;
     }
-    const int layer = other_layer(p, &masks);
+    const int layer = masks_other_layer(p, &masks);
     if (layer < 0)
         return;
     masks_layer(&masks, layer, there);
     if (says_masks(p, &masks) && !m->plan_masks)
-        misfit_masks(m, "the mask of layer %d is %s, expected %s" TRAINS, layer, there, mask_text(p, layer));
+        misfit_masks(m, "the mask of layer %d is %s, expected %s" TRAINS, layer, there,
+                     plan_mask_text(p, layer));
     else if (c->rank == 0 && !m->count)
         say_line("using the plan's masks: for layer %d, %s in '%s' differs from %s in the plan", layer, there,
-                 path, mask_text(p, layer));
+                 path, plan_mask_text(p, layer));
 }
 
-/* ---- writing ---- */
+/* ---- a folder that burstc wrote ---- */
 
-/* 0: causal; -1: what no window says. */
-static long long window_of(const BurstPlan *p, int layer)
+/* "name" or "name(1, 2)", as a model calls a mask. */
+static bool is_call(const char *text)
 {
-    const char *text = mask_text(p, layer);
-    long long window;
-    int n = 0;
-    if (strcmp(text, "causal") == 0)
-        return 0;
-    return sscanf(text, "window(%lld)%n", &window, &n) == 1 && n > 0 && !text[n] ? window : -1;
+    const size_t name = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    const size_t rest = strlen(text) - name, values = strspn(text + name + (rest > 0), "-0123456789, ");
+    if (name == 0 || (text[0] >= '0' && text[0] <= '9') || strlen(text) >= MASK_TEXT)
+        return false;
+    return rest == 0 || (text[name] == '(' && values + 2 == rest && text[name + rest - 1] == ')');
 }
 
-/* The one that layers have; 0: all are causal; -1: what a family of this kind does not say. */
-static long long common_window(const BurstPlan *p, const Family *family, bool *all)
+void masks_take_written(Misfits *m, int layers, const json_t *config, Masks *masks)
 {
-    long long common = 0;
-    *all = true;
-    for (int i = 0; i < p->layers; i++) {
-        const long long window = window_of(p, i);
-        if (window < 0 || (window && common && window != common))
-            return -1;
-        common = window ? window : common;
-        *all = *all && window;
+    const json_t *texts = json_object_get(config, "burst_attention");
+    char text[VALUE_TEXT];
+    bool right = json_array_size(texts) == (size_t)layers;
+    for (int i = 0; right && i < layers; i++) {
+        const char *call = json_string_value(json_array_get(texts, (size_t)i));
+        right = call && is_call(call);
     }
-    return common && !*all && !family->types ? -1 : common;
-}
-
-static json_t *types_of(const BurstPlan *p)
-{
-    json_t *types = json_array();
-    for (int i = 0; types && i < p->layers; i++)
-        json_array_append_new(types,
-                              json_string(window_of(p, i) > 0 ? "sliding_attention" : "full_attention"));
-    return types;
-}
-
-bool masks_write(json_t *config, const BurstPlan *p, const Family *family)
-{
-    bool all;
-    const long long window = common_window(p, family, &all);
-    const bool by_flag = family->windows == WINDOWS_BY_FLAG;
-    bool made = true;
-    if (by_flag && (window <= 0 || !family->types)) /* where it says nothing, there is none */
-        return true;
-    if (by_flag)
-        made = json_object_set_new(config, "use_sliding_window", json_true()) == 0;
-    if (made)
-        made = json_object_set_new(config, "sliding_window",
-                                   window > 0 ? json_integer(window) : json_null()) == 0;
-    if (made && family->types)
-        made = json_object_set_new(config, "layer_types", types_of(p)) == 0;
-    return made;
-}
-
-bool masks_said(const json_t *config, const BurstPlan *p, const Family *family)
-{
-    Misfits m = {0};
-    const Masks masks = masks_read(&m, p->layers, config, family);
-    const bool said = !m.count && other_layer(p, &masks) < 0;
-    misfits_close(&m);
-    return said;
+    if (right)
+        masks->texts = texts;
+    value_text(texts, text);
+    if (given(texts) && !right)
+        misfit(m, "burst_attention is %s, expected a list of %d masks such as \"window(16)\"", text, layers);
 }

@@ -45,14 +45,36 @@ static bool has_tensor(const BurstPlan *p, const char *name)
     return false;
 }
 
-/* By the masks of the layers: one with a window is local. */
+/* The first layer with a window, or without one; -1: there is none. */
+static int first_layer(const BurstPlan *p, bool window)
+{
+    for (int i = 0; i < p->layers; i++)
+        if ((plan_mask_window(p, i) > 0) == window)
+            return i;
+    return -1;
+}
+
+/* Another than the model's; the model's where all layers have that. */
+static BurstRope other_rope(const BurstPlan *p)
+{
+    for (int i = 0; i < p->layers; i++)
+        if (!rope_same(&p->ropes[p->layer_rope[i]], &p->rope))
+            return p->ropes[p->layer_rope[i]];
+    return p->rope;
+}
+
+/* Layers with a window are local where there are others too; else those that differ from the model's. */
 static void take_ropes(const BurstPlan *p, HfModel *m)
 {
     m->local_rope = p->rope;
-    for (int i = 0; p->ropes && m->family->layer_ropes == ROPES_BY_TYPE && i < p->layers; i++) {
-        const bool window = p->masks && strncmp(p->masks[p->layer_mask[i]]->text, "window(", 7) == 0;
-        *(window ? &m->local_rope : &m->rope) = p->ropes[p->layer_rope[i]];
-    }
+    if (!p->ropes || m->family->layer_ropes != ROPES_BY_TYPE)
+        return;
+    const int local = first_layer(p, true), full = first_layer(p, false);
+    m->local_rope = other_rope(p);
+    if (local < 0 || full < 0)
+        return;
+    m->local_rope = p->ropes[p->layer_rope[local]];
+    m->rope = p->ropes[p->layer_rope[full]];
 }
 
 HfModel model_of(const BurstPlan *p)
@@ -111,13 +133,15 @@ static const char *field_name(const Family *family, const Field *f)
     return f->kind == REAL && family->eps_field ? family->eps_field : f->name;
 }
 
-/* Follows from others, whatever a file has. */
-/* Whether the family has it at all: heads of two parts have no size of their own. */
+/* Whether transformers reads it of the type: heads of two parts have no size of their own. */
 static bool has_field(const Family *family, const Field *f)
 {
+    if (f->kind == CAP)
+        return family->softcap > 0;
     return family->layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
 }
 
+/* Follows from others, whatever a file has. */
 static bool is_unsaid(const Family *family, const Field *f)
 {
     const bool heads = f->at == offsetof(HfModel, kv_heads) || f->at == offsetof(HfModel, head_dim);
@@ -324,6 +348,9 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     for (int i = 0; i < FIELDS; i++)
         if (has_field(there->family, &fields[i]))
             read_field(m, &fields[i], config, plan, there);
+    if (plan && plan->softcap > 0 && there->family->softcap == 0)
+        misfit(m, "softcap is %.9g in the plan, and transformers computes none of a %s", plan->softcap,
+               there->family->type);
     there->head_dim = there->family->layer.latent ? there->own + there->shared : there->head_dim;
     check_dense(m, config, there);
     rope_read(m, config, plan, there);
@@ -341,7 +368,7 @@ bool model_has_field(const Family *f, const char *name)
         found = found || strcmp(*on, name) == 0;
     found = found || strcmp(name, rope_theta_name(f)) == 0 ||
             (f->part > 0 && strcmp(name, rope_part_name(f)) == 0) ||
-            (f->layer_ropes == ROPES_BY_TYPE && strcmp(name, "rope_local_base_freq") == 0) ||
+            (f->local_theta_field && strcmp(name, f->local_theta_field) == 0) ||
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     /* transformers does not read the usual field then */
     found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);
@@ -379,8 +406,7 @@ bool model_write(json_t *config, const HfModel *m)
     bool made = json_object_set_new(config, "model_type", json_string(m->family->type)) == 0;
     for (int i = 0; made && i < FIELDS; i++) {
         json_t *value = value_of(m, &fields[i]);
-        const bool unsaid = fields[i].kind == CAP && json_is_null(value) && m->family->softcap == 0;
-        made = unsaid || is_unsaid(m->family, &fields[i]) || !has_field(m->family, &fields[i]) ||
+        made = is_unsaid(m->family, &fields[i]) || !has_field(m->family, &fields[i]) ||
                json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
         json_decref(value);
     }

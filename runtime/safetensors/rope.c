@@ -259,19 +259,43 @@ static void read_type(Misfits *m, const Family *family, const json_t *config, co
     char text[VALUE_TEXT];
     value_text(block, text);
     r->theta = given(theta) ? json_number_value(theta) : r->theta;
-    if (given(block) && (!take_block(family, config, block, false, factors, r) || !(r->theta >= 1)))
+    if ((given(block) && !take_block(family, config, block, false, factors, r)) || !(r->theta >= 1))
         misfit(m, "%s of rope_parameters is %s; %s", type, text, kinds_computed(family));
+}
+
+/* transformers reads these two blocks of them, and nothing beside. */
+static void check_types(Misfits *m, const Family *family, const json_t *config)
+{
+    const json_t *types = json_object_get(config, "rope_parameters");
+    const char *name;
+    json_t *value;
+    char text[VALUE_TEXT];
+    value_text(types, text);
+    if (!json_is_object(types))
+        misfit(m, "rope_parameters is %s, expected a block for each type of layer", text);
+    json_object_foreach((json_t *)types, name, value)
+        if (strcmp(name, "full_attention") != 0 && strcmp(name, "sliding_attention") != 0)
+            misfit(m,
+                   "rope_parameters has %s; of a %s transformers reads only its blocks full_attention and "
+                   "sliding_attention",
+                   name, family->type);
+    if (json_object_size(json_object_get(config, "rope_scaling")) > 0)
+        misfit(m, "rope_scaling and rope_parameters are both there; remove one of them");
 }
 
 static bool read_types(Misfits *m, const json_t *config, HfModel *there)
 {
+    const Family *family = there->family;
     const json_t *types = json_object_get(config, "rope_parameters"),
-                 *local = json_object_get(config, "rope_local_base_freq");
-    there->local_rope = (BurstRope){.theta = given(local) ? json_number_value(local)
-                                                          : there->family->local_theta};
-    if (there->family->layer_ropes != ROPES_BY_TYPE || !json_object_get(types, "full_attention"))
+                 *theta = json_object_get(config, rope_theta_name(family)),
+                 *local = family->local_theta_field ? json_object_get(config, family->local_theta_field)
+                                                    : NULL;
+    there->local_rope = (BurstRope){.theta = given(local) ? json_number_value(local) : family->local_theta};
+    if (family->layer_ropes != ROPES_BY_TYPE || !given(types) ||
+        (json_is_object(types) && json_object_size(types) == 0))
         return false;
-    there->rope = (BurstRope){.theta = there->family->rope.theta};
+    check_types(m, family, config);
+    there->rope = (BurstRope){.theta = given(theta) ? json_number_value(theta) : family->rope.theta};
     read_type(m, there->family, config, "full_attention", &there->factors, &there->rope);
     read_type(m, there->family, config, "sliding_attention", &there->local_factors, &there->local_rope);
     return true;
@@ -320,24 +344,38 @@ static bool write_factors(json_t *block, const BurstRope *r)
     return made;
 }
 
-static json_t *block_of(const BurstRope *r)
+static bool is_length(const RopeField *f) { return f->at == offsetof(BurstRope, original); }
+
+static json_t *number_of(const RopeField *f, double x)
+{
+    return is_length(f) && x == floor(x) ? json_integer((json_int_t)x) : json_real(x);
+}
+
+/* The kind's numbers, but for dynamic's length, which transformers reads in max_position_embeddings. */
+static bool write_numbers(json_t *config, json_t *block, const BurstRope *r)
+{
+    bool made = true;
+    for (const RopeField *f = rope_kinds[r->kind].field; made && f->name; f++) {
+        const bool outer = is_length(f) && r->kind == BURST_ROPE_DYNAMIC;
+        made = json_object_set_new(outer ? config : block, outer ? "max_position_embeddings" : f->json,
+                                   number_of(f, rope_value(r, f))) == 0;
+    }
+    return made && write_factors(block, r);
+}
+
+static bool write_type(json_t *config, json_t *types, const char *type, const BurstRope *r)
 {
     json_t *block = json_pack("{s:s, s:f}", "rope_type", rope_kinds[r->kind].name, "rope_theta", r->theta);
-    for (const RopeField *f = rope_kinds[r->kind].field; block && f->name; f++) {
-        const double x = rope_value(r, f);
-        json_object_set_new(block, f->json,
-                            f->at == offsetof(BurstRope, original) && x == floor(x)
-                                ? json_integer((json_int_t)x)
-                                : json_real(x));
-    }
-    return write_factors(block, r) ? block : NULL;
+    const bool made = write_numbers(config, block, r);
+    return json_object_set_new(types, type, block) == 0 && made;
 }
 
 bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sliding)
 {
-    return json_object_set_new(config, "rope_parameters",
-                               json_pack("{s:o, s:o}", "full_attention", block_of(full), "sliding_attention",
-                                         block_of(sliding))) == 0;
+    json_t *types = json_object();
+    const bool made = write_type(config, types, "full_attention", full) &&
+                      write_type(config, types, "sliding_attention", sliding);
+    return json_object_set_new(config, "rope_parameters", types) == 0 && made;
 }
 
 /* Of longrope: the length that gives the amplitude where no attention_factor is read, as in MiniCPM's code;
@@ -355,19 +393,11 @@ static bool write_length(json_t *config, const BurstRope *r)
 
 bool rope_write(json_t *config, const Family *family, const BurstRope *r, double part)
 {
-    const RopeKind *k = &rope_kinds[r->kind];
     bool made = json_object_set_new(config, rope_theta_name(family), json_real(r->theta)) == 0;
-    json_t *block = r->kind == BURST_ROPE_DEFAULT ? json_null() : json_pack("{s:s}", "rope_type", k->name);
-    for (const RopeField *f = k->field; made && f->name; f++) {
-        const double x = rope_value(r, f);
-        const bool whole = f->at == offsetof(BurstRope, original) && x == floor(x);
-        if (whole && r->kind == BURST_ROPE_DYNAMIC)
-            made = json_object_set_new(config, "max_position_embeddings", json_integer((json_int_t)x)) == 0;
-        else
-            made = json_object_set_new(block, f->json, whole ? json_integer((json_int_t)x) : json_real(x)) ==
-                   0;
-    }
-    made = made && write_factors(block, r) && write_length(config, r);
+    json_t *block = r->kind == BURST_ROPE_DEFAULT
+                        ? json_null()
+                        : json_pack("{s:s}", "rope_type", rope_kinds[r->kind].name);
+    made = made && write_numbers(config, block, r) && write_length(config, r);
     if (made && r->kind == BURST_ROPE_LONGROPE && family->original)
         made = json_object_set_new(config, "original_max_position_embeddings",
                                    json_integer((json_int_t)r->original)) == 0;

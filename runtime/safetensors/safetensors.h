@@ -137,36 +137,56 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
 /* What config.json has of masks. */
 typedef struct Masks {
     const Family *family;
+    const json_t *config;
     bool causal;
     json_int_t window; /* 0: none */
-    json_int_t pattern; /* of IN_RUNS: layers of a run */
+    bool wide; /* as long as the sequence, so that masks are the same without it */
+    json_int_t pattern; /* layers of a run */
     json_int_t from; /* the first layer with a window, where flags say it */
     const json_t *types; /* [layers]; NULL: not given */
+    const json_t *texts; /* [layers], burst_attention where it is read; NULL: the fields above hold */
 } Masks;
-enum { MASK_TEXT = 64 };
+enum { MASK_TEXT = 256 };
+bool masks_has_field(const Family *f, const char *name); /* whether transformers reads it of the type */
 Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *family);
+/* The first layer of another mask than the plan's; -1: there is none. */
+int masks_other_layer(const BurstPlan *p, const Masks *m);
+const char *plan_mask_text(const BurstPlan *p, int layer);
+/* The same in a sequence of one document, as transformers computes it. */
+int masks_other_in_document(const BurstPlan *p, const Masks *m);
+const char *plan_mask_in_document(const BurstPlan *p, int layer);
+/* 0: causal; -1: what no window says */
+json_int_t plan_mask_window(const BurstPlan *p, int layer);
+void masks_take_written(Misfits *m, int layers, const json_t *config, Masks *masks);
 void masks_layer(const Masks *m, int layer, char text[MASK_TEXT]); /* as a model calls it */
 bool masks_has_window(const Masks *m, int layer); /* where there is one */
 /* The rotary embedding of a layer; what of it no model can say, or is not what the plan has (NULL: there is
  * none), is a misfit. */
+bool is_without_rope(const json_t *config, int layer); /* by no_rope_layers */
 BurstRope layer_rope(const HfModel *m, const json_t *config, const Masks *masks, int layer);
 void layer_ropes_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there,
                        const Masks *masks);
 void layer_ropes_text(FILE *out, const HfModel *m, const json_t *config, const Masks *masks);
 bool layer_ropes_write(json_t *config, const BurstPlan *p, const Family *family);
-/* Adds what transformers reads of the plan's windows, where the family has such masks; false: no memory. */
-bool masks_write(json_t *config, const BurstPlan *p, const Family *family);
+/* Adds fields that mean the plan's masks to transformers, as `source` has them (the config.json that the
+ * weights came from, or NULL) where that means the same; where no fields do, burst_attention. They also
+ * decide RoPE by type of layer, which is right in either case where it can be. After the model's other
+ * fields; false: no memory. */
+bool masks_write(json_t *config, const BurstPlan *p, const HfModel *model, const json_t *source);
+/* Tells where transformers will compute other masks than the plan's. */
+void masks_say_unread(const BurstPlan *p, const json_t *config, const Family *family, const char *folder);
 enum { VALUE_TEXT = 80 };
 void value_text(const json_t *value, char text[VALUE_TEXT]); /* as JSON, cut to the size */
 bool given(const json_t *value); /* there, and not null */
 bool same_value(const json_t *a, const json_t *b); /* numbers to 6 digits where one is real */
 /* Whether a field is read and compared with a plan. */
 bool config_is_compared(const Family *family, const char *name);
-/* What config.json says of this plan; the caller frees. NULL: no memory. */
-json_t *config_make(const BurstPlan *p, int dtype);
+/* What config.json says of this plan, with what `source` has beside it (the config.json that the weights came
+ * from; NULL: none); the caller frees. NULL: no memory. */
+json_t *config_make(const BurstPlan *p, int dtype, json_t *source);
+/* Whether that, read as any folder is, describes the plan; else an error that says what it does not. */
+int config_check_export(BurstCtx *c, const BurstPlan *p, const char *folder, json_t *source);
 json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
-/* Whether the fields that masks_write has added say them all. */
-bool masks_said(const json_t *config, const BurstPlan *p, const Family *family);
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
 /* "model.layers.3.mlp.up_proj.weight", its shape (norms are vectors there), and where in it a plan's tensor
@@ -190,7 +210,7 @@ const char *head_name(const Family *f); /* of the head's matrix */
 bool is_carried(const char *name, bool code); /* whether a file of that name is */
 /* Copies these files from one folder to another; a source that is not there, or NULL, has none. */
 int carry_files(BurstCtx *c, const char *source, bool code, const char *part);
-/* Adds the fields that no plan has, all ids, and the longer of both lengths; source NULL: none. */
+/* Adds the fields that no plan has, all ids, and the longer of both lengths. */
 void carry_fields(json_t *config, json_t *source, const HfModel *model);
 /* Whether a folder with this config.json (NULL: none) brings code that computes it. */
 bool carries_code(const json_t *config, const Family *family);

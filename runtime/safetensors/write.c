@@ -335,11 +335,7 @@ static int for_each_json(BurstCtx *c, const BurstPlan *p, const Export *o,
                          int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text,
                                     size_t bytes))
 {
-    const HfModel model = model_of(p);
-    json_t *config = config_make(p, o->dtype);
-    if (config)
-        carry_fields(config, o->config, &model);
-    BURST_TRY(with_json(c, o, "config.json", config, use));
+    BURST_TRY(with_json(c, o, "config.json", config_make(p, o->dtype, o->config), use));
     return o->files > 1 ? with_json(c, o, "model.safetensors.index.json", index_of(p, o), use) : BURST_OK;
 }
 
@@ -608,9 +604,11 @@ int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char 
                           "an export of this model requires its family: set `family` in the model");
     BURST_TRY(lay_out(c, p, folder, source, dtype, shard_bytes, o));
     read_source(c, o);
-    if (c->rank == 0)
-        carry_say(folder, source, o->config, o->family);
-    return c->rank == 0 ? create(c, p, o) : BURST_OK;
+    if (c->rank != 0)
+        return BURST_OK;
+    BURST_TRY(config_check_export(c, p, folder, o->config));
+    carry_say(folder, source, o->config, o->family);
+    return create(c, p, o);
 }
 
 int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *o)

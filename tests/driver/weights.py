@@ -116,6 +116,14 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
                        ['hidden_act is "gelu"; only "silu" is computed', 'rope_scaling is {"rope_type":"longrope_of_nobody"}',
                         "partial_rotary_factor is 0.5; only 1 is supported", "tensor model.norm.weight is missing",
                         "tensor model.final_norm.weight is not part of the model"]),
+    # of the types to which transformers reads them these are windows and a softcap, of a llama nothing
+    "unread": ({"config": {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 0, "sliding_window_pattern": 2,
+                           "attn_logit_softcapping": 50.0, "rope_local_base_freq": 10000.0, "layer_types": ["sliding_attention"] * 3}},
+               [f"{name} is {value}, which transformers does not read of a llama; remove it" for name, value in (
+                   ("use_sliding_window", "true"), ("sliding_window_pattern", "2"), ("attn_logit_softcapping", "50.0"),
+                   ("rope_local_base_freq", "10000.0"), ("layer_types", '["sliding_attention","sliding_attention","sliding_attention"]'))]),
+    "both_sides": ({"config": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "is_causal": False, "sliding_window": 16}},
+                   [], ["is_causal is false and sliding_window is 16: tokens would see 16 on either side"]),
     "other_family": ({"config": {"model_type": "opt"}}, ['model_type is "opt", expected "llama"'],
                      ['model_type is "opt"; known are llama, ']),
 }
@@ -171,12 +179,12 @@ def absent(work):
 
 def masks(work):
     folder = Folder()
-    folder.config |= {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+    folder.config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 16}
     folder.write(work / "folder")
     (work / "m.burst").write_text(MODEL)
     (work / "c.topo").write_text(TOPO)
     status, out, said = run(work, "c.topo", "m.burst", "--emit=plan")
-    assert status == 0 and out and "[-Wother-masks]" in said and "the mask of layer 1 is window(16), expected causal; use --plan-masks" in said, said
+    assert status == 0 and out and "[-Wother-masks]" in said and "the mask of layer 0 is window(16), expected causal; use --plan-masks" in said, said
     assert run(work, "c.topo", "m.burst", "--emit=plan", "-Wno-other-masks")[2] == ""
 
 

@@ -342,11 +342,16 @@ static int causal_tile(const BurstSide *q, const BurstSide *k)
     return BURST_PARTIAL;
 }
 static const BurstMask causal = {"causal", causal_tile, NULL}, window = {"window(17)", causal_tile, NULL},
-                       odd = {"file \"\xff\" at (q, k)", causal_tile, NULL};
-static const BurstMask *const masks[] = {&causal, &window, &odd};
-static const int windowed_layer[LAYERS] = {0, 1, 2}, causal_layer[LAYERS];
+                       odd = {"file \"\xff\" at (q, k)", causal_tile, NULL},
+                       full = {"full", causal_tile, NULL}, document = {"document", causal_tile, NULL};
+static const BurstMask *const masks[] = {&causal, &window, &odd, &full, &document};
+static const int windowed_layer[LAYERS] = {0, 1, 2}, causal_layer[LAYERS], full_layer[LAYERS] = {3, 3, 3},
+                 odd_layer[LAYERS] = {2, 2, 2}, document_layer[LAYERS] = {4, 1, 4};
 
-typedef struct Shape { BurstUnit unit[3]; BurstPlan plan; } Shape;
+typedef struct Shape {
+    BurstUnit unit[3];
+    BurstPlan plan;
+} Shape;
 
 static void shape_for(Shape *s, int world, bool tied)
 {
@@ -505,7 +510,7 @@ static void config_says_the_plan(void **unused)
     shape_for(&s, 1, false);
     s.plan.layer_mask = windowed_layer;
     s.plan.train.separator = 3;
-    json_t *is_ = config_make(&s.plan, BURST_F32);
+    json_t *is_ = config_make(&s.plan, BURST_F32, NULL);
     json_t *wanted = json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:s, s:b, "
                                "s:b, s:i, s:n, s:s, s:n, s:n, s:i, s:[s,s,s]}",
                                "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_size", 4,
@@ -520,6 +525,93 @@ static void config_says_the_plan(void **unused)
     assert_true(json_equal(is_, wanted));
     json_decref(is_);
     json_decref(wanted);
+}
+
+/* Fields of masks and of RoPE by type, as the source has them where that means the plan. */
+#define TYPES "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"sliding_attention\"]"
+#define ALL_FULL "\"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\"]"
+static void config_keeps_the_types(void **unused)
+{
+    (void)unused;
+    static const BurstRope none[] = {{.theta = 500000}, {.theta = 0}},
+                           bases[] = {{.theta = 500000}, {.theta = 10000}},
+                           dynamic[] = {
+                               {.theta = 500000},
+                               {.theta = 500000, .kind = BURST_ROPE_DYNAMIC, .factor = 2, .original = 32}};
+    static const int second[LAYERS] = {0, 1, 0}, others[LAYERS] = {1, 0, 1};
+    static const struct {
+        const char *family, *source;
+        const int *mask;
+        const BurstRope *ropes;
+        const int *rope;
+        const char *wanted;
+    } cases[] = {
+        {"exaone4", "{\"sliding_window\": 100, " TYPES "}", causal_layer, none, second,
+         "{\"sliding_window\": 100, " TYPES "}"},
+        {"exaone4", NULL, causal_layer, none, second, "{\"sliding_window\": 64, " TYPES "}"},
+        {"exaone4", "{\"sliding_window\": 8, " TYPES "}", odd_layer, none, second,
+         "{\"sliding_window\": 8, " TYPES "}"},
+        {"exaone4", NULL, causal_layer, NULL, NULL, "{\"sliding_window\": null, " ALL_FULL "}"},
+        {"cohere2", NULL, causal_layer, none, second, "{\"sliding_window\": 64, " TYPES "}"},
+        {"gemma3_text", "{\"sliding_window\": 100, " TYPES "}", causal_layer, bases, others,
+         "{\"sliding_window\": 100, " TYPES
+         ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", "
+         "\"rope_theta\": 500000.0}, \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": "
+         "10000.0}}}"},
+        {"olmo3", NULL, causal_layer, dynamic, others,
+         "{\"sliding_window\": 64, \"max_position_embeddings\": 32, " TYPES "}"},
+        {"ministral", NULL, causal_layer, NULL, NULL, "{\"sliding_window\": 64, " ALL_FULL "}"},
+        {"ministral", "{\"sliding_window\": 8, " TYPES "}", causal_layer, NULL, NULL,
+         "{\"sliding_window\": 8, " ALL_FULL "}"},
+        {"ministral", NULL, document_layer, NULL, NULL,
+         "{\"sliding_window\": 17, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
+         "\"full_attention\"], "
+         "\"burst_attention\": [\"document\", \"window(17)\", \"document\"]}"},
+        {"mistral", "{\"sliding_window\": 8}", causal_layer, NULL, NULL, "{\"sliding_window\": null}"},
+        {"llama", "{\"is_causal\": false}", full_layer, NULL, NULL, "{\"is_causal\": false}"},
+        {"gemma2", "{\"is_causal\": false}", full_layer, NULL, NULL,
+         "{\"is_causal\": false, \"sliding_window\": 4096, " TYPES "}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Shape s;
+        const char *name;
+        json_t *value, *wanted = json_loads(cases[i].wanted, 0, NULL),
+                       *source = cases[i].source ? json_loads(cases[i].source, 0, NULL) : NULL;
+        shape_for(&s, 1, false);
+        s.plan.family = cases[i].family;
+        s.plan.layer_mask = cases[i].mask;
+        s.plan.ropes = cases[i].ropes, s.plan.layer_rope = cases[i].rope;
+        json_t *is_ = config_make(&s.plan, BURST_F32, source);
+        assert_non_null(wanted);
+        json_object_foreach(wanted, name, value) if (!json_equal(json_object_get(is_, name), value))
+            fail_msg("%s, case %zu: %s is another: %s", cases[i].family, i, name,
+                     json_dumps(is_, JSON_INDENT(1)));
+        json_decref(is_);
+        json_decref(wanted);
+        json_decref(source);
+    }
+}
+
+/* What no config.json can say is known before the training. */
+static void inexpressible(void **unused)
+{
+    (void)unused;
+    static const BurstRope bases[] = {{.theta = 500000}, {.theta = 10000}};
+    static const int second[LAYERS] = {0, 1, 0};
+    BurstCtx c = {.rank = -1};
+    Shape s;
+    shape_for(&s, 1, false);
+    assert_int_equal(config_check_export(&c, &s.plan, "out", NULL), BURST_OK);
+    s.plan.softcap = 50;
+    assert_int_equal(config_check_export(&c, &s.plan, "out", NULL), BURST_E_USAGE);
+    assert_non_null(strstr(burst_error(&c),
+                           "cannot export to 'out': no config.json of a llama describes this "
+                           "model: softcap is 50 in the plan"));
+    s.plan.softcap = 0;
+    s.plan.family = "smollm3";
+    s.plan.ropes = bases, s.plan.layer_rope = second;
+    assert_int_equal(config_check_export(&c, &s.plan, "out", NULL), BURST_E_USAGE);
+    assert_non_null(strstr(burst_error(&c), "the rope of layer 1 is 500000, and the plan's is 10000"));
 }
 
 /* A folder that fits, then one thing in it changed by a shell command. */
@@ -581,7 +673,7 @@ static void folders_that_do_not_fit(void **unused)
          "attention_bias is true"},
         {"sed -i 's/\"mlp_bias\": false/\"mlp_bias\": true/' config.json", 2, "mlp_bias is true"},
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": 50, \"rope_scaling\"/' config.json", 2,
-         "attn_logit_softcapping is 50, expected null"},
+         "attn_logit_softcapping is 50, which transformers does not read of a llama; remove it"},
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0,
          ""},
         {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", expected \"llama\""},
@@ -780,6 +872,8 @@ int main(void)
         cmocka_unit_test(any_world_to_any_world),
         cmocka_unit_test(bytes_are_the_format),
         cmocka_unit_test(config_says_the_plan),
+        cmocka_unit_test(config_keeps_the_types),
+        cmocka_unit_test(inexpressible),
         cmocka_unit_test(folders_that_do_not_fit),
         cmocka_unit_test(tensors_besides),
         cmocka_unit_test(folders_in_the_way),

@@ -5,8 +5,9 @@
 Each case is a tiny model of transformers' own class with random weights (norms and biases too). `burstc import` writes its model; its
 loss and every gradient on 1 rank, and on 4 that share a sequence by a ring or by heads or split layers, with latents also by chunks of
 queries and of keys, and with latents as what travels, with norms over all heads in more layouts that split layers, are compared with
-transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. A run
-tests some of the families, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or transformers is missing.
+transformers in float64; transformers loads what was exported, and has the same loss. Folders with five differences must name five. Random
+folders follow (random_exports.py). A run tests some of the families and of the folders, by the day; BURST_TEST_ALL=1 all. Ends with 77
+where torch or transformers is missing.
 """
 import datetime
 import json
@@ -21,6 +22,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import emitted  # noqa: E402
 import runner  # noqa: E402
+import random_exports  # noqa: E402
 import run_weights  # noqa: E402
 from runner import require  # noqa: E402
 
@@ -45,6 +47,7 @@ LAYOUTS.update({"tensor_ulysses": (4, emitted.layout(1, 2, "ulysses", "keys", "c
 SEVERAL = ("ring", "ulysses", "tensor")
 OF_LATENTS = ("chunks_of_attention", "chunks_of_keys", "latents_of_two", "latents_ring", "latents_tensor", "latents_recompute")
 OF_WHOLE_NORMS = tuple(name for name in LAYOUTS if name.startswith("tensor_"))
+FOLDERS, SAMPLE = 300, 4  # random ones, in all and each day
 TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
@@ -461,7 +464,12 @@ def chosen(args):
 def main():
     options = runner.options(__doc__, "--toolchain")
     options.add_argument("--turn", type=int, default=datetime.date.today().toordinal(), help="which families, and which layouts of four ranks")
+    options.add_argument("--folders", type=int, help="how many random folders; 0 with --only")
+    options.add_argument("--first", type=int, default=0, help="number of the first of them")
     args = options.parse_args()
+    if args.folders is None:
+        args.folders = FOLDERS if args.all else SAMPLE
+        args.folders *= not args.only
     print(f"turn {args.turn}", flush=True)
     with runner.folder(args.work) as folder:
         os.environ["HF_MODULES_CACHE"] = str(folder / "modules")  # where transformers copies code of folders
@@ -477,6 +485,8 @@ def main():
         for name, layouts in chosen(args):
             (folder / name).mkdir(exist_ok=True)
             Case(programs, name, folder / name).check(layouts)
+        if args.folders:
+            random_exports.Folders(programs, CASES, SIZES, folder).campaign(args.turn, range(args.first, args.first + args.folders))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,45 @@
+/* safetensors/config_write.c: config.json of an export: written, and read again as any folder's is, before
+ * the training. */
+#include "safetensors/safetensors.h"
+
+json_t *config_make(const BurstPlan *p, int dtype, json_t *source)
+{
+    const char *name = dtype == BURST_F32 ? "float32" : "bfloat16";
+    const HfModel model = model_of(p);
+    json_t *end = p->train.separator < 0 ? json_null() : json_integer((json_int_t)p->train.separator);
+    json_t *config = json_pack("{s:[s], s:I, s:s, s:n, s:n, s:o}", "architectures",
+                               model.family->architecture, "max_position_embeddings", (json_int_t)p->sequence,
+                               "torch_dtype", name, "bos_token_id", "pad_token_id", "eos_token_id", end);
+    bool made = config && model_write(config, &model) && layer_ropes_write(config, p, model.family);
+    if (made && model.family->bos)
+        made = json_object_del(config, "bos_token_id") == 0;
+    if (made && source)
+        carry_fields(config, source, &model);
+    made = made && masks_write(config, p, &model, source);
+    if (!made)
+        json_decref(config);
+    return made ? config : NULL;
+}
+
+int config_check_export(BurstCtx *c, const BurstPlan *p, const char *folder, json_t *source)
+{
+    Misfits m = {0};
+    HfModel there;
+    const HfModel plan = model_of(p);
+    json_t *config = config_make(p, BURST_F32, source);
+    if (!config)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for 'config.json'");
+    config_read(&m, config, &plan, &there);
+    const Masks masks = masks_read(&m, p->layers, config, plan.family);
+    layer_ropes_check(&m, p, config, &there, &masks);
+    if (!m.count)
+        masks_say_unread(p, config, plan.family, folder);
+    const int status = !m.count ? BURST_OK
+                                : burst_fail(c, BURST_E_USAGE,
+                                             "cannot export to '%s': no config.json of a %s describes this "
+                                             "model: %s; train without --export, or change the model",
+                                             folder, plan.family->type, m.misfit[0].text);
+    misfits_close(&m);
+    json_decref(config);
+    return status;
+}
