@@ -22,7 +22,7 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s);
 bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair,
                  const BurstPairTiles *tiles, const char *mask);
 
-/* ---- scratch.c: of proof 6, where buffers lie in attention's scratch ---- */
-bool verify_scratch(Diags *d, const Draft *t);
+/* ---- scratch.c: of proof 6, what operations have as scratch, and where buffers lie in attention's ---- */
+bool verify_scratch(Arena *a, Diags *d, const Draft *t);
 
 #endif

@@ -1,10 +1,18 @@
-/* proof/scratch.c: attention's scratch (proof 6): its buffers lie inside it, those that one call uses apart
- * from each other; each pool has its slots there, and a slot has room for the largest chunk that travels.
+/* proof/scratch.c: scratch (proof 6). Operations that take any write it, and it is as large as they need. The
+ * buffers of attention's lie inside it, those that one call uses apart from each other, and have room for the
+ * largest chunk; each pool has its slots there.
  *
  * A call is one direction of one attention. What both directions use, and the slots of several attentions,
  * may share a place otherwise: no two calls run at a time.
  */
 #include "proof/internal.h"
+
+#include "burst_muon.h"
+#include "burst_sizes.h"
+
+#include <string.h>
+
+enum { FLOAT_BYTES = 4 };
 
 static void __attribute__((format(printf, 2, 3))) reject(Diags *d, const char *fmt, ...)
 {
@@ -13,7 +21,7 @@ static void __attribute__((format(printf, 2, 3))) reject(Diags *d, const char *f
     va_start(ap, fmt);
     text_vprintf(&t, fmt, ap);
     va_end(ap);
-    diag_error(d, (Span){0}, "proof %d (%s) fails: in attention's scratch %s", PROOF_MEMORY,
+    diag_error(d, (Span){0}, "proof %d (%s) fails: %s", PROOF_MEMORY,
                proof_names[PROOF_MEMORY], t.at);
     text_free(&t);
 }
@@ -38,64 +46,239 @@ static bool check_apart(Diags *d, const Draft *t, const Schedule *s, bool keys)
             continue;
         const int64_t end = x->at + (int64_t)x->bytes;
         if (x->at % align || end > all)
-            return reject(d, "%s ends at %lld of %lld bytes, or is not aligned", x->name, (long long)end,
-                          (long long)all), false;
+            return reject(d, "%s ends at %lld of %lld bytes of attention's scratch, or is not aligned",
+                          x->name, (long long)end, (long long)all), false;
         for (const Buffer *y = m->at; y < x; y++)
             if (uses(s, y, keys) && x->at < y->at + (int64_t)y->bytes && y->at < end)
-                return reject(d, "%s and %s overlap in %s", y->name, x->name,
+                return reject(d, "%s and %s overlap in attention's scratch, in %s", y->name, x->name,
                               s->backward ? "backward" : "forward"), false;
     }
     return true;
 }
 
-/* Tokens of the largest chunk of the direction: of a rank, or of all that share heads; where the step has a
- * chunk of queries with one of keys at a time, of keys so many. */
-static int64_t most_tokens(const Draft *t, const Schedule *s, TensorId tensor)
+/* Tokens of the largest chunk of the direction: of a rank, or of all that share heads with it. */
+static int64_t most_tokens(Arena *a, const Draft *t, const Schedule *s)
 {
     const Choice *c = s->choice;
-    const int shares = choice_shares(c, s->backward);
-    int64_t most = 0;
+    const bool shared = choice_shares(c, s->backward) > 1;
+    int64_t *tokens = NEW_ARRAY(a, int64_t, c->ranks), most = 0;
     for (int r = 0; r < c->ranks; r++) {
-        int64_t tokens = 0;
-        for (int i = 0; i < shares; i++)
-            tokens += t->partition->of[shares > 1 ? choice_member(c, r, i) : r].tokens;
-        most = tokens > most ? tokens : most;
+        int64_t *of = &tokens[shared ? choice_member(c, r, 0) : r];
+        *of += t->partition->of[r].tokens;
+        most = *of > most ? *of : most;
     }
-    const bool keys = tensor == T_KV || tensor == T_DKV;
-    return keys && choice_chunks_keys(c)
-               ? shares * tokens_in_chunk(t->partition->max_tokens, c->token_chunks)
-               : most;
+    return most;
 }
 
-static bool check_pool(Diags *d, const Draft *t, const Schedule *s, const Pool *p)
+/* The most heads that a rank has of such a chunk. */
+static Share most_heads(const Draft *t, const Schedule *s)
 {
-    const RowSizes rows = row_sizes(&t->shape, s->choice, t->partition, s->backward);
-    const int pieces = tensor_pieces(s->choice, p->tensor);
-    const int64_t tokens = (most_tokens(t, s, p->tensor) + pieces - 1) / pieces;
-    const int64_t slot = tokens * travel_bytes(&t->program->model, t->program->target, p->tensor, s->backward,
-                                               s->choice->latents, rows.heads, rows.kv_heads);
+    const int shares = choice_shares(s->choice, s->backward);
+    Share most = {0};
+    for (int chunk = 0; chunk <= (t->shape.short_chunks > 0); chunk++)
+        for (int i = 0; i < shares; i++) {
+            const Share of = share_of(shape_chunk(&t->shape, chunk), shares, i);
+            most.heads = of.heads > most.heads ? of.heads : most.heads;
+            most.kv_heads = of.kv_heads > most.kv_heads ? of.kv_heads : most.kv_heads;
+        }
+    return most;
+}
+
+/* Of a chunk of queries or of keys, what attention has at a time. */
+static int64_t tokens_at_a_time(const Draft *t, const Schedule *s, bool keys, int64_t most)
+{
+    const Choice *c = s->choice;
+    const bool chunks = keys ? choice_chunks_keys(c) : choice_chunks_queries(c);
+    return chunks ? choice_shares(c, s->backward) * tokens_in_chunk(t->partition->max_tokens, c->token_chunks)
+                  : most;
+}
+
+/* Bytes of what travels into a slot of the pool: a piece of a chunk of so many tokens. */
+static int64_t slot_bytes(const Draft *t, const Schedule *s, const Pool *p, int64_t most)
+{
+    const Choice *c = s->choice;
+    const Share heads = most_heads(t, s);
+    const int pieces = tensor_pieces(c, p->tensor);
+    if (p->tensor == T_KV || p->tensor == T_DKV)
+        most = tokens_at_a_time(t, s, true, most);
+    return (most + pieces - 1) / pieces * travel_bytes(&t->program->model, t->program->target, p->tensor,
+                                                       s->backward, c->latents, heads.heads, heads.kv_heads);
+}
+
+static bool check_pool(Diags *d, const Draft *t, const Schedule *s, const Pool *p, int64_t most)
+{
+    const int64_t slot = slot_bytes(t, s, p, most);
     int found = 0;
     for (const Buffer *b = t->memory.at; b < t->memory.at + t->memory.n; b++) {
         if (b->pool != p)
             continue;
         found++;
+        if (!(b->directions >> s->backward & 1))
+            return reject(d, "pool %s lies where another direction has its slots", p->name), false;
         if (b->copies != p->slots || b->elements < slot || (int64_t)b->bytes < b->copies * slot)
-            return reject(d, "%s has %d slots of %lld bytes, and needs %d of %lld", p->name, b->copies,
+            return reject(d, "pool %s has %d slots of %lld bytes, and needs %d of %lld", p->name, b->copies,
                           (long long)b->elements, p->slots, (long long)slot), false;
     }
     if (found != 1)
-        reject(d, "%s has %d places", p->name, found);
+        reject(d, "pool %s has %d places in attention's scratch", p->name, found);
     return found == 1;
 }
 
-bool verify_scratch(Diags *d, const Draft *t)
+/* Rows of a chunk, by heads or key heads, each so wide. */
+static bool check_rows(Diags *d, const Draft *t, const Schedule *s, int64_t most)
 {
+    const Model *m = &t->program->model;
+    const Share heads = most_heads(t, s);
+    const struct {
+        const char *name;
+        bool keys;
+        int width;
+    } rows[] = {{"xq", false, m->head_dim},  {"xk", true, m->head_dim},   {"xv", true, m->value_dim},
+                {"xo", false, m->value_dim}, {"xdo", false, m->value_dim}, {"xdq", false, m->head_dim},
+                {"xdk", true, m->head_dim},  {"xdv", true, m->value_dim},  {"xlse", false, 1},
+                {"xdelta", false, 1},        {"lse_rest", false, 1}};
+    for (int i = 0; i < countof(rows); i++)
+        for (const Buffer *b = t->memory.at; b < t->memory.at + t->memory.n; b++) {
+            const int64_t needs = tokens_at_a_time(t, s, rows[i].keys, most) *
+                                  (rows[i].keys ? heads.kv_heads : heads.heads) * rows[i].width;
+            if (b->at < 0 || strcmp(b->name, rows[i].name) != 0 || !(b->directions >> s->backward & 1))
+                continue;
+            if (b->elements < needs)
+                return reject(d, "%s has %lld elements, and needs %lld", b->name, (long long)b->elements,
+                              (long long)needs), false;
+        }
+    return true;
+}
+
+/* The host's tiles of attention. */
+static bool check_tiles(Diags *d, const Draft *t)
+{
+    const Model *m = &t->program->model;
+    const int64_t needs = burst_attend_floats(m->head_dim > m->value_dim ? m->head_dim : m->value_dim);
+    bool found = t->program->target->device_memory;
+    for (const Buffer *b = t->memory.at; b < t->memory.at + t->memory.n; b++)
+        found |= strcmp(b->name, "attend_scratch") == 0 && b->elements >= needs;
+    if (!found)
+        reject(d, "attend_scratch has fewer than %lld elements", (long long)needs);
+    return found;
+}
+
+/* ---- what operations take ---- */
+
+static bool writes(const Op *o, int value)
+{
+    bool does = false;
+    for (int i = 0; i < OP_WRITES && value >= 0; i++)
+        does |= o->write[i].value == value;
+    return does;
+}
+
+/* Elements of the widest norm that backward undoes. */
+static int64_t widest_norm(const Step *s)
+{
+    int64_t most = 0;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (const Op *o = s->block[b].ops.at; o < s->block[b].ops.at + s->block[b].ops.n; o++) {
+            const UnitTensor *t = o->kind == OP_NORM_BACK ? op_tensor(s, o, &s->block[b]) : NULL;
+            most = t && t->rows * t->cols > most ? t->rows * t->cols : most;
+        }
+    return most;
+}
+
+/* Of Muon: elements of the matrices that the rank has which has most, and of the largest one's scratch. */
+typedef struct MuonRoom { int64_t matrices, scratch; } MuonRoom;
+static MuonRoom muon_room(Arena *a, const Draft *t)
+{
+    BurstMatrix matrix[BURST_MUON_MATRICES];
+    const Unit *layer = &t->units.at[1];
+    const int layers = t->program->model.layers, ranks = t->units.ranks;
+    MuonRoom most = {0};
+    int n = 0;
+    for (const UnitTensor *x = layer->tensor; x < layer->tensor + layer->tensors; x++) {
+        if (x->first != FIRST_NORMAL)
+            continue;
+        matrix[n] = (BurstMatrix){x->rows, x->cols};
+        *(x->split == SPLIT_COLS ? &matrix[n].cols : &matrix[n].rows) *= x->split ? x->parts : 1;
+        const int64_t scratch = burst_muon_scratch(matrix[n++]);
+        most.scratch = scratch > most.scratch ? scratch : most.scratch;
+    }
+    int64_t *at = NEW_ARRAY(a, int64_t, layers * n), *load = NEW_ARRAY(a, int64_t, ranks),
+            *elements = NEW_ARRAY(a, int64_t, ranks);
+    burst_muon_share(matrix, n, layers, ranks, NEW_ARRAY(a, int, layers * n), at, load, elements);
+    for (int r = 0; r < ranks; r++)
+        most.matrices = elements[r] > most.matrices ? elements[r] : most.matrices;
+    return most;
+}
+
+/* Of a kind of operation: the value that it has it as, and bytes. */
+static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
+{
+    const Step *s = t->memory.flow->step;
+    const Model *m = &t->program->model;
+    const bool device = t->program->target->device_memory;
+    switch (k) {
+    case OP_ATTENTION:
+    case OP_ATTENTION_BACK:
+    case OP_ATTENTION_REST: *name = "attention_scratch"; return t->memory.scratch;
+    case OP_LOSS:
+        *name = "loss_scratch";
+        return device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
+                      : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * FLOAT_BYTES;
+    case OP_NORM_BACK:
+        *name = "norm_scratch";
+        return device ? burst_gpu_norm_doubles((int)widest_norm(s)) * (int64_t)sizeof(double) : 0;
+    case OP_EMBED_BACK:
+        *name = "embed_scratch";
+        return device ? 0 : burst_embed_ints(s->tokens) * (int64_t)sizeof(int32_t);
+    case OP_TO_OWNERS:
+        *name = "matrices";
+        return muon_room(a, t).matrices * t->program->target->activation_bytes;
+    case OP_ORTHOGONALIZE:
+        *name = "muon_scratch";
+        return muon_room(a, t).scratch * t->program->target->activation_bytes;
+    default: return 0;
+    }
+}
+
+static bool check_op(Diags *d, const Step *s, const Op *o, const char *name, int64_t bytes)
+{
+    const int v = bytes ? step_value(s, name) : -1;
+    const bool right = !bytes || (writes(o, v) && s->values.at[v].bytes >= bytes);
+    if (!right)
+        reject(d, "%s takes %lld bytes of %s, and has %lld", op_name(o->kind), (long long)bytes, name,
+               (long long)(writes(o, v) ? s->values.at[v].bytes : 0));
+    return right;
+}
+
+static bool check_ops(Arena *a, Diags *d, const Draft *t)
+{
+    const Step *s = t->memory.flow->step;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (const Op *o = s->block[b].ops.at; o < s->block[b].ops.at + s->block[b].ops.n; o++) {
+            const bool keys = o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_BACK;
+            const char *name = "";
+            const int64_t bytes = taken(a, t, o->kind, &name);
+            if (!check_op(d, s, o, name, bytes) ||
+                !check_op(d, s, o, "attention_keys", keys ? t->memory.keys : 0))
+                return false;
+        }
+    return true;
+}
+
+bool verify_scratch(Arena *a, Diags *d, const Draft *t)
+{
+    const bool calls = t->program->library; /* which have scratch of their own */
+    if (!check_tiles(d, t) || (!calls && !check_ops(a, d, t)))
+        return false;
     for (int i = 0; i < 2 * t->attention.n; i++) {
         const Schedule *s = t->attention.at[i / 2].way[i % 2];
         if (!check_apart(d, t, s, false) || !check_apart(d, t, s, true))
             return false;
+        const int64_t most = most_tokens(a, t, s);
+        if (!check_rows(d, t, s, most))
+            return false;
         for (int p = 0; p < s->pools; p++)
-            if (!check_pool(d, t, s, &s->pool[p]))
+            if (!check_pool(d, t, s, &s->pool[p], most))
                 return false;
     }
     return true;
