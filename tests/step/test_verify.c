@@ -614,6 +614,56 @@ static void gathers_are_awaited_one_by_one(void **state)
     assert_true(found > 24);
 }
 
+/* Weights that stay there for all visits, gathered once more as the head ends: right, and for nothing. In the
+ * place of those that are read no more something else may lie. */
+static void weights_that_stay_are_gathered_once(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_split_case(i % 2, i / 2, i % 3 == 2);
+        const int weight = step_value(c->step, "weight");
+        int head = c->flow->ops - 1;
+        while (c->flow->op[head].block != BLOCK_HEAD)
+            head--;
+        for (int t = 0; t < head && weight >= 0 && c->step->values.at[weight].index == INDEX_UNIT; t++) {
+            if (c->flow->op[t].op->kind != OP_GATHER)
+                continue;
+            Mutant m = copy_of(c);
+            char *why;
+            insert_at(&m, head, m.op[t]);
+            if (accepted(c, &m.flow, &why))
+                fail_msg("case %d: gather %d once more, and accepted", i, t);
+            found += strstr(why, "which is there already") != NULL;
+        }
+        arena_free(c->arena);
+    }
+    assert_true(found > 10);
+}
+
+/* A fetch of a loop that does not come ahead: the executor copies the same chunk, and the program the whole
+ * value. */
+static void chunks_are_fetched_ahead(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < 60; i++) {
+        Case *c = make_split_case(i % 2, i / 2, false);
+        for (int t = 0; t < c->flow->ops; t++) {
+            if (c->flow->op[t].op->kind != OP_FETCH || !c->flow->op[t].op->chunked)
+                continue;
+            Mutant m = copy_of(c);
+            char *why;
+            own_op(c, &m, t)->ahead = false;
+            assert_false(accepted(c, &m.flow, &why));
+            assert_non_null(strstr(why, "a chunk comes ahead of what reads it"));
+            found++;
+        }
+        arena_free(c->arena);
+    }
+    assert_true(found > 10);
+}
+
 /* ---- Muon ---- */
 
 static Case *make_muon_case(int i)
@@ -704,6 +754,8 @@ int main(void)
         cmocka_unit_test(lost_waits_are_rejected_or_harmless),
         cmocka_unit_test(wrong_mutants_are_rejected),
         cmocka_unit_test(gathers_are_awaited_one_by_one),
+        cmocka_unit_test(chunks_are_fetched_ahead),
+        cmocka_unit_test(weights_that_stay_are_gathered_once),
         cmocka_unit_test(muon_is_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -306,6 +306,16 @@ static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
     go_under(m, d);
 }
 
+/* Of weights that stay there for all visits: that they are not there yet. */
+static void check_gathered_once(Machine *m, const Doing *d, uint64_t gathered)
+{
+    const Place *p = d->write;
+    const Record *other, *r = m->failed ? NULL : held(m, p->item, &other);
+    const bool stays = !m->failed && m->step->values.at[p->value].index == INDEX_UNIT;
+    if (stays && r && r->value == p->value && r->number == gathered)
+        reject(m, STEP_UNITS, "it gathers %s[%d], which is there already", name_of(m, p->value), p->index);
+}
+
 static void run_gather(Machine *m, Doing *d)
 {
     const Op *o = d->at->op;
@@ -314,6 +324,7 @@ static void run_gather(Machine *m, Doing *d)
         d->data[d->datas++] = take(m, d, step_value(m->step, "param"), o->embedding ? 0 : unit);
     find_writes(m, d);
     check_arrival(m, d->at);
+    check_gathered_once(m, d, number('g', d->data[0].number, 0));
     use_stream(m, d, number('g', d->data[0].number, 0), false);
 }
 
@@ -638,6 +649,9 @@ static void check_loop(Machine *m, const Op *o)
     const Stream stream = op_stream(o->kind == OP_WAIT ? o->awaits : o->kind);
     if (o->chunked && !o->by_heads && !m->step->by_queries && stream != STREAM_COMPUTE)
         reject(m, STEP_STREAMS, "a rank without tokens does not enter the loop that it is in");
+    /* the program copies whole values else, into the place of a chunk */
+    if (o->kind == OP_FETCH && o->chunked && !o->ahead)
+        reject(m, STEP_STREAMS, "a chunk comes ahead of what reads it, or with the chunk before");
 }
 
 static void run(Machine *m, int t)
