@@ -197,8 +197,8 @@ static MuonRoom muon_room(Arena *a, const Draft *t)
     for (const UnitTensor *x = layer->tensor; x < layer->tensor + layer->tensors; x++) {
         if (x->first != FIRST_NORMAL)
             continue;
-        matrix[n] = (BurstMatrix){x->rows, x->cols};
-        *(x->split == SPLIT_COLS ? &matrix[n].cols : &matrix[n].rows) *= x->split ? x->parts : 1;
+        const int parts[] = {x->split == SPLIT_ROWS ? x->parts : 1, x->split == SPLIT_COLS ? x->parts : 1};
+        matrix[n] = (BurstMatrix){x->rows * parts[0], x->cols * parts[1]};
         const int64_t scratch = burst_muon_scratch(matrix[n++]);
         most.scratch = scratch > most.scratch ? scratch : most.scratch;
     }
