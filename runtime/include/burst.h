@@ -5,7 +5,9 @@
  * the same order, from one thread of a rank at a time. Functions return BURST_SUCCESS or a negative status;
  * burst_error() then has the reason. After a collective call has failed on any rank, all later ones of that
  * plan fail with the same reason. A plan has no global state: any number may be open in a process, also as
- * several ranks of one group. Attention allocates nothing, and burst_move nothing either.
+ * several ranks of one group. Attention allocates nothing, and burst_move nothing either. A process that was
+ * forked after a plan was opened may close its copy, and calls nothing else of it: the plan goes on in the
+ * one that opened it.
  *
  * Arrays are dense, rows of this rank one after the other: q and dQ [rows][heads][head_dim]; k and dK
  * [rows][kv_heads][head_dim]; v and dV [rows][kv_heads][value_dim]; o and dO [rows][heads][value_dim]; lse
@@ -121,7 +123,8 @@ int burst_move(BurstBatch *batch, BurstLayout from, BurstLayout to, const void *
                size_t row_bytes, void *stream);
 
 /* ---- errors ---- */
-/* Of the plan's last failure; of NULL: of this thread's last burst_plan_open. Never NULL. */
+/* Of the plan's last failure; of NULL: of this thread's last burst_plan_open, or call that was given a NULL
+ * plan or batch (BURST_BAD_ARGUMENT; burst_plan_info: NULL, burst_plan_bytes: 0). Never NULL. */
 const char *burst_error(const BurstPlan *plan);
 
 #ifdef __cplusplus

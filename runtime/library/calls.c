@@ -139,7 +139,7 @@ static BurstInfo info_of(const BurstEmitted *e)
 
 static void close_plan(BurstPlan *p)
 {
-    if (p->ctx.device)
+    if (p->ctx.device && !is_forked(&p->ctx))
         p->emitted->close(p->ctx.device);
     transport_close(&p->ctx);
     free(p->memory);
@@ -205,7 +205,8 @@ static int open_plan(const BurstLibrary *self, const BurstGroup *group, BurstPla
 static void abort_plan(BurstPlan *p, const char *reason)
 {
     BurstCtx *c = &p->ctx;
-    (void)call_end(c, burst_fail(c, BURST_E_PEER, "rank %d: %s", c->rank, reason));
+    if (!is_forked(c))
+        (void)call_end(c, burst_fail(c, BURST_E_PEER, "rank %d: %s", c->rank, reason));
 }
 
 static const BurstInfo *plan_info(const BurstPlan *p) { return &p->info; }
@@ -326,7 +327,8 @@ static int make_batch(BurstPlan *p, const int32_t *cu_seqlens, int documents, co
     const int32_t whole[] = {0, (int32_t)p->info.tokens};
     const int32_t *cu = cu_seqlens ? cu_seqlens : whole;
     documents = cu_seqlens ? documents : 1;
-    *batch = NULL;
+    if (!batch)
+        return status_of(burst_fail(&p->ctx, BURST_E_USAGE, "burst_batch_make: batch is NULL"));
     int status = check_documents(p, cu, documents, tables);
     if (status != BURST_OK)
         return status_of(status);
@@ -394,6 +396,16 @@ static int64_t batch_rows(const BurstBatch *b, BurstLayout layout, int32_t *row,
 
 /* ---- attention ---- */
 
+/* Nobody is told: the other ranks are in calls with the process that opened the plan. */
+static int refuse_fork(BurstCtx *c)
+{
+    return burst_fail(
+        c, BURST_E_USAGE,
+        "rank %d: process %ld opened the plan, and a process forked from it cannot call it; open "
+        "the plan after the fork",
+        c->rank, (long)c->owner);
+}
+
 static int check_attention(const BurstBatch *b, const BurstAttention *a, const void *workspace, bool backward)
 {
     BurstCtx *c = &b->plan->ctx;
@@ -425,6 +437,8 @@ static int attend(BurstBatch *b, const BurstAttention *call, char *workspace, bo
                     .mask = a.mask,
                     .scale = a.scale,
                     .with = (a.sinks != NULL) | (uint32_t)(a.d_lse != NULL) << 1};
+    if (is_forked(c))
+        return status_of(refuse_fork(c));
     if (a.scale == 0)
         a.scale = 1 / sqrtf((float)e->head_dim);
     /* before others are told of the call: one that needs nothing of this rank's would end well */
@@ -542,6 +556,8 @@ static int move(BurstBatch *b, BurstLayout from, BurstLayout to, const void *in,
     BurstCtx *c = &b->plan->ctx;
     const Call k = {.what = CALL_MOVE, .batch = b->hash, .from = from, .to = to, .row_bytes = bytes};
     (void)stream;
+    if (is_forked(c))
+        return status_of(refuse_fork(c));
     int status = c->broken ? c->broken : check_move(b, from, to, in, out, bytes);
     if (status == BURST_OK)
         status = call_begin(c, &k);

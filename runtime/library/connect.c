@@ -7,7 +7,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
@@ -19,7 +18,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ADDRESSES = 8, HOST_TEXT = 64, SECRET = 16, DIAL_MS = 5000, ACCEPT_MS = 30000 };
+enum {
+    ADDRESSES = 8,
+    HOST_TEXT = 64,
+    SECRET = 16,
+    CALLERS = 64, /* that have not yet said who they are */
+    DIAL_MS = 5000,
+    HELLO_MS = 5000,
+    ACCEPT_MS = 30000
+};
 static const uint32_t hello_magic = 0x42425631;
 
 /* What a rank tells the others; what it tells first has no port. */
@@ -36,6 +43,18 @@ typedef struct Hello {
     uint32_t magic, rank;
     unsigned char secret[SECRET];
 } Hello;
+typedef struct Caller {
+    int fd;
+    size_t got; /* bytes of hello */
+    double end; /* of its time to say who it is */
+    Hello hello;
+} Caller;
+/* Where the ranks above this one connect. */
+typedef struct Listener {
+    int fd, callers;
+    const unsigned char *secret;
+    Caller caller[CALLERS]; /* the oldest first */
+} Listener;
 
 /* ---- where this rank is ---- */
 
@@ -96,7 +115,7 @@ static int open_socket(const struct in6_addr *to, uint16_t port, struct sockaddr
     const bool v4 = IN6_IS_ADDR_V4MAPPED(to);
     *size = v4 ? sizeof four : sizeof six;
     memcpy(at, v4 ? (const void *)&four : (const void *)&six, *size);
-    return socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
 /* On all interfaces, or the loopback's. */
@@ -113,7 +132,7 @@ static int listen_at(BurstCtx *c, Card *card, bool one_host)
     const int no = 0;
     if (fd >= 0 && at.ss_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, size) != 0 || listen(fd, c->world + 16) != 0 ||
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, size) != 0 || listen(fd, c->world + CALLERS) != 0 ||
         getsockname(fd, (struct sockaddr *)&at, &size) != 0) {
         burst_fail(c, BURST_E_PEER, "rank %d cannot listen for the other ranks: %s", c->rank,
                    strerror(errno));
@@ -128,11 +147,21 @@ static int listen_at(BurstCtx *c, Card *card, bool one_host)
 
 /* ---- connections ---- */
 
-static bool ready(int fd, short events, double end)
+/* Until one of them can move, or the time is over (false), whatever signals come. */
+static bool wait_for(struct pollfd *p, int n, double end)
 {
-    const double left = end - burst_seconds();
-    struct pollfd p = {.fd = fd, .events = events};
-    return left > 0 && poll(&p, 1, (int)(left * 1e3) + 1) > 0;
+    for (double left; (left = end - burst_seconds()) > 0;) {
+        const int some = poll(p, (nfds_t)n, (int)(left * 1e3) + 1);
+        if (some > 0 || (some < 0 && errno != EINTR))
+            return some > 0;
+    }
+    return false;
+}
+
+static bool connects(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return (errno == EINPROGRESS || errno == EINTR) && wait_for(&p, 1, burst_seconds() + DIAL_MS / 1e3);
 }
 
 static int dial_at(const struct in6_addr *to, uint16_t port)
@@ -144,11 +173,9 @@ static int dial_at(const struct in6_addr *to, uint16_t port)
     const int fd = open_socket(to, port, &at, &size);
     if (fd < 0)
         return -1;
-    fcntl(fd, F_SETFL, O_NONBLOCK);
     if (connect(fd, (struct sockaddr *)&at, size) != 0 &&
-        (errno != EINPROGRESS || !ready(fd, POLLOUT, burst_seconds() + DIAL_MS / 1e3) ||
-         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0 || error)) {
-        errno = errno == EINPROGRESS ? ETIMEDOUT : errno;
+        (!connects(fd) || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0 || error)) {
+        errno = errno == EINPROGRESS || errno == EINTR ? ETIMEDOUT : errno;
         errno = error ? error : errno;
         close(fd);
         return -1;
@@ -174,24 +201,51 @@ static int dial(BurstCtx *c, int rank, const Card *to)
     return BURST_OK;
 }
 
-/* A caller that knows the secret is a rank; what else calls is hung up. */
-static void greet(BurstCtx *c, int fd, const unsigned char *secret, double end)
+/* A caller that knows the secret is a rank. */
+static bool is_rank(const BurstCtx *c, const Listener *l, const Hello *h)
 {
-    Hello hello;
-    size_t n = 0;
-    while (n < sizeof hello && ready(fd, POLLIN, end)) {
-        const ssize_t got = recv(fd, (char *)&hello + n, sizeof hello - n, MSG_DONTWAIT);
-        if (got <= 0)
-            break;
-        n += (size_t)got;
-    }
-    const bool known = n == sizeof hello && hello.magic == hello_magic &&
-                       memcmp(hello.secret, secret, SECRET) == 0 && hello.rank > (uint32_t)c->rank &&
-                       hello.rank < (uint32_t)c->world && c->peer[hello.rank].fd < 0;
+    return h->magic == hello_magic && memcmp(h->secret, l->secret, SECRET) == 0 &&
+           h->rank > (uint32_t)c->rank && h->rank < (uint32_t)c->world && c->peer[h->rank].fd < 0;
+}
+
+/* Its connection is closed, where it is not a rank's. */
+static void drop_caller(Listener *l, int i, bool known)
+{
+    if (!known)
+        close(l->caller[i].fd);
+    l->callers--;
+    memmove(&l->caller[i], &l->caller[i + 1], (size_t)(l->callers - i) * sizeof *l->caller);
+}
+
+/* As far as it has come. */
+static void read_hello(BurstCtx *c, Listener *l, int i)
+{
+    Caller *k = &l->caller[i];
+    const ssize_t n = recv(k->fd, (char *)&k->hello + k->got, sizeof k->hello - k->got, MSG_DONTWAIT);
+    k->got += n > 0 ? (size_t)n : 0;
+    const bool all = k->got == sizeof k->hello,
+               open = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    if (!all && open && burst_seconds() < k->end)
+        return;
+    const bool known = all && is_rank(c, l, &k->hello);
     if (known)
-        c->peer[hello.rank].fd = fd;
-    else
-        close(fd);
+        c->peer[k->hello.rank].fd = k->fd;
+    drop_caller(l, i, known);
+}
+
+/* All that have connected; where there are too many, the one that has waited longest is dropped. */
+static int accept_callers(BurstCtx *c, Listener *l)
+{
+    for (int fd; (fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+        if (l->callers == CALLERS)
+            drop_caller(l, 0, false);
+        l->caller[l->callers++] = (Caller){.fd = fd, .end = burst_seconds() + HELLO_MS / 1e3};
+        read_hello(c, l, l->callers - 1);
+    }
+    if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_PEER, "rank %d cannot take the connections of other ranks: %s", c->rank,
+                      strerror(errno));
 }
 
 static int missing_rank(const BurstCtx *c)
@@ -202,24 +256,40 @@ static int missing_rank(const BurstCtx *c)
     return -1;
 }
 
+/* Until something comes, a caller's time is over, or `end`. */
+static void wait_for_callers(const Listener *l, double end)
+{
+    struct pollfd p[1 + CALLERS] = {{.fd = l->fd, .events = POLLIN}};
+    for (int i = 0; i < l->callers; i++) {
+        p[1 + i] = (struct pollfd){.fd = l->caller[i].fd, .events = POLLIN};
+        end = l->caller[i].end < end ? l->caller[i].end : end;
+    }
+    wait_for(p, 1 + l->callers, end);
+}
+
+/* Callers are read together: one that sends nothing, such as a port scanner, delays no rank. */
 static int accept_higher(BurstCtx *c, int listener, const unsigned char *secret)
 {
     const double end = burst_seconds() + ACCEPT_MS / 1e3;
-    while (missing_rank(c) >= 0) {
-        if (!ready(listener, POLLIN, end))
-            return burst_fail(c, BURST_E_PEER, "rank %d waits for the connection of rank %d since %d s",
-                              c->rank, missing_rank(c), ACCEPT_MS / 1000);
-        const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0)
-            greet(c, fd, secret, end);
+    Listener l = {.fd = listener, .secret = secret};
+    int status = BURST_OK;
+    while (status == BURST_OK && missing_rank(c) >= 0 && burst_seconds() < end) {
+        wait_for_callers(&l, end);
+        for (int i = l.callers - 1; i >= 0; i--)
+            read_hello(c, &l, i);
+        status = accept_callers(c, &l);
     }
-    return BURST_OK;
+    while (l.callers > 0)
+        drop_caller(&l, 0, false);
+    if (status != BURST_OK || missing_rank(c) < 0)
+        return status;
+    return burst_fail(c, BURST_E_PEER, "rank %d waits for the connection of rank %d since %d s", c->rank,
+                      missing_rank(c), ACCEPT_MS / 1000);
 }
 
 static void settle(int fd)
 {
     const int yes = 1;
-    fcntl(fd, F_SETFL, O_NONBLOCK);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 

@@ -17,6 +17,7 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/types.h>
 
 /* The calls of burst.h as the table of a plan, which plan.so exports as `burst_library`: loader.c finds it.
  * BurstPlan and BurstBatch begin with its address. */
@@ -88,6 +89,7 @@ typedef struct Peer {
 
 struct BurstCtx {
     int rank, world;
+    pid_t owner;                  /* the process that opened the plan; a fork has copies of its sockets */
     int broken;                   /* status; 0: none */
     char error[LIBRARY_TEXT];
     char *arena;                  /* of the batch that is being made */
@@ -104,7 +106,9 @@ struct BurstCtx {
 
 /* fd[world]: connected, -1 at the own rank; the context owns them from here on. */
 int transport_open(BurstCtx *c, int rank, int world, int messages);
+/* In a process that was forked only descriptors are closed: the plan goes on in the one that opened it. */
 void transport_close(BurstCtx *c);
+bool is_forked(const BurstCtx *c);
 int call_begin(BurstCtx *c, const Call *call);
 int call_agreed(BurstCtx *c); /* waits until all ranks have begun the same call */
 /* Once all is done, or has failed: the others learn what. */

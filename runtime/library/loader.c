@@ -5,26 +5,26 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-static _Thread_local char open_error[LIBRARY_TEXT];
+static _Thread_local char said[LIBRARY_TEXT];
 
-static int cannot_open(int status, const char *what, const char *why)
+static int bad_call(int status, const char *what, const char *why)
 {
-    snprintf(open_error, sizeof open_error, "%s: %s", what, why);
+    snprintf(said, sizeof said, "%s: %s", what, why);
     return status;
 }
 
 int burst_plan_use(const BurstLibrary *library, const BurstGroup *group, BurstPlan **plan)
 {
     if (!plan)
-        return cannot_open(BURST_BAD_ARGUMENT, "burst_plan_open", "plan is NULL");
+        return bad_call(BURST_BAD_ARGUMENT, "burst_plan_open", "plan is NULL");
     *plan = NULL;
     if (!library || library->abi != BURST_ABI)
-        return cannot_open(BURST_BAD_PLAN, "the plan", "it was made by another burstc: make it again");
+        return bad_call(BURST_BAD_PLAN, "the plan", "it was made by another burstc: make it again");
     if (!group || group->size < 1 || group->rank < 0 || group->rank >= group->size ||
         (group->size > 1 && !group->all_gather))
-        return cannot_open(BURST_BAD_ARGUMENT, "burst_plan_open",
-                           "the group needs 0 <= rank < size and an all_gather");
-    return library->open(library, group, plan, open_error, sizeof open_error);
+        return bad_call(BURST_BAD_ARGUMENT, "burst_plan_open",
+                        "the group needs 0 <= rank < size and an all_gather");
+    return library->open(library, group, plan, said, sizeof said);
 }
 
 /* The plan stays mapped: threads of the process may be in it. */
@@ -33,11 +33,11 @@ int burst_plan_open(const char *path, const BurstGroup *group, BurstPlan **plan)
     if (plan)
         *plan = NULL;
     if (!path)
-        return cannot_open(BURST_BAD_ARGUMENT, "burst_plan_open", "path is NULL");
+        return bad_call(BURST_BAD_ARGUMENT, "burst_plan_open", "path is NULL");
     void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const BurstLibrary *library = file ? dlsym(file, "burst_library") : NULL;
     if (!library)
-        return cannot_open(BURST_BAD_PLAN, path, file ? "it is not a plan" : dlerror());
+        return bad_call(BURST_BAD_PLAN, path, file ? "it is not a plan" : dlerror());
     return burst_plan_use(library, group, plan);
 }
 
@@ -51,28 +51,43 @@ static const BurstLibrary *of_batch(const BurstBatch *batch)
     return *(const BurstLibrary *const *)(const void *)batch;
 }
 
+static int no_batch(const char *call) { return bad_call(BURST_BAD_ARGUMENT, call, "batch is NULL"); }
+
 void burst_plan_close(BurstPlan *plan)
 {
     if (plan)
         of_plan(plan)->close(plan);
 }
 
-void burst_plan_abort(BurstPlan *plan, const char *reason) { of_plan(plan)->abort(plan, reason); }
+void burst_plan_abort(BurstPlan *plan, const char *reason)
+{
+    if (plan)
+        of_plan(plan)->abort(plan, reason ? reason : "it has given up");
+}
 
-const BurstInfo *burst_plan_info(const BurstPlan *plan) { return of_plan(plan)->info(plan); }
+const BurstInfo *burst_plan_info(const BurstPlan *plan) { return plan ? of_plan(plan)->info(plan) : NULL; }
 
-size_t burst_plan_bytes(const BurstPlan *plan, BurstSpace space) { return of_plan(plan)->bytes(plan, space); }
+size_t burst_plan_bytes(const BurstPlan *plan, BurstSpace space)
+{
+    return plan ? of_plan(plan)->bytes(plan, space) : 0;
+}
 
-const char *burst_error(const BurstPlan *plan) { return plan ? of_plan(plan)->error(plan) : open_error; }
+const char *burst_error(const BurstPlan *plan) { return plan ? of_plan(plan)->error(plan) : said; }
 
 int burst_batch_make(BurstPlan *plan, const int32_t *cu_seqlens, int documents, const int32_t *const *tables,
                      BurstBatch **batch)
 {
+    if (batch)
+        *batch = NULL;
+    if (!plan)
+        return bad_call(BURST_BAD_ARGUMENT, "burst_batch_make", "plan is NULL");
     return of_plan(plan)->batch_make(plan, cu_seqlens, documents, tables, batch);
 }
 
 int burst_batch_load(BurstBatch *batch, void *memory, void *stream)
 {
+    if (!batch)
+        return no_batch("burst_batch_load");
     return of_batch(batch)->batch_load(batch, memory, stream);
 }
 
@@ -84,6 +99,8 @@ void burst_batch_close(BurstBatch *batch)
 
 int64_t burst_batch_rows(const BurstBatch *batch, BurstLayout layout, int32_t *row, int32_t *position)
 {
+    if (!batch)
+        return no_batch("burst_batch_rows");
     return of_batch(batch)->batch_rows(batch, layout, row, position);
 }
 
@@ -100,7 +117,7 @@ int burst_attention_forward(BurstBatch *batch, int mask, const void *q, const vo
                                  .to_o = o,
                                  .to_lse = lse,
                                  .stream = stream};
-    return of_batch(batch)->forward(batch, &call, workspace);
+    return batch ? of_batch(batch)->forward(batch, &call, workspace) : no_batch("burst_attention_forward");
 }
 
 int burst_attention_backward(BurstBatch *batch, int mask, const void *q, const void *k, const void *v,
@@ -123,11 +140,13 @@ int burst_attention_backward(BurstBatch *batch, int mask, const void *q, const v
                                  .dv = dv,
                                  .dsinks = dsinks,
                                  .stream = stream};
-    return of_batch(batch)->backward(batch, &call, workspace);
+    return batch ? of_batch(batch)->backward(batch, &call, workspace) : no_batch("burst_attention_backward");
 }
 
 int burst_move(BurstBatch *batch, BurstLayout from, BurstLayout to, const void *in, void *out,
                size_t row_bytes, void *stream)
 {
+    if (!batch)
+        return no_batch("burst_move");
     return of_batch(batch)->move(batch, from, to, in, out, row_bytes, stream);
 }

@@ -600,6 +600,7 @@ int transport_open(BurstCtx *c, int rank, int world, int messages)
 {
     c->rank = rank;
     c->world = world;
+    c->owner = getpid();
     c->timeout = default_timeout();
     c->doing = "opening";
     messages += 4 * world; /* calls, and rows that move */
@@ -615,9 +616,11 @@ int transport_open(BurstCtx *c, int rank, int world, int messages)
     return BURST_OK;
 }
 
+bool is_forked(const BurstCtx *c) { return c->owner != getpid(); }
+
 void transport_close(BurstCtx *c)
 {
-    if (c->peer && !c->broken)
+    if (c->peer && !c->broken && !is_forked(c))
         tell_all(c, M_GOODBYE, c->error, 0);
     for (int r = 0; c->peer && r < c->world; r++)
         if (c->peer[r].fd >= 0)
