@@ -393,7 +393,8 @@ static int run_import(Arena *a, Diags *d, int argc, char **argv)
     if (!folder)
         return usage_error("%s", "import needs a Hugging Face folder");
     Text t = {0};
-    const bool imported = import_folder(a, d, share_folder(a), folder, &t);
+    const bool imported = check_folder(folder, output) == 0 &&
+                          import_folder(a, d, share_folder(a), folder, &t);
     int status = imported ? write_text(&t, output ? output : "-") : EXIT_DIAGNOSED;
     text_free(&t);
     return status;

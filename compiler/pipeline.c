@@ -26,6 +26,8 @@ static int print_form(Arena *a, const Request *o, const Found *f)
 static int print_tree(Arena *a, Diags *d, const Request *o, const FrontEnd *in)
 {
     Text t = {0};
+    if (check_imported(front_end_names(a, in), o->output) != 0)
+        return EXIT_DIAGNOSED;
     print_ast(a, d, in, &t);
     int status = diags_errors(d) ? EXIT_DIAGNOSED : write_text(&t, o->output ? o->output : "-");
     text_free(&t);

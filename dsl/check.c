@@ -88,33 +88,47 @@ static void check_deterministic(Checker *c)
             "order");
 }
 
+/* As far as it can be read. */
+static const Program *fill_program(Checker *c)
+{
+    const int before = diags_errors(c->diags);
+    c->program->topo_path = c->in->topo_path;
+    c->program->model_path = c->in->model_path;
+    read_stock(c);
+    read_user_files(c);
+    if (diags_errors(c->diags) - before != c->mended)
+        return c->program;
+    if (c->in->topo_path)
+        finish_topology(c);
+    finish_model(c);
+    finish_layout(c);
+    finish_train(c);
+    check_mask_declarations(c);
+    finish_attention(c);
+    settle_library(c);
+    c->program->target = find_target(c, c->in->target);
+    check_head_dim(c);
+    check_rotary(c);
+    check_latents(c);
+    check_deterministic(c);
+    check_tensor_target(c);
+    c->program->schedules = c->schedules.at;
+    c->program->schedule_count = c->schedules.n;
+    return c->program;
+}
+
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
 {
-    int before = diags_errors(d);
+    const int before = diags_errors(d);
     Checker c = {.arena = a, .diags = d, .in = in, .program = NEW(a, Program)};
-    c.program->topo_path = in->topo_path;
-    c.program->model_path = in->model_path;
-    read_stock(&c);
-    read_user_files(&c);
-    if (diags_errors(d) - before != c.mended)
-        return NULL;
-    if (in->topo_path)
-        finish_topology(&c);
-    finish_model(&c);
-    finish_layout(&c);
-    finish_train(&c);
-    check_mask_declarations(&c);
-    finish_attention(&c);
-    settle_library(&c);
-    c.program->target = find_target(&c, in->target);
-    check_head_dim(&c);
-    check_rotary(&c);
-    check_latents(&c);
-    check_deterministic(&c);
-    check_tensor_target(&c);
-    c.program->schedules = c.schedules.at;
-    c.program->schedule_count = c.schedules.n;
-    return diags_errors(d) == before ? c.program : NULL;
+    const Program *p = fill_program(&c);
+    return diags_errors(d) == before ? p : NULL;
+}
+
+const Program *front_end_names(Arena *a, const FrontEnd *in)
+{
+    Checker c = {.arena = a, .diags = diags_new(a), .in = in, .program = NEW(a, Program)};
+    return fill_program(&c);
 }
 
 /* ---- reading files ---- */

@@ -20,6 +20,9 @@ typedef struct FrontEnd {
     const char *model_text; /* what a file at model_path would have; NULL: that is read */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
+/* The same also after errors, as far as it can be read: which files and folders the texts name. Never
+ * NULL. */
+const Program *front_end_names(Arena *a, const FrontEnd *in);
 /* A program with `tensor auto` is unchecked in what depends on that number: this is the same with the number
  * in its place, checked. NULL after errors. */
 const Program *program_with_tensor(Arena *a, Diags *d, const Program *p, int tensor);

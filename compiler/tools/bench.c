@@ -1,6 +1,7 @@
 /* bench.c: `burstc bench`: attention under the masks of a model, or under one, on this machine: on a GPU
  * where there is one. */
 #include "tools/measure.h"
+#include "tools/output.h"
 
 #include <string.h>
 
@@ -197,8 +198,8 @@ bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *o
     const Program *p = gpus < 0 ? NULL : program_of(a, d, share, o, &f, arch);
     if (!p)
         return false;
-    if (program_reads(p, o->output))
-        return diag_error(d, (Span){0}, "cannot write '%s': it is an input", o->output), false;
+    if (check_imported(p, o->output) != 0)
+        return false;
     Program *sized = memcpy(NEW(a, Program), p, sizeof *p);
     Measured m;
     if (!sizes_of(d, o, sized) || (o->peers && !check_peers(d, sized)))

@@ -2,8 +2,10 @@
 #include "tools/output.h"
 
 #include "base/progress.h"
+#include "core/folder_files.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -76,10 +78,55 @@ int check_output(const Request *o, const char *path)
     return input ? cannot_write(path, "it is an input") : 0;
 }
 
-/* The same for imports and patterns, which are known once the inputs are read. */
+/* Or the other file of Megatron-LM's pair. */
+static bool is_data(const BurstDataFile *f, const char *path)
+{
+    static const char *const pair[] = {".bin", ".idx"};
+    char other[PATH_MAX];
+    bool found = same_file(path, f->path);
+    for (int i = 0; i < countof(pair) && strlen(f->path) < sizeof other; i++) {
+        if (!ends_with(f->path, pair[i]))
+            continue;
+        strcpy(other, f->path);
+        strcpy(other + strlen(other) - strlen(pair[i]), pair[!i]);
+        found = found || same_file(path, other);
+    }
+    return found;
+}
+
+/* What is known once the inputs are read: imports and patterns, and what the program reads when it runs,
+ * which a later compilation compares with the model. */
 int check_imported(const Program *p, const char *path)
 {
-    return path && program_reads(p, path) ? cannot_write(path, "it is an input") : 0;
+    const Train *t = &p->train;
+    if (!path || is_stream(path))
+        return 0;
+    bool data = t->evaluate && is_data(t->evaluate, path);
+    for (int i = 0; i < t->data_files; i++)
+        data = data || is_data(&t->data[i], path);
+    if (program_reads(p, path))
+        return cannot_write(path, "it is an input");
+    if (data)
+        return cannot_write(path, "it is an input: the model's data");
+    if (folder_keeps(t->weights, path, is_weights_file))
+        return cannot_write(path, "it is an input: a file of the directory of `weights`");
+    if (folder_keeps(t->export_dir, path, is_weights_file))
+        return cannot_write(path, "it is a file of the directory of `export`");
+    if (folder_keeps(t->checkpoint, path, is_checkpoint_file))
+        return cannot_write(path, "it is a file of the directory of `checkpoint`");
+    return 0;
+}
+
+int check_folder(const char *folder, const char *path)
+{
+    struct stat st;
+    if (!path || is_stream(path))
+        return 0;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return cannot_write(path, strerror(EISDIR));
+    return folder_keeps(folder, path, is_weights_file)
+               ? cannot_write(path, "it is an input: a file of the directory that is imported")
+               : 0;
 }
 
 /* A program of attention alone there is not. */

@@ -31,6 +31,7 @@ int print_text(const char *text);
 Destination destination_of(Arena *a, const Request *o, const Program *p);
 int check_output(const Request *o, const char *path);
 int check_imported(const Program *p, const char *path);
+int check_folder(const char *folder, const char *path); /* that `burstc import` reads */
 int check_destination(const Request *o, const Destination *to, const Program *p);
 
 /* ---- passes.c: --dump-after and --verify-each ---- */

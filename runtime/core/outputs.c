@@ -2,12 +2,11 @@
  * where folder and name are. */
 #include "core/outputs.h"
 
+#include "core/folder_files.h"
 #include "core/output_file.h"
+#include "data/source.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,15 +21,15 @@ typedef struct Named {
     bool there, parent_there;
     struct stat st, parent;
 } Named;
-enum { NAMED_MOST = 9 + BURST_DATA_FILES };
+enum { NAMED_MOST = 10 + 2 * BURST_DATA_FILES };
 typedef struct Names { Named at[NAMED_MOST]; int count; } Names;
 
-/* ---- what is named ---- */
+/* What the owner of a folder reads or writes in it; NULL: others may not write there at all, or anything. */
+static bool (*const kept_names[])(const char *name) = {[IN_FOLDER] = is_weights_file,
+                                                       [OUT_CHECKPOINTS] = is_checkpoint_file,
+                                                       [OUT_EXPORT] = NULL};
 
-static bool same_inode(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
+/* ---- what is named ---- */
 
 static void strip_slashes(char *path)
 {
@@ -66,14 +65,28 @@ static bool add(Names *all, const char *option, const char *path, Role role)
     return resolve(n);
 }
 
+/* Both files of Megatron-LM. */
+static bool add_data(Names *all, const char *option, const BurstDataFile *f)
+{
+    char bin[PATH_MAX], idx[PATH_MAX];
+    if (!f)
+        return true;
+    if (f->raw || !source_pair(f->path, bin, idx))
+        return add(all, option, f->path, IN_FILE);
+    const bool added = add(all, option, bin, IN_FILE) && add(all, option, idx, IN_FILE);
+    for (int i = all->count - 1; added && i >= all->count - 2; i--)
+        all->at[i].path = f->path; /* as the user has it */
+    return added;
+}
+
 static bool add_all(Names *all, const Options *o)
 {
     *all = (Names){0};
     bool added = add(all, "the program", "/proc/self/exe", IN_FILE) &&
                  add(all, "standard output", "/proc/self/fd/1", OUT_STREAM);
     for (int i = 0; i < o->file_count; i++)
-        added = added && add(all, "--data", o->files[i].path, IN_FILE);
-    added = added && add(all, "--evaluate", o->evaluation ? o->evaluation->path : NULL, IN_FILE) &&
+        added = added && add_data(all, "--data", &o->files[i]);
+    added = added && add_data(all, "--evaluate", o->evaluation) &&
             add(all, "--resume", o->resume_file, IN_FILE);
     added = added && add(all, "--weights", o->weights, IN_FOLDER) &&
             add(all, "--metrics", o->metrics, OUT_FILE);
@@ -148,34 +161,6 @@ static bool lies_in(const Named *n, const Named *folder)
     return found;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), e = strlen(end);
-    return n >= e && strcmp(name + n - e, end) == 0;
-}
-
-/* Whether the folder's owner reads or writes files of this name. */
-static bool is_kept(const Named *folder, const char *name)
-{
-    if (folder->role == IN_FOLDER)
-        return strcmp(name, "config.json") == 0 || strstr(name, ".safetensors");
-    return strcmp(name, ".lock") == 0 || (ends_with(name, ".burst") && strncmp(name, "step-", 5) == 0);
-}
-
-/* By the name that it has, or by another name of the same file. */
-static bool is_file_of(const Named *n, const Named *folder)
-{
-    struct stat st;
-    bool found = n->parent_there && same_inode(&n->parent, &folder->st) && is_kept(folder, n->leaf);
-    DIR *d = n->there && S_ISREG(n->st.st_mode) ? opendir(folder->path) : NULL;
-    for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;)
-        found = is_kept(folder, e->d_name) && fstatat(dirfd(d), e->d_name, &st, 0) == 0 &&
-                same_inode(&st, &n->st);
-    if (d)
-        closedir(d);
-    return found;
-}
-
 static int compare_with_folder(BurstCtx *c, const Named *n, const Named *folder)
 {
     if (!n->target || !folder->there || !S_ISDIR(folder->st.st_mode) || n == folder)
@@ -186,8 +171,8 @@ static int compare_with_folder(BurstCtx *c, const Named *n, const Named *folder)
             c, BURST_E_USAGE,
             "%s %s is inside %s %s, which must stay empty until the export; choose another path", n->option,
             n->path, folder->option, folder->path);
-    if ((folder->role == IN_FOLDER || folder->role == OUT_CHECKPOINTS) && n->role == OUT_FILE &&
-        is_file_of(n, folder))
+    if (n->role == OUT_FILE && kept_names[folder->role] &&
+        folder_keeps(folder->path, n->path, kept_names[folder->role]))
         return burst_fail(c, BURST_E_USAGE, "%s %s is a file that belongs to %s %s; choose another path",
                           n->option, n->path, folder->option, folder->path);
     return BURST_OK;

@@ -211,18 +211,21 @@ static int fill(FILE *in, FILE *out, Job *j)
 /* ---- files ---- */
 
 /* Whatever names they go by. A device may be both. */
-static bool is_input(FILE *in, const char *output)
+static int check_input(const struct stat *from, const Job *j)
 {
-    struct stat from, to;
-    return fstat(fileno(in), &from) == 0 && stat(output, &to) == 0 && S_ISREG(to.st_mode) &&
-           from.st_dev == to.st_dev && from.st_ino == to.st_ino;
+    struct stat to;
+    if (stat(j->output, &to) != 0 || !S_ISREG(to.st_mode) || from->st_dev != to.st_dev ||
+        from->st_ino != to.st_ino)
+        return 0;
+    return failed("cannot write '%s': it is the input", j->output);
 }
 
 static int convert(FILE *in, Job *j)
 {
     OutputFile out;
-    if (is_input(in, j->output))
-        return failed("cannot write '%s': it is the input", j->output);
+    struct stat from;
+    if (fstat(fileno(in), &from) == 0 && check_input(&from, j) != 0)
+        return 1;
     if (output_open(&out, j->output) != 0)
         return cannot("write", j->output, errno);
     const int status = out.part ? fill(in, out.file, j) : stream(in, out.file, j);
@@ -236,6 +239,9 @@ static int convert(FILE *in, Job *j)
 static int write_drawn(const Job *j)
 {
     OutputFile out;
+    struct stat from;
+    if (stat(j->draw, &from) == 0 && check_input(&from, j) != 0) /* a file of lengths */
+        return 1;
     if (output_open(&out, j->output) != 0)
         return cannot("write", j->output, errno);
     drawing_write(&j->drawing, out.file);

@@ -199,11 +199,56 @@ def many(work):
     assert said.count("is not part of the model") == 64 and "note: and 36 more" in said, said
 
 
+READ = ["folder/config.json", "folder/model.safetensors", "folder/tokenizer.json", "folder/merges.txt", "folder/README.md", "blob", "soft", "hard",
+        "train.bin", "train.idx", "mixed.npy", "valid", "near.burst", "some.txt", "r.sched", "ck/step-00000002.burst", "out/config.json", "m.burst", "c.topo",
+        "folder/../m.burst", "again/config.json", "folder/new.safetensors", "folder/generation_config.json"]
+NOT_READ = {"import": READ[8:20], "bench": ["m.burst", "folder/../m.burst", "c.topo", "r.sched"]}
+
+
+def outputs(work):
+    """No command writes over what it reads, or what its model names, by whatever name; new files that are none of the folder's are written."""
+    folder = Folder()
+    folder.files = {"tokenizer.json": b"{}", "merges.txt": b"a b\n", "README.md": b"read"}
+    folder.write(work / "folder")
+    (work / "folder" / "vocab.json").symlink_to("../blob")  # as in a hub's cache
+    texts = {"blob": "{}", "train.bin": "train", "train.idx": "MMIDIDX\0\0", "mixed.npy": "mixed", "valid": "valid", "near.burst": "mask near(w) = causal and q - k < w;",
+             "some.txt": "1 0\n1 1\n", "ck/step-00000002.burst": "ck", "out/config.json": "{}", "c.topo": TOPO,
+             "r.sched": (BURSTC.parent.parent / "share/burstc/schedules/ring.sched").read_text().replace("schedule ring", "schedule r")}
+    texts["m.burst"] = 'import "near.burst";\nmask some() = causal and file "some.txt" at (q / 128, k / 128);\n' + MODEL.replace(
+        "default causal;", "default some; layers 1: near(16);").replace(
+        'weights "folder";', 'weights "folder"; data "train.bin" 0.5, "mixed.npy" 0.5; evaluate "valid" every 2; checkpoint "ck" every 2; export "out";') + "layout { schedule r; }\n"
+    texts["b.burst"] = texts["m.burst"].replace("schedule r;", "")  # for bench, which takes no --schedule
+    texts["wrong.burst"] = texts["m.burst"].replace("heads 4", "heads 5", 1)
+    for name, text in texts.items():
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text(text)
+    (work / "soft").symlink_to("folder/config.json")
+    (work / "hard").hardlink_to(work / "folder/model.safetensors")
+    (work / "again").symlink_to("folder")
+    kept = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
+    model = ["c.topo", "m.burst", "--schedule", "r.sched"]
+    commands = [[*model, "--emit=ast"], ["c.topo", "wrong.burst", "--schedule", "r.sched", "--emit=ast"], [*model, "--emit=mask"], [*model, "--emit=cost"], [*model, "--emit=c"], model, ["fit", *model],
+                ["import", "folder"], ["bench", "b.burst"]]
+    for command in commands:
+        for name in READ:
+            if name in NOT_READ.get(command[0], ()) or (command[1] == "wrong.burst" and name.endswith("m.burst")):
+                continue
+            status, out, said = run(work, *command, "-o", name)
+            assert status == 1 and re.search(f"cannot write '{re.escape(name)}': it is an? (input|file of the directory)", said), f"{command} -o {name}: {status} {said}"
+            changed = [str(path) for path in kept if path.read_bytes() != kept[path]] + [str(p) for p in work.rglob("*") if p.is_file() and p not in kept]
+            assert not changed, f"{command} -o {name}: {changed}"
+    for name in ("folder/m.burst", "folder/m.burst", "ck/m.burst"):
+        assert run(work, "import", "folder", "-o", name)[0] == 0, name
+    for name in ("folder/run.c", "folder/run.c", "out/plan"):
+        assert run(work, *model, "--emit=c", "-Wno-other-masks", "-o", name)[0] == 0, name
+    assert all(path.read_bytes() == text for path, text in kept.items())
+
+
 def main():
     for name in CASES:
         with tempfile.TemporaryDirectory(prefix="burst_test_") as work:
             check(name, pathlib.Path(work))
-    for part in (absent, masks, many):
+    for part in (absent, masks, many, outputs):
         with tempfile.TemporaryDirectory(prefix="burst_test_") as work:
             part(pathlib.Path(work))
     print(f"{len(CASES)} folders: each difference is told, once")

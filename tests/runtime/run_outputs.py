@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import struct
 import subprocess
 
 from minirun import main, require, scaled_timeout
@@ -37,6 +38,9 @@ def prepared(mini):
     for name, target in (("soft", "d"), ("softck", "ck"), ("softw", "w")):
         (at / name).symlink_to(target)
     (at / "e").mkdir()
+    tokens = 2000  # of one document
+    (at / "c.idx").write_bytes(struct.pack("<9sQBQQiqqq", b"MMIDIDX", 1, 8, 1, 2, tokens, 0, 0, 1))
+    (at / "c.bin").write_bytes(struct.pack(f"<{tokens}H", *(i % 23 for i in range(tokens))))
 
 
 def compared(mini, args):
@@ -48,7 +52,10 @@ def compared(mini, args):
         refused(mini, f"{option} hardck is the same file as --resume ck/step-00000010.burst", "--resume", "ck/step-00000010.burst", option, "hardck")
         for name in ("ck/step-00000005.burst", "ck/step-00000011.burst", "ck/.lock", "hardck", "softck/step-00000010.burst"):
             refused(mini, f"{option} {name} is a file that belongs to --checkpoint ck; choose another", "--checkpoint", "ck", option, name)
-        for name in ("w/config.json", "softw/model.safetensors", "hardw"):
+        for name in ("c.bin", "c.idx"):
+            refused(mini, f"{option} {name} is the same file as --data c.bin; choose another", "--data", "c.bin", option, name)
+            refused(mini, f"{option} {name} is the same file as --evaluate c.idx; choose another", "--evaluate", "c.idx", option, name)
+        for name in ("w/config.json", "softw/model.safetensors", "hardw", "w/tokenizer.json", "softw/merges.txt", "w/model-00002-of-00002.safetensors"):
             refused(mini, f"{option} {name} is a file that belongs to --weights w; choose another", "--weights", "w", option, name)
         for name in ("e/m", "e/../e/m"):
             refused(mini, f"{option} {name} is inside --export e, which must stay empty", "--export", "e", option, name)

@@ -197,6 +197,10 @@ def drawn_from_files(tool):
                        ("1 1099511627776\n2", "table:2: too many lengths"), ("\x00", "table:1: expected the length")):
         pathlib.Path("table").write_text(text)
         tool.run(1, said, "--draw", "table", "--documents", 1, "out")
+    pathlib.Path("table").write_text("9 9\n")
+    os.symlink("table", "lengths_again")
+    tool.run(1, "cannot write 'lengths_again': it is the input", "--draw", "table", "--documents", 1, "lengths_again")
+    require(pathlib.Path("table").read_text() == "9 9\n", "the list has changed")
     tool.run(1, "cannot read 'E': No such file", "--draw", "E", "--documents", 1, "out")
     tool.run(1, "cannot write 'none/out'", "--draw", "A", "--documents", 1, "none/out")
 
