@@ -509,13 +509,26 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
     return 0;
 }
 
+/* A text has no NUL bytes, which the lexer would look at again and again, as they may be its buffer's end. */
+static bool check_text(Diags *d, const Source *s)
+{
+    const char *nul = s->len ? memchr(s->text, 0, s->len) : NULL;
+    const uint32_t at = nul ? (uint32_t)(nul - s->text) : 0;
+    const bool wide =
+        s->len > 1 && (memcmp(s->text, "\xff\xfe", 2) == 0 || memcmp(s->text, "\xfe\xff", 2) == 0);
+    if (s->len > INT32_MAX / 2)
+        diag_error(d, (Span){0}, "'%s' is too large for a source file", s->name);
+    else if (nul)
+        diag_error(d, (Span){s, at, at + 1}, "unexpected NUL byte: %s",
+                   wide ? "the file is UTF-16; save it as UTF-8" : "this is not a text file");
+    return s->len <= INT32_MAX / 2 && !nul;
+}
+
 AstList parse_source(Arena *a, Diags *d, const Source *s, int *mended)
 {
     Parser p = {.arena = a, .diags = d, .source = s};
-    if (s->len > INT32_MAX / 2) {
-        diag_error(d, (Span){0}, "'%s' is too large for a source file", s->name);
+    if (!check_text(d, s))
         return ast_list(NULL);
-    }
     do {
         p.again = false;
         p.at = p.token_end = p.last_end = p.open_string = 0;

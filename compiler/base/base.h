@@ -59,7 +59,9 @@ char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB"
 /* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno.
  * "-" is standard output. */
 int text_write_file(const Text *t, const char *path);
-/* Reads a whole file into the arena; NULL with errno. */
+/* Reads a whole file into the arena; NULL with errno. EFBIG: it has more bytes than any text, as /dev/zero.
+ */
+enum { TEXT_MOST = 256 << 20 };
 char *read_file(Arena *a, const char *path, size_t *len);
 /* Whether both names lead to one file, by links of either kind. */
 bool same_file(const char *a, const char *b);

@@ -125,9 +125,9 @@ char *read_file(Arena *a, const char *path, size_t *len)
     char buffer[1 << 14];
     size_t n;
     text_add_n(&t, "", 0);
-    while ((n = fread(buffer, 1, sizeof buffer, f)) > 0)
+    while (t.n <= TEXT_MOST && (n = fread(buffer, 1, sizeof buffer, f)) > 0)
         text_add_n(&t, buffer, n);
-    int reason = 0;
+    int reason = t.n > TEXT_MOST ? EFBIG : 0;
     if (ferror(f))
         reason = errno ? errno : EIO;
     fclose(f);

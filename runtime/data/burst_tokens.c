@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { WORD = 64, USAGE = 2 };
+enum { WORD = 64, USAGE = 2, LIST_MOST = 256 << 20 /* bytes of a file of lengths */ };
 typedef enum Form { DECIMAL, BYTES, RAW } Form;
 
 typedef struct Job {
@@ -227,7 +227,7 @@ static int convert(FILE *in, Job *j)
     if (fstat(fileno(in), &from) == 0 && check_input(&from, j) != 0)
         return 1;
     if (output_open(&out, j->output) != 0)
-        return cannot("write", j->output, errno);
+        return failed("cannot write '%s': %s", j->output, output_reason(errno));
     const int status = out.part ? fill(in, out.file, j) : stream(in, out.file, j);
     if (output_close(&out, status == 0) != 0)
         return cannot("write", j->output, errno);
@@ -243,7 +243,7 @@ static int write_drawn(const Job *j)
     if (stat(j->draw, &from) == 0 && check_input(&from, j) != 0) /* a file of lengths */
         return 1;
     if (output_open(&out, j->output) != 0)
-        return cannot("write", j->output, errno);
+        return failed("cannot write '%s': %s", j->output, output_reason(errno));
     drawing_write(&j->drawing, out.file);
     const int reason = output_flush(out.file);
     if (output_close(&out, reason == 0) != 0 || reason)
@@ -258,7 +258,7 @@ static char *read_text(const char *path, size_t *bytes)
     char *text = NULL;
     size_t room = 0;
     *bytes = 0;
-    while (in) {
+    while (in && *bytes <= LIST_MOST) {
         if (*bytes == room) {
             char *more = realloc(text, room = 2 * room + (1 << 16));
             if (!more)
@@ -271,7 +271,7 @@ static char *read_text(const char *path, size_t *bytes)
             break;
     }
     const bool whole = in && feof(in) && !ferror(in);
-    const int reason = errno;
+    const int reason = *bytes > LIST_MOST ? EFBIG : errno;
     if (in)
         fclose(in);
     if (!whole)
