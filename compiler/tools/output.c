@@ -3,9 +3,11 @@
 
 #include "base/progress.h"
 #include "core/folder_files.h"
+#include "core/output_file.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -55,7 +57,7 @@ int cannot_write(const char *path, const char *reason)
 int write_text(const Text *t, const char *path)
 {
     progress_end();
-    return text_write_file(t, path) == 0 ? 0 : cannot_write(path, strerror(errno));
+    return text_write_file(t, path) == 0 ? 0 : cannot_write(path, output_reason(errno));
 }
 
 int print_text(const char *text)
@@ -64,14 +66,27 @@ int print_text(const char *text)
     return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : cannot_write("-", strerror(errno));
 }
 
-/* What would be found only when all is done: a folder, or an input, which must not be written over. */
-int check_output(const Request *o, const char *path)
+/* A folder, or what another user has put there. */
+static int check_place(const char *path)
 {
     struct stat st;
+    char *target = output_follow(path);
+    const bool there = stat(path, &st) == 0 && S_ISDIR(st.st_mode),
+               trusted = target && output_is_trusted(target);
+    const int reason = target ? EPERM : errno;
+    free(target);
+    if (there)
+        return cannot_write(path, strerror(EISDIR));
+    return trusted ? 0 : cannot_write(path, output_reason(reason));
+}
+
+/* What would be found only when all is done; and an input must not be written over. */
+int check_output(const Request *o, const char *path)
+{
     if (!path || is_stream(path))
         return 0;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return cannot_write(path, strerror(EISDIR));
+    if (check_place(path) != 0)
+        return EXIT_DIAGNOSED;
     bool input = (o->topo && same_file(path, o->topo)) || same_file(path, o->model);
     for (int i = 0; i < o->schedule_count; i++)
         input = input || same_file(path, o->schedules[i]);
@@ -119,11 +134,10 @@ int check_imported(const Program *p, const char *path)
 
 int check_folder(const char *folder, const char *path)
 {
-    struct stat st;
     if (!path || is_stream(path))
         return 0;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return cannot_write(path, strerror(EISDIR));
+    if (check_place(path) != 0)
+        return EXIT_DIAGNOSED;
     return folder_keeps(folder, path, is_weights_file)
                ? cannot_write(path, "it is an input: a file of the directory that is imported")
                : 0;

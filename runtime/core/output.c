@@ -8,7 +8,7 @@ int output_begin(BurstCtx *c, const char *path, OutputFile *o)
 {
     if (output_open(o, path) == 0)
         return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "cannot write '%s': %s", path, strerror(errno));
+    return burst_fail(c, BURST_E_IO, "cannot write '%s': %s", path, output_reason(errno));
 }
 
 int output_keep(BurstCtx *c, const char *path, OutputFile *o)

@@ -31,6 +31,24 @@ static bool is_open_file(const struct stat *link)
     return stat("/proc", &proc) == 0 && link->st_dev == proc.st_dev;
 }
 
+bool output_is_trusted(const char *path)
+{
+    struct stat st, folder;
+    char *parent = beside(path, "");
+    const bool open = parent && lstat(path, &st) == 0 && stat(*parent ? parent : ".", &folder) == 0 &&
+                      (folder.st_mode & S_IWOTH) && ((folder.st_mode & S_ISVTX) || S_ISLNK(st.st_mode));
+    free(parent);
+    return !open || st.st_uid == geteuid() || st.st_uid == folder.st_uid;
+}
+
+const char *output_reason(int reason)
+{
+    return reason == EPERM
+               ? "Operation not permitted (in a directory where everyone may write, files and links "
+                 "of other users are not written; choose another)"
+               : strerror(reason);
+}
+
 char *output_follow(const char *path)
 {
     char *at = strdup(path), text[PATH_MAX];
@@ -38,9 +56,10 @@ char *output_follow(const char *path)
     for (int links = 0; at && lstat(at, &st) == 0 && S_ISLNK(st.st_mode) && !is_open_file(&st); links++) {
         ssize_t n = readlink(at, text, sizeof text - 1);
         text[n > 0 ? n : 0] = 0;
-        char *next = n > 0 && links < LINKS ? beside(at, text) : NULL;
-        if (n > 0 && links == LINKS)
-            errno = ELOOP;
+        const bool trusted = output_is_trusted(at);
+        char *next = n > 0 && links < LINKS && trusted ? beside(at, text) : NULL;
+        if (n > 0 && !next && errno != ENOMEM)
+            errno = trusted ? ELOOP : EPERM;
         free(at);
         at = next;
     }
@@ -91,11 +110,14 @@ int output_append(const char *path)
 {
     char *target = output_follow(path);
     const int number = target ? open_number(target) : -1;
+    const bool trusted = target && output_is_trusted(target);
     if (!target)
         return -1;
     free(target);
     if (number >= 0)
         return fcntl(number, F_DUPFD_CLOEXEC, 3);
+    if (!trusted)
+        return errno = EPERM, -1;
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0666);
 }
 
@@ -108,6 +130,8 @@ static int open_target(OutputFile *o, const char *path)
         return -1;
     if (open_number(o->target) >= 0)
         return fcntl(open_number(o->target), F_DUPFD_CLOEXEC, 3);
+    if (!output_is_trusted(o->target))
+        return errno = EPERM, -1;
     bool named = lstat(o->target, &link) != 0 || !S_ISLNK(link.st_mode);
     if (there && !(named && S_ISREG(st.st_mode)))
         return open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);

@@ -23,7 +23,14 @@ int output_flush(FILE *f);
 int output_append(const char *path);
 /* Whether the path is that of an open file of this process, as /dev/stdout is. */
 bool output_is_open(const char *path);
-/* Where symbolic links lead, whether there is anything or not; the caller's to free. NULL with errno. */
+/* Where symbolic links lead, whether there is anything or not; the caller's to free. NULL with errno; EPERM:
+ * a link that is not trusted. */
 char *output_follow(const char *path);
+/* In a folder where everyone may write (/tmp), a link or a file of another user may be there so that this one
+ * follows it, or writes what the other then owns. Trusted are those of this user and of the folder's owner,
+ * as Linux has it for opening (fs.protected_symlinks, fs.protected_regular); and what is not there. */
+bool output_is_trusted(const char *path);
+/* errno as a text, with what would work. */
+const char *output_reason(int reason);
 
 #endif

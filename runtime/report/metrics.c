@@ -18,7 +18,7 @@ static const char begins[] = "{\"step\": "; /* every line of a metrics file */
 
 static int cannot_write(BurstCtx *c, const Metrics *m)
 {
-    return burst_fail(c, BURST_E_IO, "cannot write '%s': %s", m->path, strerror(errno));
+    return burst_fail(c, BURST_E_IO, "cannot write '%s': %s", m->path, output_reason(errno));
 }
 
 int metrics_open(BurstCtx *c, const char *path, Metrics *m)

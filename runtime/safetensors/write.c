@@ -149,7 +149,7 @@ static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
     char *name = strndup(folder, n), *real = name ? output_follow(name) : NULL;
     free(name);
     if (!real)
-        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': %s", folder, strerror(errno));
+        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': %s", folder, output_reason(errno));
     const bool fits = snprintf(part, PATH_MAX, "%s%s", real, part_end) + FILE_NAME < PATH_MAX;
     free(real);
     return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the path '%s' is too long", folder);
@@ -384,6 +384,9 @@ static int create(BurstCtx *c, const BurstPlan *p, Export *o)
     BURST_TRY(folder_free(c, o->folder));
     if (mkdir(o->part, 0777) != 0 && errno != EEXIST)
         return io_failed(c, "create the directory", o->part);
+    if (!output_is_trusted(o->part))
+        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': '%s' is in the way: %s", o->folder,
+                          o->part, output_reason(EPERM));
     BURST_TRY(lock_take(c, p, o->part, &o->lock));
     BURST_TRY(clear_part(c, o));
     BURST_TRY(try_rename(c, o));
