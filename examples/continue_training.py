@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 8 examples/continue_training.py --model FOLDER --data corpus.tok \\
         --separator 128001 --tokens 1048576 --steps 1000 --save OUT
 
---data is a token file (docs/runtime.md), in which a separator ends a document; attention and labels stay
-inside of documents. A step is one sequence of --tokens tokens that all ranks share; with --groups N it is N
+--data is a token file (docs/runtime.md) with its documents and loss weights of 0 or 1, as `burst tokens`
+writes it; where it lists no documents, a separator ends one. Attention and labels stay inside of documents. A step is one sequence of --tokens tokens that all ranks share; with --groups N it is N
 of them, each shared by ranks / N. With GPUs it runs in bf16, with weights and gradients in fp32; without, on
 CPUs in fp32. Every rank reads the whole model into its host's memory first.
 """
@@ -31,7 +31,7 @@ def options():
     add("--model", required=True, help="a folder, or a name of the Hub")
     add("--random", action="store_true", help="draw the weights instead of reading them")
     add("--data", required=True)
-    add("--separator", type=int, help="the token that ends a document; none: a sequence is one document")
+    add("--separator", type=int, help="the token that ends a document where --data lists none")
     add("--tokens", type=int, required=True, help="of a sequence")
     add("--groups", type=int, default=1, help="sequences a step")
     add("--steps", type=int, default=100)
@@ -49,27 +49,58 @@ def options():
 
 
 class Tokens:
-    """The sequences of a token file, in an order that the seed draws anew for each epoch."""
+    """The sequences of a token file (docs/runtime.md), in an order that the seed draws anew for each epoch."""
     def __init__(self, path, length, seed):
         with open(path, "rb") as f:
-            magic, version, width, count = struct.unpack("<8sIIQ", f.read(24))
-        if magic != b"BURSTTOK" or version != 1 or width not in (2, 4):
-            raise SystemExit(f"{path} is not a token file: burst-tokens writes one")
-        self.tokens = numpy.memmap(path, dtype=f"<u{width}", mode="r", offset=24, shape=(count,))
-        self.length, self.seed, self.sequences = length, seed, count // length
+            head, size = f.read(40).ljust(40, b"\0"), f.seek(0, 2)
+        magic, version, width, count, weight, _, documents = struct.unpack("<8sIIQIIQ", head)
+        if magic != b"BURSTTOK" or version not in (1, 2) or width not in (2, 4):
+            raise SystemExit(f"{path} is not a token file: `burst tokens` writes one")
+        if version == 1:
+            weight = documents = 0
+        at = 24 if version == 1 else 40
+        types = [(f"<u{width}", count), (f"<{'f' if weight > 1 else 'u'}{weight}", count if weight else 0),
+                 ("<u8", documents)]
+        columns = []
+        for dtype, n in types:
+            end = at + numpy.dtype(dtype if n else "u1").itemsize * n
+            if end > size:
+                raise SystemExit(f"{path} is truncated")
+            columns.append(numpy.memmap(path, dtype=dtype, mode="r", offset=at, shape=(n,)) if n else None)
+            at = (end + 7) // 8 * 8
+        self.tokens, self.weights, self.documents = columns
+        self.path, self.length, self.seed, self.sequences = path, length, seed, count // length
         if self.sequences == 0:
             raise SystemExit(f"{path} has {count} tokens, fewer than a sequence of {length}")
 
-    def __getitem__(self, index):
+    def part(self, index):
         epoch, at = divmod(index, self.sequences)
-        at = int(numpy.random.default_rng([self.seed, epoch]).permutation(self.sequences)[at])
-        return torch.from_numpy(self.tokens[at * self.length:(at + 1) * self.length].astype(numpy.int64))
+        begin = self.length * int(numpy.random.default_rng([self.seed, epoch]).permutation(self.sequences)[at])
+        return slice(begin, begin + self.length)
 
+    def __getitem__(self, index):
+        return torch.from_numpy(self.tokens[self.part(index)].astype(numpy.int64))
 
-def ends_of_documents(ids, separator):
-    """[0, ..., tokens]: each document with its separator."""
-    ends = ((ids == separator).nonzero().flatten() + 1).tolist() if separator is not None else []
-    return [0, *(end for end in ends if end < len(ids)), len(ids)]
+    def labels(self, index):
+        """The tokens that count in the loss."""
+        labels = self[index]
+        if self.weights is not None:
+            weights = torch.from_numpy(self.weights[self.part(index)].astype(numpy.float32))
+            if not ((weights == 0) | (weights == 1)).all():
+                raise SystemExit(f"{self.path} has loss weights other than 0 and 1")
+            labels[weights == 0] = burst.hf.IGNORE
+        return labels
+
+    def ends(self, index, separator):
+        """[0, ..., length]: where documents end."""
+        part = self.part(index)
+        if self.documents is not None:
+            first = self.documents[numpy.searchsorted(self.documents, part.start, "right"):
+                                   numpy.searchsorted(self.documents, part.stop)]
+            ends = [int(n) - part.start for n in first]
+        else:
+            ends = ((self[index] == separator).nonzero().flatten() + 1).tolist() if separator is not None else []
+        return [0, *(end for end in ends if end < self.length), self.length]
 
 
 class Loss(torch.nn.Module):
@@ -140,13 +171,15 @@ def build(o, device, mesh):
     return model, plan, fully_shard(Loss(model, o.loss_rows), **sharding)
 
 
-def step_of(o, plan, loss, sequence, groups):
+def step_of(o, plan, loss, data, index):
     """Forward and backward of this rank's rows; the mean of all groups' counted tokens."""
-    cu = ends_of_documents(sequence, o.separator)
-    counted = torch.tensor(float(o.tokens - len(cu) + 1), device=plan.device)
+    cu, labels = data.ends(index, o.separator), data.labels(index)
+    counts = labels != burst.hf.IGNORE
+    counts[cu[:-1]] = False  # nothing comes before a document's first token
+    counted = torch.tensor(float(counts.sum()), device=plan.device)
     dist.all_reduce(counted)  # of all groups, as often as a group has ranks
-    count = float(counted) / dist.get_world_size()
-    inputs = burst.hf.shard(plan, {"input_ids": sequence[None], "labels": sequence[None]}, cu_seqlens=cu,
+    count = max(float(counted), 1.0) / dist.get_world_size()  # where no token counts, the loss is 0
+    inputs = burst.hf.shard(plan, {"input_ids": data[index][None], "labels": labels[None]}, cu_seqlens=cu,
                             count=count)
     part = loss(inputs)
     part.backward()
@@ -180,7 +213,7 @@ def main():
     for step in range(o.steps):
         for group in optimizer.param_groups:
             group["lr"] = o.lr * min(1, (step + 1) / o.warmup)
-        mean = step_of(o, plan, loss, data[step * o.groups + mesh.get_local_rank("group")], o.groups)
+        mean = step_of(o, plan, loss, data, step * o.groups + mesh.get_local_rank("group"))
         norm = torch.nn.utils.clip_grad_norm_(loss.parameters(), o.clip).full_tensor()
         optimizer.step()
         optimizer.zero_grad()

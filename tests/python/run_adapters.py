@@ -20,6 +20,7 @@ PARTS = ["training", "batches", "layers", "refusals", "masks", "trainer", "examp
 MODELS = ("llama", "qwen3", "gpt_oss")  # one a day; with --all: those of adapter_worker.py
 MODULES = "torch.distributed,torch._dynamo,transformers.masking_utils,transformers.modeling_utils"
 TOKENS, SEPARATOR, VOCAB, STEPS, LIMIT = 256, 0, 97, 4, 1e-5
+COUNT = TOKENS * (2 * STEPS + 1)
 CONFIG = {
     "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
@@ -35,15 +36,24 @@ torch.manual_seed(seed)
 config = AutoConfig.from_pretrained(folder)
 model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
 sys.path.append(sys.argv[3])
+import numpy
 from continue_training import Tokens
-ids = Tokens(sys.argv[2], %d, seed)[0]
-begins = [0] + [i + 1 for i in range(len(ids) - 1) if ids[i] == %d]
-position = torch.tensor([i - max(b for b in begins if b <= i) for i in range(len(ids))])
-labels = ids.clone()
+path, count, length, separator = sys.argv[2], %d, %d, %d
+data = Tokens(path, length, seed)
+ids = data[0]
+blob = open(path, "rb").read()
+tokens, weights = numpy.frombuffer(blob, "<u2", count, 40), numpy.frombuffer(blob, "u1", count, 40 + 2 * count)
+at = next(at for at in range(0, count, length) if (tokens[at:at + length] == ids.numpy()).all())
+begins = [0] + [i + 1 for i in range(length - 1) if ids[i] == separator]
+position = torch.tensor([i - max(b for b in begins if b <= i) for i in range(length)])
+labels = torch.where(torch.tensor(weights[at:at + length]) == 1, ids, -100)
+plain = Tokens(path + ".1", length, seed)  # without documents and weights
+assert (plain[0] == ids).all() and (plain.labels(0) == ids).all() and plain.ends(0, None) == [0, length]
+assert plain.ends(0, separator) == data.ends(0, None) == [*begins, length]
 labels[begins] = -100
 inputs = {"input_ids": ids[None], "position_ids": position[None], "labels": labels[None], "use_cache": False}
 print(float(model(**inputs).loss))
-""" % (TOKENS, SEPARATOR)
+""" % (COUNT, TOKENS, SEPARATOR)
 
 
 def torchrun(ranks, env, *words, timeout=900):
@@ -65,12 +75,16 @@ def check_example(folder, env, whole):
     """The same losses on one rank and on four, with --all in two groups; the first is eager attention's."""
     (folder / "model").mkdir()
     (folder / "model/config.json").write_text(json.dumps(CONFIG))
-    r, count = random.Random(3), TOKENS * (2 * STEPS + 1)
-    tokens = struct.pack(f"<{count}H", *(r.randrange(VOCAB) for _ in range(count)))
-    (folder / "data.tok").write_bytes(struct.pack("<8sIIQ", b"BURSTTOK", 1, 2, count) + tokens)
+    r = random.Random(3)
+    ids = [r.randrange(VOCAB) for _ in range(COUNT)]
+    documents = [0, *(i + 1 for i in range(COUNT - 1) if ids[i] == SEPARATOR)]
+    tokens, weights = struct.pack(f"<{COUNT}H", *ids), bytes(r.randrange(2) for _ in range(COUNT))
+    (folder / "data.tok").write_bytes(struct.pack("<8sIIQIIQ", b"BURSTTOK", 2, 2, COUNT, 1, 0, len(documents)) + tokens + weights
+                                      + struct.pack(f"<{len(documents)}Q", *documents))
+    (folder / "data.tok.1").write_bytes(struct.pack("<8sIIQ", b"BURSTTOK", 1, 2, COUNT) + tokens)
     examples = HERE.parent.parent / "examples"
     call = [examples / "continue_training.py", "--model", folder / "model", "--random", "--data",
-            folder / "data.tok", "--separator", SEPARATOR, "--tokens", TOKENS, "--lr", "1e-3", "--warmup", 2]
+            folder / "data.tok", "--tokens", TOKENS, "--lr", "1e-3", "--warmup", 2]
     alone = losses_of(torchrun(1, env, *call, "--steps", STEPS, "--recompute", "none", "--loss-rows", 0))
     four = losses_of(torchrun(4, env, *call, "--steps", STEPS, "--loss-rows", 50, "--save", folder / "out"))
     require_alike(alone, four, "losses on one rank and on four")
