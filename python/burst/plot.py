@@ -3,30 +3,60 @@
 A step that was trained again after a restart appears twice in a file; the last one counts (docs/runtime.md).
 """
 import json
+import math
 import os
 import pathlib
+import stat
 
-from .command import Once, Wrong
+from .command import Once, Wrong, shown
+from .output import Output, check_output
 
 CURVES = (("loss", "loss"), ("tokens_per_second", "tokens/s"), ("mfu", "MFU (%)"))
 EVALUATED = "evaluation_loss"
+LONGEST, MOST = 1 << 20, 1 << 52  # bytes of a line; a step
+FLOAT32 = 2.0 ** 128  # beyond what an event file holds
+
+
+def lines_of(path):
+    """(number, line); a device, which may have no end, is none of these files."""
+    if not any(kind(os.stat(path).st_mode) for kind in (stat.S_ISREG, stat.S_ISFIFO, stat.S_ISDIR)):
+        raise Wrong(f"{path}: neither a file nor a pipe")
+    with open(path, "rb") as file:
+        number, line = 1, file.readline(LONGEST)
+        while line.endswith(b"\n") or len(line) == LONGEST:  # otherwise a run is writing it, or was killed there
+            yield number, line
+            number, line = number + 1, file.readline(LONGEST)
+
+
+def record_of(place, line):
+    try:
+        record = json.loads(line)
+        step = record["step"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        step = None
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MOST:
+        raise Wrong(f"{place}: not a line of --metrics, which is an object with a step")
+    return step, record
+
+
+def number_of(place, name, value):
+    try:
+        if math.isfinite(value):
+            return float(value)
+    except OverflowError:
+        pass
+    raise Wrong(f"{place}: '{name}' is no finite number")
 
 
 def read(path):
     """{name: {step: value}} of a file; steps count from 1, those of evaluations are the steps before them."""
     curves = {}
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                break  # a run is writing it, or was killed there
-            try:
-                record = json.loads(line)
-                step = int(record["step"])
-            except (ValueError, KeyError, TypeError):
-                raise Wrong(f"{path}:{number}: not a line of --metrics, which is an object with a step") from None
-            for name, value in record.items():
-                if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
-                    curves.setdefault(name, {})[step] = value
+    for number, line in lines_of(path):
+        place = f"{path}:{number}"
+        step, record = record_of(place, line)
+        for name, value in record.items():
+            if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
+                curves.setdefault(name, {})[step] = number_of(place, name, value)
     if not curves:
         raise Wrong(f"{path}: no step in it")
     return curves
@@ -55,6 +85,12 @@ def sorted_points(curve, scale=1.0):
     return steps, [curve[step] * scale for step in steps]
 
 
+def label_of(run):
+    """As matplotlib shows it: `$` would begin a formula, and `_` hides a line in the legend."""
+    text = shown(run).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
 def draw(runs, path):
     """One panel a curve, every run a line; evaluations are dots on the losses. A curve of zeros is not known (docs/runtime.md)."""
     try:
@@ -66,19 +102,31 @@ def draw(runs, path):
     known = [(name, title) for name, title in CURVES if any(any(curves.get(name, {}).values()) for _, curves in runs)]
     if any(EVALUATED in curves for _, curves in runs) and ("loss", "loss") not in known:
         known.insert(0, ("loss", "loss"))
+    if not known:
+        raise Wrong(f"{path}: no loss, rate or MFU to draw in {' or '.join(run for run, _ in runs)}")
     figure, axes = pyplot.subplots(len(known), 1, sharex=True, squeeze=False, figsize=(9, 3 * len(known)), layout="constrained")
     for (name, title), (ax,) in zip(known, axes):
         for n, (run, curves) in enumerate(runs):
             if any(curves.get(name, {}).values()):
-                ax.plot(*sorted_points(curves[name], 100 if name == "mfu" else 1), label=run, color=f"C{n}")
+                ax.plot(*sorted_points(curves[name], 100 if name == "mfu" else 1), label=label_of(run), color=f"C{n}")
             if name == "loss" and EVALUATED in curves:
-                ax.plot(*sorted_points(curves[EVALUATED]), "o", label=f"{run}, evaluation", color=f"C{n}", markersize=4)
+                ax.plot(*sorted_points(curves[EVALUATED]), "o", label=f"{label_of(run)}, evaluation", color=f"C{n}", markersize=4)
         ax.set_ylabel(title)
         ax.grid(alpha=0.3)
         ax.legend()
     axes[-1][0].set_xlabel("step")
-    figure.savefig(path, dpi=120)
+    save(figure, path)
     pyplot.close(figure)
+
+
+def save(figure, path):
+    out = Output(path)
+    try:
+        figure.savefig(out.file, format=pathlib.Path(path).suffix[1:], dpi=120)
+        out.finish()
+    except BaseException:
+        out.drop()
+        raise
 
 
 def write_events(runs, folder):
@@ -95,6 +143,8 @@ def write_events(runs, folder):
         writer = EventFileWriter(str(at))
         for name in sorted(curves):
             for step, value in zip(*sorted_points(curves[name])):
+                if abs(value) >= FLOAT32:
+                    raise Wrong(f"{at}: '{name}' of step {step} is {value:g}, and event files have fp32")
                 value = summary_pb2.Summary.Value(tag=name, simple_value=value)
                 writer.add_event(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value])))
         writer.close()
@@ -114,6 +164,8 @@ def run(args):
         raise Wrong("nothing to write: give -o FILE.png or --tensorboard FOLDER")
     if args.output and pathlib.Path(args.output).suffix not in (".png", ".svg", ".pdf"):
         raise Wrong(f"{args.output}: a picture ends in .png, .svg or .pdf")
+    if args.output:
+        check_output(args.output, [("one of the inputs", path) for path in args.metrics])
     runs = runs_of(args.metrics)
     if args.output:
         draw(runs, args.output)

@@ -57,6 +57,19 @@ def test_refused(folder, paths):
     refused("bad.jsonl:2: not a line of --metrics", folder / "bad.jsonl", "-o", folder / "a.png")
     (folder / "bytes.jsonl").write_bytes(b"\xff\n")
     refused("bytes.jsonl:1: not a line of --metrics", folder / "bytes.jsonl", "-o", folder / "a.png")
+    for text, expected in (('{"step": 1e400, "loss": 1}', "not a line of --metrics"), ('{"step": 1.5, "loss": 1}', "not a line of --metrics"),
+                           ('{"step": "1", "loss": 1}', "not a line of --metrics"), ('{"step": true, "loss": 1}', "not a line of --metrics"),
+                           ('{"step": ' + "1" * 5000 + "}", "not a line of --metrics"), ('{"step": 99999999999999999999}', "not a line of --metrics"),
+                           ("[" * 100000, "not a line of --metrics"), (" " * (1 << 20), "not a line of --metrics"),
+                           ('{"step": 2, "loss": 1e400}', "'loss' is no finite number"), ('{"step": 2, "loss": NaN}', "'loss' is no finite number"),
+                           ('{"step": 2, "loss": 1' + "0" * 400 + "}", "'loss' is no finite number")):
+        (folder / "hostile.jsonl").write_text(line(1, 2.0) + text + "\n")
+        refused(f"hostile.jsonl:2: {expected}", folder / "hostile.jsonl", "-o", folder / "a.png")
+    refused("/dev/zero: neither a file nor a pipe", "/dev/zero", "-o", folder / "a.png")
+    (folder / "run.svg").write_text(line(1, 2.0))
+    refused("it is one of the inputs", folder / "run.svg", "-o", folder / "run.svg")
+    refused("there is no folder", *paths, "-o", folder / "absent" / "a.png")
+    assert (folder / "run.svg").read_text() == line(1, 2.0)
     (folder / "none.jsonl").write_text("")
     refused("no step in it", folder / "none.jsonl", "-o", folder / "a.png")
     for module, option in (("matplotlib", ["-o", folder / "a.png"]), ("tensorboard.compat.proto", ["--tensorboard", folder / "t"])):
@@ -87,6 +100,8 @@ def test_events(folder, paths):
     other = EventAccumulator(str(folder / "events" / "b")).Reload()
     assert [e.value for e in other.Scalars("tokens_per_second")] == [1001.0, 1002.0, 1003.0]
     refused("the folder is not empty", *paths, "--tensorboard", folder / "events")
+    (folder / "large.jsonl").write_text(line(1, 1e300))
+    refused("'loss' of step 1 is 1e+300, and event files have fp32", folder / "large.jsonl", "--tensorboard", folder / "large")
 
 
 def test_picture(folder, paths):
@@ -104,6 +119,12 @@ def test_picture(folder, paths):
     assert lines[("loss", "a, evaluation")] == ([4], [4.75])
     assert lines[("tokens/s", "b")] == ([1, 2, 3], [1001.0, 1002.0, 1003.0])
     assert lines[("MFU (%)", "a")][1] == [25.0] * 4 and ("MFU (%)", "b") not in lines, list(lines)
+    (folder / "other.jsonl").write_text('{"step": 1, "lr": 0.5}\n')
+    refused("no loss, rate or MFU to draw in other", folder / "other.jsonl", "-o", folder / "other.png")
+    for name in ("_$x^$", "a\x1b[31m"):  # neither hidden, nor a formula
+        (folder / f"{name}.jsonl").write_text(line(1, 2.0))
+        run(folder / f"{name}.jsonl", "-o", folder / "odd.svg")
+    assert not list(folder.glob("*.part-*")), "a part is left"
 
 
 def main():

@@ -1,9 +1,13 @@
 """`burst tokens` against transformers, and against each text tokenized by itself.
 
+Part templates draws chat templates and conversations, by the date; BURST_TEST_ALL=1: 3000 conversations.
+
     python3 run_tokens.py --home BUILD [--work FOLDER]
 
 Ends with 77 where tokenizers or transformers is missing.
 """
+import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -16,7 +20,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[n] / name) for n, name in ((1, "lib"), (2, "python"))]
 import runner  # noqa: E402
 from runner import require, run  # noqa: E402
 
@@ -67,8 +71,38 @@ def alive(session):
     return found
 
 
+def folder_of(home, source, post_processor=None, **config):
+    """A tokenizer folder like another, with another post-processor or configuration."""
+    home.mkdir()
+    model = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    model["post_processor"] = post_processor
+    (home / "tokenizer.json").write_text(json.dumps(model), encoding="utf-8")
+    old = json.loads((source / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (home / "tokenizer_config.json").write_text(json.dumps({**old, **config}), encoding="utf-8")
+    return home
+
+
+def byte_level(trim):
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": trim, "use_regex": True}
+
+
+def drawn_template(draw):
+    """A chat template, and the same one with what the assistant generates marked as transformers marks it, where `weight` is not 0."""
+    separator, trim = draw.choice(("\\n", " ", "")), draw.choice(("", " | trim"))
+    call = "{% if m.tool_calls %}{% for c in m.tool_calls %}<call>{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endif %}"
+    think = draw.choice(("", "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"))
+    body = think + "{{ m['content']" + trim + " }}" + call + "<|end|>" + draw.choice(("", "{{ '\\n' }}"))
+    ask = draw.choice(("", "{% if add_generation_prompt %}<|assistant|>{{ '" + separator + "' }}{% endif %}"))
+    begin = ("{{ bos_token }}" + "{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}"
+             + "{% for m in messages %}<|{{ m['role'] }}|>{{ '" + separator + "' }}")
+    marked = ("{% if m['role'] == 'assistant' and m.get('weight', 1) %}{% generation %}" + body + "{% endgeneration %}{% else %}" + body
+              + "{% endif %}")
+    return begin + body + "{% endfor %}" + ask, begin + marked + "{% endfor %}" + ask, bool(think)
+
+
 class Tokens:
     def __init__(self, args, folder):
+        self.all = args.all
         import tokenizers
         import transformers
         self.folder, self.random = folder, random.Random(3)
@@ -163,6 +197,232 @@ class Tokens:
         self.compare("ShareGPT", self.tokens("share.jsonl", [{"conversations": [{"from": names[m["role"]], "value": m["content"]} for m in c]}
                                                              for c in chats]), documents)
 
+    def encoder(self, *words, home=None):
+        """In this process: many inputs take no more time than one."""
+        from burst import encoder, tokens
+        parser = argparse.ArgumentParser()
+        tokens.add_parser(parser.add_subparsers())
+        return encoder.Encoder(parser.parse_args(["tokens", "-", "--tokenizer", str(home or self.home), "-o", "-", *words]))
+
+    def refused(self, expected, record, *words, home=None):
+        from burst.command import Wrong
+        try:
+            found = self.encoder(*words, home=home).encode("PLACE", json.loads(json.dumps(record)))
+        except Wrong as error:
+            require(str(error).startswith("PLACE: ") and expected in str(error), f"{record}: {error}, expected {expected}")
+        else:
+            require(False, f"{record} is {found}, expected {expected}")
+
+    def drawn_text(self, draw):
+        words = draw.choices(WORDS, k=draw.randrange(0, 8)) + draw.choices(("  ", "\n", "\n\n    ", "\t", " ", "assistant", "<|assistant|>"), k=3)
+        draw.shuffle(words)
+        return draw.choice(("", " ")).join(words) or "."
+
+    def drawn_chat(self, draw, thinks):
+        """A record; messages as transformers takes them."""
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"x": 1}}}] if draw.random() < 0.3 else None
+        messages = [{"role": "system", "content": self.drawn_text(draw)}] if draw.random() < 0.4 else []
+        for _ in range(draw.randrange(1, 4)):
+            answer = {"role": "assistant", "content": self.drawn_text(draw)}
+            if tools and draw.random() < 0.5:
+                answer |= {"content": None, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {draw.choice("xyz"): draw.randrange(9)}}}]}
+            if draw.random() < 0.3:
+                answer["weight"] = draw.randrange(2)
+            if thinks and draw.random() < 0.5:
+                answer["reasoning_content" if draw.random() < 0.5 else "reasoning"] = self.drawn_text(draw)
+            messages += [{"role": "user", "content": self.drawn_text(draw)}, answer]
+        if draw.random() < 0.3:
+            messages = [{"name": None, "tool_calls": None, **m} for m in messages]
+        record = {"messages": messages, "id": "x", "tools": tools if tools and draw.random() < 0.5 else json.dumps(tools or [])}
+        if draw.random() < 0.3 and not tools:
+            names = {"user": "human", "assistant": "gpt"}
+            record = {"conversations": [{k: v for k, v in m.items() if k not in ("role", "content")}
+                                        | {"from": names.get(m["role"], m["role"]), "value": m["content"]} for m in messages]}
+            if messages[0]["role"] == "system":
+                record = {"system": messages[0]["content"], "conversations": record["conversations"][1:]}
+        return record, messages, tools
+
+    def templates(self):
+        """Tokens and weights of drawn conversations, by drawn templates with a generation prompt or none, offsets trimmed or not."""
+        day, draws = datetime.date.today().toordinal(), 3000 if self.all else 150
+        counted = 0
+        keep = folder_of(self.folder / "keep", self.home, byte_level(False))
+        trim = folder_of(self.folder / "trim", self.home, byte_level(True))
+        import transformers
+        theirs, here = transformers.AutoTokenizer.from_pretrained(keep), [self.encoder(home=home) for home in (keep, trim)]
+        from burst.chats import Template
+        for i in range(draws):
+            draw = random.Random(day * draws + i)
+            plain, marked, thinks = drawn_template(draw)
+            record, messages, tools = self.drawn_chat(draw, thinks)
+            ours = here[i % 2]
+            ours.templates = {"default": Template("PLACE", draw.choice((plain, marked.replace(" and m.get('weight', 1)", ""))),
+                                                  {"bos_token": "<s>"})}
+            wanted = theirs.apply_chat_template(messages, tools=tools, chat_template=marked, return_dict=True, return_assistant_tokens_mask=True)
+            found = ours.encode("PLACE", record)
+            require(found == (wanted["input_ids"], wanted["assistant_masks"]),
+                    f"draw {day * draws + i}: {record} by {plain}: {found}, expected {wanted['input_ids']}, {wanted['assistant_masks']}")
+            counted += sum(found[1])
+        print(f"templates: {draws} conversations as transformers has them; {counted} tokens count")
+
+    def fields(self):
+        """What fields mean that have one; others than these are left out."""
+        def prompt(before, after, **record):
+            head, tail = self.ids(before), self.ids(after, False) + [self.end]
+            return record, (head + tail, [0] * len(head) + [1] * len(tail))
+
+        for record, wanted in (
+                prompt("Do it:\nthis", "ok", instruction="Do it:", input="this", output="ok"),
+                prompt("Do it:", "ok", instruction="Do it:", input="", output="ok", history=[], system=None, id=7, source="x"),
+                prompt("When?\nIn 2000.", "2000", instruction="When?", context="In 2000.", response="2000", category="qa"),
+                prompt("Be kind.\nWhy?", "So.", system_prompt="Be kind.", question="Why?", response="So.", label=3),
+                prompt("Why?", "So.", question="Why?", answer="So.", text="", messages=None)):
+            require(self.encoder().encode("PLACE", record) == wanted, f"{record} is not {wanted}")
+        record, wanted = prompt("Do it:", "ok", instruction="Do it:", input="this", output="ok", text="all", loss_mask=[1])
+        found = self.encoder("--ignore", "input", "--ignore", "text", "--ignore", "loss_mask").encode("PLACE", record)
+        require(found == wanted, f"{record} is {found}, expected {wanted}")
+        alpaca, chat = {"instruction": "a", "output": "b"}, {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+        for name, value in (("history", [["a", "b"]]), ("tools", [{"name": "f"}]), ("functions", [{"name": "f"}]), ("choices", ["a", "b"]),
+                            ("passage", "a"), ("query", "a"), ("chosen", "a"), ("rejected", "a"), ("label", False), ("loss_mask", [0, 1]),
+                            ("weight", 2), ("images", ["a.png"])):
+            self.refused(f"'{name}' would change what the record means", {**alpaca, name: value})
+        for name, value in (("history", [["a", "b"]]), ("functions", [{"name": "f"}]), ("rejected", "a"), ("label", True), ("loss_mask", [0, 1]),
+                            ("assistant_masks", [0, 1]), ("weight", 0), ("images", ["a.png"])):
+            self.refused(f"'{name}' would change what the record means", {**chat, name: value})
+        self.refused("'loss_mask' would change", {"text": "a", "loss_mask": [0]})
+        self.refused("--prompt instruction --answer output or with --text text", {**alpaca, "text": "c"})
+        self.refused("--prompt instruction --answer output or with --prompt question --answer output", {**alpaca, "question": "c"})
+        self.refused("--chat messages or with --chat conversations", {**chat, "conversations": chat["messages"]})
+        self.refused("--text text or with --text content", {"text": "a", "content": "b"})
+        self.refused("'text' is null", {"text": None})
+        print("fields: used or refused by name")
+
+    def messages(self):
+        """What a message may have; what the template leaves out is an error."""
+        def chat(*messages, **more):
+            return {"messages": [dict(zip(("role", "content"), m[:2])) | (m[2] if len(m) > 2 else {}) for m in messages], **more}
+
+        ask, answer = ("user", "a"), ("assistant", "b")
+        call = {"tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+        skips = TEMPLATE.replace("m['content']", "(m['content'] if m['role'] != 'tool' else '')")
+        for expected, record, template in (
+                ("leaves out 'name'", chat(("user", "a", {"name": "Bob"}), answer), TEMPLATE),
+                ("leaves out 'tool_calls' of message 2", chat(ask, ("assistant", None, call)), TEMPLATE),
+                ("leaves out 'function_call'", chat(ask, ("assistant", None, {"function_call": {"name": "f"}})), TEMPLATE),
+                ("leaves out 'reasoning'", chat(ask, ("assistant", "b", {"reasoning": "c"})), TEMPLATE),
+                ("leaves out 'tools'", chat(ask, answer, tools=[{"name": "f"}]), TEMPLATE),
+                ("leaves out 'documents'", chat(ask, answer, documents=[{"title": "f"}]), TEMPLATE),
+                ("leaves out the content of message 3, of the role `tool`", chat(ask, answer, ("tool", "7"), answer), skips),
+                ("'tools': Expecting value at column 2", chat(ask, answer, tools="["), TEMPLATE),
+                ("'tools' must be a list of objects", chat(ask, answer, tools='{"a": 1}'), TEMPLATE),
+                ("message 2 of 'messages': 'weight' is 0.5, expected 0 or 1", chat(ask, ("assistant", "b", {"weight": 0.5})), TEMPLATE),
+                ("'weight' is a text, expected 0 or 1", chat(ask, ("assistant", "b", {"weight": "0"})), TEMPLATE),
+                ("'weight' and 'train' differ", chat(ask, ("assistant", "b", {"weight": 0, "train": True})), TEMPLATE),
+                ("message 1 of 'messages': 'train' is 1, but only what the assistant says", chat(("user", "a", {"train": True}), answer), TEMPLATE),
+                ("'loss_mask' would change what it means", chat(ask, ("assistant", "b", {"loss_mask": 0})), TEMPLATE),
+                ("message 2 of 'messages' has no `content`", chat(ask, ("assistant", None)), TEMPLATE),
+                ("'content' is a list, expected a text", chat(("user", [{"type": "text", "text": "a"}]), answer), TEMPLATE),
+                ("has both 'role' and 'from'", chat(("user", "a", {"from": "human"}), answer), TEMPLATE),
+                ("message 1 of 'messages' is a text, expected an object", {"messages": ["a", "b"]}, TEMPLATE),
+                ("the role 'model' would not count", chat(ask, ("model", "b")), TEMPLATE),
+                ("has no message of the role `assistant`", chat(ask), TEMPLATE),
+                ("another one of the role `system`", chat(("system", "s"), ask, answer, system="t"), TEMPLATE),
+                ("the chat template fails: no system", chat(("system", "s"), ask, answer),
+                 "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE),
+                ("cannot be told from prompts", chat(ask, answer, ask, answer),
+                 "{% for m in messages %}{{ '' if loop.last else '!' }}{{ m['content'] }}{% endfor %}"),
+                ("the chat template cannot be compiled", chat(ask, answer), "{% for %}")):
+            home = folder_of(self.folder / "template", self.home, chat_template=template)
+            (home / "chat_template.jinja").write_text(template)
+            if "compiled" in expected:
+                said = self.burst("tokens", self.records(record), "--tokenizer", home, "-o", self.folder / "x", status=1).stderr
+                require(f"burst: {home / 'chat_template.jinja'}: {expected}" in said, said)
+            else:
+                self.refused(expected, record, home=home)
+            shutil.rmtree(home)
+        for name in ("weight", "train"):
+            found = [self.encoder().encode("PLACE", chat(ask, ("assistant", "b", {name: w}), ask, answer)) for w in (1, 0)]
+            plain = self.encoder().encode("PLACE", chat(ask, answer, ask, answer))
+            require(found[0] == plain and found[1][0] == plain[0] and 0 < sum(found[1][1]) < sum(plain[1]), f"{name}: {found}, {plain}")
+        tools = [{"name": "default", "template": TEMPLATE}, {"name": "tool_use", "template": "{{ tools | tojson(indent=1) }}" + TEMPLATE}]
+        home = folder_of(self.folder / "named", self.home, chat_template=tools)
+        (self.folder / "named" / "chat_template.jinja").unlink(missing_ok=True)
+        for record in (chat(ask, answer), chat(ask, answer, tools=[{"name": "f"}])):
+            text = self.theirs.apply_chat_template(record["messages"], tools=record.get("tools"), tokenize=False,
+                                                   chat_template=tools["tools" in record]["template"])
+            require(self.encoder(home=home).encode("PLACE", record)[0] == self.ids(text, False), f"{record} is not {text}")
+        print("messages: used or refused by name")
+
+    def records(self, *records):
+        path = self.folder / "records.jsonl"
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+        return path
+
+    def declared(self):
+        """Tokens that tokenizer_config.json alone declares, and properties that it changes."""
+        import transformers
+        size = self.t.get_vocab_size()
+        added = {str(size): {"content": "<new>", "special": True}, str(size + 1): {"content": "seaweed", "special": False, "lstrip": True},
+                 str(self.t.token_to_id("<|end|>")): {"content": "<|end|>", "special": True, "rstrip": True}}
+        home = folder_of(self.folder / "declared", self.home, byte_level(False), added_tokens_decoder=added, eos_token="<new>")
+        theirs = transformers.AutoTokenizer.from_pretrained(home)
+        text = "an old <new> seaweed by the <|end|>  sea"
+        wanted = theirs(text)["input_ids"]
+        require(size in wanted and size + 1 in wanted, f"transformers has {wanted}")
+        require(self.encoder(home=home).encode("PLACE", text)[0] == [*wanted, size], f"not {wanted}")
+        for name, tokens, expected in (("gap", {str(size + 5): {"content": "<new>"}}, f"'<new>' is declared as {size + 5}, but the next id of"),
+                                       ("odd", {"x": {"content": "<new>"}}, "must be an object of tokens by their ids")):
+            home = folder_of(self.folder / name, self.home, added_tokens_decoder=tokens)
+            said = self.burst("tokens", self.records({"text": "a"}), "--tokenizer", home, "-o", self.folder / "x", status=1).stderr
+            require(f"burst: {home / 'tokenizer_config.json'}: " in said and expected in said, said)
+        print("declared: as transformers reads them")
+
+    def hostile(self):
+        """Each at its file and line, without what a terminal obeys."""
+        from burst import documents
+        from burst.command import Wrong
+
+        def wrong(path, expected):
+            try:
+                found = [self.encoder().encode(place, document) for place, document, _ in documents.documents_of(path, False, {"text", "messages"})]
+            except Wrong as error:
+                require(str(error).startswith(str(path)) and expected in str(error), f"{error}, expected {expected}")
+            else:
+                require(False, f"{path} is {found}, expected {expected}")
+
+        path = self.folder / "hostile.jsonl"
+        for line, expected in (('{"text": "a", "n": ' + "1" * 5000 + "}", ":2: a number has more than 4300 digits"),
+                               ('{"text": 1e400}', ":2: 'text' is a number"), ('{"text": "a", "text": "b"}', ":2: there are two fields 'text'"),
+                               ('{"text": "a", "n": {"x": 1, "x": 1}}', ":2: there are two fields 'x'")):
+            path.write_text('{"text": "a"}\n' + line + "\n")
+            wrong(path, expected)
+        path.write_text('{"a\\u001b[31mb\\u202ec": 1}\n')
+        said = self.burst("tokens", path, "--tokenizer", self.home, "-o", self.folder / "x", status=1).stderr
+        require("a\\x1b[31mb\\xe2\\x80\\xaec" in said and said.isprintable() is False and said[:-1].isprintable(), repr(said))
+        import tokenizers
+        for model in (tokenizers.models.WordLevel({"</s>": 0}, unk_token="<unk>"), tokenizers.models.Unigram([("</s>", 0.0)]),
+                      tokenizers.models.WordPiece({"</s>": 0}, unk_token="[UNK]")):
+            tokenizers.Tokenizer(model).save(str(self.folder / "unknown.json"))
+            self.refused("the tokenizer cannot encode the text: ", {"text": "a"}, "--no-eos", home=self.folder / "unknown.json")
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ModuleNotFoundError:
+            return
+        path = self.folder / "hostile.parquet"
+        times = {"time": pyarrow.array([0, 10 ** 15], pyarrow.timestamp("s")), "date": pyarrow.array([0, 10 ** 8], pyarrow.date32()),
+                 "utf8": pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pyarrow.py_buffer(b"a\xff")])}
+        parquet.write_table(pyarrow.table({"text": ["a", "b"], **times}), path)  # columns that are not read
+        rows = [self.encoder().encode(place, document)[0] for place, document, _ in documents.documents_of(path, False, {"text"})]
+        require(rows == [self.ids(t) + [self.end] for t in "ab"], f"{rows}")
+        for name, column in times.items():
+            parquet.write_table(pyarrow.table({"text": column}), path)
+            wrong(path, ", row 2: byte 1 of 'text' is not UTF-8" if name == "utf8" else ", row 2: 'text' cannot be read: ")
+        for names, columns in ((["text", "text"], [["a"], ["b"]]), (["messages"], [pyarrow.StructArray.from_arrays([["a"], ["b"]], ["role", "role"])])):
+            parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(c) for c in columns], names), path)
+            wrong(path, f": there are two columns '{'text' if names[0] == 'text' else 'messages.role'}'")
+        print("hostile: refused at their lines and rows")
+
     def parquet(self):
         try:
             import pyarrow
@@ -177,6 +437,17 @@ class Tokens:
         parquet.write_table(pyarrow.table({"text": texts}), self.folder / "a.parquet")
         self.burst("tokens", self.folder / "a.parquet", "--tokenizer", self.home, "-o", self.folder / "a.tok")
         self.compare("parquet", read(self.folder / "a.tok"), [(self.ids(t) + [self.end], None) for t in texts])
+        chats = [self.drawn_chat(random.Random(i), False)[1] for i in range(40)]  # rows without a call have null in its place
+        calls = self.home.parent / "calls"
+        template = ("{% for m in messages %}<|{{ m['role'] }}|>{{ m.content }}{% if m.name is defined %}{{ m.name }}{% endif %}"
+                    "{% if m.tool_calls is defined %}{{ m.tool_calls | tojson(sort_keys=true) }}{% endif %}<|end|>{% endfor %}")
+        folder_of(calls, self.home, chat_template=template)
+        (calls / "chat_template.jinja").unlink(missing_ok=True)
+        parquet.write_table(pyarrow.Table.from_pylist([{"messages": m} for m in chats]), self.folder / "chats.parquet")
+        self.burst("tokens", self.folder / "chats.parquet", "--tokenizer", calls, "-o", self.folder / "chats.tok", "--ignore", "weight")
+        bare = [[{k: v for k, v in m.items() if k != "weight"} for m in chat] for chat in chats]
+        tokens = [t for m in bare for t in self.theirs.apply_chat_template(m, chat_template=template, return_dict=False)]
+        require(read(self.folder / "chats.tok")[1] == tokens, "keys that are null in Parquet are rendered")
         (self.folder / "cut.parquet").write_bytes((self.folder / "a.parquet").read_bytes()[:-20])
         said = self.burst("tokens", self.folder / "cut.parquet", "--tokenizer", self.home, "-o", self.folder / "x", status=1).stderr
         require(said.startswith(f"burst: {self.folder / 'cut.parquet'}: ") and "Traceback" not in said, said)
@@ -217,6 +488,27 @@ class Tokens:
         require("no such file" in said, said)
         said = self.burst("tokens", out, "--tokenizer", self.home, "-o", out, status=1).stderr
         require("it is the input" in said, said)
+        home = folder_of(self.folder / "kept", self.home)
+        (home / "weights").write_bytes(b"weights")
+        (home / "link").symlink_to("tokenizer.json")
+        before = {path.name: path.read_bytes() for path in home.iterdir()}
+        for name, expected in (("tokenizer.json", "it is the tokenizer"), ("tokenizer_config.json", "it is the tokenizer"), ("link", "it is the tokenizer"),
+                               ("weights", "it is a file of the tokenizer's folder")):
+            said = self.burst("tokens", self.folder / "k.txt", "--tokenizer", home, "-o", home / name, status=1).stderr
+            require(expected in said, said)
+        require(before == {path.name: path.read_bytes() for path in home.iterdir()}, "a file of the tokenizer was replaced")
+        for _ in range(2):
+            self.burst("tokens", self.folder / "k.txt", "--tokenizer", home, "-o", home / "own.tok")
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            home = folder_of(self.folder / f"fifo_{name}", self.home)
+            (home / name).unlink(missing_ok=True)
+            os.mkfifo(home / name)
+            said = self.burst("tokens", self.records({"messages": [{"role": "assistant", "content": "a"}]}), "--tokenizer", home, "-o", out, status=1).stderr
+            require(f"{home / name}: not a regular file" in said, said)
+        os.mkfifo(self.folder / "input")
+        for path in (self.folder / "input", "/dev/zero"):
+            said = self.burst("tokens", path, "--tokenizer", self.home, "-o", out, status=1).stderr
+            require(f"burst: {path}: not a regular file" in said, said)
         for words in (("-o", out, "-o", out), ("--text", "a", "--text", "b", "-o", out), ("--proc", 2, "-o", out)):
             said = self.burst("tokens", self.folder / "k.txt", "--tokenizer", self.home, *words, status=2).stderr
             require("was given twice" in said or "unrecognized arguments: --proc" in said, said)
@@ -287,6 +579,7 @@ class Tokens:
             require(bool(parts) == (number == signal.SIGKILL), f"{number}: {parts}")
             for part in parts:
                 part.unlink()
+        self.stops_at_once(command)
         command[-1] = "2"
         job = subprocess.Popen(command, env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"}, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
@@ -298,7 +591,27 @@ class Tokens:
         print("stops: nothing half-written, no process left")
 
 
-PARTS = ("help", "texts", "prompts", "chats", "parquet", "refusals", "outputs", "gaps", "stops")
+    def stops_at_once(self, command):
+        """Also where a process that tokenizes will never answer."""
+        for processes in ("1", "2"):
+            job = subprocess.Popen([*command[:-1], processes], env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"},
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True)
+            wait_for("some tokens are written", lambda: any(part.stat().st_size > 1 << 16 for part in self.folder.glob("long.tok.part-*")))
+            for pid in alive(job.pid):
+                if "spawn_main" in command_of(pid):
+                    os.kill(pid, signal.SIGSTOP)
+            job.send_signal(signal.SIGINT)
+            try:
+                said = job.communicate(timeout=60)[1]
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                require(False, f"{processes} processes that are stopped keep it from ending")
+            require(job.returncode == 130 and said == f"burst: stopped by signal 2, {signal.strsignal(2)}\n", said)
+            wait_for("all processes ended", lambda: not alive(job.pid))
+            require(not list(self.folder.glob("long.tok*")), "a file is left")
+
+
+PARTS = ("help", "texts", "prompts", "chats", "templates", "fields", "messages", "declared", "hostile", "parquet", "refusals", "outputs", "gaps", "stops")
 
 
 def main():
