@@ -9,15 +9,15 @@ FP32 = torch.finfo(torch.float32)
 
 
 def whole(value, what, least=0, most=INT32.max):
-    """A whole number between two limits; None: no limit."""
+    """A whole number from one limit to another."""
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool) or getattr(value, "dtype", None) is torch.bool:
             raise TypeError
         number = operator.index(value)
     except (TypeError, RuntimeError):
         raise ValueError(f"{what} is {value!r}, not a whole number") from None
-    if (least is not None and number < least) or (most is not None and number > most):
-        raise ValueError(f"{what} is {number}; it must be {f'{least} to {most}' if most is not None else f'at least {least}'}")
+    if not least <= number <= most:
+        raise ValueError(f"{what} is {number}; it must be {least} to {most}")
     return number
 
 

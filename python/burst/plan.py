@@ -3,6 +3,7 @@ import ctypes
 import hashlib
 import os
 import pathlib
+import re
 import subprocess
 import weakref
 
@@ -69,10 +70,8 @@ class Texts:
         try:
             run_burstc(folder, "-o", "plan.so")
         except CompileError as error:
-            text = str(error)
-            for name, pattern in self.patterns.items():
-                text = text.replace(name, pattern.path)
-            raise CompileError(text) from None
+            known = lambda found: self.patterns[found[0]].path if found[0] in self.patterns else found[0]  # noqa: E731
+            raise CompileError(re.sub(r"pattern\d+\.txt", known, str(error))) from None
 
 
 def check_alike(group, digest, texts):
@@ -96,10 +95,23 @@ def for_all(group, texts):
     answer = broadcast_bytes(group, answer)
     if answer[:1] != b"+":
         raise CompileError(answer[1:].decode())
-    if folder is not None:
-        return folder / "plan.so", folder
-    sent = hashlib.sha256(answer + str(os.geteuid()).encode()).hexdigest()[:32]
-    return kept(sent, lambda made: (made / "plan.so").write_bytes(answer[1:])) / "plan.so", None
+    path, failure = None, None
+    try:
+        path = (folder or keep_sent(answer[1:])) / "plan.so"
+    except OSError as error:
+        failure = error
+    failed = gather_bytes(group, bytes([failure is not None])) if size_of(group) > 1 else b""
+    if failure is not None:
+        raise failure
+    if any(failed):  # it would be waited for
+        raise _c.BurstError(f"rank {failed.index(1)} could not keep the plan in its cache")
+    return path, folder
+
+
+def keep_sent(plan):
+    """The folder of a plan that the first rank has sent."""
+    name = hashlib.sha256(plan + str(os.geteuid()).encode()).hexdigest()[:32]
+    return kept(name, lambda made: (made / "plan.so").write_bytes(plan))
 
 
 class Plan(Shared):

@@ -27,8 +27,13 @@ MLA = {
 }
 ONE_EXPERT = {"num_local_experts": 1, "num_experts_per_tok": 1}
 CAPPED = {"attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 20}
+ROPE = {"rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 50}
+LONG = {**ROPE, "rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0 + i for i in range(8)]}
+DYNAMIC = {"rope_parameters": {**ROPE, "rope_type": "dynamic"}, "max_position_embeddings": 50}
 MODELS = {  # the config's class, its settings, the model's class
     "llama": ("LlamaConfig", {}, "LlamaForCausalLM"),
+    "dynamic": ("LlamaConfig", DYNAMIC, "LlamaForCausalLM"),
+    "longrope": ("LlamaConfig", {"rope_parameters": LONG}, "LlamaForCausalLM"),
     "qwen3": ("Qwen3Config", {"use_sliding_window": True, **MIXED}, "Qwen3ForCausalLM"),
     "gpt_oss": ("GptOssConfig", {**ONE_EXPERT, **MIXED}, "GptOssForCausalLM"),
     "gemma2": ("Gemma2Config", {**CAPPED, **MIXED}, "Gemma2ForCausalLM"),
@@ -161,6 +166,12 @@ def check_batches():
                 "rows with padding at their ends")
     check_batch("qwen3", {"input_ids": ids, "attention_mask": kept, "labels": labels},
                 "rows with padding at their ends")
+    for name in "dynamic", "longrope":  # positions of 1 to 60, of which the first rank has the small ones
+        check_batch(name, {"input_ids": ids, "attention_mask": kept, "labels": labels}, "RoPE by the largest position, and padding")
+        check_batch(name, {"input_ids": ids[:, :45], "labels": ids[:, :45]}, "no position beyond the original length")
+        gaps = {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids), "position_ids": torch.arange(length).expand(rows, -1) * 2}
+        check_batch(name, gaps, "given positions",
+                    cu_seqlens=[0, length, 2 * length, 3 * length])
     left = {"input_ids": ids.flip(1), "attention_mask": kept.flip(1), "labels": labels.flip(1)}
     left["position_ids"] = (left["attention_mask"].cumsum(1) - 1).clamp(min=0)
     left["labels"][left["position_ids"] == 0] = -100  # transformers: padding predicts this token
@@ -173,6 +184,7 @@ def check_batches():
     check_batch("qwen3", flat, "a flattened batch")
     del flat["cu_seq_lens_q"]
     check_batch("mistral", flat, "a batch whose positions begin anew")
+    check_batch("llama", flat, "a document without a token", cu_seqlens=[0, 0, 30, 30, 31, 91, 135, 135])
     check_batch("llama", {**flat, "position_ids": flat["position_ids"] + 5}, "a batch of other positions",
                 cu_seqlens=[0, 30, 31, 91, 135])
 
@@ -233,6 +245,7 @@ def check_refusals():
                ({"is_causal": False}, "the model masks by bidirectional_mask_function"),
                ({"attention_mask": torch.zeros(1, 1, 4, 4)}, "attention_mask: the masks are the plan's"),
                ({"attention_mask": torch.zeros(1, own)}, "attention_mask has padding"),
+               ({"output_router_logits": True}, "output_router_logits: a rank's rows alone"),
                ({"position_bias": torch.zeros(1)}, "position_bias: biases of scores are not supported"),
                ({"a_new_argument": 3}, "a_new_argument: this argument is not supported"))
     settings = (("sliding_window", 7, "sliding_window=7 in layer 0"),
@@ -246,12 +259,14 @@ def check_refusals():
         model = model_of("gemma2", "burst")
         setattr(model.model.layers[0].self_attn, setting, value)
         must_fail_in_model(model, inputs, cu, {}, words)
+    unknown = model_of("dynamic", "burst")  # its rotary embeddings know nothing of a plan
+    must_fail_in_model(unknown, inputs, cu, {}, "not the model that burst.hf.compile was called with", compiled=model_of("dynamic", "burst"))
     check_shard_refusals(ids, cu)
     check_config_refusals()
 
 
-def must_fail_in_model(model, inputs, cu, change, words):
-    plan = burst.hf.compile(model, tokens=TOKENS)
+def must_fail_in_model(model, inputs, cu, change, words, compiled=None):
+    plan = burst.hf.compile(compiled or model, tokens=TOKENS)
     batch = burst.hf.shard(plan, inputs, cu_seqlens=cu) | change
     must_fail(lambda: model(**batch), (ValueError, burst.BurstError), words, words)
     plan.close()
@@ -263,10 +278,17 @@ def check_config_refusals():
             ("LlamaConfig", {"attention_dropout": 0.1}, "attention_dropout is 0.1"),
             ("Qwen3NextConfig", mixed, "layers of type 'linear_attention'"),
             ("Llama4TextConfig", {}, "layers of type 'chunked_attention'"),
+            ("Llama4TextConfig", {"layer_types": ["full_attention"] * 2, "no_rope_layers": [1, 0]}, "attn_temperature_tuning is set"),
+            ("MixtralConfig", {"output_router_logits": True}, "output_router_logits is set in the config"),
+            ("LlamaConfig", DYNAMIC, "give the model itself"),
+            ("LlamaConfig", {"rope_parameters": LONG}, "give the model itself"),
             ("Gemma3TextConfig", {"use_bidirectional_attention": True}, "use_bidirectional_attention is set"),
             ("Qwen3Config", {"layer_types": MIXED["layer_types"]}, "no sliding_window")):
         config = getattr(transformers, kind)(**{**SMALL, **settings})
         must_fail(lambda: burst.hf.compile(config, tokens=TOKENS), ValueError, words, words)
+    small = {"vocab_size": 97, "d_model": 64, "decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+    model = transformers.BlenderbotSmallForCausalLM._from_config(transformers.BlenderbotSmallConfig(**small), attn_implementation="burst")
+    must_fail(lambda: burst.hf.compile(model, tokens=TOKENS), ValueError, "takes no position_ids", "places by rows")
 
 
 def check_shard_refusals(ids, cu):
@@ -276,7 +298,19 @@ def check_shard_refusals(ids, cu):
     for inputs, more, words in (
             ({"input_ids": ids.repeat(1, 2)}, {}, f"{2 * TOKENS} tokens, more than the plan's {TOKENS}"),
             ({"input_ids": ids}, {"cu_seqlens": [0, 9]}, "cu_seqlens ends with 9"),
-            ({"input_ids": ids}, {"cu_seqlens": [0, 9, 9, TOKENS]}, "cu_seqlens begins with 0 and increases"),
+            ({"input_ids": ids}, {"cu_seqlens": [0, 9, 8, TOKENS]}, "cu_seqlens begins with 0 and never falls"),
+            ({"input_ids": ids}, {"cu_seqlens": [0, 9.5, TOKENS]}, "cu_seqlens is torch.float32"),
+            ({"input_ids": ids[:, :0]}, {}, "it has no tokens"),
+            *(({"input_ids": ids, name: labels}, {}, f"{name} is {words}") for name in ("labels", "shift_labels") for labels, words in (
+                (ids[:, 1:], f"(1, {TOKENS - 1}), not (1, {TOKENS})"), (ids.repeat(2, 1), f"(2, {TOKENS}), not"), (ids[0], f"({TOKENS},), not"),
+                (ids.float(), "torch.float32, not torch.int64"), (ids > 3, "torch.bool, not"))),
+            *(({"input_ids": ids, "labels": ids}, {"count": count}, "count is") for count in (0, -1, float("nan"), float("inf"), True, torch.ones(2))),
+            ({"input_ids": ids}, {"pad": 0.5}, "pad is 0.5, not a whole number"),
+            ({"input_ids": ids, "attention_mask": torch.full((1, TOKENS), 0.5)}, {}, "other values than 0 and 1"),
+            ({"input_ids": ids, "attention_mask": torch.arange(TOKENS)[None] // 9}, {}, "other values than 0 and 1"),
+            ({"input_ids": ids, "position_ids": torch.arange(TOKENS - 1)[None]}, {}, f"position_ids is (1, {TOKENS - 1}), not"),
+            ({"input_ids": ids, "labels": ids}, {"count": 9 + odd}, "has another batch than rank 0"),
+            ({"input_ids": ids, "position_ids": torch.arange(TOKENS)[None] + odd}, {}, "has another batch than rank 0"),
             ({"input_ids": ids, "pixel_values": torch.zeros(1, 3, 8, 8)}, {}, "pixel_values is (1, 3, 8, 8)"),
             ({"input_ids": ids, "attention_mask": torch.ones(1, 1, 4, 4)}, {}, "attention_mask is (1, 1, 4"),
             ({"input_ids": ids, "attention_mask": holes}, {"cu_seqlens": cu}, "tokens inside of a document"),

@@ -331,7 +331,7 @@ def check_refusals(plan):
             (burst.CompileError, "w", lambda: compiled("k <= w"))):
         must_refuse(call, error, words)
     for name in "heads", "kv_heads", "head_dim", "value_dim", "tokens":
-        for value in 2.7, 2.0, True, "2", NAN, 0, -1, 2**31:
+        for value in 2.7, 2.0, True, torch.tensor(True), torch.tensor(2.0), "2", NAN, 0, -1, 2**31:
             must_refuse(lambda: compiled(**{name: value}), ValueError, f"{name} is {value!r}")
     for value in True, NAN, INF, -1.0, "3":
         must_refuse(lambda: compiled(softcap=value), ValueError, f"softcap is {value!r}")

@@ -8,15 +8,17 @@ from ..ops import attention, refuse
 NAME = "burst"
 ABSENT = object()
 NO_CACHE = "pass use_cache=False, or generate with another attn_implementation"
+BALANCE = "a rank's rows alone would make its balance loss; set it to False"
 
 HARMLESS = {  # arguments of models and their layers that say nothing about attention's pairs
     "position_ids", "position_embeddings", "cache_position", "num_items_in_batch", "output_hidden_states",
-    "output_router_logits", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "shift_labels",
+    "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "shift_labels",
     "logits_to_keep", "deterministic",
 }
 UNSUPPORTED = {  # arguments that would change the results, and why they cannot
     "output_attentions": "attention weights are never stored",
     "use_cache": f"a cache would hold this rank's keys alone; {NO_CACHE}",
+    "output_router_logits": BALANCE,
     "position_bias": "biases of scores are not supported",
     "indices": "indexed keys are not supported",
     "block_indices": "indexed keys are not supported",
@@ -51,11 +53,19 @@ def wrong_setting(module, plan, dropout, sliding_window, softcap, is_causal):
                'attn_implementation={"": "sdpa", "text_config": "burst"}'
     if layer is None or layer >= len(plan.layer_masks):
         return f"layer_idx={layer}: the plan has {len(plan.layer_masks)} layers"
+    if getattr(getattr(module, "config", None), "output_router_logits", False):
+        return f"output_router_logits: {BALANCE}"
     window = plan.layer_windows[layer]
     if sliding_window is not ABSENT and (sliding_window or None) != window:
         return f"sliding_window={sliding_window} in layer {layer}: the plan was compiled with {window}"
     if (softcap or 0.0) != plan.softcap:
         return f"softcap={softcap}: the plan was compiled with {plan.softcap}"
+    return None
+
+
+def wrong_model(plan, batch):
+    if plan.reads_longest and not getattr(batch, "told_longest", False):
+        return "RoPE by the largest position: this is not the model that burst.hf.compile was called with"
     return None
 
 
@@ -67,7 +77,7 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
                          "burst.hf.shard returns")
     plan = burst_batch.plan
     why = wrong_argument(more) or wrong_rows(query, key, attention_mask)
-    why = why or wrong_setting(module, plan, dropout, sliding_window, softcap, is_causal)
+    why = why or wrong_setting(module, plan, dropout, sliding_window, softcap, is_causal) or wrong_model(plan, burst_batch)
     if why is not None:
         refuse(plan, f"{type(module).__name__}: {why}")
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))

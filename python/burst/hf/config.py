@@ -1,5 +1,11 @@
 """What a model's config says: masks by layer, heads and softcap of its plan."""
+import inspect
+
+from transformers import PreTrainedModel
+
 from ..plan import compile as compile_plan
+from .attention import BALANCE
+from .longest import config_reads_longest, follow_longest
 
 DOCUMENT = "causal and doc[q] == doc[k]"
 MASKS = {  # by layer type: the mask, and the setting that it reads
@@ -37,10 +43,27 @@ def mask_of(config, kind):
     return text.format(size)
 
 
+def check_positions(model):
+    """A rank's rows are no run of tokens: their places must come from position_ids."""
+    for module in model.modules() if hasattr(model, "modules") else ():
+        if isinstance(module, PreTrainedModel):  # the first, which a wrapper may have
+            if "position_ids" not in inspect.signature(module.forward).parameters:
+                raise ValueError(f"{type(module).__name__} takes no position_ids: it numbers the rows that it is called with")
+            break
+
+
 def check_model(model, config):
+    check_positions(model)
     for setting in REFUSED:
         if getattr(config, setting, None):
             raise ValueError(f"{setting} is set in the config: only causal decoders are supported")
+    if getattr(config, "output_router_logits", False):
+        raise ValueError(f"output_router_logits is set in the config: {BALANCE}")
+    if getattr(config, "attn_temperature_tuning", False) and not all(getattr(config, "no_rope_layers", None) or [0]):
+        raise ValueError("attn_temperature_tuning is set in the config: layers without RoPE scale queries by the number of a row, "
+                         "which is not its position in a plan; set it to False if the model was trained without it")
+    if config_reads_longest(config) and not hasattr(model, "modules"):
+        raise ValueError("RoPE of this type reads the largest position of a batch: give the model itself, not its config")
     dropout = getattr(config, "attention_dropout", 0)
     if dropout:
         raise ValueError(f"attention_dropout is {dropout}: burst's attention has no dropout; set it to 0")
@@ -69,6 +92,9 @@ def compile(model, *, tokens, group=None, **options):
     softcap = getattr(config, "attn_logit_softcapping", None) or 0.0
     sizes = {**head_sizes(config), **options}
     plan = compile_plan(masks, tokens=tokens, group=group, softcap=softcap, **sizes)
+    plan.reads_longest = config_reads_longest(config)
+    if plan.reads_longest:
+        follow_longest(model)
     windows = {"sliding_attention": getattr(config, "sliding_window", None)}
     plan.softcap = softcap
     plan.layer_masks = [plan.mask_index(kind) for kind in types]

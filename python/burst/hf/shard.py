@@ -3,6 +3,7 @@ import zlib
 
 import torch
 
+from ..given import int32s, positive, whole
 from ..group import gather_bytes
 
 IGNORE = -100  # the label of a token that does not count, as transformers has it
@@ -23,7 +24,7 @@ def starts_of(inputs, rows, length, cu_seqlens):
         if ends is not None:
             begins.view(-1)[given_starts(ends.flatten(), rows * length)] = True
         elif position is not None and position.ndim == 2:
-            position = position.expand(rows, length).cpu()
+            position = whole_rows(position, rows, length).cpu()
             begins[:, 1:] |= position[:, 1:] != position[:, :-1] + 1
     kept = kept_tokens(inputs, rows, length)
     if kept is not None:
@@ -42,6 +43,13 @@ def cut_padding(begins, kept):
     begins[1:] |= kept[1:] != kept[:-1]
 
 
+def whole_rows(position, rows, length):
+    """position_ids [rows, length], or [1, length] for all rows."""
+    if position.shape not in ((rows, length), (1, length)):
+        raise ValueError(f"position_ids is {tuple(position.shape)}, not {(rows, length)}")
+    return position.expand(rows, length)
+
+
 def kept_tokens(inputs, rows, length):
     """Which tokens are no padding, or None."""
     kept = inputs.get("attention_mask")
@@ -49,25 +57,37 @@ def kept_tokens(inputs, rows, length):
         return None
     if kept.shape != (rows, length):
         raise ValueError(f"attention_mask is {tuple(kept.shape)}, not {(rows, length)}: masks are the plan's")
+    if bool(((kept != 0) & (kept != 1)).any()):
+        raise ValueError("attention_mask has other values than 0 and 1: give documents as cu_seqlens or position_ids")
     return kept.bool().cpu()
 
 
 def given_starts(cu_seqlens, given):
-    cu = torch.as_tensor(cu_seqlens).long().cpu()
-    if cu.ndim != 1 or len(cu) < 2 or int(cu[0]) != 0 or bool((cu.diff() <= 0).any()):
-        raise ValueError("cu_seqlens begins with 0 and increases")
+    cu = int32s(cu_seqlens, "cu_seqlens").long()
+    if cu.ndim != 1 or len(cu) < 2 or int(cu[0]) != 0 or bool((cu.diff() < 0).any()):
+        raise ValueError("cu_seqlens begins with 0 and never falls")
     if int(cu[-1]) != given:
         raise ValueError(f"cu_seqlens ends with {int(cu[-1])}, but the batch has {given} tokens")
-    return cu[:-1]
+    return cu[cu < given]  # documents of no token begin where the next one does
 
 
-def next_labels(inputs, kept, begins, tokens):
-    """The label of each token of the batch: the next one; IGNORE at the end of a document and in padding."""
-    shifted = inputs.get("shift_labels")
-    labels = inputs.get("labels") if shifted is None else shifted
+def checked_labels(inputs, name, rows, length):
+    labels = inputs.get(name)
     if labels is None:
         return None
-    labels = labels.cpu()
+    if labels.shape != (rows, length):
+        raise ValueError(f"{name} is {tuple(labels.shape)}, not {(rows, length)}")
+    if labels.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{name} is {labels.dtype}, not torch.int64")
+    return labels.long().cpu()
+
+
+def next_labels(inputs, kept, begins, rows, length, tokens):
+    """The label of each token of the batch: the next one; IGNORE at the end of a document and in padding."""
+    labels, shifted = (checked_labels(inputs, name, rows, length) for name in ("labels", "shift_labels"))
+    labels = labels if shifted is None else shifted
+    if labels is None:
+        return None
     if kept is not None and shifted is None:
         labels = labels.masked_fill(~kept, IGNORE)
     labels = torch.nn.functional.pad(labels.reshape(-1), (0, tokens - labels.numel()), value=IGNORE)
@@ -75,6 +95,22 @@ def next_labels(inputs, kept, begins, tokens):
         labels[torch.tensor(begins)] = IGNORE  # the first token of a document is no one's next
         labels = torch.cat([labels[1:], labels.new_tensor([IGNORE])])
     return labels
+
+
+def checked_count(count):
+    """What the loss is divided by; None: the batch's own."""
+    if count is None:
+        return None
+    return positive(count.item() if torch.is_tensor(count) and count.numel() == 1 else count, "count")
+
+
+def longest_of(inputs, begins, length, given, cu_seqlens):
+    """The largest position that the model would see on one rank."""
+    if inputs.get("position_ids") is not None:
+        return int(inputs["position_ids"].max())
+    if cu_seqlens is None and inputs.get("cu_seq_lens_q") is None:
+        return length - 1
+    return max(b - a for a, b in zip(begins, [*begins[1:], given])) - 1
 
 
 def check_alike(plan, parts):
@@ -96,7 +132,7 @@ def local_rows(batch, name, x, rows, length, pad):
     if not torch.is_tensor(x):
         return x
     if name == "position_ids" and x.ndim == 2:
-        x = x.expand(rows, length)
+        x = whole_rows(x, rows, length)
     if name == "position_ids" and x.ndim == 3 and x.shape[1:] == (rows, length):
         flat = torch.nn.functional.pad(x.reshape(len(x), -1), (0, missing))
         return flat.to(plan.device)[:, batch.rows].unsqueeze(1)
@@ -126,21 +162,26 @@ def shard(plan, inputs, *, cu_seqlens=None, averaged=True, count=None, pad=0):
         raise ValueError("a batch needs input_ids [rows, length], or inputs_embeds")
     rows, length = ids.shape[:2]
     given = rows * length
+    if not given:
+        raise ValueError(f"the batch is {tuple(ids.shape)}: it has no tokens")
     if given > plan.tokens:
         raise ValueError(f"the batch has {given} tokens, more than the plan's {plan.tokens}")
+    pad, count = whole(pad, "pad"), checked_count(count)
     begins = starts_of(inputs, rows, length, cu_seqlens)
     cu = begins + ([given] if given < plan.tokens else []) + [plan.tokens]
-    labels = next_labels(inputs, kept_tokens(inputs, rows, length), begins, plan.tokens)
-    check_alike(plan, [ids, torch.tensor(cu)] + ([labels] if labels is not None else []))
+    labels = next_labels(inputs, kept_tokens(inputs, rows, length), begins, rows, length, plan.tokens)
+    own = [torch.tensor(cu), torch.tensor([count or 0.0, averaged], dtype=torch.float64), *(x for x in (ids, labels, inputs.get("position_ids")) if x is not None)]
+    check_alike(plan, own)
     batch = plan.batch(cu)
+    batch.longest, batch.told_longest = longest_of(inputs, begins, length, given, cu_seqlens), False
     out = {"burst_batch": batch, "use_cache": False, "position_ids": batch.positions.unsqueeze(0)}
     for name, x in inputs.items():
         if name not in TAKEN:
             out[name] = local_rows(batch, name, x, rows, length, pad if name == "input_ids" else 0)
     if labels is not None:
         local = labels.to(plan.device)[batch.rows].unsqueeze(0)
-        total = float((labels != IGNORE).sum() if count is None else count)
+        total = float((labels != IGNORE).sum()) if count is None else count
         out |= {"labels": local, "shift_labels": local}
         # A number, not a tensor, which FSDP2 would round to bf16.
-        out["num_items_in_batch"] = max(total, 1.0) / (plan.ranks if averaged else 1)
+        out["num_items_in_batch"] = (total or 1.0) / (plan.ranks if averaged else 1)
     return out
