@@ -199,9 +199,10 @@ static int try_laid_out(BurstCtx *c, const Layout *l, Folder *f, int64_t done, i
         BURST_TRY(files_needed(c, f, done, writes, keep, &needed));
         BURST_TRY(take_room(c, l, f, needed, keep));
     }
-    BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
+    double nothing = 0;
+    BURST_TRY(await_files(c, &nothing, 1));
     BURST_TRY(see_trial(c, path));
-    return burst_barrier(c, (BurstGroup){0, 1, c->world}); /* rank 0 may remove it now */
+    return await_files(c, &nothing, 1); /* rank 0 may remove it now */
 }
 
 int checkpoint_try(BurstCtx *c, const BurstPlan *p, Folder *f, int64_t done, int64_t writes, int64_t keep)
@@ -220,7 +221,7 @@ int checkpoint_try(BurstCtx *c, const BurstPlan *p, Folder *f, int64_t done, int
 static int share_tag(BurstCtx *c, Folder *f)
 {
     double half[2] = {(double)(f->tag >> 32), (double)(uint32_t)f->tag};
-    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, half, 2));
+    BURST_TRY(await_files(c, half, 2));
     f->tag = (uint64_t)half[0] << 32 | (uint32_t)half[1];
     return BURST_OK;
 }

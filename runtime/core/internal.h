@@ -53,6 +53,7 @@ enum { RUNNING = 0, FAILING = 1, FAILED = 2 };
 typedef struct Head {
     _Atomic int state;
     _Atomic int said; /* the text is on stderr */
+    _Atomic int said_slow; /* that files take longer than the time limit */
     int code;
     char text[ERROR_TEXT];
     _Atomic int saved_at; /* 1 + which of saved counts, 0: none */
@@ -135,6 +136,7 @@ struct BurstCtx {
     char *arena;
     size_t used;
     double timeout;
+    bool patient;            /* what it waits for may take longer: await_files */
     int spins;               /* looks at the bell before sleeping */
     bool unwatched;          /* no launcher of ours watches the ranks: look at their pids */
     int local_rank;          /* number on its host as the launcher counts, -1: local */
@@ -224,8 +226,11 @@ __attribute__((format(printf, 1, 2))) void say_line(const char *format, ...);
 int open_regular(BurstCtx *c, const char *path, off_t *bytes);
 /* false with errno 0: the file ends before. */
 bool read_at(int fd, void *data, size_t bytes, off_t at);
-/* Whether all ranks have done something, of which each brings its status: its own failure, or that another
- * one failed. The job goes on until one of them returns from its body. */
+/* An allreduce of all ranks after some of them have written or read files. Storage may need longer than the
+ * time limit for an fsync; a rank that is lost or stopped ends the wait all the same. */
+int await_files(BurstCtx *c, double *values, int count);
+/* Whether all ranks have done something with files, of which each brings its status: its own failure, or that
+ * another one failed. The job goes on until one of them returns from its body. */
 int all_agree(BurstCtx *c, int status);
 
 int data_ready(BurstCtx *c, const BurstPlan *p); /* opens and checks the data, where no batch was read yet */

@@ -621,7 +621,7 @@ int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export 
     BURST_TRY(all_agree(c, write_mine(c, p, w, o)));
     const int status = c->rank == 0 ? finish(c, p, o) : BURST_OK;
     double whole = o->kept;
-    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &whole, 1));
+    BURST_TRY(await_files(c, &whole, 1));
     o->kept = whole > 0;
     return all_agree(c, status);
 }

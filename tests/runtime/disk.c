@@ -1,6 +1,7 @@
 /* disk.c: a disk that fails. Preloaded (LD_PRELOAD): after DISK_CALLS calls that write, each process fails
  * writes of files with DISK_ERROR (ENOSPC, EIO), one time in DISK_ONE_IN, from the seed DISK_SEED;
  * DISK_KILL: it kills itself instead, the first time. A write may be cut short before it fails.
+ * DISK_FSYNC_MS: an fsync takes so long.
  * Descriptors up to 2, anonymous memory and sockets are left alone. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -68,6 +69,7 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
 
 int fsync(int fd)
 {
+    usleep((useconds_t)setting("DISK_FSYNC_MS", 0) * 1000);
     return strikes() ? fail() : REAL(fsync)(fd);
 }
 

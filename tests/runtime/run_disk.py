@@ -220,6 +220,21 @@ def kills(mini, args):
     campaign(mini, args, KILLS, args.kills or (150 if args.all else 8))
 
 
+def slow(mini, args):
+    """An fsync that takes longer than --timeout is no deadlock, a rank that is stopped in one is."""
+    if not args.disk:
+        return
+    options = ["--quiet", "--timeout", "0.3", "--checkpoint", "ck", "--every", 1]
+    disk = {"LD_PRELOAD": args.disk, "DISK_FSYNC_MS": "700"}
+    said = mini.run(0, "storage may be slow", *options, "--export", "out", mini="3 1 0 4 2 -1", set=disk)
+    require(said.count("\n") == 1 and (mini.folder / "out" / "config.json").exists(), said)
+    run = mini.start(*options, "--resume", mini="3 1 0 4 4 -1", set={**disk, "DISK_FSYNC_MS": "400"})
+    mini.wait_for(run, lambda: list((mini.folder / "ck").glob(".step-00000003.*")), "the third checkpoint")
+    os.kill(children(run)[1], signal.SIGSTOP)
+    said = run.communicate(timeout=scaled_timeout(60))[1]
+    require(run.returncode == 1 and re.search(r"timed out after 0.3 s .*all wait for rank 1, step 3 \(writing a checkpoint\)", said), said)
+
+
 def add_options(parser):
     parser.add_argument("--ends", type=int, help="200 with --all, else 16")
     parser.add_argument("--kills", type=int, help="150 with --all, else 8")
@@ -228,4 +243,4 @@ def add_options(parser):
 
 
 if __name__ == "__main__":
-    main([ends, kills], __doc__, add_options)
+    main([ends, kills, slow], __doc__, add_options)

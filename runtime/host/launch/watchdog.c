@@ -106,6 +106,28 @@ static int stuck(BurstCtx *c, const Op *op)
                       who);
 }
 
+/* A rank that writes files is not stuck, however long that takes, unless it is stopped. */
+static bool may_take_longer(const BurstCtx *c, const Op *op)
+{
+    bool circle = false;
+    const int local = c->local_of[root_of_wait(c, op->lane->peer, &circle)];
+    return c->patient && !circle &&
+           (local < 0 || !is_stopped(atomic_load(&region_slot(c->region, local)->pid)));
+}
+
+static void say_slow(BurstCtx *c, const Op *op)
+{
+    char who[LINE];
+    const int peer = op->lane->peer;
+    if (atomic_exchange(&region_head(c->region)->said_slow, 1))
+        return;
+    describe_rank(c->region, peer, c->local_of[peer], who, sizeof who);
+    say_line("rank %d has waited %.3g s for the files of %s, and waits on: storage may be slow, and "
+             "--timeout does not "
+             "count here; this is said once",
+             c->rank, c->timeout, who);
+}
+
 static bool has_ended(const BurstCtx *c, int peer)
 {
     int local = c->local_of[peer];
@@ -165,5 +187,11 @@ int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op)
     BURST_TRY(watchdog_look(c, v));
     atomic_store(&c->slot->waits_for, op->lane->peer + 1);
     BURST_TRY(look_at_peer(c, v, op));
-    return awake_seconds() - v->begin <= c->timeout ? BURST_OK : stuck(c, op);
+    if (awake_seconds() - v->begin <= c->timeout)
+        return BURST_OK;
+    if (!may_take_longer(c, op))
+        return stuck(c, op);
+    say_slow(c, op);
+    v->begin = awake_seconds();
+    return BURST_OK;
 }
