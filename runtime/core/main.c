@@ -318,6 +318,7 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     if (o.help || o.version)
         return rank == 0 ? say(p, &o, argc > 0 ? argv[0] : "program") : 0;
     signal(SIGXFSZ, SIG_IGN); /* a file too large for this user is an error like a full disk */
+    signal(SIGPIPE, SIG_IGN); /* and so is a pipe that nobody reads */
     if ((o.transport && setenv("BURST_TRANSPORT", o.transport, 1) != 0) ||
         (o.share_gpus && setenv("BURST_SHARE_GPUS", "1", 1) != 0)) {
         fprintf(stderr, "burst: out of memory for an environment variable\n");

@@ -61,8 +61,8 @@ static int check(BurstCtx *c, const BurstStep *r, int64_t done)
                       (long long)done, isnan(r->loss) ? "not a number" : "infinite");
 }
 
-int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, const Progress *show, void *state,
-             BurstWeights *w, int64_t done)
+int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, Progress *show, void *state, BurstWeights *w,
+             int64_t done)
 {
     BurstStep r = {0};
     int64_t sequences;

@@ -13,6 +13,6 @@ bool evaluate_due(const Options *o, int64_t done);
  * ranks. */
 int evaluate_owed(BurstCtx *c, const Options *o, const Progress *show, int64_t done, bool *owed);
 /* Weights stay as they are; loss and perplexity become lines of the progress and of the metrics. */
-int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, const Progress *show, void *state,
-             BurstWeights *w, int64_t done);
+int evaluate(BurstCtx *c, const BurstPlan *p, const Options *o, Progress *show, void *state, BurstWeights *w,
+             int64_t done);
 #endif

@@ -31,6 +31,7 @@ int metrics_open(BurstCtx *c, const char *path, Metrics *m)
     if (m->fd < 0 || fstat(m->fd, &st) != 0)
         return cannot_write(c, m);
     m->regular = S_ISREG(st.st_mode) && !output_is_open(path);
+    m->fifo = S_ISFIFO(st.st_mode) && !output_is_open(path);
     return BURST_OK;
 }
 
@@ -129,12 +130,32 @@ static bool write_line(const Metrics *m, const char *line, size_t bytes)
     return true;
 }
 
-int metrics_line(BurstCtx *c, const Metrics *m, const char *format, ...)
+/* A training outlives who watches it. */
+static int lose_reader(Metrics *m)
+{
+    say_line("nobody reads '%s' any more; training continues, and metrics are written again when it is read",
+             m->path);
+    close(m->fd);
+    m->fd = -1;
+    m->unread = true;
+    return BURST_OK;
+}
+
+static bool find_reader(Metrics *m)
+{
+    m->fd = open(m->path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (m->fd >= 0)
+        (void)fcntl(m->fd, F_SETFL, 0);
+    m->unread = m->fd < 0;
+    return !m->unread;
+}
+
+int metrics_line(BurstCtx *c, Metrics *m, const char *format, ...)
 {
     char line[METRICS_LINE];
     struct stat st;
     va_list ap;
-    if (m->fd < 0)
+    if (m->unread ? !find_reader(m) : m->fd < 0)
         return BURST_OK;
     va_start(ap, format);
     const int n = vsnprintf(line, sizeof line, format, ap);
@@ -143,6 +164,8 @@ int metrics_line(BurstCtx *c, const Metrics *m, const char *format, ...)
     if (write_line(m, line, (size_t)n))
         return BURST_OK;
     const int reason = errno;
+    if (reason == EPIPE && m->fifo)
+        return lose_reader(m);
     if (known)
         (void)!ftruncate(m->fd, st.st_size); /* a part of a line is worse than none */
     errno = reason;

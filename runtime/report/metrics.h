@@ -9,6 +9,7 @@ typedef struct Metrics {
     const char *path;
     int fd;
     bool regular;
+    bool fifo, unread; /* unread: nobody has it open for reading; fd is -1 then */
     char evaluation[METRICS_LINE]; /* the file's line of an evaluation after the steps behind us; "": none */
 } Metrics;
 
@@ -18,8 +19,8 @@ int metrics_open(BurstCtx *c, const char *path, Metrics *m);
  * again: lines of later steps are removed, since these steps are trained again; but none is where other lines
  * follow. */
 int metrics_begin(BurstCtx *c, Metrics *m, int64_t done, bool again);
-__attribute__((format(printf, 3, 4))) int metrics_line(BurstCtx *c, const Metrics *m, const char *format,
-                                                       ...);
+/* Lines of a FIFO that nobody reads any more are dropped, until somebody does; that is said. */
+__attribute__((format(printf, 3, 4))) int metrics_line(BurstCtx *c, Metrics *m, const char *format, ...);
 /* Returns status, or the failure to write what was still under way. */
 int metrics_close(BurstCtx *c, Metrics *m, int status);
 #endif

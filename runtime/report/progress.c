@@ -144,7 +144,7 @@ static double tokens_of(const BurstPlan *p)
     return (double)p->sequence * (double)p->train.batch;
 }
 
-static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r,
+static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r,
                          double seconds)
 {
     return metrics_line(c, &s->metrics,
@@ -202,7 +202,7 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
     return due && !o->quiet ? say_step(s, c, p, o, step, r, seconds) : BURST_OK;
 }
 
-int progress_evaluation(const Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
+int progress_evaluation(Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
                         const BurstStep *r, double seconds)
 {
     char line[METRICS_LINE];

@@ -22,7 +22,7 @@ bool progress_evaluated(const Progress *s);
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
                   const BurstStep *r, double seconds);
 /* What an evaluation after so many steps has found. */
-int progress_evaluation(const Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
+int progress_evaluation(Progress *s, BurstCtx *c, const Options *o, int64_t done, int64_t batches,
                         const BurstStep *r, double seconds);
 int progress_memory(BurstCtx *c); /* what a device's memory is used for, as a line */
 /* Returns status, or the failure to write the last lines. */

@@ -212,5 +212,26 @@ def resumed_lines(mini, args):
     require(resume(12) == 1 and len(lines()) == 1, "without metrics it is not evaluated")
 
 
+def readers(mini, args):
+    """Whoever reads metrics or lines may go: metrics of a FIFO go on with the next reader, and training in any case."""
+    at, long = mini.folder, {"mini": "2 1 0 4 1500 -1"}
+    os.mkfifo(at / "fifo")
+    run = mini.start("--quiet", "--metrics", "fifo", "--checkpoint", "ck", **long)
+    for first in (1, 2):  # the second reader gets whole lines, of later steps
+        with open(at / "fifo") as reader:
+            lines = [json.loads(reader.readline()) for _ in range(3)]
+        require([line["step"] - lines[0]["step"] for line in lines] == [0, 1, 2] and lines[0]["step"] >= first, f"lines {lines}")
+    said = run.communicate(timeout=scaled_timeout(60))[1]
+    require(run.returncode == 0 and (at / "ck" / "step-00001500.burst").exists(), f"the training ended with its reader: {said}")
+    require(set(said.splitlines()) == {"burst: nobody reads 'fifo' any more; training continues, and metrics are written again when it is read"}, said)
+    run = mini.start("--progress", 1, "--checkpoint", "more", "--every", 1, **long)
+    run.stdout.readline()
+    run.stdout.close()
+    run.stdout = None
+    said = run.communicate(timeout=scaled_timeout(60))[1]
+    saved = re.search(r"cannot write to standard output: Broken pipe; the newest checkpoint is (\S+)\n", said)
+    require(run.returncode == 1 and saved and (at / saved[1]).exists(), f"{run.returncode}: {said}")
+
+
 if __name__ == "__main__":
-    main([compared, begun, tried, at_the_end, half_lines, resumed_lines], __doc__)
+    main([compared, begun, tried, at_the_end, half_lines, resumed_lines, readers], __doc__)
