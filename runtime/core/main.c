@@ -75,8 +75,8 @@ static int try_outputs(BurstCtx *c, const BurstPlan *p, const Options *o, Watch 
 {
     int status = checkpoint_try(c, p, &watch->folder, done, writes_after(o, done), o->keep);
     if (status == BURST_OK && o->export_dir)
-        status = export_open(c, p, o->export_dir, o->weights, o->export_dtype, ST_SHARD_BYTES,
-                             &watch->export);
+        status = all_agree(c, export_open(c, p, o->export_dir, o->weights, o->export_dtype, ST_SHARD_BYTES,
+                                          done > 0, &watch->export));
     checkpoint_tried(c, &watch->folder);
     return status;
 }

@@ -256,12 +256,13 @@ int folder_import(BurstCtx *c, const char *folder, FILE *out, Misfits *m, bool *
 int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks);
 /* A folder in the making, which no other run may make meanwhile. */
 typedef struct Export Export;
-/* Before the training: nothing or an empty folder may be there, another may take its place, and all files
- * have their room, in files of at most shard_bytes of tensors (a larger tensor has its own). source: the
- * folder that the weights came from, of which the tokenizer is taken over; NULL: none. dtype: BURST_BF16 or
- * BURST_F32. To be closed also where this fails. */
+/* Before the training: nothing or an empty folder may be there, or, if the run `resumes`, an export, which is
+ * moved aside when this one is whole; another may take its place, and all files have their room, in files of
+ * at most shard_bytes of tensors (a larger tensor has its own). source: the folder that the weights came
+ * from, of which the tokenizer is taken over; NULL: none. dtype: BURST_BF16 or BURST_F32. To be closed also
+ * where this fails. */
 int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
-                int64_t shard_bytes, Export **e);
+                int64_t shard_bytes, bool resumes, Export **e);
 /* Writes the folder, whole or not at all. Every rank learns whether all have written. */
 int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *e);
 /* After export_write: its .part is whole, also where it did not get its name. */

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 15, FILE_NAME = NAME_MAX + 1, ALIGN = 8 };
+enum { PIECE = 1 << 15, FILE_NAME = NAME_MAX + 1, ALIGN = 8, EARLIER_MOST = 10000 };
 
 /* ---- layout: the same on every rank ---- */
 
@@ -26,6 +26,7 @@ typedef struct Entry {
     int64_t begin;
 } Entry;
 static const char part_end[] = ".part", trial_name[] = ".trial";
+static const char mark[] = "burst"; /* in the headers' metadata: an export wrote the file */
 typedef struct OutFile {
     char name[FILE_NAME];
     char *header;
@@ -42,7 +43,8 @@ struct Export {
     int files, entries;
     Entry *entry;
     OutFile *file;
-    bool kept; /* .part is whole, or has its name */
+    bool resumes, earlier; /* earlier: the folder has an export already, which is moved aside */
+    bool kept;             /* .part is whole, or has its name */
 };
 
 static int count_tensors(const BurstPlan *p)
@@ -104,7 +106,8 @@ static json_t *facts_of(const Export *o, const Entry *e, const StPlace *place)
 /* Length and JSON, with blanks up to where the data may begin. */
 static bool make_header(const BurstPlan *p, const Export *o, OutFile *f)
 {
-    json_t *all = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"); /* what transformers asks for */
+    json_t *all = json_pack("{s:{s:s, s:s}}", "__metadata__", "format", "pt", /* what transformers asks for */
+                            mark, "export");
     size_t tensors = 0;
     for (const Entry *e = o->entry; all && e < o->entry + o->entries; e++) {
         const StPlace place = tensor_place(p, o->family, e->unit, e->tensor);
@@ -244,8 +247,31 @@ static int part_free(BurstCtx *c, const char *folder, const char *part)
                       part);
 }
 
-static int names_free(BurstCtx *c, const char *folder)
+/* Whether an export wrote the folder, as one of its files of weights says. */
+static bool is_export(BurstCtx *c, const char *folder)
 {
+    char path[PATH_MAX];
+    StFile f;
+    bool found = false, marked = false;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;) {
+        const char *end = strstr(e->d_name, ".safetensors");
+        found = strncmp(e->d_name, "model", 5) == 0 && end && !end[12] &&
+                snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path;
+    }
+    if (d)
+        closedir(d);
+    if (found && safetensors_open(c, path, &f) == BURST_OK) {
+        marked = json_object_get(json_object_get(f.header, "__metadata__"), mark) != NULL;
+        safetensors_close(&f);
+    }
+    c->error[0] = 0;
+    return marked;
+}
+
+static int names_free(BurstCtx *c, Export *o)
+{
+    const char *folder = o->folder;
     int found = 0;
     DIR *d = opendir(folder);
     if (!d && errno == ENOENT)
@@ -255,25 +281,26 @@ static int names_free(BurstCtx *c, const char *folder)
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         found += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     closedir(d);
-    return found ? burst_fail(c, BURST_E_USAGE,
-                              "cannot export to '%s': the directory is not empty; choose another, or move "
-                              "this one away",
-                              folder)
-                 : BURST_OK;
+    o->earlier = found && o->resumes && is_export(c, folder);
+    if (!found || o->earlier)
+        return BURST_OK;
+    return burst_fail(
+        c, BURST_E_USAGE,
+        "cannot export to '%s': the directory is not empty; choose another, or move this one away", folder);
 }
 
-/* Whether a folder of this name can be written: nothing, or an empty folder, is there yet. */
-static int folder_free(BurstCtx *c, const char *folder)
+/* Whether a folder of this name can be written: nothing, an empty folder or an earlier export is there yet.
+ */
+static int folder_free(BurstCtx *c, Export *o)
 {
-    char part[PATH_MAX], parent[PATH_MAX];
-    BURST_TRY(part_name(c, folder, part));
-    memcpy(parent, part, sizeof parent);
+    char parent[PATH_MAX];
+    memcpy(parent, o->part, sizeof parent);
     parent_of(parent);
     if (access(parent, W_OK | X_OK) != 0)
-        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': cannot write in '%s': %s", folder, parent,
-                          strerror(errno));
-    BURST_TRY(names_free(c, folder));
-    return part_free(c, folder, part);
+        return burst_fail(c, BURST_E_USAGE, "cannot export to '%s': cannot write in '%s': %s", o->folder,
+                          parent, strerror(errno));
+    BURST_TRY(names_free(c, o));
+    return part_free(c, o->folder, o->part);
 }
 
 /* Removes what an interrupted export has left, as the lock is ours. */
@@ -381,7 +408,7 @@ static int try_rename(BurstCtx *c, const Export *o)
 
 static int create(BurstCtx *c, const BurstPlan *p, Export *o)
 {
-    BURST_TRY(folder_free(c, o->folder));
+    BURST_TRY(folder_free(c, o));
     if (mkdir(o->part, 0777) != 0 && errno != EEXIST)
         return io_failed(c, "create the directory", o->part);
     if (!output_is_trusted(o->part))
@@ -554,7 +581,24 @@ static int write_headers(BurstCtx *c, const Export *o)
     return BURST_OK;
 }
 
-/* A folder that was there, empty, keeps its permissions. */
+/* Nothing that was exported is lost. */
+static int move_aside(BurstCtx *c, const Export *o, const char *folder)
+{
+    char aside[PATH_MAX + 32];
+    for (int i = 1; i < EARLIER_MOST; i++) {
+        snprintf(aside, sizeof aside, "%s.earlier-%d", folder, i);
+        if (access(aside, F_OK) != 0)
+            break;
+    }
+    if (rename(folder, aside) != 0 && errno != ENOENT)
+        return burst_fail(c, BURST_E_IO,
+                          "cannot move the earlier export '%s' to '%s': %s; the complete weights are in '%s'",
+                          o->folder, aside, strerror(errno), o->part);
+    say_line("moved the earlier export '%s' to '%s'", o->folder, aside);
+    return BURST_OK;
+}
+
+/* A folder that was there keeps its permissions. */
 static int publish(BurstCtx *c, Export *o)
 {
     char path[PATH_MAX];
@@ -563,6 +607,8 @@ static int publish(BurstCtx *c, Export *o)
     o->kept = true;
     if (stat(path, &st) == 0)
         (void)!chmod(o->part, st.st_mode & 07777);
+    if (o->earlier)
+        BURST_TRY(move_aside(c, o, path));
     if (rename(o->part, path) != 0)
         return burst_fail(c, BURST_E_IO, "cannot rename to '%s': %s; the complete weights are in '%s'",
                           o->folder, strerror(errno), o->part);
@@ -596,7 +642,7 @@ static void read_source(BurstCtx *c, Export *o)
 }
 
 int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
-                int64_t shard_bytes, Export **e)
+                int64_t shard_bytes, bool resumes, Export **e)
 {
     burst_doing(c, "testing the export directory");
     Export *o = *e = calloc(1, sizeof *o);
@@ -606,6 +652,7 @@ int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char 
         return burst_fail(c, BURST_E_PLAN,
                           "an export of this model requires its family: set `family` in the model");
     BURST_TRY(lay_out(c, p, folder, source, dtype, shard_bytes, o));
+    o->resumes = resumes;
     read_source(c, o);
     if (c->rank != 0)
         return BURST_OK;

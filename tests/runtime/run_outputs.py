@@ -212,6 +212,35 @@ def resumed_lines(mini, args):
     require(resume(12) == 1 and len(lines()) == 1, "without metrics it is not evaluated")
 
 
+def exported_again(mini, args):
+    """A run that goes on moves its own earlier export aside once it has written another."""
+    at = mini.folder
+
+    def weights(name):
+        return (at / name / "model.safetensors").read_bytes()
+
+    def resume(code, text, steps, *more):
+        mini.run(code, text, "--quiet", "--checkpoint", "ck", "--resume", "--steps", steps, "--export", "x", *more)
+
+    mini.run(0, "", "--quiet", "--steps", 10, "--checkpoint", "ck", "--export", "x")
+    mini.run(0, "", "--quiet", "--steps", 12, "--export", "whole")
+    ten = weights("x")
+    (at / "x" / "mine").write_text("notes")
+    (at / "x").chmod(0o750)
+    resume(0, "burst: moved the earlier export 'x' to '", 12)
+    require(weights("x") == weights("whole") and not (at / "x" / "mine").exists(), "other weights")
+    require(weights("x.earlier-1") == ten and (at / "x.earlier-1" / "mine").exists(), "the earlier export is lost")
+    require((at / "x").stat().st_mode & 0o777 == 0o750, "the folder's permissions")
+    resume(0, "moved the earlier export", 12, "--export-dtype", "f32")
+    require(weights("x.earlier-2") == weights("whole") and len(weights("x")) > len(ten), "the dtype is another")
+    mini.run(2, "the directory is not empty", "--quiet", "--steps", 12, "--export", "x")
+    mini.run(2, "the directory is not empty", "--quiet", "--checkpoint", "new", "--steps", 12, "--export", "x")
+    for name, text in (("model.safetensors", b"not ours"), ("config.json", b"{}")):
+        (at / "other").mkdir(exist_ok=True)
+        (at / "other" / name).write_bytes(text)
+        mini.run(2, "the directory is not empty", "--quiet", "--checkpoint", "ck", "--resume", "--steps", 14, "--export", "other")
+
+
 def readers(mini, args):
     """Whoever reads metrics or lines may go: metrics of a FIFO go on with the next reader, and training in any case."""
     at, long = mini.folder, {"mini": "2 1 0 4 1500 -1"}
@@ -234,4 +263,4 @@ def readers(mini, args):
 
 
 if __name__ == "__main__":
-    main([compared, begun, tried, at_the_end, half_lines, resumed_lines, readers], __doc__)
+    main([compared, begun, tried, at_the_end, half_lines, resumed_lines, exported_again, readers], __doc__)

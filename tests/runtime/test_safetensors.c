@@ -401,7 +401,7 @@ static int write_body(BurstCtx *c, const BurstPlan *p, void *arg)
     if (o->astray && burst_rank(c) == 1 && chdir("elsewhere") != 0)
         return burst_fail(c, BURST_E_IO, "no elsewhere");
     Export *e;
-    int status = export_open(c, p, o->folder, NULL, o->dtype, o->shard_bytes, &e);
+    int status = export_open(c, p, o->folder, NULL, o->dtype, o->shard_bytes, false, &e);
     if (status == BURST_OK)
         status = export_write(c, p, &w, e);
     export_close(c, e);
@@ -470,7 +470,8 @@ static void bytes_are_the_format(void **unused)
 {
     (void)unused;
     static const char header[] =
-        "{\"__metadata__\":{\"format\":\"pt\"},\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[5,"
+        "{\"__metadata__\":{\"format\":\"pt\",\"burst\":\"export\"},\"model.embed_tokens.weight\":{\"dtype\":"
+        "\"F32\",\"shape\":[5,"
         "4],"
         "\"data_offsets\":[0,80]},\"model.layers.0.input_layernorm.weight\":{\"dtype\":\"F32\",\"shape\":[4],"
         "\"data_offsets\":[80,96]}}";
