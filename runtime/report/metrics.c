@@ -141,12 +141,16 @@ static int lose_reader(Metrics *m)
     return BURST_OK;
 }
 
+/* What is no FIFO any more is somebody's file. */
 static bool find_reader(Metrics *m)
 {
+    struct stat st;
     m->fd = open(m->path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (m->fd >= 0)
-        (void)fcntl(m->fd, F_SETFL, 0);
-    m->unread = m->fd < 0;
+    m->unread = m->fd < 0 || fstat(m->fd, &st) != 0 || !S_ISFIFO(st.st_mode) || fcntl(m->fd, F_SETFL, 0) != 0;
+    if (m->fd >= 0 && m->unread) {
+        close(m->fd);
+        m->fd = -1;
+    }
     return !m->unread;
 }
 

@@ -250,7 +250,10 @@ def readers(mini, args):
         with open(at / "fifo") as reader:
             lines = [json.loads(reader.readline()) for _ in range(3)]
         require([line["step"] - lines[0]["step"] for line in lines] == [0, 1, 2] and lines[0]["step"] >= first, f"lines {lines}")
+    (at / "fifo").unlink()
+    (at / "fifo").write_text("mine")
     said = run.communicate(timeout=scaled_timeout(60))[1]
+    require((at / "fifo").read_text() == "mine", "a file that took the FIFO's place was written")
     require(run.returncode == 0 and (at / "ck" / "step-00001500.burst").exists(), f"the training ended with its reader: {said}")
     require(set(said.splitlines()) == {"burst: nobody reads 'fifo' any more; training continues, and metrics are written again when it is read"}, said)
     run = mini.start("--progress", 1, "--checkpoint", "more", "--every", 1, **long)

@@ -123,8 +123,7 @@ static void say_slow(BurstCtx *c, const Op *op)
         return;
     describe_rank(c->region, peer, c->local_of[peer], who, sizeof who);
     say_line("rank %d has waited %.3g s for the files of %s, and waits on: storage may be slow, and "
-             "--timeout does not "
-             "count here; this is said once",
+             "--timeout does not count here; this is said once",
              c->rank, c->timeout, who);
 }
 
