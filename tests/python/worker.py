@@ -184,6 +184,8 @@ def check_random(seed, ranks):
     for run in runs:
         run.backward()
     error = max(run.judge() for run in runs)
+    if ranks > 1:
+        dist.barrier()  # a rank's error ends the calls that others have not finished
     again.batch.close()
     must_refuse(again.backward, burst.BurstError, "batch of this call is closed")
     plan.close()
