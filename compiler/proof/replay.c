@@ -317,6 +317,8 @@ static void run_sum(Machine *m)
     if (m->arrived[t][chunk].n)
         touch_sum(m, t, chunk); /* what arrived is added to a sum of its own */
     Held sent = m->held[t][chunk];
+    if (!sent.here && !chunk_is_home(m->choice, chunk) && !is_empty(m, m->own[t][chunk]))
+        reject(m, PROOF_SLOTS, "it sends %s, which has no slot here", name_of(m, t, chunk));
     if (sent.here && !chunk_is_home(m->choice, chunk)) {
         check_read(m, t, chunk, 0, PROOF_MESSAGES);
         if (!m->failed && !(i->node->waits & WAIT_COMPUTED))

@@ -70,16 +70,20 @@ static int64_t most_tokens(Arena *a, const Draft *t, const Schedule *s)
     return most;
 }
 
-/* The most heads that a rank has of such a chunk. */
-static Share most_heads(const Draft *t, const Schedule *s)
+/* The most heads that a rank has of such a chunk, and the most key heads that those read. */
+static Heads most_heads(const Draft *t, const Schedule *s)
 {
     const int shares = choice_shares(s->choice, s->backward);
-    Share most = {0};
+    Heads most = {0};
     for (int chunk = 0; chunk <= (t->shape.short_chunks > 0); chunk++)
         for (int i = 0; i < shares; i++) {
-            const Share of = share_of(shape_chunk(&t->shape, chunk), shares, i);
-            most.heads = of.heads > most.heads ? of.heads : most.heads;
-            most.kv_heads = of.kv_heads > most.kv_heads ? of.kv_heads : most.kv_heads;
+            const Heads all = shape_chunk(&t->shape, chunk);
+            const int first = all.heads * i / shares, end = all.heads * (i + 1) / shares;
+            int read = 0;
+            for (int h = first; h < end; h++)
+                read += h == first || h % (all.heads / all.kv_heads) == 0;
+            most.heads = end - first > most.heads ? end - first : most.heads;
+            most.kv_heads = read > most.kv_heads ? read : most.kv_heads;
         }
     return most;
 }
@@ -97,7 +101,7 @@ static int64_t tokens_at_a_time(const Draft *t, const Schedule *s, bool keys, in
 static int64_t slot_bytes(const Draft *t, const Schedule *s, const Pool *p, int64_t most)
 {
     const Choice *c = s->choice;
-    const Share heads = most_heads(t, s);
+    const Heads heads = most_heads(t, s);
     const int pieces = tensor_pieces(c, p->tensor);
     if (p->tensor == T_KV || p->tensor == T_DKV)
         most = tokens_at_a_time(t, s, true, most);
@@ -128,7 +132,7 @@ static bool check_pool(Diags *d, const Draft *t, const Schedule *s, const Pool *
 static bool check_rows(Diags *d, const Draft *t, const Schedule *s, int64_t most)
 {
     const Model *m = &t->program->model;
-    const Share heads = most_heads(t, s);
+    const Heads heads = most_heads(t, s);
     const struct {
         const char *name;
         bool keys;

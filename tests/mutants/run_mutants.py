@@ -13,6 +13,7 @@ import json
 import pathlib
 import random
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -51,6 +52,7 @@ PROGRAMS = {
     "queries": (Layout("ring", "keys", "striped", lanes=2, token_chunks=3, queries="attention", offload="activations", fetch="chunks"), DEEP),
     "keys": (Layout("ring", "keys", "zigzag", lanes=2, recompute="save(q, k, x_mid(1))", token_chunks=3, queries="keys"), DEEP),
     "keys_window": (Layout("ring", "keys", "contiguous", lanes=2, token_chunks=4, queries="keys"), LONG),
+    "shares": (Layout("ulysses", "keys", "contiguous", lanes=2, token_chunks=2, queries="attention"), TEXT),
     "tail": (Layout("ring", "keys", "zigzag", lanes=2, recompute="tail(0.5)"), DEEP),
     "muon": (Layout("ring", "keys", "zigzag", lanes=2), TEXT),
     "usp": (Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), TEXT._replace(kv_heads=4)),
@@ -128,6 +130,12 @@ def random_mutants(rng, count):
 
 # ---- one mutant ----
 
+def limit():
+    """Of a process that may go on for ever, and take all memory: seconds of a processor, bytes."""
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+
+
 class Campaign:
     def __init__(self, args, folder, programs):
         self.args, self.folder = args, folder
@@ -160,10 +168,7 @@ class Campaign:
         """Its status, and what it says."""
         share = dict(self.environment, BURSTC_SHARE=str(self.build / "share/burstc"))
         words = [burstc, f"{name}.topo", f"{name}.burst", "-o", to, "-Wno-few-tokens"]
-        try:
-            done = subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=self.folder, env=share, timeout=scaled_timeout(30))
-        except subprocess.TimeoutExpired:
-            return "hangs", "burstc hangs"
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=self.folder, env=share, preexec_fn=limit)
         return done.returncode, done.stderr
 
     def first(self):
@@ -189,7 +194,7 @@ class Campaign:
             return "does not compile: " + next((line for line in str(failure).splitlines() if "error:" in line), "")
         try:
             done = subprocess.run([program, str(STEPS), self.data, *shape.masks], capture_output=True, text=True, env=self.environment,
-                                  timeout=scaled_timeout(30))
+                                  timeout=scaled_timeout(30), preexec_fn=limit)
         except subprocess.TimeoutExpired:
             return "hangs"
         program.unlink()
@@ -267,7 +272,9 @@ def main():
         campaign.first()
         counts = collections.Counter()
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-            for mutant, found in zip(mutants, pool.map(campaign.judge, range(len(mutants)), mutants)):
+            futures = {pool.submit(campaign.judge, number, mutant): mutant for number, mutant in enumerate(mutants)}
+            for future in concurrent.futures.as_completed(futures):
+                mutant, found = futures[future], future.result()
                 what = verdict(found)
                 counts[what] += 1
                 print(f"{mutant}: {what}")

@@ -312,6 +312,19 @@ static void change_slots(Maker *m, int pool)
     }
 }
 
+/* Sums that leave home have no slots. */
+static void drop_partial_pools(Maker *m)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        if (m->from->partial_pool[t] < 0)
+            continue;
+        Copies nodes;
+        Schedule *s = copy_schedule(m, &nodes);
+        s->partial_pool[t] = -1;
+        hand_out(m, MUTATE_NO_POOL, s, NULL, tensor_name((TensorId)t));
+    }
+}
+
 void each_mutant(const Schedule *s, MutantFn fn, void *arg)
 {
     Maker m = {.from = s, .fn = fn, .arg = arg};
@@ -322,4 +335,5 @@ void each_mutant(const Schedule *s, MutantFn fn, void *arg)
     change_nodes(&m, s->body);
     for (int p = 0; p < s->pools; p++)
         change_slots(&m, p);
+    drop_partial_pools(&m);
 }

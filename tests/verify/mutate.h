@@ -11,6 +11,7 @@
     X(CHUNK, "another chunk", 0) \
     X(KEYS, "another key chunk", 0) X(WAIT, "wait missing", 1) X(EXTRA_WAIT, "wait too many", 0) \
     X(CHANNEL, "channel shared", 0) X(POOL, "wrong pool", 0) X(FEWER, "a slot fewer", 0) \
+    X(NO_POOL, "sums that leave home without slots", 0) \
     X(MORE, "a slot more", 0) \
     X(EXCHANGE, "exchange put in", 0) X(TURN, "exchange turned round", 0) X(WHOLE, "whole pair put in", 0) \
     X(PAIR, "pair of chunks put in", 0) X(FORM, "chunks for whole tensors, or these for chunks", 0) \
