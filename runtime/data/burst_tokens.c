@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { WORD = 64, USAGE = 2, LIST_MOST = 256 << 20 /* bytes of a file of lengths */ };
 typedef enum Form { DECIMAL, BYTES, RAW } Form;
@@ -77,9 +78,23 @@ static int cannot(const char *what, const char *path, int reason)
 }
 
 /* ---- reading ---- */
+
+/* NULL with errno: EINVAL for a device, which may have no end. */
+static FILE *open_input(const char *path)
+{
+    struct stat st;
+    FILE *in = fopen(path, "rb");
+    if (!in || fstat(fileno(in), &st) != 0 || !(S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)) ||
+        isatty(fileno(in)))
+        return in;
+    fclose(in);
+    errno = EINVAL;
+    return NULL;
+}
+
 typedef enum Next { END, TOKEN, WRONG } Next;
 
-/* All characters up to the next space; false at the end. */
+/* All characters up to the next space, or the first of many; false at the end. */
 static bool next_word(FILE *in, Job *j)
 {
     size_t n = 0;
@@ -87,11 +102,9 @@ static bool next_word(FILE *in, Job *j)
     while (c != EOF && isspace(c))
         c = getc(in);
     const bool found = c != EOF;
-    for (j->cut = false; c != EOF && !isspace(c); c = getc(in)) {
-        j->cut = n == WORD - 1;
-        if (!j->cut)
-            j->word[n++] = c ? (char)c : '?'; /* a zero byte would end the text */
-    }
+    for (; c != EOF && !isspace(c) && n < WORD - 1; c = getc(in))
+        j->word[n++] = c ? (char)c : '?'; /* a zero byte would end the text */
+    j->cut = c != EOF && !isspace(c);
     j->word[n] = 0;
     return found;
 }
@@ -254,7 +267,7 @@ static int write_drawn(const Job *j)
 /* The whole file; NULL with errno. */
 static char *read_text(const char *path, size_t *bytes)
 {
-    FILE *in = fopen(path, "rb");
+    FILE *in = open_input(path);
     char *text = NULL;
     size_t room = 0;
     *bytes = 0;
@@ -288,7 +301,7 @@ static int read_lengths(Job *j)
     char *text = read_text(j->draw, &bytes);
     if (!text)
         return failed("cannot read '%s': %s; --draw takes a file of lengths, or A, B, C, D or tail", j->draw,
-                      strerror(errno));
+                      errno == EINVAL ? "it is a device" : strerror(errno));
     const bool read = !lengths_read(&j->read, text, bytes, &line, why);
     free(text);
     if (!read)
@@ -420,9 +433,10 @@ int main(int argc, char **argv)
         return status;
     if (j.draw)
         return draw(&j);
-    FILE *in = strcmp(j.input, "-") == 0 ? stdin : fopen(j.input, "rb");
+    FILE *in = strcmp(j.input, "-") == 0 ? stdin : open_input(j.input);
     if (!in)
-        return cannot("read", j.input, errno);
+        return errno == EINVAL ? failed("cannot read '%s': it is a device", j.input)
+                               : cannot("read", j.input, errno);
     status = convert(in, &j);
     if (in != stdin)
         fclose(in);

@@ -29,7 +29,8 @@ class Tool:
         self.program = program
 
     def run(self, status, text, *options, data=None, **more):
-        done = subprocess.run([self.program, *map(str, options)], input=data, capture_output=True, timeout=scaled_timeout(30), **more)
+        source = {} if "stdin" in more else {"input": data}
+        done = subprocess.run([self.program, *map(str, options)], capture_output=True, timeout=scaled_timeout(30), **source, **more)
         said = done.stderr.decode()
         require(done.returncode == status and text in said and bool(said) == bool(status), f"{options}: {done.returncode}: {said}")
         require(not any(ord(c) < 32 and c != "\n" for c in said), f"{options}: control characters: {said!r}")
@@ -95,6 +96,10 @@ def wrong_input(tool):
             require(pathlib.Path("out").exists() == there, f"{text}: a file came or went")
             require(not there or pathlib.Path("out").read_bytes() == OLD, f"{text}: the file of before has changed")
     tool.run(1, "ends within token 1: its size is not a multiple of 2 bytes", "--raw", 2, "-", "out", data=b"abc")
+    zero = 'cannot read \'/dev/zero\': it is a device'
+    for words in (["/dev/zero", "out"], ["--bytes", "/dev/zero", "out"], ["--draw", "/dev/zero", "--documents", 1, "out"]):
+        tool.run(1, zero, *words)
+    tool.run(1, "...', expected a whole number", "-", "out", stdin=os.open("/dev/zero", os.O_RDONLY))
     tool.run(1, "cannot read '.': Is a directory", ".", "out")
     tool.run(1, "cannot read 'none': No such file", "none", "out")
     tool.run(1, "cannot write 'none/out': No such file", "in", "none/out")
