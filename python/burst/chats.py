@@ -3,6 +3,7 @@
 Every message, tool and field that is read must be found in what the template writes: some templates leave out what they do not know.
 """
 import json
+import re
 import time
 
 from .command import Wrong
@@ -170,7 +171,7 @@ class Template:
             self.template, self.special = self.environment.from_string(text), special
         except Exception as error:  # jinja2's, or Python's for what is nested too deeply
             raise Wrong(f"{place}: the chat template cannot be compiled: {error}") from None
-        self.marks = "generation %}" in text or "generation -%}" in text
+        self.marks = bool(re.search(r"{%[-+]?\s*generation\s*-?%}", text))
 
     def render(self, messages, fields, ask=False):
         messages = [aliased(message) for message in messages]
@@ -276,6 +277,8 @@ def generated(template, chat, whole):
     if plain != whole:
         raise Wrong(f"{chat.place}: the chat template changes what `generation` surrounds")
     weights = [w for m, w in zip(chat.messages, chat.weights) if m["role"] == "assistant"]
+    if any(weights) and not spans:
+        raise Wrong(f"{chat.place}: the chat template has `generation`, but surrounds no answer with it")
     if len(spans) != len(weights) and not all(weights):
         raise Wrong(f"{chat.place}: the chat template has {len(spans)} generations for {len(weights)} answers, so that a weight of 0 has no place")
     return [span for n, span in enumerate(spans) if n >= len(weights) or weights[n]]

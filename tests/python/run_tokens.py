@@ -331,6 +331,7 @@ class Tokens:
                  "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE),
                 ("cannot be told from prompts", chat(ask, answer, ask, answer),
                  "{% for m in messages %}{{ '' if loop.last else '!' }}{{ m['content'] }}{% endfor %}"),
+                ("surrounds no answer", chat(ask, answer), TEMPLATE + "{% if false %}{% generation %}{% endgeneration %}{% endif %}"),
                 ("the chat template cannot be compiled", chat(ask, answer), "{% for %}")):
             home = folder_of(self.folder / "template", self.home, chat_template=template)
             (home / "chat_template.jinja").write_text(template)
