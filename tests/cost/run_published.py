@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 
 def predicted(burstc, folder, model):
     (folder / "loongtrain.burst").write_text(model)
@@ -18,7 +21,8 @@ def predicted(burstc, folder, model):
 
 
 def main():
-    burstc, page = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).read_text()
+    burstc, page = map(pathlib.Path, runner.words(__doc__, "burstc", "page"))
+    burstc, page = burstc.resolve(), page.read_text()
     section = re.search(r"^## Against published figures$(.*?)^## ", page, re.M | re.S)[1]
     topo, model = (re.search(rf"```{kind}\n(.*?)```", section, re.S)[1] for kind in ("topo", "burst"))
     shapes = [words.split(" x ") for words in re.search(r"^\| TOKENS, KEY_HEADS \| (.*) \|$", section, re.M)[1].split(" | ")]

@@ -4,6 +4,9 @@ import pathlib
 import re
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
@@ -23,7 +26,7 @@ def wrong(page):
 
 
 def main():
-    source = pathlib.Path(sys.argv[1])
+    source = pathlib.Path(*runner.words(__doc__, "source"))
     pages = [*source.glob("*.md"), *source.glob("docs/**/*.md"), *source.glob("benchmarks/*.md")]
     links = sum(len(LINK.findall(page.read_text())) for page in pages)
     found = [line for page in pages for line in wrong(page)]

@@ -12,6 +12,9 @@ import re
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 MASKS_ELSEWHERE = {"document_sink": "tests/training/run_data.py", "prefix_tree": "tests/training/run_data.py"} # of more tables than doc
 PLACES = ["", "compiler", "compiler/layout", "runtime", "templates"] # that paths in those pages begin at
 ELSEWHERE = {"docs/drop-in.md"} # names functions of other projects
@@ -143,7 +146,7 @@ class Lists:
 
 
 def main():
-    lists = Lists(pathlib.Path(sys.argv[1]))
+    lists = Lists(pathlib.Path(*runner.words(__doc__, "source")))
     counts = {part: len(getattr(lists, part)()) for part in ("masks", "schedules", "functions", "settings", "files", "pointers", "names", "examples")}
     enough = dict(masks=15, schedules=10, functions=3, settings=5, files=20, pointers=5, names=200, examples=1) # else the files are no longer read
     faults = lists.faults + [f"only {n} {part} were found" for part, n in counts.items() if n < enough[part]]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
 from runner import counts_agree, same  # noqa: E402
 
 KINDS = {"bad": (1, b"error: "), "good": (0, b""), "warned": (0, b"warning: ")}  # exit status, and what is said
@@ -47,9 +48,8 @@ def inputs(folder):
 
 
 def main():
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    program, stock, update = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), "--update" in sys.argv[3:]
+    program, stock, update = runner.words(__doc__, "dslcheck", "stock", "--update")
+    program, stock = os.path.abspath(program), os.path.abspath(stock)
     os.chdir(pathlib.Path(__file__).resolve().parent) # messages name inputs from here
     texts = {kind: inputs(kind) for kind in KINDS}
     failed = sum(not check(program, stock, kind, path, update) for kind in KINDS for path in texts[kind])

@@ -12,6 +12,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 MODEL = "model part { layers 32; hidden 64; heads 4; ffn swiglu 128; vocab 256; }\n"
 CLUSTER = "cluster part { nodes 2 { gpus 4 of h100; nics 4 of hdr; } }\n"
 
@@ -39,7 +42,7 @@ def check(program, stock, folder, kind, line, text):
 
 
 def main():
-    program, stock, reference = sys.argv[1:4]
+    program, stock, reference = runner.words(__doc__, "dslcheck", "stock", "reference")
     source = pathlib.Path(reference).read_text()
     blocks = [(m[1], source[: m.start()].count("\n") + 1, m[2])
               for m in re.finditer(r"^```(topo|burst|sched)\n(.*?)^```$", source, re.M | re.S)]

@@ -11,6 +11,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 TEXTS = {"m.burst": """import "masks";
 model m { layers 4; hidden 64; heads 4; kv_heads 2; head_dim 16; ffn swiglu 128; norm rmsnorm 1e-5; rope 1e4; vocab 256; tied no; }
 mask a(n) = k <= q and q - k < n;
@@ -55,7 +58,7 @@ def check(command, path, text, missing):
 
 
 def main():
-    program, stock, schedules = sys.argv[1:4]
+    program, stock, schedules = runner.words(__doc__, "dslcheck", "stock", "schedules")
     texts = TEXTS | {p.name: re.sub(r"#[^\n]*", "", p.read_text()) for p in pathlib.Path(schedules).glob("*.sched")}
     draw, good = random.Random(1), []
     with tempfile.TemporaryDirectory() as folder:

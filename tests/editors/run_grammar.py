@@ -9,6 +9,9 @@ import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 root = pathlib.Path(__file__).resolve().parents[2]
 PLAIN = [("comment", r"#.*"), ("string", r'"[^"]*"'), ("number", r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"), ("word", r"[A-Za-z_]\w*"),
          ("space", r"\s+"), ("other", r".")]
@@ -59,6 +62,7 @@ def vim_words(path, line, column):
 
 
 def main():
+    runner.words(__doc__)
     grammar = json.loads((root / "editors/vscode/syntaxes/burst.tmLanguage.json").read_text())
     package = json.loads((root / "editors/vscode/package.json").read_text())
     files = [*root.glob("examples/*.*"), *root.glob("schedules/*.sched"), *root.glob("dsl/*.burst"), *root.glob("dsl/*.topo")]

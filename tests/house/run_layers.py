@@ -9,6 +9,9 @@ import pathlib
 import re
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 ORDER = ["runtime", "base", "ir", "dsl", "mask", "shard", "attention", "step", "import", "step/passes", "step/memory", "step/verify", "cost",
          "layout", "proof", "search", "emit", "tools", "."]
 LAYER = {"tools/pictures": "tools", "layout/settings": "layout"} # folders that are a part of a layer
@@ -17,7 +20,7 @@ TOPS = ("compiler", "dsl", "runtime", "templates")
 BASES = ("compiler", "dsl", "runtime", "runtime/include", "templates") # that names are looked up in
 SUFFIXES = {".c", ".h", ".l", ".y", ".cu", ".cuh"}
 TOP = {"main.c", "pipeline.c", "CMakeLists.txt"}
-root = pathlib.Path(sys.argv[1]).resolve()
+root = pathlib.Path(*runner.words(__doc__, "root")).resolve()
 
 
 def folder_of(path):

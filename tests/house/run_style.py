@@ -8,6 +8,9 @@ import pathlib
 import re
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 WIDTH = 110
 TOPS = ("compiler", "dsl", "runtime", "templates", "tests")
 GENERATED = "/* Made by "
@@ -111,7 +114,7 @@ def probe():
 
 
 def main():
-    root = pathlib.Path(sys.argv[1])
+    root = pathlib.Path(*runner.words(__doc__, "root"))
     faults = probe()
     for path in files(root):
         text = path.read_text()

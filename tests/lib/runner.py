@@ -47,6 +47,16 @@ def lacks(*modules):
     return bool(missing)
 
 
+def words(description, *names, more=None):
+    """What a driver is called with, by name, a flag with its dashes; more: the name of any further words. --help prints the description."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in names:
+        parser.add_argument(name, **({"action": "store_true"} if name.startswith("--") else {}))
+    if more:
+        parser.add_argument(more, nargs="*")
+    return list(vars(parser.parse_args()).values())
+
+
 def options(description, *required, parts=()):
     """A parser with what every driver takes, and the options of these names."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)

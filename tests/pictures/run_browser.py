@@ -123,13 +123,14 @@ def check(found, page, width):
 
 
 def main():
+    (burstc,) = runner.words(__doc__, "burstc")
     if not BROWSER:
         print("no Chromium")
         return 77
     with runner.folder() as folder:
         (folder / "c.topo").write_text(TOPO)
         (folder / "m.burst").write_text(MODEL)
-        emitted.burstc(sys.argv[1], folder, "explore", "m.burst", "c.topo", "-o", "page.html")
+        emitted.burstc(burstc, folder, "explore", "m.burst", "c.topo", "-o", "page.html")
         page = (folder / "page.html").read_text()
         colours = []
         for width, dark in ((1200, False), (800, True)):
@@ -138,7 +139,7 @@ def main():
             colours.append(found["colours"])
         (light, ink), (dark, pale) = ([sum(map(int, re.findall(r"\d+", c)[:3])) for c in pair] for pair in colours)
         assert light > 600 > 200 > ink and dark < 200 < 600 < pale, colours
-        rows, size = check_many(folder, sys.argv[1])
+        rows, size = check_many(folder, burstc)
         print(f"{rows} rows: {size / 1000:.0f} KB")
     return 0
 

@@ -16,7 +16,8 @@ import runner  # noqa: E402
 import svg  # noqa: E402
 from page import Page  # noqa: E402
 
-run, SOURCE = functools.partial(emitted.burstc, sys.argv[1]), pathlib.Path(sys.argv[2])
+BURSTC, SOURCE, CHOSEN = runner.words(__doc__, "burstc", "source", more="test")
+run, SOURCE = functools.partial(emitted.burstc, BURSTC), pathlib.Path(SOURCE)
 TILE = 64
 
 TOPO = """cluster few {{ nodes {nodes} {{ gpus {gpus} of core; nics 1 of loop; }} link nvlink {{ bandwidth 8 GB/s; latency 2 us; }} }}
@@ -465,5 +466,5 @@ def alone(test):
         test(folder)
 
 
-tests = {name: test for name, test in globals().items() if name.startswith("test_") and name in (sys.argv[3:] or [name])}
+tests = {name: test for name, test in globals().items() if name.startswith("test_") and name in (CHOSEN or [name])}
 sys.exit(runner.run_parts({name: lambda test=test: alone(test) for name, test in tests.items()}) > 0)

@@ -128,6 +128,7 @@ def test_picture(folder, paths):
 
 
 def main():
+    runner.words(__doc__)
     there = {name for name in ("matplotlib", "tensorboard") if importlib.util.find_spec(name)}
     with runner.folder() as folder:
         paths = write(folder)

@@ -3,11 +3,12 @@
 it, replay what they recorded, or know the secret and then say what no rank may say. All of it stays on this machine's loopback."""
 import contextlib, glob, os, random, re, signal, socket, struct, subprocess, sys, threading, time
 import strangers
+import runner
 from timeouts import scaled_timeout
 from strangers import DATA, FAILED, GRANT, attacked, become_rank_1, frame, hello, job_key
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MINI, *SLOW_LISTEN = sys.argv[1:]
+MINI, SLOW_LISTEN = runner.words(__doc__, "mini_main", more="slow_listen")
 SECRET = "a secret of thirty characters."
 START_LIMIT = 2 # seconds from the last rank's start to the first step
 LATE = 0.7      # seconds after which that rank starts

@@ -1,0 +1,25 @@
+"""run_help.py [--all]: `run_....py --help` of the drivers of tests/ prints help and needs nothing else. A part of them a day.
+
+With --all (BURST_TEST_ALL=1) all of them.
+"""
+import pathlib
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TESTS / "lib"))
+import runner  # noqa: E402
+
+
+def main():
+    args = runner.options(__doc__).parse_args()
+    drivers = runner.of_the_day(sorted(TESTS.glob("*/run_*.py")), args.all, 6)
+    wrong = []
+    for driver in drivers:
+        done = runner.run([sys.executable, driver, "--help"], 120, check=False, cwd="/")
+        if done.returncode or done.stderr or "usage:" not in done.stdout:
+            wrong.append(f"{driver.relative_to(TESTS)} --help ended with {done.returncode}: {done.stderr[-300:]}")
+    print(*wrong, f"{len(drivers)} drivers, {len(wrong)} wrong", sep="\n")
+    return bool(wrong)
+
+
+runner.end(main)
