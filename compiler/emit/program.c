@@ -48,7 +48,7 @@ typedef struct Language {
     const char *values, *values_end;
 } Language;
 static const Language languages[TARGETS] = {
-    [TARGET_C] = {"burst_step_host.h", "burst_rings_host.h", "burst_layer_host.h", "burst_library_host.h", "",
+    [TARGET_C] = {"burst_step.h", "burst_rings_host.h", "burst_layer_host.h", "burst_library_host.h", "",
                   "    .%s = ", ",\n", "const BurstPlan burst_plan = {\n", "};\n"},
     [TARGET_CUDA] =
         {"burst_step_cuda.h", "burst_rings_cuda.cuh", "burst_layer_cuda.cuh", "burst_library_cuda.cuh",

@@ -94,8 +94,10 @@ static void emit_muon(Printer *p, const Op *o)
 {
     const bool weights = o->kind == OP_MOMENTUM || o->kind == OP_MUON || o->kind == OP_OPTIMIZER,
                unit = o->kind != OP_ORTHOGONALIZE;
-    const char *item[6] = {"&burst_plan"};
-    int n = 1;
+    const char *item[6];
+    int n = 0;
+    if (o->kind == OP_OPTIMIZER)
+        item[n++] = "&burst_plan";
     if (weights)
         item[n++] = "&s->weights";
     if (unit)

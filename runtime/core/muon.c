@@ -2,6 +2,7 @@
  * them. */
 #include "core/muon.h"
 #include "core/internal.h"
+#include "burst_step.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -130,14 +131,14 @@ static int exchange(BurstCtx *c, int unit, float *shard, float *matrices, bool b
     return BURST_OK;
 }
 
-int burst_muon_to_owners(BurstCtx *c, int unit, float *update, float *matrices)
+int burst_op_to_owners(BurstExec *e, int unit, BurstAct *update, BurstAct *matrices)
 {
-    return exchange(c, unit, update, matrices, false);
+    return exchange(e, unit, update, matrices, false);
 }
 
-int burst_muon_from_owners(BurstCtx *c, int unit, float *matrices, float *update)
+int burst_op_from_owners(BurstExec *e, int unit, BurstAct *matrices, BurstAct *update)
 {
-    return exchange(c, unit, update, matrices, true);
+    return exchange(e, unit, update, matrices, true);
 }
 
 /* ---- the host's update ---- */
@@ -189,27 +190,27 @@ static int each_part(BurstCtx *c, const BurstWeights *w, int unit, const BurstAd
     return BURST_OK;
 }
 
-int burst_muon_momentum(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update)
+int burst_op_momentum(BurstExec *e, const BurstShards *w, int unit, const BurstAdamW *o, BurstAct *update)
 {
-    return each_part(c, w, unit, o, update, true);
+    return each_part(e, w, unit, o, update, true);
 }
 
-int burst_muon_update(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update)
+int burst_op_muon(BurstExec *e, const BurstShards *w, int unit, const BurstAdamW *o, BurstAct *update)
 {
-    return each_part(c, w, unit, o, update, false);
+    return each_part(e, w, unit, o, update, false);
 }
 
-int burst_muon_orthogonalize(BurstCtx *c, float *matrices, float *scratch)
+int burst_op_orthogonalize(BurstExec *e, BurstAct *matrices, void *scratch)
 {
-    const int me = c->rank - burst_shard_group(c).first;
+    const int me = e->rank - burst_shard_group(e).first;
     MuonMatrix matrix[BURST_MUON_MATRICES];
     int n;
-    for (int unit = 1; unit <= c->plan->layers; unit++) {
-        BURST_TRY(muon_matrices(c, unit, matrix, &n));
+    for (int unit = 1; unit <= e->plan->layers; unit++) {
+        BURST_TRY(muon_matrices(e, unit, matrix, &n));
         for (const MuonMatrix *x = matrix; x < matrix + n; x++)
             if (x->owner == me)
                 burst_newton_schulz((int)x->tensor->rows, (int)x->tensor->cols, x->parts, matrices + x->at,
-                                    scratch);
+                                    (float *)scratch);
     }
     return BURST_OK;
 }

@@ -2,6 +2,7 @@
  * parameters for a device. */
 #include "core/internal.h"
 #include "core/muon.h"
+#include "burst_step.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,12 @@ static const float *widened(const uint16_t *bf16, int64_t count, float *to)
 
 /* elements of a sum of squares: their sums are added up in order, however many threads there are */
 enum { SEGMENT = 1 << 22 };
-typedef struct Squares { const BurstCtx *c; const BurstPlan *p; const BurstWeights *w; double *of; } Squares;
+typedef struct Squares {
+    const BurstCtx *c;
+    const BurstPlan *p;
+    const BurstWeights *w;
+    double *of;
+} Squares;
 
 static int64_t segments_of(const BurstPlan *p, const BurstUnit *u)
 {
@@ -152,12 +158,54 @@ void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
                        w->v[unit], w->grad_bf16[unit], bf16});
 }
 
-int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64_t step, double *norm)
+/* ---- as operations of the step ---- */
+
+int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,
+                  double *norm, BurstAdamW *o)
+{
+    (void)e;
+    return burst_update_begin(c, p, w, step, norm, o);
+}
+
+int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step,
+                          double *norm, BurstAdamW *o)
+{
+    return burst_op_norm(e, c, p, w, step, norm, o);
+}
+
+int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o,
+                   void *to)
+{
+    burst_update_unit(c, p, w, unit, o, NULL);
+    memcpy(to, w->param[unit], (size_t)burst_unit(p, unit)->shard * sizeof(float));
+    return BURST_OK;
+}
+
+int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int unit,
+                           const BurstAdamW *o, void *to)
+{
+    (void)e;
+    return burst_op_adamw(c, p, w, unit, o, to);
+}
+
+int burst_op_adamw_rest(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit, const BurstAdamW *o)
+{
+    burst_update_unit(e, p, w, unit, o, NULL);
+    return BURST_OK;
+}
+
+int burst_op_all_updated(BurstExec *e)
+{
+    (void)e;
+    return BURST_OK;
+}
+
+int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)
 {
     BurstAdamW o;
-    BURST_TRY(burst_update_begin(c, p, w, step, norm, &o));
+    BURST_TRY(burst_update_begin(e, p, w, step, norm, &o));
     for (int u = 0; u < w->units; u++) {
-        burst_update_unit(c, p, w, u, &o, NULL);
+        burst_update_unit(e, p, w, u, &o, NULL);
         memset(w->grad[u], 0, (size_t)burst_unit(p, u)->shard * sizeof(float));
     }
     return BURST_OK;

@@ -2,7 +2,7 @@
 #ifndef BURST_CUDA_GPU_H
 #define BURST_CUDA_GPU_H
 
-#include "burst_gpu.h"
+#include "burst_step_cuda.h"
 #include "burst_sizes.h"
 #include "cuda/device/host_side.h"
 #include "core/plural.h"
@@ -148,7 +148,7 @@ static inline int gpu_launched(BurstGpu *g, const char *kernel)
 /* Kernels move 16 bytes at a time: width (elements of a row) must be a multiple of 8, the addresses
  * (or-ed) of 16 bytes. */
 int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addresses);
-/* burst_gpu_bias_back of rows that are `stride`, whole vectors, apart; what lies between them is added up and
+/* burst_op_bias_back of rows that are `stride`, whole vectors, apart; what lies between them is added up and
  * left. */
 int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, float *db);
 static inline uintptr_t address(const void *p) { return (uintptr_t)p; }

@@ -140,113 +140,10 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
 /* device to host; waits */
 int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from,
                            BurstWeights *to);
-/* Clip by the global norm, AdamW, zero gradients, round to bf16; on the compute stream; waits for the
- * norm. */
-/* What of it is of all units: clip and norm, for which it waits; then one unit, its parameters rounded; o
- * NULL: they stay as they are. */
-int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int64_t step,
-                           double *norm, BurstAdamW *o);
-int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int unit,
-                          const BurstAdamW *o);
-int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step,
-                             double *norm);
 
-/* The weights' stream goes on, with gathers, when all units are updated. */
-int burst_gpu_all_updated(BurstGpu *g);
-
-/* ---- Muon, as burst_muon_... of the host, with updates and matrices in bf16 ---- */
-/* On the compute stream; the exchanges, over the ranks that share the weights, on the weights' stream, after
- * what computing was given before and before what it is given next. */
-int burst_gpu_muon_momentum(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o,
-                            BurstBf16 *update);
-int burst_gpu_muon_to_owners(BurstGpu *g, int unit, BurstBf16 *update, BurstBf16 *matrices);
-int burst_gpu_muon_orthogonalize(BurstGpu *g, BurstBf16 *matrices, BurstBf16 *scratch);
-int burst_gpu_muon_from_owners(BurstGpu *g, int unit, BurstBf16 *matrices, BurstBf16 *update);
-/* parameters, rounded ones too; gradients become 0 */
-int burst_gpu_muon_update(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o,
-                          const BurstBf16 *update);
-
-/* ---- the layer, on the compute stream ---- */
-/* y[n][out] = x[n][in] W^T (+ add[n][out] where not NULL); W [out][in]. cublasLt, bf16 in and out, fp32
- * accumulation. */
-int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w,
-                     const BurstBf16 *add, BurstBf16 *y);
-/* dx[n][in] (+)= dy[n][out] W. */
-int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w,
-                        BurstBf16 *dx, bool add);
-/* dw[out][in] += dy^T x, fp32. */
-int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x,
-                        float *dw);
-/* The same with `in` columns of a matrix whose rows have `row`; add may be y. */
-int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
-                             const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y);
-int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
-                                const BurstBf16 *w, BurstBf16 *dx, bool add);
-int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
-                                const BurstBf16 *x, float *dw);
-/* y = x + b, db += the sum of dy's rows; x, y, dy [n][width]. */
-int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y);
-int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db);
-int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
-                      BurstBf16 *y, float *rstd);
-/* dx = (add or 0) + ..., dw += ... */
-int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
-                           const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                           float *dw, double *scratch);
-/* The same of LayerNorm without its bias. */
-int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
-                        double eps, BurstBf16 *y, float *rstd);
-int burst_gpu_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
-                             const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                             float *dw, double *scratch);
-/* Of rows of which each of some ranks has `width` elements, as many: burst_rmsnorm_part (burst_rt.h). */
-int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part);
-int burst_gpu_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
-                           const float *d_part, const BurstBf16 *add, BurstBf16 *dx);
-int burst_gpu_rmsnorm_part(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *square,
-                           const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd);
-int burst_gpu_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *w,
-                                const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                                float *d_square, float *dw, double *scratch);
-int64_t burst_gpu_rmsnorm_scratch(int hidden); /* doubles */
-/* x and y [n][heads*d], which may be one place; angles from global positions (the two halves of a head are
- * the pair). back: fp32 gradients by heads, the first n rows of [heads][all][d], as attention leaves them,
- * rotated back to bf16 [n][heads*d]; rope NULL: only rounded. */
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
-                   const BurstBf16 *x, BurstBf16 *y);
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
-                        const int32_t *position, const float *dy, BurstBf16 *dx);
-/* As burst_join_heads and burst_join_heads_back, of rows by tokens; d_every is summed in fp32 and rounded. */
-int burst_gpu_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *x,
-                   const BurstBf16 *every, BurstBf16 *y);
-int burst_gpu_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *dy,
-                        BurstBf16 *dx, BurstBf16 *d_every, bool add);
-/* gate and up are the two halves of a row: gu [n][2*ffn]. */
-int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a);
-int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
-                          BurstBf16 *dgu);
-/* BURST_ACTIVATION_...: with a gate x is [n][2*ffn], without one [n][ffn]; dx may be x. */
-int burst_gpu_activate(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, BurstBf16 *y);
-int burst_gpu_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x,
-                            const BurstBf16 *dy, BurstBf16 *dx);
-/* y = scale x (+ add where not NULL, which may be y); all [n][width]. */
-int burst_gpu_scale(BurstGpu *g, int64_t n, int width, double scale, const BurstBf16 *x, const BurstBf16 *add,
-                    BurstBf16 *y);
-int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
-                    BurstBf16 *x);
-int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
-                         float *dtable);
-/* delta[h][i] = sum over d of d_o * o; o, d_o [n][heads*d]. */
-int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
-                    float *delta);
-int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y); /* y -= x */
-/* Learned sinks, as burst_sink and burst_sink_back on [n][heads*d]; lse, d_lse [heads][n]. d_o may be
- * d_out. */
-int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse,
-                   const BurstBf16 *sink, BurstBf16 *out);
-int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o,
-                        const float *lse, const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink);
+/* ---- on the compute stream, beside the operations of burst_step.h ---- */
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
+int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y); /* y -= x */
 /* y += x */
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y);
 /* The same of the first `count` floats of rows that are `pitch` floats apart in both. */
@@ -257,17 +154,6 @@ int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t c
  * holds nothing yet. */
 int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges tiles, int d, bool first,
                            const float *o_in, const float *lse_in, float *o, float *lse);
-/* Fused LM head and loss over tiles of tokens: as burst_loss. loss_sum: one double on the device, added
- * to. */
-typedef struct BurstGpuHead {
-    const BurstBf16 *w, *bias;
-    float *dw, *d_bias;
-    double softcap;
-} BurstGpuHead;
-int64_t burst_gpu_loss_scratch(int64_t tile, int vocab); /* bytes */
-int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
-                   const BurstGpuHead *head, const int32_t *label, const float *weight, double scale,
-                   double *loss_sum, BurstBf16 *dx, void *scratch);
 /* Host to device on the compute stream, through the context's pinned memory. */
 int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device);
 int burst_gpu_download(BurstGpu *g, const void *device, size_t bytes, void *host); /* waits */

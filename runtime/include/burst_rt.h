@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 21 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 22 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -189,68 +189,7 @@ void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse
 void burst_attend_backward(const BurstAttend *a);
 /* delta[h][i] = sum over d of d_o * o, for rows = heads * tokens. */
 void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta);
-
-/* ---- learned sinks on the host (GPT-OSS, arXiv 2508.10925) ---- A column of score sink[h] beside
- * the keys of each row of head h, without a value: out = o * keep, where keep = 1 / (1 +
- * exp(sink - lse)) is the weight that the keys have; o, out [heads][n][d], lse [heads][n]. A row
- * without a key stays 0. ---- */
-void burst_sink(int64_t n, int heads, int d, const float *o, const float *lse, const float *sink, float *out);
-/* d_o = d_out * keep (they may be one); d_lse = keep (1 - keep) rowsum(d_out * o); d_sink[h] -= the sum of
- * its d_lse. What attention's backward takes for delta is then rowsum(d_o * o) - d_lse. */
-void burst_sink_back(int64_t n, int heads, int d, const float *d_out, const float *o, const float *lse,
-                     const float *sink, float *d_o, float *d_lse, float *d_sink);
-
-/* ---- the rest of a Llama layer on the host ---- */
-/* y[n][out] = x[n][in] W^T, W [out][in] as Hugging Face stores it; add: y += . BLAS. */
-void burst_linear(int64_t n, int in, int out, const float *x, const float *w, float *y, bool add);
-/* dx[n][in] (+)= dy[n][out] W; dw[out][in] += dy^T x. */
-void burst_linear_dx(int64_t n, int in, int out, const float *dy, const float *w, float *dx, bool add);
-void burst_linear_dw(int64_t n, int in, int out, const float *dy, const float *x, float *dw);
-/* The same with `in` columns of a matrix whose rows have `row`. */
-void burst_linear_columns(int64_t n, int in, int out, int row, const float *x, const float *w, float *y,
-                          bool add);
-void burst_linear_dx_columns(int64_t n, int in, int out, int row, const float *dy, const float *w, float *dx,
-                             bool add);
-void burst_linear_dw_columns(int64_t n, int in, int out, int row, const float *dy, const float *x, float *dw);
-/* y = x + b; db += the sum of dy's rows; x, y, dy [n][width]. */
-void burst_bias(int64_t n, int width, const float *x, const float *b, float *y);
-void burst_bias_back(int64_t n, int width, const float *dy, float *db);
-/* y = x * rstd * w with rstd[n] = 1/sqrt(mean(x^2) + eps), kept for backward. */
-void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd);
-/* dx += ..., dw += ... */
-void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
-                        const float *dy, float *dx, float *dw);
-/* The same of LayerNorm, y = (x - mean) * rstd * w; its bias is burst_bias's. */
-void burst_layernorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y,
-                     float *rstd);
-void burst_layernorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
-                          const float *dy, float *dx, float *dw);
-/* Of rows of which each of some ranks has `width` elements, as many (RMSNorm over all of them). part[n]: what
- * the mean of squares, `square` [n], is the ranks' sum of; d_part[n]: the ranks' sum of d_square[n]; dx +=
- * ..., dw += ... The gradient of x is the sum of both. */
-void burst_squares(int64_t n, int width, int ranks, const float *x, float *part);
-void burst_squares_back(int64_t n, int width, int ranks, const float *x, const float *d_part, float *dx);
-void burst_rmsnorm_part(int64_t n, int width, const float *x, const float *square, const float *w, double eps,
-                        float *y, float *rstd);
-void burst_rmsnorm_part_back(int64_t n, int width, const float *x, const float *w, const float *rstd,
-                             const float *dy, float *dx, float *d_square, float *dw);
-/* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the
- * global positions (the two halves of a head are the pair, as in Hugging Face's Llama); rope NULL: no
- * rotation (values). back: the transpose of both. */
-void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
-                         const int64_t *position, const float *x, float *y);
-void burst_rope_back(int64_t n, int64_t all, int heads, int d, const BurstRope *rope, const int64_t *position,
-                     const float *dy, float *dx);
-/* [heads][all][d] to [n][heads*d] */
-void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
-/* y [n][heads][own + shared]: each head's own elements x [n][heads][own], and behind them those that all
- * heads of a token share, every [n][shared] (keys of multi-head latent attention, DeepSeek-V2, arXiv
- * 2405.04434). */
-void burst_join_heads(int64_t n, int heads, int own, int shared, const float *x, const float *every,
-                      float *y);
-/* dx: its part of dy; d_every: the sum over heads, added to what is there where `add` says so. */
-void burst_join_heads_back(int64_t n, int heads, int own, int shared, const float *dy, float *dx,
-                           float *d_every, bool add);
+/* ---- parts of the step's operations (burst_step.h) that programs call by themselves ---- */
 /* Keys and values of some tokens from their latents [n][latent] and from every [n][shared], the last elements
  * of a key, which all heads have: k [heads][n][own + shared], v [heads][n][value]. w: [heads * own][latent]
  * of keys, then [heads * value][latent] of values. */
@@ -262,37 +201,7 @@ void burst_latents_expand(const BurstLatentSizes *s, int64_t n, const float *w, 
 /* Gradients dk, dv so, as what they add to those of latent, every (the sum over heads) and w. */
 void burst_latents_contract(const BurstLatentSizes *s, int64_t n, const float *w, const float *latent,
                             const float *dk, const float *dv, float *d_latent, float *d_every, float *dw);
-void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
-/* a = silu(g) * u, elementwise over count; back: dg, du from da. */
-void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
-void burst_swiglu_back(int64_t count, const float *g, const float *u, const float *da, float *dg, float *du);
-/* BURST_ACTIVATION_...: y = f(x) * up; up NULL: f(x). back: dx may be x, dup up. */
-void burst_activate(int kind, int64_t count, const float *x, const float *up, float *y);
-void burst_activate_back(int kind, int64_t count, const float *x, const float *up, const float *dy, float *dx,
-                         float *dup);
-/* y = scale x (+ add where not NULL, which may be y); dx = (dx or 0) + scale dy. */
-void burst_scale(int64_t count, double scale, const float *x, const float *add, float *y);
 void burst_add(int64_t count, const float *x, float *y); /* y += x */
-void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x);
-/* dtable += dx's rows, those of each token added up in doubles; scratch: burst_embed_scratch(n) integers. */
-int64_t burst_embed_scratch(int64_t n);
-void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable,
-                      int32_t *scratch);
-/* A model's head: logits are x w^T, plus the bias where it is not NULL, and softcap tanh(logit / softcap) of
- * that where softcap is above 0. dw and d_bias are added to. */
-typedef struct BurstHead {
-    const float *w, *bias; /* [vocab][hidden], [vocab] */
-    float *dw, *d_bias;
-    double softcap;
-} BurstHead;
-/* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss,
- * dlogits, dx and dw; nothing of size n x vocab is stored. loss_sum += sum of weight * (lse -
- * logit[label]); dx =, and the head's += gradients of scale * that sum. Labels < 0 and weights 0 add nothing.
- * tile: tokens; scratch: burst_loss_scratch floats, of n or more. */
-int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab);
-void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const BurstHead *head,
-                const int32_t *label, const float *weight, double scale, double *loss_sum, float *dx,
-                float *scratch);
 typedef struct BurstAdamW {
     double lr, beta1, beta2, eps, decay;
     int64_t step; /* from 1 */
@@ -357,25 +266,13 @@ const BurstUnit *burst_unit(const struct BurstPlan *p, int unit); /* its row of 
  * fills param from the plan's seed: element i of unit u is the same number whatever the world size. */
 int burst_weights_make(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w);
 size_t burst_weights_bytes(const struct BurstPlan *p); /* of the arena */
-/* Clips by the global norm, applies AdamW to every shard, zeroes the gradients; norm (before clipping)
- * comes back. */
-int burst_weights_update(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w, int64_t step, double *norm);
-/* Its parts, on the rank's share of the host's cores: the norm, and what AdamW needs of this step; then
- * each unit. There o NULL updates nothing, and bf16, where it is not NULL, is [shard] of the parameters,
+/* The optimizer's parts, on the rank's share of the host's cores: the norm, and what AdamW needs of this step;
+ * then each unit. There o NULL updates nothing, and bf16, where it is not NULL, is [shard] of the parameters,
  * rounded. Gradients stay. */
 int burst_update_begin(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int64_t step,
                        double *norm, BurstAdamW *o);
 void burst_update_unit(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int unit,
                        const BurstAdamW *o, uint16_t *bf16);
-/* Muon, which updates the matrices of layers while burst_update_unit leaves them (Moonlight, arXiv
- * 2502.16982): momentum, and what it adds to parameters, of a layer's shard (Nesterov's); to the owners of
- * its matrices, each rank's in `matrices`, which then orthogonalise them; and back, to be added to the
- * parameters. update [shard]; scratch as of burst_newton_schulz of the largest. */
-int burst_muon_momentum(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update);
-int burst_muon_to_owners(BurstCtx *c, int unit, float *update, float *matrices);
-int burst_muon_orthogonalize(BurstCtx *c, float *matrices, float *scratch);
-int burst_muon_from_owners(BurstCtx *c, int unit, float *matrices, float *update);
-int burst_muon_update(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update);
 /* Elements of a tensor that follow each other both in the rank's shard of its unit and in the whole
  * tensor: `count` from shard[at] and from tensor element `from` on. The next run; begins with {0}; false:
  * there are no more. */

@@ -150,8 +150,7 @@ static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAtte
 
 static inline int plan_give_rows(PlanState *s, int heads, int d, const float *sums, void *rows)
 {
-    return burst_gpu_rope_back(s->exec, s->n, s->n, heads, d, /* no rotation */ NULL, NULL, sums,
-                               (BurstBf16 *)rows);
+    return burst_op_to_tokens(s->exec, s->n, heads, d, sums, (BurstBf16 *)rows);
 }
 
 static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAttention *a)
@@ -160,7 +159,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
     const PlanBuffers *b = &s->buffer;
     const BurstBf16 *d_o = (const BurstBf16 *)a->d_o;
     plan_library_begin(s, a);
-    BURST_TRY(burst_gpu_delta(s->exec, s->n, PLAN_HEADS, PLAN_VALUE_DIM, (const BurstBf16 *)a->o, d_o,
+    BURST_TRY(burst_op_delta(s->exec, s->n, PLAN_HEADS, PLAN_VALUE_DIM, (const BurstBf16 *)a->o, d_o,
                               b->rows_delta));
     if (a->sinks) {
         BURST_TRY(plan_sinks_back(c, s, a, b->rows_delta));

@@ -472,8 +472,8 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
-    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_VALUE_DIM, /* no rotation */ NULL,
-                               NULL, plan_running_output(s), (BurstBf16 *)s->home[BURST_T_O].part[1]);
+    return burst_op_to_tokens(s->exec, s->n, s->heads.queries, PLAN_VALUE_DIM, plan_running_output(s),
+                              (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 
 /* Has the pair's gradients added to the sums that this rank holds of dQ[q] and dKV[kv]. */

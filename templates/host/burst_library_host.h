@@ -18,35 +18,35 @@ static inline int plan_library_start(BurstCtx *c, void *state, const BurstTables
     return plan_live(c, s, tables);
 }
 
-static inline void plan_take_rows(PlanState *s, int heads, int d, const void *rows, float *by_heads)
+static inline int plan_take_rows(PlanState *s, int heads, int d, const void *rows, float *by_heads)
 {
-    burst_tokens_to_heads(s->n, s->n, heads, d, rows, by_heads);
+    return burst_op_to_heads(s->exec, s->n, heads, d, rows, by_heads);
 }
 
-static inline void plan_give_rows(PlanState *s, int heads, int d, const float *by_heads, void *rows)
+static inline int plan_give_rows(PlanState *s, int heads, int d, const float *by_heads, void *rows)
 {
-    burst_heads_to_tokens(s->n, s->n, heads, d, by_heads, rows);
+    return burst_op_to_tokens(s->exec, s->n, heads, d, by_heads, rows);
 }
 
-static inline void plan_take_call(PlanState *s, const BurstAttention *a)
+static inline int plan_take_call(PlanState *s, const BurstAttention *a)
 {
     const PlanBuffers *b = &s->buffer;
     s->score_scale = a->scale;
-    plan_take_rows(s, PLAN_HEADS, PLAN_HEAD_DIM, a->q, b->rows_q);
-    plan_take_rows(s, PLAN_KV_HEADS, PLAN_HEAD_DIM, a->k, b->rows_k);
-    plan_take_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, a->v, b->rows_v);
+    BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_HEAD_DIM, a->q, b->rows_q));
+    BURST_TRY(plan_take_rows(s, PLAN_KV_HEADS, PLAN_HEAD_DIM, a->k, b->rows_k));
+    return plan_take_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, a->v, b->rows_v);
 }
 
 static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAttention *a)
 {
     PlanState *s = state;
     const PlanBuffers *b = &s->buffer;
-    plan_take_call(s, a);
+    BURST_TRY(plan_take_call(s, a));
     BURST_TRY(plan_attention(c, s, a->mask, b->rows_q, b->rows_k, b->rows_v, b->rows_o, a->to_lse));
     if (a->sinks)
-        burst_sink(s->n, PLAN_HEADS, PLAN_VALUE_DIM, b->rows_o, a->to_lse, a->sinks, b->rows_o);
-    plan_give_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, b->rows_o, a->to_o);
-    return BURST_OK;
+        BURST_TRY(burst_op_sink(s->exec, s->n, PLAN_HEADS, PLAN_VALUE_DIM, b->rows_o, a->to_lse, a->sinks,
+                                b->rows_o));
+    return plan_give_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, b->rows_o, a->to_o);
 }
 
 /* A sink leaves the keys a share `keep` of the weight: d_o times it is the gradient of what they alone make,
@@ -71,9 +71,9 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
 {
     PlanState *s = state;
     const PlanBuffers *b = &s->buffer;
-    plan_take_call(s, a);
-    plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->d_o, b->rows_do);
-    plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->o, b->rows_dq); /* until dq is there */
+    BURST_TRY(plan_take_call(s, a));
+    BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->d_o, b->rows_do));
+    BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->o, b->rows_dq)); /* until dq is there */
     burst_attend_delta(PLAN_HEADS * s->n, PLAN_VALUE_DIM, b->rows_dq, b->rows_do, b->rows_delta);
     if (a->sinks)
         plan_sinks_back(s, a);
@@ -81,10 +81,9 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
         b->rows_delta[i] -= a->d_lse[i];
     BURST_TRY(plan_attention_back(c, s, a->mask, b->rows_q, b->rows_k, b->rows_v, a->lse, b->rows_do,
                                   b->rows_delta, b->rows_dq, b->rows_dk, b->rows_dv));
-    plan_give_rows(s, PLAN_HEADS, PLAN_HEAD_DIM, b->rows_dq, a->dq);
-    plan_give_rows(s, PLAN_KV_HEADS, PLAN_HEAD_DIM, b->rows_dk, a->dk);
-    plan_give_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, b->rows_dv, a->dv);
-    return BURST_OK;
+    BURST_TRY(plan_give_rows(s, PLAN_HEADS, PLAN_HEAD_DIM, b->rows_dq, a->dq));
+    BURST_TRY(plan_give_rows(s, PLAN_KV_HEADS, PLAN_HEAD_DIM, b->rows_dk, a->dk));
+    return plan_give_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, b->rows_dv, a->dv);
 }
 
 #endif

@@ -8,7 +8,7 @@
 #ifndef BURST_STATE_HOST_H
 #define BURST_STATE_HOST_H
 
-#include "burst_step_host.h"
+#include "burst_step.h"
 #include "burst_program.h"
 
 #ifndef PLAN_SOFTCAP

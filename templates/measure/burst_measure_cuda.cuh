@@ -10,7 +10,8 @@
  * rank 0 prints medians, one figure a line, in seconds, bytes/s and FLOP/s, which compiler/tools/measure.c
  * reads.
  */
-#include "burst_gpu.h"
+#include "burst_step_cuda.h"
+#include "burst_sizes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,10 +31,10 @@ enum { MEASURE_ROUNDS = 48, MEASURE_LEAST_ROUNDS = 5, MEASURE_DOCUMENTS = 7 };
 static constexpr size_t MEASURE_MIB = 1 << 20, MEASURE_HOP = 256 * MEASURE_MIB, MEASURE_SMALL_HOP = 1 << 14;
 static constexpr double MEASURE_SHORT = 4e-3; /* seconds: what takes less is timed several times at once */
 
-#define MEASURE_CUDA(call)                                                                               \
-    do {                                                                                                 \
-        const cudaError_t measure_error = (call);                                                        \
-        if (measure_error != cudaSuccess)                                                                \
+#define MEASURE_CUDA(call) \
+    do { \
+        const cudaError_t measure_error = (call); \
+        if (measure_error != cudaSuccess) \
             return burst_fail(m->c, BURST_E_DEVICE, "%s: %s", #call, cudaGetErrorString(measure_error)); \
     } while (0)
 
@@ -76,22 +77,39 @@ template <class MASK> static void measure_pairs(BurstTokens t, unsigned long lon
 }
 
 #define MEASURE_KERNELS(D, E, MASK, n, h, hk) \
-    {D, E, n, h, hk, \
+    {D, \
+     E, \
+     n, \
+     h, \
+     hk, \
      {BurstTiles<D, MASK, E>::FORWARD_Q, BurstTiles<D, MASK, E>::FORWARD_K, \
       BurstTiles<D, MASK, E>::BACKWARD_Q, BurstTiles<D, MASK, E>::BACKWARD_K}, \
-     {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK, E>, \
+     {MASK::KEYS, MASK::KEYS_BACKWARD}, \
+     MASK::TABLES, \
+     burst_forward_setup<D, MASK, E>, \
      burst_backward_setup<D, MASK, E>, \
-     burst_make_lists<MASK>, burst_forward<D, MASK, E>, burst_backward<D, MASK, E>, burst_delta<E>, \
-     burst_finish_dq<D>, measure_pairs<MASK>},
+     burst_make_lists<MASK>, \
+     burst_forward<D, MASK, E>, \
+     burst_backward<D, MASK, E>, \
+     burst_delta<E>, \
+     burst_finish_dq<D>, \
+     measure_pairs<MASK>},
 static const MeasureKernels measure_cases[] = {MEASURE_CASES(MEASURE_KERNELS)};
 enum { MEASURE_CASE_COUNT = sizeof measure_cases / sizeof measure_cases[0] };
 
 typedef enum MeasureDirection { MEASURE_FORWARD, MEASURE_BACKWARD, MEASURE_DIRECTIONS } MeasureDirection;
 
 /* The latest of so many, once the chip is warm. */
-typedef struct MeasureTimes { int n; double at[MEASURE_ROUNDS]; } MeasureTimes;
+typedef struct MeasureTimes {
+    int n;
+    double at[MEASURE_ROUNDS];
+} MeasureTimes;
 
-typedef struct MeasureSpan { cudaEvent_t begin, end; int times; MeasureTimes *to; } MeasureSpan;
+typedef struct MeasureSpan {
+    cudaEvent_t begin, end;
+    int times;
+    MeasureTimes *to;
+} MeasureSpan;
 enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 3 }; /* of a round */
 
 typedef struct Measure {
@@ -163,7 +181,7 @@ template <class Take> static void measure_buffers(Measure *m, Take take)
     take(&m->a, wide), take(&m->b, wide), take(&m->out, wide), take(&m->w, weights * 2),
         take(&m->dw, weights * 4);
     take(&m->rstd, (size_t)MEASURE_N * 4),
-        take(&m->scratch, (size_t)burst_gpu_rmsnorm_scratch(MEASURE_HIDDEN) * 8);
+        take(&m->scratch, (size_t)burst_gpu_norm_doubles(MEASURE_HIDDEN) * 8);
     take(&m->position, longest * 4), take(&m->table, longest * 4);
     take(&m->q, q * 2), take(&m->d_o, q * 2), take(&m->o, q * 2), take(&m->dq, q * 4);
     take(&m->k, kv * 2), take(&m->v, kv * 2), take(&m->dk, kv * 4), take(&m->dv, kv * 4);
@@ -338,9 +356,9 @@ static double measure_product_flops(void)
 static int measure_products(Measure *m)
 {
     for (const auto &s : measure_shapes) {
-        BURST_TRY(burst_gpu_linear(m->g, MEASURE_N, s.in, s.out, m->a, m->w, NULL, m->out));
-        BURST_TRY(burst_gpu_linear_dx(m->g, MEASURE_N, s.in, s.out, m->b, m->w, m->out, false));
-        BURST_TRY(burst_gpu_linear_dw(m->g, MEASURE_N, s.in, s.out, m->b, m->a, m->dw));
+        BURST_TRY(burst_op_linear(m->g, MEASURE_N, s.in, s.out, 1, m->a, m->w, NULL, m->out));
+        BURST_TRY(burst_op_linear_dx(m->g, MEASURE_N, s.in, s.out, 1, m->b, m->w, m->out, false));
+        BURST_TRY(burst_op_linear_dw(m->g, MEASURE_N, s.in, s.out, 1, m->b, m->a, m->dw));
     }
     return BURST_OK;
 }
@@ -351,8 +369,8 @@ static constexpr double MEASURE_NORM_BYTES = 2.0 * MEASURE_N * 11 * MEASURE_HIDD
 
 static int measure_passes(Measure *m)
 {
-    BURST_TRY(burst_gpu_swiglu(m->g, MEASURE_N, MEASURE_FFN, m->a, m->out));
-    return burst_gpu_swiglu_back(m->g, MEASURE_N, MEASURE_FFN, m->a, m->b, m->out);
+    BURST_TRY(burst_op_swiglu(m->g, MEASURE_N, MEASURE_FFN, m->a, m->out));
+    return burst_op_swiglu_back(m->g, MEASURE_N, MEASURE_FFN, m->a, m->b, m->out);
 }
 
 static int measure_norms(Measure *m)
@@ -360,10 +378,10 @@ static int measure_norms(Measure *m)
     const int n = MEASURE_N, h = MEASURE_HIDDEN, d = MEASURE_HEAD_DIM;
     BurstRope rope = {};
     rope.theta = 5e5;
-    BURST_TRY(burst_gpu_rmsnorm(m->g, n, h, m->a, m->w, 1e-5, m->out, m->rstd));
-    BURST_TRY(burst_gpu_rope(m->g, n, h / d, d, &rope, m->position, m->out, m->out));
-    BURST_TRY(burst_gpu_rope_back(m->g, n, n, h / d, d, &rope, m->position, m->dw, m->out));
-    return burst_gpu_rmsnorm_back(m->g, n, h, m->a, m->w, m->rstd, m->b, m->b, m->out, m->dw, m->scratch);
+    BURST_TRY(burst_op_rmsnorm(m->g, n, h, 1e-5, m->a, m->w, m->out, m->rstd));
+    BURST_TRY(burst_op_rope(m->g, n, h / d, d, &rope, m->position, m->out, m->out));
+    BURST_TRY(burst_op_rope_back(m->g, n, h / d, d, &rope, m->position, m->dw, m->out));
+    return burst_op_rmsnorm_back(m->g, n, h, m->a, m->rstd, m->b, m->w, m->out, true, m->dw, m->scratch);
 }
 
 static int measure_copy(Measure *m)
@@ -388,10 +406,7 @@ static int measure_time(Measure *m, cudaStream_t stream, int times, double *seco
     return BURST_OK;
 }
 
-static void measure_add(MeasureTimes *t, double seconds)
-{
-    t->at[t->n++ % MEASURE_ROUNDS] = seconds;
-}
+static void measure_add(MeasureTimes *t, double seconds) { t->at[t->n++ % MEASURE_ROUNDS] = seconds; }
 
 static int measure_by_size(const void *a, const void *b)
 {

@@ -12,6 +12,7 @@
  * gradients of a small layer, for bench 2048 x 2048 x 2048, the yardstick of docs/performance.md.
  */
 #include "burst_measure_times.h"
+#include "burst_step.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +34,10 @@ enum {
 };
 enum { MEASURE_HEAD_DIM = 64, MEASURE_COPY = 64 << 20 }; /* bytes: beyond the caches */
 
-typedef struct MeasureCase { int d, e, tokens, heads, kv_heads; const BurstMask *mask; } MeasureCase;
+typedef struct MeasureCase {
+    int d, e, tokens, heads, kv_heads;
+    const BurstMask *mask;
+} MeasureCase;
 #define MEASURE_CASE(D, E, MASK, n, h, hk) {D, E, n, h, hk, &MASK},
 static const MeasureCase measure_cases[] = {MEASURE_CASES(MEASURE_CASE)};
 enum { MEASURE_CASE_COUNT = sizeof measure_cases / sizeof measure_cases[0] };
@@ -49,7 +53,10 @@ static float *measure_floats(int64_t n)
     return x;
 }
 
-typedef struct MeasureTimes { int n; double at[MEASURE_ROUNDS]; } MeasureTimes;
+typedef struct MeasureTimes {
+    int n;
+    double at[MEASURE_ROUNDS];
+} MeasureTimes;
 typedef struct MeasureAttention {
     BurstAttend attend;
     BurstChunk chunk;
@@ -61,7 +68,7 @@ typedef struct Measure {
     MeasureAttention attention[MEASURE_CASE_COUNT];
     float *floats; /* of the case that needs most; for each of them again */
     float *x, *w, *dw;        /* of the product */
-    float *gate, *up, *y, *d_gate, *d_up;
+    float *gate_up, *y, *d_gate_up;
     float *scale, *d_scale, *rstd;
     int64_t *position;
     char *from, *to;
@@ -94,10 +101,11 @@ static double measure_figure(MeasureTimes *t)
 static void measure_product(Measure *m)
 {
     const double start = measure_now();
-    burst_linear(MEASURE_N, MEASURE_HIDDEN, MEASURE_FFN, m->x, m->w, m->y, false);
+    burst_op_linear(NULL, MEASURE_N, MEASURE_HIDDEN, MEASURE_FFN, 1, m->x, m->w, NULL, m->y);
     if (MEASURE_MACHINE) {
-        burst_linear_dx(MEASURE_N, MEASURE_HIDDEN, MEASURE_FFN, m->gate, m->w, m->d_up, false);
-        burst_linear_dw(MEASURE_N, MEASURE_HIDDEN, MEASURE_FFN, m->gate, m->x, m->dw);
+        burst_op_linear_dx(NULL, MEASURE_N, MEASURE_HIDDEN, MEASURE_FFN, 1, m->gate_up, m->w, m->d_gate_up,
+                           false);
+        burst_op_linear_dw(NULL, MEASURE_N, MEASURE_HIDDEN, MEASURE_FFN, 1, m->gate_up, m->x, m->dw);
     }
     measure_add(m, &m->product, start);
 }
@@ -108,10 +116,9 @@ static const double measure_norm_bytes = 4.0 * MEASURE_N * 10 * MEASURE_HIDDEN,
 
 static void measure_passes(Measure *m)
 {
-    const int64_t count = (int64_t)MEASURE_N * MEASURE_FFN;
     const double start = measure_now();
-    burst_swiglu(count, m->gate, m->up, m->y);
-    burst_swiglu_back(count, m->gate, m->up, m->y, m->d_gate, m->d_up);
+    burst_op_swiglu(NULL, MEASURE_N, MEASURE_FFN, m->gate_up, m->y);
+    burst_op_swiglu_back(NULL, MEASURE_N, MEASURE_FFN, m->gate_up, m->y, m->d_gate_up);
     measure_add(m, &m->passes, start);
 }
 
@@ -120,10 +127,10 @@ static void measure_norms(Measure *m)
     const int n = MEASURE_N, h = MEASURE_HIDDEN, d = MEASURE_HEAD_DIM;
     const BurstRope rope = {.theta = 5e5};
     const double start = measure_now();
-    burst_rmsnorm(n, h, m->x, m->scale, 1e-5, m->y, m->rstd);
-    burst_rope_to_heads(n, n, h / d, d, &rope, m->position, m->y, m->d_up);
-    burst_rope_back(n, n, h / d, d, &rope, m->position, m->d_up, m->y);
-    burst_rmsnorm_back(n, h, m->x, m->scale, m->rstd, m->y, m->d_up, m->d_scale);
+    burst_op_rmsnorm(NULL, n, h, 1e-5, m->x, m->scale, m->y, m->rstd);
+    burst_op_rope(NULL, n, h / d, d, &rope, m->position, m->y, m->d_gate_up);
+    burst_op_rope_back(NULL, n, h / d, d, &rope, m->position, m->d_gate_up, m->y);
+    burst_op_rmsnorm_back(NULL, n, h, m->x, m->rstd, m->y, m->scale, m->d_gate_up, true, m->d_scale, NULL);
     measure_add(m, &m->norms, start);
 }
 
@@ -146,11 +153,9 @@ static int measure_take(BurstCtx *c, Measure *m)
     } all[] = {{&m->x, rows},
                {&m->w, weights},
                {&m->dw, weights},
-               {&m->gate, wide},
-               {&m->up, wide},
+               {&m->gate_up, 2 * wide},
                {&m->y, wide},
-               {&m->d_gate, wide},
-               {&m->d_up, wide},
+               {&m->d_gate_up, 2 * wide},
                {&m->scale, MEASURE_HIDDEN},
                {&m->d_scale, MEASURE_HIDDEN},
                {&m->rstd, MEASURE_N}};
@@ -220,8 +225,8 @@ static int64_t measure_carve(BurstAttend *a, int64_t n, float *floats)
     const struct {
         float **at;
         int64_t count;
-    } out[] = {{&a->o, o},   {&a->dq, q},      {&a->dk, key}, {&a->dv, value},
-               {&a->lse, rows}, {&a->lse_rest, rows}};
+    } out[] = {{&a->o, o},      {&a->dq, q},     {&a->dk, key},
+               {&a->dv, value}, {&a->lse, rows}, {&a->lse_rest, rows}};
     float *at = floats;
     for (size_t i = 0; floats && i < sizeof in / sizeof in[0]; at += in[i++].count)
         *in[i].at = at;

@@ -3,7 +3,7 @@
 #ifndef GPU_CHECK_H
 #define GPU_CHECK_H
 
-#include "burst_gpu.h"
+#include "burst_step_cuda.h"
 #include "burst_sizes.h"
 
 #include <vector>

@@ -15,7 +15,7 @@ static void check_many(Check *k)
     for (size_t i = 0; i < dx.size(); i++)
         want[(size_t)token[i / HIDDEN] * HIDDEN + i % HIDDEN] += dx[i];
     float *table = up(k, Floats(ROWS * HIDDEN));
-    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), up_bf16(k, dx), table));
+    MUST(k, burst_op_embed_back(k->g, TOKENS, HIDDEN, up(k, token), up_bf16(k, dx), table, NULL));
     compare(k, "embed_back of many tokens", down(k, table, want.size()), want, FP32);
 }
 
@@ -33,7 +33,7 @@ static void check_frequent(Check *k, int percent)
         want[(size_t)token[i / HIDDEN] * HIDDEN + i % HIDDEN] += dx[i];
     }
     float *table = up(k, Floats(ROWS * HIDDEN));
-    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), up_bf16(k, dx), table));
+    MUST(k, burst_op_embed_back(k->g, TOKENS, HIDDEN, up(k, token), up_bf16(k, dx), table, NULL));
     const Floats got = down(k, table, want.size());
     double worst = 0;
     for (size_t i = 0; i < want.size(); i++)
@@ -56,10 +56,11 @@ static void check_wide(Check *k)
     const BurstBf16 *one = up_bf16(k, dx);
     char *all = (char *)poisoned(k, TOKENS / OWN * bytes);
     for (size_t i = 0; i < TOKENS / OWN; i++)
-        expect(k, "copies", cudaMemcpyAsync(all + i * bytes, one, bytes, cudaMemcpyDeviceToDevice,
-                                              burst_gpu_compute(k->g)) == cudaSuccess);
+        expect(k, "copies",
+               cudaMemcpyAsync(all + i * bytes, one, bytes, cudaMemcpyDeviceToDevice,
+                               burst_gpu_compute(k->g)) == cudaSuccess);
     float *table = up(k, Floats(ROWS * HIDDEN));
-    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), (BurstBf16 *)all, table));
+    MUST(k, burst_op_embed_back(k->g, TOKENS, HIDDEN, up(k, token), (BurstBf16 *)all, table, NULL));
     compare(k, "embed_back of many columns", down(k, table, want.size()), want, FP32);
 }
 
@@ -81,11 +82,11 @@ void check_embedding(Check *k)
     }
     int32_t *at = up(k, token);
     BurstBf16 *out = (BurstBf16 *)poisoned(k, x.size() * sizeof *out), *d = up_bf16(k, dx);
-    MUST(k, burst_gpu_embed(k->g, TOKENS, HIDDEN, at, up_bf16(k, table), out));
+    MUST(k, burst_op_embed(k->g, TOKENS, HIDDEN, at, up_bf16(k, table), out));
     compare(k, "embed", down_bf16(k, out, x.size()), x, 0);
     float *first = up(k, before), *again = up(k, before);
-    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, at, d, first));
-    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, at, d, again));
+    MUST(k, burst_op_embed_back(k->g, TOKENS, HIDDEN, at, d, first, NULL));
+    MUST(k, burst_op_embed_back(k->g, TOKENS, HIDDEN, at, d, again, NULL));
     const Floats a = down(k, first, before.size()), b = down(k, again, before.size());
     compare(k, "embed_back", a, dtable, FP32);
     expect(k, "embed_back, same bits", memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);

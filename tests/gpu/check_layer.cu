@@ -4,7 +4,11 @@
 #include <math.h>
 
 /* ---- RMSNorm ---- */
-typedef struct Norm { int n, hidden; Floats x, w, dy, add, dw; Doubles y, rstd, dx, dw_after; } Norm;
+typedef struct Norm {
+    int n, hidden;
+    Floats x, w, dy, add, dw;
+    Doubles y, rstd, dx, dw_after;
+} Norm;
 
 static const double norm_eps = 1e-5;
 
@@ -39,7 +43,7 @@ static void norm_row(Norm *m, int row)
 
 static double *norm_scratch(Check *k, int hidden)
 {
-    return (double *)poisoned(k, (size_t)burst_gpu_rmsnorm_scratch(hidden) * sizeof(double));
+    return (double *)poisoned(k, (size_t)burst_gpu_norm_doubles(hidden) * sizeof(double));
 }
 
 static void check_norm(Check *k, int n, int hidden)
@@ -52,15 +56,15 @@ static void check_norm(Check *k, int n, int hidden)
               *dx = up_bf16(k, m.add);
     float *rstd = (float *)poisoned(k, (size_t)n * sizeof *rstd), *dw = up(k, m.dw);
     double *scratch = norm_scratch(k, hidden);
-    MUST(k, burst_gpu_rmsnorm(k->g, n, hidden, x, w, norm_eps, y, rstd));
+    MUST(k, burst_op_rmsnorm(k->g, n, hidden, norm_eps, x, w, y, rstd));
     compare(k, "rmsnorm", down_bf16(k, y, count), m.y, BF16);
     compare(k, "rmsnorm, rstd", down(k, rstd, (size_t)n), m.rstd, FP32);
-    MUST(k, burst_gpu_rmsnorm_back(k->g, n, hidden, x, w, rstd, up_bf16(k, m.dy), dx, dx, dw, scratch));
+    MUST(k, burst_op_rmsnorm_back(k->g, n, hidden, x, rstd, up_bf16(k, m.dy), w, dx, true, dw, scratch));
     compare(k, "rmsnorm_back", down_bf16(k, dx, count), m.dx, BF16);
     compare(k, "rmsnorm_back, dw", down(k, dw, (size_t)hidden), m.dw_after, FP32);
     for (size_t i = 0; i < count; i++)
         m.dx[i] -= m.add[i];
-    MUST(k, burst_gpu_rmsnorm_back(k->g, n, hidden, x, w, rstd, up_bf16(k, m.dy), NULL, dx, dw, scratch));
+    MUST(k, burst_op_rmsnorm_back(k->g, n, hidden, x, rstd, up_bf16(k, m.dy), w, dx, false, dw, scratch));
     compare(k, "rmsnorm_back, nothing added", down_bf16(k, dx, count), m.dx, BF16);
 }
 
@@ -76,15 +80,15 @@ static void check_norm_of_parts(Check *k, int n, int hidden)
     float *part = (float *)poisoned(k, rows * sizeof *part),
           *rstd = (float *)poisoned(k, rows * sizeof *rstd),
           *d_square = (float *)poisoned(k, rows * sizeof *d_square), *dw = up(k, m.dw);
-    MUST(k, burst_gpu_squares(k->g, n, hidden, 2, x, part));
+    MUST(k, burst_op_squares(k->g, n, hidden, 2, x, part));
     Floats square = down(k, part, rows);
     for (float &s : square)
         s *= 2; /* the sum over both */
-    MUST(k, burst_gpu_rmsnorm_part(k->g, n, hidden, x, up(k, square), w, norm_eps, y, rstd));
+    MUST(k, burst_op_rmsnorm_part(k->g, n, hidden, norm_eps, x, up(k, square), w, y, rstd));
     compare(k, "rmsnorm of parts", down_bf16(k, y, count), m.y, BF16);
     compare(k, "rmsnorm of parts, rstd", down(k, rstd, rows), m.rstd, FP32);
-    MUST(k, burst_gpu_rmsnorm_part_back(k->g, n, hidden, x, w, rstd, dy, NULL, dx, d_square, dw,
-                                        norm_scratch(k, hidden)));
+    MUST(k, burst_op_rmsnorm_part_back(k->g, n, hidden, x, rstd, dy, w, dx, false, d_square, dw,
+                                       norm_scratch(k, hidden)));
     compare(k, "rmsnorm_back of parts, dw", down(k, dw, (size_t)hidden), m.dw_after, FP32);
     Doubles first(count), d_squares(rows), second(count);
     for (size_t i = 0; i < count; i++) {
@@ -97,7 +101,7 @@ static void check_norm_of_parts(Check *k, int n, int hidden)
     for (size_t i = 0; i < count; i++)
         second[i] = m.add[i] + 2 * (double)m.x[i] * d_squares[i / hidden] / hidden / 2;
     BurstBf16 *sum = up_bf16(k, m.add);
-    MUST(k, burst_gpu_squares_back(k->g, n, hidden, 2, x, d_square, sum, sum));
+    MUST(k, burst_op_squares_back(k->g, n, hidden, 2, x, d_square, sum, true));
     compare(k, "squares_back", down_bf16(k, sum, count), second, BF16);
 }
 
@@ -114,9 +118,9 @@ static void check_bias(Check *k, int n, int width)
     }
     BurstBf16 *at = up_bf16(k, x), *sum = (BurstBf16 *)poisoned(k, count * sizeof *sum);
     float *gradient = up(k, before);
-    MUST(k, burst_gpu_bias(k->g, n, width, at, up_bf16(k, b), sum));
+    MUST(k, burst_op_bias(k->g, n, width, at, up_bf16(k, b), sum));
     compare(k, "bias", down_bf16(k, sum, count), y, BF16);
-    MUST(k, burst_gpu_bias_back(k->g, n, width, at, gradient));
+    MUST(k, burst_op_bias_back(k->g, n, width, at, gradient));
     compare(k, "bias_back", down(k, gradient, (size_t)width), db, FP32);
 }
 
@@ -145,7 +149,7 @@ static void check_long_norm(Check *k, int64_t n, int hidden, size_t chains)
     const Floats dy = chained((size_t)n, hidden, chains);
     BurstBf16 *x = up_bf16(k, Floats(dy.size(), 1)), *w = up_bf16(k, Floats(hidden, 1)), *dx = up_bf16(k, dy);
     float *rstd = up(k, Floats((size_t)n, 1)), *dw = up(k, Floats(hidden));
-    MUST(k, burst_gpu_rmsnorm_back(k->g, n, hidden, x, w, rstd, dx, NULL, dx, dw, norm_scratch(k, hidden)));
+    MUST(k, burst_op_rmsnorm_back(k->g, n, hidden, x, rstd, dx, w, dx, false, dw, norm_scratch(k, hidden)));
     compare(k, "rmsnorm_back, dw of many rows", down(k, dw, (size_t)hidden), column_sums(dy, hidden), FP32);
 }
 
@@ -153,7 +157,7 @@ static void check_long_bias(Check *k, int64_t n, int width, size_t chains)
 {
     const Floats dy = chained((size_t)n, width, chains);
     float *db = up(k, Floats(width));
-    MUST(k, burst_gpu_bias_back(k->g, n, width, up_bf16(k, dy), db));
+    MUST(k, burst_op_bias_back(k->g, n, width, up_bf16(k, dy), db));
     compare(k, "bias_back of many rows", down(k, db, (size_t)width), column_sums(dy, width), FP32);
 }
 
@@ -210,7 +214,7 @@ static void check_longrope(Check *k, int d)
                 y[at + d / 2] = 1.19 * (x[at + d / 2] * cos(angle) + x[at] * sin(angle));
             }
         BurstBf16 *z = up_bf16(k, x);
-        MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, &turn, up(k, position), z, z));
+        MUST(k, burst_op_rope(k->g, TOKENS, HEADS, d, &turn, up(k, position), z, z));
         compare(k, "longrope", down_bf16(k, z, count), y, BF16);
     }
 }
@@ -228,12 +232,12 @@ static void check_rope(Check *k, int d)
     position[0] = 0;
     int32_t *at = up(k, position);
     BurstBf16 *y = up_bf16(k, x), *dx = (BurstBf16 *)poisoned(k, count * sizeof *dx);
-    MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, &turn, at, y, y));
+    MUST(k, burst_op_rope(k->g, TOKENS, HEADS, d, &turn, at, y, y));
     compare(k, "rope", down_bf16(k, y, count), rotated(TOKENS, HEADS, d, theta, position, 1, x), BF16);
-    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, &turn, at, up(k, dy), dx));
+    MUST(k, burst_op_rope_back(k->g, TOKENS, HEADS, d, &turn, at, up(k, dy), dx));
     compare(k, "rope_back", down_bf16(k, dx, count),
             rotated(TOKENS, HEADS, d, theta, position, -1, dy_tokens), BF16);
-    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, NULL, at, up(k, dy), dx));
+    MUST(k, burst_op_to_tokens(k->g, TOKENS, HEADS, d, up(k, dy), dx));
     compare(k, "rope_back, no rotation", down_bf16(k, dx, count), Doubles(dy_tokens.begin(), dy_tokens.end()),
             BF16);
 }
@@ -254,9 +258,9 @@ static void check_swiglu(Check *k)
         }
     BurstBf16 *both = up_bf16(k, gu), *out = (BurstBf16 *)poisoned(k, a.size() * sizeof *out);
     BurstBf16 *d = (BurstBf16 *)poisoned(k, dgu.size() * sizeof *d);
-    MUST(k, burst_gpu_swiglu(k->g, TOKENS, FFN, both, out));
+    MUST(k, burst_op_swiglu(k->g, TOKENS, FFN, both, out));
     compare(k, "swiglu", down_bf16(k, out, a.size()), a, BF16);
-    MUST(k, burst_gpu_swiglu_back(k->g, TOKENS, FFN, both, up_bf16(k, da), d));
+    MUST(k, burst_op_swiglu_back(k->g, TOKENS, FFN, both, up_bf16(k, da), d));
     compare(k, "swiglu_back", down_bf16(k, d, dgu.size()), dgu, BF16);
 }
 
@@ -271,7 +275,7 @@ static void check_delta(Check *k, int d)
             want[(size_t)(row % HEADS * TOKENS + row / HEADS)] += (double)o[(size_t)row * d + j] *
                                                                   d_o[(size_t)row * d + j];
     float *delta = (float *)poisoned(k, want.size() * sizeof *delta);
-    MUST(k, burst_gpu_delta(k->g, TOKENS, HEADS, d, up_bf16(k, o), up_bf16(k, d_o), delta));
+    MUST(k, burst_op_delta(k->g, TOKENS, HEADS, d, up_bf16(k, o), up_bf16(k, d_o), delta));
     compare(k, "delta", down(k, delta, want.size()), want, FP32);
 }
 
@@ -300,10 +304,10 @@ static void check_sink(Check *k, int d, float above)
     }
     BurstBf16 *y = (BurstBf16 *)poisoned(k, o.size() * sizeof *y), *dx = up_bf16(k, d_out);
     float *of_lse = (float *)poisoned(k, ROWS * sizeof *of_lse), *sum = up(k, d_sink);
-    MUST(k, burst_gpu_sink(k->g, TOKENS, HEADS, d, up_bf16(k, o), up(k, lse), up_bf16(k, sink), y));
+    MUST(k, burst_op_sink(k->g, TOKENS, HEADS, d, up_bf16(k, o), up(k, lse), up_bf16(k, sink), y));
     compare(k, "sink", down_bf16(k, y, o.size()), out, BF16);
-    MUST(k, burst_gpu_sink_back(k->g, TOKENS, HEADS, d, dx, up_bf16(k, o), up(k, lse), up_bf16(k, sink), dx,
-                                of_lse, sum));
+    MUST(k, burst_op_sink_back(k->g, TOKENS, HEADS, d, dx, up_bf16(k, o), up(k, lse), up_bf16(k, sink), dx,
+                               of_lse, sum));
     compare(k, "sink_back, d_o", down_bf16(k, dx, o.size()), d_o, BF16);
     compare(k, "sink_back, d_lse", down(k, of_lse, ROWS), d_lse, FP32);
     compare(k, "sink_back, d_sink", down(k, sum, HEADS), total, FP32);

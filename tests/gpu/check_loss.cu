@@ -12,7 +12,10 @@ typedef struct Case {
     bool biased;
     double softcap;
 } Case;
-typedef struct Reference { double loss; Doubles dx, dw, d_bias; } Reference;
+typedef struct Reference {
+    double loss;
+    Doubles dx, dw, d_bias;
+} Reference;
 
 static void token_reference(const Case &c, const Floats &x, const Floats &w, const Floats &bias, int label,
                             double weight, size_t token, Reference *r)
@@ -40,7 +43,10 @@ static void token_reference(const Case &c, const Floats &x, const Floats &w, con
     }
 }
 
-typedef struct Result { double loss; Floats dx, dw, d_bias; } Result;
+typedef struct Result {
+    double loss;
+    Floats dx, dw, d_bias;
+} Result;
 
 static Result on_device(Check *k, const Case &c, const Floats &x, const Floats &w, const Floats &bias,
                         const std::vector<int32_t> &label, const Floats &weight, const Floats &dw0)
@@ -48,15 +54,18 @@ static Result on_device(Check *k, const Case &c, const Floats &x, const Floats &
     Result r;
     double *sum = (double *)up(k, Floats(2)); /* zero */
     BurstBf16 *dx = (BurstBf16 *)poisoned(k, x.size() * sizeof *dx);
-    float *dw = up(k, dw0), *d_bias = up(k, Floats(VOCAB));
-    const BurstGpuHead head = {up_bf16(k, w), c.biased ? up_bf16(k, bias) : NULL, dw, d_bias, c.softcap};
-    void *scratch = poisoned(k, (size_t)burst_gpu_loss_scratch(TILE, VOCAB));
-    MUST(k, burst_gpu_loss(k->g, N, HIDDEN, VOCAB, TILE, up_bf16(k, x), &head, up(k, label), up(k, weight),
-                           loss_scale, sum, dx, scratch));
+    Floats both = w, sums = dw0; /* the bias follows the matrix */
+    both.insert(both.end(), bias.begin(), bias.end());
+    sums.resize(both.size());
+    float *dw = up(k, sums);
+    void *scratch = poisoned(k, (size_t)burst_gpu_loss_bytes(TILE, VOCAB));
+    MUST(k,
+         burst_op_loss_head(k->g, N, HIDDEN, VOCAB, TILE, c.biased ? 2 : 1, c.softcap, up_bf16(k, x),
+                            up_bf16(k, both), up(k, label), up(k, weight), loss_scale, sum, dx, dw, scratch));
     MUST(k, burst_gpu_download(k->g, sum, sizeof r.loss, &r.loss));
     r.dx = down_bf16(k, dx, x.size());
     r.dw = down(k, dw, w.size());
-    r.d_bias = down(k, d_bias, VOCAB);
+    r.d_bias = down(k, dw + w.size(), VOCAB);
     return r;
 }
 

@@ -46,7 +46,9 @@ static bool decays(const BurstUnit *unit, int64_t i)
     return false;
 }
 
-typedef struct Moments { double p, m, v; } Moments;
+typedef struct Moments {
+    double p, m, v;
+} Moments;
 
 /* As published (Loshchilov and Hutter, algorithm 2), with the gradient clipped before. */
 static Moments adamw(Check *k, const BurstUnit *unit, int u, int64_t i, double norm)
@@ -102,7 +104,7 @@ void check_optimizer(Check *k)
                                  d.grad[u]));
     for (int u = 0; u < w.units; u++)
         memset(w.param[u], 0, (size_t)burst_unit(k->p, u)->shard * sizeof(float));
-    MUST(k, burst_gpu_weights_update(k->g, k->p, &d, STEP, &norm));
+    MUST(k, burst_op_update(k->g, k->p, &d, STEP, &norm));
     MUST(k, burst_gpu_weights_save(k->g, k->p, &d, &w));
     const double want = true_norm(k);
     compare(k, "global norm", Floats{(float)norm}, Doubles{want}, 1e-7);

@@ -24,11 +24,11 @@ static void check_forward(Check *k, const Floats &x, const Floats &w)
     auto left = [&](int r, int i) { return x[(size_t)r * IN + i]; };
     auto right = [&](int i, int c) { return w[(size_t)c * IN + i]; };
     BurstBf16 *y = (BurstBf16 *)poisoned(k, N * OUT * sizeof *y), *dx = up_bf16(k, x), *dw = up_bf16(k, w);
-    MUST(k, burst_gpu_linear(k->g, N, IN, OUT, dx, dw, NULL, y));
+    MUST(k, burst_op_linear(k->g, N, IN, OUT, 1, dx, dw, NULL, y));
     compare(k, "linear", down_bf16(k, y, N * OUT), product(N, OUT, IN, NULL, left, right), BF16);
-    MUST(k, burst_gpu_linear(k->g, N, IN, OUT, dx, dw, up_bf16(k, add), y));
+    MUST(k, burst_op_linear(k->g, N, IN, OUT, 1, dx, dw, up_bf16(k, add), y));
     compare(k, "linear, add", down_bf16(k, y, N * OUT), product(N, OUT, IN, &add, left, right), BF16);
-    MUST(k, burst_gpu_linear(k->g, 0, IN, OUT, dx, dw, NULL, y));
+    MUST(k, burst_op_linear(k->g, 0, IN, OUT, 1, dx, dw, NULL, y));
 }
 
 static void check_back(Check *k, const Floats &x, const Floats &w)
@@ -41,13 +41,13 @@ static void check_back(Check *k, const Floats &x, const Floats &w)
     auto x_at = [&](int i, int c) { return x[(size_t)i * IN + c]; };
     BurstBf16 *to = (BurstBf16 *)poisoned(k, N * IN * sizeof *to), *added = up_bf16(k, before),
               *d = up_bf16(k, dy);
-    MUST(k, burst_gpu_linear_dx(k->g, N, IN, OUT, d, up_bf16(k, w), to, false));
+    MUST(k, burst_op_linear_dx(k->g, N, IN, OUT, 1, d, up_bf16(k, w), to, false));
     compare(k, "linear_dx", down_bf16(k, to, N * IN), product(N, IN, OUT, NULL, dy_at, w_at), BF16);
-    MUST(k, burst_gpu_linear_dx(k->g, N, IN, OUT, d, up_bf16(k, w), added, true));
+    MUST(k, burst_op_linear_dx(k->g, N, IN, OUT, 1, d, up_bf16(k, w), added, true));
     compare(k, "linear_dx, add", down_bf16(k, added, N * IN), product(N, IN, OUT, &before, dy_at, w_at),
             BF16);
     float *dw = up(k, dw0);
-    MUST(k, burst_gpu_linear_dw(k->g, N, IN, OUT, d, up_bf16(k, x), dw));
+    MUST(k, burst_op_linear_dw(k->g, N, IN, OUT, 1, d, up_bf16(k, x), dw));
     compare(k, "linear_dw", down(k, dw, OUT * IN), product(OUT, IN, N, &dw0, dy_turned, x_at), FP32);
 }
 

@@ -15,7 +15,9 @@ enum {
     ROUNDS = 5
 };
 
-typedef struct Sizes { double flops, bytes; } Sizes; /* of one call */
+typedef struct Sizes {
+    double flops, bytes;
+} Sizes; /* of one call */
 
 /* The best of some rounds, by events on the stream. */
 template <typename Call>
@@ -71,7 +73,7 @@ static Arrays arrays(Check *k)
     a.fp32 = (float *)burst_gpu_take(k->g, count * sizeof(float));
     a.rstd = up(k, random_floats(N, 8, 1));
     a.scratch = (float *)burst_gpu_take(k->g,
-                                        (size_t)burst_gpu_loss_scratch(burst_gpu_loss_tile(VOCAB), VOCAB));
+                                        (size_t)burst_gpu_loss_bytes(burst_gpu_loss_tile(VOCAB), VOCAB));
     a.ints = up(k, random_ints(N, 9, 32000));
     MUST(k, a.dw && a.fp32 && a.scratch ? BURST_OK : BURST_E_MEMORY);
     return a;
@@ -81,43 +83,47 @@ static void measure_products(Check *k, const Arrays &a, cudaStream_t s)
 {
     const double flops = 2.0 * N * HIDDEN * FFN;
     timed(k, "linear", s, {flops, 0},
-          [&] { return burst_gpu_linear(k->g, N, HIDDEN, FFN, a.x, a.w, NULL, a.wide); });
+          [&] { return burst_op_linear(k->g, N, HIDDEN, FFN, 1, a.x, a.w, NULL, a.wide); });
     timed(k, "linear_dx", s, {flops, 0},
-          [&] { return burst_gpu_linear_dx(k->g, N, HIDDEN, FFN, a.wide, a.w, a.y, false); });
+          [&] { return burst_op_linear_dx(k->g, N, HIDDEN, FFN, 1, a.wide, a.w, a.y, false); });
     timed(k, "linear_dw", s, {flops, 0},
-          [&] { return burst_gpu_linear_dw(k->g, N, HIDDEN, FFN, a.wide, a.x, a.dw); });
+          [&] { return burst_op_linear_dw(k->g, N, HIDDEN, FFN, 1, a.wide, a.x, a.dw); });
 }
 
 static void measure_elementwise(Check *k, const Arrays &a, cudaStream_t s)
 {
     const double one = 2.0 * N * HIDDEN, wide = 2.0 * N * FFN;
     timed(k, "rmsnorm", s, {0, 2 * one},
-          [&] { return burst_gpu_rmsnorm(k->g, N, HIDDEN, a.x, a.w, 1e-5, a.y, a.rstd); });
+          [&] { return burst_op_rmsnorm(k->g, N, HIDDEN, 1e-5, a.x, a.w, a.y, a.rstd); });
     timed(k, "rmsnorm_back", s, {0, 4 * one}, [&] {
-        return burst_gpu_rmsnorm_back(k->g, N, HIDDEN, a.x, a.w, a.rstd, a.y, a.z, a.z, a.dw,
-                                      (double *)a.scratch);
+        return burst_op_rmsnorm_back(k->g, N, HIDDEN, a.x, a.rstd, a.y, a.w, a.z, true, a.dw, a.scratch);
     });
     BurstRope rope = {};
     rope.theta = 5e5;
     timed(k, "rope", s, {0, 2 * one},
-          [&] { return burst_gpu_rope(k->g, N, HEADS, D, &rope, a.ints, a.y, a.y); });
+          [&] { return burst_op_rope(k->g, N, HEADS, D, &rope, a.ints, a.y, a.y); });
     timed(k, "rope_back", s, {0, 3 * one},
-          [&] { return burst_gpu_rope_back(k->g, N, N, HEADS, D, &rope, a.ints, a.fp32, a.y); });
-    timed(k, "swiglu", s, {0, 3 * wide}, [&] { return burst_gpu_swiglu(k->g, N, FFN, a.gu, a.wide); });
+          [&] { return burst_op_rope_back(k->g, N, HEADS, D, &rope, a.ints, a.fp32, a.y); });
+    timed(k, "swiglu", s, {0, 3 * wide}, [&] { return burst_op_swiglu(k->g, N, FFN, a.gu, a.wide); });
     timed(k, "swiglu_back", s, {0, 5 * wide},
-          [&] { return burst_gpu_swiglu_back(k->g, N, FFN, a.gu, a.wide, a.gu2); });
-    timed(k, "delta", s, {0, 2 * one}, [&] { return burst_gpu_delta(k->g, N, HEADS, D, a.x, a.y, a.fp32); });
-    timed(k, "embed", s, {0, 2 * one}, [&] { return burst_gpu_embed(k->g, N, HIDDEN, a.ints, a.w, a.y); });
+          [&] { return burst_op_swiglu_back(k->g, N, FFN, a.gu, a.wide, a.gu2); });
+    timed(k, "delta", s, {0, 2 * one}, [&] { return burst_op_delta(k->g, N, HEADS, D, a.x, a.y, a.fp32); });
+    timed(k, "embed", s, {0, 2 * one}, [&] { return burst_op_embed(k->g, N, HIDDEN, a.ints, a.w, a.y); });
     timed(k, "embed_back", s, {0, one},
-          [&] { return burst_gpu_embed_back(k->g, N, HIDDEN, a.ints, a.x, a.dw); });
+          [&] { return burst_op_embed_back(k->g, N, HIDDEN, a.ints, a.x, a.dw, NULL); });
 }
 
 /* The embedding's gradient of a long sequence: of all words alike, and of one word that is so many per
  * cent of them. */
 static void measure_embedding(Check *k, const Arrays &a, cudaStream_t s)
 {
-    static const struct { const char *name; int percent; } cases[] = {
-        {"embed_back alike", 0}, {"embed_back 10 %", 10}, {"embed_back 90 %", 90}, {"embed_back 100 %", 100}};
+    static const struct {
+        const char *name;
+        int percent;
+    } cases[] = {{"embed_back alike", 0},
+                 {"embed_back 10 %", 10},
+                 {"embed_back 90 %", 90},
+                 {"embed_back 100 %", 100}};
     const BurstBf16 *dx = rows(k, (size_t)LONG * HIDDEN, 11);
     for (const auto &c : cases) {
         std::vector<int32_t> token = random_ints(LONG, 12, VOCAB);
@@ -125,7 +131,7 @@ static void measure_embedding(Check *k, const Arrays &a, cudaStream_t s)
             token[i] = i * 37 % 100 < c.percent ? 7 : token[i];
         const int32_t *at = up(k, token);
         timed(k, c.name, s, {0, 2.0 * LONG * HIDDEN},
-              [&] { return burst_gpu_embed_back(k->g, LONG, HIDDEN, at, dx, a.dw); });
+              [&] { return burst_op_embed_back(k->g, LONG, HIDDEN, at, dx, a.dw, NULL); });
     }
 }
 
@@ -133,13 +139,11 @@ static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
 {
     double *sum = (double *)burst_gpu_take(k->g, sizeof *sum);
     float *weight = up(k, Floats(LOSS_TOKENS, 1.0f));
-    for (const double softcap : {0.0, 30.0}) {
-        const BurstGpuHead head = {a.w, NULL, a.dw, NULL, softcap};
+    for (const double softcap : {0.0, 30.0})
         timed(k, softcap > 0 ? "loss, softcap" : "loss", s, {6.0 * LOSS_TOKENS * HIDDEN * VOCAB, 0}, [&] {
-            return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), a.x, &head,
-                                  a.ints, weight, 1e-4, sum, a.y, a.scratch);
+            return burst_op_loss_head(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), 1,
+                                      softcap, a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch);
         });
-    }
 }
 
 /* One tensor of 64 Mi elements a rank; the norm's pass over the gradients and the host's wait for it
@@ -166,7 +170,7 @@ static void measure_adamw(Check *k, cudaStream_t s)
                          .grad_bf16 = &fp32_gradients};
     double norm;
     timed(k, "weights_update", s, {0, 34.0 * (double)shard},
-          [&] { return burst_gpu_weights_update(k->g, &p, &w, 1, &norm); });
+          [&] { return burst_op_update(k->g, &p, &w, 1, &norm); });
 }
 
 static void measure_hop(Check *k, const Arrays &a)
@@ -177,7 +181,8 @@ static void measure_hop(Check *k, const Arrays &a)
         snprintf(name, sizeof name, "hop of %zu MiB", bytes >> 20);
         const BurstBuffer out = {a.x, bytes, a.y}, in = {a.y, bytes, NULL};
         timed(k, name, burst_gpu_channel(k->g, 0), {0, (double)bytes}, [&] {
-            return burst_gpu_hop(k->g, 0, &out, 1, (me + 1) % world, &in, 1, (me + world - 1) % world); });
+            return burst_gpu_hop(k->g, 0, &out, 1, (me + 1) % world, &in, 1, (me + world - 1) % world);
+        });
     }
 }
 

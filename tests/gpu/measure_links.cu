@@ -54,7 +54,7 @@ static void transfers(Bench *b, int count)
 static void products(Bench *b, int count)
 {
     for (int i = 0; i < count; i++)
-        MUST(&b->k, burst_gpu_linear(b->k.g, N, HIDDEN, FFN, b->x, b->w, NULL, b->y));
+        MUST(&b->k, burst_op_linear(b->k.g, N, HIDDEN, FFN, 1, b->x, b->w, NULL, b->y));
 }
 
 /* Products and `count` transfers at once: seconds of each. Transfers are queued between the products, or a

@@ -14,8 +14,8 @@ static inline int compute(BurstGpu *g, std::function<void()> run)
     return BURST_OK;
 }
 
-int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
-                    BurstBf16 *x)
+int burst_op_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
+                   BurstBf16 *x)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * hidden; i++)
@@ -23,8 +23,8 @@ int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, co
     });
 }
 
-int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
-                         float *dtable)
+int burst_op_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
+                        float *dtable, void *)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * hidden; i++)
@@ -32,8 +32,8 @@ int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *toke
     });
 }
 
-int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
-                             const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
+int burst_op_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
+                            const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * out; at++) {
@@ -45,8 +45,8 @@ int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, c
     });
 }
 
-int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
-                                const BurstBf16 *w, BurstBf16 *dx, bool add)
+int burst_op_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                               const BurstBf16 *w, BurstBf16 *dx, bool add)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * in; at++) {
@@ -58,8 +58,8 @@ int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row
     });
 }
 
-int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
-                                const BurstBf16 *x, float *dw)
+int burst_op_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                               const BurstBf16 *x, float *dw)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < (int64_t)out * in; at++)
@@ -69,26 +69,26 @@ int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row
     });
 }
 
-int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w,
-                     const BurstBf16 *add, BurstBf16 *y)
+int burst_op_linear(BurstGpu *g, int64_t n, int in, int out, int tensors, const BurstBf16 *x,
+                    const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
-    return burst_gpu_linear_columns(g, n, in, out, in, x, w, add, y);
+    return burst_op_linear_columns(g, n, in, out * tensors, in, x, w, add, y);
 }
 
-int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w,
-                        BurstBf16 *dx, bool add)
+int burst_op_linear_dx(BurstGpu *g, int64_t n, int in, int out, int tensors, const BurstBf16 *dy,
+                       const BurstBf16 *w, BurstBf16 *dx, bool add)
 {
-    return burst_gpu_linear_dx_columns(g, n, in, out, in, dy, w, dx, add);
+    return burst_op_linear_dx_columns(g, n, in, out * tensors, in, dy, w, dx, add);
 }
 
-int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x,
-                        float *dw)
+int burst_op_linear_dw(BurstGpu *g, int64_t n, int in, int out, int tensors, const BurstBf16 *dy,
+                       const BurstBf16 *x, float *dw)
 {
-    return burst_gpu_linear_dw_columns(g, n, in, out, in, dy, x, dw);
+    return burst_op_linear_dw_columns(g, n, in, out * tensors, in, dy, x, dw);
 }
 
-int burst_gpu_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *x,
-                   const BurstBf16 *every, BurstBf16 *y)
+int burst_op_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *x,
+                  const BurstBf16 *every, BurstBf16 *y)
 {
     return compute(g, [=] {
         for (int64_t row = 0; row < n * heads; row++)
@@ -98,8 +98,8 @@ int burst_gpu_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const
     });
 }
 
-int burst_gpu_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *dy,
-                        BurstBf16 *dx, BurstBf16 *d_every, bool add)
+int burst_op_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *dy,
+                       BurstBf16 *dx, BurstBf16 *d_every, bool add)
 {
     return compute(g, [=] {
         for (int64_t row = 0; row < n * heads; row++)
@@ -114,7 +114,7 @@ int burst_gpu_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, 
     });
 }
 
-int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
+int burst_op_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * width; i++)
@@ -122,7 +122,7 @@ int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const 
     });
 }
 
-int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
+int burst_op_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * width; i++)
@@ -130,8 +130,8 @@ int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, 
     });
 }
 
-int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
-                      BurstBf16 *y, float *rstd)
+int burst_op_rmsnorm(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x, const BurstBf16 *w,
+                     BurstBf16 *y, float *rstd)
 {
     return compute(g, [=] {
         for (int64_t t = 0; t < n; t++) {
@@ -145,10 +145,11 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
     });
 }
 
-int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
-                           const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                           float *dw, double *scratch)
+int burst_op_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const float *rstd,
+                          const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add, float *dw,
+                          void *room)
 {
+    double *const scratch = (double *)room;
     return compute(g, [=] {
         for (int i = 0; i < hidden; i++)
             scratch[i] = 0; /* the partial sums of a device's blocks */
@@ -160,7 +161,7 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
                 scratch[i] += (float)(value_of(dy[t * hidden + i]) * value_of(x[t * hidden + i]) * r);
             }
             for (int i = 0; i < hidden; i++)
-                dx[t * hidden + i] = rounded((add ? value_of(add[t * hidden + i]) : 0) +
+                dx[t * hidden + i] = rounded((add ? value_of(dx[t * hidden + i]) : 0) +
                                              r * value_of(dy[t * hidden + i]) * value_of(w[i]) -
                                              r * r * r * along / hidden * value_of(x[t * hidden + i]));
         }
@@ -171,7 +172,7 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
 
 /* ---- rows that tensor ranks share ---- */
 
-int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part)
+int burst_op_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part)
 {
     return compute(g, [=] {
         for (int64_t t = 0; t < n; t++) {
@@ -183,18 +184,18 @@ int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstB
     });
 }
 
-int burst_gpu_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
-                           const float *d_part, const BurstBf16 *add, BurstBf16 *dx)
+int burst_op_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
+                          const float *d_part, BurstBf16 *dx, bool add)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * width; i++)
-            dx[i] = rounded((add ? value_of(add[i]) : 0) +
+            dx[i] = rounded((add ? value_of(dx[i]) : 0) +
                             2 * value_of(x[i]) * d_part[i / width] / width / ranks);
     });
 }
 
-int burst_gpu_rmsnorm_part(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *square,
-                           const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+int burst_op_rmsnorm_part(BurstGpu *g, int64_t n, int width, double eps, const BurstBf16 *x,
+                          const float *square, const BurstBf16 *w, BurstBf16 *y, float *rstd)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * width; i++) {
@@ -205,10 +206,11 @@ int burst_gpu_rmsnorm_part(BurstGpu *g, int64_t n, int width, const BurstBf16 *x
     });
 }
 
-int burst_gpu_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *w,
-                                const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                                float *d_square, float *dw, double *scratch)
+int burst_op_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *rstd,
+                               const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add,
+                               float *d_square, float *dw, void *room)
 {
+    double *const scratch = (double *)room;
     return compute(g, [=] {
         for (int i = 0; i < width; i++)
             scratch[i] = 0;
@@ -218,7 +220,7 @@ int burst_gpu_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf
             const double r = rstd[i / width], scaled = value_of(w[i % width]) * value_of(dy[i]);
             d_square[i / width] -= (float)(r * r * r / 2 * scaled * value_of(x[i]));
             scratch[i % width] += value_of(dy[i]) * value_of(x[i]) * r;
-            dx[i] = rounded((add ? value_of(add[i]) : 0) + r * scaled);
+            dx[i] = rounded((add ? value_of(dx[i]) : 0) + r * scaled);
         }
         for (int i = 0; i < width; i++)
             dw[i] += (float)scratch[i];
@@ -247,11 +249,11 @@ static void turn(int64_t n, int heads, int d, double theta, int rotary, const in
         }
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
-                   const BurstBf16 *x, BurstBf16 *y)
+int burst_op_rope_rows(BurstGpu *g, int64_t n, int64_t, int heads, int d, const BurstRope *rope,
+                       const int32_t *position, const BurstBf16 *x, BurstBf16 *y)
 {
-    const double theta = rope ? rope->theta : 0;
-    const int rotary = rope ? rope->rotary : 0;
+    const double theta = rope->theta;
+    const int rotary = rope->rotary;
     return compute(g, [=] {
         turn(
             n, heads, d, theta, rotary, position, 1,
@@ -259,16 +261,56 @@ int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *ro
     });
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
-                        const int32_t *position, const float *dy, BurstBf16 *dx)
+int burst_op_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
+                  const BurstBf16 *x, BurstBf16 *y)
 {
-    const double theta = rope ? rope->theta : 0;
-    const int rotary = rope ? rope->rotary : 0;
+    return burst_op_rope_rows(g, n, n, heads, d, rope, position, x, y);
+}
+
+/* theta 0: no rotation. */
+static inline int turn_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta, int rotary,
+                            const int32_t *position, const float *dy, BurstBf16 *dx)
+{
     return compute(g, [=] {
         turn(
             n, heads, d, theta, rotary, position, -1,
             [=](int64_t i, int h, int j) { return (double)dy[(h * all + i) * d + j]; }, dx);
     });
+}
+
+int burst_op_rope_back_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                            const int32_t *position, const float *dy, BurstBf16 *dx)
+{
+    return turn_back(g, n, all, heads, d, rope->theta, rope->rotary, position, dy, dx);
+}
+
+int burst_op_rope_back(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope,
+                       const int32_t *position, const float *dy, BurstBf16 *dx)
+{
+    return burst_op_rope_back_rows(g, n, n, heads, d, rope, position, dy, dx);
+}
+
+int burst_op_to_tokens_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const float *x,
+                            BurstBf16 *y)
+{
+    return turn_back(g, n, all, heads, d, 0, 0, NULL, x, y);
+}
+
+int burst_op_to_tokens(BurstGpu *g, int64_t n, int heads, int d, const float *x, BurstBf16 *y)
+{
+    return burst_op_to_tokens_rows(g, n, n, heads, d, x, y);
+}
+
+int burst_op_zero(BurstGpu *g, float *x, int64_t count)
+{
+    return burst_gpu_zero(g, x, (size_t)count * sizeof *x);
+}
+
+int burst_op_delta_lse(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
+                       const float *d_lse, float *delta)
+{
+    BURST_TRY(burst_op_delta(g, n, heads, d, o, d_o, delta));
+    return burst_gpu_subtract(g, n * heads, d_lse, delta);
 }
 
 int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y)
@@ -285,8 +327,8 @@ static inline double kept_beside(BurstBf16 sink, float lse)
     return 1 / (1 + std::exp(value_of(sink) - lse));
 }
 
-int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse,
-                   const BurstBf16 *sink, BurstBf16 *out)
+int burst_op_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse,
+                  const BurstBf16 *sink, BurstBf16 *out)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * heads * d; at++) {
@@ -296,8 +338,8 @@ int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o,
     });
 }
 
-int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o,
-                        const float *lse, const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
+int burst_op_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o,
+                       const float *lse, const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
 {
     return compute(g, [=] {
         for (int64_t row = 0; row < n * heads; row++) {
@@ -314,7 +356,7 @@ int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf1
     });
 }
 
-int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a)
+int burst_op_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * ffn; i++) {
@@ -324,8 +366,8 @@ int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, Burst
     });
 }
 
-int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
-                          BurstBf16 *dgu)
+int burst_op_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
+                         BurstBf16 *dgu)
 {
     return compute(g, [=] {
         for (int64_t i = 0; i < n * ffn; i++) {
@@ -338,38 +380,47 @@ int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, 
     });
 }
 
-int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, const BurstBf16 *x,
-                   const BurstGpuHead *given, const int32_t *label, const float *weight, double scale,
-                   double *loss_sum, BurstBf16 *dx, void *scratch)
+int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, int tensors, double softcap,
+                       const BurstBf16 *x, const BurstBf16 *w, const int32_t *label, const float *weight,
+                       double scale, double *loss, BurstBf16 *dx, float *dw, void *scratch)
 {
-    return compute(g, [=, head = *given] {
+    const int64_t matrix = (int64_t)vocab * hidden;
+    return compute(g, [=] {
         float *p = (float *)scratch; /* the logits of a tile */
         for (int64_t t = 0; t < n; t++) {
             const double counts = label[t] < 0 ? 0 : weight[t];
             double sum = 0;
             for (int v = 0; v < vocab; v++) {
-                double logit = head.bias ? value_of(head.bias[v]) : 0;
+                double logit = tensors > 1 ? value_of(w[matrix + v]) : 0;
                 for (int i = 0; i < hidden; i++)
-                    logit += value_of(x[t * hidden + i]) * value_of(head.w[v * hidden + i]);
-                logit = head.softcap > 0 ? head.softcap * std::tanh(logit / head.softcap) : logit;
+                    logit += value_of(x[t * hidden + i]) * value_of(w[v * hidden + i]);
+                logit = softcap > 0 ? softcap * std::tanh(logit / softcap) : logit;
                 p[v] = (float)std::exp(logit);
                 sum += p[v];
             }
-            *loss_sum += counts > 0 ? -counts * std::log(p[label[t]] / sum) : 0;
+            *loss += counts > 0 ? -counts * std::log(p[label[t]] / sum) : 0;
             for (int v = 0; v < vocab; v++) {
-                const double part = head.softcap > 0 ? std::log(p[v]) / head.softcap : 0;
+                const double part = softcap > 0 ? std::log(p[v]) / softcap : 0;
                 p[v] = (float)(scale * counts * (p[v] / sum - (v == label[t])) * (1 - part * part));
-                if (head.bias)
-                    head.d_bias[v] += p[v];
+                if (tensors > 1)
+                    dw[matrix + v] += p[v];
             }
             for (int i = 0; i < hidden; i++) {
                 double d = 0;
                 for (int v = 0; v < vocab; v++) {
-                    d += p[v] * value_of(head.w[v * hidden + i]);
-                    head.dw[v * hidden + i] += (float)(p[v] * value_of(x[t * hidden + i]));
+                    d += p[v] * value_of(w[v * hidden + i]);
+                    dw[v * hidden + i] += (float)(p[v] * value_of(x[t * hidden + i]));
                 }
                 dx[t * hidden + i] = rounded(d);
             }
         }
     });
+}
+
+int burst_op_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
+                  const BurstBf16 *w, const int32_t *label, const float *weight, double scale, double *loss,
+                  BurstBf16 *dx, float *dw, void *scratch)
+{
+    return burst_op_loss_head(g, n, hidden, vocab, tile, 1, 0, x, w, label, weight, scale, loss, dx, dw,
+                              scratch);
 }

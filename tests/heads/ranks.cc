@@ -106,7 +106,7 @@ static int layer_backward(Rank *r, int layer)
     float *delta = plan_floats(s, PLAN_AT_DELTA), *dq = plan_floats(s, PLAN_AT_D_Q(layer)),
           *dk = plan_floats(s, PLAN_AT_D_K(layer)), *dv = plan_floats(s, PLAN_AT_D_V(layer));
     fill(s, r->ctx.rank / PLAN_GROUP, layer, DO, d_o);
-    BURST_TRY(burst_gpu_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, delta));
+    BURST_TRY(burst_op_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, delta));
     BURST_TRY(plan_attention_back(&r->ctx, s, 0, plan_act(s, PLAN_AT_Q(layer)), plan_act(s, PLAN_AT_K(layer)),
                                   plan_act(s, PLAN_AT_V(layer)), plan_floats(s, PLAN_AT_LSE(layer)), d_o,
                                   delta, dq, dk, dv));

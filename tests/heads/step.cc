@@ -16,7 +16,7 @@ extern "C" {
 #include <cstdio>
 #include <cstring>
 
-int burst_gpu_weights_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, int64_t, double *)
+int burst_op_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, int64_t, double *)
 {
     return BURST_OK;
 }

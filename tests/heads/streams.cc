@@ -132,7 +132,7 @@ int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device)
     return BURST_OK;
 }
 
-int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
+int burst_op_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
                     float *delta)
 {
     queue_compute(g, [=] {

@@ -3,7 +3,7 @@
  * and that both ends of a transfer are there. So a wait that is missing shows as wrong numbers, and a wait
  * in a circle as a dead end. */
 #pragma once
-#include "burst_gpu.h"
+#include "burst_step_cuda.h"
 #include "burst_sizes.h"
 
 #include <deque>

@@ -1,6 +1,7 @@
 /* test_ops.c: the layer's other operations against float64: forward by naive loops, backward by
  * differences of those. */
-#include "burst_rt.h"
+#include "burst_step.h"
+#include "burst_sizes.h"
 #include "host/host.h"
 #include "kernel_test.h"
 
@@ -11,7 +12,10 @@ enum { COUNTS = sizeof counts / sizeof *counts };
 
 /* ---- linear ---- */
 /* out[m][n] (+)= sum over k of a(m, k) b(n, k), each with its two strides. */
-typedef struct Matrix { const float *at; int64_t row, col; } Matrix;
+typedef struct Matrix {
+    const float *at;
+    int64_t row, col;
+} Matrix;
 static void naive_product(int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, double *out)
 {
     for (int64_t i = 0; i < m; i++)
@@ -41,9 +45,9 @@ static void check_linear(int64_t n, int in, int out, bool add)
     naive_product(n, out, in, (Matrix){x, in, 1}, (Matrix){w, in, 1}, want_y);
     naive_product(n, in, out, (Matrix){dy, out, 1}, (Matrix){w, 1, in}, want_dx);
     naive_product(out, in, n, (Matrix){dy, 1, out}, (Matrix){x, 1, in}, want_dw);
-    burst_linear(n, in, out, x, w, y, add);
-    burst_linear_dx(n, in, out, dy, w, dx, add);
-    burst_linear_dw(n, in, out, dy, x, dw);
+    burst_op_linear(NULL, n, in, out, 1, x, w, add ? y : NULL, y);
+    burst_op_linear_dx(NULL, n, in, out, 1, dy, w, dx, add);
+    burst_op_linear_dw(NULL, n, in, out, 1, dy, x, dw);
     assert_close(n * out, y, want_y, 1e-6);
     assert_close(n * in, dx, want_dx, 1e-6);
     assert_close((int64_t)out * in, dw, want_dw, 1e-6);
@@ -129,8 +133,8 @@ static void check_bias(int64_t n, int width)
         want_y[i] += (double)b[i % width];
         want_db[i % width] += (double)x[i];
     }
-    burst_bias(n, width, x, b, y);
-    burst_bias_back(n, width, x, db);
+    burst_op_bias(NULL, n, width, x, b, y);
+    burst_op_bias_back(NULL, n, width, x, db);
     assert_close(n * width, y, want_y, 1e-7);
     assert_close(width, db, want_db, 1e-6);
     free(x), free(b), free(y), free(db), free(want_y), free(want_db);
@@ -174,7 +178,10 @@ static void naive_rmsnorm(const double *x, const double *w, double *y)
 }
 
 /* x [n][HIDDEN] followed by w; with: n and dy. */
-typedef struct NormLoss { int64_t n; const float *dy; } NormLoss;
+typedef struct NormLoss {
+    int64_t n;
+    const float *dy;
+} NormLoss;
 static double norm_loss(const double *x, const void *with)
 {
     const NormLoss *l = with;
@@ -197,10 +204,10 @@ static void rmsnorm(void **state)
     double *x = doubles_of(X + HIDDEN, in, true), *want = doubles_of(X + HIDDEN, grad, true), want_y[X];
     for (int i = 0; i < N; i++)
         naive_rmsnorm(x + i * HIDDEN, x + X, want_y + i * HIDDEN);
-    burst_rmsnorm(N, HIDDEN, in, in + X, EPS, y, rstd);
+    burst_op_rmsnorm(NULL, N, HIDDEN, EPS, in, in + X, y, rstd);
     assert_close(X, y, want_y, 2e-7);
     differences(norm_loss, &(NormLoss){N, dy}, X + HIDDEN, x, want);
-    burst_rmsnorm_back(N, HIDDEN, in, in + X, rstd, dy, grad, grad + X);
+    burst_op_rmsnorm_back(NULL, N, HIDDEN, in, rstd, dy, in + X, grad, true, grad + X, NULL);
     assert_close(X, grad, want, 5e-7);
     assert_close(HIDDEN, grad + X, want + X, 5e-7);
     free(in), free(dy), free(y), free(grad), free(x), free(want);
@@ -225,23 +232,23 @@ static void rmsnorm_of_parts(void **state)
             memcpy(dx[k] + i * PART, grad + i * HIDDEN + k * PART, sizeof(float) * PART);
         }
     for (int k = 0; k < RANKS; k++) {
-        burst_squares(N, PART, RANKS, x[k], part);
+        burst_op_squares(NULL, N, PART, RANKS, x[k], part);
         for (int i = 0; i < N; i++)
             square[i] += part[i];
     }
     for (int k = 0; k < RANKS; k++) {
-        burst_rmsnorm_part(N, PART, x[k], square, in + X + k * PART, EPS, y, rstd);
+        burst_op_rmsnorm_part(NULL, N, PART, EPS, x[k], square, in + X + k * PART, y, rstd);
         for (int i = 0; i < N; i++) {
             naive_rmsnorm(all + i * HIDDEN, all + X, want_y);
             assert_close(PART, y + i * PART, want_y + k * PART, 2e-7);
         }
-        burst_rmsnorm_part_back(N, PART, x[k], in + X + k * PART, rstd, d_y[k], dx[k], part,
-                                grad + X + k * PART);
+        burst_op_rmsnorm_part_back(NULL, N, PART, x[k], rstd, d_y[k], in + X + k * PART, dx[k], true, part,
+                                   grad + X + k * PART, NULL);
         for (int i = 0; i < N; i++)
             d_square[i] += part[i];
     }
     for (int k = 0; k < RANKS; k++) {
-        burst_squares_back(N, PART, RANKS, x[k], d_square, dx[k]);
+        burst_op_squares_back(NULL, N, PART, RANKS, x[k], d_square, dx[k], true);
         for (int i = 0; i < N; i++)
             assert_close(PART, dx[k] + i * PART, want + i * HIDDEN + k * PART, 5e-7);
     }
@@ -254,7 +261,7 @@ static void rmsnorm_of_zeros(void **state)
 {
     (void)state;
     float x[HIDDEN] = {0}, w[HIDDEN] = {1}, y[HIDDEN], rstd;
-    burst_rmsnorm(1, HIDDEN, x, w, EPS, y, &rstd);
+    burst_op_rmsnorm(NULL, 1, HIDDEN, EPS, x, w, y, &rstd);
     assert_true(y[0] == 0 && fabs(rstd * sqrt(EPS) - 1) < 1e-6);
 }
 
@@ -266,15 +273,11 @@ static void heads_and_tokens(void **state)
     Random r = {4};
     float *x = random_array(&r, N * H * D), *y = random_array(&r, N * H * D),
           *back = random_array(&r, N * H * D);
-    burst_tokens_to_heads(N, N, H, D, x, y);
+    burst_op_to_heads(NULL, N, H, D, x, y);
     for (int i = 0; i < N; i++)
         for (int h = 0; h < H; h++)
             assert_memory_equal(x + (i * H + h) * D, y + (h * N + i) * D, D * sizeof *x);
-    burst_heads_to_tokens(N, N, H, D, y, back);
-    assert_memory_equal(x, back, N * H * D * sizeof *x);
-    burst_rope_to_heads(N, N, H, D, NULL, NULL, x, back);
-    assert_memory_equal(y, back, N * H * D * sizeof *x);
-    burst_rope_back(N, N, H, D, NULL, NULL, y, back);
+    burst_op_to_tokens(NULL, N, H, D, y, back);
     assert_memory_equal(x, back, N * H * D * sizeof *x);
     free(x), free(y), free(back);
 }
@@ -309,8 +312,8 @@ static void check_rope(int n, int heads, int d, double theta)
                     want_y[head + row] += entry * x[token + col];
                     want_dx[token + col] += entry * dy[head + row];
                 }
-    burst_rope_to_heads(n, n, heads, d, &(BurstRope){.theta = theta}, position, x, y);
-    burst_rope_back(n, n, heads, d, &(BurstRope){.theta = theta}, position, dy, dx);
+    burst_op_rope(NULL, n, heads, d, &(BurstRope){.theta = theta}, position, x, y);
+    burst_op_rope_back(NULL, n, heads, d, &(BurstRope){.theta = theta}, position, dy, dx);
     assert_close(size, y, want_y, 2e-7);
     assert_close(size, dx, want_dx, 2e-7);
     free(x), free(y), free(dy), free(dx), free(want_y), free(want_dx);
@@ -372,8 +375,8 @@ static void check_scaled(const BurstRope *r, int d)
             again[i * d + j] = amplitude * amplitude * a;
             again[i * d + j + d / 2] = amplitude * amplitude * b;
         }
-    burst_rope_to_heads(N, N, 1, d, r, position, x, y);
-    burst_rope_back(N, N, 1, d, r, position, y, back);
+    burst_op_rope(NULL, N, 1, d, r, position, x, y);
+    burst_op_rope_back(NULL, N, 1, d, r, position, y, back);
     assert_close(N * d, y, want, 3e-7);
     assert_close(N * d, back, again, 6e-7);
     free(x), free(y), free(back), free(want), free(again);
@@ -439,8 +442,8 @@ static double swiglu_of(const double *gu, const void *with)
 static void check_swiglu(int64_t n, float spread, double tolerance)
 {
     Random r = {(uint64_t)n};
-    float *g = random_array(&r, n), *u = random_array(&r, n), *da = random_array(&r, n);
-    float *a = random_array(&r, n), *dg = random_array(&r, n), *du = random_array(&r, n);
+    float *g = random_array(&r, 2 * n), *u = g + n, *da = random_array(&r, n);
+    float *a = random_array(&r, n), *dg = random_array(&r, 2 * n), *du = dg + n;
     double *want_a = zero_doubles(n), *want_dg = zero_doubles(n), *want_du = zero_doubles(n);
     for (int64_t i = 0; i < n; i++) {
         g[i] *= spread;
@@ -450,12 +453,12 @@ static void check_swiglu(int64_t n, float spread, double tolerance)
         want_dg[i] = gradient[0] * da[i];
         want_du[i] = gradient[1] * da[i];
     }
-    burst_swiglu(n, g, u, a);
-    burst_swiglu_back(n, g, u, da, dg, du);
+    burst_op_swiglu(NULL, n, 1, g, a);
+    burst_op_swiglu_back(NULL, n, 1, g, da, dg);
     assert_close(n, a, want_a, tolerance);
     assert_close(n, dg, want_dg, tolerance);
     assert_close(n, du, want_du, tolerance);
-    free(g), free(u), free(da), free(a), free(dg), free(du), free(want_a), free(want_dg), free(want_du);
+    free(g), free(da), free(a), free(dg), free(want_a), free(want_dg), free(want_du);
 }
 
 static void swiglu(void **state)
@@ -470,9 +473,9 @@ static void swiglu(void **state)
 static void swiglu_saturates(void **state)
 {
     (void)state;
-    float g[4] = {1e4f, -1e4f, 1e30f, -1e30f}, u[4] = {1, 1, 1, 1}, a[4], dg[4], du[4];
-    burst_swiglu(4, g, u, a);
-    burst_swiglu_back(4, g, u, u, dg, du);
+    float g[8] = {1e4f, -1e4f, 1e30f, -1e30f, 1, 1, 1, 1}, a[4], dg[8], *du = dg + 4;
+    burst_op_swiglu(NULL, 1, 4, g, a);
+    burst_op_swiglu_back(NULL, 1, 4, g, g + 4, dg);
     for (int i = 0; i < 4; i++) {
         float open = i % 2 == 0; /* positive: the identity; negative: 0 */
         assert_true(fabsf(a[i] - open * g[i]) < 1e-3f && fabsf(dg[i] - open) < 1e-3f);
@@ -504,10 +507,10 @@ static void embedding(void **state)
     float *table = random_array(&r, V * D), *x = random_array(&r, N * D), *dx = random_array(&r, N * D);
     float *dtable = random_array(&r, V * D);
     double *want = doubles_of(V * D, dtable, true);
-    burst_embed(N, D, token, table, x);
+    burst_op_embed(NULL, N, D, token, table, x);
     int32_t scratch[2 * N];
-    assert_int_equal(burst_embed_scratch(N), 2 * N);
-    burst_embed_back(N, D, token, dx, dtable, scratch);
+    assert_int_equal(burst_embed_ints(N), 2 * N);
+    burst_op_embed_back(NULL, N, D, token, dx, dtable, scratch);
     for (int i = 0; i < N; i++) {
         assert_memory_equal(x + i * D, table + token[i] * D, D * sizeof *x);
         for (int j = 0; j < D; j++)
@@ -523,7 +526,7 @@ static void check_frequent(int percent)
     enum { N = 4 << 20, V = 100003, D = 2, FREQUENT = 70001 };
     Random r = {(uint64_t)percent};
     int32_t *token = calloc(N, sizeof *token),
-            *scratch = calloc((size_t)burst_embed_scratch(N), sizeof *scratch);
+            *scratch = calloc((size_t)burst_embed_ints(N), sizeof *scratch);
     float *dx = random_array(&r, (int64_t)N * D), *dtable = calloc((size_t)V * D, sizeof *dtable);
     double *want = calloc((size_t)V * D, sizeof *want), worst = 0;
     assert_true(token && scratch && dtable && want);
@@ -534,7 +537,7 @@ static void check_frequent(int percent)
             want[token[i] * D + j] += dx[i * D + j];
         }
     }
-    burst_embed_back(N, D, token, dx, dtable, scratch);
+    burst_op_embed_back(NULL, N, D, token, dx, dtable, scratch);
     for (int64_t i = 0; i < (int64_t)V * D; i++)
         worst = fmax(worst, fabs(dtable[i] - want[i]) / fmax(fabs(want[i]), 1));
     printf("embedding's gradient of %d tokens, one of them %d %%: relative error %.1e\n", N, percent, worst);
@@ -557,8 +560,8 @@ typedef struct LossCase {
     const float *x, *w, *weight;
     const int32_t *label;
     double scale;
-    const float *bias; /* [vocab]; NULL: none */
-    double softcap;    /* of logits; 0: none */
+    const float *bias; /* [vocab], after w; NULL: none */
+    double softcap; /* of logits; 0: none */
 } LossCase;
 
 static double lse_of(int n, const double *logit)
@@ -606,29 +609,28 @@ static void check_loss(const LossCase *c, double tolerance)
 {
     Random r = {21};
     int64_t nx = c->n * c->hidden, nw = (int64_t)c->vocab * c->hidden;
-    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *d_bias = random_array(&r, c->vocab),
-          *scratch = random_array(&r, burst_loss_scratch(c->n, c->tile, c->hidden, c->vocab));
+    float *dx = random_array(&r, nx), *dw = random_array(&r, nw + c->vocab), *d_bias = dw + nw,
+          *scratch = random_array(&r, burst_loss_floats(c->n, c->tile, c->hidden, c->vocab));
     double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true),
            *want_bias = doubles_of(c->vocab, d_bias, true), got = 1000;
     double want = naive_loss(c, want_dx, want_dw, want_bias);
-    const BurstHead head = {c->w, c->bias, dw, c->bias ? d_bias : NULL, c->softcap};
-    burst_loss(c->n, c->hidden, c->vocab, c->tile, c->x, &head, c->label, c->weight, c->scale, &got, dx,
-               scratch);
+    burst_op_loss_head(NULL, c->n, c->hidden, c->vocab, c->tile, c->bias ? 2 : 1, c->softcap, c->x, c->w,
+                       c->label, c->weight, c->scale, &got, dx, dw, scratch);
     if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
         fail_msg("loss %.9g, not %.9g", got - 1000, want);
     assert_close(nx, dx, want_dx, tolerance);
     assert_close(nw, dw, want_dw, tolerance);
     if (c->bias)
         assert_close(c->vocab, d_bias, want_bias, tolerance);
-    free(dx), free(dw), free(d_bias), free(scratch), free(want_dx), free(want_dw), free(want_bias);
+    free(dx), free(dw), free(scratch), free(want_dx), free(want_dw), free(want_bias);
 }
 
 /* ignore: one label of how many is ignored, 1: all; spread: of the logits. */
 static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spread, double tolerance)
 {
     Random r = {(uint64_t)(n + vocab)};
-    float *x = random_array(&r, n * hidden), *w = random_array(&r, (int64_t)vocab * hidden),
-          *weight = random_array(&r, n);
+    float *x = random_array(&r, n * hidden), *w = random_array(&r, (int64_t)vocab * (hidden + 1)),
+          *bias = w + (int64_t)vocab * hidden, *weight = random_array(&r, n);
     int32_t *label = malloc((size_t)n * sizeof *label + 1);
     assert_non_null(label);
     for (int64_t i = 0; i < n * hidden; i++)
@@ -640,14 +642,13 @@ static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spre
             label[i] = (int32_t)(random_bits(&r) % (uint32_t)vocab);
         weight[i] = i % 7 == 3 ? 0 : fabsf(weight[i]);
     }
-    float *bias = random_array(&r, vocab);
     /* some of the tokens, more than there are */
     for (int64_t tile = 16; tile < 16 + 4 * n; tile = 5 * tile + 3)
         for (int with = 0; with < 4; with++) /* neither, bias, cap, both */
             check_loss(&(LossCase){n, tile, hidden, vocab, x, w, weight, label, 0.37, with % 2 ? bias : NULL,
                                    with / 2 ? 2.5 : 0},
                        tolerance);
-    free(x), free(w), free(weight), free(label), free(bias);
+    free(x), free(w), free(weight), free(label);
 }
 
 static void loss(void **state)
@@ -657,7 +658,7 @@ static void loss(void **state)
         random_loss(counts[i], 20, 37, 5, 1, 1e-6);
     random_loss(600, 12, 50, 4, 1, 1e-6);
     random_loss(150, 4, 70001, 3, 1, 1e-6);
-    random_loss(40, 8, 1, 3, 1, 1e-6);      /* one word: no loss, no gradient */
+    random_loss(40, 8, 1, 3, 1, 1e-6); /* one word: no loss, no gradient */
 }
 
 static void loss_of_sharp_logits(void **state)
@@ -701,10 +702,9 @@ static void loss_gradient_near_certainty(void **state)
     const int32_t label[1] = {0};
     float dx[1], dw[2] = {0};
     double sum = 0, p = 1 / (1 + exp(-12.0));
-    float *scratch = malloc((size_t)burst_loss_scratch(1, 1, 1, 2) * sizeof *scratch);
+    float *scratch = malloc((size_t)burst_loss_floats(1, 1, 1, 2) * sizeof *scratch);
     assert_non_null(scratch);
-    const BurstHead head = {.w = w, .dw = dw};
-    burst_loss(1, 1, 2, 1, x, &head, label, weight, 1, &sum, dx, scratch);
+    burst_op_loss(NULL, 1, 1, 2, 1, x, w, label, weight, 1, &sum, dx, dw, scratch);
     assert_true(fabs(sum / -log(p) - 1) < 1e-6);
     assert_true(fabs(dw[0] / (p - 1) - 1) < 1e-6);
     free(scratch);

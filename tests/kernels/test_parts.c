@@ -1,7 +1,7 @@
 /* test_parts.c: operations that only some families have (scales, LayerNorm, activations, a part of a head
  * that turns) against float64: forward from the definitions, backward by differences of those.
  */
-#include "burst_rt.h"
+#include "burst_step.h"
 #include "kernel_test.h"
 
 static const int64_t counts[] = {0, 1, 7, 16, 33, 200};
@@ -17,11 +17,11 @@ static void check_scale(int64_t n, double scale)
         alone[i] = scale * x[i];
         sum[i] = scale * x[i] + add[i];
     }
-    burst_scale(n, scale, x, NULL, y);
+    burst_op_scale(NULL, n, 1, scale, x, NULL, y);
     assert_close(n, y, alone, 2e-7);
-    burst_scale(n, scale, x, add, y);
+    burst_op_scale(NULL, n, 1, scale, x, add, y);
     assert_close(n, y, sum, 2e-7);
-    burst_scale(n, scale, x, add, add); /* in place, as a gradient is added to */
+    burst_op_scale(NULL, n, 1, scale, x, add, add); /* in place, as a gradient is added to */
     assert_close(n, add, sum, 2e-7);
     free(x), free(add), free(y), free(alone), free(sum);
 }
@@ -86,9 +86,9 @@ static void check_layernorm(int64_t n, int d, float offset, double tolerance)
         want[i] += (above - norm_of(n, d, x, dy)) / (2 * step);
         x[i] = here;
     }
-    burst_layernorm(n, d, in, in + n * d, EPS, y, rstd);
+    burst_op_layernorm(NULL, n, d, EPS, in, in + n * d, y, rstd);
     assert_close(n * d, y, want_y, tolerance);
-    burst_layernorm_back(n, d, in, in + n * d, rstd, dy, grad, grad + n * d);
+    burst_op_layernorm_back(NULL, n, d, in, rstd, dy, in + n * d, grad, true, grad + n * d, NULL);
     assert_close(n * d, grad, want, tolerance);
     assert_close(d, grad + n * d, want + n * d, tolerance);
     free(in), free(dy), free(y), free(rstd), free(grad), free(x), free(want_y), free(want);
@@ -122,8 +122,8 @@ static void check_activation(int kind, int64_t n, float spread, double tolerance
     const bool gated = kind <= BURST_ACTIVATION_GEGLU_TANH;
     const double step = 1e-5;
     Random r = {(uint64_t)(n + kind)};
-    float *x = random_array(&r, n), *up = random_array(&r, n), *dy = random_array(&r, n),
-          *y = random_array(&r, n), *dx = random_array(&r, n), *dup = random_array(&r, n);
+    float *x = random_array(&r, 2 * n), *up = x + n, *dy = random_array(&r, n), *y = random_array(&r, n),
+          *dx = random_array(&r, 2 * n), *dup = dx + n;
     double *want_y = zero_doubles(n), *want_dx = zero_doubles(n), *want_dup = zero_doubles(n);
     for (int64_t i = 0; i < n; i++) {
         x[i] *= spread;
@@ -133,17 +133,17 @@ static void check_activation(int kind, int64_t n, float spread, double tolerance
         want_dx[i] = (activation_of(kind, x[i] + step) - activation_of(kind, x[i] - step)) / (2 * step) * by *
                      dy[i];
     }
-    burst_activate(kind, n, x, gated ? up : NULL, y);
-    burst_activate_back(kind, n, x, gated ? up : NULL, dy, dx, dup);
+    burst_op_activate(NULL, kind, n, 1, x, y);
+    burst_op_activate_back(NULL, kind, n, 1, x, dy, dx);
     assert_close(n, y, want_y, tolerance);
     assert_close(n, dx, want_dx, tolerance);
     if (gated)
         assert_close(n, dup, want_dup, tolerance);
-    burst_activate_back(kind, n, x, gated ? up : NULL, dy, x, up); /* over what it reads */
+    burst_op_activate_back(NULL, kind, n, 1, x, dy, x); /* over what it reads */
     assert_memory_equal(x, dx, (size_t)n * sizeof *x);
     if (gated)
         assert_memory_equal(up, dup, (size_t)n * sizeof *up);
-    free(x), free(up), free(dy), free(y), free(dx), free(dup), free(want_y), free(want_dx), free(want_dup);
+    free(x), free(dy), free(y), free(dx), free(want_y), free(want_dx), free(want_dup);
 }
 
 static void activations(void **state)
@@ -160,11 +160,11 @@ static void activations(void **state)
 static void activations_saturate(void **state)
 {
     (void)state;
-    const float x[] = {-1e4f, -100, 100, 1e4f}, one[] = {1, 1, 1, 1};
+    const float x[] = {-1e4f, -100, 100, 1e4f, 1, 1, 1, 1};
     for (int kind = BURST_ACTIVATION_SWIGLU; kind < BURST_ACTIVATION_RELU2; kind++) {
-        float y[4], dx[4], dup[4];
-        burst_activate(kind, 4, x, one, y);
-        burst_activate_back(kind, 4, x, one, one, dx, dup);
+        float y[4], dx[8];
+        burst_op_activate(NULL, kind, 1, 4, x, y);
+        burst_op_activate_back(NULL, kind, 1, 4, x, x + 4, dx);
         for (int i = 0; i < 4; i++) {
             assert_true(fabsf(y[i] - (x[i] > 0 ? x[i] : 0)) <= 1e-6f);
             assert_true(fabsf(dx[i] - (x[i] > 0)) <= 1e-6f);
@@ -211,9 +211,9 @@ static void check_rotary(int n, int heads, int d, int rotary, bool interleaved)
                     *at = token[j] * cos(angle) + token[j - apart] * sin(angle);
                 again[((int64_t)i * heads + h) * d + j] = token[j];
             }
-    burst_rope_to_heads(n, n, heads, d, &rope, position, x, y);
+    burst_op_rope(NULL, n, heads, d, &rope, position, x, y);
     assert_close(size, y, want, 2e-7);
-    burst_rope_back(n, n, heads, d, &rope, position, y, back); /* turned back it is what it was */
+    burst_op_rope_back(NULL, n, heads, d, &rope, position, y, back); /* turned back it is what it was */
     assert_close(size, back, again, 4e-7);
     free(x), free(y), free(back), free(want), free(again);
 }

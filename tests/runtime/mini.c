@@ -1,6 +1,7 @@
 /* mini.c: the miniature plan. Its training is a few naive loops in double, so that one rank and eight give
  * the same losses up to the order of float sums. */
 #include "mini.h"
+#include "burst_step.h"
 
 #include <math.h>
 #include <signal.h>
@@ -166,7 +167,7 @@ static int step(BurstCtx *c, void *state, BurstWeights *w, int64_t number, Burst
     misbehave(burst_rank(c), number, result);
     BURST_TRY(losses(c, state, w, number, result));
     burst_doing(c, "the update");
-    return burst_weights_update(c, &plan, w, number, &result->norm);
+    return burst_op_update(c, &plan, w, number, &result->norm);
 }
 
 /* Gradients are added to the shards here, so that none may be left. */

@@ -2,6 +2,7 @@
  * double. */
 #include "check.h"
 #include "mini.h"
+#include "burst_step.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -83,7 +84,7 @@ static int make_and_step(BurstCtx *c, const BurstPlan *p, void *arg)
             for (int64_t i = 0, n = burst_unit(p, u)->shard; i < n; i++)
                 if (burst_rank(c) * n + i < elements_of(p, u))
                     w.grad[u][i] = (float)gradient_of(step, u, burst_rank(c) * n + i);
-        BURST_TRY(burst_weights_update(c, p, &w, step, &norm));
+        BURST_TRY(burst_op_update(c, p, &w, step, &norm));
         for (int u = 0; u < w.units; u++)
             for (int64_t i = 0; i < burst_unit(p, u)->shard; i++)
                 CHECK(c, w.grad[u][i] == 0);
@@ -144,7 +145,7 @@ static int make_vectors(BurstCtx *c, const BurstPlan *p, void *arg)
     for (int step = 0; step < 2; step++) {
         for (int64_t i = 0; i < 8; i++)
             CHECK(c, w.param[0][i] == first[i]);
-        BURST_TRY(burst_weights_update(c, p, &w, step, &norm));
+        BURST_TRY(burst_op_update(c, p, &w, step, &norm));
     }
     return BURST_OK;
 }
@@ -247,7 +248,7 @@ static int poisoned(BurstCtx *c, const BurstPlan *p, void *arg)
     BURST_TRY(burst_weights_make(c, p, &w));
     if (burst_rank(c) == 1)
         w.grad[0][0] = NAN;
-    return burst_weights_update(c, p, &w, 7, &norm);
+    return burst_op_update(c, p, &w, 7, &norm);
 }
 
 static void poisoned_gradients_stop(void **unused)

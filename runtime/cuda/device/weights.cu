@@ -176,7 +176,9 @@ static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWei
 /* ---- AdamW ---- */
 /* As the host's: p = p decay - rate m / (sqrt(v) root + eps), where rate and root carry the bias
  * corrections. */
-typedef struct Update { float scale, keep1, take1, keep2, take2, rate, root, eps, decay; } Update;
+typedef struct Update {
+    float scale, keep1, take1, keep2, take2, rate, root, eps, decay;
+} Update;
 
 static Update update_of(const BurstAdamW *o, bool decays)
 {
@@ -191,7 +193,12 @@ static Update update_of(const BurstAdamW *o, bool decays)
                   (float)(decays ? 1 - o->lr * o->decay : 1)};
 }
 
-template <class G> struct Shard { float *param; G *grad; float *m, *v; BurstBf16 *bf16; };
+template <class G> struct Shard {
+    float *param;
+    G *grad;
+    float *m, *v;
+    BurstBf16 *bf16;
+};
 
 static __device__ void update(const Update &u, float &p, float g, float &m, float &v)
 {
@@ -236,8 +243,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* What lies behind the unit's last element on the last ranks is zero and stays so. Muon updates its matrices
  * itself. */
-template <class G>
-static int update_unit(BurstGpu *g, int number, const Update which[2], const Shard<G> &s)
+template <class G> static int update_unit(BurstGpu *g, int number, const Update which[2], const Shard<G> &s)
 {
     const BurstUnit *unit = burst_unit(host_plan(g->ctx), number);
     for (int i = 0; i < unit->tensors; i++) {
@@ -254,15 +260,15 @@ static int update_unit(BurstGpu *g, int number, const Update which[2], const Sha
 }
 
 /* The weights' stream adds the last gradients. */
-int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int64_t step,
-                           double *norm, BurstAdamW *o)
+int burst_op_norm_fetched(BurstGpu *g, BurstCtx *c, const BurstPlan *p, const BurstGpuWeights *w,
+                          int64_t step, double *norm, BurstAdamW *o)
 {
     const BurstTrain *t = &p->train;
     BURST_TRY(burst_gpu_mark(g, g->weights, &g->order));
     BURST_TRY(burst_gpu_after(g, g->compute, &g->order));
     BURST_TRY(global_norm(g, p, w, norm));
     if (!isfinite(*norm))
-        return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient norm is not finite in step %lld",
+        return burst_fail(c, BURST_E_NUMERIC, "the gradient norm is not finite in step %lld",
                           (long long)step + 1);
     *o = BurstAdamW{};
     o->lr = burst_learning_rate(p, step), o->beta1 = t->beta1, o->beta2 = t->beta2, o->eps = t->eps,
@@ -271,8 +277,8 @@ int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGp
     return BURST_OK;
 }
 
-int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int unit,
-                          const BurstAdamW *o)
+int burst_op_adamw_rest(BurstGpu *g, const BurstPlan *p, const BurstGpuWeights *w, int unit,
+                        const BurstAdamW *o)
 {
     if (!o)
         return round_unit(g, w, unit, burst_unit(p, unit)->shard);
@@ -285,18 +291,41 @@ int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpu
                                                          w->v[unit], w->bf16[unit]});
 }
 
-int burst_gpu_all_updated(BurstGpu *g)
+/* Its rounded parameters lie where w has them, which is `to`. */
+int burst_op_adamw_fetched(BurstGpu *g, BurstCtx *c, const BurstPlan *p, const BurstGpuWeights *w, int unit,
+                           const BurstAdamW *o, void *to)
+{
+    (void)c, (void)to;
+    return burst_op_adamw_rest(g, p, w, unit, o);
+}
+
+int burst_op_all_updated(BurstGpu *g)
 {
     BURST_TRY(burst_gpu_mark(g, g->compute, &g->order));
     return burst_gpu_after(g, g->weights, &g->order);
 }
 
-int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step,
-                             double *norm)
+int burst_op_update(BurstGpu *g, const BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm)
 {
     BurstAdamW o;
-    BURST_TRY(burst_gpu_update_begin(g, p, w, step, norm, &o));
+    BURST_TRY(burst_op_norm_fetched(g, g->ctx, p, w, step, norm, &o));
     for (int u = 0; u < w->units; u++)
-        BURST_TRY(burst_gpu_update_unit(g, p, w, u, &o));
-    return burst_gpu_all_updated(g);
+        BURST_TRY(burst_op_adamw_rest(g, p, w, u, &o));
+    return burst_op_all_updated(g);
+}
+
+/* ---- where the host updates ---- */
+
+int burst_op_norm(BurstGpu *g, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,
+                  double *norm, BurstAdamW *o)
+{
+    BURST_TRY(burst_gpu_sync(g));
+    return burst_update_begin(c, p, w, step, norm, o);
+}
+
+int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o,
+                   void *to)
+{
+    burst_update_unit(c, p, w, unit, o, (uint16_t *)to);
+    return BURST_OK;
 }

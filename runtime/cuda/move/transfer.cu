@@ -476,12 +476,12 @@ static int exchange(BurstGpu *g, int unit, BurstBf16 *shard, BurstBf16 *matrices
     return burst_gpu_after(g, g->compute, &g->order);
 }
 
-int burst_gpu_muon_to_owners(BurstGpu *g, int unit, BurstBf16 *update, BurstBf16 *matrices)
+int burst_op_to_owners(BurstGpu *g, int unit, BurstBf16 *update, BurstBf16 *matrices)
 {
     return exchange(g, unit, update, matrices, false);
 }
 
-int burst_gpu_muon_from_owners(BurstGpu *g, int unit, BurstBf16 *matrices, BurstBf16 *update)
+int burst_op_from_owners(BurstGpu *g, int unit, BurstBf16 *matrices, BurstBf16 *update)
 {
     return exchange(g, unit, update, matrices, true);
 }

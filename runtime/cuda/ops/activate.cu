@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int burst_gpu_activate(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, BurstBf16 *y)
+int burst_op_activate(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, BurstBf16 *y)
 {
     BURST_TRY(gpu_aligned(g, "activate", ffn, address(x) | address(y)));
     if (n == 0)
@@ -88,8 +88,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int burst_gpu_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x,
-                            const BurstBf16 *dy, BurstBf16 *dx)
+int burst_op_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16 *x, const BurstBf16 *dy,
+                           BurstBf16 *dx)
 {
     BURST_TRY(gpu_aligned(g, "activate_back", ffn, address(x) | address(dy) | address(dx)));
     if (n == 0)

@@ -19,7 +19,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
+int burst_op_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
 {
     BURST_TRY(gpu_aligned(g, "bias", width, address(x) | address(b) | address(y)));
     if (n == 0)
@@ -66,7 +66,7 @@ int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const 
     return gpu_launched(g, "bias_back");
 }
 
-int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
+int burst_op_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
 {
     BURST_TRY(gpu_aligned(g, "bias_back", width, address(dy)));
     return gpu_bias_back_rows(g, n, width, width, dy, db);

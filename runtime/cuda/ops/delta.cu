@@ -26,8 +26,8 @@ static __global__ void __launch_bounds__(THREADS)
         delta[row % heads * n + row / heads] = sum;
 }
 
-int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
-                    float *delta)
+int burst_op_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
+                   float *delta)
 {
     BURST_TRY(gpu_aligned(g, "delta", d, address(o) | address(d_o)));
     int lanes = 1;
@@ -44,6 +44,11 @@ int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
 {
     CUDA_TRY(g, cudaMemsetAsync(data, 0, bytes, g->compute));
     return BURST_OK;
+}
+
+int burst_op_zero(BurstGpu *g, float *x, int64_t count)
+{
+    return burst_gpu_zero(g, x, (size_t)count * sizeof *x);
 }
 
 /* ---- add ---- */

@@ -22,8 +22,8 @@ static __global__ void __launch_bounds__(THREADS)
         to[i] = from[i];
 }
 
-int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
-                    BurstBf16 *x)
+int burst_op_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table,
+                   BurstBf16 *x)
 {
     BURST_TRY(gpu_aligned(g, "embed", hidden, address(table) | address(x)));
     if (n == 0)
@@ -106,7 +106,7 @@ static __global__ void __launch_bounds__(THREADS) chunks_kernel(Sorted s)
 
 /* The sums that chunks have left of one row, in doubles: by the block of the first such chunk, in one
  * order. */
-static __global__ void __launch_bounds__(LANES * ROWS) rest_kernel(Sorted s)
+static __global__ void __launch_bounds__(LANES *ROWS) rest_kernel(Sorted s)
 {
     __shared__ double part[ROWS][LANES * VEC];
     const int chunk = (int)blockIdx.x, begin = chunk * CHUNK, lane = threadIdx.x % LANES,
@@ -168,9 +168,10 @@ static int add_sorted(BurstGpu *g, int n, int hidden, const int32_t *token, cons
     return add_rows(g, s, WORKSPACE_BYTES - (size_t)((char *)unsorted - g->workspace));
 }
 
-int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
-                         float *dtable)
+int burst_op_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
+                        float *dtable, void *scratch)
 {
+    (void)scratch;
     BURST_TRY(gpu_aligned(g, "embed_back", hidden, address(dx) | address(dtable)));
     for (int64_t at = 0; at < n; at += SORTED) {
         const int64_t tokens = n - at < SORTED ? n - at : SORTED;

@@ -19,8 +19,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int burst_gpu_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *x,
-                   const BurstBf16 *every, BurstBf16 *y)
+int burst_op_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *x,
+                  const BurstBf16 *every, BurstBf16 *y)
 {
     BURST_TRY(gpu_aligned(g, "join", own, address(x) | address(y)));
     BURST_TRY(gpu_aligned(g, "join", shared, address(every)));
@@ -56,8 +56,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int burst_gpu_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *dy,
-                        BurstBf16 *dx, BurstBf16 *d_every, bool add)
+int burst_op_join_back(BurstGpu *g, int64_t n, int heads, int own, int shared, const BurstBf16 *dy,
+                       BurstBf16 *dx, BurstBf16 *d_every, bool add)
 {
     BURST_TRY(gpu_aligned(g, "join_back", own, address(dy) | address(dx)));
     BURST_TRY(gpu_aligned(g, "join_back", shared, address(d_every)));

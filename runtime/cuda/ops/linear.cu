@@ -8,8 +8,8 @@
 enum { OPERANDS = 4, LARGEST_ALIGNMENT = 256 }; /* A, B, C, D */
 
 /* y^T [out][n] = W [out][in] x^T. */
-int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
-                             const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
+int burst_op_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
+                            const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
     Shape s = {
         .transpose_a = 1, .m = out, .n = n, .k = in, .lda = row, .ldb = in, .ldc = out, .beta = add != NULL};
@@ -17,16 +17,16 @@ int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, c
 }
 
 /* dx^T [in][n] = W^T dy^T. */
-int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
-                                const BurstBf16 *w, BurstBf16 *dx, bool add)
+int burst_op_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                               const BurstBf16 *w, BurstBf16 *dx, bool add)
 {
     Shape s = {.m = in, .n = n, .k = out, .lda = row, .ldb = out, .ldc = in, .beta = add};
     return gpu_product(g, &s, w, dy, dx, dx);
 }
 
 /* dw^T [in][out] += x^T dy. */
-int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
-                                const BurstBf16 *x, float *dw)
+int burst_op_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy,
+                               const BurstBf16 *x, float *dw)
 {
     Shape s = {.transpose_b = 1,
                .m = in,
@@ -40,22 +40,22 @@ int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row
     return gpu_product(g, &s, x, dy, dw, dw);
 }
 
-int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w,
-                     const BurstBf16 *add, BurstBf16 *y)
+int burst_op_linear(BurstGpu *g, int64_t n, int in, int out, int tensors, const BurstBf16 *x,
+                    const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
-    return burst_gpu_linear_columns(g, n, in, out, in, x, w, add, y);
+    return burst_op_linear_columns(g, n, in, out * tensors, in, x, w, add, y);
 }
 
-int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w,
-                        BurstBf16 *dx, bool add)
+int burst_op_linear_dx(BurstGpu *g, int64_t n, int in, int out, int tensors, const BurstBf16 *dy,
+                       const BurstBf16 *w, BurstBf16 *dx, bool add)
 {
-    return burst_gpu_linear_dx_columns(g, n, in, out, in, dy, w, dx, add);
+    return burst_op_linear_dx_columns(g, n, in, out * tensors, in, dy, w, dx, add);
 }
 
-int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x,
-                        float *dw)
+int burst_op_linear_dw(BurstGpu *g, int64_t n, int in, int out, int tensors, const BurstBf16 *dy,
+                       const BurstBf16 *x, float *dw)
 {
-    return burst_gpu_linear_dw_columns(g, n, in, out, in, dy, x, dw);
+    return burst_op_linear_dw_columns(g, n, in, out * tensors, in, dy, x, dw);
 }
 
 /* ---- planned products ---- */
@@ -193,10 +193,9 @@ int gpu_scaled_product(BurstGpu *g, const Shape *s, float alpha, const void *a, 
     if (s->m == 0 || s->n == 0 || s->k == 0)
         return BURST_OK; /* no tokens */
     BURST_TRY(planned(g, s, alignment, &p));
-    LT_TRY(g,
-           cublasLtMatmul(g->lt, p->operation, &alpha, a, p->layout[0], b, p->layout[1], &beta, c,
-                          p->layout[2], d, p->layout[2], &p->algorithm, g->workspace, WORKSPACE_BYTES,
-                          g->compute));
+    LT_TRY(g, cublasLtMatmul(g->lt, p->operation, &alpha, a, p->layout[0], b, p->layout[1], &beta, c,
+                             p->layout[2], d, p->layout[2], &p->algorithm, g->workspace, WORKSPACE_BYTES,
+                             g->compute));
     return BURST_OK;
 }
 

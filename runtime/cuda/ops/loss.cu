@@ -8,11 +8,6 @@
 
 enum { THREADS = 512 };
 
-int64_t burst_gpu_loss_scratch(int64_t tile, int vocab)
-{
-    return burst_gpu_loss_bytes(tile, vocab);
-}
-
 /* ---- what logits are, beside the product ---- */
 /* bias NULL: none; cap 0: none. Heads without either have kernels of their own. */
 typedef struct Finish {
@@ -40,7 +35,9 @@ template <bool FINISHES> static __device__ float slope(const Finish &h, float lo
 /* ---- one token ---- */
 /* The greatest logit seen, and the sum of exp(logit - top) over all but the label: the label's own
  * gradient is -others / (others + its own exp), which keeps its digits where the label is nearly certain. */
-typedef struct Sums { float top, others; } Sums;
+typedef struct Sums {
+    float top, others;
+} Sums;
 
 static __device__ Sums join(Sums a, Sums b)
 {
@@ -161,7 +158,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* ---- tiles ---- */
 typedef struct Head {
     int hidden, vocab;
-    BurstGpuHead given;
+    const BurstBf16 *w, *bias;
+    float *dw, *d_bias;
     float *logits; /* [tile][burst_gpu_loss_row(vocab)] */
     double *loss;  /* [tile] */
 } Head;
@@ -177,7 +175,7 @@ static int logits_of(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16
                .ldb = h->hidden,
                .ldc = burst_gpu_loss_row(h->vocab),
                .fp32_out = 1};
-    return gpu_product(g, &s, h->given.w, x, h->logits, h->logits);
+    return gpu_product(g, &s, h->w, x, h->logits, h->logits);
 }
 
 /* dx^T = W^T dlogits^T, dw^T += x^T dlogits, and the bias's sums; a bf16 row of dlogits takes the room of an
@@ -195,22 +193,30 @@ static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const Burst
                   .ldc = h->hidden,
                   .fp32_out = 1,
                   .beta = 1};
-    BURST_TRY(gpu_product(g, &to_x, h->given.w, h->logits, dx, dx));
-    BURST_TRY(gpu_product(g, &to_w, x, h->logits, h->given.dw, h->given.dw));
-    if (!h->given.bias)
+    BURST_TRY(gpu_product(g, &to_x, h->w, h->logits, dx, dx));
+    BURST_TRY(gpu_product(g, &to_w, x, h->logits, h->dw, h->dw));
+    if (!h->bias)
         return BURST_OK;
-    return gpu_bias_back_rows(g, tokens, h->vocab, row, (const BurstBf16 *)h->logits, h->given.d_bias);
+    return gpu_bias_back_rows(g, tokens, h->vocab, row, (const BurstBf16 *)h->logits, h->d_bias);
 }
 
-int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
-                   const BurstGpuHead *head, const int32_t *label, const float *weight, double scale,
-                   double *loss_sum, BurstBf16 *dx, void *scratch)
+int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
+                       double softcap, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+                       const float *weight, double scale, double *loss, BurstBf16 *dx, float *dw,
+                       void *scratch)
 {
-    const int64_t row = burst_gpu_loss_row(vocab);
-    const Finish finish = {head->bias, (float)head->softcap};
-    const Head h = {hidden, vocab, *head, (float *)scratch, (double *)((float *)scratch + tile * row)};
-    const bool finishes = head->bias || head->softcap > 0;
-    const uintptr_t weights = address(head->w) | address(head->dw);
+    const int64_t row = burst_gpu_loss_row(vocab), matrix = (int64_t)vocab * hidden;
+    const bool biased = tensors > 1, finishes = biased || softcap > 0;
+    const Head h = {hidden,
+                    vocab,
+                    w,
+                    biased ? w + matrix : NULL,
+                    dw,
+                    biased ? dw + matrix : NULL,
+                    (float *)scratch,
+                    (double *)((float *)scratch + tile * row)};
+    const Finish finish = {h.bias, (float)softcap};
+    const uintptr_t weights = address(w) | address(dw);
     BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | weights | address(dx) | address(scratch)));
     for (int64_t i = 0; i < n; i += tile) {
         const int64_t tokens = n - i < tile ? n - i : tile;
@@ -219,9 +225,17 @@ int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, 
         kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(finish, vocab, row, label + i, weight + i,
                                                              (float)scale, h.logits, h.loss);
         BURST_TRY(gpu_launched(g, "loss"));
-        add_losses_kernel<<<1, THREADS, 0, g->compute>>>(tokens, h.loss, loss_sum);
+        add_losses_kernel<<<1, THREADS, 0, g->compute>>>(tokens, h.loss, loss);
         BURST_TRY(gpu_launched(g, "loss"));
         BURST_TRY(products_back(g, &h, tokens, x + i * hidden, dx + i * hidden));
     }
     return BURST_OK;
+}
+
+int burst_op_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
+                  const BurstBf16 *w, const int32_t *label, const float *weight, double scale, double *loss,
+                  BurstBf16 *dx, float *dw, void *scratch)
+{
+    return burst_op_loss_head(g, n, hidden, vocab, tile, 1, 0, x, w, label, weight, scale, loss, dx, dw,
+                              scratch);
 }

@@ -10,7 +10,9 @@ enum { THREADS = 256 };
 static unsigned blocks_of(int64_t count) { return (unsigned)((count + THREADS - 1) / THREADS); }
 
 /* ---- momentum and parameters ---- */
-struct Momentum { float scale, keep; };
+struct Momentum {
+    float scale, keep;
+};
 
 /* As the host's: m = keep m + g, u = g + keep m. */
 template <class G>
@@ -27,9 +29,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* The parameter, its rounded copy; and no gradient, as after AdamW. */
 template <class G>
-static __global__ void __launch_bounds__(THREADS) update_kernel(float decay, float scale, int64_t count,
-                                                                const BurstBf16 *update, float *param,
-                                                                BurstBf16 *rounded, G *grad)
+static __global__ void __launch_bounds__(THREADS)
+    update_kernel(float decay, float scale, int64_t count, const BurstBf16 *update, float *param,
+                  BurstBf16 *rounded, G *grad)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
@@ -58,8 +60,7 @@ static int momentum_of(BurstGpu *g, const BurstGpuWeights *w, int unit, const Bu
     return BURST_OK;
 }
 
-int burst_gpu_muon_momentum(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o,
-                            BurstBf16 *update)
+int burst_op_momentum(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o, BurstBf16 *update)
 {
     return w->grad_bf16[unit] ? momentum_of(g, w, unit, o, w->grad_bf16[unit], update)
                               : momentum_of(g, w, unit, o, w->grad[unit], update);
@@ -85,8 +86,7 @@ static int update_of(BurstGpu *g, const BurstGpuWeights *w, int unit, const Burs
     return BURST_OK;
 }
 
-int burst_gpu_muon_update(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o,
-                          const BurstBf16 *update)
+int burst_op_muon(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAdamW *o, BurstBf16 *update)
 {
     return w->grad_bf16[unit] ? update_of(g, w, unit, o, w->grad_bf16[unit], update)
                               : update_of(g, w, unit, o, w->grad[unit], update);
@@ -94,7 +94,9 @@ int burst_gpu_muon_update(BurstGpu *g, const BurstGpuWeights *w, int unit, const
 
 /* ---- Newton-Schulz ---- */
 /* [rows][cols] as parts of its columns, one after the other, have it. */
-struct Parts { int64_t rows, cols, width; };
+struct Parts {
+    int64_t rows, cols, width;
+};
 
 static __device__ int64_t in_whole(const Parts &p, int64_t i)
 {
@@ -125,8 +127,8 @@ static int product(BurstGpu *g, bool transpose_a, bool transpose_b, int64_t m, i
                    double alpha, const BurstBf16 *a, const BurstBf16 *b, double beta, const BurstBf16 *c,
                    BurstBf16 *d)
 {
-    const Shape s = {transpose_b, transpose_a, n, m, k, transpose_b ? k : n, transpose_a ? m : k, n, 0,
-                     beta != 0};
+    const Shape s = {transpose_b,         transpose_a,         n, m, k,
+                     transpose_b ? k : n, transpose_a ? m : k, n, 0, beta != 0};
     return gpu_scaled_product(g, &s, (float)alpha, b, a, (float)beta, c, d);
 }
 
@@ -161,7 +163,7 @@ static int orthogonalize(BurstGpu *g, const MuonMatrix *m, BurstBf16 *matrix, Bu
     return gpu_launched(g, "parts of a matrix");
 }
 
-int burst_gpu_muon_orthogonalize(BurstGpu *g, BurstBf16 *matrices, BurstBf16 *scratch)
+int burst_op_orthogonalize(BurstGpu *g, BurstBf16 *matrices, void *scratch)
 {
     const int me = g->rank - burst_shard_group(g->ctx).first;
     MuonMatrix matrix[BURST_MUON_MATRICES];
@@ -170,7 +172,7 @@ int burst_gpu_muon_orthogonalize(BurstGpu *g, BurstBf16 *matrices, BurstBf16 *sc
         BURST_TRY(muon_matrices(g->ctx, unit, matrix, &n));
         for (int i = 0; i < n; i++)
             if (matrix[i].owner == me)
-                BURST_TRY(orthogonalize(g, &matrix[i], matrices + matrix[i].at, scratch));
+                BURST_TRY(orthogonalize(g, &matrix[i], matrices + matrix[i].at, (BurstBf16 *)scratch));
     }
     return BURST_OK;
 }

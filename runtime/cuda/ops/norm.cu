@@ -114,9 +114,9 @@ static int norm(BurstGpu *g, const char *name, int64_t n, int hidden, const Burs
         return BURST_OK;
     if constexpr (FORM != CENTERED)
         if (hidden <= NARROW) {
-            narrow_kernel<FORM><<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0,
-                                  g->compute>>>(n, hidden, x, square, w, (float)eps, y, rstd, g->beat,
-                                                ++g->beats);
+            narrow_kernel<FORM>
+                <<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
+                    n, hidden, x, square, w, (float)eps, y, rstd, g->beat, ++g->beats);
             return gpu_launched(g, name);
         }
     norm_kernel<FORM><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, square, w, (float)eps, y, rstd,
@@ -124,20 +124,20 @@ static int norm(BurstGpu *g, const char *name, int64_t n, int hidden, const Burs
     return gpu_launched(g, name);
 }
 
-int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps,
-                      BurstBf16 *y, float *rstd)
+int burst_op_rmsnorm(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x, const BurstBf16 *w,
+                     BurstBf16 *y, float *rstd)
 {
     return norm<WHOLE>(g, "rmsnorm", n, hidden, x, NULL, w, eps, y, rstd);
 }
 
-int burst_gpu_rmsnorm_part(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *square,
-                           const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+int burst_op_rmsnorm_part(BurstGpu *g, int64_t n, int width, double eps, const BurstBf16 *x,
+                          const float *square, const BurstBf16 *w, BurstBf16 *y, float *rstd)
 {
     return norm<PART>(g, "rmsnorm of parts", n, width, x, square, w, eps, y, rstd);
 }
 
-int burst_gpu_layernorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
-                        double eps, BurstBf16 *y, float *rstd)
+int burst_op_layernorm(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x, const BurstBf16 *w,
+                       BurstBf16 *y, float *rstd)
 {
     return norm<CENTERED>(g, "layernorm", n, hidden, x, NULL, w, eps, y, rstd);
 }
@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(THREADS)
         *beat = number;
 }
 
-int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part)
+int burst_op_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x, float *part)
 {
     BURST_TRY(gpu_aligned(g, "squares", width, address(x)));
     if (n == 0)
@@ -198,14 +198,14 @@ int burst_gpu_squares(BurstGpu *g, int64_t n, int width, int ranks, const BurstB
     return gpu_launched(g, "squares");
 }
 
-int burst_gpu_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
-                           const float *d_part, const BurstBf16 *add, BurstBf16 *dx)
+int burst_op_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const BurstBf16 *x,
+                          const float *d_part, BurstBf16 *dx, bool add)
 {
-    BURST_TRY(gpu_aligned(g, "squares_back", width, address(x) | address(add) | address(dx)));
+    BURST_TRY(gpu_aligned(g, "squares_back", width, address(x) | address(dx)));
     if (n == 0)
         return BURST_OK;
     squares_back_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
-        n, width, (float)width * (float)ranks, x, d_part, add, dx, g->beat, ++g->beats);
+        n, width, (float)width * (float)ranks, x, d_part, add ? dx : NULL, dx, g->beat, ++g->beats);
     return gpu_launched(g, "squares_back");
 }
 
@@ -375,19 +375,14 @@ static __global__ void add_partials_kernel(int hidden, const double *partial, fl
     dw[column] = (float)(dw[column] + sum);
 }
 
-int64_t burst_gpu_rmsnorm_scratch(int hidden)
-{
-    return burst_gpu_norm_doubles(hidden);
-}
-
 template <Form FORM> static int allow_shared(BurstGpu *g, const char *name, size_t bytes)
 {
     if (bytes > MOST_SHARED)
         return burst_fail(g->ctx, BURST_E_PLAN, "%s: rows of %zu elements exceed the limit of %zu", name,
                           bytes / sizeof(float), MOST_SHARED / sizeof(float));
     if (bytes > FREE_SHARED)
-        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel<FORM>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel<FORM>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)bytes));
     return BURST_OK;
 }
 
@@ -419,25 +414,29 @@ template <Form FORM> static int norm_back(BurstGpu *g, const char *name, const B
     return gpu_launched(g, name);
 }
 
-int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
-                           const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                           float *dw, double *scratch)
+int burst_op_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const float *rstd,
+                          const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add, float *dw,
+                          void *scratch)
 {
-    return norm_back<WHOLE>(g, "rmsnorm_back", Back{n, hidden, x, w, dy, add, rstd, dx, scratch, NULL}, dw);
+    return norm_back<WHOLE>(g, "rmsnorm_back",
+                            Back{n, hidden, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, NULL},
+                            dw);
 }
 
-int burst_gpu_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *w,
-                                const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                                float *d_square, float *dw, double *scratch)
+int burst_op_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const float *rstd,
+                               const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add,
+                               float *d_square, float *dw, void *scratch)
 {
     return norm_back<PART>(g, "rmsnorm_back of parts",
-                           Back{n, width, x, w, dy, add, rstd, dx, scratch, d_square}, dw);
+                           Back{n, width, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, d_square},
+                           dw);
 }
 
-int burst_gpu_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w,
-                             const float *rstd, const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx,
-                             float *dw, double *scratch)
+int burst_op_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const float *rstd,
+                            const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add, float *dw,
+                            void *scratch)
 {
     return norm_back<CENTERED>(g, "layernorm_back",
-                               Back{n, hidden, x, w, dy, add, rstd, dx, scratch, NULL}, dw);
+                               Back{n, hidden, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, NULL},
+                               dw);
 }

@@ -144,21 +144,42 @@ static int rotate_rows(BurstGpu *g, const Rope &r, float direction, const In *x,
     return gpu_launched(g, "rope");
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
-                   const BurstBf16 *x, BurstBf16 *y)
+int burst_op_rope_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                       const int32_t *position, const BurstBf16 *x, BurstBf16 *y)
 {
+    (void)all; /* only fp32 gradients lie by heads */
     return rotate_rows<BurstBf16>(g, Rope{n, heads, d, *rope, position, heads * d, d}, 1, x, y);
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
-                        const int32_t *position, const float *dy, BurstBf16 *dx)
+int burst_op_rope(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
+                  const BurstBf16 *x, BurstBf16 *y)
 {
-    const Rope r = {n, heads, d, rope ? *rope : BurstRope{}, position, d, all * d};
-    if (rope)
-        return rotate_rows<float>(g, r, -1, dy, dx);
-    BURST_TRY(gpu_aligned(g, "rope_back", d, address(dy) | address(dx)));
+    return burst_op_rope_rows(g, n, n, heads, d, rope, position, x, y);
+}
+
+int burst_op_rope_back_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                            const int32_t *position, const float *dy, BurstBf16 *dx)
+{
+    return rotate_rows<float>(g, Rope{n, heads, d, *rope, position, d, all * d}, -1, dy, dx);
+}
+
+int burst_op_rope_back(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope,
+                       const int32_t *position, const float *dy, BurstBf16 *dx)
+{
+    return burst_op_rope_back_rows(g, n, n, heads, d, rope, position, dy, dx);
+}
+
+int burst_op_to_tokens_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const float *x,
+                            BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "to_tokens", d, address(x) | address(y)));
     if (n == 0)
         return BURST_OK;
-    round_kernel<<<BLOCKS, THREADS, 0, g->compute>>>(r, dy, dx);
-    return gpu_launched(g, "rope_back");
+    round_kernel<<<BLOCKS, THREADS, 0, g->compute>>>(Rope{n, heads, d, BurstRope{}, NULL, d, all * d}, x, y);
+    return gpu_launched(g, "to_tokens");
+}
+
+int burst_op_to_tokens(BurstGpu *g, int64_t n, int heads, int d, const float *x, BurstBf16 *y)
+{
+    return burst_op_to_tokens_rows(g, n, n, heads, d, x, y);
 }

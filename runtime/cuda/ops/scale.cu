@@ -19,12 +19,18 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int burst_gpu_scale(BurstGpu *g, int64_t n, int width, double scale, const BurstBf16 *x, const BurstBf16 *add,
-                    BurstBf16 *y)
+int burst_op_scale(BurstGpu *g, int64_t n, int width, double scale, const BurstBf16 *x, const BurstBf16 *add,
+                   BurstBf16 *y)
 {
     BURST_TRY(gpu_aligned(g, "scale", width, address(x) | address(add) | address(y)));
     if (n == 0)
         return BURST_OK;
     scale_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(width, (float)scale, x, add, y);
     return gpu_launched(g, "scale");
+}
+
+int burst_op_scale_back(BurstGpu *g, int64_t n, int width, double scale, const BurstBf16 *dy, BurstBf16 *dx,
+                        bool add)
+{
+    return burst_op_scale(g, n, width, scale, dy, add ? dx : NULL, dx);
 }

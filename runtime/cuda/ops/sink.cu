@@ -16,7 +16,10 @@ typedef struct Sink {
 
 /* Of row token * heads + head: its number in [heads][n], and the weights that its keys and its sink have.
  * Neither is one less the other, which would lose the digits of a small one. */
-typedef struct Weights { int64_t at; float keep, sink; } Weights;
+typedef struct Weights {
+    int64_t at;
+    float keep, sink;
+} Weights;
 
 static __device__ __forceinline__ Weights weights_of(const Sink &s, int64_t row)
 {
@@ -91,8 +94,8 @@ static unsigned blocks_of(const Sink &s)
     return (unsigned)((s.n * s.heads * s.lanes + THREADS - 1) / THREADS);
 }
 
-int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse,
-                   const BurstBf16 *sink, BurstBf16 *out)
+int burst_op_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse,
+                  const BurstBf16 *sink, BurstBf16 *out)
 {
     BURST_TRY(gpu_aligned(g, "sink", d, address(o) | address(out)));
     if (n == 0)
@@ -102,8 +105,8 @@ int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o,
     return gpu_launched(g, "sink");
 }
 
-int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o,
-                        const float *lse, const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
+int burst_op_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o,
+                       const float *lse, const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
 {
     BURST_TRY(gpu_aligned(g, "sink_back", d, address(d_out) | address(o) | address(d_o)));
     if (n == 0)
@@ -127,4 +130,11 @@ int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y)
         return BURST_OK;
     subtract_kernel<<<(unsigned)((count + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(count, x, y);
     return gpu_launched(g, "subtract");
+}
+
+int burst_op_delta_lse(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
+                       const float *d_lse, float *delta)
+{
+    BURST_TRY(burst_op_delta(g, n, heads, d, o, d_o, delta));
+    return burst_gpu_subtract(g, n * heads, d_lse, delta);
 }

@@ -4,10 +4,7 @@
 
 enum { THREADS = 256 };
 
-static __device__ float sigmoid(float x)
-{
-    return 1.0f / (1.0f + __expf(-x));
-}
+static __device__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
 static __global__ void __launch_bounds__(THREADS) swiglu_kernel(int ffn, const BurstBf16 *gu, BurstBf16 *a)
 {
@@ -22,7 +19,7 @@ static __global__ void __launch_bounds__(THREADS) swiglu_kernel(int ffn, const B
     }
 }
 
-int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a)
+int burst_op_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a)
 {
     BURST_TRY(gpu_aligned(g, "swiglu", ffn, address(gu) | address(a)));
     if (n == 0)
@@ -51,8 +48,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
-                          BurstBf16 *dgu)
+int burst_op_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da,
+                         BurstBf16 *dgu)
 {
     BURST_TRY(gpu_aligned(g, "swiglu_back", ffn, address(gu) | address(da) | address(dgu)));
     if (n == 0)

@@ -1,5 +1,5 @@
 /* host/ops/activate.c: activations beside SwiGLU, with a gate and without, and their gradients. */
-#include "burst_rt.h"
+#include "burst_step.h"
 
 #include <math.h>
 
@@ -34,19 +34,30 @@ static float slope_of(int kind, float x)
     }
 }
 
-void burst_activate(int kind, int64_t count, const float *x, const float *up, float *y)
+static bool has_gate(int kind) { return kind <= BURST_ACTIVATION_GEGLU_TANH; }
+
+int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y)
 {
+    const int64_t count = n * ffn;
+    const float *up = has_gate(kind) ? x + count : NULL;
+    (void)e;
     for (int64_t i = 0; i < count; i++)
         y[i] = value_of(kind, x[i]) * (up ? up[i] : 1);
+    return BURST_OK;
 }
 
-void burst_activate_back(int kind, int64_t count, const float *x, const float *up, const float *dy, float *dx,
-                         float *dup)
+int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
+                           BurstAct *dx)
 {
+    const int64_t count = n * ffn;
+    const float *up = has_gate(kind) ? x + count : NULL;
+    float *d_up = dx + count;
+    (void)e;
     for (int64_t i = 0; i < count; i++) {
         const float gate = x[i], by = up ? up[i] : 1;
         if (up)
-            dup[i] = dy[i] * value_of(kind, gate);
+            d_up[i] = dy[i] * value_of(kind, gate);
         dx[i] = dy[i] * by * slope_of(kind, gate);
     }
+    return BURST_OK;
 }

@@ -1,15 +1,18 @@
 /* host/ops/embed.c: rows of the embedding, and their gradients. */
-#include "burst_rt.h"
+#include "burst_step.h"
 #include "burst_sizes.h"
 
 #include <string.h>
 
 enum { STRIP = 64, BITS = 8, DIGITS = 1 << BITS };
 
-void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x)
+int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *table,
+                   BurstAct *x)
 {
+    (void)e;
     for (int64_t i = 0; i < n; i++)
         memcpy(x + i * hidden, table + (int64_t)token[i] * hidden, (size_t)hidden * sizeof *x);
+    return BURST_OK;
 }
 
 /* Places by a digit of their tokens; what has the same digit stays in its order. */
@@ -60,19 +63,17 @@ static void add_rows(int64_t count, int hidden, const int32_t *place, const floa
     }
 }
 
-int64_t burst_embed_scratch(int64_t n)
+int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx,
+                        float *dtable, void *scratch)
 {
-    return burst_embed_ints(n);
-}
-
-void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable,
-                      int32_t *scratch)
-{
-    const int32_t *place = sorted(n, token, scratch, scratch + n);
+    int32_t *const room = (int32_t *)scratch;
+    const int32_t *place = sorted(n, token, room, room + n);
+    (void)e;
     for (int64_t i = 0, end; i < n; i = end) {
         const int32_t mine = token[place[i]];
         for (end = i + 1; end < n && token[place[end]] == mine; end++)
             ;
         add_rows(end - i, hidden, place + i, dx, dtable + (int64_t)mine * hidden);
     }
+    return BURST_OK;
 }

@@ -1,25 +1,45 @@
 /* host/ops/heads.c: between token-major [n][heads*d] and head-major [heads][n][d], with and without RoPE. */
-#include "burst_rt.h"
+#include "burst_step.h"
 #include "families/frequency.h"
 #include "host/ops/vec.h"
 
-void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float *x, float *y)
+int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstAct *x,
+                           BurstAct *y)
 {
+    (void)e;
     for (int h = 0; h < heads; h++)
         for (int64_t i = 0; i < n; i++)
             memcpy(y + (h * all + i) * d, x + (i * heads + h) * d, (size_t)d * sizeof *y);
+    return BURST_OK;
 }
 
-void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y)
+int burst_op_to_heads(BurstExec *e, int64_t n, int heads, int d, const BurstAct *x, BurstAct *y)
 {
+    return burst_op_to_heads_rows(e, n, n, heads, d, x, y);
+}
+
+int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const float *x,
+                            BurstAct *y)
+{
+    (void)e;
     for (int64_t i = 0; i < n; i++)
         for (int h = 0; h < heads; h++)
             memcpy(y + (i * heads + h) * d, x + (h * all + i) * d, (size_t)d * sizeof *y);
+    return BURST_OK;
+}
+
+int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x, BurstAct *y)
+{
+    return burst_op_to_tokens_rows(e, n, n, heads, d, x, y);
 }
 
 /* A run of a head's pairs, from pair `first` on. Frequencies behind count are 0. */
 enum { PAIRS = 64 };
-typedef struct Angles { int first, count; double frequency[PAIRS]; float cosine[PAIRS], sine[PAIRS]; } Angles;
+typedef struct Angles {
+    int first, count;
+    double frequency[PAIRS];
+    float cosine[PAIRS], sine[PAIRS];
+} Angles;
 
 static void angles_begin(Angles *a, int d, const BurstRope *r, int first)
 {
@@ -86,38 +106,56 @@ static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, con
     }
 }
 
-void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
-                         const int64_t *position, const float *x, float *y)
+/* Elements that do not turn, with odd d the last one, are copied. */
+static bool has_fixed(const BurstRope *rope, int d) { return burst_rope_rotary(rope, d) / 2 * 2 < d; }
+
+int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                       const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
-    if (!rope || burst_rope_rotary(rope, d) / 2 * 2 < d)
-        /* elements that do not turn, with odd d the last one */
-        burst_tokens_to_heads(n, all, heads, d, x, y);
-    if (rope)
-        rotate_rows(false, n, all, heads, d, rope, position, x, y);
+    if (has_fixed(rope, d))
+        BURST_TRY(burst_op_to_heads_rows(e, n, all, heads, d, x, y));
+    rotate_rows(false, n, all, heads, d, rope, position, x, y);
+    return BURST_OK;
 }
 
-void burst_rope_back(int64_t n, int64_t all, int heads, int d, const BurstRope *rope, const int64_t *position,
-                     const float *dy, float *dx)
+int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                  const BurstPosition *position, const BurstAct *x, BurstAct *y)
 {
-    if (!rope || burst_rope_rotary(rope, d) / 2 * 2 < d)
-        burst_heads_to_tokens(n, all, heads, d, dy, dx);
-    if (rope)
-        rotate_rows(true, n, all, heads, d, rope, position, dy, dx);
+    return burst_op_rope_rows(e, n, n, heads, d, rope, position, x, y);
 }
 
-void burst_join_heads(int64_t n, int heads, int own, int shared, const float *x, const float *every, float *y)
+int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                            const BurstPosition *position, const float *dy, BurstAct *dx)
 {
+    if (has_fixed(rope, d))
+        BURST_TRY(burst_op_to_tokens_rows(e, n, all, heads, d, dy, dx));
+    rotate_rows(true, n, all, heads, d, rope, position, dy, dx);
+    return BURST_OK;
+}
+
+int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                       const BurstPosition *position, const float *dy, BurstAct *dx)
+{
+    return burst_op_rope_back_rows(e, n, n, heads, d, rope, position, dy, dx);
+}
+
+int burst_op_join(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *x,
+                  const BurstAct *every, BurstAct *y)
+{
+    (void)e;
     for (int64_t i = 0; i < n; i++)
         for (int h = 0; h < heads; h++) {
             float *to = y + (i * heads + h) * (own + shared);
             memcpy(to, x + (i * heads + h) * own, (size_t)own * sizeof *y);
             memcpy(to + own, every + i * shared, (size_t)shared * sizeof *y);
         }
+    return BURST_OK;
 }
 
-void burst_join_heads_back(int64_t n, int heads, int own, int shared, const float *dy, float *dx,
-                           float *d_every, bool add)
+int burst_op_join_back(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *dy,
+                       BurstAct *dx, BurstAct *d_every, bool add)
 {
+    (void)e;
     for (int64_t i = 0; i < n; i++) {
         float *sum = d_every + i * shared;
         for (int h = 0; h < heads; h++) {
@@ -129,4 +167,5 @@ void burst_join_heads_back(int64_t n, int heads, int own, int shared, const floa
                 burst_add(shared, from + own, sum);
         }
     }
+    return BURST_OK;
 }

@@ -1,5 +1,5 @@
 /* host/ops/layernorm.c: LayerNorm without its bias, and its gradients. The mean is computed again. */
-#include "burst_rt.h"
+#include "burst_step.h"
 #include "host/ops/vec.h"
 
 static float mean_of(int hidden, const float *x)
@@ -10,8 +10,10 @@ static float mean_of(int hidden, const float *x)
     return (float)(sum / hidden);
 }
 
-void burst_layernorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd)
+int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w,
+                       BurstAct *y, float *rstd)
 {
+    (void)e;
     for (int64_t i = 0; i < n; i++) {
         const float *xi = x + i * hidden, mean = mean_of(hidden, xi);
         float *yi = y + i * hidden;
@@ -22,6 +24,7 @@ void burst_layernorm(int64_t n, int hidden, const float *x, const float *w, doub
         for (int j = 0; j < hidden; j++)
             yi[j] = (xi[j] - mean) * r * w[j];
     }
+    return BURST_OK;
 }
 
 /* dx of one token: r (w dy - mean(w dy) - z mean(w dy z)), where z is the normed x. */
@@ -41,9 +44,13 @@ static void token_back(int hidden, const float *x, const float *w, float r, cons
 
 enum { STRIP = 64 }; /* columns at a time, so that sums over tokens are doubles */
 
-void burst_layernorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
-                          const float *dy, float *dx, float *dw)
+int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd,
+                            const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *dw,
+                            void *scratch)
 {
+    (void)e, (void)scratch;
+    if (!add)
+        memset(dx, 0, (size_t)(n * hidden) * sizeof *dx);
     for (int first = 0; first < hidden; first += STRIP) {
         double sum[STRIP] = {0};
         const int columns = hidden - first < STRIP ? hidden - first : STRIP;
@@ -57,4 +64,5 @@ void burst_layernorm_back(int64_t n, int hidden, const float *x, const float *w,
     }
     for (int64_t i = 0; i < n; i++)
         token_back(hidden, x + i * hidden, w, rstd[i], dy + i * hidden, dx + i * hidden);
+    return BURST_OK;
 }

@@ -4,16 +4,11 @@
  * A tile's logits live in scratch and turn in place into their gradients, so each product is computed
  * once.
  */
-#include "burst_rt.h"
+#include "burst_step.h"
 #include "burst_sizes.h"
 #include "host/ops/vec.h"
 
 static const float LOG2E = 1.44269504088896340736f;
-
-int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab)
-{
-    return burst_loss_floats(n, tile, hidden, vocab);
-}
 
 static float greatest(int n, const float *x)
 {
@@ -135,13 +130,15 @@ static void add_beside(int64_t count, float *beside, float *dw)
     }
 }
 
-void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const BurstHead *head,
-                const int32_t *label, const float *weight, double scale, double *loss_sum, float *dx,
-                float *scratch)
+int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
+                       double softcap, const BurstAct *x, const BurstAct *w, const int32_t *label,
+                       const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+                       void *scratch)
 {
-    enum { TOGETHER = 64 }; /* tiles that are summed beside dw before they are added to it */
+    enum { TOGETHER = 64 }; /* tiles that are summed apart from dw before they are added to it */
     const int64_t weights = (int64_t)vocab * hidden;
-    float *beside = burst_loss_beside(n, tile) ? scratch + tile * vocab : NULL;
+    const bool biased = tensors > 1;
+    float *logits = (float *)scratch, *beside = burst_loss_beside(n, tile) ? logits + tile * vocab : NULL;
     int summed = 0;
     if (beside)
         memset(beside, 0, (size_t)weights * sizeof *beside);
@@ -153,19 +150,27 @@ void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, 
             memset(dxi, 0, (size_t)(tokens * hidden) * sizeof *dxi);
             continue;
         }
-        burst_linear(tokens, hidden, vocab, xi, head->w, scratch, false);
-        if (head->bias)
-            burst_bias(tokens, vocab, scratch, head->bias, scratch);
+        BURST_TRY(burst_op_linear(e, tokens, hidden, vocab, 1, xi, w, NULL, logits));
+        if (biased)
+            BURST_TRY(burst_op_bias(e, tokens, vocab, logits, w + weights, logits));
         for (int64_t t = 0; t < tokens; t++)
-            *loss_sum += token_loss(vocab, label[i + t], weight[i + t], scale, head->softcap,
-                                    scratch + t * vocab);
-        burst_linear_dx(tokens, hidden, vocab, scratch, head->w, dxi, false);
-        burst_linear_dw(tokens, hidden, vocab, scratch, xi, beside ? beside : head->dw);
-        if (head->bias)
-            burst_bias_back(tokens, vocab, scratch, head->d_bias);
+            *loss += token_loss(vocab, label[i + t], weight[i + t], scale, softcap, logits + t * vocab);
+        BURST_TRY(burst_op_linear_dx(e, tokens, hidden, vocab, 1, logits, w, dxi, false));
+        BURST_TRY(burst_op_linear_dw(e, tokens, hidden, vocab, 1, logits, xi, beside ? beside : dw));
+        if (biased)
+            BURST_TRY(burst_op_bias_back(e, tokens, vocab, logits, dw + weights));
         if (beside && ++summed % TOGETHER == 0)
-            add_beside(weights, beside, head->dw);
+            add_beside(weights, beside, dw);
     }
     if (beside)
-        add_beside(weights, beside, head->dw);
+        add_beside(weights, beside, dw);
+    return BURST_OK;
+}
+
+int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x,
+                  const BurstAct *w, const int32_t *label, const float *weight, double scale, double *loss,
+                  BurstAct *dx, float *dw, void *scratch)
+{
+    return burst_op_loss_head(e, n, hidden, vocab, tile, 1, 0, x, w, label, weight, scale, loss, dx, dw,
+                              scratch);
 }

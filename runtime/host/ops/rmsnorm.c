@@ -1,9 +1,11 @@
 /* host/ops/rmsnorm.c: RMSNorm and its gradients, of whole rows and of parts of rows. */
-#include "burst_rt.h"
+#include "burst_step.h"
 #include "host/ops/vec.h"
 
-void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd)
+int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w,
+                     BurstAct *y, float *rstd)
 {
+    (void)e;
     for (int64_t i = 0; i < n; i++) {
         const float *xi = x + i * hidden;
         float *yi = y + i * hidden, r = (float)(1 / sqrt(vec_dot(hidden, xi, xi) / hidden + eps));
@@ -11,31 +13,41 @@ void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double
         for (int j = 0; j < hidden; j++)
             yi[j] = xi[j] * r * w[j];
     }
+    return BURST_OK;
 }
 
-void burst_squares(int64_t n, int width, int ranks, const float *x, float *part)
+int burst_op_squares(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x, float *part)
 {
+    (void)e;
     for (int64_t i = 0; i < n; i++)
         part[i] = (float)(vec_dot(width, x + i * width, x + i * width) / ((double)width * ranks));
+    return BURST_OK;
 }
 
-void burst_squares_back(int64_t n, int width, int ranks, const float *x, const float *d_part, float *dx)
+int burst_op_squares_back(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x,
+                          const float *d_part, BurstAct *dx, bool add)
 {
+    (void)e;
+    if (!add)
+        memset(dx, 0, (size_t)(n * width) * sizeof *dx);
     for (int64_t i = 0; i < n; i++) {
         const float twice = (float)(2.0 * d_part[i] / ((double)width * ranks));
         for (int j = 0; j < width; j++)
             dx[i * width + j] += twice * x[i * width + j];
     }
+    return BURST_OK;
 }
 
-void burst_rmsnorm_part(int64_t n, int width, const float *x, const float *square, const float *w, double eps,
-                        float *y, float *rstd)
+int burst_op_rmsnorm_part(BurstExec *e, int64_t n, int width, double eps, const BurstAct *x,
+                          const float *square, const BurstAct *w, BurstAct *y, float *rstd)
 {
+    (void)e;
     for (int64_t i = 0; i < n; i++) {
         const float r = rstd[i] = (float)(1 / sqrt(square[i] + eps));
         for (int j = 0; j < width; j++)
             y[i * width + j] = x[i * width + j] * r * w[j];
     }
+    return BURST_OK;
 }
 
 enum { STRIP = 64 }; /* columns at a time */
@@ -80,17 +92,26 @@ static void weight_back(int64_t n, int hidden, const float *x, const float *rstd
         strip_back(n, hidden, hidden - j < STRIP ? hidden - j : STRIP, x + j, rstd, dy + j, dw + j);
 }
 
-void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd,
-                        const float *dy, float *dx, float *dw)
+int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd,
+                          const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *dw,
+                          void *scratch)
 {
+    (void)e, (void)scratch;
+    if (!add)
+        memset(dx, 0, (size_t)(n * hidden) * sizeof *dx);
     for (int64_t i = 0; i < n; i++)
         token_back(hidden, x + i * hidden, w, rstd[i], dy + i * hidden, dx + i * hidden);
     weight_back(n, hidden, x, rstd, dy, dw);
+    return BURST_OK;
 }
 
-void burst_rmsnorm_part_back(int64_t n, int width, const float *x, const float *w, const float *rstd,
-                             const float *dy, float *dx, float *d_square, float *dw)
+int burst_op_rmsnorm_part_back(BurstExec *e, int64_t n, int width, const BurstAct *x, const float *rstd,
+                               const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *d_square,
+                               float *dw, void *scratch)
 {
+    (void)e, (void)scratch;
+    if (!add)
+        memset(dx, 0, (size_t)(n * width) * sizeof *dx);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = i * width;
         const double r = rstd[i];
@@ -99,4 +120,5 @@ void burst_rmsnorm_part_back(int64_t n, int width, const float *x, const float *
             dx[at + j] += rstd[i] * w[j] * dy[at + j];
     }
     weight_back(n, width, x, rstd, dy, dw);
+    return BURST_OK;
 }

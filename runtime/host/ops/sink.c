@@ -1,25 +1,43 @@
-/* host/ops/sink.c: learned sinks, where a row's keys are all known: after attention, whatever its schedule
- * was. */
-#include "burst_rt.h"
+/* host/ops/sink.c: what is computed of attention's outputs, whatever its schedule was: delta, and learned
+ * sinks. */
+#include "burst_step.h"
 #include "host/ops/vec.h"
 
-static float keep_of(float lse, float sink)
+int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
+                   float *delta)
 {
-    return (float)(1 / (1 + exp((double)sink - lse)));
+    (void)e;
+    burst_attend_delta(heads * n, d, o, d_o, delta);
+    return BURST_OK;
 }
 
-void burst_sink(int64_t n, int heads, int d, const float *o, const float *lse, const float *sink, float *out)
+int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
+                       const float *d_lse, float *delta)
 {
+    BURST_TRY(burst_op_delta(e, n, heads, d, o, d_o, delta));
+    for (int64_t i = 0; i < heads * n; i++)
+        delta[i] -= d_lse[i];
+    return BURST_OK;
+}
+
+static float keep_of(float lse, float sink) { return (float)(1 / (1 + exp((double)sink - lse))); }
+
+int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse,
+                  const BurstAct *sink, BurstAct *out)
+{
+    (void)e;
     for (int64_t row = 0; row < heads * n; row++) {
         const float keep = keep_of(lse[row], sink[row / n]);
         for (int64_t i = row * d; i < (row + 1) * d; i++)
             out[i] = o[i] * keep;
     }
+    return BURST_OK;
 }
 
-void burst_sink_back(int64_t n, int heads, int d, const float *d_out, const float *o, const float *lse,
-                     const float *sink, float *d_o, float *d_lse, float *d_sink)
+int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out, const BurstAct *o,
+                       const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink)
 {
+    (void)e;
     for (int h = 0; h < heads; h++) {
         double sum = 0;
         for (int64_t row = h * n; row < (h + 1) * n; row++) {
@@ -32,4 +50,5 @@ void burst_sink_back(int64_t n, int heads, int d, const float *d_out, const floa
         }
         d_sink[h] -= (float)sum;
     }
+    return BURST_OK;
 }

@@ -1,0 +1,247 @@
+/* burst_step.h: the operations of a training step, declared once for both targets, so that one printed step
+ * serves both.
+ *
+ * The host's definitions are C (runtime/host/ops, runtime/core), in fp32 and one after the other: nothing is
+ * waited for but messages. A device's are C++ (runtime/cuda), whose linkage keeps their names apart from the
+ * host's in a CUDA program, which links both; burst_step_cuda.h has their types and includes this file.
+ *
+ * Conventions. Every function returns BURST_OK or a BURST_E_* status, whose text is in the context. n: tokens
+ * of this rank, of a chunk, or of all tensor ranks. Arrays are row-major: [n][width] by tokens; [heads][n][d]
+ * by heads, which a device has for fp32 gradients only, while all else is by tokens there. Outputs are
+ * overwritten unless `add` says otherwise or they are gradients of weights (dw, db, d_sink, dtable: +=).
+ * Products of one input by several tensors that follow each other lie one after the other on the host, side
+ * by side in a row on a device. A device computes on its compute stream in order; gathers, reductions and
+ * copies run on streams of their own after everything that computing was given before them, and computing
+ * waits for them where an operation below says so.
+ */
+#ifndef BURST_STEP_H
+#define BURST_STEP_H
+
+#include "burst_rt.h"
+
+#ifndef BURST_STEP_TYPES /* the host's */
+#include <string.h>
+
+typedef BurstCtx BurstExec; /* what runs operations */
+typedef float BurstAct;     /* of activations and gathered weights */
+typedef int64_t BurstPosition;
+typedef BurstWeights BurstShards;                    /* a rank's parameters, gradients and moments */
+typedef BurstGather BurstArrival;                    /* of a gathered unit */
+typedef struct BurstOrder {
+    int unused;
+} BurstOrder; /* where streams were when an operation was queued */
+/* Copies to and from the host's memory: bytes of this sequence so far; of units, of this step. */
+typedef struct BurstCopies {
+    int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes;
+} BurstCopies;
+#endif
+
+/* From here on the rank computes this part (BURST_P_*), for --trace. */
+int burst_op_part(BurstExec *e, int part);
+/* x = 0, count elements */
+int burst_op_zero(BurstExec *e, float *x, int64_t count);
+
+/* ---- embedding ---- */
+/* x[n][hidden] = table[token]; dtable[vocab][hidden] += the rows of dx, those of one token in a fixed order.
+ * scratch: burst_embed_ints(n) integers on the host, unused on a device. */
+int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *table,
+                   BurstAct *x);
+int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx,
+                        float *dtable, void *scratch);
+
+/* ---- norms (RMSNorm, arXiv 1910.07467; LayerNorm, arXiv 1607.06450, whose bias is burst_op_bias) ---- */
+/* y = x * rstd * w, rstd[n] = 1 / sqrt(mean(x^2) + eps); LayerNorm subtracts the mean first. rstd is kept for
+ * backward. scratch: burst_gpu_norm_doubles(hidden) doubles on a device, unused on the host. */
+int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w,
+                     BurstAct *y, float *rstd);
+int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd,
+                          const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *dw,
+                          void *scratch);
+int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w,
+                       BurstAct *y, float *rstd);
+int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd,
+                            const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *dw,
+                            void *scratch);
+/* RMSNorm of rows that tensor ranks share, `width` elements each. part[n]: this rank's share of the row's
+ * mean of squares; square[n]: the sum of all ranks' parts. In backward, d_square[n] is this rank's gradient
+ * of it, d_part[n] the sum over ranks, and the gradient of x is the sum of both functions' dx. */
+int burst_op_squares(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x, float *part);
+int burst_op_squares_back(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x,
+                          const float *d_part, BurstAct *dx, bool add);
+int burst_op_rmsnorm_part(BurstExec *e, int64_t n, int width, double eps, const BurstAct *x,
+                          const float *square, const BurstAct *w, BurstAct *y, float *rstd);
+int burst_op_rmsnorm_part_back(BurstExec *e, int64_t n, int width, const BurstAct *x, const float *rstd,
+                               const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *d_square,
+                               float *dw, void *scratch);
+
+/* ---- products: fp32 by BLAS, or bf16 with fp32 sums by cublasLt ---- */
+/* y = x w^T (+ add, which may be NULL), w [tensors][out][in] as Hugging Face stores it; dx (+)= dy w; dw +=
+ * dy^T x. */
+int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x,
+                    const BurstAct *w, const BurstAct *add, BurstAct *y);
+int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy,
+                       const BurstAct *x, float *dw);
+int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy,
+                       const BurstAct *w, BurstAct *dx, bool add);
+/* The same with `in` columns of a matrix whose rows have `row`. `add` may be y. */
+int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *x,
+                            const BurstAct *w, const BurstAct *add, BurstAct *y);
+int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy,
+                               const BurstAct *x, float *dw);
+int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy,
+                               const BurstAct *w, BurstAct *dx, bool add);
+
+/* ---- elementwise ---- */
+/* y = x + b, b [width]; db += the sum of dy's rows. */
+int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y);
+int burst_op_bias_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db);
+/* y = scale x (+ add, which may be NULL or y); dx = (dx or 0) + scale dy. */
+int burst_op_scale(BurstExec *e, int64_t n, int width, double scale, const BurstAct *x, const BurstAct *add,
+                   BurstAct *y);
+int burst_op_scale_back(BurstExec *e, int64_t n, int width, double scale, const BurstAct *dy, BurstAct *dx,
+                        bool add);
+/* SwiGLU (arXiv 2002.05202): y = silu(gate) * up; d_gate_up may be gate_up. */
+int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, BurstAct *y);
+int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, const BurstAct *dy,
+                         BurstAct *d_gate_up);
+/* The other activations, kind BURST_ACTIVATION_*: y = f(x) * up, with up after the gate, or y = f(x) where
+ * the kind has no gate. dx may be x. */
+int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y);
+int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
+                           BurstAct *dx);
+
+/* ---- around attention ---- */
+/* RoPE (arXiv 2104.09864) at the global positions; y may be x on a device. The host also changes the layout
+ * from tokens to heads, and back in backward, which turns fp32 gradients by heads. all: tokens of which n
+ * rows follow each other in what lies by heads. */
+int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                  const BurstPosition *position, const BurstAct *x, BurstAct *y);
+int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                       const BurstPosition *position, const BurstAct *x, BurstAct *y);
+int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                       const BurstPosition *position, const float *dy, BurstAct *dx);
+int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
+                            const BurstPosition *position, const float *dy, BurstAct *dx);
+/* y [n][heads][own + shared]: each head's own elements x [n][heads][own], then those that all heads of a
+ * token share, every [n][shared] (keys of multi-head latent attention, arXiv 2405.04434). d_every: the sum
+ * over heads. */
+int burst_op_join(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *x,
+                  const BurstAct *every, BurstAct *y);
+int burst_op_join_back(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *dy,
+                       BurstAct *dx, BurstAct *d_every, bool add);
+/* Between the layouts. to_heads is the host's alone: a device has one layout. */
+int burst_op_to_heads(BurstExec *e, int64_t n, int heads, int d, const BurstAct *x, BurstAct *y);
+int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstAct *x,
+                           BurstAct *y);
+int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x, BurstAct *y);
+int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const float *x,
+                            BurstAct *y);
+/* delta[heads][n] = rowsum(d_o * o), minus d_lse where lse is read besides o (FlashAttention-2, section 3.1).
+ */
+int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
+                   float *delta);
+int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
+                       const float *d_lse, float *delta);
+/* Learned sinks (GPT-OSS, arXiv 2508.10925): a column of score sink[h] in each row of head h, without a
+ * value. out = o * keep, where keep = 1 / (1 + exp(sink - lse)) is the weight that the keys have; a row
+ * without a key stays 0. d_o = d_out * keep, which may be one; d_lse = keep (1 - keep) rowsum(d_out * o);
+ * d_sink[h] -= the sum of its d_lse. */
+int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse,
+                  const BurstAct *sink, BurstAct *out);
+int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out, const BurstAct *o,
+                       const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink);
+
+/* ---- head and loss, fused (BurstEngine, section 3.3) ---- */
+/* Over tiles of `tile` tokens: logits x w^T (+ bias), softcap tanh(logit / softcap) of that where softcap >
+ * 0, loss and gradients; nothing of n x vocab is stored. *loss += the sum of weight * (lse - logit[label]);
+ * dx = and dw += gradients of scale * that sum. Labels < 0 and weights 0 add nothing. tensors 2: the bias
+ * follows the matrix in w and dw. scratch: burst_loss_floats floats on the host, burst_gpu_loss_bytes bytes
+ * on a device. */
+int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x,
+                  const BurstAct *w, const int32_t *label, const float *weight, double scale, double *loss,
+                  BurstAct *dx, float *dw, void *scratch);
+int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
+                       double softcap, const BurstAct *x, const BurstAct *w, const int32_t *label,
+                       const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+                       void *scratch);
+
+/* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */
+/* all [ranks * each][width] of own [each][width]; the last rank may have fewer tokens, and what follows them
+ * in its rows is undefined. */
+int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all,
+                           BurstOrder *o);
+/* own = add + the sum over ranks of this rank's rows of parts; add: NULL, own, or of its shape. Parts are
+ * spent. */
+int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add,
+                            BurstAct *own, BurstOrder *o);
+/* all [ranks * each] = the sum over ranks of part, with rows as tensor_gather has them. */
+int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part, float *all,
+                               BurstOrder *o);
+int burst_op_tensor_done(BurstExec *e, BurstOrder *o); /* computing waits for the three above */
+
+/* ---- weights: ZeRO's gathers and reductions (arXiv 1910.02054), on the weights' stream ---- */
+/* Starts; `full` is there after burst_op_arrived. elements: of a shard */
+int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full,
+                    BurstArrival *a);
+int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a);
+/* shard (+)= this rank's part of the sum of full over the ranks that share the weights; full is spent. _bf16:
+ * the same sum in fp32, rounded where a device keeps gradients in bf16. */
+int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard, bool add,
+                    BurstOrder *o);
+int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard, bool add,
+                         BurstOrder *o);
+/* shard = its sum over the ranks that hold the same one; tensor_sum: the part of it that several tensor ranks
+ * hold = its sum over these. _bf16: in fp32, on a device in room [elements], rounded once. */
+int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o);
+int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o,
+                             float *room);
+int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o);
+int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o,
+                             float *room);
+int burst_op_reduced(BurstExec *e, BurstOrder *o); /* computing waits for the last reduction */
+
+/* ---- copies to and from the host's memory ---- */
+/* A layer's values: staged to the host, fetched from it; computing waits for all that was staged, and for
+ * what was fetched for the layer. */
+int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c);
+int burst_op_staged(BurstExec *e, BurstCopies *c);
+int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c);
+int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c);
+/* A unit's gradients down, after the reductions that were queued before; its parameters and moments up, and
+ * back. */
+int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c);
+int burst_op_downloaded(BurstExec *e, BurstCopies *c); /* computing waits for the last download */
+int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c);
+int burst_op_uploaded(BurstExec *e, BurstCopies *c); /* computing and gathers wait for the last upload */
+int burst_op_unit_fetched(BurstExec *e, BurstCopies *c); /* the update waits for the unit's upload */
+int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c);
+int burst_op_written_back(BurstExec *e, BurstCopies *c); /* computing and gathers wait for the last unit */
+int burst_op_all_back(BurstExec *e); /* the host waits for all units: checkpoints read them there */
+
+/* ---- the optimizer (AdamW, arXiv 1711.05101; Muon, arXiv 2502.16982) ---- */
+/* The global norm of all gradients, and what the update needs of this step, where gradients are on the host;
+ * and where they are beside what is computed with. Both wait for the norm. */
+int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,
+                  double *norm, BurstAdamW *o);
+int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step,
+                          double *norm, BurstAdamW *o);
+/* Updates a unit in the host's memory, or one that was fetched; o NULL: its parameters stay. to: its
+ * parameters as products read them. */
+int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o,
+                   void *to);
+int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int unit,
+                           const BurstAdamW *o, void *to);
+/* Updates all units: clips, AdamW, gradients 0, parameters rounded. */
+int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm);
+int burst_op_all_updated(BurstExec *e); /* gathers wait for the updates */
+/* Muon on a layer's matrices: momentum's update [shard]; whole matrices at their owners; these
+ * orthogonalised; their shards back, added to the parameters. adamw_rest: the unit's other tensors. */
+int burst_op_momentum(BurstExec *e, const BurstShards *w, int unit, const BurstAdamW *o, BurstAct *update);
+int burst_op_to_owners(BurstExec *e, int unit, BurstAct *update, BurstAct *matrices);
+int burst_op_orthogonalize(BurstExec *e, BurstAct *matrices, void *scratch);
+int burst_op_from_owners(BurstExec *e, int unit, BurstAct *matrices, BurstAct *update);
+int burst_op_muon(BurstExec *e, const BurstShards *w, int unit, const BurstAdamW *o, BurstAct *update);
+int burst_op_adamw_rest(BurstExec *e, const BurstPlan *p, const BurstShards *w, int unit,
+                        const BurstAdamW *o);
+
+#endif
