@@ -1,14 +1,15 @@
-/* cost/work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks
- * do it.
+/* cost/work.c: what operations of the step take, by `work` of their rows (step/operations.def), and at which
+ * rates ranks do it.
  *
- * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding,
- * rows CLEAR       bytes of what it writes PRODUCT     2 operations a weight and token; what it adds to is
- * memory LOSS        three products, and the passes over a tile of logits UPDATE      bytes of a unit's
- * shard: parameter and both moments read and written, the gradient read twice and cleared; on the host
- *             all ranks of a node share its memory, and nothing is cleared
- * ORTHOGONAL  Muon's products of the rank that has most of them, whatever the tokens
- * TENSOR      bytes of all its tokens over the links of the tensor ranks
- * ATTENTION, COLLECTIVE, COPY, EXCHANGE   the simulation of their transfers knows
+ * - MEMORY: bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows.
+ * - CLEAR: bytes of what it writes.
+ * - PRODUCT: 2 operations a weight and token; what it adds to is memory.
+ * - LOSS: three products, and the passes over a tile of logits.
+ * - UPDATE: bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and
+ *   cleared; on the host all ranks of a node share its memory, and nothing is cleared.
+ * - ORTHOGONAL: Muon's products of the rank that has most of them, whatever the tokens.
+ * - TENSOR: bytes of all its tokens over the links of the tensor ranks.
+ * - ATTENTION, COLLECTIVE, COPY, EXCHANGE: the simulation of their transfers knows.
  *
  * Of a loop over heads it is one chunk's; of a loop over tokens all tokens'.
  */

@@ -1,5 +1,5 @@
-/* emit/calls.c: the operations of the step as calls of the runtime: the function of each kind of operation,
- * in each form, and its arguments.
+/* emit/calls.c: the operations of the step as calls of the runtime: the functions and words of their rows
+ * (step/operations.def).
  */
 #include "emit/emit_step.h"
 
@@ -106,15 +106,8 @@ static const char *const scale_constant[] = {
 
 /* ---- arguments ---- */
 
-/* X: read, Y: written */
-enum { X0, X1, X2, X3, X4, X5, X6, Y0 = OP_READS, Y1, Y2, Y3 };
-
+/* operand: its number, that of outputs from OP_READS on */
 typedef const char *ArgumentText(const Printer *p, const Op *o, int operand);
-typedef struct Argument {
-    ArgumentText *text;
-    int operand;
-    const char *as_it_is; /* instead of both */
-} Argument;
 
 static Operand operand_of(const Op *o, int operand)
 {
@@ -162,7 +155,7 @@ static const char *norm_rows_text(const Printer *p, const Op *o, int operand)
 
 static const char *norm_width_text(const Printer *p, const Op *o, int operand)
 {
-    return value_of(p, o, operand)->dim[1] == DIM_ONE ? width_argument(p, o, X0) : "PLAN_HEAD_DIM";
+    return value_of(p, o, operand)->dim[1] == DIM_ONE ? width_argument(p, o, 0) : "PLAN_HEAD_DIM";
 }
 
 /* Whether the output is added to. */
@@ -265,154 +258,52 @@ static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
 
 /* ---- calls ---- */
 
-#define TEXT(words) {.as_it_is = words}
-#define AT(x) {at_text, x, NULL}
-#define WIDTH(x) {width_argument, x, NULL}
-#define HEADS(x) {heads_text, x, NULL}
-#define HEAD_WIDTH(x) {head_width_argument, x, NULL}
-#define NORM_ROWS(x) {norm_rows_text, x, NULL}
-#define NORM_WIDTH(x) {norm_width_text, x, NULL}
-#define ADDS(x) {adds_text, x, NULL}
-#define TOKENS {count_text, 0, NULL}
-#define ALL_ROWS {rows_text, 0, NULL}
-#define TENSOR_TOKENS TEXT("s->each")
-#define TENSOR_RANKS TEXT("PLAN_TENSOR")
-#define TURNS {turns_text, 0, NULL}
-#define CHUNK_TURNS {chunk_turns_text, 0, NULL}
-#define NORM_EPS {norm_eps_text, 0, NULL}
-#define WEIGHT {weight_text, 0, NULL}
-#define GRADIENT {gradient_text, 0, NULL}
-#define SCRATCH {scratch_text, 0, NULL}
-#define RESIDUAL {residual_text, 0, NULL}
-#define SCALE {scale_text, 0, NULL}
-#define ROPE {rope_text, 0, NULL}
-#define STACKED {tensors_text, 0, NULL}
-#define ALL_COLUMNS {columns_text, 0, NULL}
-#define ADDED_TO {added_to_text, 0, NULL}
-
-/* Of an operation that has several functions. OTHER: LayerNorm, an ungated activation, a head with bias or
- * softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with lse's gradient. ROWS: of
- * a chunk of tokens; KEYS: and of keys. LATENTS: travel as keys and values. PARTS: of rows, whose mean of
- * squares is an operand. */
-enum { OTHER = 1, COLUMNS = 2, TO_TOKENS = 4, LSE = 8, ROWS = 16, KEYS = 32, LATENTS = 64, PARTS = 128 };
-typedef struct Call {
-    OpKind kind;
-    int form;
-    const char *function; /* with its first arguments */
-    Argument argument[CALL_WORDS];
-} Call;
-/* clang-format off */
-static const Call calls[] = {
-    {OP_EMBED, 0, "burst_op_embed(e", {TOKENS, WIDTH(Y0), AT(X0), WEIGHT, AT(Y0)}},
-    {OP_EMBED_BACK, 0, "burst_op_embed_back(e", {TOKENS, WIDTH(X1), AT(X0), AT(X1), GRADIENT, SCRATCH}},
-    {OP_NORM, 0, "burst_op_rmsnorm(e",
-     {NORM_ROWS(Y1), NORM_WIDTH(Y1), NORM_EPS, AT(X0), WEIGHT, AT(Y0), AT(Y1)}},
-    {OP_NORM, OTHER, "burst_op_layernorm(e",
-     {NORM_ROWS(Y1), NORM_WIDTH(Y1), NORM_EPS, AT(X0), WEIGHT, AT(Y0), AT(Y1)}},
-    {OP_NORM, PARTS, "burst_op_rmsnorm_part(e",
-     {NORM_ROWS(Y1), NORM_WIDTH(Y1), NORM_EPS, AT(X0), AT(X1), WEIGHT, AT(Y0), AT(Y1)}},
-    {OP_NORM_BACK, 0, "burst_op_rmsnorm_back(e",
-     {NORM_ROWS(X1), NORM_WIDTH(X1), AT(X0), AT(X1), AT(X2), WEIGHT, AT(Y0), ADDS(Y0), GRADIENT, SCRATCH}},
-    {OP_NORM_BACK, OTHER, "burst_op_layernorm_back(e",
-     {NORM_ROWS(X1), NORM_WIDTH(X1), AT(X0), AT(X1), AT(X2), WEIGHT, AT(Y0), ADDS(Y0), GRADIENT, SCRATCH}},
-    {OP_NORM_BACK, PARTS, "burst_op_rmsnorm_part_back(e",
-     {NORM_ROWS(X1), NORM_WIDTH(X1), AT(X0), AT(X1), AT(X2), WEIGHT, AT(Y0), ADDS(Y0), AT(Y1), GRADIENT,
-      SCRATCH}},
-    {OP_SQUARES, 0, "burst_op_squares(e", {TOKENS, WIDTH(X0), TENSOR_RANKS, AT(X0), AT(Y0)}},
-    {OP_SQUARES_BACK, 0, "burst_op_squares_back(e",
-     {TOKENS, WIDTH(X0), TENSOR_RANKS, AT(X0), AT(X1), AT(Y0), ADDS(Y0)}},
-    {OP_LINEAR, 0, "burst_op_linear(e",
-     {TOKENS, WIDTH(X0), WIDTH(Y0), STACKED, AT(X0), WEIGHT, RESIDUAL, AT(Y0)}},
-    {OP_LINEAR, COLUMNS, "burst_op_linear_columns(e",
-     {TOKENS, WIDTH(X0), WIDTH(Y0), ALL_COLUMNS, AT(X0), WEIGHT, RESIDUAL, AT(Y0)}},
-    {OP_LINEAR_DW, 0, "burst_op_linear_dw(e",
-     {TOKENS, WIDTH(X1), WIDTH(X0), STACKED, AT(X0), AT(X1), GRADIENT}},
-    {OP_LINEAR_DW, COLUMNS, "burst_op_linear_dw_columns(e",
-     {TOKENS, WIDTH(X1), WIDTH(X0), ALL_COLUMNS, AT(X0), AT(X1), GRADIENT}},
-    {OP_LINEAR_DX, 0, "burst_op_linear_dx(e",
-     {TOKENS, WIDTH(Y0), WIDTH(X0), STACKED, AT(X0), WEIGHT, AT(Y0), ADDS(Y0)}},
-    {OP_LINEAR_DX, COLUMNS, "burst_op_linear_dx_columns(e",
-     {TOKENS, WIDTH(Y0), WIDTH(X0), ALL_COLUMNS, AT(X0), WEIGHT, AT(Y0), ADDS(Y0)}},
-    {OP_BIAS, 0, "burst_op_bias(e", {TOKENS, WIDTH(X0), AT(X0), WEIGHT, AT(Y0)}},
-    {OP_BIAS_BACK, 0, "burst_op_bias_back(e", {TOKENS, WIDTH(X0), AT(X0), GRADIENT}},
-    {OP_ROPE, 0, "burst_op_rope(e",
-     {TOKENS, HEADS(X0), TEXT("PLAN_HEAD_DIM"), ROPE, TURNS, AT(X0), AT(Y0)}},
-    {OP_ROPE, ROWS, "burst_op_rope_rows(e",
-     {TOKENS, ALL_ROWS, HEADS(X0), TEXT("PLAN_HEAD_DIM"), ROPE, CHUNK_TURNS, AT(X0), AT(Y0)}},
-    {OP_ROPE_BACK, 0, "burst_op_rope_back(e",
-     {TOKENS, HEADS(X0), TEXT("PLAN_HEAD_DIM"), ROPE, TURNS, AT(X0), AT(Y0)}},
-    {OP_ROPE_BACK, ROWS, "burst_op_rope_back_rows(e",
-     {TOKENS, ALL_ROWS, HEADS(X0), TEXT("PLAN_HEAD_DIM"), ROPE, CHUNK_TURNS, AT(X0), AT(Y0)}},
-    {OP_JOIN, 0, "burst_op_join(e", {TOKENS, HEADS(X0), HEAD_WIDTH(X0), WIDTH(X1), AT(X0), AT(X1), AT(Y0)}},
-    {OP_JOIN_BACK, 0, "burst_op_join_back(e",
-     {TOKENS, HEADS(Y0), HEAD_WIDTH(Y0), WIDTH(Y1), AT(X0), AT(Y0), AT(Y1), ADDS(Y1)}},
-    {OP_LAYOUT, 0, "burst_op_to_heads(e", {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_LAYOUT, TO_TOKENS, "burst_op_to_tokens(e", {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_LAYOUT, ROWS, "burst_op_to_heads_rows(e",
-     {TOKENS, ALL_ROWS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_LAYOUT, TO_TOKENS | ROWS, "burst_op_to_tokens_rows(e",
-     {TOKENS, ALL_ROWS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_LAYOUT_BACK, 0, "burst_op_to_heads(e", {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_LAYOUT_BACK, TO_TOKENS, "burst_op_to_tokens(e",
-     {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_LAYOUT_BACK, ROWS, "burst_op_to_heads_rows(e",
-     {TOKENS, ALL_ROWS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_LAYOUT_BACK, TO_TOKENS | ROWS, "burst_op_to_tokens_rows(e",
-     {TOKENS, ALL_ROWS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(Y0)}},
-    {OP_ATTENTION, 0, "plan_attention(c, s, plan_layer_mask[layer]",
-     {AT(X0), AT(X1), AT(X2), AT(Y0), AT(Y1)}},
-    {OP_ATTENTION, LATENTS, "plan_attention_latents(c, s, plan_layer_mask[layer]",
-     {AT(X0), AT(X1), AT(X2), AT(X3), WEIGHT, AT(Y0), AT(Y1)}},
-    {OP_ATTENTION, ROWS, "plan_attention_rows(c, s, plan_layer_mask[layer]",
-     {TEXT("chunk"), AT(X0), AT(X1), AT(X2), AT(Y0), AT(Y1)}},
-    {OP_ATTENTION, KEYS, "plan_attention_keys(c, s, plan_layer_mask[layer]",
-     {TEXT("chunk"), TEXT("key"), AT(X0), AT(X1), AT(X2), AT(Y0), AT(Y1)}},
-    {OP_ATTENTION_REST, 0, "plan_attention_rest(c, s, plan_layer_mask[layer]",
-     {AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(Y0), AT(Y1)}},
-    {OP_KEEP, 0, "plan_keep(c, s", {AT(X0), AT(X1), AT(Y0), AT(Y1)}},
-    {OP_SINK, 0, "burst_op_sink(e", {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(X1), WEIGHT, AT(Y0)}},
-    {OP_SINK_BACK, 0, "burst_op_sink_back(e",
-     {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(X1), AT(X2), WEIGHT, AT(Y0), AT(Y1), GRADIENT}},
-    {OP_DELTA, 0, "burst_op_delta(e", {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(X1), AT(Y0)}},
-    {OP_DELTA, LSE, "burst_op_delta_lse(e",
-     {TOKENS, HEADS(X0), HEAD_WIDTH(X0), AT(X0), AT(X1), AT(X2), AT(Y0)}},
-    {OP_ATTENTION_BACK, 0, "plan_attention_back(c, s, plan_layer_mask[layer]",
-     {AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(X5), AT(Y0), AT(Y1), AT(Y2)}},
-    {OP_ATTENTION_BACK, LATENTS, "plan_attention_back_latents(c, s, plan_layer_mask[layer]",
-     {AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(X5), AT(X6), WEIGHT, AT(Y0), AT(Y1), AT(Y2), AT(Y3),
-      GRADIENT}},
-    {OP_ATTENTION_BACK, ROWS, "plan_attention_back_rows(c, s, plan_layer_mask[layer]",
-     {TEXT("chunk"), AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(X5), AT(Y0), AT(Y1), AT(Y2)}},
-    {OP_ATTENTION_BACK, KEYS, "plan_attention_back_keys(c, s, plan_layer_mask[layer]",
-     {TEXT("chunk"), TEXT("key"), AT(X0), AT(X1), AT(X2), AT(X3), AT(X4), AT(X5), AT(Y0), AT(Y1), AT(Y2)}},
-    {OP_WAIT, 0, "burst_op_reduced(e", {TEXT("&s->reduction")}},
-    {OP_SWIGLU, 0, "burst_op_swiglu(e", {TOKENS, WIDTH(Y0), AT(X0), AT(Y0)}},
-    {OP_SWIGLU, OTHER, "burst_op_activate(e", {TEXT("PLAN_ACTIVATION"), TOKENS, WIDTH(Y0), AT(X0), AT(Y0)}},
-    {OP_SWIGLU_BACK, 0, "burst_op_swiglu_back(e", {TOKENS, WIDTH(X1), AT(X0), AT(X1), AT(Y0)}},
-    {OP_SWIGLU_BACK, OTHER, "burst_op_activate_back(e",
-     {TEXT("PLAN_ACTIVATION"), TOKENS, WIDTH(X1), AT(X0), AT(X1), AT(Y0)}},
-    {OP_SCALE, 0, "burst_op_scale(e", {TOKENS, WIDTH(X0), SCALE, AT(X0), RESIDUAL, AT(Y0)}},
-    {OP_SCALE_BACK, 0, "burst_op_scale_back(e", {TOKENS, WIDTH(X0), SCALE, AT(X0), AT(Y0), ADDS(Y0)}},
-    {OP_TENSOR_GATHER, 0, "burst_op_tensor_gather(e",
-     {TENSOR_TOKENS, WIDTH(X0), AT(X0), AT(Y0), TEXT("&s->tensor")}},
-    {OP_TENSOR_SCATTER, 0, "burst_op_tensor_scatter(e",
-     {TENSOR_TOKENS, WIDTH(X0), AT(X0), AT(X1), AT(Y0), TEXT("&s->tensor")}},
-    {OP_TENSOR_GATHER_BACK, 0, "burst_op_tensor_scatter(e",
-     {TENSOR_TOKENS, WIDTH(X0), AT(X0), ADDED_TO, AT(Y0), TEXT("&s->tensor")}},
-    {OP_TENSOR_SCATTER_BACK, 0, "burst_op_tensor_gather(e",
-     {TENSOR_TOKENS, WIDTH(X0), AT(X0), AT(Y0), TEXT("&s->tensor")}},
-    {OP_TENSOR_ALL_REDUCE, 0, "burst_op_tensor_all_reduce(e",
-     {TENSOR_TOKENS, TENSOR_RANKS, AT(X0), AT(Y0), TEXT("&s->tensor")}},
-    {OP_TENSOR_ALL_REDUCE_BACK, 0, "burst_op_tensor_all_reduce(e",
-     {TENSOR_TOKENS, TENSOR_RANKS, AT(X0), AT(Y0), TEXT("&s->tensor")}},
-    {OP_LOSS, 0, "burst_op_loss(e",
-     {TOKENS, WIDTH(X0), TEXT("PLAN_VOCAB"), TEXT("PLAN_LOSS_TILE"), AT(X0), WEIGHT, AT(X1), AT(X2),
-      TEXT("s->scale"), TEXT("s->loss"), AT(Y0), GRADIENT, SCRATCH}},
-    {OP_LOSS, OTHER, "burst_op_loss_head(e",
-     {TOKENS, WIDTH(X0), TEXT("PLAN_VOCAB"), TEXT("PLAN_LOSS_TILE"), STACKED, SCALE, AT(X0), WEIGHT,
-      AT(X1), AT(X2), TEXT("s->scale"), TEXT("s->loss"), AT(Y0), GRADIENT, SCRATCH}},
+/* Words of a call (step/operations.def); of an operand: NAME(x0). */
+static const struct { const char *word; ArgumentText *text; } words[] = {
+    {"tokens", count_text},
+    {"all_rows", rows_text},
+    {"width", width_argument},
+    {"heads", heads_text},
+    {"head_width", head_width_argument},
+    {"norm_rows", norm_rows_text},
+    {"norm_width", norm_width_text},
+    {"eps", norm_eps_text},
+    {"w", weight_text},
+    {"dw", gradient_text},
+    {"scratch", scratch_text},
+    {"residual", residual_text},
+    {"added_to", added_to_text},
+    {"adds", adds_text},
+    {"scale", scale_text},
+    {"tensors", tensors_text},
+    {"all_columns", columns_text},
+    {"rope", rope_text},
+    {"positions", turns_text},
+    {"chunk_positions", chunk_turns_text},
 };
-/* clang-format on */
+
+/* Whether it is x or y and a digit, and nothing else. */
+static bool is_operand(const char *word, size_t n)
+{
+    return n == 2 && (word[0] == 'x' || word[0] == 'y') && word[1] >= '0' && word[1] <= '9';
+}
+
+static int operand_number(const char *word)
+{
+    return (word[0] == 'y' ? OP_READS : 0) + word[1] - '0';
+}
+
+static const char *word_text(const Printer *p, const Op *o, const char *word, size_t n)
+{
+    const char *open = memchr(word, '(', n);
+    const size_t name = open ? (size_t)(open - word) : n;
+    if (is_operand(word, n))
+        return at_text(p, o, operand_number(word));
+    for (int i = 0; i < countof(words); i++)
+        if (strlen(words[i].word) == name && memcmp(words[i].word, word, name) == 0)
+            return words[i].text(p, o, open ? operand_number(open + 1) : 0);
+    return arena_copy(p->emit->arena, word, n);
+}
 
 /* Of a norm whose rows tensor ranks share: the mean of their squares, or its gradient. */
 static bool has_square(const Printer *p, const Op *o)
@@ -435,39 +326,45 @@ static int form_of(const Printer *p, const Op *o)
     int form = 0;
     if ((norm && l->norm) || (activation && l->activation) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
-        form |= OTHER;
+        form |= FORM_OTHER;
     if (has_square(p, o))
-        form |= PARTS;
+        form |= FORM_PARTS;
     if (t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT)
-        form |= COLUMNS;
-    if (layout && !value_of(p, o, Y0)->by_heads)
-        form |= TO_TOKENS;
+        form |= FORM_COLUMNS;
+    if (layout && !value_of(p, o, OP_READS)->by_heads)
+        form |= FORM_TO_TOKENS;
     if (o->kind == OP_DELTA && o->read[2].value >= 0)
-        form |= LSE;
+        form |= FORM_LSE;
     if (op_work_kind(o->kind) == WORK_ATTENTION && o->weight)
-        form |= LATENTS;
+        form |= FORM_LATENTS;
     if (o->keys)
-        form |= KEYS;
+        form |= FORM_KEYS;
     else if (o->chunked && !o->by_heads && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))
-        form |= ROWS;
+        form |= FORM_ROWS;
     return form;
 }
 
-static const Call *call_of(const Printer *p, const Op *o)
+static const OpCall *call_of(const Printer *p, const Op *o)
 {
     const int form = form_of(p, o);
-    for (int i = 0; i < countof(calls); i++)
-        if (calls[i].kind == o->kind && calls[i].form == form)
-            return &calls[i];
+    const OpCall *call = op_row_of(o->kind)->call;
+    for (int i = 0; i < OP_CALLS && call[i].function; i++)
+        if (call[i].form == form)
+            return &call[i];
     abort(); /* the pass that made the operation has a form that no function has */
 }
 
 int call_words(const Printer *p, const Op *o, const char **function, const char *item[CALL_WORDS])
 {
-    const Call *call = call_of(p, o);
+    const OpCall *call = call_of(p, o);
     int n = 0;
     *function = call->function;
-    for (const Argument *x = call->argument; n < CALL_WORDS && (x->text || x->as_it_is); x++)
-        item[n++] = x->as_it_is ? x->as_it_is : x->text(p, o, x->operand);
+    for (const char *at = call->words; *at; at += *at == ' ') {
+        const size_t length = strcspn(at, " ");
+        if (n == CALL_WORDS)
+            abort(); /* CALL_WORDS is too small for a row */
+        item[n++] = word_text(p, o, at, length);
+        at += length;
+    }
     return n;
 }

@@ -1,5 +1,5 @@
 /* emit/step.c: the step's operations as the emitted program: each block a function, each operation a call
- * of the runtime's names for both targets (burst_step_host.h, burst_step_cuda.h), each operand the place
+ * of the runtime's names for both targets (burst_step.h), each operand the place
  * that step_pack gave it.
  */
 #include "emit/emit_step.h"

@@ -10,12 +10,17 @@ static const char *const dim_text[] = {
     DIMS(X)
 #undef X
 };
-static const struct { const char *name; int part; Stream stream; WorkKind work; } ops[OP_KINDS] = {
-#define X(id, text, of_part, on, is) \
-    [OP_##id] = {.name = text, .part = BURST_P_##of_part, .stream = STREAM_##on, .work = WORK_##is},
-    STEP_OPS(X)
-#undef X
+static const OpRow ops[OP_KINDS] = {
+#define OPERATION(id, text, of_part, on, ...) \
+    [OP_##id] = {.name = text, .part = BURST_P_##of_part, .stream = STREAM_##on, __VA_ARGS__},
+#include "step/operations.def"
+#undef OPERATION
 };
+
+const OpRow *op_row_of(OpKind k)
+{
+    return &ops[k];
+}
 
 const char *op_name(OpKind k)
 {

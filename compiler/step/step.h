@@ -116,72 +116,11 @@ typedef struct Value {
 } Value;
 
 /* ---- operations ---- */
-/* id, printed name, part of --trace, stream, work (cost/work.c); those of forward first, up to the loss */
-#define STEP_OPS(X) \
-    X(EMBED, "embed", EMBED, COMPUTE, MEMORY) \
-    X(NORM, "rmsnorm", NORM, COMPUTE, MEMORY) \
-    X(LINEAR, "linear", PROJECT, COMPUTE, PRODUCT) \
-    X(BIAS, "bias", PROJECT, COMPUTE, MEMORY) \
-    X(ROPE, "rope", ROPE, COMPUTE, MEMORY) \
-    X(LAYOUT, "layout", ROPE, COMPUTE, MEMORY) \
-    X(JOIN, "join", ROPE, COMPUTE, MEMORY) /* heads of their own elements and of those that all share */ \
-    X(ATTENTION, "attention", IDLE, COMPUTE, ATTENTION) /* it names its parts itself */ \
-    X(KEEP, "keep", ROPE, COMPUTE, MEMORY) /* rows of the last tokens */ \
-    X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
-    X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
-    X(SCALE, "scale", NORM, COMPUTE, MEMORY) /* by a number of the model, and added to the second operand */ \
-    X(SQUARES, "squares", NORM, COMPUTE, MEMORY) /* a rank's part of the mean of squares of a row */ \
-    X(TENSOR_GATHER, "tensor_gather", TENSOR, TENSOR, TENSOR) /* tokens of all tensor ranks */ \
-    /* partial sums of all tensor ranks, added up; own tokens */ \
-    X(TENSOR_SCATTER, "tensor_scatter", TENSOR, TENSOR, TENSOR) \
-    /* the same of all tokens, on all ranks */ \
-    X(TENSOR_ALL_REDUCE, "tensor_all_reduce", TENSOR, TENSOR, TENSOR) \
-    X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
-    X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
-    X(NORM_BACK, "rmsnorm_back", NORM, COMPUTE, MEMORY) \
-    X(SQUARES_BACK, "squares_back", NORM, COMPUTE, MEMORY) \
-    X(LINEAR_DW, "linear_dw", PROJECT, COMPUTE, PRODUCT) \
-    X(LINEAR_DX, "linear_dx", PROJECT, COMPUTE, PRODUCT) \
-    /* of its gradient alone: what it was added to has the sum's */ \
-    X(BIAS_BACK, "bias_back", PROJECT, COMPUTE, MEMORY) \
-    X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
-    X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
-    X(JOIN_BACK, "join_back", ROPE, COMPUTE, MEMORY) \
-    X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \
-    X(SCALE_BACK, "scale_back", NORM, COMPUTE, MEMORY) /* of the first operand */ \
-    X(SINK_BACK, "sink_back", ROPE, COMPUTE, MEMORY) \
-    X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
-    X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
-    /* of the first tokens; the rows of the others were kept */ \
-    X(ATTENTION_REST, "attention_rest", IDLE, COMPUTE, ATTENTION) \
-    X(TENSOR_GATHER_BACK, "gather_back", TENSOR, TENSOR, TENSOR) /* a scatter */ \
-    X(TENSOR_SCATTER_BACK, "scatter_back", TENSOR, TENSOR, TENSOR) /* a gather */ \
-    X(TENSOR_ALL_REDUCE_BACK, "all_reduce_back", TENSOR, TENSOR, TENSOR) \
-    X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
-    X(WAIT, "wait", IDLE, COMPUTE, NONE) \
-    X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \
-    X(REDUCE, "reduce", REDUCE, WEIGHTS, COLLECTIVE) \
-    X(ALL_REDUCE, "all_reduce", REDUCE, WEIGHTS, COLLECTIVE) \
-    /* of the shard's tensors that no rank has a part of */ \
-    X(TENSOR_SUM, "tensor_sum", REDUCE, WEIGHTS, COLLECTIVE) \
-    X(STAGE, "stage", IDLE, COPIES, COPY) /* to the host's memory */ \
-    X(FETCH, "fetch", IDLE, COPIES, COPY) /* and back */ \
-    /* a unit's gradients, after what the weights' stream was given before */ \
-    X(DOWNLOAD, "download", IDLE, COPIES, COPY) \
-    /* a unit's new parameters, as products read them, or parameters and moments, to be updated */ \
-    X(UPLOAD, "upload", IDLE, COPIES, COPY) \
-    X(WRITE_BACK, "write_back", IDLE, DOWNLOADS, COPY) /* and these, when they are */ \
-    /* of a layer's matrices, by Muon: what its momentum adds, of the shard's elements */ \
-    X(MOMENTUM, "momentum", OPTIMIZER, COMPUTE, UPDATE) \
-    X(TO_OWNERS, "to_owners", OPTIMIZER, COMPUTE, EXCHANGE) /* whole matrices from their shards */ \
-    X(ORTHOGONALIZE, "orthogonalize", OPTIMIZER, COMPUTE, ORTHOGONAL) /* those that the rank has */ \
-    X(FROM_OWNERS, "from_owners", OPTIMIZER, COMPUTE, EXCHANGE) /* and shards from them */ \
-    X(MUON, "muon", OPTIMIZER, COMPUTE, UPDATE) /* added to the shard's elements of matrices */ \
-    X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
+/* Operations are the rows of step/operations.def. */
 typedef enum OpKind {
-#define X(id, name, part, stream, work) OP_##id,
-    STEP_OPS(X)
-#undef X
+#define OPERATION(id, ...) OP_##id,
+#include "step/operations.def"
+#undef OPERATION
     OP_KINDS
 } OpKind;
 typedef enum WorkKind {
@@ -206,6 +145,34 @@ typedef enum Stream {
     STREAM_TENSOR,
     STREAMS
 } Stream;
+/* The form of an operation that several functions do. OTHER: LayerNorm, an activation but SwiGLU, a head
+ * with bias or softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with the gradient
+ * of lse. ROWS: of a chunk of tokens; KEYS: and of keys. LATENTS: travel as keys and values. PARTS: of rows
+ * whose mean of squares is an operand. */
+enum {
+    FORM_OTHER = 1,
+    FORM_COLUMNS = 2,
+    FORM_TO_TOKENS = 4,
+    FORM_LSE = 8,
+    FORM_ROWS = 16,
+    FORM_KEYS = 32,
+    FORM_LATENTS = 64,
+    FORM_PARTS = 128
+};
+typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
+typedef struct OpCall { int form; const char *function, *words; } OpCall;
+enum { OP_RULES = 2, OP_CALLS = 4 };
+/* A row of step/operations.def, whose head comment describes the members. The rules end where `read` is NULL,
+ * the calls where `function` is. */
+typedef struct OpRow {
+    const char *name;
+    int part; /* BURST_P_* */
+    Stream stream;
+    WorkKind work;
+    OpRule backward[OP_RULES];
+    OpCall call[OP_CALLS];
+} OpRow;
+const OpRow *op_row_of(OpKind k);
 /* value -1: none; next 1: of the next index, -1: of the visit or layer before */
 typedef struct Operand { int value, next; } Operand;
 enum { OP_READS = 9, OP_WRITES = 7 };

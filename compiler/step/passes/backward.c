@@ -1,4 +1,4 @@
-/* step/passes/backward.c: backward of the step's operations, by a rule for each kind of operation.
+/* step/passes/backward.c: backward of the step, by the rules of operations (step/operations.def).
  *
  * A value's gradient is one value; where several operations read the value, the first backward writes it
  * and the others add. What a residual sum adds shares the sum's gradient. Of the operations whose outputs'
@@ -10,33 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Words of a rule: x0 y0: operands of the forward operation, read and written; dx0 dy0: their gradients;
- * else a name. An operand that the operation lacks is left out. */
-typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight; } Rule;
-static const Rule rules[] = {
-    {.of = OP_EMBED, .kind = OP_EMBED_BACK, .read = "x0 dy0", .write = "", .weight = true},
-    {.of = OP_NORM, .kind = OP_NORM_BACK, .read = "x0 y1 dy0", .write = "dx0 dx1", .weight = true},
-    {.of = OP_SQUARES, .kind = OP_SQUARES_BACK, .read = "x0 dy0", .write = "dx0"},
-    {.of = OP_LINEAR, .kind = OP_LINEAR_DW, .read = "dy0 x0", .write = "", .weight = true},
-    {.of = OP_LINEAR, .kind = OP_LINEAR_DX, .read = "dy0", .write = "dx0", .weight = true},
-    {.of = OP_BIAS, .kind = OP_BIAS_BACK, .read = "dy0", .write = "", .weight = true},
-    {.of = OP_ROPE, .kind = OP_ROPE_BACK, .read = "dy0", .write = "dx0"},
-    {.of = OP_LAYOUT, .kind = OP_LAYOUT_BACK, .read = "dy0", .write = "dx0"},
-    {.of = OP_JOIN, .kind = OP_JOIN_BACK, .read = "dy0", .write = "dx0 dx1"},
-    {.of = OP_SWIGLU, .kind = OP_SWIGLU_BACK, .read = "x0 dy0", .write = "dx0"},
-    {.of = OP_SCALE, .kind = OP_SCALE_BACK, .read = "dy0", .write = "dx0"},
-    {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "dy0", .write = "dx0"},
-    {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "dy0", .write = "dx0"},
-    {.of = OP_TENSOR_ALL_REDUCE, .kind = OP_TENSOR_ALL_REDUCE_BACK, .read = "dy0", .write = "dx0"},
-    {.of = OP_SINK, .kind = OP_SINK_BACK, .read = "dy0 x0 x1", .write = "dx0 dx1", .weight = true},
-    {.of = OP_ATTENTION, .kind = OP_DELTA, .read = "y0 dy0 dy1", .write = "delta"},
-    {.of = OP_ATTENTION,
-     .kind = OP_ATTENTION_BACK,
-     .read = "x0 x1 x2 y1 dy0 delta x3",
-     .write = "dx0 dx1 dx2 dx3",
-     .weight = true},
-};
 
 typedef struct Backward {
     Step *step;
@@ -68,7 +41,7 @@ static Operand named_operand(const Step *s, const char *name)
 {
     const int value = step_value(s, name);
     if (value < 0)
-        abort(); /* a word of `rules` is no operand, and no value's name */
+        abort(); /* a word of a rule is neither an operand nor a value's name */
     return (Operand){value, 0};
 }
 
@@ -97,7 +70,7 @@ static bool next_word(Backward *b, const Op *forward, const char **words, Operan
     return n > 0;
 }
 
-static void apply(Backward *b, const Op *forward, const Rule *r)
+static void apply(Backward *b, const Op *forward, const OpRule *r)
 {
     Op o = op_make(r->kind);
     Operand x;
@@ -154,9 +127,9 @@ static void undo(Backward *b, const Op *forward)
         b->step->values.at[forward->read[0].value].gradient = gathered;
         return;
     }
-    for (int i = 0; i < countof(rules); i++)
-        if (rules[i].of == forward->kind)
-            apply(b, forward, &rules[i]);
+    const OpRule *rule = op_row_of(forward->kind)->backward;
+    for (int i = 0; i < OP_RULES && rule[i].read; i++)
+        apply(b, forward, &rule[i]);
 }
 
 static bool reads(const Op *o, Operand x)
