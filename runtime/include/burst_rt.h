@@ -266,8 +266,8 @@ const BurstUnit *burst_unit(const struct BurstPlan *p, int unit); /* its row of 
  * fills param from the plan's seed: element i of unit u is the same number whatever the world size. */
 int burst_weights_make(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w);
 size_t burst_weights_bytes(const struct BurstPlan *p); /* of the arena */
-/* The optimizer's parts, on the rank's share of the host's cores: the norm, and what AdamW needs of this
- * step; then each unit. There o NULL updates nothing, and bf16, where it is not NULL, is [shard] of the parameters,
+/* The optimizer's parts, on the rank's share of the host's cores: the norm and AdamW's numbers of this step;
+ * then each unit. There o NULL updates nothing, and bf16, where it is not NULL, is [shard] of the parameters,
  * rounded. Gradients stay. */
 int burst_update_begin(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int64_t step,
                        double *norm, BurstAdamW *o);

@@ -1,5 +1,5 @@
-/* host/ops/exchange.c: the step's gathers and sums over ranks, of weights, gradients and tensor ranks'
- * tokens. */
+/* host/ops/moves.c: what a step moves: gathers and sums over ranks, and copies to the arena that stands for
+ * the host's memory, in the rank's own time. */
 #include "burst_step.h"
 
 int burst_op_part(BurstExec *e, int part)
