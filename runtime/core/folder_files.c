@@ -19,7 +19,8 @@ bool is_weights_file(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".json",  ".bin",     ".pt",   ".pth",
                                        ".h5",          ".gguf",  ".msgpack", ".onnx", ".model",
-                                       ".tiktoken",    ".jinja", ".py",      ".md"};
+                                       ".tiktoken",    ".jinja", ".py",      ".md",   ".bpe",
+                                       ".codes",       ".vocab", ".spm",     ".npz",  ".yaml"};
     static const char *const begins[] = {"merges.txt", "vocab.txt", "LICENSE", "NOTICE", ".gitattributes"};
     bool found = false;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)

@@ -199,16 +199,16 @@ def many(work):
     assert said.count("is not part of the model") == 64 and "note: and 36 more" in said, said
 
 
-READ = ["folder/config.json", "folder/model.safetensors", "folder/tokenizer.json", "folder/merges.txt", "folder/README.md", "blob", "soft", "hard",
+READ = ["folder/config.json", "folder/model.safetensors", "folder/tokenizer.json", "folder/merges.txt", "folder/vocab.bpe", "folder/README.md", "blob", "soft", "hard",
         "train.bin", "train.idx", "mixed.npy", "valid", "near.burst", "some.txt", "r.sched", "ck/step-00000002.burst", "out/config.json", "m.burst", "c.topo",
         "folder/../m.burst", "again/config.json", "folder/new.safetensors", "folder/generation_config.json"]
-NOT_READ = {"import": READ[8:20], "bench": ["m.burst", "folder/../m.burst", "c.topo", "r.sched"]}
+NOT_READ = {"import": READ[9:21], "bench": ["m.burst", "folder/../m.burst", "c.topo", "r.sched"]}
 
 
 def outputs(work):
     """No command writes over what it reads, or what its model names, by whatever name; new files that are none of the folder's are written."""
     folder = Folder()
-    folder.files = {"tokenizer.json": b"{}", "merges.txt": b"a b\n", "README.md": b"read"}
+    folder.files = {"tokenizer.json": b"{}", "merges.txt": b"a b\n", "vocab.bpe": b"a b\n", "README.md": b"read"}
     folder.write(work / "folder")
     (work / "folder" / "vocab.json").symlink_to("../blob")  # as in a hub's cache
     texts = {"blob": "{}", "train.bin": "train", "train.idx": "MMIDIDX\0\0", "mixed.npy": "mixed", "valid": "valid", "near.burst": "mask near(w) = causal and q - k < w;",
