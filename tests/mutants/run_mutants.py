@@ -55,7 +55,7 @@ PROGRAMS = {
     "shares": (Layout("ulysses", "keys", "contiguous", lanes=2, token_chunks=2, queries="attention"), TEXT),
     "tail": (Layout("ring", "keys", "zigzag", lanes=2, recompute="tail(0.5)"), DEEP),
     "muon": (Layout("ring", "keys", "zigzag", lanes=2), TEXT),
-    "usp": (Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), TEXT._replace(kv_heads=4)),
+    "usp": (Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), TEXT),
     "ranges": (Layout("ring", "keys", "contiguous", lanes=4), LONG),
     "halo": (Layout("halo", "keys", "contiguous", lanes=3), LONG._replace(masks=("window(17)", "document"))),
     "queries_ranges": (Layout("near", "queries", "zigzag", lanes=3), LONG._replace(masks=("window(17)", "document"))),
