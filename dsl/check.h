@@ -147,8 +147,8 @@ const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; 
 void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
 /* The same for short lists, which it shows where no name is near. */
 void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
-/* words/foreign.c: what to write instead of another framework's word, or in which block; what: as take_fields names
- * the block that it stands in. NULL: the word is unknown. */
+/* words/foreign.c: what to write instead of another framework's word, or in which block; what: as take_fields
+ * names the block that it stands in. NULL: the word is unknown. */
 const char *foreign_answer(Checker *c, const char *word, const char *what);
 /* The refusal of what a later version will plan. use: what to write instead. */
 void not_planned(Checker *c, Span at, const char *what, const char *use);

@@ -1,9 +1,10 @@
 """The wheel has binaries for one platform, and no extension module: any Python 3 will do."""
-from setuptools import setup
-from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools import Distribution, setup
+
+base = Distribution().get_command_class("bdist_wheel")  # of setuptools since 70.1, before of the package wheel
 
 
-class Wheel(bdist_wheel):
+class Wheel(base):
     def finalize_options(self):
         super().finalize_options()
         self.root_is_pure = False

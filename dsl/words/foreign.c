@@ -1,4 +1,4 @@
-/* words/foreign.c: words of other frameworks, and settings that stand in another block: what to write instead. */
+/* words/foreign.c: words of other frameworks, and settings of another block: what to write instead. */
 #include "check.h"
 
 #include <string.h>

@@ -98,7 +98,7 @@ def draw(runs, path):
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        raise Wrong(f"{path}: a picture needs matplotlib: pip install 'burst[plot]'") from None
+        raise Wrong(f"{path}: a picture requires matplotlib; install it with pip install matplotlib") from None
     known = [(name, title) for name, title in CURVES if any(any(curves.get(name, {}).values()) for _, curves in runs)]
     if any(EVALUATED in curves for _, curves in runs) and ("loss", "loss") not in known:
         known.insert(0, ("loss", "loss"))
@@ -135,7 +135,7 @@ def write_events(runs, folder):
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
-        raise Wrong(f"{folder}: event files need tensorboard: pip install 'burst[plot]'") from None
+        raise Wrong(f"{folder}: event files require tensorboard; install it with pip install tensorboard") from None
     for run, curves in runs:
         at = pathlib.Path(folder) / run
         if at.exists() and any(at.iterdir()):

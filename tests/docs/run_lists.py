@@ -122,6 +122,10 @@ class Lists:
         tracked = subprocess.run(["git", "-C", self.source, "ls-files"], capture_output=True, text=True).stdout.split("\n")[:-1]
         files = [self.source / name for name in tracked] if tracked else [path for path in self.source.rglob("*")
                                                                           if "build" not in path.parts and ".git" not in path.parts]
+        for path in files: # names on PyPI that are not this project's
+            if path.suffix in (".md", ".py", ".c", ".toml") and path.is_file() and path.name != "run_lists.py":
+                found = re.search(r"pip install ['\"`]?burstc?(?![\w/-])", path.read_text(errors="replace"))
+                self.require(not found, f"{path.relative_to(self.source)} installs another project from PyPI")
         text = "\n".join(path.read_text(errors="replace") for path in files if path.suffix != ".md" and path.is_file())
         known = set(re.findall(r"\w+|(?<![\w-])--[a-z][\w-]*", text)) | {path.stem for path in files} | FOREIGN
         made = []

@@ -76,7 +76,7 @@ def test_refused(folder, paths):
         kept = sys.modules.get(module)
         sys.modules[module] = None  # as if it were not installed
         try:
-            refused("pip install 'burst[plot]'", *paths, *option)
+            refused(f"install it with pip install {module.split('.')[0]}", *paths, *option)
         finally:
             sys.modules.pop(module) if kept is None else sys.modules.update({module: kept})
 
