@@ -70,7 +70,26 @@ static const char *option_value(const char *name, int argc, char **argv, int *i)
 
 static int given_twice(const char *name) { return usage_error("'%s' is given twice", name); }
 
-static int unknown_option(int argc, char **argv, int i)
+/* names: a line each; otherwise: what follows where none is near. */
+static int unknown_name(const char *kind, const char *word, char *names, const char *otherwise)
+{
+    enum { MOST = 64 };
+    const char *name[MOST], *near;
+    char *save = NULL;
+    int n = 0;
+    for (char *at = strtok_r(names, "\n", &save); at && n < MOST; at = strtok_r(NULL, "\n", &save))
+        name[n++] = at;
+    near = nearest_name(word, name, n);
+    fprintf(stderr, "burstc: error: unknown %s '%s'", kind, word);
+    if (near)
+        fprintf(stderr, "; did you mean '%s'?", near);
+    else
+        fputs(otherwise, stderr);
+    return see_help();
+}
+
+/* command: "-", or the one that argv is of. */
+static int unknown_option(Arena *a, const char *command, int argc, char **argv, int i)
 {
     static const char *const with_value[] = {"-o", "--emit", "--schedule", "--dump-after"};
     for (int v = 0; v < countof(with_value); v++) {
@@ -82,7 +101,8 @@ static int unknown_option(int argc, char **argv, int i)
                     argv[i + 1], argv[i + 1]);
         return see_help();
     }
-    return usage_error("unknown option '%s'", argv[i]);
+    return unknown_name("option", arena_copy(a, argv[i], strcspn(argv[i], "=")), help_options(a, command),
+                        "");
 }
 
 static int check_explore(const Request *o)
@@ -171,7 +191,7 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Request *o)
         else if (strcmp(argv[i], "--print-build") == 0)
             o->print_build = true;
         else if (argv[i][0] == '-' && argv[i][1])
-            return unknown_option(argc, argv, i);
+            return unknown_option(a, o->action ? o->action->name : "-", argc, argv, i);
         else if (!o->topo && (!o->action || !o->action->any_order || ends_with(argv[i], ".topo")))
             o->topo = argv[i];
         else if (!o->model)
@@ -269,7 +289,7 @@ static int check_probed(Arena *a, const char *path)
     return 0;
 }
 
-static int probe_options(int argc, char **argv, ProbeOptions *o, const char **output)
+static int probe_options(Arena *a, int argc, char **argv, ProbeOptions *o, const char **output)
 {
     for (int i = 1; i < argc; i++) {
         char *end;
@@ -284,7 +304,7 @@ static int probe_options(int argc, char **argv, ProbeOptions *o, const char **ou
         else if (*end == 0 && n > 0 && n <= 4096 && !(o->nodes && (o->devices || o->kind == PROBE_GPUS)))
             *(o->nodes ? &o->devices : &o->nodes) = (int)n;
         else if (argv[i][0] == '-')
-            return unknown_option(argc, argv, i);
+            return unknown_option(a, "probe", argc, argv, i);
         else
             return usage_error("probe takes 'cpus' or 'gpus', the number of nodes and, for cpus, the "
                                "number of devices per node, not '%s'",
@@ -312,7 +332,7 @@ static int run_probe(Arena *a, Diags *d, int argc, char **argv)
     const char *output = NULL;
     ProbeOptions o = {0};
     Text t = {0};
-    int status = probe_options(argc, argv, &o, &output);
+    int status = probe_options(a, argc, argv, &o, &output);
     output = output ? output : "-";
     if (status == 0)
         status = check_probed(a, output);
@@ -322,7 +342,7 @@ static int run_probe(Arena *a, Diags *d, int argc, char **argv)
     return status;
 }
 
-static int bench_options(int argc, char **argv, BenchOptions *o)
+static int bench_options(Arena *a, int argc, char **argv, BenchOptions *o)
 {
     const struct {
         const char *name;
@@ -350,7 +370,7 @@ static int bench_options(int argc, char **argv, BenchOptions *o)
             taken = true;
         }
         if (!taken && argv[i][0] == '-')
-            return unknown_option(argc, argv, i);
+            return unknown_option(a, "bench", argc, argv, i);
         if (!taken && o->what)
             return usage_error("bench takes one mask or one model; unexpected '%s'", argv[i]);
         o->what = taken ? o->what : argv[i];
@@ -363,7 +383,7 @@ static int run_bench(Arena *a, Diags *d, int argc, char **argv)
 {
     BenchOptions o = {0};
     Text t = {0};
-    int status = bench_options(argc, argv, &o);
+    int status = bench_options(a, argc, argv, &o);
     o.output = o.output ? o.output : "-";
     if (status == 0 && check_output(&(Request){.model = o.what}, o.output) != 0)
         status = EXIT_DIAGNOSED;
@@ -382,7 +402,7 @@ static int run_import(Arena *a, Diags *d, int argc, char **argv)
         if (value && output)
             return given_twice("-o");
         if (!value && argv[i][0] == '-' && argv[i][1])
-            return unknown_option(argc, argv, i);
+            return unknown_option(a, "import", argc, argv, i);
         if (!value && folder)
             return usage_error("import takes one folder; unexpected '%s'", argv[i]);
         if (value)
@@ -412,12 +432,12 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
     const int words = o.action ? 1 : 0;
     int status = parse_options(a, d, argc - words, argv + words, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("unknown form '%s'; the forms are ast, mask, partition, schedule, step, "
-                             "plan, kernels, cost, memory, trace, c and cuda",
-                             o.emit);
+        status = unknown_name("form", o.emit, help_forms(a),
+                              "; the forms are ast, mask, partition, schedule, step, plan, kernels, cost, "
+                              "memory, trace, c and cuda");
     if (status == 0 && o.dump_after && !pass_exists(o.dump_after))
-        status = usage_error(arena_printf(a, "unknown pass '%%s'; the passes are %s", pass_names(a)),
-                             o.dump_after);
+        status = unknown_name("pass", o.dump_after, help_passes(a),
+                              arena_printf(a, "; the passes are %s", pass_names(a)));
     if (status == 0)
         status = check_suffix(&o);
     if (status == 0)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/nearest.h"
 #include "core/plural.h"
 
 #define BURSTC_VERSION "0.1.0"
@@ -86,6 +87,8 @@ enum { DIAG_MAX_ERRORS = 20 };
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
     X(ONE_DOCUMENT, "one-document", \
       "a mask that reads `doc` where neither the data file nor `separator` ends documents") \
+    X(DECIMAL_LENGTH, "decimal-length", "a `sequence` of 2K, 2000 tokens, where 2Ki (2048) may be meant") \
+    X(UNMEASURED_DEVICE, "unmeasured-device", "a stock device whose rates were never measured") \
     X(UNUSED_SCHEDULE, "unused-schedule", "a learning-rate schedule where the warm-up takes all steps") \
     X(UNUSED_SETTING, "unused-setting", "a layout setting that has no effect") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
@@ -115,8 +118,6 @@ int diags_errors(const Diags *d);
 const char *diags_first(const Diags *d); /* text of the first error, "" without one */
 /* Prints all (up to 20 errors, then "too many errors"), sorted as reported, and clears. Never exits. */
 void diags_print(Diags *d, FILE *out);
-/* The nearest of names to word within edit distance 1 + len/4, or NULL. */
-const char *nearest_name(const char *word, const char *const *names, int n);
 /* Line and column, 1-based, of a span's begin. */
 void span_line(Span at, int *line, int *column);
 Span span_join(Span a, Span b);

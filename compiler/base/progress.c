@@ -3,17 +3,19 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 enum { QUIET = 2, BETWEEN = 200 * 1000 }; /* seconds before the first line, microseconds between two */
+enum { PIPE = 60 };                       /* seconds before each line, where none can be rewritten */
 
 /* The handler reads one text while the next is made in the other. */
 static char text[2][256];
 static volatile sig_atomic_t current, shown;
-static bool running;
+static bool running, on_pipe;
 
 static const char clear[] = "\r\033[K";
 
@@ -27,9 +29,15 @@ static void show(int signal)
 {
     const int error = errno;
     (void)signal;
-    put(clear);
-    put(text[current]);
-    shown = 1;
+    if (on_pipe) {
+        put("burstc: ");
+        put(text[current]);
+        put("\n");
+    } else {
+        put(clear);
+        put(text[current]);
+        shown = 1;
+    }
     errno = error;
 }
 
@@ -50,21 +58,31 @@ static int columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : USUAL;
 }
 
-static void set_timer(int first, int between)
+/* 0: no line. */
+static int pipe_seconds(void)
 {
-    setitimer(ITIMER_REAL, &(struct itimerval){{0, between}, {first, 0}}, NULL);
+    const char *given = environment("BURSTC_PROGRESS", NULL);
+    const long seconds = given ? strtol(given, NULL, 10) : PIPE; /* "no" is 0 */
+    return seconds > 0 && seconds < 1 << 20 ? (int)seconds : 0;
+}
+
+static void set_timer(struct timeval first, struct timeval between)
+{
+    setitimer(ITIMER_REAL, &(struct itimerval){between, first}, NULL);
 }
 
 void progress_say(const char *fmt, ...)
 {
-    if (!on_terminal())
+    on_pipe = !on_terminal();
+    const int seconds = on_pipe ? pipe_seconds() : 0;
+    if (on_pipe && !seconds)
         return;
     char *next = text[!current];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(next, sizeof text[0], fmt, ap);
     va_end(ap);
-    const int most = columns() - 1;
+    const int most = on_pipe ? (int)sizeof text[0] : columns() - 1;
     if (most < (int)sizeof text[0])
         next[most] = 0;
     current = !current;
@@ -72,14 +90,17 @@ void progress_say(const char *fmt, ...)
         return;
     running = true;
     sigaction(SIGALRM, &(struct sigaction){.sa_handler = show, .sa_flags = SA_RESTART}, NULL);
-    set_timer(QUIET, BETWEEN);
+    if (on_pipe)
+        set_timer((struct timeval){seconds, 0}, (struct timeval){seconds, 0});
+    else
+        set_timer((struct timeval){QUIET, 0}, (struct timeval){0, BETWEEN});
 }
 
 void progress_end(void)
 {
     if (!running)
         return;
-    set_timer(0, 0);
+    set_timer((struct timeval){0}, (struct timeval){0});
     running = false;
     if (shown)
         put(clear);

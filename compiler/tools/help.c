@@ -317,6 +317,27 @@ static void put_values(OptionValue v, Text *out)
     }
 }
 
+char *help_options(Arena *a, const char *command)
+{
+    Text t = {0};
+    put_names(command, &t);
+    return text_keep(a, &t);
+}
+
+char *help_forms(Arena *a)
+{
+    Text t = {0};
+    put_forms(&t);
+    return text_keep(a, &t);
+}
+
+char *help_passes(Arena *a)
+{
+    Text t = {0};
+    put_passes(&t);
+    return text_keep(a, &t);
+}
+
 static const Option *find_option(const char *command, const char *name)
 {
     for (int i = 0; i < countof(options); i++)

@@ -2,6 +2,7 @@
 #include "core/options.h"
 
 #include "core/escape.h"
+#include "core/nearest.h"
 #include "data/source.h"
 #include "host/launch/identity.h"
 
@@ -126,6 +127,16 @@ __attribute__((format(printf, 3, 4))) static int usage(char *text, size_t size, 
     return BURST_E_USAGE;
 }
 
+static int unknown(char *text, size_t size, const char *option)
+{
+    const char *names[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        names[i] = rows[i].name;
+    const char *near = nearest_name(option, names, ROWS);
+    return near ? usage(text, size, "unknown option '%s'; did you mean '%s'? See --help", option, near)
+                : usage(text, size, "unknown option '%s'; see --help", option);
+}
+
 static const char *expected(const Row *row)
 {
     static const char *const kinds[] = {[COUNT] = "a whole number of at least 1",
@@ -142,7 +153,7 @@ static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *
     const Row *row = find_row(argv[*i]);
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
     if (!row)
-        return usage(text, size, "unknown option '%s'; see --help", argv[*i]);
+        return unknown(text, size, argv[*i]);
     const bool again = seen[row - rows];
     seen[row - rows] = true;
     if (row->kind == FLAG) {
