@@ -13,7 +13,8 @@ void parser_mends(Parser *p, Span at, const char *fix, const char *fmt, ...)
     text_vprintf(&t, fmt, ap);
     va_end(ap);
     diag_error(p->diags, at, "%s", t.at);
-    diag_fixit(p->diags, at, fix);
+    if (fix)
+        diag_fixit(p->diags, at, fix);
     p->mended += diags_errors(p->diags) - before;
     text_free(&t);
 }

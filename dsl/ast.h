@@ -85,6 +85,7 @@ typedef struct Parser {
     int semicolons;
     struct Held *held;
     bool again;       /* one more was found: the file is reread */
+    bool lost;        /* what begins the file is misspelt: what follows is read as something else */
     /* ends of the last token and of the one before it: where a missing ';' belongs */
     uint32_t token_end, last_end;
     AstList items;

@@ -103,6 +103,7 @@ typedef struct Cursor {
     Checker *c;
     const Ast *setting, *at;
     Span behind;
+    const char *what; /* the number that is read next, in messages; NULL: the setting's words */
     bool failed;
 } Cursor;
 Cursor cursor_of(Checker *c, const Ast *setting);
@@ -149,6 +150,7 @@ void unknown_word(Checker *c, Span at, const char *word, const char *const *name
 void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
 /* words/foreign.c: what to write instead of another framework's word, or in which block; what: as take_fields
  * names the block that it stands in. NULL: the word is unknown. */
+const char *foreign_mask(const char *word); /* the stock mask that others call so; NULL: none */
 const char *foreign_answer(Checker *c, const char *word, const char *what);
 /* The refusal of what a later version will plan. use: what to write instead. */
 void not_planned(Checker *c, Span at, const char *what, const char *use);

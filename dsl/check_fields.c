@@ -44,9 +44,18 @@ static const char *leading_to(const Cursor *u, const Ast *value)
     return text;
 }
 
+/* The number, as the subject of a message. */
+static const char *subject_of(const Cursor *u, const Ast *n)
+{
+    return u->what ? u->what : arena_printf(u->c->arena, "'%s'", leading_to(u, n));
+}
+
 static bool needs(Cursor *u, const char *what)
 {
-    if (!u->failed)
+    if (u->at && !u->failed && u->at == u->setting->args.first && u->at->kind == A_PUNCT &&
+        *u->at->text == ':')
+        diag_error(u->c->diags, u->at->span, "a setting has no ':' after its name; remove it");
+    else if (!u->failed)
         diag_error(u->c->diags, here(u), "'%s' requires %s", leading_to(u, u->at), what);
     return fail(u);
 }
@@ -127,6 +136,15 @@ static const Ast *take_number(Cursor *u, UnitKind unit, bool *negative)
     return cursor_next(u);
 }
 
+/* `1,024`: where one number stands alone. */
+static bool is_grouped(const Ast *n)
+{
+    const Ast *comma = n->next, *next = comma ? comma->next : NULL;
+    return next && !next->next && comma->kind == A_PUNCT && *comma->text == ',' && next->kind == A_NUMBER &&
+           n->span.end == comma->span.begin && comma->span.end == next->span.begin &&
+           next->span.end - next->span.begin == 3 && n->span.end - n->span.begin <= 3;
+}
+
 bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out)
 {
     bool negative;
@@ -139,8 +157,12 @@ bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out)
         diag_error(u->c->diags, n->span, "'%s' requires a whole number", leading_to(u, n));
         return fail(u);
     }
+    if (is_grouped(n)) {
+        diag_error(u->c->diags, n->next->span, "digits are not grouped: write the number without ','");
+        return fail(u);
+    }
     if (huge || value < lo || value > hi) {
-        diag_error(u->c->diags, n->span, "'%s' must be from %lld to %lld", leading_to(u, n), (long long)lo,
+        diag_error(u->c->diags, n->span, "%s must be from %lld to %lld", subject_of(u, n), (long long)lo,
                    (long long)hi);
         return fail(u);
     }
@@ -157,8 +179,7 @@ bool cursor_number(Cursor *u, UnitKind unit, double lo, double hi, double *out)
         return false;
     double value = negative ? -n->number.value : n->number.value;
     if (!(value >= lo && value <= hi)) {
-        diag_error(u->c->diags, n->span, "'%s' must be from %g to %g%s", leading_to(u, n), lo, hi,
-                   base[unit]);
+        diag_error(u->c->diags, n->span, "%s must be from %g to %g%s", subject_of(u, n), lo, hi, base[unit]);
         return fail(u);
     }
     *out = value;
@@ -236,6 +257,8 @@ bool cursor_end(Cursor *u)
     } else if (is_suffix(u)) {
         diag_error(u->c->diags, u->at->span, "'%s' must directly follow its number, without a space",
                    u->at->text);
+    } else if (u->at->kind == A_PUNCT && *u->at->text == '-' && u->at->span.begin == u->behind.end) {
+        diag_error(u->c->diags, u->at->span, "names have letters, digits and '_', no '-'");
     } else {
         diag_error(u->c->diags, u->at->span, "'%s' takes no further value", u->setting->text);
     }

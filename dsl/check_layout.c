@@ -232,7 +232,9 @@ static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
 }
 
 /* What the language has but only one value of is planned so far: anything else is refused, never ignored. */
-typedef struct Planned { const char *setting, *accepted, *others[5]; } Planned;
+typedef struct Planned {
+    const char *setting, *accepted, *others[5];
+} Planned;
 static const Planned choices[] = {
     {"accumulate", "fp32", {"bf16", "fp16"}},
 };
@@ -243,19 +245,15 @@ static void take_choice(Checker *c, const Ast *s, const Field *f, void *to)
     const Planned *choice = choices;
     while (strcmp(choice->setting, f->name) != 0)
         choice++;
-    const char *names[7] = {choice->accepted};
-    int n = 1;
-    for (; n <= 5 && choice->others[n - 1]; n++)
-        names[n] = choice->others[n - 1];
     Cursor u = cursor_of(c, s);
     const Ast *value = u.at;
-    for (int i = 1; value && i < n; i++)
-        if (strcmp(value->text, names[i]) == 0) {
-            const char *what = arena_printf(c->arena, "%s %s", s->text, names[i]);
+    for (int i = 0; value && i < countof(choice->others) && choice->others[i]; i++)
+        if (strcmp(value->text, choice->others[i]) == 0) {
+            const char *what = arena_printf(c->arena, "%s %s", s->text, choice->others[i]);
             not_planned(c, value->span, what, arena_printf(c->arena, "%s %s", s->text, choice->accepted));
             return;
         }
-    cursor_choice(&u, names, n);
+    cursor_choice(&u, &choice->accepted, 1);
     cursor_end(&u);
 }
 

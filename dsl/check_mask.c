@@ -285,7 +285,11 @@ static Typed unknown_name(Checker *c, const Ast *a, const Frame *frame)
         *vec_push(c->arena, &names) = c->masks.at[i]->name;
     for (int i = 0; i < c->tables.n; i++)
         *vec_push(c->arena, &names) = c->tables.at[i]->table.name;
-    unknown_word(c, a->name_span, a->text, names.at, names.n, a->kind == A_CALL ? "mask" : "name");
+    const char *kind = a->kind == A_CALL ? "mask" : "name", *stock = foreign_mask(a->text);
+    if (stock)
+        diag_error(c->diags, a->name_span, "unknown %s '%s'; the stock mask is '%s'", kind, a->text, stock);
+    else
+        unknown_word(c, a->name_span, a->text, names.at, names.n, kind);
     return broken;
 }
 

@@ -26,9 +26,27 @@ static void take_table(Checker *c, const Ast *s, const Field *f, void *to)
 
 /* Read where it stands: a block after its values is another setting's. What is wrong with the number
  * spoils nothing else. */
+/* `sequence 2K;` is 2000 tokens. */
+static void warn_decimal(Checker *c, const Ast *s)
+{
+    static const char factors[] = "KMGT";
+    const Ast *n = s->args.first;
+    if (!n || n->kind != A_NUMBER || n->number.bad || c->in->sequence)
+        return;
+    const char *text = arena_copy(c->arena, n->span.src->text + n->span.begin, n->span.end - n->span.begin);
+    const char *factor = strchr(factors, text[strlen(text) - 1]);
+    if (!factor)
+        return;
+    const double ratio = pow(1.024, (double)(factor - factors + 1));
+    diag_warn(c->diags, WARN_DECIMAL_LENGTH, n->span, "'%s' is %.0f tokens; did you mean '%si', %.0f tokens?",
+              text, n->number.value, text, n->number.value * ratio);
+    diag_fixit(c->diags, n->span, arena_printf(c->arena, "%si", text));
+}
+
 static void take_sequence(Checker *c, const Ast *s, const Field *f, void *to)
 {
     take_once(c, s, f, to);
+    warn_decimal(c, s);
     int before = diags_errors(c->diags), mended = c->mended;
     take_int64(c, s, f, &c->program->sequence);
     c->program->sequence = c->in->sequence ? c->in->sequence : c->program->sequence;

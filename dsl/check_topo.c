@@ -105,6 +105,13 @@ static void take_attention_rate(Checker *c, const Ast *s, const Field *f, void *
     }
 }
 
+static void take_measured(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    bool measured = true;
+    take_yes_no(c, s, f, &measured);
+    ((DeviceFields *)to)->decl.device.unmeasured = !measured;
+}
+
 #define AT(member) offsetof(DeviceFields, member)
 static const Field device_fields[] = {
     {"arch", take_arch, AT(decl.device), FIELD_REQUIRED},
@@ -116,6 +123,7 @@ static const Field device_fields[] = {
     {"peak", take_double, AT(decl.device.peak), 0, UNIT_FLOPS, 1e6, 1e18},
     {"attention", take_attention_rate, 0, FIELD_REPEATS, UNIT_FLOPS, 1e6, 1e18},
     {"link", take_double, AT(decl.link), 0, UNIT_RATE, 1e6, 1e15},
+    {"measured", take_measured, 0, 0},
 };
 #undef AT
 
@@ -144,7 +152,8 @@ static const Device *nearest_stock(const Checker *c, const Device *d)
  * device: what begins and ends a row is the kernels', not the chip's. */
 static void take_shape(Checker *c, Device *d)
 {
-    const Device *like = c->stock || d->rates ? NULL : nearest_stock(c, d);
+    const bool measured = c->stock && !d->unmeasured;
+    const Device *like = measured || d->rates ? NULL : nearest_stock(c, d);
     if (!like)
         return;
     AttentionRate *rate = NEW_ARRAY(c->arena, AttentionRate, like->rates);
@@ -340,10 +349,15 @@ static void take_gpus(Checker *c, const Ast *s, const Field *f, void *to)
     g->devices = s->name_span;
     const Ast *name = count_of(c, s, f, &g->group.gpus, NULL);
     const DeviceDecl *d = name ? find_device(c, name) : NULL;
-    if (d) {
-        g->group.device = &d->device;
-        g->link = d->link;
-    }
+    if (!d)
+        return;
+    g->group.device = &d->device;
+    g->link = d->link;
+    if (d->device.unmeasured)
+        diag_warn(c->diags, WARN_UNMEASURED_DEVICE, name->span,
+                  "the rates of '%s' were never measured: they are its data sheet's, scaled by what other "
+                  "devices reach; `burstc probe` measures those of a machine",
+                  name->text);
 }
 
 static void take_nics(Checker *c, const Ast *s, const Field *f, void *to)

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct TrainFields {
     Train t;
@@ -128,9 +129,12 @@ static void take_betas(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Train *t = &((TrainFields *)to)->t;
     Cursor u = cursor_of(c, s);
-    if (cursor_number(&u, f->unit, f->lo, f->hi, &t->beta1) &&
-        cursor_number(&u, f->unit, f->lo, f->hi, &t->beta2))
-        cursor_end(&u);
+    u.what = "the first of 'betas', of the mean of gradients,";
+    if (!cursor_number(&u, f->unit, f->lo, f->hi, &t->beta1))
+        return;
+    u.what = "the second of 'betas', of the mean of squares,";
+    cursor_number(&u, f->unit, f->lo, f->hi, &t->beta2);
+    cursor_end(&u);
 }
 
 static const char *const schedule_names[] = {
@@ -171,9 +175,11 @@ static void take_lr_schedule(Checker *c, const Ast *s, const Field *f, void *to)
     Cursor u = cursor_of(c, s);
     if (!is_first_schedule(c, s, t))
         return;
+    u.what = "the share of the steps in which 'wsd' decays";
     if (t->t.schedule == BURST_SCHEDULE_WSD)
         cursor_number(&u, UNIT_NONE, 1e-6, 1, &t->decay_part);
     cursor_word(&u, "to");
+    u.what = arena_printf(c->arena, "the last learning rate of '%s'", s->text);
     cursor_number(&u, f->unit, f->lo, f->hi, &t->lr_end);
     cursor_end(&u);
 }
@@ -201,17 +207,20 @@ static void take_optimizer(Checker *c, const Ast *s, const Field *f, void *to)
 #define X(id, name) name,
         BURST_OPTIMIZER_ROWS(X)
 #undef X
-            "sgd",
-        "adam", "lion"};
+    };
+    static const char *const others[] = {"sgd", "adam", "lion", "adafactor"};
     (void)f;
     Train *t = &((TrainFields *)to)->t;
     Cursor u = cursor_of(c, s);
     t->optimizer_span = u.at ? u.at->span : s->span;
+    for (int i = 0; u.at && u.at->kind == A_NAME && i < countof(others); i++)
+        if (strcasecmp(u.at->text, others[i]) == 0) {
+            not_planned(c, t->optimizer_span, arena_printf(c->arena, "optimizer %s", u.at->text),
+                        "adamw or muon");
+            return;
+        }
     t->optimizer = cursor_choice(&u, kinds, countof(kinds));
-    if (t->optimizer > BURST_OPTIMIZER_MUON)
-        not_planned(c, t->optimizer_span, arena_printf(c->arena, "optimizer %s", kinds[t->optimizer]),
-                    "adamw or muon");
-    else if (t->optimizer >= 0 && cursor_end(&u))
+    if (t->optimizer >= 0 && cursor_end(&u))
         take_fields(c, s->body, optimizer_fields, countof(optimizer_fields), to, "the optimizer", s->span);
 }
 

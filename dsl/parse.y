@@ -20,6 +20,8 @@
 }
 
 %code {
+#include "words/mistakes.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,6 +342,21 @@ static bool is_mended(const Parser *p, uint32_t end)
 /* The token that follows, kept back where a forgotten ';' stands before it. */
 typedef struct Held { int token; BURST_YYSTYPE val; Span at; } Held;
 
+/* Needless semicolons are reported and skipped. */
+static Held scan(Parser *p)
+{
+    Held next = {0};
+    const char *needless = "";
+    while (needless) {
+        next.token = lexer_scan(&next.val, &next.at, p->lexer);
+        const bool first = next.token == ';' && !is_mended(p, p->token_end);
+        needless = first ? needless_semicolon(p->source, p->token_end) : NULL;
+        if (needless)
+            parser_mends(p, next.at, NULL, "%s", needless);
+    }
+    return next;
+}
+
 static int burst_yylex(BURST_YYSTYPE *val, Span *at, Parser *p)
 {
     Held next = {0}, *held = p->held;
@@ -349,7 +366,7 @@ static int burst_yylex(BURST_YYSTYPE *val, Span *at, Parser *p)
         next = *held;
         p->held = NULL;
     } else {
-        next.token = lexer_scan(&next.val, &next.at, p->lexer);
+        next = scan(p);
         if (next.token <= 0)
             next.at = (Span){p->source, (uint32_t)p->source->len, (uint32_t)p->source->len};
         if (is_mended(p, p->token_end)) {
@@ -483,12 +500,20 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
 {
     Span at = *yypcontext_location(context);
     Expected e = expected_tokens(p, context);
-    if (p->again || (p->open_string && p->last_end == p->open_string))
+    if (p->again || p->lost || (p->open_string && p->last_end == p->open_string))
         return 0;
     if (joins_masks(&e, yypcontext_token(context))) {
         diag_error(p->diags, at,
                    "a condition requires a name here; write `mask mine = ...;` outside of this block and "
                    "`mine` here");
+        return 0;
+    }
+    const Mistake m = mistake_at(p->arena, p->source, at);
+    if (m.text) {
+        diag_error(p->diags, m.at, "%s", m.text);
+        if (m.fix)
+            diag_fixit(p->diags, m.at, m.fix);
+        p->lost = m.fix && strcmp(m.fix, "schedule") == 0;
         return 0;
     }
     if (forgot_semicolon(p, &e, yypcontext_token(context), at) && mend_semicolon(p))

@@ -162,6 +162,7 @@ typedef struct Device {
     double peak; /* of its data sheet, FLOP/s, which MFU is a share of; matmul where it is not given */
     const AttentionRate *rate; /* [rates] by falling value */
     int rates;
+    bool unmeasured; /* the rates are its data sheet's, scaled by what other devices reach */
     Span span;
 } Device;
 typedef struct Nic { const char *name; double bandwidth, latency; Span span; } Nic; /* bytes/s, ns */

@@ -112,7 +112,7 @@ static const struct Foreign {
      " gradient_accumulation gradient_accumulation_steps grad_accum grad_accum_steps accumulation_steps "
      "accumulate_grad_batches gas num_microbatches "},
     {NOWHERE,
-     "the device decides: bf16 with fp32 sums, moments and weights of the optimizer on GPUs, fp32 on CPUs; "
+     "the device decides: bf16 products, fp32 sums, weights and moments on GPUs, fp32 on CPUs; "
      "remove it",
      " dtype torch_dtype precision bf16 fp16 fp32 fp8 amp mixed_precision param_dtype compute_dtype half "},
     {NOWHERE, "mixtures of experts are not supported: each layer has one dense `ffn`",
@@ -131,6 +131,20 @@ static const struct Foreign {
     {NOWHERE, "a data file has tokens; `burst tokens FILE --tokenizer FOLDER -o OUT` makes them from text",
      " tokenizer tokenizer_name tokenizer_path tokenizer_type tokenizer_model "},
     {NOWHERE, "a program resumes with its option `--resume`", " resume resume_from resume_from_checkpoint "},
+};
+
+/* Stock masks under other names. */
+static const struct {
+    const char *ours, *words;
+} masks[] = {
+    {"window(w)", " sliding_window sliding swa local local_window local_causal window_attention "},
+    {"window_sink(w, s)", " streaming streaming_llm sink sinks attention_sink attention_sinks "},
+    {"full", " bidirectional noncausal non_causal all dense none full_attention "},
+    {"causal", " autoregressive tril lower lower_triangular causal_mask full_causal "},
+    {"document", " docs packed varlen block_diagonal document_causal document_mask intra_document doc_mask "},
+    {"prefix_lm(n)", " prefix prefixlm "},
+    {"block_local(b)", " block blockwise block_sparse local_block "},
+    {"chunked(c)", " chunk chunked_attention "},
 };
 
 static bool has_word(const char *words, const char *word)
@@ -164,10 +178,20 @@ const char *foreign_answer(Checker *c, const char *word, const char *what)
             continue;
         if (f->block == NOWHERE)
             return f->ours;
-        return strcmp(blocks[f->block].what, what) == 0
-                   ? arena_printf(c->arena, "write `%s;`", f->ours)
-                   : arena_printf(c->arena, "write `%s;` %s%s", f->ours, f->block == FILE_ ? "" : "in ",
-                                  blocks[f->block].where);
+        const char *end = f->ours[strlen(f->ours) - 1] == '}' ? "" : ";",
+                   *written = arena_printf(c->arena, "write `%s%s`", f->ours, end);
+        if (strcmp(blocks[f->block].what, what) == 0)
+            return written;
+        return arena_printf(c->arena, "%s %s%s", written, f->block == FILE_ ? "" : "in ",
+                            blocks[f->block].where);
     }
+    return NULL;
+}
+
+const char *foreign_mask(const char *word)
+{
+    for (int i = 0; i < countof(masks); i++)
+        if (has_word(masks[i].words, word))
+            return masks[i].ours;
     return NULL;
 }
