@@ -171,8 +171,8 @@ static void say_progress(const Searcher *s, const Candidate *x)
     const double fastest = fastest_here(s);
     const char *schedule = x->choice.schedule ? x->choice.schedule->name : "";
     if (isfinite(fastest))
-        progress_say("searching: %d layouts simulated, now of %s; the fastest takes %.3f ms", s->evaluations,
-                     schedule, fastest * 1e3);
+        progress_say("searching: %d layouts simulated, now of %s; the fastest takes %.3f %s", s->evaluations,
+                     schedule, fastest < 1 ? fastest * 1e3 : fastest, fastest < 1 ? "ms" : "s");
     else
         progress_say("searching: %d layouts simulated, now of %s; none works yet", s->evaluations, schedule);
 }

@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 enum { LINES = 20, LINE = 256, TEXT = 4096 }; /* lines in all, where nobody watches */
+/* Of a step's line, in order. */
+enum { STEP, LOSS, NORM, RATE, SPEED, FLOPS, MFU, MEMORY, SECONDS_TAKEN, LEFT, FIELDS };
+enum { FIELD = 96, COLUMNS = 100 };
 
 static double gib(double bytes)
 {
@@ -72,7 +75,8 @@ static int agree(BurstCtx *c, int64_t *every)
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done)
 {
     int64_t lines = (o->steps - done + LINES - 1) / LINES;
-    const bool each = isatty(STDOUT_FILENO) || lines < 1;
+    s->terminal = isatty(STDOUT_FILENO);
+    const bool each = s->terminal || lines < 1;
     s->every = o->progress;
     if (!o->progress)
         s->every = each ? 1 : lines;
@@ -159,20 +163,60 @@ static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, int64_t s
                         p->predicted_memory);
 }
 
+/* What is left, by the steps so far; empty after the last one. */
+static void print_left(const Progress *s, int64_t step, double seconds, char text[FIELD])
+{
+    static const struct { double seconds; const char *format; } unit[] = {
+        {86400, "ETA %.1f days"}, {3600, "ETA %.1f h"}, {60, "ETA %.0f min"}, {1, "ETA %.0f s"}};
+    const double mean = s->counted ? s->spent / (double)s->counted : seconds,
+                 left = mean * (double)(s->last - step);
+    int i = 0;
+    while (unit[i].seconds > 1 && left < 2 * unit[i].seconds)
+        i++;
+    text[0] = 0;
+    if (step < s->last)
+        snprintf(text, FIELD, unit[i].format, left / unit[i].seconds);
+}
+
+/* On a terminal, what matters least is left out until a line has COLUMNS. */
+static void print_fields(char field[FIELDS][FIELD], bool terminal)
+{
+    static const int least[] = {FLOPS, MEMORY, RATE, NORM, MFU};
+    size_t n = 0;
+    for (int i = 0; i < FIELDS; i++)
+        n += field[i][0] ? strlen(field[i]) + 2 : 0;
+    for (size_t i = 0; terminal && n > COLUMNS + 2 && i < sizeof least / sizeof *least; i++) {
+        n -= field[least[i]][0] ? strlen(field[least[i]]) + 2 : 0;
+        field[least[i]][0] = 0;
+    }
+    for (int i = 0; i < FIELDS; i++)
+        if (field[i][0])
+            printf("%s%s", i ? "  " : "", field[i]);
+    printf("\n");
+}
+
 static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step,
                     const BurstStep *r, double seconds)
 {
-    printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  ",
-           (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
-           tokens_of(p) / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9);
+    char field[FIELDS][FIELD] = {{0}};
+    const char *device = c->device.memory ? "GPU" : "rank";
+    snprintf(field[STEP], FIELD, "step %lld/%lld", (long long)step + 1, (long long)o->steps);
+    snprintf(field[LOSS], FIELD, "loss %.5f", r->loss);
+    snprintf(field[NORM], FIELD, "norm %.4g", r->norm);
+    snprintf(field[RATE], FIELD, "lr %.3g", burst_learning_rate(p, step));
+    snprintf(field[SPEED], FIELD, "%.1f tokens/s/%s", tokens_of(p) / seconds / p->world, device);
+    snprintf(field[FLOPS], FIELD, "%.2f GFLOP/s", p->flops / seconds * 1e-9);
     if (p->peak_flops > 0)
-        printf("%.1f %% MFU  ", 100 * share_of(p->peak_flops, p, seconds));
-    printf("%.3f GiB/%s (predicted %.3f)  %.4f s", gib(s->memory), c->device.memory ? "GPU" : "rank",
-           gib((double)p->predicted_memory), seconds);
+        snprintf(field[MFU], FIELD, "%.1f %% MFU", 100 * share_of(p->peak_flops, p, seconds));
+    snprintf(field[MEMORY], FIELD, "%.3f GiB/%s (predicted %.3f)", gib(s->memory), device,
+             gib((double)p->predicted_memory));
     if (p->predicted_seconds > 0)
-        printf(" (predicted %.4f, %+.0f%%)", p->predicted_seconds,
-               (seconds / p->predicted_seconds - 1) * 100);
-    printf("\n");
+        snprintf(field[SECONDS_TAKEN], FIELD, "%.4f s (predicted %.4f, %+.0f%%)", seconds,
+                 p->predicted_seconds, (seconds / p->predicted_seconds - 1) * 100);
+    else
+        snprintf(field[SECONDS_TAKEN], FIELD, "%.4f s", seconds);
+    print_left(s, step, seconds, field[LEFT]);
+    print_fields(field, s->terminal);
     say_share(s, p, seconds);
     return output_printed(c);
 }
@@ -197,6 +241,8 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
         BURST_TRY(most_memory(c, &s->memory));
     if (c->rank != 0)
         return BURST_OK;
+    s->spent += step > s->first ? seconds : 0;
+    s->counted += step > s->first;
     say_none_counts(s, step, r);
     BURST_TRY(write_metrics(s, c, p, step, r, seconds));
     return due && !o->quiet ? say_step(s, c, p, o, step, r, seconds) : BURST_OK;

@@ -10,6 +10,9 @@ typedef struct Progress {
     int64_t every, first, last; /* steps between lines */
     bool share_said; /* that a step took less than the devices can */
     bool none_said;  /* that no token of a batch counts */
+    bool terminal;   /* lines are for somebody who watches */
+    double spent;    /* seconds of `counted` steps: all but the first, which is slower */
+    int64_t counted;
     double memory; /* bytes in use where the ranks compute, of the rank with most */
 } Progress;
 

@@ -110,7 +110,7 @@ def run(toolchain, scratch, path, update):
     wanted = commands(split_parts(path.read_text(), folder))
     if not wanted:
         return f"{path}: no RUN lines"
-    environment = {k: v for k, v in os.environ.items() if k not in ("CC", "BURSTC_SHARE")} | {"LC_ALL": "C"}
+    environment = {k: v for k, v in os.environ.items() if k not in ("CC", "BURSTC_SHARE")} | {"LC_ALL": "C", "BURSTC_PROGRESS": "no"}
     for command in wanted:
         text = SHELL + replace(command, words)
         result = subprocess.run(["bash", "-eu", "-o", "pipefail", "-c", text], cwd=folder, stdin=subprocess.DEVNULL,

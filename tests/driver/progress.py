@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""progress.py COMMAND...: runs it with standard error on a terminal; prints what stays on the screen, then the lines that came and went."""
+"""progress.py [--out] COMMAND...: runs it with standard error (--out: output) on a terminal; prints what stays on the screen, then the lines
+that came and went."""
 import os
 import pty
 import re
 import sys
 
+out = sys.argv[1] == "--out"
 pid, terminal = pty.fork()
 if pid == 0:
-    os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
-    os.execvp(sys.argv[1], sys.argv[1:])
+    os.dup2(os.open("/dev/null", os.O_WRONLY), 2 if out else 1)
+    os.execvp(sys.argv[1 + out], sys.argv[1 + out:])
 written = b""
 while True:
     try:
