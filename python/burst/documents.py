@@ -148,6 +148,9 @@ def documents_of(path, by_line, needed):
         return json_lines(path)
     if kind == ".json":
         raise Wrong(f"{path}: expected JSON lines, one object on each line, in a file NAME.jsonl")
+    if kind in (".csv", ".tsv", ".xlsx"):
+        raise Wrong(f"{path}: a table cannot be read; write each row as a JSON object with its columns' names on a line of a file NAME.jsonl "
+                    "(pandas: read_csv(FILE).to_json(NAME, orient=\"records\", lines=True)), or name the file NAME.txt if it is plain text")
     if kind in (".gz", ".zst", ".xz", ".bz2", ".zip"):
         raise Wrong(f"{path}: unpack it first")
     return plain(path, by_line)

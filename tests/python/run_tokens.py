@@ -474,6 +474,7 @@ class Tokens:
                 ("g.jsonl", '{"messages": "x"}\n', (), "must be a list of messages"),
                 ("h.jsonl", "\n", (), "the input has no text"),
                 ("i.json", "[]", (), "expected JSON lines"),
+                ("i.csv", "text,n\na,1\n", (), "i.csv: a table cannot be read; write each row as a JSON object"),
                 ("j.jsonl.gz", "", (), "unpack it first"),
                 ("k.txt", "x", ("--eos", "<none>"), "no token '<none>'"),
                 ("l.txt", "x", ("--prompt", "a"), "--prompt FIELD with --answer FIELD"),
