@@ -70,8 +70,8 @@ static const char *option_value(const char *name, int argc, char **argv, int *i)
 
 static int given_twice(const char *name) { return usage_error("'%s' is given twice", name); }
 
-/* names: a line each; otherwise: what follows where none is near. */
-static int unknown_name(const char *kind, const char *word, char *names, const char *otherwise)
+/* names: a line each, of which word is one up to a '='; otherwise: what follows where none is near. */
+static int unknown_name(Arena *a, const char *kind, const char *word, char *names, const char *otherwise)
 {
     enum { MOST = 64 };
     const char *name[MOST], *near;
@@ -79,7 +79,7 @@ static int unknown_name(const char *kind, const char *word, char *names, const c
     int n = 0;
     for (char *at = strtok_r(names, "\n", &save); at && n < MOST; at = strtok_r(NULL, "\n", &save))
         name[n++] = at;
-    near = nearest_name(word, name, n);
+    near = nearest_name(arena_copy(a, word, strcspn(word, "=")), name, n);
     fprintf(stderr, "burstc: error: unknown %s '%s'", kind, word);
     if (near)
         fprintf(stderr, "; did you mean '%s'?", near);
@@ -101,8 +101,7 @@ static int unknown_option(Arena *a, const char *command, int argc, char **argv, 
                     argv[i + 1], argv[i + 1]);
         return see_help();
     }
-    return unknown_name("option", arena_copy(a, argv[i], strcspn(argv[i], "=")), help_options(a, command),
-                        "");
+    return unknown_name(a, "option", argv[i], help_options(a, command), "");
 }
 
 static int check_explore(const Request *o)
@@ -432,11 +431,11 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
     const int words = o.action ? 1 : 0;
     int status = parse_options(a, d, argc - words, argv + words, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = unknown_name("form", o.emit, help_forms(a),
+        status = unknown_name(a, "form", o.emit, help_forms(a),
                               "; the forms are ast, mask, partition, schedule, step, plan, kernels, cost, "
                               "memory, trace, c and cuda");
     if (status == 0 && o.dump_after && !pass_exists(o.dump_after))
-        status = unknown_name("pass", o.dump_after, help_passes(a),
+        status = unknown_name(a, "pass", o.dump_after, help_passes(a),
                               arena_printf(a, "; the passes are %s", pass_names(a)));
     if (status == 0)
         status = check_suffix(&o);

@@ -508,7 +508,8 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
                    "`mine` here");
         return 0;
     }
-    const Mistake m = mistake_at(p->arena, p->source, at);
+    const bool printed = diags_errors(p->diags) < DIAG_MAX_ERRORS; /* each looks at the text before it */
+    const Mistake m = printed ? mistake_at(p->arena, p->source, at) : (Mistake){0};
     if (m.text) {
         diag_error(p->diags, m.at, "%s", m.text);
         if (m.fix)
