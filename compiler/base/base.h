@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/nearest.h"
+#include "base/nearest.h"
 #include "core/plural.h"
 
 #define BURSTC_VERSION "0.1.0"

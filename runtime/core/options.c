@@ -2,7 +2,7 @@
 #include "core/options.h"
 
 #include "core/escape.h"
-#include "core/nearest.h"
+#include "base/nearest.h"
 #include "data/source.h"
 #include "host/launch/identity.h"
 

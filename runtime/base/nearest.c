@@ -1,5 +1,5 @@
 /* nearest.c: see nearest.h. */
-#include "core/nearest.h"
+#include "base/nearest.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
