@@ -106,7 +106,7 @@ class Chat:
             value = record.get(name)
             if isinstance(value, str) and value.strip():
                 value = json_of(f"{self.place}: '{name}'", value)
-            if is_empty(value) or value == "":
+            if is_empty(value):
                 continue
             if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
                 raise Wrong(f"{self.place}: '{name}' must be a list of objects, or that as JSON in a text")
