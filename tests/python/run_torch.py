@@ -11,7 +11,7 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import runner
 
-COUNT, LONG = 6, 67  # on each number of ranks
+COUNT, LONG = 5, 67  # on each number of ranks
 
 
 def main():
