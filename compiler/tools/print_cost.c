@@ -140,7 +140,7 @@ static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
         text_printf(out, ", %s out of a %s", size_text(a, c->bytes_uplink[l]), cluster->level[l].name);
     text_add(out, "\n");
     text_printf(out, "%.4g FLOP on all ranks, imbalance %.3f, memory %s a rank\n", c->flops, c->imbalance,
-                size_text(a, (double)c->memory));
+                bytes_text(a, (double)c->memory, 2));
     if (*cost_speed_text(a, p, c))
         text_printf(out, "%s\n", cost_speed_text(a, p, c));
     if (c->batches.n)
