@@ -113,7 +113,7 @@ static __device__ __forceinline__ void forward_mask(ForwardState<D, E, BN> &w, c
     using Shape = BurstTileShape<80, D, E>;
     /* At head_dim 64 and under a softcap with tables ptxas had better not keep the thread; found by
      * trying. */
-    const int thread = D == 64 || (CAPPED && MASK::TABLES) ? thread_number() : (int)threadIdx.x;
+    const int thread = D == 64 || (CAPPED && MASK::TABLES != 0) ? thread_number() : (int)threadIdx.x;
     mask_blocks<Shape::FORWARD_Q, BN, MASK, false>(w.s, q_ints, k_ints, thread / 32 * Shape::FORWARD_ROWS, 0,
                                                    thread % 32, keys);
 }
@@ -288,7 +288,7 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS
         const int entry = next, key0 = entry_tile(entry) * BN;
         next = ++list < end ? *list : -1;
         forget(kv);
-        if (CAPPED && MASK::TABLES)
+        if (CAPPED && MASK::TABLES != 0)
             forget(lane), forget(warp_row);
         if (D == 128 && MASK::ALL) /* which of them ptxas had better not keep is found by trying */
             forget(warp_row);
