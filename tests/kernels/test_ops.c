@@ -778,6 +778,110 @@ static void sum_squares(void **state)
     free(x);
 }
 
+/* ---- what is not finite ---- */
+/* It stays so in each operation that could drop it by a maximum, a clamp or a comparison: in whole vectors
+ * and behind the last one. */
+enum { WIDE = 37 };
+static const float NOT_FINITE[] = {NAN, INFINITY, -INFINITY};
+
+static void check_gates(int at, float bad)
+{
+    for (int input = 0; input < 3; input++) {
+        float in[3][WIDE], y[WIDE], dx[WIDE], up[WIDE];
+        for (int i = 0; i < 3 * WIDE; i++)
+            in[i / WIDE][i % WIDE] = i % WIDE == at && i / WIDE == input ? bad : 0.5f;
+        burst_swiglu_back(WIDE, in[0], in[1], in[2], dx, up);
+        assert_false(isfinite(dx[at]) || (isfinite(up[at]) && input != 1));
+        burst_swiglu(WIDE, in[0], in[1], y);
+        assert_true(isfinite(y[at]) == (input == 2));
+        for (int kind = 0; kind < BURST_ACTIVATIONS && isnan(bad); kind++) {
+            burst_activate(kind, WIDE, in[0], in[1], y);
+            assert_true(isnan(y[at]) == (input < 2));
+            burst_activate_back(kind, WIDE, in[0], in[1], in[2], dx, up);
+            assert_true(isnan(dx[at]) && isnan(up[at]) == (input != 1));
+        }
+    }
+}
+
+static void check_norms(int at, float bad)
+{
+    for (int input = 0; input < 3; input++) {
+        float in[3][WIDE], y[WIDE], rstd[1], dx[2][WIDE] = {{0}}, dw[2][WIDE] = {{0}};
+        for (int i = 0; i < 3 * WIDE; i++)
+            in[i / WIDE][i % WIDE] = i % WIDE == at && i / WIDE == input ? bad : (float)(1 + i % 3);
+        burst_rmsnorm(1, WIDE, in[0], in[1], 1e-5, y, rstd);
+        assert_true(isfinite(y[at]) == (input == 2));
+        burst_rmsnorm_back(1, WIDE, in[0], in[1], rstd, in[2], dx[0], dw[0]);
+        burst_layernorm(1, WIDE, in[0], in[1], 1e-5, y, rstd);
+        assert_true(isfinite(y[at]) == (input == 2));
+        burst_layernorm_back(1, WIDE, in[0], in[1], rstd, in[2], dx[1], dw[1]);
+        for (int norm = 0; norm < 2; norm++)
+            assert_false(isfinite(dx[norm][at]) || (isfinite(dw[norm][at]) && input != 1));
+    }
+}
+
+/* A logit at `at`, of the label or not; a cap makes a number of an infinite one. */
+static void check_loss_not_finite(int at, float bad, double softcap)
+{
+    float bias[WIDE] = {0}, d_bias[WIDE] = {0}, dw[WIDE] = {0}, dx[1];
+    const float x[1] = {1}, w[WIDE] = {0}, weight[1] = {1};
+    const int32_t label[1] = {17};
+    double sum = 0;
+    float *scratch = random_array(&(Random){3}, burst_loss_scratch(1, 1, 1, WIDE));
+    const BurstHead head = {w, bias, dw, d_bias, softcap};
+    bias[at] = bad;
+    burst_loss(1, 1, WIDE, 1, x, &head, label, weight, 1, &sum, dx, scratch);
+    /* -inf beside the label's logit is a word that never comes */
+    const bool number = isinf(bad) && (softcap > 0 || (bad < 0 && at != label[0]));
+    assert_true(isfinite(sum) == number);
+    assert_true(isfinite(d_bias[at]) == number || (bad < 0 && at == label[0]));
+    free(scratch);
+}
+
+static void check_sinks_not_finite(float bad)
+{
+    for (int input = 0; input < 3; input++) {
+        const float o[2] = {input ? 1 : bad, 2}, lse[1] = {input == 1 ? NAN : 1}, sink[1] = {input == 2 ? NAN : 0};
+        float out[2], d_o[2], d_lse[1], d_sink[1] = {0};
+        burst_sink(1, 1, 2, o, lse, sink, out);
+        burst_sink_back(1, 1, 2, (const float[]){1, 1}, o, lse, sink, d_o, d_lse, d_sink);
+        assert_false(isfinite(out[0]) || isfinite(d_lse[0]) || isfinite(d_sink[0]));
+    }
+}
+
+static void check_rest_not_finite(int at, float bad)
+{
+    float x[WIDE] = {0}, y[WIDE] = {0}, p[WIDE] = {0}, m[WIDE] = {0}, v[WIDE] = {0};
+    uint16_t rounded[WIDE];
+    x[at] = bad;
+    burst_scale(WIDE, 0.5, x, NULL, y);
+    assert_false(isfinite(y[at]) || isfinite(burst_sum_squares(WIDE, x)));
+    burst_add(WIDE, x, p);
+    assert_false(isfinite(p[at]));
+    burst_adamw(&(BurstAdamW){.lr = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1, .grad_scale = 1},
+                WIDE, false, p, x, m, v);
+    assert_false(isfinite(p[at]) || isfinite(m[at]) || isfinite(v[at]));
+    burst_round_bf16(WIDE, x, rounded);
+    burst_keep_bf16(WIDE, x);
+    assert_true((rounded[at] & 0x7f80) == 0x7f80 && isnan(x[at]) == isnan(bad) && !isfinite(x[at]));
+}
+
+static void not_finite_stays(void **state)
+{
+    (void)state;
+    const int places[] = {0, 17, WIDE - 1};
+    for (int i = 0; i < 9; i++) {
+        const int at = places[i / 3];
+        const float bad = NOT_FINITE[i % 3];
+        check_gates(at, bad);
+        check_norms(at, bad);
+        check_loss_not_finite(at, bad, 0);
+        check_loss_not_finite(at, bad, 5);
+        check_sinks_not_finite(bad);
+        check_rest_not_finite(at, bad);
+    }
+}
+
 int main(void)
 {
     burst_blas_setup();
@@ -803,6 +907,7 @@ int main(void)
         cmocka_unit_test(loss_gradient_near_certainty),
         cmocka_unit_test(adamw),
         cmocka_unit_test(sum_squares),
+        cmocka_unit_test(not_finite_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static float value_of(int kind, float x)
     case BURST_ACTIVATION_GELU: return 0.5f * x * (1 + erff(x * 0.70710678f));
     case BURST_ACTIVATION_GEGLU_TANH:
     case BURST_ACTIVATION_GELU_TANH: return 0.5f * x * (1 + gelu_tanh_inner(x));
-    case BURST_ACTIVATION_RELU2: return x > 0 ? x * x : 0;
+    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : x * x; /* NaN stays */
     default: return x / (1 + expf(-x));
     }
 }
@@ -29,7 +29,7 @@ static float slope_of(int kind, float x)
     case BURST_ACTIVATION_GEGLU_TANH:
     case BURST_ACTIVATION_GELU_TANH:
         return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * ROOT * (1 + 3 * CUBE * x * x);
-    case BURST_ACTIVATION_RELU2: return x > 0 ? 2 * x : 0;
+    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : 2 * x;
     default: return s * (1 + x * (1 - s));
     }
 }

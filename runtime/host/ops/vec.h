@@ -94,6 +94,7 @@ VEC_INLINE Vec vec_select(VecInt where, Vec yes, Vec no)
     return (Vec)(((VecInt)yes & where) | ((VecInt)no & ~where));
 }
 
+/* b where either is not a number. */
 VEC_INLINE Vec vec_max(Vec a, Vec b)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -161,23 +162,24 @@ VEC_INLINE Vec vec_exp2_core(Vec f)
     return p * f + 1.0f;
 }
 
-/* 2^x, relative error about 1e-7. Exactly 0 for x = -inf; large where 2^x overflows (infinity or 2^127).
- * Not for NaN. */
+/* 2^x, relative error about 1e-7. Exactly 0 for x = -inf; large where 2^x overflows (infinity or 2^127);
+ * NaN stays. */
 VEC_INLINE Vec vec_exp2(Vec x)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
-    x = vec_max(x, vec_set(-200)); /* 2^-200 rounds to 0, and -inf - -inf never happens */
+    x = vec_max(vec_set(-200), x); /* 2^-200 rounds to 0, and -inf - -inf never happens */
     Vec n = (Vec)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return (Vec)_mm512_scalef_ps((__m512)vec_exp2_core(x - n), (__m512)n);
 #else
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
-    VecInt normal = x >= vec_set(-125);
-    x = vec_select(normal, x, vec_set(0));
-    x = vec_select(x < vec_set(127), x, vec_set(127));
-    Vec n = x + shift;
-    VecInt power = ((VecInt)n - (VecInt)vec_set(shift)) << 23;
-    Vec p = vec_exp2_core(x - (n - shift));
-    return (Vec)(((VecInt)p + power) & normal);
+    const VecInt small = x < vec_set(-125);
+    x = vec_select(small, vec_set(0), x);
+    x = vec_select(x > vec_set(127), vec_set(127), x);
+    const Vec n = x + shift;
+    /* 2^n, as a factor: adding to the exponent would make a number of what is none */
+    const VecInt power = ((VecInt)n - ((VecInt)vec_set(shift) - 127)) << 23;
+    const Vec p = vec_exp2_core(x - (n - shift)) * (Vec)power;
+    return (Vec)((VecInt)p & ~small);
 #endif
 }
 
