@@ -24,6 +24,7 @@ static bool random_keeps(int64_t q, int64_t k, const int32_t *doc)
 }
 /* Every third query sees nothing. */
 static bool gaps_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)doc, q % 3 != 1 && k <= q; }
+static bool alone_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)doc, k == q; }
 
 static int full_tile(const BurstSide *q, const BurstSide *k) { return (void)q, (void)k, BURST_FULL; }
 static int unknown_tile(const BurstSide *q, const BurstSide *k) { return (void)q, (void)k, BURST_PARTIAL; }
@@ -55,7 +56,7 @@ static int document_tile(const BurstSide *q, const BurstSide *k)
 
 #define MASKS(X) \
     X(full, full_tile) X(causal, causal_tile) X(window, window_tile) X(document, document_tile) \
-    X(random, unknown_tile) X(gaps, gaps_tile)
+    X(random, unknown_tile) X(gaps, gaps_tile) X(alone, unknown_tile)
 #define ROW(name, tile)                                                                                  \
     static void name##_row(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep)      \
     {                                                                                                    \
@@ -65,7 +66,8 @@ static int document_tile(const BurstSide *q, const BurstSide *k)
 MASKS(ROW)
 #define ENTRY(name, tile) {{#name, tile, name##_row}, name##_keeps},
 static const struct { BurstMask mask; Predicate keeps; } masks[] = {MASKS(ENTRY)};
-enum { MASK_COUNT = sizeof masks / sizeof *masks, FULL = 0, CAUSAL, WINDOWED, DOCUMENTS, RANDOM, GAPS };
+/* Of MASK_COUNT gradients are compared with float64; those of ALONE are 0. */
+enum { FULL, CAUSAL, WINDOWED, DOCUMENTS, RANDOM, GAPS, ALONE, MASK_COUNT = ALONE };
 
 /* ---- chunks ---- */
 enum { MAX_POSITION = 1 << 20 };
@@ -611,6 +613,224 @@ static void peaked_rows(void **state)
     }
 }
 
+/* ---- rows of one key ---- */
+
+/* Where a row sees one key, dQ is exactly 0, and dK where all its rows do: of any length, over any number of
+ * folds, under a cap, with scores of any size. */
+static void rows_of_one_key(void **state)
+{
+    (void)state;
+    const float sharpen[] = {1, 30, 1000};
+    for (int d = 0; d < DIMS; d++)
+        for (int variant = 0; variant < 6; variant++) {
+            Shape s = {.d = dims[d],
+                       .e = variant == 3 ? 33 : 0,
+                       .q_heads = 4,
+                       .kv_heads = 2,
+                       .group = 2,
+                       .mask = ALONE,
+                       .queries = 130,
+                       .keys = 65,
+                       .splits = 3,
+                       .q_first = 30,
+                       .q_stride = 1,
+                       .k_stride = 1,
+                       .k_step = 65,
+                       .softcap = variant == 4 ? 3 : 0,
+                       .sharpen = sharpen[variant % 3]};
+            Case c;
+            make_case(&c, &s);
+            run_forward(&c);
+            run_backward(&c);
+            run_oracle(&c);
+            assert_close(o_floats(&s), c.o, c.want_o, 0);
+            for (int64_t i = 0; i < q_floats(&s); i++)
+                assert_true(c.dq[i] == 0);
+            for (int i = 0; i < s.splits; i++)
+                assert_close(v_floats(&s), c.dv[i], c.want_dv[i], 1e-6 * sharpen[variant % 3]);
+            for (int i = 0; i < s.splits; i++)
+                for (int64_t j = 0; j < k_floats(&s); j++)
+                    assert_true(c.dk[i][j] == 0);
+            free_case(&c);
+        }
+}
+
+/* So are dQ of the first row of a causal mask and of each document's, and all of a chunk of one key. */
+static void first_rows(void **state)
+{
+    (void)state;
+    const int of[] = {CAUSAL, DOCUMENTS, FULL};
+    for (int mask = 0; mask < 3; mask++) {
+        Shape s = {.d = 20,
+                   .q_heads = 2,
+                   .kv_heads = 1,
+                   .group = 2,
+                   .mask = of[mask],
+                   .queries = 200,
+                   .keys = mask == 2 ? 1 : 200,
+                   .splits = 1,
+                   .q_stride = 1,
+                   .k_stride = 1};
+        Case c;
+        make_case(&c, &s);
+        run_forward(&c);
+        run_backward(&c);
+        for (int64_t i = 0; i < q_floats(&s); i++) {
+            const int64_t row = i / s.d % s.queries;
+            const bool first = mask == 2 || row == 0 || (mask == 1 && row % DOCUMENT == 0);
+            assert_true((c.dq[i] == 0) == first);
+        }
+        free_case(&c);
+    }
+}
+
+/* ---- what is not finite ---- */
+/* Of which input a token is NaN, or so large that scores overflow: to +inf, or all scores of it to -inf. */
+enum { IN_Q, IN_K, IN_V, IN_DO, KEY_ABOVE, KEY_BELOW, INPUTS };
+
+static bool pair_seen(const Case *c, int64_t i, int64_t j)
+{
+    const int64_t split = j / c->shape.keys, key = j % c->shape.keys;
+    return masks[c->shape.mask].keeps(c->qc.position[i], c->kc[split].position[key], document_of);
+}
+
+/* The token of an input; keys are counted over all splits. */
+static void spoil(Case *c, int input, int64_t token)
+{
+    const Shape *s = &c->shape;
+    const int e = value_dim(s);
+    float *const key = c->k[token / s->keys] + token % s->keys * s->d;
+    for (int t = 0; t < e && (input == IN_V || input == IN_DO); t++)
+        *(input == IN_V ? c->v[token / s->keys] + token % s->keys * e + t : c->d_o + token * e + t) = NAN;
+    for (int t = 0; t < s->d; t++) {
+        if (input == IN_Q || input == IN_K)
+            *(input == IN_Q ? c->q + token * s->d + t : key + t) = NAN;
+        if (input >= KEY_ABOVE)
+            key[t] = (t == 0) * (input == KEY_ABOVE ? 3e38f : -3e38f);
+    }
+}
+
+/* Whether row i has what is not finite forward; and in its gradients. */
+static bool row_spoilt(const Case *c, int input, int64_t token, int64_t i, bool gradient)
+{
+    const Shape *s = &c->shape;
+    int64_t seen = 0;
+    for (int64_t j = 0; j < s->splits * s->keys; j++)
+        seen += pair_seen(c, i, j);
+    if (input == IN_Q || input == IN_DO)
+        return i == token && seen && (gradient || input == IN_Q);
+    if (input == KEY_BELOW)
+        return seen == 1 && pair_seen(c, i, token);
+    return pair_seen(c, i, token);
+}
+
+/* Whether some of the gradient of key j is not finite: a spoilt row sees it. dV is P dO, which a value does
+ * not reach. */
+static bool key_spoilt(const Case *c, int input, int64_t token, int64_t j, bool value)
+{
+    for (int64_t i = 0; i < c->shape.queries; i++)
+        if (pair_seen(c, i, j) && row_spoilt(c, input, token, i, true) && !(value && input == IN_V))
+            return true;
+    return false;
+}
+
+/* `spoilt`: no element is a number; else as in the case that nothing is wrong with, if that is to be. */
+static void check_spoilt(bool spoilt, bool same, int n, const float *got, const float *want, const char *name,
+                         int64_t token)
+{
+    double difference = 0, norm = 0;
+    for (int t = 0; t < n; t++) {
+        if (spoilt ? isfinite(got[t]) : !isfinite(got[t]))
+            fail_msg("%s of %d: %g", name, (int)token, got[t]);
+        difference += pow((double)got[t] - want[t], 2), norm += pow(want[t], 2);
+    }
+    if (!spoilt && same && !(sqrt(difference) <= 1e-5 * sqrt(norm) + 1e-6))
+        fail_msg("%s of %d is %g off", name, (int)token, sqrt(difference));
+}
+
+static void check_rows(const Case *c, const Case *clean, int input, int64_t token)
+{
+    const Shape *s = &c->shape;
+    const int e = value_dim(s);
+    for (int64_t i = 0; i < s->queries; i++) {
+        const bool spoilt = row_spoilt(c, input, token, i, false);
+        const bool same = input < KEY_ABOVE || !pair_seen(c, i, token);
+        check_spoilt(spoilt, same, e, c->o + i * e, clean->o + i * e, "o", i);
+        assert_true(isnan(c->lse[i]) == (spoilt && input != IN_V));
+        check_spoilt(row_spoilt(c, input, token, i, true), same, s->d, c->dq + i * s->d, clean->dq + i * s->d,
+                     "dq", i);
+    }
+}
+
+static void check_keys(const Case *c, const Case *clean, int input, int64_t token)
+{
+    const Shape *s = &c->shape;
+    const int e = value_dim(s);
+    for (int64_t j = 0; j < s->splits * s->keys; j++) {
+        const int64_t split = j / s->keys, at = j % s->keys;
+        check_spoilt(key_spoilt(c, input, token, j, false), input < KEY_ABOVE, s->d, c->dk[split] + at * s->d,
+                     clean->dk[split] + at * s->d, "dk", j);
+        check_spoilt(key_spoilt(c, input, token, j, true), input < KEY_ABOVE, e, c->dv[split] + at * e,
+                     clean->dv[split] + at * e, "dv", j);
+    }
+}
+
+/* What is not finite reaches the rows and gradients that exact arithmetic takes it to, and no other. */
+static void check_not_finite(const Shape *s, int input, int64_t token)
+{
+    Case clean, c;
+    make_case(&clean, s), make_case(&c, s);
+    for (int64_t i = 0; i < q_floats(s); i += s->d) /* the same sign, so that all scores of a key overflow */
+        clean.q[i] = c.q[i] = 10 + fabsf(c.q[i]);
+    spoil(&c, input, token);
+    run_forward(&clean), run_backward(&clean);
+    run_forward(&c), run_backward(&c);
+    check_rows(&c, &clean, input, token);
+    check_keys(&c, &clean, input, token);
+    free_case(&clean), free_case(&c);
+}
+
+static void not_finite(void **state)
+{
+    (void)state;
+    const int all[] = {FULL, CAUSAL, DOCUMENTS, GAPS, ALONE, WINDOWED};
+    for (int i = 0; i < (int)(sizeof all / sizeof *all) * INPUTS * 6; i++) {
+        const int input = i % INPUTS, variant = i / INPUTS % 3;
+        Shape s = {.d = variant ? 20 : 64,
+                   .e = variant == 2 ? 33 : 0,
+                   .q_heads = 1,
+                   .kv_heads = 1,
+                   .group = 1,
+                   .mask = all[i / INPUTS / 6],
+                   .queries = 140,
+                   .keys = 70,
+                   .splits = 2,
+                   .q_stride = 1,
+                   .k_stride = 1,
+                   .k_step = 70,
+                   .softcap = i / INPUTS / 3 % 2 && input < KEY_ABOVE ? 30 : 0};
+        check_not_finite(&s, input, (i * 37) % 140);
+    }
+}
+
+/* Outputs of which one is NaN merge to NaN, whichever it is; of which one saw no key, to the other. */
+static void merged_outputs(void **state)
+{
+    (void)state;
+    const float lse[] = {NAN, -INFINITY, 2};
+    for (int in = 0; in < 3; in++)
+        for (int own = 0; own < 3; own++) {
+            float o_in[2] = {in ? 3 : NAN, 0.7f}, o[2] = {own ? 1 : NAN, 5}, rest_in = 0, rest = 0;
+            float l_in = lse[in], l = lse[own];
+            const bool none = in == 1 && own == 1, nan = in == 0 || own == 0;
+            burst_attend_merge(1, 2, o_in, &l_in, &rest_in, o, &l, &rest);
+            assert_true(isnan(l) == nan && (l == -INFINITY) == none);
+            assert_true(isnan(o[0]) == nan);
+            if (own == 1 && in == 2)
+                assert_memory_equal(o, o_in, sizeof o);
+        }
+}
+
 /* Keys of the future: the pair is empty and every bit of the state stays. */
 static void empty_pairs_change_nothing(void **state)
 {
@@ -858,6 +1078,10 @@ int main(void)
         cmocka_unit_test(capped_scores),
         cmocka_unit_test(huge_scores),
         cmocka_unit_test(peaked_rows),
+        cmocka_unit_test(rows_of_one_key),
+        cmocka_unit_test(first_rows),
+        cmocka_unit_test(not_finite),
+        cmocka_unit_test(merged_outputs),
         cmocka_unit_test(empty_pairs_change_nothing),
         cmocka_unit_test(rows_without_lse_contribute_nothing),
         cmocka_unit_test(gradients_are_added),

@@ -43,6 +43,37 @@ void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float 
         delta[i] = (float)vec_dot(head_dim, o + i * head_dim, d_o + i * head_dim);
 }
 
+/* x * 0 is 0 of finite numbers alone. */
+bool attend_finite(const float *x, int64_t n)
+{
+    Vec zeros = {0};
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        zeros += vec_load(x + i) * 0.0f;
+    if (i < n)
+        zeros += vec_load_part(x + i, (int)(n - i)) * 0.0f;
+    return vec_sum(zeros) == 0;
+}
+
+bool attend_finite_keys(const BurstAttend *a, int kv, AttendKeys keys)
+{
+    const int64_t d = a->head_dim, e = attend_values(a), at = kv * a->kc->tokens + keys.first;
+    return attend_finite(a->k + at * d, keys.count * d) && attend_finite(a->v + at * e, keys.count * e);
+}
+
+void attend_add_pairs(int nk, const uint64_t *keep, const float *weight, bool to_keys, int width,
+                      const float *from, float *to)
+{
+    for (int k = 0; k < nk; k++)
+        for (uint64_t sees = keep[k]; sees; sees &= sees - 1) {
+            const int q = __builtin_ctzll(sees);
+            const float *source = from + (to_keys ? q : k) * width;
+            float *sum = to + (to_keys ? k : q) * width;
+            for (int t = 0; t < width; t++)
+                sum[t] += weight[k * LANES + q] * source[t];
+        }
+}
+
 static float *carve(float **next, int64_t floats)
 {
     float *at = *next;

@@ -15,6 +15,9 @@ static void load_queries(const BurstAttend *a, AttendSlot *slot)
         slot->rest[i] = seen ? (float)(lse - slot->max[i]) : 0;
         slot->sum[i] = seen ? a->delta[slot->row + i] : 0;
     }
+    slot->finite = attend_finite(slot->qt, (int64_t)d * LANES) &&
+                   attend_finite(slot->dot, (int64_t)e * LANES) && attend_finite(slot->rest, LANES) &&
+                   attend_finite(slot->sum, LANES);
 }
 
 /* S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). tanh: what a score is multiplied
@@ -26,7 +29,7 @@ VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot 
         for (int k = 0; k < nk; k++) {
             int at = k * LANES + v;
             Vec score = vec_load(s + at), p = vec_exp2(score * (scale * LOG2E) - lse - rest);
-            Vec most = vec_max(score * tanh, vec_set(-1)); /* of one that the mask drops -inf */
+            Vec most = vec_max(vec_set(-1), score * tanh); /* of one that the mask drops -inf */
             Vec slope = tanh > 0 ? scale * (1.0f - most * most) : vec_set(scale);
             vec_store(s + at, p);
             vec_store(ds + at, p * slope * (vec_load(ds + at) - delta));
@@ -34,8 +37,37 @@ VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot 
     }
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
-                     bool partial, AttendScratch *s)
+/* dP of queries that see one key of this tile, computed as delta is. Where it is their only key, o is its
+ * value and dP - delta exactly 0, as dQ and dK are then; rounding noise would be all that some weights have
+ * as a gradient, and an optimizer that normalises would make a full update of it. keep NULL: all see all. */
+static void exact_products(int nk, int e, const uint64_t *keep, const float *v, const float *d_o, int queries,
+                           float *ds)
+{
+    uint64_t once = 0, twice = nk > 1 && !keep ? UINT64_MAX : 0;
+    for (int k = 0; k < nk && ~twice; k++) {
+        const uint64_t sees = keep ? keep[k] : UINT64_MAX >> (LANES - queries);
+        twice |= once & sees;
+        once |= sees;
+    }
+    for (int k = 0; k < nk && (once & ~twice); k++)
+        for (uint64_t sees = (keep ? keep[k] : once) & ~twice; sees; sees &= sees - 1) {
+            const int q = __builtin_ctzll(sees);
+            ds[k * LANES + q] = (float)vec_dot(e, d_o + q * e, v + k * e);
+        }
+}
+
+/* The three products where the tile has masked pairs and what is not finite. */
+static void add_gradients(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
+                          AttendScratch *s)
+{
+    const int64_t key = slot->kv * a->kc->tokens + keys.first;
+    attend_add_pairs(keys.count, s->keep, s->s, true, e, a->d_o + slot->row * e, s->dv);
+    attend_add_pairs(keys.count, s->keep, s->ds, true, d, a->q + slot->row * d, s->dk);
+    attend_add_pairs(keys.count, s->keep, s->ds, false, d, a->k + key * d, slot->part);
+}
+
+VEC_INLINE void fold(const BurstAttend *a, int d, int e, AttendSlot *slot, AttendKeys keys, bool partial,
+                     AttendScratch *s)
 {
     const int64_t key = slot->kv * a->kc->tokens + keys.first;
     int nq = slot->queries, nk = keys.count;
@@ -45,10 +77,15 @@ VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot,
     if (partial)
         mask_scores(nk, s->keep, s->s);
     scores(nk, e, a->v + key * e, slot->dot, s->ds);
+    exact_products(nk, e, partial ? s->keep : NULL, a->v + key * e, a->d_o + slot->row * e, nq, s->ds);
     if (a->softcap > 0)
         probabilities(nk, a->scale, a->scale / a->softcap, slot, s->s, s->ds);
     else
         probabilities(nk, a->scale, 0, slot, s->s, s->ds);
+    if (partial && !(s->finite && slot->finite)) {
+        add_gradients(a, d, e, slot, keys, s);
+        return;
+    }
     product(nk, e, nq, (Operand){s->s, LANES, 1}, a->d_o + slot->row * e, e, s->dv, e, true, NULL);
     product(nk, d, nq, (Operand){s->ds, LANES, 1}, a->q + slot->row * d, d, s->dk, d, true, NULL);
     product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key * d, d, slot->part, d, true, NULL);

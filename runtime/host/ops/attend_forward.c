@@ -2,6 +2,12 @@
  * (FlashAttention-2). */
 #include "host/ops/attend_kernel.h"
 
+/* Bits of the slot's queries that are there. */
+static uint64_t present(const AttendSlot *slot)
+{
+    return UINT64_MAX >> (LANES - slot->queries);
+}
+
 /* A row's normalised output with its lse is a state of sum 2^(lse - m) at any m; at m = -inf the first
  * fold drops it. The maximum is kept as a whole number, so that what was summed under an older one is
  * scaled without rounding. */
@@ -10,6 +16,7 @@ static void load_state(const BurstAttend *a, AttendSlot *slot)
     const int d = a->head_dim;
     attend_pack(a->q + slot->row * d, slot->queries, d, slot->qt);
     memset(slot->part, 0, (size_t)slot->queries * (size_t)attend_values(a) * sizeof(float));
+    slot->seen = slot->several = ~present(slot);
     for (int i = 0; i < LANES; i++) {
         bool seen = i < slot->queries && a->lse[slot->row + i] != -INFINITY;
         double lse = seen ? ((double)a->lse[slot->row + i] + a->lse_rest[slot->row + i]) / LN2 : -INFINITY,
@@ -17,28 +24,58 @@ static void load_state(const BurstAttend *a, AttendSlot *slot)
         slot->max[i] = (float)whole;
         slot->sum[i] = slot->shrink[i] = seen ? (float)exp2(lse - whole) : 1;
         slot->rest[i] = 0;
+        slot->several |= (uint64_t)seen << i;
     }
 }
 
+/* Which queries see keys of a tile; keep NULL: all see all. */
+static void note_keys(AttendSlot *slot, AttendKeys keys, const uint64_t *keep)
+{
+    for (int k = 0; k < keys.count && (slot->seen & slot->several) != UINT64_MAX; k++) {
+        const uint64_t sees = keep ? keep[k] : UINT64_MAX;
+        for (uint64_t fresh = sees & ~slot->seen; fresh; fresh &= fresh - 1)
+            slot->key[__builtin_ctzll(fresh)] = keys.first + k;
+        slot->several |= sees & slot->seen;
+        slot->seen |= sees;
+    }
+}
+
+/* A row that has seen no key in this walk stays as it is, to the bit. */
 static void settle(const BurstAttend *a, AttendSlot *slot)
 {
     const int e = attend_values(a);
     for (int i = 0; i < slot->queries; i++) {
+        if (!(slot->seen >> i & 1))
+            continue;
         attend_settle(e, slot->shrink[i], a->o + (slot->row + i) * e, slot->part + i * e);
         slot->shrink[i] = 1;
     }
 }
 
-static void store_state(const BurstAttend *a, AttendSlot *slot)
+/* A row's output. Of one key it is exactly that key's value, which a rounded weight would not make of it:
+ * see exact_products in attend_backward.c. */
+static void store_output(const BurstAttend *a, const AttendSlot *slot, int i, double sum)
 {
     const int e = attend_values(a);
+    float *o = a->o + (slot->row + i) * e;
+    if (sum > 0 && !(slot->several >> i & 1)) {
+        memcpy(o, a->v + (slot->kv * a->kc->tokens + slot->key[i]) * e, (size_t)e * sizeof *o);
+        return;
+    }
+    for (int c = 0; c < e; c++)
+        o[c] = (float)(o[c] / sum);
+}
+
+/* Where all scores are -inf, as they are where products overflow, the sum is 0, and the row is NaN. */
+static void store_state(const BurstAttend *a, AttendSlot *slot)
+{
     for (int i = 0; i < slot->queries; i++) {
+        if (!(slot->seen >> i & 1))
+            continue;
         double sum = (double)slot->sum[i] + slot->rest[i];
         if (sum == 0)
-            continue; /* still no key: o = 0, lse = -inf as they were */
-        float *o = a->o + (slot->row + i) * e;
-        for (int c = 0; c < e; c++)
-            o[c] = (float)(o[c] / sum);
+            sum = NAN;
+        store_output(a, slot, i, sum);
         double lse = (slot->max[i] + log2(sum)) * LN2;
         a->lse[slot->row + i] = (float)lse;
         a->lse_rest[slot->row + i] = (float)(lse - (float)lse);
@@ -79,8 +116,17 @@ VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *s
     vec_store(factor, shrink);
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
-                     bool partial, AttendScratch *s)
+/* product() of P V where the tile has masked pairs and what is not finite. */
+static void add_values(int e, const AttendSlot *slot, AttendKeys keys, const float *v, const AttendScratch *s)
+{
+    for (int i = 0; i < slot->queries; i++)
+        for (int c = 0; c < e; c++)
+            slot->part[i * e + c] *= s->factor[i];
+    attend_add_pairs(keys.count, s->keep, s->s, false, e, v, slot->part);
+}
+
+VEC_INLINE void fold(const BurstAttend *a, int d, int e, AttendSlot *slot, AttendKeys keys, bool partial,
+                     AttendScratch *s)
 {
     const int64_t key = slot->kv * a->kc->tokens + keys.first;
     scores(keys.count, d, a->k + key * d, slot->qt, s->s);
@@ -90,8 +136,12 @@ VEC_INLINE void fold(const BurstAttend *a, int d, int e, const AttendSlot *slot,
         mask_scores(keys.count, s->keep, s->s);
     for (int v = 0; v < LANES; v += VEC)
         softmax_lanes(keys.count, a->scale * LOG2E, s->s + v, slot, v, s->factor + v);
-    product(slot->queries, e, keys.count, (Operand){s->s, 1, LANES}, a->v + key * e, e, slot->part, e, true,
-            s->factor);
+    note_keys(slot, keys, partial ? s->keep : NULL);
+    if (partial && !s->finite)
+        add_values(e, slot, keys, a->v + key * e, s);
+    else
+        product(slot->queries, e, keys.count, (Operand){s->s, 1, LANES}, a->v + key * e, e, slot->part, e,
+                true, s->factor);
 }
 
 static const Direction forward = {load_state, fold, settle, store_state, NULL};

@@ -46,6 +46,9 @@ typedef struct AttendSlot {
     int64_t row;  /* of q, o, lse, ...: head * tokens + first query */
     int queries, kv; /* kv: key head in these buffers */
     int folds;    /* key tiles so far; 0: not loaded */
+    uint64_t seen, several; /* forward, bit i: query i has seen a key in this walk; more than one ever */
+    int64_t key[LANES];     /* forward: the first that a query has seen in this walk */
+    bool finite;            /* backward: queries, dO, lse and delta */
 } AttendSlot;
 /* The scratch of a call, carved from BurstAttend.scratch. */
 typedef struct AttendScratch {
@@ -54,6 +57,7 @@ typedef struct AttendScratch {
     float *s, *ds;  /* [BURST_TILE keys][LANES] */
     float *factor;  /* [LANES] */
     uint64_t keep[BURST_TILE]; /* [key]: bit q set where (q, key) is unmasked */
+    bool finite;               /* this tile's keys and values; known where a pair of tiles is partial */
 } AttendScratch;
 void attend_carve(const BurstAttend *a, AttendScratch *s);
 static inline int attend_values(const BurstAttend *a) { return a->value_dim ? a->value_dim : a->head_dim; }
@@ -169,11 +173,18 @@ VEC_INLINE void cap_scores(int nk, float scale, float softcap, float *s)
         vec_store(s + i, vec_tanh(vec_load(s + i) * (scale / softcap)) * (softcap / scale));
 }
 
+bool attend_finite(const float *x, int64_t n);
+bool attend_finite_keys(const BurstAttend *a, int kv, AttendKeys keys);
+/* What product() adds, of unmasked pairs alone: a masked pair's weight is 0, but 0 times NaN is NaN.
+ * to [query][width] += weight [key][LANES] * from [key][width]; to_keys: queries and keys exchanged. */
+void attend_add_pairs(int nk, const uint64_t *keep, const float *weight, bool to_keys, int width,
+                      const float *from, float *to);
+
 /* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, settle what
  * was folded in, put results back; and with a tile of keys, once it was folded into a key head's slots. */
 typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);
-typedef void (*SlotFold)(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
-                         bool partial, AttendScratch *s);
+typedef void (*SlotFold)(const BurstAttend *a, int d, int e, AttendSlot *slot, AttendKeys keys, bool partial,
+                         AttendScratch *s);
 typedef void (*KeysStep)(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s);
 typedef struct Direction { SlotStep load; SlotFold fold; SlotStep settle, store; KeysStep keys; } Direction;
 
@@ -185,7 +196,7 @@ VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles
     for (int kt = 0; kt < a->kc->tiles; kt++) {
         int64_t first = (int64_t)kt * BURST_TILE, left = a->kc->tokens - first;
         AttendKeys keys = {first, (int)(left < BURST_TILE ? left : BURST_TILE)};
-        bool any = false;
+        bool any = false, checked = false;
         for (int i = 0; i < tiles; i++) {
             int kind = burst_tile_cover(a->mask, a->qc, q0 + i, a->kc, kt);
             if (kind == BURST_EMPTY)
@@ -193,6 +204,8 @@ VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles
             any = true;
             if (kind == BURST_PARTIAL)
                 attend_keep(a, q0 + i, kt, s->keep);
+            if (kind == BURST_PARTIAL && !checked)
+                s->finite = attend_finite_keys(a, s->slot[0].kv, keys), checked = true;
             for (int h = 0; h < heads; h++) {
                 AttendSlot *slot = &s->slot[i * heads + h];
                 if (slot->folds++ == 0)
