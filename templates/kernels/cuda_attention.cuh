@@ -561,29 +561,39 @@ template <int D> static __device__ __forceinline__ int dq_place(int j, int c, in
 } // namespace burst
 
 /* ---- before and after backward ---- */
-/* delta[h][i] = rowsum(dO * O); eight columns a lane. */
+/* delta[h][i] = rowsum(dO * O), 16 rows a warp: the diagonal of O dO^T, made as backward makes dP, so that
+ * dP - delta is exactly 0 where O is the value of a row's only key. */
 template <int D>
 static __global__ void burst_delta_kernel(BurstRows o, BurstRows d_o, int n, int heads, float *delta)
 {
-    constexpr int LANES = burst::COPY_THREADS<D>;
-    const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
-    const int lane = (int)threadIdx.x % LANES, head = (int)(row / n), i = (int)(row % n);
-    float sum = 0;
-    if (head < heads && lane * 8 < D) {
-        const uint4 x = *(const uint4 *)(o.at + head * o.head + i * o.row + lane * 8);
-        const uint4 y = *(const uint4 *)(d_o.at + head * d_o.head + i * d_o.row + lane * 8);
+    const int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32 * 16,
+                  end = (int64_t)heads * n;
+    const int lane = (int)threadIdx.x % 32, own = lane / 4;
+    const __nv_bfloat16 *from[2][2];
+    float sum[2][4] = {};
+    if (first >= end)
+        return;
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float2 a = __bfloat1622float2(((const __nv_bfloat162 *)&x)[e]);
-            const float2 b = __bfloat1622float2(((const __nv_bfloat162 *)&y)[e]);
-            sum += a.x * b.x + a.y * b.y;
-        }
+    for (int half = 0; half < 2; half++) {
+        const int64_t row = first + own + half * 8 < end ? first + own + half * 8 : end - 1;
+        from[half][0] = o.at + row / n * o.head + row % n * o.row + lane % 4 * 2;
+        from[half][1] = d_o.at + row / n * d_o.head + row % n * d_o.row + lane % 4 * 2;
     }
 #pragma unroll
-    for (int step = LANES / 2; step; step /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (head < heads && lane == 0)
-        delta[row] = sum;
+    for (int x = 0; x < D; x += 16) {
+        uint32_t a[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            a[e] = *(const uint32_t *)(from[e % 2][0] + x + e / 2 * 8);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            burst::mma(sum[half], a, *(const uint32_t *)(from[half][1] + x),
+                       *(const uint32_t *)(from[half][1] + x + 8));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) /* a lane has columns lane % 4 * 2 and + 1 */
+        if (first + own + half * 8 < end && lane % 4 == own / 2)
+            delta[first + own + half * 8] = own % 2 ? sum[half][half * 2 + 1] : sum[half][half * 2];
 }
 
 /* out = scale * dq, in bf16 and in order; a thread eight columns. */
@@ -621,7 +631,7 @@ template <int D>
 static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, float *delta,
                                cudaStream_t stream)
 {
-    const int64_t threads = (int64_t)n * heads * burst::COPY_THREADS<D>;
+    const int64_t threads = ((int64_t)n * heads + 15) / 16 * 32;
     if (threads)
         burst_delta_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(o, d_o, n, heads, delta);
     return cudaGetLastError();

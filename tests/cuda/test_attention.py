@@ -112,11 +112,27 @@ def check_not_a_number():
         k[:, key] = float("nan")
         ring = Ring(f"window({window})", d, [positions], 2, 2, 1)
         ring.prepare(documents(n, 0))
-        bad = torch.isnan(ring.run(q, k, v, d_o)[0].float()).any(2)[:, positions.long()]
+        out, lse = (x[:, positions.long()] for x in ring.run(q, k, v, d_o)[:2])
         i = positions.cuda()
-        good &= bool((bad == ((i >= key) & (i - key < window))).all())
+        for bad in (torch.isnan(out.float()).any(2), torch.isnan(lse)):
+            good &= bool((bad == ((i >= key) & (i - key < window))).all())
     print("ok  " if good else "FAIL", "not a number", flush=True)
     return good
+
+
+def check_one_key(n=333):
+    """Rows that see one key, as all do whose neighbours are a window away: O is its value, dQ and dK are exactly 0."""
+    results = []
+    for d, ranks in itertools.product(HEAD_DIMS, (1, 3)):
+        positions = torch.arange(n).int() * 100
+        q, k, v, d_o = inputs(4, 2, 100 * n, d, 9)
+        ring = Ring("window(100)", d, [positions[r::ranks].contiguous() for r in range(ranks)], 4, 2, 2, fold=ranks)
+        ring.prepare(documents(100 * n, 0))
+        out, _, dq, dk, _ = (x[:, positions.long()] for x in ring.run(q, k, v, d_o))
+        own = torch.equal(out, v.repeat_interleave(2, 0)[:, positions.long()])
+        results.append(own and not dq.any() and not dk.any())
+        print("ok  " if results[-1] else "FAIL", f"one key d{d} x{ranks}: dQ {float(dq.abs().max()):.1e} dK {float(dk.abs().max()):.1e}", flush=True)
+    return all(results)
 
 
 def check_peaked(n=65536, queries=128):
@@ -237,7 +253,7 @@ def main():
     else:
         results = [check(*c) for c in cases(small)]
     if not small and not at:
-        results += [check_head_parallel(), check_not_a_number(), check_peaked(), check_peaked_gradients()]
+        results += [check_head_parallel(), check_not_a_number(), check_one_key(), check_peaked(), check_peaked_gradients()]
         if torch.cuda.get_device_capability() == (9, 0) and os.environ.get("BURST_FORM") != "80":
             results.append(check_deterministic())
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")

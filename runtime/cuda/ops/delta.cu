@@ -5,38 +5,60 @@
 
 enum { THREADS = 256 };
 
-/* `lanes` neighbours share a head of a token: a power of two, at most a warp. */
-static __global__ void __launch_bounds__(THREADS)
-    delta_kernel(int64_t n, int heads, int d, int lanes, const BurstBf16 *o, const BurstBf16 *d_o,
-                 float *delta)
+enum { ROWS = 16 }; /* of a warp: heads of tokens, token * heads + head */
+
+/* Two elements of a row; behind its end zeros. */
+static __device__ __forceinline__ uint32_t two_of(const BurstBf16 *row, int i, int d)
 {
-    /* token * heads + head */
-    const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / lanes;
-    float sum = 0;
-    for (int i = VEC * (int)(thread % lanes); row < n * heads && i < d; i += VEC * lanes) {
-        float a[VEC], b[VEC];
-        load(o + row * d + i, a);
-        load(d_o + row * d + i, b);
-        for (int j = 0; j < VEC; j++)
-            sum += a[j] * b[j];
+    return i < d ? *(const uint32_t *)(row + i) : 0;
+}
+
+static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* The diagonal of O dO^T, in the order in which attention's backward makes dP = V dO^T, by instructions of
+ * m16n8k16: where a row sees one key, whose value is its O, dP - delta is exactly 0, as dQ and dK are then.
+ * Rounding noise would be all that some weights have as a gradient, and an optimizer that normalises would
+ * make a full update of it. */
+static __global__ void __launch_bounds__(THREADS)
+    delta_kernel(int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta)
+{
+    const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP * ROWS, end = n * heads;
+    const int lane = threadIdx.x % WARP, own = lane / 4;
+    float sum[2][4] = {};
+    if (first >= end)
+        return;
+    for (int i = lane % 4 * 2; i < (d + 15) / 16 * 16; i += 16) {
+        uint32_t a[4], b[4];
+        for (int half = 0; half < 2; half++) {
+            const int64_t row = (first + own + half * 8 < end ? first + own + half * 8 : end - 1) * d;
+            a[half] = two_of(o + row, i, d), a[half + 2] = two_of(o + row, i + 8, d);
+            b[half * 2] = two_of(d_o + row, i, d), b[half * 2 + 1] = two_of(d_o + row, i + 8, d);
+        }
+        for (int half = 0; half < 2; half++)
+            multiply(sum[half], a, b + half * 2);
     }
-    for (int lane = lanes / 2; lane > 0; lane /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, lane);
-    if (row < n * heads && thread % lanes == 0)
-        delta[row % heads * n + row / heads] = sum;
+    /* A lane has columns lane % 4 * 2 and + 1. */
+    for (int half = 0; half < 2; half++) {
+        const int64_t row = first + own + half * 8;
+        if (row < end && lane % 4 == own / 2)
+            delta[row % heads * n + row / heads] = own % 2 ? sum[half][half * 2 + 1] : sum[half][half * 2];
+    }
 }
 
 int burst_op_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o,
                    float *delta)
 {
     BURST_TRY(gpu_aligned(g, "delta", d, address(o) | address(d_o)));
-    int lanes = 1;
-    while (lanes < WARP && lanes * VEC < d)
-        lanes *= 2;
     if (n == 0)
         return BURST_OK;
-    const int64_t blocks = (n * heads * lanes + THREADS - 1) / THREADS;
-    delta_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(n, heads, d, lanes, o, d_o, delta);
+    const int64_t rows = THREADS / WARP * ROWS, blocks = (n * heads + rows - 1) / rows;
+    delta_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(n, heads, d, o, d_o, delta);
     return gpu_launched(g, "delta");
 }
 
@@ -148,7 +170,7 @@ static __device__ bool is_in(const BurstTileRanges &tiles, int64_t token)
     return in;
 }
 
-/* A warp a row: each output weighs exp(its lse). */
+/* A warp a row: each output weighs exp(its lse), and one without a key nothing. NaN stays. */
 static __global__ void __launch_bounds__(THREADS)
     merge_kernel(int64_t rows, int64_t tokens, BurstTileRanges tiles, int d, bool first, const float *o_in,
                  const float *lse_in, float *o, float *lse)
@@ -162,17 +184,17 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     const float none = -INFINITY, in = arrived ? lse_in[row] : none, own = first ? none : lse[row],
                 most = fmaxf(in, own);
-    const float from_in = in > none ? expf(in - most) : 0, from_own = own > none ? expf(own - most) : 0,
+    const float from_in = in == none ? 0 : expf(in - most), from_own = own == none ? 0 : expf(own - most),
                 sum = from_in + from_own;
     for (int64_t j = row * d + lane; j < (row + 1) * d; j += WARP) {
         float mean = 0;
-        if (sum > 0)
-            mean = ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum;
+        if (sum != 0)
+            mean = ((from_in == 0 ? 0 : from_in * o_in[j]) + (from_own == 0 ? 0 : from_own * o[j])) / sum;
         o[j] = mean;
     }
     __syncwarp();
     if (lane == 0)
-        lse[row] = sum > 0 ? most + logf(sum) : none;
+        lse[row] = sum == 0 ? none : most + logf(sum);
 }
 
 int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges tiles, int d, bool first,

@@ -140,9 +140,11 @@ static __device__ __forceinline__ void backward_slope(float (&ds)[2][Q][4], cons
         }
 }
 
-/* -delta of each query: dP then starts from it. */
+/* ds = P (dP - delta), of dP in ds. delta is subtracted at last: where a row sees one key it has dP's bits
+ * (runtime/cuda/ops/delta.cu), and the difference is exactly 0. */
 template <int Q>
-static __device__ __forceinline__ void backward_minus_delta(float (&ds)[2][Q][4], const float *delta)
+static __device__ __forceinline__ void backward_less_delta(float (&ds)[2][Q][4], const float (&p)[2][Q][4],
+                                                           const float *delta)
 {
 #pragma unroll
     for (int j = 0; j < Q; j++) {
@@ -151,20 +153,22 @@ static __device__ __forceinline__ void backward_minus_delta(float (&ds)[2][Q][4]
         for (int b = 0; b < 2; b++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                ds[b][j][e] = e % 2 ? -of.y : -of.x;
+                ds[b][j][e] = p[b][j][e] * (ds[b][j][e] - (e % 2 ? of.y : of.x));
     }
 }
 
-/* dS = P (dP - delta), times the softcap's slope at the scores of P. */
+/* dS = P (dP - delta), times the softcap's slope at the scores of P. Where delta lies is computed after the
+ * products, which leave no register for it. */
 template <class L, int E, int Q>
 static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_t keys, uint32_t queries,
-                                                   const float *lse)
+                                                   const float *lse, const unsigned char *shared, int stage)
 {
-    backward_minus_delta(x.ds, lse + L::BM);
+    backward_zero(x.ds);
     backward_scores<typename L::Shape, E, Q, L::V>(x.ds, keys, queries + L::DO);
-#pragma unroll
-    for (int e = 0; e < Q; e++)
-        (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
+    not_ahead();
+    const int thread = thread_number(), part = thread / 32 / BackwardParts<typename L::Shape, E>::GROUPS;
+    const float *const delta = (const float *)(shared + L::ROWS) + (stage * 2 + 1) * L::BM;
+    backward_less_delta(x.ds, x.s, delta + part * Q + thread % 4 * 2);
     backward_slope(x.ds, x.s, lse);
 }
 
@@ -430,7 +434,7 @@ static __device__ __forceinline__ void backward_forget(BackwardLane &w, int &dq_
     if (D == 64)
         forget(w.part);
     else if (D == 128)
-        forget(w.lane);
+        forget(w.lane), forget(w.part);
 #endif
 }
 
@@ -501,7 +505,7 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
         if (entry & 1)
             backward_mask<L, MASK>(x.s, shared, stage, w, keys - key0);
         backward_exp(x.s, rows, score_scale(p.scale) * 1.44269504f);
-        backward_ds<L, E>(x, warp_keys, value_part, rows);
+        backward_ds<L, E>(x, warp_keys, value_part, rows, shared, stage);
         uint32_t pa[2][Q / 16][4], dsa[2][Q / 16][4];
         backward_pack(pa, x.s, store + L::P);
         backward_pack(dsa, x.ds, store + L::DS);

@@ -216,11 +216,11 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, E, BN> &w, 
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = row0 + b * 16 + half * 8 + lane / 4;
-            const float l = quad_sum(w.l[b][half]), part = l > 0 ? __fdividef(1.0f, l) : 0.0f;
+            const float l = quad_sum(w.l[b][half]), part = l == 0 ? 0.0f : __fdividef(1.0f, l);
             const bool there = row < p.q_tokens.n;
             const int64_t at = (int64_t)head * p.q_tokens.n + row;
             if (there && lane % 4 == 0)
-                p.lse[at] = l > 0 ? w.m[b][half] * score_scale(p.scale) + logf(l) : -CUDART_INF_F;
+                p.lse[at] = l == 0 ? -CUDART_INF_F : w.m[b][half] * score_scale(p.scale) + logf(l);
             if (p.flags & BURST_LAST) {
                 __nv_bfloat16 *const begin = p.out.at + head * p.out.head + row * p.out.row, *const out =
                                                                                                  begin +
