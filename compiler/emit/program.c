@@ -843,8 +843,7 @@ static void emit_header(Emit *e, const char *command)
              " * The same command with --print-build prints how to compile it. The headers contain what "
              "all plans share.\n */\n");
     if (device(e))
-        text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n",
-                    kernels_of(e->draft->program).form);
+        kernels_define(e->draft->program, e->out);
     if (library)
         text_add(e->out, "#define PLAN_LIBRARY 1 /* attention alone, of many batches */\n");
     text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);

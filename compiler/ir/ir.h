@@ -743,6 +743,8 @@ typedef struct Kernels {
     double share[2];    /* of the rates that such devices state, what these reach forward and backward */
 } Kernels;
 Kernels kernels_of(const Program *p);
+/* What the kernels' headers ask of the program that includes them. */
+void kernels_define(const Program *p, Text *out);
 /* All forms, the best first; unfit: why the program cannot have it, after "kernels for <arch>"; NULL: it
  * can. */
 enum { KERNEL_FORMS = 2 };

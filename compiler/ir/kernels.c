@@ -6,6 +6,8 @@
  */
 #include "ir/ir.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* From the best form on; arch: the only one that runs it, NULL: every one. share: of the rates of a better
@@ -25,6 +27,18 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
     return true;
 }
 
+/* Of the device with the least. */
+static BurstKernelRoom kernels_room(const Program *p)
+{
+    BurstKernelRoom room = {INT_MAX, p->table_count};
+    for (int i = 0; i < p->cluster.group_count; i++) {
+        const char *arch = p->cluster.groups[i].device->arch;
+        const int bytes = burst_block_bytes(atoi(arch + strcspn(arch, "0123456789")));
+        room.bytes = bytes < room.bytes ? bytes : room.bytes;
+    }
+    return room;
+}
+
 /* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to
  * head_dim 64 all registers are in use: with capped scores products would wait for one another. Of 256 all
  * shared memory is: there is no room for the values of a second table. Backward of 192 with values of 128
@@ -33,7 +47,7 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
 static const char *unfit(const struct Form *f, const Program *p)
 {
     const Model *m = &p->model;
-    const BurstTileSizes tile = burst_tile_sizes(f->form, m->head_dim, m->value_dim);
+    const BurstTileSizes tile = burst_tile_sizes(f->form, m->head_dim, m->value_dim, kernels_room(p));
     if (!runs_everywhere(&p->cluster, f->arch))
         return "require that architecture on every device";
     if (f->form == 90 && !burst_90_made(m->head_dim, m->value_dim))
@@ -60,7 +74,8 @@ int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS])
         const struct Form *f = &forms[i];
         out[i] = (KernelForm){f->form,
                               f->arch ? f->arch : "sm_80",
-                              burst_tile_sizes(f->form, p->model.head_dim, p->model.value_dim),
+                              burst_tile_sizes(f->form, p->model.head_dim, p->model.value_dim,
+                                               kernels_room(p)),
                               unfit(f, p),
                               {f->header[0], f->header[1]}};
     }
@@ -87,6 +102,15 @@ Kernels kernels_of(const Program *p)
     if (k.form == 80 && k.tile.backward_k == 64)
         k.share[1] *= narrow;
     return k;
+}
+
+void kernels_define(const Program *p, Text *out)
+{
+    const BurstKernelRoom room = kernels_room(p);
+    text_printf(out,
+                "#define BURST_FORM %d /* of the kernels of attention */\n"
+                "#define BURST_BLOCK_BYTES %d /* of shared memory */\n#define BURST_TABLES %d\n",
+                kernels_of(p).form, room.bytes, room.tables);
 }
 
 double model_columns(const Model *m, bool backward)

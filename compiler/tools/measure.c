@@ -16,8 +16,8 @@ static void emit_kernels(const Program *p, Text *out)
     const Kernels k = kernels_of(p);
     if (p->train.deterministic)
         text_add(out, "#define PLAN_DETERMINISTIC 1\n");
-    text_printf(out, "#define BURST_FORM %d\n#include \"burst_gpu.h\"\n#include \"cuda_attention.cuh\"\n\n",
-                k.form);
+    kernels_define(p, out);
+    text_add(out, "#include \"burst_gpu.h\"\n#include \"cuda_attention.cuh\"\n\n");
     for (int m = 0; m < p->mask_count; m++)
         mask_emit_cuda(p, m, out);
     text_printf(out, "#include \"%s\"\n#include \"%s\"\n\n", k.forward, k.backward);

@@ -28,6 +28,21 @@ enum { BURST_LONG_KEYS = 12288 };
  * see nothing of. */
 enum { BURST_90_PART = 64 };
 
+/* Where kernels run: the shared memory that a block may have, and tables of the program, of which a tile in
+ * shared memory has the values of its tokens. */
+typedef struct BurstKernelRoom { int bytes, tables; } BurstKernelRoom;
+
+/* The shared memory of a block by architecture, 80 for sm_80 (CUDA C++ Programming Guide, compute
+ * capabilities). */
+BURST_KERNELS_FUNCTION int burst_block_bytes(int arch)
+{
+    switch (arch) {
+    case 80: case 87: return 163 << 10;
+    case 86: case 89: case 120: case 121: return 99 << 10;
+    default: return arch < 80 ? 64 << 10 : 227 << 10;
+    }
+}
+
 /* What the kernels of a form are made with; queries and keys are tokens of a tile. forward_q 0: the form
  * has none. */
 typedef struct BurstTileSizes {
@@ -43,7 +58,7 @@ BURST_KERNELS_FUNCTION int burst_row_bytes(int head_dim) { return (head_dim + 63
 enum {
     /* registers of a thread for sums and scores; the rest of 255 are addresses and operands */
     BURST_80_SUMS = 192,
-    BURST_80_TILES = 163840, /* bytes of shared memory for tiles, of a multiprocessor's 164 KB */
+    BURST_80_TILES = 163840, /* bytes of shared memory for tiles, at most */
     /* of backward's block: groups of 32 keys, by parts that split queries and head_dim */
     BURST_80_WARPS = 8,
 };
@@ -57,39 +72,49 @@ BURST_KERNELS_FUNCTION int burst_80_columns(int head_dim, int keys)
            burst_80_parts(keys);
 }
 
-/* 128 queries in warps of `rows`: four have 32 each and two blocks a multiprocessor, eight have 16. A lane
- * holds the warp's part of O and of scores. */
-BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int value_dim, int rows, int keys)
+/* Tiles, and positions and table values of so many tokens of them. */
+BURST_KERNELS_FUNCTION int burst_80_room(BurstKernelRoom room, int tiles, int tokens)
 {
-    return rows * (value_dim + keys) / 32 <= BURST_80_SUMS &&
-           ((128 + keys) * burst_row_bytes(head_dim) + keys * burst_row_bytes(value_dim)) * (rows / 16) <=
-               BURST_80_TILES;
+    return tiles <= BURST_80_TILES && tiles + tokens * 4 * (1 + room.tables) <= room.bytes;
 }
 
-/* A lane holds dK, dV (fp32), S and dS of its part; shared memory K, V, stages of Q and dO, P and dS. */
-BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int value_dim, int queries, int keys,
-                                                  int stages)
+/* 128 queries in warps of `rows`: four have 32 each and two blocks a multiprocessor, eight have 16. A lane
+ * holds the warp's part of O and of scores. */
+BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int value_dim, BurstKernelRoom room, int rows,
+                                                 int keys)
+{
+    const int tiles = (128 + keys) * burst_row_bytes(head_dim) + keys * burst_row_bytes(value_dim);
+    return rows * (value_dim + keys) / 32 <= BURST_80_SUMS && tiles * (rows / 16) <= BURST_80_TILES &&
+           burst_80_room(room, tiles, 128 + keys);
+}
+
+/* A lane holds dK, dV (fp32), S and dS of its part; shared memory K, V, stages of Q and dO, P and dS, and
+ * stages of lse and delta. */
+BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int value_dim, BurstKernelRoom room,
+                                                  int queries, int keys, int stages)
 {
     const int columns = burst_80_columns(head_dim, keys) + burst_80_columns(value_dim, keys);
+    const int tiles = (keys + stages * queries) *
+                          (burst_row_bytes(head_dim) + burst_row_bytes(value_dim)) +
+                      2 * keys * queries * 2;
+    room.bytes -= stages * queries * 2 * 4;
     return (columns + 2 * queries) / burst_80_parts(keys) <= BURST_80_SUMS &&
-           (keys + stages * queries) * (burst_row_bytes(head_dim) + burst_row_bytes(value_dim)) +
-                   2 * keys * queries * 2 <=
-               BURST_80_TILES;
+           burst_80_room(room, tiles, keys + stages * queries);
 }
 
 /* The largest tiles that registers and shared memory hold, in the order of what they cost: fewer rows a
  * warp double the loads of operands, fewer keys the tiles, a single stage lays bare the loads of queries. */
-BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim, int value_dim)
+BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim, int value_dim, BurstKernelRoom room)
 {
     BurstTileSizes t = {128, {0, 0, 0}, 0, 0, 0, 0};
     for (int rows = 32; rows >= 16 && !t.forward_rows; rows /= 2)
         for (int keys = 128; keys >= 64 && !t.forward_rows; keys /= 2)
-            if (burst_80_forward_fits(head_dim, value_dim, rows, keys))
+            if (burst_80_forward_fits(head_dim, value_dim, room, rows, keys))
                 t.forward_rows = rows, t.forward_k[0] = t.forward_k[1] = t.forward_k[2] = keys;
     for (int stages = 2; stages >= 1 && !t.backward_k; stages--)
         for (int keys = 128; keys >= 64 && !t.backward_k; keys /= 2)
             for (int queries = 128; queries >= 64 && !t.backward_k; queries /= 2)
-                if (burst_80_backward_fits(head_dim, value_dim, queries, keys, stages))
+                if (burst_80_backward_fits(head_dim, value_dim, room, queries, keys, stages))
                     t.backward_q = queries, t.backward_k = keys, t.backward_stages = stages;
     return t;
 }
@@ -141,14 +166,15 @@ BURST_KERNELS_FUNCTION int burst_90_made(int head_dim, int value_dim)
            (head_dim == 192 && value_dim == 128);
 }
 
-BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim, int value_dim)
+BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim, int value_dim,
+                                                       BurstKernelRoom room)
 {
     const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
     if (!burst_head_dim_made(head_dim) || !burst_head_dim_made(value_dim))
         return none;
     if (form == 90)
         return burst_90_made(head_dim, value_dim) ? burst_tiles_90(head_dim, value_dim) : none;
-    return burst_tiles_80(head_dim, value_dim);
+    return burst_tiles_80(head_dim, value_dim, room);
 }
 
 /* Parts of a tile of `tokens` that the kernels of a form judge by themselves, where a mask takes key tiles

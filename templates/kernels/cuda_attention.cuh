@@ -70,6 +70,13 @@ typedef struct BurstTileLists {
 #ifndef BURST_FORM
 #define BURST_FORM 80
 #endif
+/* Shared memory that a block may have on the devices, and how many tables the program has. */
+#ifndef BURST_BLOCK_BYTES
+#define BURST_BLOCK_BYTES burst_block_bytes(BURST_FORM)
+#endif
+#ifndef BURST_TABLES
+#define BURST_TABLES 1
+#endif
 /* Chunks of queries or of keys that one launch may take: at most, and in a form. */
 enum {
     BURST_MOST_CHUNKS = 8,
@@ -79,7 +86,7 @@ enum {
 
 /* E: value_dim. */
 template <int FORM, int D, int E = D> struct BurstTileShape {
-    static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D, E);
+    static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D, E, {BURST_BLOCK_BYTES, BURST_TABLES});
     static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k[BURST_KEYS_USUAL],
                          FORWARD_ROWS = SIZES.forward_rows;
     static constexpr int BACKWARD_Q = SIZES.backward_q, BACKWARD_K = SIZES.backward_k,

@@ -28,6 +28,7 @@ template <int D, class MASK, int E = D> struct BurstBackwardLayout {
     static constexpr int INTS = ROWS + STAGES * 2 * BM * 4;
     static constexpr int K_INTS = INTS + STAGES * Q_INTS;
     static constexpr int BYTES = K_INTS + burst::token_ints<MASK>(BN) * 4;
+    static_assert(BYTES <= BURST_BLOCK_BYTES, "a block has no more shared memory");
 };
 
 namespace burst {

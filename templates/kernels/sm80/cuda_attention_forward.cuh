@@ -20,6 +20,7 @@ template <int D, class MASK, int E = D> struct BurstForwardLayout {
                          Q_INTS = V + BN * VALUE_BYTES;
     static constexpr int K_INTS = Q_INTS + burst::token_ints<MASK>(BM) * 4;
     static constexpr int BYTES = K_INTS + burst::token_ints<MASK>(BN) * 4;
+    static_assert(BYTES <= BURST_BLOCK_BYTES, "a block has no more shared memory");
 };
 
 namespace burst {

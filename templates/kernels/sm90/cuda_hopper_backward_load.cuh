@@ -58,6 +58,7 @@ template <int D, class MASK, int E = D> struct BurstBackwardLayout {
     static constexpr int DO_FULL = Q_EMPTY + 8 * STAGES, DO_EMPTY = DO_FULL + 8 * STAGES;
     static constexpr int WORK_FULL = DO_EMPTY + 8 * STAGES, WORK_EMPTY = WORK_FULL + 8 * STAGES,
                          BYTES = WORK_EMPTY + 8 * STAGES;
+    static_assert(BYTES <= BURST_BLOCK_BYTES, "a block has no more shared memory");
 };
 
 namespace burst {

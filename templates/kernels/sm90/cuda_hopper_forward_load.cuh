@@ -40,7 +40,7 @@ template <int D, class MASK, int E = D> struct BurstForwardLayout {
                          K_TOKENS = burst::token_ints<MASK>(BN) * 4;
     static constexpr int KEYS = STAGES * (K_BYTES + V_BYTES + K_TOKENS + 4 + 4 * 8),
                          QUERIES = Q_BYTES + Q_TOKENS + 16 + 2 * 8;
-    static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= 232448 ? 2 : 1;
+    static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= BURST_BLOCK_BYTES ? 2 : 1;
     static constexpr int Q = 0, K = Q + Q_STAGES * Q_BYTES, V = K + STAGES * K_BYTES;
     static constexpr int Q_INTS = V + STAGES * V_BYTES, K_INTS = Q_INTS + Q_STAGES * Q_TOKENS;
     static constexpr int TILE = K_INTS + STAGES * K_TOKENS; /* ForwardWork of a query tile */
@@ -49,6 +49,7 @@ template <int D, class MASK, int E = D> struct BurstForwardLayout {
     static constexpr int K_FULL = Q_EMPTY + Q_STAGES * 8, K_EMPTY = K_FULL + STAGES * 8;
     static constexpr int V_FULL = K_EMPTY + STAGES * 8, V_EMPTY = V_FULL + STAGES * 8,
                          BYTES = V_EMPTY + STAGES * 8;
+    static_assert(BYTES <= BURST_BLOCK_BYTES, "a block has no more shared memory");
 };
 
 namespace burst {
