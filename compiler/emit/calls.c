@@ -187,6 +187,13 @@ static const char *scale_text(const Printer *p, const Op *o, int none)
     return o->kind == OP_LOSS ? "0" : "1";
 }
 
+/* Of the head's bias: where logits are scaled, its input has been, but not the bias. */
+static const char *bias_scale_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return p->step->program->model.scale[BURST_SCALE_LOGIT] > 0 ? scale_constant[BURST_SCALE_LOGIT] : "1";
+}
+
 static bool is_norm_of_latent(const Printer *p, const Op *o)
 {
     const Dim d = p->step->values.at[o->read[0].value].dim[1];
@@ -275,6 +282,7 @@ static const struct { const char *word; ArgumentText *text; } words[] = {
     {"added_to", added_to_text},
     {"adds", adds_text},
     {"scale", scale_text},
+    {"bias_scale", bias_scale_text},
     {"tensors", tensors_text},
     {"all_columns", columns_text},
     {"rope", rope_text},

@@ -150,7 +150,8 @@ static inline int gpu_launched(BurstGpu *g, const char *kernel)
 int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addresses);
 /* burst_op_bias_back of rows that are `stride`, whole vectors, apart; what lies between them is added up and
  * left. */
-int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, float *db);
+int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, double by,
+                       float *db);
 static inline uintptr_t address(const void *p) { return (uintptr_t)p; }
 
 /* ---- waiting ---- */

@@ -155,14 +155,15 @@ int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct
 /* Over tiles of `tile` tokens: logits x w^T (+ bias), softcap tanh(logit / softcap) of that where softcap >
  * 0, loss and gradients; nothing of n x vocab is stored. *loss += the sum of weight * (lse - logit[label]);
  * dx = and dw += gradients of scale * that sum. Labels < 0 and weights 0 add nothing. tensors 2: the bias
- * follows the matrix in w and dw. scratch: burst_loss_floats floats on the host, burst_gpu_loss_bytes bytes
+ * follows the matrix in w and dw, and is multiplied by bias_scale (where logits are scaled, x has been).
+ * scratch: burst_loss_floats floats on the host, burst_gpu_loss_bytes bytes
  * on a device. */
 int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x,
                   const BurstAct *w, const int32_t *label, const float *weight, double scale, double *loss,
                   BurstAct *dx, float *dw, void *scratch);
 int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
-                       double softcap, const BurstAct *x, const BurstAct *w, const int32_t *label,
-                       const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+                       double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
+                       const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                        void *scratch);
 
 /* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */

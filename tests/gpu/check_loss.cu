@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { N = 4300, HIDDEN = 64, VOCAB = 1003, TILE = 4096 };
-static const double loss_scale = 1.0 / 4000;
+static const double loss_scale = 1.0 / 4000, BIAS_SCALE = 0.75;
 
 typedef struct Case {
     bool biased;
@@ -25,7 +25,7 @@ static void token_reference(const Case &c, const Floats &x, const Floats &w, con
     for (int v = 0; v < VOCAB; v++) {
         for (int j = 0; j < HIDDEN; j++)
             logit[v] += (double)w[(size_t)v * HIDDEN + j] * x[token * HIDDEN + j];
-        logit[v] += c.biased ? bias[v] : 0;
+        logit[v] += c.biased ? BIAS_SCALE * bias[v] : 0;
         logit[v] = c.softcap > 0 ? c.softcap * tanh(logit[v] / c.softcap) : logit[v];
         top = fmax(top, logit[v]);
     }
@@ -35,7 +35,7 @@ static void token_reference(const Case &c, const Floats &x, const Floats &w, con
     for (int v = 0; v < VOCAB; v++) {
         const double part = c.softcap > 0 ? logit[v] / c.softcap : 0;
         const double d = loss_scale * weight * (exp(logit[v] - top) / sum - (v == label)) * (1 - part * part);
-        r->d_bias[v] += d;
+        r->d_bias[v] += BIAS_SCALE * d;
         for (int j = 0; j < HIDDEN; j++) {
             r->dx[token * HIDDEN + j] += d * w[(size_t)v * HIDDEN + j];
             r->dw[(size_t)v * HIDDEN + j] += d * x[token * HIDDEN + j];
@@ -60,7 +60,7 @@ static Result on_device(Check *k, const Case &c, const Floats &x, const Floats &
     float *dw = up(k, sums);
     void *scratch = poisoned(k, (size_t)burst_gpu_loss_bytes(TILE, VOCAB));
     MUST(k,
-         burst_op_loss_head(k->g, N, HIDDEN, VOCAB, TILE, c.biased ? 2 : 1, c.softcap, up_bf16(k, x),
+         burst_op_loss_head(k->g, N, HIDDEN, VOCAB, TILE, c.biased ? 2 : 1, c.softcap, BIAS_SCALE, up_bf16(k, x),
                             up_bf16(k, both), up(k, label), up(k, weight), loss_scale, sum, dx, dw, scratch));
     MUST(k, burst_gpu_download(k->g, sum, sizeof r.loss, &r.loss));
     r.dx = down_bf16(k, dx, x.size());

@@ -142,7 +142,7 @@ static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
     for (const double softcap : {0.0, 30.0})
         timed(k, softcap > 0 ? "loss, softcap" : "loss", s, {6.0 * LOSS_TOKENS * HIDDEN * VOCAB, 0}, [&] {
             return burst_op_loss_head(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), 1,
-                                      softcap, a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch);
+                                      softcap, 1, a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch);
         });
 }
 

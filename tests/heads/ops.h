@@ -381,7 +381,7 @@ int burst_op_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, c
 }
 
 int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, int tensors, double softcap,
-                       const BurstBf16 *x, const BurstBf16 *w, const int32_t *label, const float *weight,
+                       double bias_scale, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label, const float *weight,
                        double scale, double *loss, BurstBf16 *dx, float *dw, void *scratch)
 {
     const int64_t matrix = (int64_t)vocab * hidden;
@@ -391,7 +391,7 @@ int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, i
             const double counts = label[t] < 0 ? 0 : weight[t];
             double sum = 0;
             for (int v = 0; v < vocab; v++) {
-                double logit = tensors > 1 ? value_of(w[matrix + v]) : 0;
+                double logit = tensors > 1 ? bias_scale * value_of(w[matrix + v]) : 0;
                 for (int i = 0; i < hidden; i++)
                     logit += value_of(x[t * hidden + i]) * value_of(w[v * hidden + i]);
                 logit = softcap > 0 ? softcap * std::tanh(logit / softcap) : logit;
@@ -403,7 +403,7 @@ int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, i
                 const double part = softcap > 0 ? std::log(p[v]) / softcap : 0;
                 p[v] = (float)(scale * counts * (p[v] / sum - (v == label[t])) * (1 - part * part));
                 if (tensors > 1)
-                    dw[matrix + v] += p[v];
+                    dw[matrix + v] += (float)(bias_scale * p[v]);
             }
             for (int i = 0; i < hidden; i++) {
                 double d = 0;
@@ -421,6 +421,6 @@ int burst_op_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, c
                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale, double *loss,
                   BurstBf16 *dx, float *dw, void *scratch)
 {
-    return burst_op_loss_head(g, n, hidden, vocab, tile, 1, 0, x, w, label, weight, scale, loss, dx, dw,
+    return burst_op_loss_head(g, n, hidden, vocab, tile, 1, 0, 1, x, w, label, weight, scale, loss, dx, dw,
                               scratch);
 }

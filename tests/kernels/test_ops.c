@@ -562,6 +562,7 @@ typedef struct LossCase {
     double scale;
     const float *bias; /* [vocab], after w; NULL: none */
     double softcap; /* of logits; 0: none */
+    double bias_scale;
 } LossCase;
 
 static double lse_of(int n, const double *logit)
@@ -588,13 +589,13 @@ static double naive_loss(const LossCase *c, double *dx, double *dw, double *d_bi
         const float *x = c->x + i * c->hidden;
         naive_product(1, c->vocab, c->hidden, (Matrix){x, c->hidden, 1}, (Matrix){c->w, c->hidden, 1}, logit);
         for (int v = 0; v < c->vocab; v++)
-            logit[v] = capped(c->softcap, logit[v] + (c->bias ? c->bias[v] : 0));
+            logit[v] = capped(c->softcap, logit[v] + (c->bias ? c->bias_scale * c->bias[v] : 0));
         double lse = lse_of(c->vocab, logit);
         loss += c->weight[i] * (lse - logit[c->label[i]]);
         for (int v = 0; v < c->vocab; v++) {
             double d = c->scale * c->weight[i] * (exp(logit[v] - lse) - (v == c->label[i]));
             d *= c->softcap > 0 ? 1 - pow(logit[v] / c->softcap, 2) : 1;
-            d_bias[v] += d;
+            d_bias[v] += c->bias_scale * d;
             for (int j = 0; j < c->hidden; j++) {
                 dx[i * c->hidden + j] += d * c->w[(int64_t)v * c->hidden + j];
                 dw[(int64_t)v * c->hidden + j] += d * x[j];
@@ -614,8 +615,8 @@ static void check_loss(const LossCase *c, double tolerance)
     double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true),
            *want_bias = doubles_of(c->vocab, d_bias, true), got = 1000;
     double want = naive_loss(c, want_dx, want_dw, want_bias);
-    burst_op_loss_head(NULL, c->n, c->hidden, c->vocab, c->tile, c->bias ? 2 : 1, c->softcap, c->x, c->w,
-                       c->label, c->weight, c->scale, &got, dx, dw, scratch);
+    burst_op_loss_head(NULL, c->n, c->hidden, c->vocab, c->tile, c->bias ? 2 : 1, c->softcap,
+                       c->bias_scale, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw, scratch);
     if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
         fail_msg("loss %.9g, not %.9g", got - 1000, want);
     assert_close(nx, dx, want_dx, tolerance);
@@ -646,7 +647,7 @@ static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spre
     for (int64_t tile = 16; tile < 16 + 4 * n; tile = 5 * tile + 3)
         for (int with = 0; with < 4; with++) /* neither, bias, cap, both */
             check_loss(&(LossCase){n, tile, hidden, vocab, x, w, weight, label, 0.37, with % 2 ? bias : NULL,
-                                   with / 2 ? 2.5 : 0},
+                                   with / 2 ? 2.5 : 0, tile == 16 ? 1 : 0.25},
                        tolerance);
     free(x), free(w), free(weight), free(label);
 }
@@ -787,18 +788,20 @@ static const float NOT_FINITE[] = {NAN, INFINITY, -INFINITY};
 static void check_gates(int at, float bad)
 {
     for (int input = 0; input < 3; input++) {
-        float in[3][WIDE], y[WIDE], dx[WIDE], up[WIDE];
+        float in[3][WIDE], y[WIDE], dx[2 * WIDE], *const up = dx + WIDE;
         for (int i = 0; i < 3 * WIDE; i++)
             in[i / WIDE][i % WIDE] = i % WIDE == at && i / WIDE == input ? bad : 0.5f;
-        burst_swiglu_back(WIDE, in[0], in[1], in[2], dx, up);
+        burst_op_swiglu_back(NULL, 1, WIDE, in[0], in[2], dx);
         assert_false(isfinite(dx[at]) || (isfinite(up[at]) && input != 1));
-        burst_swiglu(WIDE, in[0], in[1], y);
+        burst_op_swiglu(NULL, 1, WIDE, in[0], y);
         assert_true(isfinite(y[at]) == (input == 2));
         for (int kind = 0; kind < BURST_ACTIVATIONS && isnan(bad); kind++) {
-            burst_activate(kind, WIDE, in[0], in[1], y);
-            assert_true(isnan(y[at]) == (input < 2));
-            burst_activate_back(kind, WIDE, in[0], in[1], in[2], dx, up);
-            assert_true(isnan(dx[at]) && isnan(up[at]) == (input != 1));
+            const bool gated = kind <= BURST_ACTIVATION_GEGLU_TANH;
+            burst_op_activate(NULL, kind, 1, WIDE, in[0], y);
+            assert_true(isnan(y[at]) == (input == 0 || (gated && input == 1)));
+            burst_op_activate_back(NULL, kind, 1, WIDE, in[0], in[2], dx);
+            assert_true(isnan(dx[at]) == (input != 1 || gated));
+            assert_true(!gated || isnan(up[at]) == (input != 1));
         }
     }
 }
@@ -809,12 +812,12 @@ static void check_norms(int at, float bad)
         float in[3][WIDE], y[WIDE], rstd[1], dx[2][WIDE] = {{0}}, dw[2][WIDE] = {{0}};
         for (int i = 0; i < 3 * WIDE; i++)
             in[i / WIDE][i % WIDE] = i % WIDE == at && i / WIDE == input ? bad : (float)(1 + i % 3);
-        burst_rmsnorm(1, WIDE, in[0], in[1], 1e-5, y, rstd);
+        burst_op_rmsnorm(NULL, 1, WIDE, 1e-5, in[0], in[1], y, rstd);
         assert_true(isfinite(y[at]) == (input == 2));
-        burst_rmsnorm_back(1, WIDE, in[0], in[1], rstd, in[2], dx[0], dw[0]);
-        burst_layernorm(1, WIDE, in[0], in[1], 1e-5, y, rstd);
+        burst_op_rmsnorm_back(NULL, 1, WIDE, in[0], rstd, in[2], in[1], dx[0], false, dw[0], NULL);
+        burst_op_layernorm(NULL, 1, WIDE, 1e-5, in[0], in[1], y, rstd);
         assert_true(isfinite(y[at]) == (input == 2));
-        burst_layernorm_back(1, WIDE, in[0], in[1], rstd, in[2], dx[1], dw[1]);
+        burst_op_layernorm_back(NULL, 1, WIDE, in[0], rstd, in[2], in[1], dx[1], false, dw[1], NULL);
         for (int norm = 0; norm < 2; norm++)
             assert_false(isfinite(dx[norm][at]) || (isfinite(dw[norm][at]) && input != 1));
     }
@@ -823,14 +826,13 @@ static void check_norms(int at, float bad)
 /* A logit at `at`, of the label or not; a cap makes a number of an infinite one. */
 static void check_loss_not_finite(int at, float bad, double softcap)
 {
-    float bias[WIDE] = {0}, d_bias[WIDE] = {0}, dw[WIDE] = {0}, dx[1];
-    const float x[1] = {1}, w[WIDE] = {0}, weight[1] = {1};
+    float w[2 * WIDE] = {0}, dw[2 * WIDE] = {0}, dx[1], *const d_bias = dw + WIDE;
+    const float x[1] = {1}, weight[1] = {1};
     const int32_t label[1] = {17};
     double sum = 0;
-    float *scratch = random_array(&(Random){3}, burst_loss_scratch(1, 1, 1, WIDE));
-    const BurstHead head = {w, bias, dw, d_bias, softcap};
-    bias[at] = bad;
-    burst_loss(1, 1, WIDE, 1, x, &head, label, weight, 1, &sum, dx, scratch);
+    float *scratch = random_array(&(Random){3}, burst_loss_floats(1, 1, 1, WIDE));
+    w[WIDE + at] = bad;
+    burst_op_loss_head(NULL, 1, 1, WIDE, 1, 2, softcap, 1, x, w, label, weight, 1, &sum, dx, dw, scratch);
     /* -inf beside the label's logit is a word that never comes */
     const bool number = isinf(bad) && (softcap > 0 || (bad < 0 && at != label[0]));
     assert_true(isfinite(sum) == number);
@@ -841,10 +843,11 @@ static void check_loss_not_finite(int at, float bad, double softcap)
 static void check_sinks_not_finite(float bad)
 {
     for (int input = 0; input < 3; input++) {
-        const float o[2] = {input ? 1 : bad, 2}, lse[1] = {input == 1 ? NAN : 1}, sink[1] = {input == 2 ? NAN : 0};
+        const float o[2] = {input ? 1 : bad, 2}, lse[1] = {input == 1 ? NAN : 1};
+        const float sink[1] = {input == 2 ? NAN : 0};
         float out[2], d_o[2], d_lse[1], d_sink[1] = {0};
-        burst_sink(1, 1, 2, o, lse, sink, out);
-        burst_sink_back(1, 1, 2, (const float[]){1, 1}, o, lse, sink, d_o, d_lse, d_sink);
+        burst_op_sink(NULL, 1, 1, 2, o, lse, sink, out);
+        burst_op_sink_back(NULL, 1, 1, 2, (const float[]){1, 1}, o, lse, sink, d_o, d_lse, d_sink);
         assert_false(isfinite(out[0]) || isfinite(d_lse[0]) || isfinite(d_sink[0]));
     }
 }
@@ -854,7 +857,7 @@ static void check_rest_not_finite(int at, float bad)
     float x[WIDE] = {0}, y[WIDE] = {0}, p[WIDE] = {0}, m[WIDE] = {0}, v[WIDE] = {0};
     uint16_t rounded[WIDE];
     x[at] = bad;
-    burst_scale(WIDE, 0.5, x, NULL, y);
+    burst_op_scale(NULL, 1, WIDE, 0.5, x, NULL, y);
     assert_false(isfinite(y[at]) || isfinite(burst_sum_squares(WIDE, x)));
     burst_add(WIDE, x, p);
     assert_false(isfinite(p[at]));

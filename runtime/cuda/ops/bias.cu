@@ -30,7 +30,7 @@ int burst_op_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const B
 
 /* A block has its columns of all rows, so that sums are taken in one order. */
 static __global__ void __launch_bounds__(LANES *ROWS)
-    bias_back_kernel(int64_t n, int width, int64_t stride, const BurstBf16 *dy, float *db)
+    bias_back_kernel(int64_t n, int width, int64_t stride, const BurstBf16 *dy, double by, float *db)
 {
     /* a thread touches its own columns of its rows only, up to the end */
     __shared__ double part[ROWS][COLUMNS];
@@ -54,20 +54,21 @@ static __global__ void __launch_bounds__(LANES *ROWS)
     double all = 0;
     for (int i = 0; i < ROWS; i++)
         all += part[i][own];
-    db[to] = (float)(db[to] + all);
+    db[to] = (float)(db[to] + by * all);
 }
 
-int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, float *db)
+int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, double by,
+                       float *db)
 {
     const unsigned blocks = (unsigned)((width + COLUMNS - 1) / COLUMNS);
     if (n == 0)
         return BURST_OK;
-    bias_back_kernel<<<blocks, LANES * ROWS, 0, g->compute>>>(n, width, stride, dy, db);
+    bias_back_kernel<<<blocks, LANES * ROWS, 0, g->compute>>>(n, width, stride, dy, by, db);
     return gpu_launched(g, "bias_back");
 }
 
 int burst_op_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
 {
     BURST_TRY(gpu_aligned(g, "bias_back", width, address(dy)));
-    return gpu_bias_back_rows(g, n, width, width, dy, db);
+    return gpu_bias_back_rows(g, n, width, width, dy, 1, db);
 }

@@ -12,14 +12,14 @@ enum { THREADS = 512 };
 /* bias NULL: none; cap 0: none. Heads without either have kernels of their own. */
 typedef struct Finish {
     const BurstBf16 *bias; /* [vocab] */
-    float cap;
+    float bias_scale, cap;
 } Finish;
 
 template <bool FINISHES> static __device__ float finished(const Finish &h, int word, float logit)
 {
     if (!FINISHES)
         return logit;
-    const float z = h.bias ? logit + __bfloat162float(h.bias[word]) : logit;
+    const float z = h.bias ? logit + h.bias_scale * __bfloat162float(h.bias[word]) : logit;
     return h.cap > 0 ? h.cap * tanhf(z / h.cap) : z;
 }
 
@@ -160,6 +160,7 @@ typedef struct Head {
     int hidden, vocab;
     const BurstBf16 *w, *bias;
     float *dw, *d_bias;
+    double bias_scale;
     float *logits; /* [tile][burst_gpu_loss_row(vocab)] */
     double *loss;  /* [tile] */
 } Head;
@@ -197,12 +198,13 @@ static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const Burst
     BURST_TRY(gpu_product(g, &to_w, x, h->logits, h->dw, h->dw));
     if (!h->bias)
         return BURST_OK;
-    return gpu_bias_back_rows(g, tokens, h->vocab, row, (const BurstBf16 *)h->logits, h->d_bias);
+    return gpu_bias_back_rows(g, tokens, h->vocab, row, (const BurstBf16 *)h->logits,
+                              h->bias_scale, h->d_bias);
 }
 
 int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
-                       double softcap, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
-                       const float *weight, double scale, double *loss, BurstBf16 *dx, float *dw,
+                       double softcap, double bias_scale, const BurstBf16 *x, const BurstBf16 *w,
+                       const int32_t *label, const float *weight, double scale, double *loss, BurstBf16 *dx, float *dw,
                        void *scratch)
 {
     const int64_t row = burst_gpu_loss_row(vocab), matrix = (int64_t)vocab * hidden;
@@ -213,9 +215,10 @@ int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t ti
                     biased ? w + matrix : NULL,
                     dw,
                     biased ? dw + matrix : NULL,
+                    bias_scale,
                     (float *)scratch,
                     (double *)((float *)scratch + tile * row)};
-    const Finish finish = {h.bias, (float)softcap};
+    const Finish finish = {h.bias, (float)bias_scale, (float)softcap};
     const uintptr_t weights = address(w) | address(dw);
     BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | weights | address(dx) | address(scratch)));
     for (int64_t i = 0; i < n; i += tile) {
@@ -236,6 +239,6 @@ int burst_op_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, c
                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale, double *loss,
                   BurstBf16 *dx, float *dw, void *scratch)
 {
-    return burst_op_loss_head(g, n, hidden, vocab, tile, 1, 0, x, w, label, weight, scale, loss, dx, dw,
+    return burst_op_loss_head(g, n, hidden, vocab, tile, 1, 0, 1, x, w, label, weight, scale, loss, dx, dw,
                               scratch);
 }

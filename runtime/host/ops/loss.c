@@ -130,9 +130,24 @@ static void add_beside(int64_t count, float *beside, float *dw)
     }
 }
 
+static void add_bias(int64_t tokens, int vocab, float scale, const float *bias, float *logits)
+{
+    for (int64_t i = 0; i < tokens; i++)
+        for (int j = 0; j < vocab; j++)
+            logits[i * vocab + j] += scale * bias[j];
+}
+
+/* Of gradients that nothing reads afterwards. */
+static int bias_back(BurstExec *e, int64_t tokens, int vocab, double scale, float *gradients, float *d_bias)
+{
+    if (scale != 1)
+        BURST_TRY(burst_op_scale(e, tokens, vocab, scale, gradients, NULL, gradients));
+    return burst_op_bias_back(e, tokens, vocab, gradients, d_bias);
+}
+
 int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
-                       double softcap, const BurstAct *x, const BurstAct *w, const int32_t *label,
-                       const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+                       double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
+                       const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                        void *scratch)
 {
     enum { TOGETHER = 64 }; /* tiles that are summed apart from dw before they are added to it */
@@ -152,13 +167,13 @@ int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t t
         }
         BURST_TRY(burst_op_linear(e, tokens, hidden, vocab, 1, xi, w, NULL, logits));
         if (biased)
-            BURST_TRY(burst_op_bias(e, tokens, vocab, logits, w + weights, logits));
+            add_bias(tokens, vocab, (float)bias_scale, w + weights, logits);
         for (int64_t t = 0; t < tokens; t++)
             *loss += token_loss(vocab, label[i + t], weight[i + t], scale, softcap, logits + t * vocab);
         BURST_TRY(burst_op_linear_dx(e, tokens, hidden, vocab, 1, logits, w, dxi, false));
         BURST_TRY(burst_op_linear_dw(e, tokens, hidden, vocab, 1, logits, xi, beside ? beside : dw));
         if (biased)
-            BURST_TRY(burst_op_bias_back(e, tokens, vocab, logits, dw + weights));
+            BURST_TRY(bias_back(e, tokens, vocab, bias_scale, logits, dw + weights));
         if (beside && ++summed % TOGETHER == 0)
             add_beside(weights, beside, dw);
     }
@@ -171,6 +186,6 @@ int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, 
                   const BurstAct *w, const int32_t *label, const float *weight, double scale, double *loss,
                   BurstAct *dx, float *dw, void *scratch)
 {
-    return burst_op_loss_head(e, n, hidden, vocab, tile, 1, 0, x, w, label, weight, scale, loss, dx, dw,
+    return burst_op_loss_head(e, n, hidden, vocab, tile, 1, 0, 1, x, w, label, weight, scale, loss, dx, dw,
                               scratch);
 }
