@@ -163,8 +163,8 @@ int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, 
                   BurstAct *dx, float *dw, void *scratch);
 int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
                        double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
-                       const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
-                       void *scratch);
+                       const int32_t *label, const float *weight, double scale, double *loss,
+                       BurstAct *dx, float *dw, void *scratch);
 
 /* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */
 /* all [ranks * each][width] of own [each][width]; the last rank may have fewer tokens, and what follows them

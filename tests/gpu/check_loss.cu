@@ -60,8 +60,9 @@ static Result on_device(Check *k, const Case &c, const Floats &x, const Floats &
     float *dw = up(k, sums);
     void *scratch = poisoned(k, (size_t)burst_gpu_loss_bytes(TILE, VOCAB));
     MUST(k,
-         burst_op_loss_head(k->g, N, HIDDEN, VOCAB, TILE, c.biased ? 2 : 1, c.softcap, BIAS_SCALE, up_bf16(k, x),
-                            up_bf16(k, both), up(k, label), up(k, weight), loss_scale, sum, dx, dw, scratch));
+         burst_op_loss_head(k->g, N, HIDDEN, VOCAB, TILE, c.biased ? 2 : 1, c.softcap, BIAS_SCALE,
+                            up_bf16(k, x), up_bf16(k, both), up(k, label), up(k, weight), loss_scale, sum,
+                            dx, dw, scratch));
     MUST(k, burst_gpu_download(k->g, sum, sizeof r.loss, &r.loss));
     r.dx = down_bf16(k, dx, x.size());
     r.dw = down(k, dw, w.size());

@@ -381,8 +381,9 @@ int burst_op_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, c
 }
 
 int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, int tensors, double softcap,
-                       double bias_scale, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label, const float *weight,
-                       double scale, double *loss, BurstBf16 *dx, float *dw, void *scratch)
+                       double bias_scale, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+                       const float *weight, double scale, double *loss, BurstBf16 *dx, float *dw,
+                       void *scratch)
 {
     const int64_t matrix = (int64_t)vocab * hidden;
     return compute(g, [=] {

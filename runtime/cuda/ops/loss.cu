@@ -204,8 +204,8 @@ static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const Burst
 
 int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
                        double softcap, double bias_scale, const BurstBf16 *x, const BurstBf16 *w,
-                       const int32_t *label, const float *weight, double scale, double *loss, BurstBf16 *dx, float *dw,
-                       void *scratch)
+                       const int32_t *label, const float *weight, double scale, double *loss,
+                       BurstBf16 *dx, float *dw, void *scratch)
 {
     const int64_t row = burst_gpu_loss_row(vocab), matrix = (int64_t)vocab * hidden;
     const bool biased = tensors > 1, finishes = biased || softcap > 0;

@@ -147,8 +147,8 @@ static int bias_back(BurstExec *e, int64_t tokens, int vocab, double scale, floa
 
 int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
                        double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
-                       const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
-                       void *scratch)
+                       const int32_t *label, const float *weight, double scale, double *loss,
+                       BurstAct *dx, float *dw, void *scratch)
 {
     enum { TOGETHER = 64 }; /* tiles that are summed apart from dw before they are added to it */
     const int64_t weights = (int64_t)vocab * hidden;
