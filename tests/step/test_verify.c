@@ -664,6 +664,33 @@ static void chunks_are_fetched_ahead(void **state)
     assert_true(found > 10);
 }
 
+/* Queries lie chunk after chunk on the host, so that operations on all of them at once read other rows. */
+static void queries_stay_in_their_loop(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < 60; i++) {
+        Case *c = make_split_case(false, i, false);
+        Step *s = c->step;
+        for (int b = 0; b < STEP_BLOCKS; b++)
+            for (int j = 0; j < s->block[b].ops.n; j++)
+                s->block[b].ops.at[j].chunked &= !s->by_queries;
+        for (int v = 0; v < s->values.n && s->by_queries; v++)
+            for (int d = 0; d < 2; d++)
+                if (s->values.at[v].dim[d] == DIM_CHUNK)
+                    s->values.at[v].dim[d] = DIM_TOKENS;
+        if (s->by_queries) {
+            char *why;
+            Flow *f = step_flow(c->arena, s);
+            step_pack(c->arena, f, 1, (MemoryBudget){0, 0});
+            assert_false(accepted(c, f, &why));
+            found += strstr(why, "queries lie chunk after chunk") != NULL;
+        }
+        arena_free(c->arena);
+    }
+    assert_true(found > 3);
+}
+
 /* ---- Muon ---- */
 
 static Case *make_muon_case(int i)
@@ -755,6 +782,7 @@ int main(void)
         cmocka_unit_test(wrong_mutants_are_rejected),
         cmocka_unit_test(gathers_are_awaited_one_by_one),
         cmocka_unit_test(chunks_are_fetched_ahead),
+        cmocka_unit_test(queries_stay_in_their_loop),
         cmocka_unit_test(weights_that_stay_are_gathered_once),
         cmocka_unit_test(muon_is_proved),
     };

@@ -643,6 +643,8 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
     return false;
 }
 
+static bool is_of_queries(const Value *v) { return v->by_heads && dim_of_queries(v->dim[1]); }
+
 /* Chunks of queries are as many on all ranks, and so are those of heads. */
 static void check_loop(Machine *m, const Op *o)
 {
@@ -652,6 +654,9 @@ static void check_loop(Machine *m, const Op *o)
     /* the program copies whole values else, into the place of a chunk */
     if (o->kind == OP_FETCH && o->chunked && !o->ahead)
         reject(m, STEP_STREAMS, "a chunk comes ahead of what reads it, or with the chunk before");
+    if (m->step->by_queries && !o->chunked && o->kind != OP_WAIT && !op_copies(o->kind) &&
+        op_touches(m->step, o, is_of_queries))
+        reject(m, STEP_VALUES, "queries lie chunk after chunk, and it is not in the loop over their chunks");
 }
 
 static void run(Machine *m, int t)
