@@ -21,8 +21,7 @@ static void __attribute__((format(printf, 2, 3))) reject(Diags *d, const char *f
     va_start(ap, fmt);
     text_vprintf(&t, fmt, ap);
     va_end(ap);
-    diag_error(d, (Span){0}, "proof %d (%s) fails: %s", PROOF_MEMORY,
-               proof_names[PROOF_MEMORY], t.at);
+    diag_error(d, (Span){0}, "proof %d (%s) fails: %s", PROOF_MEMORY, proof_names[PROOF_MEMORY], t.at);
     text_free(&t);
 }
 
@@ -47,11 +46,13 @@ static bool check_apart(Diags *d, const Draft *t, const Schedule *s, bool keys)
         const int64_t end = x->at + (int64_t)x->bytes;
         if (x->at % align || end > all)
             return reject(d, "%s ends at %lld of %lld bytes of attention's scratch, or is not aligned",
-                          x->name, (long long)end, (long long)all), false;
+                          x->name, (long long)end, (long long)all),
+                   false;
         for (const Buffer *y = m->at; y < x; y++)
             if (uses(s, y, keys) && x->at < y->at + (int64_t)y->bytes && y->at < end)
                 return reject(d, "%s and %s overlap in attention's scratch, in %s", y->name, x->name,
-                              s->backward ? "backward" : "forward"), false;
+                              s->backward ? "backward" : "forward"),
+                       false;
     }
     return true;
 }
@@ -105,8 +106,9 @@ static int64_t slot_bytes(const Draft *t, const Schedule *s, const Pool *p, int6
     const int pieces = tensor_pieces(c, p->tensor);
     if (p->tensor == T_KV || p->tensor == T_DKV)
         most = tokens_at_a_time(t, s, true, most);
-    return (most + pieces - 1) / pieces * travel_bytes(&t->program->model, t->program->target, p->tensor,
-                                                       s->backward, c->latents, heads.heads, heads.kv_heads);
+    return (most + pieces - 1) / pieces *
+           travel_bytes(&t->program->model, t->program->target, p->tensor, s->backward, c->latents,
+                        heads.heads, heads.kv_heads);
 }
 
 static bool check_pool(Diags *d, const Draft *t, const Schedule *s, const Pool *p, int64_t most)
@@ -121,11 +123,29 @@ static bool check_pool(Diags *d, const Draft *t, const Schedule *s, const Pool *
             return reject(d, "pool %s lies where another direction has its slots", p->name), false;
         if (b->copies != p->slots || b->elements < slot || (int64_t)b->bytes < b->copies * slot)
             return reject(d, "pool %s has %d slots of %lld bytes, and needs %d of %lld", p->name, b->copies,
-                          (long long)b->elements, p->slots, (long long)slot), false;
+                          (long long)b->elements, p->slots, (long long)slot),
+                   false;
     }
     if (found != 1)
         reject(d, "pool %s has %d places in attention's scratch", p->name, found);
     return found == 1;
+}
+
+/* Every copy of a buffer has room for its elements, as the program's text declares them. */
+static bool check_sizes(Diags *d, const Draft *t)
+{
+    static const struct {
+        const char *type;
+        int bytes;
+    } sizes[] = {{"float", FLOAT_BYTES}, {"BurstBf16", 2}, {"char", 1}, {"int32_t", 4}, {"int64_t", 8}};
+    for (const Buffer *b = t->memory.at; b < t->memory.at + t->memory.n; b++)
+        for (int i = 0; i < countof(sizes) && b->type; i++)
+            if (strcmp(b->type, sizes[i].type) == 0 &&
+                (int64_t)b->bytes < b->copies * b->elements * sizes[i].bytes)
+                return reject(d, "%s has %zu bytes for %d times %lld elements of %s", b->name, b->bytes,
+                              b->copies, (long long)b->elements, b->type),
+                       false;
+    return true;
 }
 
 /* Rows of a chunk, by heads or key heads, each so wide. */
@@ -137,7 +157,7 @@ static bool check_rows(Diags *d, const Draft *t, const Schedule *s, int64_t most
         const char *name;
         bool keys;
         int width;
-    } rows[] = {{"xq", false, m->head_dim},  {"xk", true, m->head_dim},   {"xv", true, m->value_dim},
+    } rows[] = {{"xq", false, m->head_dim},  {"xk", true, m->head_dim},    {"xv", true, m->value_dim},
                 {"xo", false, m->value_dim}, {"xdo", false, m->value_dim}, {"xdq", false, m->head_dim},
                 {"xdk", true, m->head_dim},  {"xdv", true, m->value_dim},  {"xlse", false, 1},
                 {"xdelta", false, 1},        {"lse_rest", false, 1}};
@@ -149,7 +169,8 @@ static bool check_rows(Diags *d, const Draft *t, const Schedule *s, int64_t most
                 continue;
             if (b->elements < needs)
                 return reject(d, "%s has %lld elements, and needs %lld", b->name, (long long)b->elements,
-                              (long long)needs), false;
+                              (long long)needs),
+                       false;
         }
     return true;
 }
@@ -190,7 +211,9 @@ static int64_t widest_norm(const Step *s)
 }
 
 /* Of Muon: elements of the matrices that the rank has which has most, and of the largest one's scratch. */
-typedef struct MuonRoom { int64_t matrices, scratch; } MuonRoom;
+typedef struct MuonRoom {
+    int64_t matrices, scratch;
+} MuonRoom;
 static MuonRoom muon_room(Arena *a, const Draft *t)
 {
     BurstMatrix matrix[BURST_MUON_MATRICES];
@@ -206,9 +229,9 @@ static MuonRoom muon_room(Arena *a, const Draft *t)
         const int64_t scratch = burst_muon_scratch(matrix[n++]);
         most.scratch = scratch > most.scratch ? scratch : most.scratch;
     }
-    int64_t *at = NEW_ARRAY(a, int64_t, layers * n), *load = NEW_ARRAY(a, int64_t, ranks),
+    int64_t *at = NEW_ARRAY(a, int64_t, layers *n), *load = NEW_ARRAY(a, int64_t, ranks),
             *elements = NEW_ARRAY(a, int64_t, ranks);
-    burst_muon_share(matrix, n, layers, ranks, NEW_ARRAY(a, int, layers * n), at, load, elements);
+    burst_muon_share(matrix, n, layers, ranks, NEW_ARRAY(a, int, layers *n), at, load, elements);
     for (int r = 0; r < ranks; r++)
         most.matrices = elements[r] > most.matrices ? elements[r] : most.matrices;
     return most;
@@ -272,7 +295,7 @@ static bool check_ops(Arena *a, Diags *d, const Draft *t)
 bool verify_scratch(Arena *a, Diags *d, const Draft *t)
 {
     const bool calls = t->program->library; /* which have scratch of their own */
-    if (!check_tiles(d, t) || (!calls && !check_ops(a, d, t)))
+    if (!check_sizes(d, t) || !check_tiles(d, t) || (!calls && !check_ops(a, d, t)))
         return false;
     for (int i = 0; i < 2 * t->attention.n; i++) {
         const Schedule *s = t->attention.at[i / 2].way[i % 2];
