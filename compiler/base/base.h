@@ -94,6 +94,8 @@ enum { DIAG_MAX_ERRORS = 20 };
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
     X(MISSING_WEIGHTS, "missing-weights", "a `weights` directory that burstc cannot compare with the model") \
     X(OTHER_MASKS, "other-masks", "a `weights` directory with other masks than the model's") \
+    X(OTHER_ROPE, "other-rope", "a `weights` directory with another RoPE than the model's") \
+    X(LONG_SEQUENCE, "long-sequence", "a sequence that the `weights` directory's RoPE is not scaled for") \
     X(UNCHECKED_TEXT, "unchecked-text", "an emitted program that could not be checked with libclang")
 typedef enum Warning {
 #define X(id, name, what) WARN_##id,

@@ -79,7 +79,7 @@ bool import_folder(Arena *a, Diags *d, const char *share, const char *folder, Te
     c->rank = -1;
     progress_say("reading %s", folder);
     const int status = import(a, c, share, folder, out, &m);
-    misfits_tell(&m, false, tell, &told);
+    misfits_tell(&m, MISFIT_MODEL, tell, &told);
     if (status != BURST_OK)
         tell(&told, burst_error(c));
     misfits_close(&m);

@@ -12,6 +12,7 @@ typedef struct Told {
     Diags *diags;
     const Program *program;
     bool begun;
+    int row; /* of `warned` */
 } Told;
 
 static void tell(void *to, const char *text)
@@ -24,12 +25,24 @@ static void tell(void *to, const char *text)
     diag_note(t->diags, (Span){0}, "%s", text);
 }
 
-static void tell_masks(void *to, const char *text)
+/* What is no error: the program may start with an option. */
+static const struct {
+    MisfitKind kind;
+    Warning warning;
+    const char *before, *after; /* of the folder's name */
+} warned[] = {
+    {MISFIT_MASKS, WARN_OTHER_MASKS, "masks of", "differ from the model's"},
+    {MISFIT_ROPE, WARN_OTHER_ROPE, "RoPE of", "differs from the model's"},
+    {MISFIT_LENGTH, WARN_LONG_SEQUENCE, "the sequence is longer than", "is made for"},
+};
+enum { WARNED = sizeof warned / sizeof *warned };
+
+static void warn(void *to, const char *text)
 {
     const Told *t = to;
     const Train *train = &t->program->train;
-    diag_warn(t->diags, WARN_OTHER_MASKS, train->weights_span, "masks of '%s' differ from the model's: %s",
-              train->weights, text);
+    diag_warn(t->diags, warned[t->row].warning, train->weights_span, "%s '%s' %s: %s", warned[t->row].before,
+              train->weights, warned[t->row].after, text);
 }
 
 static int compare(Arena *a, BurstCtx *c, const Program *p, HfFolder *f, Misfits *m)
@@ -53,11 +66,11 @@ void weights_check(Arena *a, Diags *d, const Program *p)
     }
     BurstCtx *c = NEW(a, BurstCtx); /* takes what goes wrong */
     HfFolder f = {.path = train->weights};
-    Misfits m = {0};
-    Told told = {d, p, false};
+    Misfits m = {.compiling = true};
+    Told told = {.diags = d, .program = p};
     c->rank = -1;
     const int status = compare(a, c, p, &f, &m);
-    misfits_tell(&m, false, tell, &told);
+    misfits_tell(&m, MISFIT_MODEL, tell, &told);
     if (status != BURST_OK)
         tell(&told, burst_error(c));
     if (!told.begun && !folder_has_weights(f.path))
@@ -66,7 +79,8 @@ void weights_check(Arena *a, Diags *d, const Program *p)
             "'%s' has neither model.safetensors nor its index, so only its config.json was compared with "
             "the model; the program compares the weights when it starts",
             train->weights);
-    misfits_tell(&m, true, tell_masks, &told);
+    for (; told.row < WARNED; told.row++)
+        misfits_tell(&m, warned[told.row].kind, warn, &told);
     misfits_close(&m);
     folder_close(&f);
 }

@@ -96,7 +96,7 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
     if (*done)
         return BURST_OK;
     if (o->weights)
-        return folder_read(c, p, w, o->weights, o->plan_masks);
+        return folder_read(c, p, w, o->weights, o->plan_masks, o->plan_rope);
     weights_fill(c, p, w);
     return BURST_OK;
 }

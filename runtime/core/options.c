@@ -40,6 +40,8 @@ static const Row rows[] = {
     {"--weights", PATH, "DIR", AT(weights), "load initial weights from this Hugging Face directory"},
     {"--plan-masks", FLAG, "", AT(plan_masks),
      "use the plan's masks if that directory's config.json has different ones"},
+    {"--plan-rope", FLAG, "", AT(plan_rope),
+     "use the plan's RoPE if that directory's config.json has another"},
     {"--export", PATH, "DIR", AT(export_dir),
      "write the weights as a Hugging Face directory after the last step"},
     {"--export-dtype", CHOICE, "bf16|f32", AT(dtype), "data type of the exported weights (default bf16)"},
@@ -189,6 +191,7 @@ static const Need needs[] = {
     NEEDS("--keep", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--fresh", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--plan-masks", weights, "--weights DIR", ""),
+    NEEDS("--plan-rope", weights, "--weights DIR", ""),
     NEEDS("--export-dtype", export_dir, "--export DIR", ""),
     NEEDS("--trace-steps", trace, "--trace FILE", ""),
 #undef NEEDS

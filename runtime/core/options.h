@@ -16,7 +16,7 @@ typedef struct Options {
     BurstDataFile file_of[BURST_DATA_FILES],
         evaluation_of; /* what these are, where they are not the plan's */
     bool evaluate;     /* also before the first step */
-    bool bytes, resume, fresh, plan_masks, share_gpus, quiet, help, version;
+    bool bytes, resume, fresh, plan_masks, plan_rope, share_gpus, quiet, help, version;
 } Options;
 
 /* Fills in the plan's values and then the command line's. BURST_OK, or BURST_E_USAGE with the reason in

@@ -83,6 +83,10 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
     BURST_TRY(config_load(c, folder, path, &config));
     config_read(m, config, &plan, &there);
     config_check_masks(c, p, config, &there, path, m);
+    if (m->compiling)
+        rope_check_length(m, p, config, &there);
+    if (!m->count && m->plan_rope && m->other_rope && c->rank == 0)
+        say_line("using the plan's RoPE, which differs from that in '%s'", path);
     if (!m->count)
         say_padding(c, path, json_object_get(config, "pad_token_id"));
     *family = there.family;

@@ -90,7 +90,7 @@ static void cut(char *text)
     memcpy(text + n, "...", 4);
 }
 
-static void add(Misfits *m, bool masks, char *text)
+static void add(Misfits *m, MisfitKind kind, char *text)
 {
     const Digits layer = text ? layer_digits(text) : (Digits){0, 0};
     m->count++;
@@ -102,7 +102,7 @@ static void add(Misfits *m, bool masks, char *text)
         }
     if (text && m->kept < MISFITS_MOST) {
         cut(text);
-        m->misfit[m->kept++] = (Misfit){text, layer.end > layer.from, masks};
+        m->misfit[m->kept++] = (Misfit){text, layer.end > layer.from, kind};
     } else {
         free(text);
     }
@@ -112,16 +112,28 @@ void misfit(Misfits *m, const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    add(m, false, shown_text(format, ap));
+    add(m, MISFIT_MODEL, shown_text(format, ap));
     va_end(ap);
 }
 
-void misfit_masks(Misfits *m, const char *format, ...)
+void misfit_of(Misfits *m, MisfitKind kind, const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    add(m, true, shown_text(format, ap));
+    add(m, kind, shown_text(format, ap));
     va_end(ap);
+}
+
+void misfit_rope(Misfits *m, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    char *text = shown_text(format, ap);
+    va_end(ap);
+    m->other_rope = true;
+    if (!m->plan_rope)
+        misfit_of(m, MISFIT_ROPE, "%s; use --plan-rope to train with the plan's RoPE", text ? text : "");
+    free(text);
 }
 
 int misfit_error(Misfits *m, const BurstCtx *c, int status)
@@ -147,20 +159,20 @@ static char *told_text(const Misfit *one)
     return n < 0 ? NULL : text;
 }
 
-void misfits_tell(const Misfits *m, bool masks, void (*tell)(void *to, const char *text), void *to)
+void misfits_tell(const Misfits *m, MisfitKind kind, void (*tell)(void *to, const char *text), void *to)
 {
     char more[40];
     int told = 0;
     for (int i = 0; i < m->kept; i++) {
         const Misfit *one = &m->misfit[i];
         char *text = told_text(one);
-        if (one->masks == masks)
+        if (one->kind == kind)
             tell(to, text ? text : one->text);
         free(text);
         told += number_of(one);
     }
     snprintf(more, sizeof more, "and %d more", m->count - told);
-    if (m->count > told && !masks)
+    if (m->count > told && kind == MISFIT_MODEL)
         tell(to, more);
 }
 

@@ -56,7 +56,7 @@ void layer_ropes_check(Misfits *m, const BurstPlan *p, const json_t *config, con
 {
     const int before = m->count;
     check_list(m, config, there);
-    for (int i = 0; p && i < p->layers && m->count == before; i++) {
+    for (int i = 0; p && i < p->layers && m->count == before && !m->other_rope; i++) {
         const BurstRope *here = p->ropes ? &p->ropes[p->layer_rope[i]] : &p->rope;
         BurstRope seen = layer_rope(there, config, masks, i);
         char text[ROPE_TEXT], other[ROPE_TEXT];
@@ -64,7 +64,7 @@ void layer_ropes_check(Misfits *m, const BurstPlan *p, const json_t *config, con
         rope_text(&seen, text, sizeof text);
         rope_text(here, other, sizeof other);
         if ((p->ropes || there->family->layer_ropes) && !rope_same(&seen, here))
-            misfit(m, "the rope of layer %d is %s, and the plan's is %s", i, text, other);
+            misfit_rope(m, "the rope of layer %d is %s, and the plan's is %s", i, text, other);
     }
 }
 

@@ -248,7 +248,7 @@ static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t 
     json_t *here = masks_of(p);
     const bool equal = json_equal(there, here);
     if (!equal && !m->plan_masks)
-        misfit_masks(m, "burst_attention differs from the plan's masks" TRAINS);
+        misfit_of(m, MISFIT_MASKS, "burst_attention differs from the plan's masks" TRAINS);
     else if (!equal && c->rank == 0 && !m->count)
         say_line("using the plan's masks, which differ from burst_attention in '%s'", path);
     json_decref(here);
@@ -273,7 +273,7 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
         return;
     masks_layer(&masks, layer, there);
     if (says_masks(p, &masks) && !m->plan_masks)
-        misfit_masks(m, "the mask of layer %d is %s, expected %s" TRAINS, layer, there,
+        misfit_of(m, MISFIT_MASKS, "the mask of layer %d is %s, expected %s" TRAINS, layer, there,
                      plan_mask_text(p, layer));
     else if (c->rank == 0 && !m->count)
         say_line("using the plan's masks: for layer %d, %s in '%s' differs from %s in the plan", layer, there,

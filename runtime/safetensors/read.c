@@ -66,21 +66,22 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int uni
     return BURST_OK;
 }
 
-static int read_folder(BurstCtx *c, const BurstPlan *p, HfFolder *f, BurstWeights *w, bool plan_masks)
+static int read_folder(BurstCtx *c, const BurstPlan *p, HfFolder *f, BurstWeights *w, Misfits *m)
 {
-    Misfits m = {.plan_masks = plan_masks};
-    const int status = folder_open(c, p, f, &m);
-    BURST_TRY(misfits_end(c, &m, f->path, status));
+    const int status = folder_open(c, p, f, m);
+    BURST_TRY(misfits_end(c, m, f->path, status));
     for (int unit = 0; unit < w->units; unit++)
         BURST_TRY(read_unit(c, p, f, unit, w->param[unit]));
     return BURST_OK;
 }
 
-int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks)
+int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks,
+                bool plan_rope)
 {
+    Misfits m = {.plan_masks = plan_masks, .plan_rope = plan_rope};
     HfFolder f = {.path = folder};
     burst_doing(c, "reading weights");
-    int status = read_folder(c, p, &f, w, plan_masks);
+    int status = read_folder(c, p, &f, w, &m);
     folder_close(&f);
     return status;
 }

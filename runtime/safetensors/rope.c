@@ -2,6 +2,8 @@
  * older files have in rope_scaling, newer ones in rope_parameters. */
 #include "safetensors/safetensors.h"
 
+#include "families/frequency.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -219,11 +221,15 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     seen.interleaved = plan->rope.interleaved; /* model_type says it */
     rope_text(&plan->rope, other, sizeof other);
     if (!there->family->layer_ropes && !same_value(value, theta ? theta : absent))
-        misfit(m, "%s is %s%s, expected %s", rope_theta_name(there->family), text,
-               theta ? "" : " (by default)", planned);
+        misfit_rope(m, "%s is %s%s, expected %s", rope_theta_name(there->family), text,
+                    theta ? "" : " (by default)", planned);
     value_text(block ? json_object_get(config, block) : NULL, text);
-    if (!there->family->layer_ropes && !rope_same(&seen, &plan->rope))
-        misfit(m, "%s is %s, expected rope %s", block ? block : "rope_scaling", text, other);
+    if (!there->family->layer_ropes && seen.rotary != plan->rope.rotary)
+        misfit(m, "%s turns %d elements of a head, expected %d", rope_part_name(there->family),
+               burst_rope_rotary(&seen, (int)there->head_dim),
+               burst_rope_rotary(&plan->rope, (int)plan->head_dim));
+    else if (!there->family->layer_ropes && !rope_same(&seen, &plan->rope))
+        misfit_rope(m, "%s is %s, expected rope %s", block ? block : "rope_scaling", text, other);
     json_decref(value);
     json_decref(absent);
 }
@@ -311,6 +317,12 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     there->rope = there->family->rope;
     const char *block = read_blocks(m, config, &theta, there);
     theta = given(theta) ? theta : NULL;
+    if (theta && !block && there->family->rope.kind &&
+        json_number_value(theta) != there->family->rope.theta) {
+        value_text(theta, text);
+        misfit(m, "%s is %s, which transformers does not read of a %s without rope_parameters; set it there",
+               rope_theta_name(there->family), text, there->family->type);
+    }
     read_part(m, config, block, there);
     const bool read = m->count == before;
     there->rope.theta = theta ? json_number_value(theta) : there->family->rope.theta;
@@ -327,6 +339,31 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     value_text(theta, text);
     if (theta && !(json_is_number(theta) && there->rope.theta >= 1))
         misfit(m, "%s is %s; only a number from 1 on is computed", rope_theta_name(there->family), text);
+}
+
+void rope_check_length(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there)
+{
+    const double most = json_number_value(json_object_get(config, "max_position_embeddings")),
+                 times = (double)p->sequence / most;
+    const HfModel plan = model_of(p);
+    BurstRope seen = there->rope, scaled = seen;
+    char text[ROPE_TEXT];
+    seen.rotary = plan.rope.rotary, seen.interleaved = plan.rope.interleaved;
+    if (!(most >= 1) || times <= 1 || seen.theta == 0 || !rope_same(&seen, &plan.rope) ||
+        seen.kind == BURST_ROPE_DYNAMIC || seen.kind == BURST_ROPE_LONGROPE)
+        return;
+    if (seen.kind == BURST_ROPE_DEFAULT)
+        snprintf(text, sizeof text, "%.15g yarn { factor %.9g; original %.15g; }", seen.theta, ceil(times),
+                 most);
+    if (there->family->original) /* which has no other scaling than longrope */
+        snprintf(text, sizeof text, "%.15g;", seen.theta * ceil(times));
+    scaled.factor *= ceil(times);
+    if (seen.kind != BURST_ROPE_DEFAULT)
+        rope_text(&scaled, text, sizeof text);
+    misfit_of(m, MISFIT_LENGTH,
+              "sequence is %lld, %.3g times max_position_embeddings (%.15g), and RoPE is not scaled for it; "
+              "write `rope %s`, and train with --plan-rope",
+              (long long)p->sequence, times, most, text);
 }
 
 /* Of longrope. */
@@ -394,9 +431,8 @@ static bool write_length(json_t *config, const BurstRope *r)
 bool rope_write(json_t *config, const Family *family, const BurstRope *r, double part)
 {
     bool made = json_object_set_new(config, rope_theta_name(family), json_real(r->theta)) == 0;
-    json_t *block = r->kind == BURST_ROPE_DEFAULT
-                        ? json_null()
-                        : json_pack("{s:s}", "rope_type", rope_kinds[r->kind].name);
+    const bool plain = r->kind == BURST_ROPE_DEFAULT && !family->rope.kind; /* what no block means */
+    json_t *block = plain ? json_null() : json_pack("{s:s}", "rope_type", rope_kinds[r->kind].name);
     made = made && write_numbers(config, block, r) && write_length(config, r);
     if (made && r->kind == BURST_ROPE_LONGROPE && family->original)
         made = json_object_set_new(config, "original_max_position_embeddings",

@@ -26,26 +26,34 @@ int load_json(BurstCtx *c, const char *path, json_t **json);
 json_t *json_text(const char *text);
 
 /* What a folder says and the plan does not do, to be told in one message: what is so of several layers once.
- * Zeros to begin with; plan_masks: masks that differ are said, and the plan's are used. */
+ * Zeros to begin with; plan_masks, plan_rope: masks, or RoPE, that differ are told, and the plan's are used.
+ */
 enum { MISFIT_TEXT = 600, MISFITS_TEXT = 860, MISFITS_MOST = 64 };
+typedef enum MisfitKind {
+    MISFIT_MODEL,
+    MISFIT_MASKS, /* --plan-masks trains all the same */
+    MISFIT_ROPE,  /* --plan-rope does */
+    MISFIT_LENGTH /* the sequence's, which is only warned of when a program is compiled */
+} MisfitKind;
 typedef struct Misfit {
     char *text;
     int layers; /* of which it is so; 0: it names none */
-    bool masks; /* --plan-masks trains all the same */
+    MisfitKind kind;
 } Misfit;
 typedef struct Misfits {
-    bool plan_masks;
+    bool plan_masks, plan_rope, compiling;
+    bool other_rope; /* found, of plan_rope */
     int count, kept; /* kept: the first different ones */
     int status;      /* of the first that is not BURST_E_USAGE; 0: none */
     Misfit misfit[MISFITS_MOST];
 } Misfits;
 __attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
-__attribute__((format(printf, 2, 3))) void misfit_masks(Misfits *m, const char *format, ...);
+__attribute__((format(printf, 3, 4))) void misfit_of(Misfits *m, MisfitKind kind, const char *format, ...);
 /* The context's error as one of them, so that the rest is looked at too; no memory is told at once, and comes
  * back. */
 int misfit_error(Misfits *m, const BurstCtx *c, int status);
-/* Each, and how many more there are; masks: those of masks, or all others. */
-void misfits_tell(const Misfits *m, bool masks, void (*tell)(void *to, const char *text), void *to);
+/* Each of a kind; with MISFIT_MODEL, how many more there are. */
+void misfits_tell(const Misfits *m, MisfitKind kind, void (*tell)(void *to, const char *text), void *to);
 /* BURST_OK where there are none, and status as it was where that is an error. Frees them. */
 int misfits_end(BurstCtx *c, Misfits *m, const char *folder, int status);
 void misfits_close(Misfits *m);
@@ -107,6 +115,10 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 /* Adds the model's fields; false: no memory. */
 bool model_write(json_t *config, const HfModel *m);
 bool model_has_field(const Family *f, const char *name); /* whether model_read reads it */
+/* A RoPE that is not the plan's: a misfit, or noted where the plan's wins. */
+__attribute__((format(printf, 2, 3))) void misfit_rope(Misfits *m, const char *format, ...);
+/* A sequence beyond max_position_embeddings with the folder's own RoPE, which is not scaled for it. */
+void rope_check_length(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there);
 /* The same of the rotary embedding, described in rope_theta, rope_scaling and rope_parameters. */
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
 /* A block for each type of layer. */
@@ -253,7 +265,8 @@ int folder_import(BurstCtx *c, const char *folder, FILE *out, Misfits *m, bool *
 
 /* ---- folders; every rank calls ---- */
 /* Fills this rank's shards. Reads only their bytes. */
-int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks);
+int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks,
+                bool plan_rope);
 /* A folder in the making, which no other run may make meanwhile. */
 typedef struct Export Export;
 /* Before the training: nothing or an empty folder may be there, or, if the run `resumes`, an export, which is

@@ -247,8 +247,8 @@ static void check_text(void *to, const char *text)
 static int messages(const Misfits *m)
 {
     int told = 0;
-    misfits_tell(m, false, check_text, &told);
-    misfits_tell(m, true, check_text, &told);
+    for (int kind = MISFIT_MODEL; kind <= MISFIT_LENGTH; kind++)
+        misfits_tell(m, (MisfitKind)kind, check_text, &told);
     require(m->count == 0 || told > 0, "misfits without a message", "");
     return told;
 }

@@ -414,7 +414,7 @@ static int read_body(BurstCtx *c, const BurstPlan *p, void *arg)
     const Order *o = arg;
     BurstWeights w;
     BURST_TRY(weights_take(c, p, &w));
-    BURST_TRY(folder_read(c, p, &w, o->folder, false));
+    BURST_TRY(folder_read(c, p, &w, o->folder, false, false));
     for (int u = 0; u < w.units; u++)
         for (int64_t i = 0, n = burst_unit(p, u)->shard; i < n; i++) {
             int64_t at = burst_rank(c) * n + i;
@@ -842,6 +842,7 @@ static void program_options(void **unused)
         {"--steps 3 --weights a --resume --checkpoint ck", 2, "--resume cannot be combined with --weights"},
         {"--steps 1 --resume --checkpoint ck --export d", 0, "wrote the weights to d as BF16"},
         {"--steps 3 --plan-masks", 2, "--plan-masks requires --weights DIR"},
+        {"--steps 3 --plan-rope", 2, "--plan-rope requires --weights DIR"},
         {"--steps 3 --export-dtype f32", 2, "--export-dtype requires --export DIR"},
         {"--steps 3 --export e --export-dtype f16", 2, "--export-dtype is 'f16', expected bf16|f32"},
         {"--steps 3 --export e --checkpoint e", 2, "--export e is the same directory as --checkpoint e"},

@@ -1,5 +1,5 @@
 """Random folders through import, training, export, transformers and import again, for run_families.py: fields of masks, windows, RoPE and
-softcap drawn for every type, other masks in the model than in the folder. The loss is the same everywhere, or the folder is refused
+softcap drawn for every type, other masks and another RoPE in the model than in the folder. The loss is the same everywhere, or the folder is refused
 before a step."""
 import json
 import os
@@ -79,6 +79,12 @@ def attention_block(draw):
     return f"attention {{ {one}{other * (draw.random() < 0.5)} }}"
 
 
+def other_rope(draw):
+    """The RoPE of a model's text; None: as imported."""
+    return draw.choice((None, None, None, "20000;", "10000 linear { factor 2; }", "10000 yarn { factor 4; original 16; }",
+                        "30000 dynamic { factor 4; original 32; }", "10000 llama3 { factor 8; original 16; low 1; high 4; }"))
+
+
 class Folders:
     def __init__(self, programs, cases, sizes, folder):
         self.programs, self.tools, self.folder, self.sizes = programs, programs.tools, folder, sizes
@@ -141,7 +147,9 @@ class Folders:
         require(done.returncode in (0, 1), f"{folder}: import ends with {done.returncode}: {done.stderr}")
         return done.stdout if done.returncode == 0 else None
 
-    def emit(self, name, text, attention):
+    def emit(self, name, text, attention=None, rope=None):
+        if rope:
+            text = re.sub(r" rope \S+( \w+ \{.*?\}|;)", f" rope {rope}", text, count=1)
         text = re.sub(r"sequence \S+;", f"sequence {SEQUENCE};", text[:text.index("train {")])
         if attention:
             text = re.sub(r"attention \{(.*?)\n\}", lambda found: attention.replace(" }", "".join(
@@ -167,17 +175,17 @@ class Folders:
         folder = self.make(draw, number)
         if folder is None:
             return "no class"
-        text, attention, name = self.imported(folder), attention_block(draw), folder.name
+        text, attention, rope, name = self.imported(folder), attention_block(draw), other_rope(draw), folder.name
         if text is None:
             return "refused by import"
-        source = self.emit(f"{name}_one", text, attention)
+        source = self.emit(f"{name}_one", text, attention, rope)
         program, out = self.tools.link(source), self.folder / f"{name}_out"
-        loss, said = self.step(program, "--weights", folder, "--plan-masks", "--export", out, "--export-dtype", "f32")
+        loss, said = self.step(program, "--weights", folder, "--plan-masks", "--plan-rope", "--export", out, "--export-dtype", "f32")
         if loss is None:
             require("cannot export" in said, f"{name}: {said}")
             return "refused by export"
         there = self.loss_of(folder)
-        if not attention and not isinstance(there, str):
+        if not attention and not rope and not isinstance(there, str):
             self.same(f"{name}, loss of the folder", loss, there)
         self.check_export(name, out, source, program, loss, said)
         by_itself = json.loads((out / "config.json").read_text()).get("burst_attention")
@@ -196,7 +204,7 @@ class Folders:
         self.same(f"{name}, loss of the export", again, loss)
         text = self.imported(out)
         require(text is not None, f"{name}: its export is not imported")
-        other = self.emit(f"{name}_two", text, None)
+        other = self.emit(f"{name}_two", text)
         if other.read_text() != source.read_text().replace(source.stem, other.stem):
             again, said = self.step(self.tools.link(other), "--weights", out)
             require(again is not None, f"{name}: the program of its export refuses it: {said}")

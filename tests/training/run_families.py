@@ -434,6 +434,32 @@ class Programs(run_weights.Programs):
         (folder / "one.topo").write_text(emitted.topology(1, 1))
         emitted.burstc(self.tools.burstc, folder, "one.topo", "as_written.burst", "--emit=plan")
 
+    def longer(self):
+        """A folder of 64 tokens, continued at 16 times its length with another RoPE, which the program is told to use."""
+        import torch
+        import transformers
+        import reference_transformers as reference
+        start, length, text = self.folder / "short", 16 * SEQUENCE, self.folder / "long.bin"
+        torch.manual_seed(3)
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SIZES, "max_position_embeddings": SEQUENCE})).save_pretrained(start)
+        text.write_bytes(bytes(torch.randint(0, 256, (length + 1,)).tolist()))
+        self.data, model = text, self.imported(start)
+        (self.folder / "one.topo").write_text(emitted.topology(1, 1))
+        (self.folder / "plain.burst").write_text(model.replace("sequence 64;", f"sequence {length};"))
+        said = runner.run([self.tools.burstc, "one.topo", "plain.burst", "--emit=plan"], 60, cwd=self.folder).stderr
+        require("[-Wlong-sequence]" in said and "16 times max_position_embeddings (64)" in said
+                and "`rope 10000 yarn { factor 16; original 64; }`" in said, f"a sequence of {length} tokens is told as: {said}")
+        for rope, ranks, layout in (("10000 yarn { factor 16; original 64; }", *LAYOUTS["ring"]), ("160000;", *LAYOUTS["one"])):
+            longer = model[:model.index("train {")].replace("sequence 64;", f"sequence {length};").replace("rope 10000;", f"rope {rope}")
+            program = self.tools.link(self.tools.emit(self.folder, f"longer{ranks}", emitted.topology(1, ranks), longer + layout + TRAIN))
+            require("use --plan-rope to train with the plan's RoPE" in runner.run(
+                [program, "--quiet", "--data", text, "--weights", start, "--steps", 1], 60, self.environment, status=2).stderr, "another RoPE is not refused")
+            out = self.folder / f"longer{ranks}_out"
+            self.run(program, "--weights", start, "--steps", 0, "--plan-rope", "--export", out, "--export-dtype", "f32")
+            is_, wanted = self.run(program, "--weights", out, "--steps", 1)[0], reference.loss_of(out, text, length)
+            print(f"{length} tokens, rope {rope} on {ranks} ranks: loss {is_:.7f}, relative difference {abs(is_ / wanted - 1):.1e}")
+            require(abs(is_ / wanted - 1) <= LOSS, f"rope {rope}: loss {is_}, {wanted} in transformers")
+
     def refuses(self):
         """Five differences are told in one run, each with its field."""
         folder = self.folder / "five"
@@ -482,6 +508,7 @@ def main():
             sys.exit(77)
         programs = Programs(args, folder)
         programs.refuses()
+        programs.longer()
         for name, layouts in chosen(args):
             (folder / name).mkdir(exist_ok=True)
             Case(programs, name, folder / name).check(layouts)
