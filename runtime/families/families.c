@@ -152,6 +152,7 @@ const Family families[] = {
      .rope = {.theta = 10000},
      .windows = WINDOWS_BY_FLAG,
      .window = 4096,
+     .from = 28,
      .types = true,
      .off = none_off},
     {.type = "qwen3",
@@ -163,6 +164,7 @@ const Family families[] = {
      .rope = {.theta = 10000},
      .windows = WINDOWS_BY_FLAG,
      .window = 4096,
+     .from = 28,
      .types = true,
      .off = attention_off},
     {.type = "mistral",
@@ -555,8 +557,59 @@ const Family families[] = {
      .types = true,
      .bos = true,
      .off = (const char *const[]){"mlp_bias", NULL}},
+    {.type = "qwen2_5_vl_text",
+     .architecture = "Qwen2_5_VLForConditionalGeneration",
+     .part_only = true,
+     .mrope = true,
+     .qkv_bias = true,
+     .kv_heads = 8,
+     .norm_eps = 1e-5,
+     .rope = {.theta = 1e6},
+     .windows = WINDOWS_BY_FLAG,
+     .window = 4096,
+     .from = 80,
+     .types = true,
+     .off = none_off},
+    {.type = "qwen3_vl_text",
+     .architecture = "Qwen3VLForConditionalGeneration",
+     .part_only = true,
+     .mrope = true,
+     .qk_norm = true,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 5e5},
+     .off = attention_off},
+    {.type = "ministral3",
+     .architecture = "Ministral3ForCausalLM",
+     .scaled_queries = true,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .norm_eps = 1e-5,
+     .rope = {.theta = 1e6,
+              .kind = BURST_ROPE_YARN,
+              .factor = 16,
+              .original = 16384,
+              .low = 1,
+              .high = 32,
+              .attention = 1},
+     .windows = WINDOWS_IN_ALL,
+     .off = none_off},
 };
 const int family_count = sizeof families / sizeof *families;
+
+static const char gemma3_absent[] =
+    "{\"hidden_size\": 2304, \"intermediate_size\": 9216, \"num_hidden_layers\": 26, "
+    "\"num_attention_heads\": 8, \"vocab_size\": 262208, \"max_position_embeddings\": 131072}";
+
+const Whole wholes[] = {
+    {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true, gemma3_absent},
+    {"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, NULL},
+    {"mistral3", "Mistral3ForConditionalGeneration", "ministral3", true, NULL},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, NULL},
+    {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, NULL},
+    {0},
+};
 
 const Family *family_named(const char *type)
 {

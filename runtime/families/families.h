@@ -66,6 +66,9 @@ typedef struct Family {
     const char *published; /* what folders with code of their own have instead; NULL: the same */
     bool own_code; /* folders name code of their own, in auto_map, which computes what is described here */
     bool only_code; /* transformers has no class of it, and needs that code */
+    bool part_only; /* of a larger model's folder, which has other tensors beside it */
+    bool mrope; /* fields of RoPE by time, height and width, which are one number of text */
+    bool scaled_queries; /* by llama_4_scaling_beta, of positions from RoPE's `original` on */
     bool always_causal; /* is_causal does not reach its attention */
     bool qkv_bias, qk_norm;
     BurstLayer layer;
@@ -99,6 +102,7 @@ typedef struct Family {
     double softcap; /* where attn_logit_softcapping is not given; 0: transformers does not read it */
     Windows windows;
     int window, pattern; /* where sliding_window and sliding_window_pattern are not given */
+    int from; /* the same of max_window_layers */
     bool window_needed; /* transformers computes none of it where sliding_window is null */
     bool types; /* reads layer_types */
     bool bos; /* transformers takes no null for bos_token_id, so that it is left out */
@@ -110,6 +114,14 @@ typedef struct Family {
     const char *const *on; /* those that are true, up to NULL; NULL: none */
     const char *const *zero; /* dropouts that are not 0 where they are not given, up to NULL; NULL: none */
 } Family;
+/* A type of folders whose text model is one part, described by text_config, or beside the fields of other
+ * parts in older ones. */
+typedef struct Whole {
+    const char *type, *architecture, *part; /* part: model_type of the text model */
+    bool tied; /* where no field says it, and there is no head beside the embedding */
+    const char *absent; /* JSON: fields that published text_configs leave out; NULL: none */
+} Whole;
+extern const Whole wholes[]; /* up to a type NULL */
 extern const Family families[];
 extern const int family_count;
 const Family *family_named(const char *type); /* NULL: there is none */

@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 16 };
-
 /* ---- files ---- */
 
 static bool ends_with(const char *name, const char *ending)
@@ -27,19 +25,21 @@ bool is_carried(const char *name, bool code)
     static const char *const begins[] = {"tokenizer",    "tokenization_",  "special_tokens_map",
                                          "added_tokens", "vocab.",         "merges.",
                                          "spiece.",      "sentencepiece.", "tekken.",
-                                         "tiktoken.",    "chat_template",  "generation_config."};
+                                         "tiktoken.",    "chat_template",  "generation_config.",
+                                         "preprocessor", "processor_",     "video_preprocessor"};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
         if (strncmp(name, begins[i], strlen(begins[i])) == 0)
             return true;
     return ends_with(name, ".tiktoken") || (code && ends_with(name, ".py"));
 }
 
-static bool copy_bytes(int from, int to, off_t bytes)
+bool copy_bytes(int from, off_t from_at, int to, off_t to_at, off_t bytes)
 {
+    enum { PIECE = 1 << 16 };
     char piece[PIECE];
     for (off_t at = 0; at < bytes; at += PIECE) {
         const size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
-        if (!read_at(from, piece, n, at) || !write_at(to, piece, n, at))
+        if (!read_at(from, piece, n, from_at + at) || !write_at(to, piece, n, to_at + at))
             return false;
     }
     return true;
@@ -53,7 +53,7 @@ static int copy_file(BurstCtx *c, const char *from, const char *to)
         return BURST_E_IO;
     const int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     const int status = out < 0 ? io_failed(c, "write", to)
-                               : close_written(c, out, copy_bytes(in, out, bytes), to);
+                               : close_written(c, out, copy_bytes(in, 0, out, 0, bytes), to);
     close(in);
     return status;
 }
@@ -215,14 +215,14 @@ static void carry_spelling(json_t *config, json_t *source, const HfModel *model)
         json_object_set(config, "max_position_embeddings", value);
 }
 
-void carry_fields(json_t *config, json_t *source, const HfModel *model)
+void carry_fields(json_t *config, json_t *source, const HfModel *model, bool part)
 {
     const Family *family = model->family;
     const char *name;
     json_t *value;
     carry_ids(config, source);
     carry_length(config, source, model);
-    if (carries_code(source, family))
+    if (part || carries_code(source, family) || family->scaled_queries)
         carry_spelling(config, source, model);
     json_object_foreach(source, name, value)
     {

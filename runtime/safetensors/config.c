@@ -96,6 +96,15 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
 
 int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config)
 {
+    json_t *whole = NULL;
+    BURST_TRY(config_load_whole(c, folder, path, &whole));
+    *config = text_part(whole, whole_of(whole) && folder_has_head(c, folder));
+    json_decref(whole);
+    return *config ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", path);
+}
+
+int config_load_whole(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config)
+{
     if (snprintf(path, PATH_MAX, "%s/config.json", folder) >= PATH_MAX)
         return burst_fail(c, BURST_E_IO, "the name of %s is too long", folder);
     return load_json(c, path, config);

@@ -2,7 +2,8 @@
  * the training. */
 #include "safetensors/safetensors.h"
 
-json_t *config_make(const BurstPlan *p, int dtype, json_t *source)
+/* Of a text model. */
+static json_t *make(const BurstPlan *p, int dtype, json_t *source, bool part)
 {
     const char *name = dtype == BURST_F32 ? "float32" : "bfloat16";
     const HfModel model = model_of(p);
@@ -14,19 +15,30 @@ json_t *config_make(const BurstPlan *p, int dtype, json_t *source)
     if (made && model.family->bos)
         made = json_object_del(config, "bos_token_id") == 0;
     if (made && source)
-        carry_fields(config, source, &model);
+        carry_fields(config, source, &model, part);
     made = made && masks_write(config, p, &model, source);
     if (!made)
         json_decref(config);
     return made ? config : NULL;
 }
 
-int config_check_export(BurstCtx *c, const BurstPlan *p, const char *folder, json_t *source)
+json_t *config_make(const BurstPlan *p, int dtype, json_t *whole)
+{
+    const bool part = whole && whole_of(whole);
+    json_t *source = whole ? text_part(whole, !p->tied) : NULL, *config = make(p, dtype, source, part);
+    if (config && part)
+        config = text_part_put(config, whole, model_of(p).family);
+    json_decref(source);
+    return config;
+}
+
+int config_check_export(BurstCtx *c, const BurstPlan *p, const char *folder, json_t *whole)
 {
     Misfits m = {0};
     HfModel there;
     const HfModel plan = model_of(p);
-    json_t *config = config_make(p, BURST_F32, source);
+    json_t *made = config_make(p, BURST_F32, whole), *config = made ? text_part(made, !p->tied) : NULL;
+    json_decref(made);
     if (!config)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for 'config.json'");
     config_read(&m, config, &plan, &there);

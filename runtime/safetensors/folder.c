@@ -212,7 +212,7 @@ static bool is_told(const HfFolder *f, const char *name)
 
 static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int unit, const BurstTensor *t)
 {
-    const StPlace place = tensor_place(p, f->family, unit, t);
+    const StPlace place = tensor_place(p, &f->naming, unit, t);
     HfEntry *e = folder_entry(f, place.name);
     if (e)
         check_entry(m, &place, e);
@@ -238,22 +238,87 @@ static bool is_computed(const Family *f, const char *name)
     return found;
 }
 
-/* The folder has each tensor of the plan, and no others: known before anything is read. */
-static void check_tensors(Misfits *m, const BurstPlan *p, const HfFolder *f)
+/* How its tensors are named: as the embedding is. */
+static void find_naming(HfFolder *f)
 {
-    HfEntry *head = tied_tensor(p) ? folder_entry(f, head_name(f->family)) : NULL;
+    char name[ST_NAME];
+    for (f->way = NAMINGS - 1; f->way > 0; f->way--) {
+        f->naming = naming_of(f->family, f->way);
+        snprintf(name, sizeof name, "%sembed_tokens.weight", f->naming.prefix);
+        if (folder_entry(f, name))
+            return;
+    }
+    f->naming = naming_of(f->family, 0);
+}
+
+static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
+
+/* Parts for images and others, and layers that predict several tokens, which transformers does not load. */
+static bool is_beside(const HfFolder *f, const char *name)
+{
+    const bool part = f->way > 0 || f->family->part_only;
+    if (begins(name, "mtp."))
+        return true;
+    return part && !begins(name, f->naming.prefix ? f->naming.prefix : "model.") &&
+           strcmp(name, head_name(&f->naming)) != 0;
+}
+
+/* The folder has each tensor of the plan, and no others of a text model: known before anything is read. */
+void folder_mark(Misfits *m, const BurstPlan *p, const HfFolder *f)
+{
+    HfEntry *head = tied_tensor(p) ? folder_entry(f, head_name(&f->naming)) : NULL;
     for (int unit = 0; unit < burst_unit_count(p); unit++) {
         const BurstUnit *u = burst_unit(p, unit);
         for (int t = 0; t < u->tensors; t++)
             check_tensor(m, p, f, unit, &u->tensor[t]);
     }
     if (head) {
-        const StPlace place = tensor_place(p, f->family, 0, tied_tensor(p));
+        const StPlace place = tensor_place(p, &f->naming, 0, tied_tensor(p));
         check_entry(m, &place, head);
     }
+    for (int i = 0; i < f->entries; i++) {
+        HfEntry *e = &f->entry[i];
+        e->beside = !e->used && !is_computed(f->family, e->tensor->name) && is_beside(f, e->tensor->name);
+        if (!e->used && !e->beside && !is_computed(f->family, e->tensor->name))
+            misfit(m, "tensor %s is not part of the model", e->tensor->name);
+    }
+}
+
+int folder_list(BurstCtx *c, HfFolder *f, Misfits *m)
+{
+    BURST_TRY(find_files(c, f, m));
+    BURST_TRY(open_files(c, f, m));
+    BURST_TRY(list_tensors(c, f, m));
+    find_naming(f);
+    return BURST_OK;
+}
+
+bool folder_has_head(BurstCtx *c, const char *folder)
+{
+    HfFolder f = {.path = folder, .family = &families[0]};
+    Misfits m = {0};
+    const bool listed = folder_has_weights(folder) && folder_list(c, &f, &m) == BURST_OK,
+               found = listed && folder_entry(&f, head_name(&f.naming));
+    c->error[0] = 0; /* told when the folder is read */
+    misfits_close(&m);
+    folder_close(&f);
+    return found;
+}
+
+static void say_beside(const HfFolder *f)
+{
+    int count = 0;
+    const char *first = NULL;
     for (int i = 0; i < f->entries; i++)
-        if (!f->entry[i].used && !is_computed(f->family, f->entry[i].tensor->name))
-            misfit(m, "tensor %s is not part of the model", f->entry[i].tensor->name);
+        if (f->entry[i].beside) {
+            first = first ? first : f->entry[i].tensor->name;
+            count++;
+        }
+    if (count)
+        say_line("%d tensors of '%s' are not part of the text model (%s first): they are not trained, and an "
+                 "export "
+                 "has them as they are",
+                 count, f->path, first);
 }
 
 int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
@@ -261,11 +326,11 @@ int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
     if (has_file(f->path, "adapter_config.json")) /* weights that transformers adds to these */
         misfit(m,
                "adapters are not supported (adapter_config.json); merge the adapter into the weights first");
-    BURST_TRY(find_files(c, f, m));
-    BURST_TRY(open_files(c, f, m));
-    BURST_TRY(list_tensors(c, f, m));
+    BURST_TRY(folder_list(c, f, m));
     check_index(c, f, m);
-    check_tensors(m, p, f);
+    folder_mark(m, p, f);
+    if (c->rank == 0 && !m->count)
+        say_beside(f);
     return BURST_OK;
 }
 

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WINDOWS_FROM = 28 }; /* max_window_layers where config.json has none */
-
 const char *plan_mask_text(const BurstPlan *p, int layer)
 {
     return p->masks ? p->masks[p->layer_mask[layer]]->text : "causal";
@@ -162,7 +160,7 @@ Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *fam
     if (masks_has_field(family, "is_causal"))
         masks.causal = take_flag(m, config, "is_causal", true);
     masks.window = take_window(m, config, family);
-    masks.from = take_number(m, config, "max_window_layers", WINDOWS_FROM, 0);
+    masks.from = take_number(m, config, "max_window_layers", family->from, 0);
     take_types(m, layers, config, &masks);
     /* with types it may be anything, "LLLG" of EXAONE 4 among others */
     if (!masks.types && masks_has_field(family, "sliding_window_pattern"))

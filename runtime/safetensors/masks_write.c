@@ -65,14 +65,26 @@ static bool any_slides(const json_t *types)
 
 static bool reads_flag(const Family *f) { return masks_has_field(f, "use_sliding_window"); }
 
+static const char *const mask_fields[] = {"is_causal", "use_sliding_window", "sliding_window", "layer_types"};
+enum { MASK_FIELDS = sizeof mask_fields / sizeof *mask_fields };
+
+static bool say_as_source(json_t *config, const json_t *source)
+{
+    bool made = true;
+    for (int i = 0; i < MASK_FIELDS; i++)
+        if (json_object_get(source, mask_fields[i]))
+            made = made &&
+                   json_object_set(config, mask_fields[i], json_object_get(source, mask_fields[i])) == 0;
+    return made;
+}
+
 static bool say(json_t *config, const Attempt *a, json_t *types)
 {
-    static const char *const names[] = {"is_causal", "use_sliding_window", "sliding_window", "layer_types"};
     const Family *f = a->model->family;
     const bool none = f->windows == WINDOWS_NONE || (reads_flag(f) && (!a->window || !any_slides(types)));
     bool made = true;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        json_object_del(config, names[i]);
+    for (int i = 0; i < MASK_FIELDS; i++)
+        json_object_del(config, mask_fields[i]);
     if (all_full(a->p) && masks_has_field(f, "is_causal"))
         made = json_object_set_new(config, "is_causal", json_false()) == 0;
     if (none) /* where nothing is said, there is no window */
@@ -142,7 +154,8 @@ bool masks_write(json_t *config, const BurstPlan *p, const HfModel *model, const
     for (int way = 0; way < WAYS; way++)
         a.types[way] = types_of(&a, way);
     bool made = a.types[BY_SOURCE] && a.types[BY_MASKS] && a.types[BY_ROPES];
-    if (!try_windows(config, &a, true))
+    if (!(source && say_as_source(config, source) && means(config, &a, true)) &&
+        !try_windows(config, &a, true))
         try_windows(config, &a, false);
     if (!is_said(config, &a))
         made = made && json_object_set_new(config, "burst_attention", masks_of(p)) == 0;

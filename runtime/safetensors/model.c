@@ -80,6 +80,7 @@ static void take_ropes(const BurstPlan *p, HfModel *m)
 HfModel model_of(const BurstPlan *p)
 {
     HfModel m = {.layers = p->layers,
+                 .sequence = p->sequence,
                  .hidden = p->hidden,
                  .heads = p->heads,
                  .kv_heads = p->kv_heads,

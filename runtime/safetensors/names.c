@@ -20,8 +20,30 @@ const BurstUnit *burst_unit(const BurstPlan *p, int unit)
     return row;
 }
 
-static void full_name(const BurstPlan *p, const Family *f, int unit, const char *tensor, char name[ST_NAME])
+Naming naming_of(const Family *f, int way)
 {
+    static const struct { const char *prefix, *head; } ways[NAMINGS] = {
+        {NULL, NULL},
+        {"model.language_model.", NULL},
+        {"language_model.model.", "language_model." ST_HEAD},
+    };
+    return (Naming){f, ways[way].prefix, ways[way].head};
+}
+
+/* With the beginning that the folder has. */
+static void set_prefix(const Naming *n, char name[ST_NAME])
+{
+    static const char usual[] = "model.";
+    char rest[ST_NAME];
+    if (!n->prefix || strncmp(name, usual, sizeof usual - 1) != 0)
+        return;
+    memcpy(rest, name, sizeof rest);
+    snprintf(name, ST_NAME, "%s%.*s", n->prefix, ST_NAME - 32, rest + sizeof usual - 1);
+}
+
+static void full_name(const BurstPlan *p, const Naming *n, int unit, const char *tensor, char name[ST_NAME])
+{
+    const Family *f = n->family;
     const BurstUnit *row = p->units;
     for (; unit >= row->repeat; row++)
         unit -= row->repeat;
@@ -32,7 +54,8 @@ static void full_name(const BurstPlan *p, const Family *f, int unit, const char 
         snprintf(name, ST_NAME, "%.*s%d%s.%s", (int)(number - row->name), row->name, unit, number + 2,
                  tensor);
     else
-        snprintf(name, ST_NAME, "%s", tensor);
+        snprintf(name, ST_NAME, "%s", n->head && strcmp(tensor, ST_HEAD) == 0 ? n->head : tensor);
+    set_prefix(n, name);
 }
 
 /* 0: the unit has none. */
@@ -49,14 +72,14 @@ float tensor_shift(const Family *f, const BurstTensor *t)
     return f->norms_less_one && strstr(t->name, "norm.weight") ? -1 : 0;
 }
 
-StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstTensor *t)
+StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstTensor *t)
 {
     const BurstUnit *u = burst_unit(p, unit);
     const bool vector = t->init_std <= 0;
     const int64_t own = t->rows * t->cols;
     StPlace place = {.dims = vector ? 1 : 2, .shape = {vector ? own : t->rows, t->cols}};
-    const FusedTensor *fused = family_fused(f, t->name, &place.part);
-    full_name(p, f, unit, fused ? fused->name : t->name, place.name);
+    const FusedTensor *fused = family_fused(n->family, t->name, &place.part);
+    full_name(p, n, unit, fused ? fused->name : t->name, place.name);
     place.run = place.stride = own;
     if (!fused)
         return place;
@@ -81,9 +104,11 @@ int64_t element_at(const StPlace *place, int64_t element, int64_t *count)
     return place->first + run * place->stride + element % place->run;
 }
 
-const char *head_name(const Family *f)
+const char *head_name(const Naming *n)
 {
     int part;
-    const FusedTensor *fused = family_fused(f, ST_HEAD, &part);
+    const FusedTensor *fused = family_fused(n->family, ST_HEAD, &part);
+    if (n->head)
+        return n->head;
     return fused ? fused->name : ST_HEAD;
 }

@@ -53,9 +53,9 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int uni
     const BurstUnit *u = burst_unit(p, unit);
     for (int i = 0; i < u->tensors; i++) {
         const BurstTensor *t = &u->tensor[i];
-        const StPlace place = tensor_place(p, f->family, unit, t);
+        const StPlace place = tensor_place(p, &f->naming, unit, t);
         const float shift = tensor_shift(f->family, t);
-        const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, head_name(f->family)) : NULL;
+        const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, head_name(&f->naming)) : NULL;
         for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);) {
             BURST_TRY(read_run(c, folder_entry(f, place.name)->tensor, &place, tied ? tied->tensor : NULL, &r,
                                param + r.at));

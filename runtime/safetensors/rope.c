@@ -26,6 +26,8 @@ static int kind_of(const Family *family, const json_t *block)
     int kind = 0;
     if (family->original && json_is_string(type) && strcmp(json_string_value(type), "su") == 0)
         return BURST_ROPE_LONGROPE;
+    if (family->mrope && json_is_string(type) && strcmp(json_string_value(type), "mrope") == 0)
+        return BURST_ROPE_DEFAULT;
     while (type && kind < BURST_ROPE_KINDS &&
            (!json_is_string(type) || strcmp(json_string_value(type), rope_kinds[kind].name) != 0))
         kind++;
@@ -61,7 +63,7 @@ static const json_t *number_there(const json_t *config, const json_t *block, int
     return there;
 }
 
-static bool known_in(const json_t *block, int kind)
+static bool known_in(const Family *family, const json_t *block, int kind)
 {
     static const char *const any[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
     static const char *const longrope[] = {"short_factor", "long_factor", "factor"};
@@ -75,6 +77,11 @@ static bool known_in(const json_t *block, int kind)
         found += json_object_get(block, longrope[i]) != NULL;
     for (const RopeField *f = rope_kinds[kind].field; f->name; f++)
         found += json_object_get(block, f->json) != NULL;
+    if (family->mrope)
+        found += (json_object_get(block, "mrope_section") != NULL) +
+                 (json_object_get(block, "mrope_interleaved") != NULL);
+    if (family->scaled_queries)
+        found += json_object_get(block, "llama_4_scaling_beta") != NULL;
     return json_object_size(block) == found;
 }
 
@@ -127,7 +134,7 @@ static bool take_block(const Family *family, const json_t *config, const json_t 
     const int kind = kind_of(family, block);
     const json_t *part = json_object_get(block, "partial_rotary_factor"),
                  *cut = json_object_get(block, "truncate");
-    if (!json_is_object(block) || kind == BURST_ROPE_KINDS || !known_in(block, kind) ||
+    if (!json_is_object(block) || kind == BURST_ROPE_KINDS || !known_in(family, block, kind) ||
         (given(part) && !parts && json_number_value(part) != 1) || (given(cut) && !json_is_true(cut)))
         return false;
     r->kind = kind;
@@ -307,6 +314,16 @@ static bool read_types(Misfits *m, const json_t *config, HfModel *there)
     return true;
 }
 
+/* From `original` on scores are multiplied by 1 + beta log(1 + position / original) as well. */
+static void check_scaled_queries(Misfits *m, const HfModel *there, const HfModel *plan)
+{
+    if (plan && there->family->scaled_queries && (double)plan->sequence > there->rope.original)
+        misfit(m,
+               "llama_4_scaling_beta scales queries of positions from %.15g on, which is not computed; set "
+               "sequence to at most %.15g",
+               there->rope.original, there->rope.original);
+}
+
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     if (read_types(m, config, there))
@@ -326,6 +343,7 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     read_part(m, config, block, there);
     const bool read = m->count == before;
     there->rope.theta = theta ? json_number_value(theta) : there->family->rope.theta;
+    check_scaled_queries(m, there, plan);
     if (plan) {
         there->rope.length = plan->rope.length;
         if (!read) /* is told; what else is another */

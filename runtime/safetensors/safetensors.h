@@ -94,6 +94,7 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    int64_t sequence; /* of a plan */
     /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
      */
     int64_t value_dim, latent, query_latent, own, shared;
@@ -106,7 +107,15 @@ typedef struct HfModel {
 HfModel model_of(const BurstPlan *p);
 /* Whether it has parts that no family without a name has. */
 bool model_needs_family(const BurstPlan *p);
-int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config); /* the caller frees */
+/* Of a text model, or of the text model's part of a larger one; the caller frees. */
+int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config);
+int config_load_whole(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config);
+/* The type of a config.json that has a text model as a part; NULL: it is one, or of no known type. */
+const Whole *whole_of(const json_t *config);
+/* The part as a text model's own; head: the folder has one. The caller frees. */
+json_t *text_part(json_t *config, bool head);
+/* The whole with the part as an export has written it, which is freed. */
+json_t *text_part_put(json_t *written, const json_t *whole, const Family *family);
 /* model_read, and all fields that it does not read, but for masks. */
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
 /* What a config.json says; what cannot be said in a model, or is not what `plan` has, is a misfit. plan NULL:
@@ -193,11 +202,11 @@ bool given(const json_t *value); /* there, and not null */
 bool same_value(const json_t *a, const json_t *b); /* numbers to 6 digits where one is real */
 /* Whether a field is read and compared with a plan. */
 bool config_is_compared(const Family *family, const char *name);
-/* What config.json says of this plan, with what `source` has beside it (the config.json that the weights came
+/* What config.json says of this plan, with what `whole` has beside it (the config.json that the weights came
  * from; NULL: none); the caller frees. NULL: no memory. */
-json_t *config_make(const BurstPlan *p, int dtype, json_t *source);
+json_t *config_make(const BurstPlan *p, int dtype, json_t *whole);
 /* Whether that, read as any folder is, describes the plan; else an error that says what it does not. */
-int config_check_export(BurstCtx *c, const BurstPlan *p, const char *folder, json_t *source);
+int config_check_export(BurstCtx *c, const BurstPlan *p, const char *folder, json_t *whole);
 json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
@@ -209,21 +218,33 @@ typedef struct StPlace {
     int dims, part;
     int64_t shape[2], first, run, stride;
 } StPlace;
+/* Names of a folder's tensors: those of the family, but for how they begin, which differs where the text
+ * model is a part. */
+typedef struct Naming {
+    const Family *family;
+    const char *prefix; /* in place of "model."; NULL: that */
+    const char *head;   /* in place of the family's head; NULL: that */
+} Naming;
+/* The k-th way that parts are named, up to NAMINGS; 0: text models. */
+enum { NAMINGS = 3 };
+Naming naming_of(const Family *f, int way);
 /* What a folder's elements are more than a plan's: where it has weights of norms less one, -1. */
 float tensor_shift(const Family *f, const BurstTensor *t);
 /* unit counts repeats */
-StPlace tensor_place(const BurstPlan *p, const Family *f, int unit, const BurstTensor *t);
+StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstTensor *t);
 /* Where in the folder's tensor an element of the plan's lies; *count: at most so many, how many follow it
  * there. */
 int64_t element_at(const StPlace *place, int64_t element, int64_t *count);
-const char *head_name(const Family *f); /* of the head's matrix */
+const char *head_name(const Naming *n); /* of the head's matrix */
 
 /* ---- what an export takes over of the folder that its weights came from (carry.c) ---- */
+bool copy_bytes(int from, off_t from_at, int to, off_t to_at, off_t bytes);
 bool is_carried(const char *name, bool code); /* whether a file of that name is */
 /* Copies these files from one folder to another; a source that is not there, or NULL, has none. */
 int carry_files(BurstCtx *c, const char *source, bool code, const char *part);
-/* Adds the fields that no plan has, all ids, and the longer of both lengths. */
-void carry_fields(json_t *config, json_t *source, const HfModel *model);
+/* Adds the fields that no plan has, all ids, and the longer of both lengths; part: of a larger model, where
+ * fields that mean the plan stay as they are. */
+void carry_fields(json_t *config, json_t *source, const HfModel *model, bool part);
 /* Whether a folder with this config.json (NULL: none) brings code that computes it. */
 bool carries_code(const json_t *config, const Family *family);
 /* Says what code transformers will not have of a folder that is exported; config: the source's, or NULL. */
@@ -236,10 +257,13 @@ typedef struct HfEntry {
     const StTensor *tensor;
     const char *file;
     bool used;
+    bool beside; /* of no text model: an export copies it */
 } HfEntry;
 typedef struct HfFolder {
     const char *path;
     const Family *family;
+    Naming naming;
+    int way; /* of naming_of */
     json_t *index, *map; /* map: of the index, name -> file; NULL: one file */
     int names, files; /* files: how many of them were tried; one that cannot be read has fd -1 */
     const char **name; /* [names] */
@@ -252,11 +276,33 @@ typedef struct HfFolder {
 int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m);
 /* The same but for config.json: f->family is known. */
 int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m);
+/* Opens all files, without a plan: its tensors, and how they are named. */
+int folder_list(BurstCtx *c, HfFolder *f, Misfits *m);
+/* Marks what a plan takes, and what is beside it; what is neither is a misfit. */
+void folder_mark(Misfits *m, const BurstPlan *p, const HfFolder *f);
+bool folder_has_head(BurstCtx *c, const char *folder); /* whether a head's matrix is there */
 bool folder_has_weights(const char *folder); /* whether a file of them is there, or their index */
 void folder_close(HfFolder *f);
 HfEntry *folder_entry(const HfFolder *f, const char *name); /* NULL: it has none */
 const BurstTensor *tied_tensor(
     const BurstPlan *p); /* the embedding, which a tied model has as its head too; NULL */
+
+/* ---- tensors beside the text model, which an export copies (export/beside.c) ---- */
+typedef struct BesideTensor {
+    const StTensor *tensor;
+    int file;      /* of those that have them */
+    int64_t begin; /* in its data */
+} BesideTensor;
+typedef struct Beside {
+    HfFolder folder;
+    int count, files;
+    BesideTensor *tensor;
+} Beside;
+/* Those of the folder that the weights came from; NULL: none. config: its config.json, or NULL. To be closed
+ * also where this fails. */
+int beside_open(BurstCtx *c, const BurstPlan *p, const char *source, const json_t *config,
+                int64_t shard_bytes, Beside *b);
+void beside_close(Beside *b);
 
 /* ---- `burstc import` ---- */
 /* Writes the model that the folder's config.json describes; what of it no model can say is a misfit.

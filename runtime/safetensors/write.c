@@ -36,11 +36,12 @@ typedef struct OutFile {
 struct Export {
     const char *folder, *source; /* source: which the weights came from; NULL: none */
     json_t *config;              /* its, of rank 0; NULL: it cannot be read */
-    const Family *family;
+    Beside beside;               /* of rank 0 */
+    Naming naming;
     char part[PATH_MAX]; /* its name while it is written */
     int lock;            /* of rank 0, on that */
     int dtype, size;     /* bytes an element */
-    int files, entries;
+    int files, entries, own; /* own: files of the plan's tensors, before the others */
     Entry *entry;
     OutFile *file;
     bool resumes, earlier; /* earlier: the folder has an export already, which is moved aside */
@@ -61,18 +62,18 @@ static int64_t place_elements(const StPlace *p) { return p->shape[0] * (p->dims 
 static const Entry *first_part(const BurstPlan *p, const Export *o, int unit, const StPlace *place)
 {
     const Entry *e = o->entry + o->entries - 1;
-    while (e->part || strcmp(tensor_place(p, o->family, unit, e->tensor).name, place->name) != 0)
+    while (e->part || strcmp(tensor_place(p, &o->naming, unit, e->tensor).name, place->name) != 0)
         e--;
     return e;
 }
 
-/* Tensors in the plan's order, a file full before the next. */
-static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
+/* Tensors in the plan's order, a file full before the next; then those beside, in as many other files. */
+static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes, int others)
 {
     for (int unit = 0; unit < burst_unit_count(p); unit++)
         for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
             const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
-            const StPlace place = tensor_place(p, o->family, unit, t);
+            const StPlace place = tensor_place(p, &o->naming, unit, t);
             const int64_t whole = place_elements(&place) * o->size;
             if (place.part) {
                 const Entry *first = first_part(p, o, unit, &place);
@@ -86,6 +87,12 @@ static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
             o->entry[o->entries++] = (Entry){unit, o->files - 1, 0, t, f->bytes};
             f->bytes += whole;
         }
+    o->own = o->files;
+    o->files += others;
+    for (int i = 0; i < o->beside.count; i++) {
+        const BesideTensor *t = &o->beside.tensor[i];
+        o->file[o->own + t->file].bytes = t->begin + t->tensor->end - t->tensor->begin;
+    }
     for (int i = 0; i < o->files; i++)
         if (o->files == 1)
             snprintf(o->file[i].name, FILE_NAME, "model.safetensors");
@@ -93,14 +100,34 @@ static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
             snprintf(o->file[i].name, FILE_NAME, "model-%05d-of-%05d.safetensors", i + 1, o->files);
 }
 
-static json_t *facts_of(const Export *o, const Entry *e, const StPlace *place)
+static json_t *facts_of(const char *dtype, const int64_t *shape, int dims, int64_t begin, int64_t end)
 {
     json_t *sizes = json_array();
-    for (int i = 0; sizes && i < place->dims; i++)
-        json_array_append_new(sizes, json_integer((json_int_t)place->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", o->dtype == BURST_F32 ? "F32" : "BF16", "shape", sizes,
-                     "data_offsets", (json_int_t)e->begin,
-                     (json_int_t)(e->begin + place_elements(place) * o->size));
+    for (int i = 0; sizes && i < dims; i++)
+        json_array_append_new(sizes, json_integer((json_int_t)shape[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", sizes, "data_offsets",
+                     (json_int_t)begin, (json_int_t)end);
+}
+
+static json_t *facts_of_entry(const Export *o, const Entry *e, const StPlace *place)
+{
+    return facts_of(o->dtype == BURST_F32 ? "F32" : "BF16", place->shape, place->dims, e->begin,
+                    e->begin + place_elements(place) * o->size);
+}
+
+/* How many of those beside are in the file. */
+static size_t add_beside(const Export *o, const OutFile *f, json_t *all)
+{
+    size_t tensors = 0;
+    for (const BesideTensor *b = o->beside.tensor; all && b < o->beside.tensor + o->beside.count; b++) {
+        const StTensor *t = b->tensor;
+        if (f != &o->file[o->own + b->file])
+            continue;
+        json_object_set_new(all, t->name,
+                            facts_of(t->dtype, t->shape, t->dims, b->begin, b->begin + t->end - t->begin));
+        tensors++;
+    }
+    return tensors;
 }
 
 /* Length and JSON, with blanks up to where the data may begin. */
@@ -110,12 +137,13 @@ static bool make_header(const BurstPlan *p, const Export *o, OutFile *f)
                             mark, "export");
     size_t tensors = 0;
     for (const Entry *e = o->entry; all && e < o->entry + o->entries; e++) {
-        const StPlace place = tensor_place(p, o->family, e->unit, e->tensor);
+        const StPlace place = tensor_place(p, &o->naming, e->unit, e->tensor);
         const bool here = place.part == 0 && f == &o->file[e->file];
         if (here)
-            json_object_set_new(all, place.name, facts_of(o, e, &place));
+            json_object_set_new(all, place.name, facts_of_entry(o, e, &place));
         tensors += here;
     }
+    tensors += add_beside(o, f, all);
     bool all_there = json_object_size(all) == tensors + 1;
     char *text = all_there ? json_dumps(all, JSON_COMPACT) : NULL;
     size_t n = text ? strlen(text) : 0, padded = (n + ALIGN - 1) / ALIGN * ALIGN;
@@ -140,6 +168,7 @@ static void layout_drop(Export *o)
         free(o->file[i].header);
     free(o->file);
     free(o->entry);
+    beside_close(&o->beside);
     json_decref(o->config);
 }
 
@@ -158,25 +187,19 @@ static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
     return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the path '%s' is too long", folder);
 }
 
-static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
-                   int64_t shard_bytes, Export *o)
+static int lay_out(BurstCtx *c, const BurstPlan *p, int64_t shard_bytes, int others, Export *o)
 {
     const size_t tensors = (size_t)count_tensors(p);
-    *o = (Export){.folder = folder,
-                  .source = source,
-                  .family = model_of(p).family,
-                  .lock = -1,
-                  .dtype = dtype,
-                  .size = dtype == BURST_F32 ? 4 : 2};
-    BURST_TRY(part_name(c, folder, o->part));
+    BURST_TRY(part_name(c, o->folder, o->part));
     o->entry = calloc(tensors, sizeof *o->entry);
-    o->file = calloc(tensors, sizeof *o->file);
+    o->file = calloc(tensors + (size_t)others, sizeof *o->file);
     bool made = o->entry && o->file;
     if (made)
-        place_tensors(p, o, shard_bytes);
-    for (int i = 0; made && i < o->files; i++)
+        place_tensors(p, o, shard_bytes, others);
+    for (int i = 0; made && i < (c->rank == 0 ? o->files : o->own); i++)
         made = make_header(p, o, &o->file[i]);
-    return made ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory for the headers of '%s'", folder);
+    return made ? BURST_OK
+                : burst_fail(c, BURST_E_MEMORY, "out of memory for the headers of '%s'", o->folder);
 }
 
 /* A file of the folder in the making. */
@@ -334,9 +357,11 @@ static json_t *index_of(const BurstPlan *p, const Export *o)
     for (int i = 0; map && i < o->entries; i++) {
         const Entry *e = &o->entry[i];
         if (e->part == 0)
-            json_object_set_new(map, tensor_place(p, o->family, e->unit, e->tensor).name,
+            json_object_set_new(map, tensor_place(p, &o->naming, e->unit, e->tensor).name,
                                 json_string(o->file[e->file].name));
     }
+    for (const BesideTensor *b = o->beside.tensor; map && b < o->beside.tensor + o->beside.count; b++)
+        json_object_set_new(map, b->tensor->name, json_string(o->file[o->own + b->file].name));
     for (int i = 0; i < o->files; i++)
         bytes += o->file[i].bytes;
     return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
@@ -375,7 +400,7 @@ static int create_json(BurstCtx *c, const Export *o, const char *name, const cha
 /* All files with their room, and nothing in them that could be read for weights. */
 static int create_files(BurstCtx *c, const BurstPlan *p, const Export *o)
 {
-    BURST_TRY(carry_files(c, o->source, carries_code(o->config, o->family), o->part));
+    BURST_TRY(carry_files(c, o->source, carries_code(o->config, o->naming.family), o->part));
     for (int i = 0; i < o->files; i++)
         BURST_TRY(create_file(c, o, o->file[i].name, (int64_t)o->file[i].header_bytes + o->file[i].bytes));
     return for_each_json(c, p, o, create_json);
@@ -482,8 +507,8 @@ static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeight
 {
     const BurstUnit *u = burst_unit(p, e->unit);
     const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
-    const float shift = tensor_shift(o->family, e->tensor);
-    const StPlace place = tensor_place(p, o->family, e->unit, e->tensor);
+    const float shift = tensor_shift(o->naming.family, e->tensor);
+    const StPlace place = tensor_place(p, &o->naming, e->unit, e->tensor);
     bool written = true;
     for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) &&
                            burst_next_run(p, c->rank, u, e->tensor, &r);)
@@ -523,7 +548,7 @@ static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
 {
     char name[FILE_NAME], path[PATH_MAX];
     int fd;
-    for (int i = 0; i < o->files; i++)
+    for (int i = 0; i < o->own; i++)
         BURST_TRY(write_file(c, p, w, o, &o->file[i]));
     mark_name(c->rank, name);
     BURST_TRY(open_part(c, o, name, O_CREAT, path, &fd));
@@ -531,6 +556,21 @@ static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
 }
 
 /* ---- after: rank 0 ---- */
+
+static int copy_beside(BurstCtx *c, const Export *o)
+{
+    char path[PATH_MAX];
+    int fd;
+    for (const BesideTensor *b = o->beside.tensor; b < o->beside.tensor + o->beside.count; b++) {
+        const OutFile *f = &o->file[o->own + b->file];
+        const StTensor *t = b->tensor;
+        BURST_TRY(open_part(c, o, f->name, 0, path, &fd));
+        const bool copied = copy_bytes(t->file->fd, (off_t)(t->file->data_at + t->begin), fd,
+                                       (off_t)f->header_bytes + b->begin, t->end - t->begin);
+        BURST_TRY(close_written(c, fd, copied, path));
+    }
+    return BURST_OK;
+}
 
 static int take_marks(BurstCtx *c, const Export *o)
 {
@@ -626,6 +666,7 @@ static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
     if (o->source && !o->config)
         say_line("cannot read '%s/config.json'; '%s' is exported without the tokenizer and its token ids",
                  o->source, o->folder);
+    BURST_TRY(copy_beside(c, o));
     BURST_TRY(write_headers(c, o));
     BURST_TRY(for_each_json(c, p, o, write_json));
     BURST_TRY(sync_folder(c, o->part));
@@ -636,9 +677,25 @@ static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
 static void read_source(BurstCtx *c, Export *o)
 {
     char path[PATH_MAX];
-    if (c->rank != 0 || !o->source || config_load(c, o->source, path, &o->config) == BURST_OK)
+    if (c->rank != 0 || !o->source || config_load_whole(c, o->source, path, &o->config) == BURST_OK)
         return;
     c->error[0] = 0;
+}
+
+/* How tensors are named there, and how many files there are beside: every rank writes by both. */
+static int read_beside(BurstCtx *c, const BurstPlan *p, int64_t shard_bytes, Export *o, int *others)
+{
+    double said[2] = {0};
+    if (c->rank == 0) {
+        BURST_TRY(all_agree(c, beside_open(c, p, o->source, o->config, shard_bytes, &o->beside)));
+        said[0] = o->beside.folder.way, said[1] = o->beside.files;
+    } else {
+        BURST_TRY(all_agree(c, BURST_OK));
+    }
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, said, 2));
+    o->naming = naming_of(model_of(p).family, (int)said[0]);
+    *others = (int)said[1];
+    return BURST_OK;
 }
 
 int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char *source, int dtype,
@@ -651,13 +708,20 @@ int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, const char 
     if (model_needs_family(p))
         return burst_fail(c, BURST_E_PLAN,
                           "an export of this model requires its family: set `family` in the model");
-    BURST_TRY(lay_out(c, p, folder, source, dtype, shard_bytes, o));
-    o->resumes = resumes;
+    int others;
+    *o = (Export){.folder = folder,
+                  .source = source,
+                  .lock = -1,
+                  .dtype = dtype,
+                  .size = dtype == BURST_F32 ? 4 : 2,
+                  .resumes = resumes};
     read_source(c, o);
+    BURST_TRY(read_beside(c, p, shard_bytes, o, &others));
+    BURST_TRY(lay_out(c, p, shard_bytes, others, o));
     if (c->rank != 0)
         return BURST_OK;
     BURST_TRY(config_check_export(c, p, folder, o->config));
-    carry_say(folder, source, o->config, o->family);
+    carry_say(folder, source, o->config, o->naming.family);
     return create(c, p, o);
 }
 

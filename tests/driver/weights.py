@@ -188,6 +188,63 @@ def masks(work):
     assert run(work, "c.topo", "m.burst", "--emit=plan", "-Wno-other-masks")[2] == ""
 
 
+EYE = {"vision_config": {"hidden_size": 1152}}
+TEXT = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM, "intermediate_size": FFN, "vocab_size": VOCAB, "max_position_embeddings": 256}
+YARN = {"rope_type": "yarn", "type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 64, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "max_position_embeddings": 256, "llama_4_scaling_beta": 0.1}
+WHOLES = {  # name: config.json of a larger model, how its text model is imported
+    "gemma3": ({"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "mm_tokens_per_image": 256, **EYE, "text_config": {
+        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}},
+        ("sequence 128Ki;", "family gemma3_text;", "layers 34; hidden 2560; heads 8; kv_heads 4; head_dim 256;", "vocab 262208; tied yes;",
+         "rope 1000000 linear { factor 8; }", "rope layers 0 .. 4: 10000;", "default window(1024);")),
+    "mistral3": ({"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], **EYE, "tie_word_embeddings": False,
+                  "text_config": {**TEXT, "model_type": "mistral", "rope_theta": 1e9, "sliding_window": None}},
+                 ("family mistral;", "rope 1000000000;", "tied no;", "default causal;")),
+    "ministral3": ({"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], **EYE, "text_config": {
+        **TEXT, "model_type": "ministral3", "tie_word_embeddings": True, "rope_parameters": YARN}},
+        ("sequence 64;", "family ministral3;", "rope 1000000 yarn { factor 16; original 64; slow 1; fast 32; attention 1; }", "tied yes;")),
+    "qwen2_5_vl": ({**TEXT, "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"], **EYE, "image_token_id": 3,
+                    "vision_start_token_id": 4, "rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}},
+                   ("family qwen2_5_vl_text;", "qkv_bias yes;", "rope 1000000;", "tied no;")),
+    "qwen3_vl": ({"model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"], **EYE, "text_config": {
+        **TEXT, "model_type": "qwen3_vl_text", "rope_theta": 5e6,
+        "rope_scaling": {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [2, 1, 1]}}},
+        ("family qwen3_vl_text;", "qk_norm yes;", "rope 5000000;")),
+}
+
+
+def parts(work):
+    """Text models that are a part of a larger one: their fields, names of tensors, and tensors beside them."""
+    for name, (config, wanted) in WHOLES.items():
+        folder = work / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        status, out, said = run(work, "import", name)
+        assert status == 0 and all(text in out for text in wanted), f"{name}: {said}{out}"
+    (work / "c.topo").write_text(TOPO)
+    for prefix, head, tied in (("model.language_model.", "lm_head.weight", "no"), ("language_model.model.", "language_model.lm_head.weight", "no"),
+                               ("language_model.model.", None, "yes")):
+        folder = Folder()
+        folder.config = {key: value for key, value in WHOLES["mistral3"][0].items() if key != "tie_word_embeddings"}
+        names = {name: name.replace("model.", prefix, 1) for name in tensors()} | {"lm_head.weight": head}
+        folder.shapes = {names[name]: shape for name, shape in tensors().items() if names[name]} | {"vision_tower.patch.weight": [3, 3]}
+        path = work / f"whole_{prefix}{tied}"
+        folder.write(path)
+        status, out, said = run(work, "import", path.name)
+        assert status == 0 and f"tied {tied};" in out, f"{prefix}: {said}{out}"
+        (work / "m.burst").write_text(out)
+        status, _, said = run(work, "c.topo", "m.burst", "--emit=plan")
+        assert (status, said) == (0, ""), said
+        folder.shapes[f"{prefix}extra.weight"] = [1]
+        folder.write(work / f"odd_{prefix}{tied}")
+        assert f"tensor {prefix}extra.weight is not part of the model" in run(work, "import", f"odd_{prefix}{tied}")[2]
+    (work / "m.burst").write_text(run(work, "import", "ministral3")[1].replace("sequence 64;", "sequence 128;"))
+    status, _, said = run(work, "c.topo", "m.burst", "--emit=plan")
+    assert status == 1 and "llama_4_scaling_beta scales queries of positions from 64 on, which is not computed; set sequence to at most 64" in said, said
+
+
 def many(work):
     """Folders with more differences than a message has room for: all are counted."""
     folder = Folder()
@@ -248,7 +305,7 @@ def main():
     for name in CASES:
         with tempfile.TemporaryDirectory(prefix="burst_test_") as work:
             check(name, pathlib.Path(work))
-    for part in (absent, masks, many, outputs):
+    for part in (absent, masks, parts, many, outputs):
         with tempfile.TemporaryDirectory(prefix="burst_test_") as work:
             part(pathlib.Path(work))
     print(f"{len(CASES)} folders: each difference is told, once")

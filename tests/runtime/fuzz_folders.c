@@ -199,7 +199,8 @@ static void write_weights(const char *path, const BurstPlan *p, const Family *fa
     int64_t at = 0;
     for (int u = 0; u < burst_unit_count(p); u++)
         for (int t = 0; t < burst_unit(p, u)->tensors; t++) {
-            const StPlace place = tensor_place(p, family, u, &burst_unit(p, u)->tensor[t]);
+            const Naming naming = naming_of(family, 0);
+            const StPlace place = tensor_place(p, &naming, u, &burst_unit(p, u)->tensor[t]);
             const int64_t bytes = 2 * place.shape[0] * (place.dims == 2 ? place.shape[1] : 1);
             json_t *shape = place.dims == 2
                                 ? json_pack("[I,I]", (json_int_t)place.shape[0], (json_int_t)place.shape[1])

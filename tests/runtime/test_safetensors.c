@@ -570,7 +570,8 @@ static void config_keeps_the_types(void **unused)
          "\"burst_attention\": [\"document\", \"window(17)\", \"document\"]}"},
         {"mistral", "{\"sliding_window\": 8}", causal_layer, NULL, NULL, "{\"sliding_window\": null}"},
         {"llama", "{\"is_causal\": false}", full_layer, NULL, NULL, "{\"is_causal\": false}"},
-        {"gemma2", "{\"is_causal\": false}", full_layer, NULL, NULL,
+        {"gemma2", "{\"is_causal\": false}", full_layer, NULL, NULL, "{\"is_causal\": false}"},
+        {"gemma2", "{\"is_causal\": false, \"sliding_window\": 4096, " TYPES "}", full_layer, NULL, NULL,
          "{\"is_causal\": false, \"sliding_window\": 4096, " TYPES "}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

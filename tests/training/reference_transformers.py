@@ -52,6 +52,15 @@ def loss_of(folder, text, sequence, own_code=False):
     return loss(model.double(), text, sequence).item()
 
 
+def loss_of_whole(folder, text, sequence):
+    """The same of a folder whose text model is a part of a larger one."""
+    model, info = transformers.AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if info[kind]:
+            raise RuntimeError(f"{folder}: {kind} {info[kind]}")
+    return loss(model.double(), text, sequence).item()
+
+
 def fields():
     """[(name, value)] of the configurations of all models that transformers knows, by default."""
     found = set()

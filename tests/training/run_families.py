@@ -144,6 +144,23 @@ CASES = {  # name: class, its configuration
     "granite_ones": ("Granite", {}),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
+EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
+QWEN_EYE = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=64)
+QWEN_IDS = dict(image_token_id=250, video_token_id=251, vision_start_token_id=252, vision_end_token_id=253)
+WHOLES = {"Gemma3": dict(vision_config=EYE, mm_tokens_per_image=4, boi_token_index=248, eoi_token_index=249, image_token_index=250),
+          "Mistral3": dict(vision_config=dict(EYE, model_type="pixtral", head_dim=8), image_token_index=10, tie_word_embeddings=False),
+          "Qwen2_5_VL": dict(vision_config=dict(QWEN_EYE, fullatt_block_indexes=[0]), **QWEN_IDS),
+          "Qwen3VL": dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16, deepstack_visual_indexes=[0]), **QWEN_IDS)}
+MROPE = rope("default", 1e6, mrope_section=[2, 3, 3])
+PARTS = {  # name: the larger model, the text model's class, its configuration
+    "gemma3_part": ("Gemma3", "Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES)),
+    "mistral_part": ("Mistral3", "Mistral", dict(head_dim=16, sliding_window=None)),
+    "ministral3_part": ("Mistral3", "Ministral3", dict(head_dim=16, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1e6, factor=16.0, original_max_position_embeddings=64, max_position_embeddings=256, beta_fast=32.0,
+        beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
+    "qwen2_5_vl_part": ("Qwen2_5_VL", "Qwen2", MROPE),
+    "qwen3_vl_part": ("Qwen3VL", "Qwen3", dict(MROPE, head_dim=16)),
+}
 # a plan's tensors of a layer, in its order; those that a model has
 LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          *(f"self_attn.{x}.weight" for x in ("q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj", "k_shared_proj", "kv_a_layernorm",
@@ -226,11 +243,24 @@ def filled(rope, longest):
 class Case:
     def __init__(self, programs, name, folder):
         self.programs, self.name, self.folder = programs, name, folder
-        self.described = CASES[name][0] in ("MiniCPM", "InternLM2")  # transformers has no class of theirs
+        self.whole, *self.case = PARTS[name] if name in PARTS else (None, *CASES[name])
+        self.described = self.case[0] in ("MiniCPM", "InternLM2")  # transformers has no class of theirs
+
+    def larger_model(self, kind, more):
+        """A random one with a text model as a part, and the text model's configuration."""
+        import transformers
+        config = getattr(transformers, self.whole + "Config")
+        text = {**SIZES, **more}
+        if "Mistral" in self.whole:
+            text["model_type"] = {"Mistral": "mistral", "Ministral3": "ministral3"}[kind]
+        config = config(text_config=text, **WHOLES[self.whole])
+        return getattr(transformers, self.whole + "ForConditionalGeneration")(config), config.text_config
 
     def model(self, kind, more):
         """A random one, and its configuration."""
         import transformers
+        if self.whole:
+            return self.larger_model(kind, more)
         if self.described:
             import reference_described
             sizes = {name: value for name, value in SIZES.items() if name != "initializer_range"}
@@ -246,7 +276,7 @@ class Case:
     def make(self):
         """start, text.bin, gradients and loss by transformers."""
         import torch
-        kind, more = CASES[self.name]
+        kind, more = self.case
         torch.manual_seed(sum(map(ord, self.name)))
         model, config = self.model(kind, more)
         for weight in model.parameters():
@@ -262,13 +292,13 @@ class Case:
         part = run_weights.BIAS if any("q_proj.bias" in n for n, _ in model.named_parameters()) else part
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         kv_heads = getattr(config, "num_key_value_heads", 4)
-        self.shape = run_weights.Shape(4, 64, 4, kv_heads, head_dim, 96, 256, config.tie_word_embeddings, part)
-        model = model.double().train()
+        self.shape = run_weights.Shape(4, 64, 4, kv_heads, head_dim, 96, 256, model.config.tie_word_embeddings, part)
+        model = model.double().train(not self.whole)  # Gemma 3 asks for kinds of tokens where it trains
         value = self.reference().loss(model, self.folder / "text.bin", SEQUENCE)
         value.backward()
         self.loss = value.item()
-        self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters()
-                          for part, g in split(kind, n, w.grad, self.shape, config)}
+        self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
+                          for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)}
         layers = [[name for part in LAYER if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
         head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
         self.units = [["model.embed_tokens.weight"], *layers, head]
@@ -276,6 +306,8 @@ class Case:
 
     def loss_of(self, folder):
         """Of what was exported."""
+        if self.whole:
+            return self.reference().loss_of_whole(folder, self.folder / "text.bin", SEQUENCE)
         return self.reference().loss_of(folder, self.folder / "text.bin", SEQUENCE, self.described)
 
     def make_tokenizer(self):
@@ -288,9 +320,23 @@ class Case:
         fast.chat_template = "{% for m in messages %}w3 {{ m['content'] }} w2{% endfor %}"
         fast.save_pretrained(self.folder / "start")
         (self.folder / "start/special_tokens_map.json").write_text('{"bos_token": "w1"}')
+        if self.whole:
+            (self.folder / "start/preprocessor_config.json").write_text("{}")
         for name in ("tokenizer.model.v3", "qwen.tiktoken"):
             (self.folder / "start" / name).write_bytes(bytes(range(256)) * 1000)
         (self.folder / "start/README.md").write_text("not taken over\n")
+
+    def check_whole(self, after):
+        """Tensors beside the text model are as they were, byte for byte, and so are config.json and other files."""
+        start = self.folder / "start"
+        is_, wanted = run_weights.read_folder(after), run_weights.read_folder(start)
+        others = [name for name in wanted if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector."))]
+        require(others and is_.keys() == wanted.keys(), f"{self.name}: the export has {sorted(is_.keys() ^ wanted.keys())} more or less")
+        require(all(is_[name] == wanted[name] for name in others), f"{self.name}: tensors beside the text model are others")
+        one, other = (json.loads((f / "config.json").read_text()) for f in (after, start))
+        require(one == other, f"{self.name}: config.json is {json.dumps(one, indent=1)}, expected {json.dumps(other, indent=1)}")
+        require((after / "preprocessor_config.json").read_bytes() == (start / "preprocessor_config.json").read_bytes(), f"{self.name}: other files")
+        print(f"{self.name}: {len(others)} tensors beside the text model and config.json are the same")
 
     def check_export(self, after):
         """What transformers loads is the same model: its configuration, tokenizer, generation; no file more than that."""
@@ -326,7 +372,7 @@ class Case:
 
     def check_code(self, program):
         """An export that transformers will lack code for says so."""
-        start, kind = self.folder / "start", CASES[self.name][0]
+        start, kind = self.folder / "start", self.case[0]
         config = json.loads((start / "config.json").read_text())
 
         def told(name):
@@ -374,7 +420,7 @@ class Case:
     def check(self, layouts):
         """Each of the layouts trains a step; what the last one writes is loaded again."""
         self.make()
-        if not self.described:
+        if not self.described and not self.whole:
             print(f"{self.name}: {self.check_absent()} folders without a field are read as by transformers", flush=True)
         self.programs.compiles(self.folder, self.programs.imported(self.folder / "start"))
         for name in layouts:
@@ -385,7 +431,10 @@ class Case:
             self.compare(program, name, after)
             if name != layouts[-1]:
                 continue
-            self.check_export(after)
+            if self.whole:
+                self.check_whole(after)
+            else:
+                self.check_export(after)
             wanted = self.loss_of(after)
             is_ = self.run(program, "--weights", after, "--steps", 1)
             require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {name} wrote, {wanted} in transformers")
@@ -478,9 +527,8 @@ def chosen(args):
     """[(case, its layouts)]: a quarter of the cases each on one rank and on four, which all come in turn; those that --only names, or
     with --all all, in every layout."""
     every = args.all or args.only
-    for i, name in enumerate(CASES):
-        several = [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in CASES[name][1] else ()),
-                   *(OF_WHOLE_NORMS if CASES[name][0] in WHOLE_NORMS else ())]
+    for i, (name, (kind, more)) in enumerate({**CASES, **{name: part[1:] for name, part in PARTS.items()}}.items()):
+        several = [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:
@@ -507,8 +555,9 @@ def main():
             print(f"not tested: {error}")
             sys.exit(77)
         programs = Programs(args, folder)
-        programs.refuses()
-        programs.longer()
+        if not args.only:
+            programs.refuses()
+            programs.longer()
         for name, layouts in chosen(args):
             (folder / name).mkdir(exist_ok=True)
             Case(programs, name, folder / name).check(layouts)
