@@ -1,6 +1,6 @@
-/* safetensors/carry.c: what an export takes over from the folder that its weights came from: the files of the
- * tokenizer, of generation and of code that auto_map names, byte by byte, and the fields of config.json that
- * no plan has. */
+/* safetensors/export/carry.c: what an export takes over from the folder that its weights came from: the files
+ * of the tokenizer, of generation and of code that auto_map names, byte by byte, and the fields of
+ * config.json that no plan has. */
 #include "safetensors/safetensors.h"
 
 #include "checkpoint/checkpoint.h"

@@ -1,4 +1,4 @@
-/* safetensors/config_write.c: config.json of an export: written, and read again as any folder's is, before
+/* safetensors/export/config.c: config.json of an export: written, and read again as any folder's is, before
  * the training. */
 #include "safetensors/safetensors.h"
 

@@ -1,5 +1,5 @@
-/* safetensors/write.c: a Hugging Face folder from the shards: every rank writes its own bytes into files
- * that rank 0 has made, and the folder gets its name when all of them are whole. */
+/* safetensors/export/write.c: a Hugging Face folder from the shards: every rank writes its own bytes into
+ * files that rank 0 has made, and the folder gets its name when all of them are whole. */
 #include "safetensors/safetensors.h"
 
 #include "checkpoint/checkpoint.h"

@@ -1,4 +1,4 @@
-/* safetensors/masks_write.c: masks of a plan as fields of config.json. */
+/* safetensors/export/masks.c: masks of a plan as fields of config.json. */
 #include "safetensors/safetensors.h"
 
 #include <string.h>
