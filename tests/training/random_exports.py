@@ -85,12 +85,18 @@ def other_rope(draw):
                         "30000 dynamic { factor 4; original 32; }", "10000 llama3 { factor 8; original 16; low 1; high 4; }"))
 
 
+def config_class(kind):
+    """That of transformers; None: it has no class of such models."""
+    import transformers
+    return getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"), None)
+
+
 class Folders:
     def __init__(self, programs, cases, sizes, folder):
         self.programs, self.tools, self.folder, self.sizes = programs, programs.tools, folder, sizes
         self.environment = programs.environment
         self.kinds = {}
-        for kind, more in cases.values():
+        for kind, more in ((kind, more) for kind, more in cases.values() if config_class(kind)):
             self.kinds.setdefault(kind, {name: value for name, value in more.items() if name not in DRAWN})
         self.counts = {}
         draw = random.Random(5)
@@ -98,14 +104,10 @@ class Folders:
         self.data.write_bytes(bytes(draw.randrange(256) for _ in range(SEQUENCE + 1)))
 
     def base(self, kind):
-        """A folder of random weights of a kind; what config.json says in any case; elements of a head that turn by default. None:
-        transformers has no class of it."""
+        """A folder of random weights of a kind; what config.json says in any case; elements of a head that turn by default."""
         import torch
         import transformers
-        name = kind + ("TextConfig" if kind == "Gemma3" else "Config")
-        if not hasattr(transformers, name) or not hasattr(transformers, kind + "ForCausalLM"):
-            return None
-        folder, known = self.folder / f"base_{kind}", getattr(transformers, name)()
+        folder, known = self.folder / f"base_{kind}", config_class(kind)()
         config = {field: value for field, value in self.sizes.items() if hasattr(known, field)}
         config.update(self.kinds[kind], model_type=known.model_type, architectures=[kind + "ForCausalLM"])
         if not folder.exists():
@@ -120,12 +122,9 @@ class Folders:
         return folder, config, int(turns * part)
 
     def make(self, draw, number):
-        """The folder of a case, or None."""
+        """The folder of a case."""
         kind = draw.choice(list(self.kinds))
-        base = self.base(kind)
-        if base is None:
-            return None
-        weights, config, turns = base
+        weights, config, turns = self.base(kind)
         config = {**config, **mask_fields(draw, kind), **rope_fields(draw, kind, turns // 2)}
         config["max_position_embeddings"] = draw.choice((32, 64, 128, 256))
         folder = self.folder / f"case{number}"
@@ -173,8 +172,6 @@ class Folders:
     def check(self, draw, number):
         """What became of a random folder."""
         folder = self.make(draw, number)
-        if folder is None:
-            return "no class"
         text, attention, rope, name = self.imported(folder), attention_block(draw), other_rope(draw), folder.name
         if text is None:
             return "refused by import"
