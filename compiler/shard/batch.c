@@ -10,7 +10,7 @@ static void add_pieces(Arena *a, const Balance *b, PosSet *of)
     for (int r = 0; r < b->ranks; r++)
         pieces[r] = NEW_ARRAY(a, Piece, b->share);
     for (int64_t t = 0; t < b->tiles; t++)
-        pos_add_run(&of[b->owner[t]], pieces[b->owner[t]], t * BURST_TILE, (t + 1) * BURST_TILE);
+        pos_add_run(&of[b->owner[t]], pieces[b->owner[t]], t * b->size, (t + 1) * b->size);
     for (int r = 0; r < b->ranks; r++)
         of[r].pieces = pieces[r];
 }
@@ -37,6 +37,7 @@ const Partition *partition_of_batch(Arena *a, const Program *p, const Partition 
                               .sequence = plan->sequence,
                               .max_tokens = plan->max_tokens,
                               .balanced = plan->block,
+                              .on_gpu = p->target->device_memory,
                               .layers = (int)p->model.layers,
                               .layer_mask = p->layer_mask};
     Balance *b = balance_open(&as_run);

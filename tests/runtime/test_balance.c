@@ -110,7 +110,7 @@ typedef struct Case {
 } Case;
 
 /* Layers 0 and 1 have the first mask, layer 2 the second. */
-static void open_case(Case *c, int ranks, int64_t tokens, int64_t run, bool windows)
+static void open_case(Case *c, int ranks, int64_t tokens, int64_t run, bool windows, bool gpu)
 {
     static const char *const names[] = {"doc"};
     *c = (Case){.mask = {&masks[0], &masks[1]}, .layer_mask = {0, 0, 1}};
@@ -118,6 +118,7 @@ static void open_case(Case *c, int ranks, int64_t tokens, int64_t run, bool wind
                           .sequence = ranks * tokens,
                           .max_tokens = tokens,
                           .balanced = run,
+                          .on_gpu = gpu,
                           .layers = windows ? 3 : 2,
                           .masks = c->mask,
                           .layer_mask = c->layer_mask,
@@ -170,6 +171,15 @@ static void expect_permutation(const Case *c)
         assert_true(i % each == 0 || c->position[i] > c->position[i - 1]);
     }
     free(seen);
+}
+
+/* No tile of so many tokens has those of two runs. */
+static void expect_whole_tiles(const Case *c, int64_t size)
+{
+    for (int64_t i = 0; i < c->plan.sequence; i++) {
+        assert_int_equal(c->position[i] % size, i % size);
+        assert_int_equal(c->position[i] - c->position[i - i % size], i % size);
+    }
 }
 
 /* ---- judges ---- */
@@ -316,7 +326,7 @@ static void balances_drawn_batches(void **unused)
             for (int i = 0; i < DRAWN; i++) {
                 Case c;
                 state = (uint64_t)(i + 17);
-                open_case(&c, sizes[z].ranks, sizes[z].tokens, 1024, false);
+                open_case(&c, sizes[z].ranks, sizes[z].tokens, 1024, false, false);
                 draw_documents(&c, &lengths_sets[s]);
                 make(&c);
                 expect_permutation(&c);
@@ -336,6 +346,26 @@ static void balances_drawn_batches(void **unused)
         }
 }
 
+/* Larger tiles hold more masked pairs, of which the ranks have as many each. */
+static void balances_tiles_of_gpus(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 2 * SETS; i++) {
+        Case c;
+        state = (uint64_t)(i + 17);
+        open_case(&c, i % 2 ? 4 : 32, 16 << 10, 1024, false, true);
+        draw_documents(&c, &lengths_sets[i / 2]);
+        make(&c);
+        expect_permutation(&c);
+        expect_whole_tiles(&c, 128);
+        const Judged j = judge_documents(&c, c.position);
+        if (j.slowest > 1.03 * j.tiles)
+            fail_msg("set %s, %d ranks: the slowest rank has %.3f of the mean useful pairs, all %.3f",
+                     lengths_sets[i / 2].name, c.plan.group, j.slowest, j.tiles);
+        close_case(&c);
+    }
+}
+
 /* A length from 1 to so many tokens. */
 static Lengths up_to(LengthKnot knot[2], double tokens)
 {
@@ -353,23 +383,23 @@ static void counts_as_pair_by_pair(void **unused)
         LengthKnot knot[2];
         const Lengths lengths = up_to(knot, 40 << i % 7);
         state = (uint64_t)(i + 5);
-        open_case(&c, 1 + i % 4, 64 * (1 + i % 7) * 4, i % 2 ? 64 : 256, true);
+        open_case(&c, 1 + i % 4, 64 * (1 + i % 7) * 4, i % 2 ? 64 : 256, true, i % 3 == 0);
         draw_documents(&c, &lengths);
         make(&c);
         expect_permutation(&c);
-        const int64_t n = c.plan.sequence;
-        for (int64_t q0 = 0; q0 < n; q0 += BURST_TILE) {
+        const int64_t n = c.plan.sequence, size = i % 3 == 0 && i % 2 == 0 ? 128 : 64;
+        for (int64_t q0 = 0; q0 < n; q0 += size) {
             int64_t work = 0, below = 0, above = 0;
             for (int m = 0; m < 2; m++)
-                for (int64_t k0 = 0; k0 < n; k0 += BURST_TILE) {
+                for (int64_t k0 = 0; k0 < n; k0 += size) {
                     bool any = false;
-                    for (int64_t q = q0; q < q0 + BURST_TILE && !any; q++)
-                        for (int64_t k = k0; k < k0 + BURST_TILE && !any; k++)
+                    for (int64_t q = q0; q < q0 + size && !any; q++)
+                        for (int64_t k = k0; k < k0 + size && !any; k++)
                             any = pairs[m](c.doc, q, k);
                     const int64_t live = any ? 2 - m : 0;
                     work += live, below += k0 < q0 ? live : 0, above += k0 > q0 ? live : 0;
                 }
-            const BalanceTile *tile = &c.balance->tile[q0 / BURST_TILE];
+            const BalanceTile *tile = &c.balance->tile[q0 / size];
             assert_int_equal(work, tile->work);
             assert_int_equal(below, tile->below);
             assert_int_equal(above, tile->above);
@@ -410,7 +440,7 @@ static void counts_as_tile_by_tile(void **unused)
         state = (uint64_t)(i + 7);
         const Lengths lengths = up_to(knot, 40 << i % 8);
         const int64_t n = 1 + (int64_t)(uniform() * 6000);
-        open_case(&c, 1, n, 64, true);
+        open_case(&c, 1, n, 64, true, false);
         balance_close(c.balance);
         last_token = n - 1;
         c.mask[0] = &any[i % ANY], c.mask[1] = &any[(i / 3 + 1) % ANY];
@@ -466,7 +496,8 @@ static void no_batch_breaks_it(void **unused)
         Case c;
         state = (uint64_t)(i + 99);
         const int64_t run = 64 << (int)(uniform() * 3), each = run * (1 + (int)(uniform() * 6));
-        open_case(&c, 1 + (int)(uniform() * 40), each, run, i % 2);
+        const bool gpu = uniform() < 0.5;
+        open_case(&c, 1 + (int)(uniform() * 40), each, run, i % 2, gpu);
         const double longest = pow((double)c.plan.sequence, uniform() * 1.2);
         LengthKnot knot[2];
         const Lengths lengths = up_to(knot, longest);
@@ -481,6 +512,7 @@ static void no_batch_breaks_it(void **unused)
             c.balance->mask[0].tile = others[i / 3 % (int)(sizeof others / sizeof *others)];
         make(&c);
         expect_permutation(&c);
+        expect_whole_tiles(&c, gpu && run > 64 ? 128 : 64);
         assert_true(c.balance->runs <= c.balance->most_runs);
         for (int64_t t = 0; t < c.plan.sequence && i % 10 == 1; t++)
             assert_int_equal(c.position[t], t);
@@ -548,6 +580,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(balances_drawn_batches),
+                                       cmocka_unit_test(balances_tiles_of_gpus),
                                        cmocka_unit_test(counts_as_pair_by_pair),
                                        cmocka_unit_test(counts_as_tile_by_tile),
                                        cmocka_unit_test(no_batch_breaks_it),

@@ -266,9 +266,9 @@ bool balance_positions(const Balance *b, int64_t *position)
         const int r = b->owner[i];
         if (r < 0 || r >= b->ranks || next[r] == (int64_t)(r + 1) * b->share)
             return false;
-        int64_t *at = position + next[r]++ * BURST_TILE;
-        for (int64_t j = 0; j < BURST_TILE; j++)
-            at[j] = i * BURST_TILE + j;
+        int64_t *at = position + next[r]++ * b->size;
+        for (int64_t j = 0; j < b->size; j++)
+            at[j] = i * b->size + j;
     }
     return true;
 }

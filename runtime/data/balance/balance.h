@@ -46,7 +46,7 @@ typedef struct Balance {
     int ranks, tiles, share; /* share: tiles of a rank */
     int joined;              /* short components side by side are one run, up to so many tiles */
     int masks;
-    int64_t sequence;
+    int64_t sequence, size;  /* size: tokens of a tile */
     int *layers;       /* [masks] that have it */
     BalanceMask *mask; /* [masks] the plan's; a plan without masks leaves them to the caller */
     int all_layers;

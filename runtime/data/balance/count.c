@@ -23,7 +23,7 @@ static int levels_of(int64_t tiles)
 
 static bool open_boxes(Balance *b)
 {
-    int64_t n = ceil_div(b->sequence, BURST_TILE);
+    int64_t n = ceil_div(b->sequence, b->size);
     b->levels = levels_of(n);
     b->boxes = calloc((size_t)b->levels, sizeof *b->boxes);
     b->side = calloc((size_t)b->levels, sizeof *b->side);
@@ -70,14 +70,22 @@ static bool open_masks(Balance *b, const BurstPlan *p)
     return true;
 }
 
+/* A tile of a GPU's kernels in which two runs meet is partial with every tile between their ends. So runs
+ * have whole ones of GPU_TILE tokens, which most kernels have, where a rank's tokens and its runs do. */
+static int64_t tokens_of_tile(const BurstPlan *p)
+{
+    enum { GPU_TILE = 2 * BURST_TILE };
+    return p->on_gpu && p->max_tokens % GPU_TILE == 0 && p->balanced % GPU_TILE == 0 ? GPU_TILE : BURST_TILE;
+}
+
 Balance *balance_open(const BurstPlan *p)
 {
     Balance *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
-    b->ranks = p->group, b->sequence = p->sequence;
-    b->tiles = (int)ceil_div(p->sequence, BURST_TILE), b->share = b->tiles / b->ranks;
-    b->joined = (int)(p->balanced / BURST_TILE);
+    b->ranks = p->group, b->sequence = p->sequence, b->size = tokens_of_tile(p);
+    b->tiles = (int)ceil_div(p->sequence, b->size), b->share = b->tiles / b->ranks;
+    b->joined = (int)(p->balanced / b->size);
     if (open_masks(b, p) && open_scratch(b))
         return b;
     balance_close(b);
@@ -105,7 +113,7 @@ typedef struct Range {
 
 static inline int64_t tokens_until(const Balance *b, int64_t tile)
 {
-    const int64_t end = tile * BURST_TILE;
+    const int64_t end = tile * b->size;
     return end < b->sequence ? end : b->sequence;
 }
 
@@ -204,7 +212,7 @@ static inline int judge(const Count *c, const BurstSide *q, const BurstSide *k)
 
 static inline void set_part(const Count *c, BurstSide *s, Range r)
 {
-    s->lo = r.begin * BURST_TILE, s->hi = tokens_until(c->b, r.end) - 1;
+    s->lo = r.begin * c->b->size, s->hi = tokens_until(c->b, r.end) - 1;
 }
 
 static int64_t between(int64_t x, int64_t most)
@@ -283,7 +291,7 @@ static bool end_meets(const Count *c, int q, int k, bool q_is_tile)
 static bool row_meets(Count *c, int64_t begin, int64_t t)
 {
     c->q.lo = c->q.hi = tokens_until(c->b, t + 1) - 1;
-    c->k.lo = begin * BURST_TILE, c->k.hi = t * BURST_TILE;
+    c->k.lo = begin * c->b->size, c->k.hi = t * c->b->size;
     return judge(c, &c->q, &c->k) == BURST_FULL;
 }
 
