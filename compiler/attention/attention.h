@@ -74,6 +74,10 @@ typedef struct Schedule {
     const Choice *choice;
     const char *name; /* "near_queries", to tell it from those of other layers; NULL: all layers have it */
     bool backward;
+    /* on GPUs, forward: pairs are computed when all keys that they read are there, in two launches that have
+     * other queries, so that no output is computed in parts; backward: those with others' keys in one launch,
+     * as far as the text has no transfer between them */
+    bool at_once;
     Node *body;
     int channels;
     int pools;
@@ -103,6 +107,8 @@ const char *attention_name(Arena *a, const Choice *c); /* "near_queries" */
 const Schedule *attentions_schedule(const Attentions *t, int mask, bool backward);
 int attentions_channels(const Attentions *t);   /* streams of transfers */
 int attentions_operations(const Attentions *t); /* of the longest trace */
+/* chunks of keys that a direction takes at once; 0: it does not */
+int attentions_at_once(const Attentions *t, bool backward);
 bool pass_moves(const Node *pass, int coord); /* whether it may lead along that one */
 /* "pass KV[r - 1] to r + 1, at s = 1" */
 const char *instance_text(Arena *a, const Schedule *s, const Instance *i);

@@ -7,6 +7,8 @@
  */
 #include "attention/attention.h"
 
+#include "burst_kernels.h"
+
 #include <string.h>
 
 /* Which of the attentions it is; how many there are where it is another one. */
@@ -23,8 +25,53 @@ const char *attention_name(Arena *a, const Choice *c)
     return arena_printf(a, "%s_%s", c->schedule->name, travel_names[c->travel]);
 }
 
+/* ---- all pairs at once ---- */
+
+/* Queries and outputs stay, and the kernels take so many chunks of keys. */
+static bool can_attend_at_once(const Program *p, const Schedule *s)
+{
+    const Choice *c = s->choice;
+    for (int i = 0; i < s->trace.n; i++) {
+        const Instance *at = &s->trace.at[i];
+        const bool transfers = at->node->kind == N_PASS || at->node->kind == N_RETURN;
+        const TensorId t = at->node->ref[0].tensor;
+        if (at->node->kind == N_EXCHANGE || (transfers && t != T_KV && t != T_DKV) ||
+            (at->node->kind == N_COMPUTE && at->chunk[0] != 0))
+            return false;
+    }
+    return p->target->device_memory && kernels_of(p).form == 90 && c->ranks > 1 &&
+           choice_chunks(c) <= BURST_MOST_CHUNKS && !c->latents && !c->of_mask && c->token_chunks < 2;
+}
+
+/* Pairs with others' keys that follow each other with no transfer between. */
+static bool meets_in_a_row(const Schedule *s)
+{
+    for (int i = 1; i < s->trace.n; i++) {
+        const Instance *at = &s->trace.at[i];
+        if (at->node->kind == N_COMPUTE && at[-1].node->kind == N_COMPUTE && at->chunk[1] && at[-1].chunk[1])
+            return true;
+    }
+    return false;
+}
+
+/* A launch a chunk reads and writes O, in fp32, once more. Where that takes longer than the chunk's keys take
+ * to arrive, they are waited for: at most, as queries that need none of them come first. Measured:
+ * benchmarks/log/2026-11-28-packed-sequences.md. */
+static bool attends_at_once(const Program *p, const Schedule *s)
+{
+    static const double passed = 2.5e12; /* bytes/s of O beside products, H100 */
+    const Choice *c = s->choice;
+    const Model *m = &p->model;
+    const int node = cluster_node_ranks(&p->cluster), ranks = c->ranks * choice_tensor(c);
+    const double link = p->cluster.link_bandwidth > 0 ? p->cluster.link_bandwidth : p->target->link_rate,
+                 keys = (double)m->kv_heads * (m->head_dim + m->value_dim) * p->target->activation_bytes,
+                 output = (double)m->heads * m->value_dim * sizeof(float);
+    return can_attend_at_once(p, s) && !c->placed && node >= ranks && node % ranks == 0 &&
+           keys / link < 2 * output / passed;
+}
+
 /* Its slots have their names from it, so that they differ from those of other layers. */
-static bool make_attention(Arena *a, Diags *d, Attention *to, const Choice *c, bool named)
+static bool make_attention(Arena *a, Diags *d, const Program *p, Attention *to, const Choice *c, bool named)
 {
     int channels = 0;
     *(to->choice = NEW(a, Choice)) = *c;
@@ -33,6 +80,7 @@ static bool make_attention(Arena *a, Diags *d, Attention *to, const Choice *c, b
         if (!s)
             return false;
         s->name = named ? attention_name(a, c) : NULL;
+        s->at_once = attends_at_once(p, s) && (!backward || meets_in_a_row(s));
         schedule_slots(a, s);
         channels = s->channels;
         to->way[backward] = s;
@@ -48,7 +96,7 @@ Attentions attentions_make(Arena *a, Diags *d, const Program *p, const Choice *c
     for (int m = 0; m < p->mask_count; m++) {
         const Choice c = choice_of_mask(choice, m);
         of[m] = find_attention(&t, &c);
-        if (of[m] == t.n && !make_attention(a, d, &at[t.n++], &c, choice->of_mask))
+        if (of[m] == t.n && !make_attention(a, d, p, &at[t.n++], &c, choice->of_mask))
             return (Attentions){0};
     }
     return t;
@@ -71,6 +119,11 @@ int attentions_channels(const Attentions *t)
     for (int i = 0; i < t->n; i++)
         most = t->at[i].way[1]->channels > most ? t->at[i].way[1]->channels : most;
     return most;
+}
+
+int attentions_at_once(const Attentions *t, bool backward)
+{
+    return t->at->way[backward]->at_once ? choice_chunks(t->at->choice) : 0;
 }
 
 int attentions_operations(const Attentions *t)

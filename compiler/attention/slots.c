@@ -132,12 +132,13 @@ static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
     z->pending[t][chunk].n = 0;
 }
 
-/* Sums that came home are added there when the pass that brought one comes round again. */
+/* Sums that came home are added there when the pass that brought one comes round again; of computing at once
+ * at the end, as computing would wait for them. */
 static void merge_home(Slots *z, Node *n, TensorId t, int at)
 {
     const int chunks = choice_chunks(z->s->choice), next = z->s->choice->ranks; /* pieces */
     bool round = false;
-    for (int home = 0; home < chunks && n->kind == N_PASS; home += next)
+    for (int home = 0; home < chunks && n->kind == N_PASS && !z->s->at_once; home += next)
         for (int j = 0; j < z->pending[t][home].n; j++)
             round |= z->pending[t][home].at[j].pool == n->pool;
     for (int home = 0; home < chunks && round; home += next) {
@@ -184,7 +185,7 @@ static void replay_compute(Slots *z, int at)
         /* by heads an exchange brings what is at home */
         if (from.here && (from.pool >= 0 || n->ref[side].heads))
             n->waits |= wait[side];
-        live_until(z, from, at + 1);
+        live_until(z, from, z->s->at_once && !z->s->backward ? z->s->trace.n : at + 1);
         int sum = result_tensor(z->s->backward, side);
         if (sum >= 0)
             touch_partial(z, (TensorId)sum, i->chunk[side], at);
@@ -316,8 +317,8 @@ void print_schedule(const Schedule *s, Text *out)
         text_printf(out, " %s", choice_travel_name(s->choice));
     for (int i = 0; i < s->choice->coords; i++)
         text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
-    text_printf(out, " rank%s, %d operation%s a rank\n", plural(s->choice->ranks), s->trace.n,
-                plural(s->trace.n));
+    text_printf(out, " rank%s, %d operation%s a rank%s\n", plural(s->choice->ranks), s->trace.n,
+                plural(s->trace.n), s->at_once ? ", computing at once when all keys are there" : "");
     for (int p = 0; p < s->pools; p++)
         text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor),
                     s->pool[p].slots, plural(s->pool[p].slots));

@@ -166,6 +166,7 @@ typedef struct Loader {
     int sides;    /* whose chunks travel */
     double *pairs;
     double tile_sides;        /* as of attention_work_of */
+    AttentionWork *at_once;   /* [ranks] of all pairs of a rank, whose rows are begun once; NULL: of each */
     const Computer *computer; /* [ranks] simulated */
 } Loader;
 
@@ -257,6 +258,26 @@ static PairWork work_of(const Loader *l, int q, int k)
     return sum;
 }
 
+/* The pair's share of what all take. */
+static double add_at_once(AttentionWork *all, AttentionWork pair, int64_t q_tokens)
+{
+    all->pairs += pair.pairs;
+    all->partial += pair.partial;
+    all->rows = fmin((double)q_tokens, all->rows + pair.rows);
+    return pair.pairs;
+}
+
+/* Each pair has its part of what a rank's pairs take together. */
+static void share_at_once(Loader *l)
+{
+    const Trace *trace = &l->in->schedule->trace;
+    for (int r = 0; r < l->in->ranks; r++) {
+        const double all = compute_seconds(l, r, l->at_once[r]), pairs = l->at_once[r].pairs;
+        for (int at = 0; at < trace->n && pairs > 0; at++)
+            l->in->seconds[(size_t)at * (size_t)l->in->ranks + (size_t)r] *= all / pairs;
+    }
+}
+
 /* tiles NULL: chunks travel whole. */
 static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPairTiles *of_pair)
 {
@@ -267,7 +288,10 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
         const PairWork w = work_of(l, q, k);
         const AttentionWork tiles = attention_work_of(l->tile_sides, l->backward, w, tokens_of(l, T_Q, q),
                                                       tokens_of(l, T_KV, k));
-        seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles);
+        seconds[r] = 0;
+        if (w.cover != COVER_EMPTY)
+            seconds[r] = l->at_once ? add_at_once(&l->at_once[r], tiles, tokens_of(l, T_Q, q))
+                                    : compute_seconds(l, r, tiles);
         if (c->latents && seconds[r] > 0 && k != me)
             seconds[r] += latents_seconds(l, r, tokens_of(l, T_KV, k));
         if (of_pair && seconds[r] > 0)
@@ -375,11 +399,15 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
     l.computer = computers(&l);
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);
+    if (s->at_once && !s->backward)
+        l.at_once = NEW_ARRAY(a, AttentionWork, in->ranks);
     for (int at = 0; at < s->trace.n; at++) {
         const size_t row = (size_t)at * (size_t)in->ranks;
         if (s->trace.at[at].node->kind == N_COMPUTE)
             load_compute(&l, &s->trace.at[at], &in->seconds[row], in->tiles ? &in->tiles[row] : NULL);
     }
+    if (l.at_once)
+        share_at_once(&l);
     return l;
 }
 

@@ -140,6 +140,10 @@ static void emit_group(Emit *e)
     if (choice_pieces(c) > 1)
         add_constant(e, "PLAN_PIECES", choice_pieces(c),
                      "pieces of a rank's keys: piece p of rank r is chunk p * PLAN_GROUP + r");
+    if (attentions_at_once(&e->draft->attention, false))
+        add_constant(e, "PLAN_AT_ONCE", 1, "forward computes when all keys are there that its queries read");
+    if (attentions_at_once(&e->draft->attention, true))
+        add_constant(e, "PLAN_GRADS_AT_ONCE", 1, "backward has one launch for chunks that it meets in a row");
     if (choice_chunks_queries(c))
         add_constant(e, "PLAN_QUERY_CHUNKS", chunk_count(e->draft->partition->max_tokens, c->token_chunks),
                      "chunks of a rank's tokens; attention has the queries of one at a time");

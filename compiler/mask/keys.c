@@ -119,16 +119,16 @@ static int64_t tiles(int64_t tokens, int tile)
     return (tokens + tile - 1) / tile;
 }
 
-/* As burst_lists_ints in templates/kernels/cuda_attention.cuh. */
-static int64_t ints(int64_t own, int64_t other)
+/* As burst_lists_ints in templates/kernels/cuda_lists.cuh. */
+static int64_t ints(int64_t own, int64_t other, int parts)
 {
-    return own * (other + 5) + 2;
+    return own * (other + 4 * parts + 1) + 2 * parts;
 }
 
-/* Keys of a launch: one chunk, or its pieces, each with a last tile of its own. */
-static int64_t key_tiles(int64_t tokens, int pieces, int tile)
+/* Keys of a launch: so many chunks or pieces of one, each with a last tile of its own. */
+static int64_t key_tiles(int64_t tokens, int pieces, int chunks, int tile)
 {
-    return pieces * tiles((tokens + pieces - 1) / pieces, tile);
+    return chunks * tiles((tokens + pieces - 1) / pieces, tile);
 }
 
 /* The kind of key tiles that makes the longest lists: that of blocks, if a mask takes them. */
@@ -140,7 +140,8 @@ static int shortest_keys(const Program *p, int form, bool backward)
     return BURST_KEYS_USUAL;
 }
 
-KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, int turns)
+KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces,
+                          const int at_once[2], int turns)
 {
     const Kernels k = kernels_of(p);
     const BurstTileSizes *t = &k.tile;
@@ -148,10 +149,11 @@ KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int
     const int64_t parts[2] = {burst_tile_parts(k.form, keys[0], t->forward_q),
                               burst_tile_parts(k.form, keys[1], t->backward_k)};
     const int64_t q[2] = {tiles(queries, t->forward_q), tiles(queries, t->backward_q)};
-    const int64_t kv[2] = {key_tiles(tokens, pieces, t->forward_k[keys[0]]),
-                           key_tiles(tokens, pieces, t->backward_k)};
-    const int64_t forward = ints(q[0], kv[0]);
-    const int64_t backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
+    const int64_t kv[2] = {key_tiles(tokens, pieces, at_once[0] ? at_once[0] : pieces,
+                                     t->forward_k[keys[0]]),
+                           key_tiles(tokens, pieces, at_once[1] ? at_once[1] : pieces, t->backward_k)};
+    const int64_t forward = ints(q[0], kv[0], at_once[0] ? 2 : 1);
+    const int64_t backward = ints(kv[1], q[1], 1) + (turns ? (kv[1] + turns) * q[1] : 0);
     const int64_t sides[2] = {q[0] * parts[0] + kv[0], q[1] + kv[1] * parts[1]};
     return (KernelLists){.ints = forward > backward ? forward : backward,
                          .sides = sides[0] > sides[1] ? sides[0] : sides[1]};

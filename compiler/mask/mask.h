@@ -63,8 +63,10 @@ void mask_quote(const char *text, Text *out);
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
 /* What the lists of live tiles of one launch take at most, for so many queries, and chunks of keys of so
- * many tokens. turns: query heads whose dQ is added in a fixed order; 0: none. */
+ * many tokens. at_once: chunks of keys that forward and backward take at once, 0: each has a launch.
+ * turns: query heads whose dQ is added in a fixed order; 0: none. */
 typedef struct KernelLists { int64_t ints, sides; } KernelLists;
-KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, int turns);
+KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces,
+                          const int at_once[2], int turns);
 
 #endif

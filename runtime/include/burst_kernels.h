@@ -18,6 +18,9 @@
  * value_dims, those of V, O and their gradients, which may be others. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };
 
+/* Chunks of queries or of keys that one launch of the sm_90a form takes; the sm_80 form takes one. */
+enum { BURST_MOST_CHUNKS = 8 };
+
 /* Which of its form's key tiles a mask takes (mask_keys in compiler/mask/keys.c). LONG, forward alone:
  * lists of tiles are long. BLOCKS: forward tiles have 64 keys, and in both directions a consumer leaves
  * out tiles of which its BURST_90_PART tokens see nothing. */

@@ -20,6 +20,12 @@
 #define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */
 #endif
 
+#ifndef PLAN_AT_ONCE
+#define PLAN_AT_ONCE 0 /* forward computes with each chunk of keys as it comes */
+#endif
+#ifndef PLAN_GRADS_AT_ONCE
+#define PLAN_GRADS_AT_ONCE 0 /* backward has a launch for each */
+#endif
 #ifndef PLAN_PIECES
 #define PLAN_PIECES 1 /* of a rank's keys */
 #endif

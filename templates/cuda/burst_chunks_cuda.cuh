@@ -25,10 +25,10 @@ static inline PlanHeads plan_heads(const PlanState *s, bool keys)
     return all;
 }
 
-/* Of one pair alone the output needs none. */
+/* Of one pair alone, or of all at once, the output needs none. */
 static inline float *plan_running_output(PlanState *s)
 {
-#if PLAN_GROUP * PLAN_PIECES > 1 || defined PLAN_KEY_CHUNKS
+#if (PLAN_GROUP * PLAN_PIECES > 1 && !PLAN_AT_ONCE) || defined PLAN_KEY_CHUNKS
     return s->buffer.o_sum;
 #else
     (void)s;

@@ -6,13 +6,19 @@
  */
 
 /* Chunks of keys of a launch, which may be as many as its kernels take. */
-typedef struct PlanLaunchKeys { BurstTokens tokens[BURST_MOST_CHUNKS]; int tiles; } PlanLaunchKeys;
+typedef struct PlanLaunchKeys {
+    BurstTokens tokens[BURST_MOST_CHUNKS];
+    BurstTileRanges there[BURST_MOST_CHUNKS];
+    int tiles;
+} PlanLaunchKeys;
 
-template <class PAIR> static inline PlanLaunchKeys plan_launch_keys(const PAIR *pair, int pairs, int tile)
+template <class PAIR>
+static inline PlanLaunchKeys plan_launch_keys(const PlanState *s, const PAIR *pair, int pairs, int tile)
 {
     PlanLaunchKeys k = {};
     for (int i = 0; i < pairs; i++) {
         k.tokens[i] = pair[i].k_tokens;
+        k.there[i] = s->launch.there[i];
         k.tiles += burst_tiles(k.tokens[i].n, tile);
     }
     return k;
@@ -22,10 +28,10 @@ template <class PAIR> static inline PlanLaunchKeys plan_launch_keys(const PAIR *
 /* Where the next launch of a call keeps its lists, of own tiles with others, in the batch's memory; NULL:
  * nowhere. A call has the same launches in the same order as any other with its mask and its direction.
  * What is captured does not run now, so it makes lists that stay nobody's. */
-static inline PlanKept *plan_keep(PlanState *s, bool backward, int own, int other, bool turns)
+static inline PlanKept *plan_keep(PlanState *s, bool backward, int own, int other, bool turns, int parts)
 {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const size_t ints = (burst_lists_ints(own, other, turns ? PLAN_HEADS : 0) + 63) / 64 * 64;
+    const size_t ints = (burst_lists_ints(own, other, turns ? PLAN_HEADS : 0, parts) + 63) / 64 * 64;
     PlanKept *kept = s->launches < PLAN_KEPT ? &s->kept[s->mask][backward][s->launches++] : NULL;
     if (!kept || kept->made)
         return kept;
@@ -33,7 +39,7 @@ static inline PlanKept *plan_keep(PlanState *s, bool backward, int own, int othe
         cudaStreamIsCapturing(burst_gpu_compute(s->exec), &capture) != cudaSuccess ||
         capture != cudaStreamCaptureStatusNone)
         return NULL;
-    kept->lists = burst_lists_place(own, other, turns, s->buffer.kept_lists + s->kept_ints);
+    kept->lists = burst_lists_place(own, other, turns, parts, s->buffer.kept_lists + s->kept_ints);
     s->kept_ints += ints;
     return kept;
 }
@@ -46,11 +52,12 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
                                      BurstTileLists *lists)
 {
     const int tiles = burst_tiles(q.n, tile_q), own = backward ? keys.tiles : tiles,
-              other = backward ? tiles : keys.tiles;
+              other = backward ? tiles : keys.tiles, home = backward ? 0 : s->launch.home,
+              parts = home ? 2 : 1;
     const bool turns = backward && PLAN_DETERMINISTIC;
-    *lists = burst_lists_place(own, other, turns, s->buffer.lists);
+    *lists = burst_lists_place(own, other, turns, parts, s->buffer.lists);
 #ifdef PLAN_LIBRARY
-    PlanKept *kept = plan_keep(s, backward, own, other, turns);
+    PlanKept *kept = plan_keep(s, backward, own, other, turns, parts);
     if (kept) {
         const bool made = kept->made;
         kept->made = true;
@@ -59,20 +66,25 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
             return cudaSuccess;
     }
 #endif
-    return burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, tile_q, tile_k, !backward, s->buffer.tile_sides,
-                                  *lists, burst_gpu_compute(s->exec));
+    return burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, keys.there, tile_q, tile_k, !backward, home,
+                                  s->buffer.tile_sides, *lists, burst_gpu_compute(s->exec));
 }
 
-/* Lists, then the kernel. */
+/* Lists, then the kernel. The lists of a launch in two parts are made once. */
 template <class MASK>
 static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_Q,
                   K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_K;
-    const cudaError_t e = plan_lists<MASK>(s, false, pair->q_tokens, plan_launch_keys(pair, pairs, K), pairs,
-                                           Q, K, &pair->lists);
+    cudaError_t e = cudaSuccess;
+    if (s->launch.rest)
+        pair->lists = burst_lists_rest(pair->lists);
+    else
+        e = plan_lists<MASK>(s, false, pair->q_tokens, plan_launch_keys(s, pair, pairs, K), pairs, Q, K,
+                             &pair->lists);
     if (e != cudaSuccess)
         return e;
+    pair->flags |= s->launch.home ? BURST_PART : 0;
     return burst_forward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors,
                                                               burst_gpu_compute(s->exec));
 }
@@ -82,8 +94,8 @@ static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair,
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_Q,
                   K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_K;
-    const cudaError_t e = plan_lists<MASK>(s, true, pair->q_tokens, plan_launch_keys(pair, pairs, K), pairs,
-                                           Q, K, &pair->lists);
+    const cudaError_t e = plan_lists<MASK>(s, true, pair->q_tokens, plan_launch_keys(s, pair, pairs, K),
+                                           pairs, Q, K, &pair->lists);
     if (e != cudaSuccess)
         return e;
     return burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors,
@@ -102,6 +114,24 @@ static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, in
 {
     static cudaError_t (*const launch[])(PlanState *, BurstBackward *, int) = {plan_backward_pairs<MASK>...};
     return launch[s->mask](s, pair, pairs);
+}
+
+/* Whether tiles of keys are PLAN_CARRIED tokens, or a half of them. */
+template <class MASK> static constexpr bool plan_tiles_divide(void)
+{
+    using T = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>;
+    return PLAN_CARRIED % T::FORWARD_K == 0 && PLAN_CARRIED % T::BACKWARD_K == 0;
+}
+
+template <class... MASK> static inline bool plan_carries_tiles_of(int mask)
+{
+    static const bool divide[] = {plan_tiles_divide<MASK>()...};
+    return divide[mask];
+}
+
+static inline bool plan_carries_tiles(const PlanState *s)
+{
+    return plan_carries_tiles_of<PLAN_KERNEL_MASKS>(s->mask);
 }
 
 template <class MASK> static inline cudaError_t plan_setup_of(void)

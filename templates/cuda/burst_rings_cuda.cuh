@@ -33,12 +33,19 @@ static inline cudaStream_t plan_stream(PlanState *s, int stream)
     return stream == PLAN_COMPUTE ? burst_gpu_compute(s->exec) : burst_gpu_channel(s->exec, stream);
 }
 
+/* Before a slot is filled: pairs that wait for their launch may read it. All at once they wait for all that
+ * comes, and no slot is filled twice. */
+static inline int plan_launch_before_fill(BurstCtx *c, PlanState *s)
+{
+    return s->at_once ? BURST_OK : plan_launch(c, s);
+}
+
 /* The stream may fill the next slot of the pool: what it held has been read, added and sent. */
 static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
     PlanPool *p = &s->pool[pool];
     PlanSlot *slot = &p->slot[p->uses % p->slots];
-    BURST_TRY(plan_launch(c, s));
+    BURST_TRY(plan_launch_before_fill(c, s));
     BURST_TRY(burst_gpu_after(s->exec, plan_stream(s, stream), &slot->used));
     for (int channel = 0; channel < PLAN_CHANNELS; channel++)
         BURST_TRY(burst_gpu_after(s->exec, plan_stream(s, stream), &slot->sent[channel]));
@@ -64,24 +71,27 @@ static inline const PlanPool *plan_pool_of(const PlanState *s, const PlanSlot *s
 }
 
 /* Whether pairs that wait for their launch would have to wait for more: keys at home for no transfer at
- * all, others for the next one of the same kind. Halves of a chunk that come from two sides come at the
- * same time. */
+ * all, others for the next one of the same kind, but where they are launched at once. Halves of a chunk that
+ * come from two sides come at the same time. */
 static inline bool plan_delays(const PlanState *s, const PlanSlot *slot)
 {
     const PlanPool *pool = plan_pool_of(s, slot);
+    const bool at_once = PLAN_GRADS_AT_ONCE && s->launch.gradients;
     bool delays = false;
     for (int i = 0; i < s->launch.pairs && pool; i++) {
         const PlanPool *other = plan_pool_of(s, s->launch.slot[i][1]);
-        delays = delays || !other || other == pool;
+        delays = delays || !other || (other == pool && !at_once);
     }
     return delays;
 }
 
-/* The stream may read the chunk: its transfer has ended. */
+/* The stream may read the chunk: its transfer has ended. Pairs that are all launched at once wait there. */
 static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
+    if (stream == PLAN_COMPUTE && s->at_once)
+        return BURST_OK;
     if (stream == PLAN_COMPUTE && plan_delays(s, slot))
         BURST_TRY(plan_launch(c, s));
     return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->arrived);
@@ -143,8 +153,35 @@ static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot
     return (int)(piece - out);
 }
 
-/* Kernels' tiles reach over the ends of what arrives of a copy, and mask what is there: it must be
- * numbers. */
+static inline bool plan_is_copy(int tensor)
+{
+    return tensor == BURST_T_Q || tensor == BURST_T_KV;
+}
+
+/* Whether kernels' tiles of keys lie in what arrives, which then ends where they do. */
+static inline bool plan_in_tiles(const PlanState *s, int tensor)
+{
+#if defined PLAN_LATENTS || defined PLAN_SHARES || defined PLAN_KEY_CHUNKS
+    (void)s;
+    return false && tensor;
+#else
+    return tensor == BURST_T_KV && plan_carries_tiles(s);
+#endif
+}
+
+static inline BurstTileRanges plan_carried(const PlanState *s, int tensor, BurstTileRanges needed)
+{
+    enum { STEP = PLAN_CARRIED / BURST_TILE };
+    BurstTileRanges carried = {};
+    if (burst_is_whole(needed) || !plan_in_tiles(s, tensor))
+        return needed;
+    for (int i = 0; i < burst_ranges_count(&needed); i++)
+        carried = burst_join(carried, burst_tiles_from(needed.at[i].lo / STEP * STEP,
+                                                       (needed.at[i].hi + STEP - 1) / STEP * STEP));
+    return carried;
+}
+
+/* Other tiles reach over the ends of what arrives of a copy, and mask what is there: it must be numbers. */
 static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlot *slot, cudaStream_t stream)
 {
     const int runs = burst_ranges_count(&slot->tiles);
@@ -164,23 +201,18 @@ static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlo
     return BURST_OK;
 }
 
-static inline bool plan_is_copy(int tensor)
-{
-    return tensor == BURST_T_Q || tensor == BURST_T_KV;
-}
-
 /* A hop of ranges of a copy, or of a sum. */
 static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h,
                                   PlanSlot *from, PlanSlot *to)
 {
     BurstPiece out[PLAN_STRIPS], in[PLAN_STRIPS];
-    const BurstTileRanges leaves = plan_sent(live, op);
+    const BurstTileRanges leaves = plan_carried(s, h->tensor, plan_sent(live, op));
     const int sends = live->send[op] ? plan_strips(s, h->tensor, from, to, &leaves, plan_peer(s, h->to), out)
                                      : 0;
     const int receives = live->recv[op]
                              ? plan_strips(s, h->tensor, to, NULL, &to->tiles, plan_peer(s, h->from), in)
                              : 0;
-    if (receives && plan_is_copy(h->tensor))
+    if (receives && plan_is_copy(h->tensor) && !plan_in_tiles(s, h->tensor))
         BURST_TRY(plan_clear_rest(c, s, h->tensor, to, burst_gpu_channel(s->exec, h->channel)));
     return burst_gpu_exchange(s->exec, h->channel, out, sends, in, receives, (void *)NULL, 0);
 }
@@ -207,7 +239,7 @@ static inline int plan_move(BurstCtx *c, PlanState *s, const BurstLive *live, in
     if (sends || receives) {
         BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
                                  sends ? h->chunk : h->next, plan_peer(s, sends ? h->to : h->from)));
-        to->tiles = plan_received(live, op);
+        to->tiles = plan_carried(s, h->tensor, plan_received(live, op));
         BURST_TRY(live->sent ? plan_hop_ranges(c, s, live, op, h, from, to)
                              : plan_hop_chunks(s, live, op, h, from, to));
         BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
@@ -219,7 +251,7 @@ static inline int plan_move(BurstCtx *c, PlanState *s, const BurstLive *live, in
 
 static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
-    BURST_TRY(plan_launch(c, s));
+    BURST_TRY(plan_launch_before_fill(c, s));
     PlanSlot *slot = plan_next(&s->pool[h.pool]), *from;
     BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
     slot->chunk = h.next;
@@ -353,6 +385,22 @@ static inline int plan_pair_end(BurstCtx *c, PlanState *s, int q, int kv)
 }
 #endif
 
+/* Of the launch's slots: its end is a use of theirs. */
+static inline int plan_mark_used(PlanState *s, int pairs)
+{
+    BurstMark *first = NULL;
+    for (int i = 0; i < pairs; i++)
+        for (int k = 0; k < 4; k++) {
+            PlanSlot *slot = s->launch.slot[i][k];
+            if (!slot)
+                continue;
+            BURST_TRY(first ? burst_gpu_mark_too(s->exec, first, &slot->used)
+                            : burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &slot->used));
+            first = &slot->used;
+        }
+    return BURST_OK;
+}
+
 /* Queues the launch of the pairs that wait for it. */
 static inline int plan_launch(BurstCtx *c, PlanState *s)
 {
@@ -366,17 +414,7 @@ static inline int plan_launch(BurstCtx *c, PlanState *s)
     PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs)
                            : plan_launch_forward(s, l->forward, pairs));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BurstMark *first = NULL;
-    for (int i = 0; i < pairs; i++)
-        for (int k = 0; k < 4; k++) {
-            PlanSlot *slot = l->slot[i][k];
-            if (!slot)
-                continue;
-            BURST_TRY(first ? burst_gpu_mark_too(s->exec, first, &slot->used)
-                            : burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &slot->used));
-            first = &slot->used;
-        }
-    return BURST_OK;
+    return plan_mark_used(s, pairs);
 }
 
 /* A place for one pair more, whose queries are those in slot q, beside pairs that wait: pieces of keys
@@ -401,10 +439,11 @@ static inline void plan_uses(PlanLaunch *l, int place, PlanSlot *q, PlanSlot *kv
     memcpy(l->slot[place], slot, sizeof slot);
 }
 
-static inline bool plan_is_full(const PlanLaunch *l)
+static inline bool plan_is_full(const PlanState *s)
 {
-    const int most = l->gradients ? BURST_BACKWARD_CHUNKS : BURST_FORWARD_CHUNKS;
-    return l->pairs == (most < PLAN_PIECES ? most : PLAN_PIECES);
+    const int most = s->launch.gradients ? BURST_BACKWARD_CHUNKS : BURST_FORWARD_CHUNKS,
+              row = s->launch.gradients && PLAN_GRADS_AT_ONCE ? most : PLAN_PIECES;
+    return s->launch.pairs == (most < row ? most : row);
 }
 
 /* Before a forward: how many pairs this rank folds; where outputs travel, none is known to be the last. */
@@ -417,20 +456,29 @@ static inline void plan_count_pairs(PlanState *s)
     if (PLAN_OUTPUTS_TRAVEL || s->follows)
         s->to_attend = INT32_MAX;
     s->home[BURST_T_O].started = s->goes_on && s->begun;
+    s->at_once = PLAN_AT_ONCE;
 }
 
-/* Has the pair folded into the running output and lse that this rank has of the queries; the last pair
- * writes the output in bf16, unless parts of outputs travel. */
-static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
+/* What of a chunk of keys these queries read. */
+static inline BurstTileRanges plan_there(const PlanState *s, int q, int kv)
 {
-    PlanSlot *qs, *ks, *o;
-    PlanWord *k, *v;
-    int place;
-    BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
-    BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
-    BURST_TRY(plan_find(c, s, BURST_T_O, q, &o));
-    BURST_TRY(plan_pair_keys(s, BURST_P_ATTEND, q, kv, &k, &v));
-    BURST_TRY(plan_place(c, s, false, qs, q, kv, &place));
+#if defined PLAN_SHARES || defined PLAN_KEY_CHUNKS
+    (void)s, (void)q, (void)kv;
+#else
+    const size_t pair = (size_t)q * PLAN_KEYS + (size_t)kv;
+    if (!s->buffer.pair_live[s->mask][pair])
+        return burst_tiles_from(0, 0);
+#ifdef PLAN_RANGES
+    return s->buffer.pair_tiles[s->mask][pair].side[BURST_OF_KEYS];
+#endif
+#endif
+    return burst_all_tiles();
+}
+
+/* A pair in its place of a launch; k, v: where its keys and values are. */
+static inline void plan_set_forward(PlanState *s, int place, int q, int kv, PlanSlot *qs, PlanSlot *o,
+                                    PlanWord *k, PlanWord *v)
+{
     const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
     BurstForward &p = s->launch.forward[place];
     memset(&p, 0, sizeof p);
@@ -448,13 +496,91 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.kv_head0 = keys.first;
     p.group = PLAN_KV_SHARE;
     p.scale = PLAN_SCALE;
+    s->launch.there[place] = plan_there(s, q, kv);
+}
+
+/* ---- all pairs of forward at once ---- */
+
+/* The place of a chunk of keys: pieces of the own chunk are the first. */
+static inline int plan_key_place(const PlanState *s, int kv)
+{
+    return (kv % PLAN_GROUP - s->me + PLAN_GROUP) % PLAN_GROUP * PLAN_PIECES + kv / PLAN_GROUP;
+}
+
+/* Before others' keys come: the queries that see none of them. Of other chunks the launch has their tokens,
+ * for the lists, and the own keys in place of theirs. */
+static inline int plan_attend_home(BurstCtx *c, PlanState *s)
+{
+    PlanLaunch *l = &s->launch;
+    PlanSlot *o = plan_own(s, BURST_T_O);
+    BURST_TRY(plan_part(s, BURST_P_ATTEND, s->me, s->me));
+    burst_doing(c, "attention forward");
+    for (int kv = 0; kv < PLAN_KEYS; kv++) {
+        const int place = plan_key_place(s, kv);
+        const PlanSlot *ks = s->held[BURST_T_KV][place < PLAN_PIECES ? kv : s->me];
+        plan_set_forward(s, place, s->me, kv, plan_own(s, BURST_T_Q), o, ks->part[0], ks->part[1]);
+        plan_uses(l, place, NULL, NULL, NULL, NULL);
+    }
+    l->home = PLAN_PIECES;
+    l->forward[0].flags = BURST_FIRST | BURST_LAST;
+    PLAN_CUDA(plan_launch_forward(s, l->forward, PLAN_KEYS));
+    o->started = true;
+    return plan_part(s, BURST_P_IDLE, 0, 0);
+}
+
+/* The queries that see others' keys, when all pairs are known. */
+static inline int plan_attend_rest(BurstCtx *c, PlanState *s)
+{
+    PlanLaunch *l = &s->launch;
+    cudaStream_t compute = burst_gpu_compute(s->exec);
+    for (int i = PLAN_PIECES; i < PLAN_KEYS; i++)
+        if (l->slot[i][1]) {
+            BURST_TRY(burst_gpu_after(s->exec, compute, &l->slot[i][1]->arrived));
+            l->rest = true;
+        }
+    if (!l->rest)
+        return BURST_OK;
+    BURST_TRY(plan_part(s, BURST_P_ATTEND, s->me, s->me));
+    PLAN_CUDA(plan_launch_forward(s, l->forward, PLAN_KEYS));
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
+    return plan_mark_used(s, PLAN_KEYS);
+}
+
+/* The pair waits for the last one. */
+static inline int plan_attend_later(BurstCtx *c, PlanState *s, int kv, PlanSlot *ks)
+{
+    const int place = plan_key_place(s, kv);
+    if (place >= PLAN_PIECES) {
+        BurstForward *p = &s->launch.forward[place];
+        p->k.at = (BurstBf16 *)ks->part[0];
+        p->v.at = (BurstBf16 *)ks->part[1];
+        plan_uses(&s->launch, place, NULL, ks, NULL, NULL);
+    }
+    return ++s->attended == s->to_attend ? plan_attend_rest(c, s) : BURST_OK;
+}
+
+/* Has the pair folded into the running output and lse that this rank has of the queries; the last pair
+ * writes the output in bf16, unless parts of outputs travel. */
+static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
+{
+    PlanSlot *qs, *ks, *o;
+    PlanWord *k, *v;
+    int place;
+    BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
+    BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
+    BURST_TRY(plan_find(c, s, BURST_T_O, q, &o));
+    BURST_TRY(plan_pair_keys(s, BURST_P_ATTEND, q, kv, &k, &v));
+    if (s->at_once)
+        return plan_attend_later(c, s, kv, ks);
+    BURST_TRY(plan_place(c, s, false, qs, q, kv, &place));
+    plan_set_forward(s, place, q, kv, qs, o, k, v);
     s->launch.forward[0].flags |= (o->started ? 0 : BURST_FIRST) |
                                   (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
     s->attended++;
     o->started = true;
     plan_uses(&s->launch, place, qs == &s->home[BURST_T_Q] ? NULL : qs, ks,
               o == &s->home[BURST_T_O] ? NULL : o, NULL);
-    return plan_is_full(&s->launch) ? plan_launch(c, s) : BURST_OK;
+    return plan_is_full(s) ? plan_launch(c, s) : BURST_OK;
 }
 
 /* After a forward: where no query had a key, zeros and lse -inf; parts of outputs that came home are in
@@ -462,8 +588,12 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
     s->begun = plan_own(s, BURST_T_O)->started;
+    s->at_once = s->launch.rest = false;
+    s->launch.home = 0;
     if (s->follows)
         return BURST_OK;
+    if (PLAN_AT_ONCE && s->attended < s->to_attend)
+        return burst_fail(c, BURST_E_PLAN, "%d pairs of chunks of %d", s->attended, s->to_attend);
     if (!s->begun) {
         s->to_attend = 0;
         /* the last piece is the largest */
@@ -488,6 +618,7 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     BURST_TRY(plan_find(c, s, BURST_T_DKV, kv, &dkv));
     BURST_TRY(plan_pair_keys(s, BURST_P_GRAD, q, kv, &k, &v));
     BURST_TRY(plan_place(c, s, true, qs, q, kv, &place));
+    s->launch.there[place] = plan_there(s, q, kv);
     BURST_TRY(plan_start_sum(s, BURST_T_DQ, dq));
     BURST_TRY(plan_start_sum(s, BURST_T_DKV, dkv));
     const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
@@ -510,7 +641,7 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     p.group = PLAN_KV_SHARE;
     p.scale = PLAN_SCALE;
     plan_uses(&s->launch, place, qs, ks, dq, dkv);
-    if (plan_is_full(&s->launch))
+    if (plan_is_full(s))
         BURST_TRY(plan_launch(c, s));
     return plan_pair_end(c, s, q, kv);
 }

@@ -51,6 +51,11 @@ typedef struct PlanLaunch {
     const PlanSlot *queries;              /* of all pairs */
     bool gradients;                       /* of `backward` */
     int pairs, q, kv;                     /* q, kv: chunks of the first pair */
+    BurstTileRanges there[BURST_MOST_CHUNKS]; /* of a pair's keys: those that it reads */
+    /* PLAN_AT_ONCE: the first `home` chunks of keys are at home: two launches have a part of the queries
+     * each, those that see no others, then, in `rest`, those that do; 0: one launch */
+    int home;
+    bool rest;
 } PlanLaunch;
 
 #ifdef PLAN_LIBRARY
@@ -69,6 +74,7 @@ typedef struct PlanState {
     const BurstTables *table_values;
     int attended, to_attend;       /* pairs of this rank that were folded, and all of them */
     PlanLaunch launch;             /* pairs of pieces that have not been launched */
+    bool at_once;                  /* ... and of all pairs of this forward, which wait for their keys then */
 #ifdef PLAN_LIBRARY
     /* lists of a launch, by mask, direction and its number in a call; and how much of their memory is
      * taken */
@@ -326,6 +332,9 @@ static cudaError_t plan_launch_forward(PlanState *s, BurstForward *pair, int pai
 static cudaError_t plan_launch_backward(PlanState *s, BurstBackward *pair, int pairs);
 static cudaError_t plan_launch_setup(void);
 static inline int plan_launch(BurstCtx *c, PlanState *s); /* of the pairs that wait for it */
+/* Transfers of ranges carry keys by so many tokens, where the mask's kernels have such tiles, or halves. */
+enum { PLAN_CARRIED = 2 * BURST_TILE };
+static inline bool plan_carries_tiles(const PlanState *s);
 
 /* What forward and backward ask of a pair. Rows of Q, dO and KV are token-major. */
 static inline BurstRows plan_rows(char *at, int heads, int width)

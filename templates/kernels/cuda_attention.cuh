@@ -16,6 +16,7 @@
 
 #include "burst_kernels.h"
 #include "burst_mask.h"
+#include "burst_range.h"
 
 /* Scores are PLAN_SOFTCAP tanh(S / PLAN_SOFTCAP) before the mask (Gemma 2, arXiv 2408.00118); 0: S, and no
  * code for it. */
@@ -77,9 +78,8 @@ typedef struct BurstTileLists {
 #ifndef BURST_TABLES
 #define BURST_TABLES 1
 #endif
-/* Chunks of queries or of keys that one launch may take: at most, and in a form. */
+/* Chunks of queries or of keys that one launch may take. */
 enum {
-    BURST_MOST_CHUNKS = 8,
     BURST_FORWARD_CHUNKS = BURST_FORM == 90 ? BURST_MOST_CHUNKS : 1,
     BURST_BACKWARD_CHUNKS = BURST_FORM == 90 ? BURST_MOST_CHUNKS : 1,
 };
@@ -101,7 +101,8 @@ template <int D, class MASK, int E = D> struct BurstTiles {
 };
 
 /* ---- what the kernels take ---- */
-enum { BURST_FIRST = 1, BURST_LAST = 2 };
+/* PART: of the rows of tiles, those alone that the lists' order has. */
+enum { BURST_FIRST = 1, BURST_LAST = 2, BURST_PART = 4 };
 
 /* One pair. Lengths may be any; q, k are bf16 rows of D elements, v and out of E; out is written with
  * BURST_LAST only. A launch takes every pair of some chunks of queries (q, out, o, lse, q_tokens) with some

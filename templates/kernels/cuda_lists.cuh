@@ -8,10 +8,12 @@
 #include "cuda_attention.cuh"
 
 /* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has
- * begin[c] .. begin[c + 1] - 1. Each tile has so many parts, of which the mask is asked one by one. */
+ * begin[c] .. begin[c + 1] - 1. Each tile has so many parts, of which the mask is asked one by one. there:
+ * what arrived of each chunk, outside of which no token has an unmasked pair, though a hull may say so. */
 typedef struct BurstTiled {
     int chunks, tile, parts, begin[BURST_MOST_CHUNKS + 1];
     BurstTokens tokens[BURST_MOST_CHUNKS];
+    BurstTileRanges there[BURST_MOST_CHUNKS];
 } BurstTiled;
 
 static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ int burst_parts(const BurstTiled &side)
@@ -25,6 +27,19 @@ static __device__ __forceinline__ int burst_chunk_at(const BurstTiled &side, int
     while (at >= side.begin[chunk + 1])
         chunk++;
     return chunk;
+}
+
+/* Whether some of the tile arrived. */
+static __device__ __forceinline__ bool burst_is_there(const BurstTiled &side, int chunk, int at)
+{
+    const int begin = (at - side.begin[chunk]) * side.tile, end = begin + side.tile;
+    bool there = false;
+    for (int i = 0; i < BURST_RANGES; i++) {
+        const BurstTileRange r = side.there[chunk].at[i];
+        there |= r.lo < r.hi && r.lo * BURST_TILE < end &&
+                 (r.hi == BURST_ALL_TILES || r.hi * BURST_TILE > begin);
+    }
+    return there;
 }
 
 /* A tile with fewer tokens than others. */
@@ -91,14 +106,16 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
     if (row >= lists.rows)
         return;
-    const bool row_is_short = !own_is_q && burst_is_short(own, burst_chunk_at(own, row), row);
+    const int row_chunk = burst_chunk_at(own, row);
+    const bool row_is_short = !own_is_q && burst_is_short(own, row_chunk, row),
+               row_is_there = burst_is_there(own, row_chunk, row);
     const unsigned all = 0x15u >> (6 - 2 * own.parts);
     int count = 0;
     for (int chunk = 0; chunk < other.chunks; chunk++)
         for (int first = other.begin[chunk]; first < other.begin[chunk + 1]; first += 32) {
             const int at = first + lane;
             unsigned covers = 0;
-            if (at < other.begin[chunk + 1])
+            if (at < other.begin[chunk + 1] && row_is_there && burst_is_there(other, chunk, at))
                 covers = burst_covers<MASK>(own_side + row * own.parts, own.parts, other_side + at, own_is_q,
                                             row_is_short || (own_is_q && burst_is_short(other, chunk, at)));
             const unsigned found = __ballot_sync(0xffffffffu, covers != 0);
@@ -115,37 +132,63 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
 /* Turns at a query tile: the last key tile is first. Where masks are causal it is also the first to get
  * there. */
 template <class MASK>
-static __global__ void burst_turns_kernel(const BurstSide *keys, int parts, const BurstSide *queries,
-                                          BurstTileLists lists)
+static __global__ void burst_turns_kernel(const __grid_constant__ BurstTiled own, const BurstSide *keys,
+                                          const BurstSide *queries, BurstTileLists lists)
 {
     const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     int turn = 0;
     for (int row = lists.rows - 1; row >= 0 && at < lists.stride; row--)
-        if (burst_covers<MASK>(keys + row * parts, parts, &queries[at], false, false))
+        if (burst_is_there(own, burst_chunk_at(own, row), row) &&
+            burst_covers<MASK>(keys + row * own.parts, own.parts, &queries[at], false, false))
             lists.turn[(int64_t)row * lists.stride + at] = turn++;
 }
 
-/* order[i] = the i-th longest, equal ones in ascending order; where there are turns, the last tile first:
- * who waits for another's addition was started after it. */
-static __global__ void burst_order_kernel(BurstTileLists lists)
+/* Lists in two parts (burst_lists_place): the same with the order of the second, of rows that see chunks of
+ * keys from `home` on. */
+static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ BurstTileLists burst_lists_rest(
+    BurstTileLists lists)
+{
+    lists.order += lists.rows, lists.taken += 2;
+    return lists;
+}
+
+static __device__ __forceinline__ bool burst_is_rest(const BurstTileLists &lists, int row, int home)
+{
+    const int count = home ? lists.count[row] : 0;
+    return count && burst::entry_chunk(lists.list[(int64_t)row * lists.stride + count - 1]) >= home;
+}
+
+/* order[i] = the i-th longest of a part, equal ones in ascending order; where there are turns, the last tile
+ * first: who waits for another's addition was started after it. home: chunks of keys that rows of the first
+ * part see alone, 0: there is one part. Of two parts all rows are live. */
+static __global__ void burst_order_kernel(BurstTileLists lists, int home)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (row >= lists.rows)
         return;
     const int mine = lists.count[row];
-    int before = 0, live = 0;
+    const bool rest = burst_is_rest(lists, row, home);
+    const BurstTileLists of = rest ? burst_lists_rest(lists) : lists;
+    int before = 0, live = 0, others = 0;
     int64_t entries = 0;
     for (int i = 0; i < lists.rows; i++) {
-        before += lists.count[i] > mine || (lists.count[i] == mine && i < row);
-        live += lists.count[i] > 0;
-        entries += lists.count[i];
+        const int count = lists.count[i];
+        if (burst_is_rest(lists, i, home) != rest) {
+            others++;
+            continue;
+        }
+        before += count > mine || (count == mine && i < row);
+        live += home || count > 0;
+        entries += count;
     }
-    if (row == 0)
-        lists.taken[0] = 0, lists.taken[1] = entries < INT32_MAX ? (int32_t)entries : INT32_MAX;
-    lists.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine,
-                                                               mine ? lists.list[(int64_t)row * lists.stride]
-                                                                    : 0,
-                                                               live};
+    if (before == 0)
+        of.taken[0] = 0, of.taken[1] = entries < INT32_MAX ? (int32_t)entries : INT32_MAX;
+    if (home && before == 0 && others == 0)
+        (rest ? lists : burst_lists_rest(lists)).order[0] = {0, 0, 0, 0};
+    of.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine,
+                                                            mine ? lists.list[(int64_t)row * lists.stride]
+                                                                 : 0,
+                                                            live};
 }
 
 /* value[i] = table[position[i]] for the n tokens of a chunk: table values of a batch, in local order. */
@@ -159,34 +202,37 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* Ints that the lists of one launch take: order, count, list and taken; and with turns of so many heads,
- * turn and added. */
-static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns)
+/* Ints that the lists of one launch, or of two with a part of the rows each, take: order, count, list and
+ * taken; and with turns of so many heads, turn and added. */
+static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns, int parts)
 {
-    const size_t own = (size_t)own_tiles, other = (size_t)other_tiles;
-    return own * (sizeof(BurstTileList) / 4 + 1 + other) + 2 + (turns ? (own + (size_t)turns) * other : 0);
+    const size_t own = (size_t)own_tiles, other = (size_t)other_tiles, orders = (size_t)parts;
+    return own * (orders * sizeof(BurstTileList) / 4 + 1 + other) + 2 * orders +
+           (turns ? (own + (size_t)turns) * other : 0);
 }
 
 /* memory: aligned to 16 bytes. */
 static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, bool turns,
-                                                           int32_t *memory)
+                                                           int parts, int32_t *memory)
 {
-    int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4), *const list = count +
-                                                                                                   own_tiles;
-    const size_t pairs = (size_t)own_tiles * (size_t)other_tiles;
-    int32_t *const taken = list + pairs, *const turn = turns ? taken + 2 : NULL;
+    const size_t pairs = (size_t)own_tiles * (size_t)other_tiles,
+                 orders = (size_t)parts * (size_t)own_tiles * (sizeof(BurstTileList) / 4);
+    int32_t *const count = memory + orders, *const list = count + own_tiles;
+    int32_t *const taken = list + pairs, *const turn = turns ? taken + 2 * parts : NULL;
     BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory,    count, list,
                         taken,     turn,        turns ? turn + pairs : NULL};
     return l;
 }
 
-static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, int chunks, int tile, int parts)
+static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, const BurstTileRanges *there,
+                                                 int chunks, int tile, int parts)
 {
     BurstTiled side;
     memset(&side, 0, sizeof side);
     side.chunks = chunks, side.tile = tile, side.parts = parts;
     for (int c = 0; c < chunks; c++) {
         side.tokens[c] = tokens[c];
+        side.there[c] = there ? there[c] : burst_all_tiles();
         side.begin[c + 1] = side.begin[c] + burst_tiles(tokens[c].n, tile);
     }
     return side;
@@ -199,17 +245,18 @@ static BURST_MAYBE_UNUSED int burst_lists_sides(int own_tiles, int keys, int til
     return own_tiles * burst_tile_parts(BURST_FORM, keys, tile) + other_tiles;
 }
 
-/* Makes the lists of so many chunks of queries with so many of keys. sides: room for burst_lists_sides; it
- * may be reused when the stream is done. */
+/* Makes the lists of so many chunks of queries with so many of keys. there: of each chunk of keys, NULL:
+ * all; home: see burst_order_kernel. sides: room for burst_lists_sides; it may be reused when the stream is
+ * done. */
 template <class MASK>
 static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const BurstTokens *k, int keys,
-                                    int tile_q, int tile_k, bool rows_are_q, BurstSide *sides,
-                                    BurstTileLists lists, cudaStream_t stream)
+                                    const BurstTileRanges *there, int tile_q, int tile_k, bool rows_are_q,
+                                    int home, BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
 {
-    const BurstTiled side_q = burst_tiled(q, queries, tile_q,
+    const BurstTiled side_q = burst_tiled(q, NULL, queries, tile_q,
                                           rows_are_q ? burst_tile_parts(BURST_FORM, MASK::KEYS, tile_q) : 1);
     const BurstTiled side_k =
-        burst_tiled(k, keys, tile_k,
+        burst_tiled(k, there, keys, tile_k,
                     rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS_BACKWARD, tile_k));
     const int tiles_q = side_q.begin[queries], parts = burst_parts(side_q) + burst_parts(side_k);
     BurstSide *const of_k = sides + burst_parts(side_q);
@@ -220,9 +267,9 @@ static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const Bur
         <<<(lists.rows + 3) / 4, 128, 0, stream>>>(rows_are_q ? side_q : side_k, rows_are_q ? side_k : side_q,
                                                    rows_are_q ? sides : of_k, rows_are_q ? of_k : sides,
                                                    rows_are_q, lists);
-    burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists);
+    burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists, home);
     if (lists.turn && tiles_q)
-        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(of_k, side_k.parts, sides, lists);
+        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(side_k, of_k, sides, lists);
     return cudaGetLastError();
 }
 

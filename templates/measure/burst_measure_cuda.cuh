@@ -46,8 +46,8 @@ typedef struct MeasureKernels {
     int d, e, tokens, heads, kv_heads, tile[4], keys[2];
     unsigned tables;
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
-    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *,
-                         BurstTileLists, cudaStream_t);
+    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, const BurstTileRanges *, int,
+                         int, bool, int, BurstSide *, BurstTileLists, cudaStream_t);
     cudaError_t (*forward)(const BurstForward *, int, int, int, cudaStream_t);
     cudaError_t (*backward)(const BurstBackward *, int, int, int, cudaStream_t);
     cudaError_t (*delta)(BurstRows, BurstRows, int, int, float *, cudaStream_t);
@@ -156,9 +156,9 @@ static size_t measure_tokens(const MeasureKernels *k)
 static size_t measure_list(const MeasureKernels *k)
 {
     const int *t = k->tile, n = k->tokens;
-    const size_t f = burst_lists_ints(burst_tiles(n, t[0]), burst_tiles(n, t[1]), 0);
+    const size_t f = burst_lists_ints(burst_tiles(n, t[0]), burst_tiles(n, t[1]), 0, 1);
     const size_t b = burst_lists_ints(burst_tiles(n, t[3]), burst_tiles(n, t[2]),
-                                      PLAN_DETERMINISTIC ? k->heads : 0);
+                                      PLAN_DETERMINISTIC ? k->heads : 0, 1);
     return f > b ? f : b;
 }
 
@@ -289,9 +289,9 @@ static int measure_lists(Measure *m, const MeasureKernels *k, int direction, Bur
               tiles_k = burst_tiles(k->tokens, t[1]);
     const BurstTokens tokens = measure_side(m, k);
     *out = burst_lists_place(direction ? tiles_k : tiles_q, direction ? tiles_q : tiles_k,
-                             PLAN_DETERMINISTIC && direction, m->lists[direction]);
-    MEASURE_CUDA(
-        k->lists(&tokens, 1, &tokens, 1, t[0], t[1], !direction, m->sides, *out, burst_gpu_compute(m->g)));
+                             PLAN_DETERMINISTIC && direction, 1, m->lists[direction]);
+    MEASURE_CUDA(k->lists(&tokens, 1, &tokens, 1, NULL, t[0], t[1], !direction, 0, m->sides, *out,
+                          burst_gpu_compute(m->g)));
     return BURST_OK;
 }
 

@@ -11,7 +11,7 @@ import torch
 MASKS = ["full", "causal", "window(100)", "window_sink(96, 20)", "dilated(20, 5)", "prefix_lm(130)", "document", "late",
          "odd", "narrow_odd", "window(4096)", "window(1024)", "bigbird(64, 1, 3, 5)"]
 MAX_TABLES = 4
-FIRST, LAST = 1, 2
+FIRST, LAST, PART = 1, 2, 4
 
 
 class Rows(C.Structure):
@@ -85,8 +85,10 @@ class Ring:
     """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
 
     def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0, deterministic=False, fold=1,
-                 together=1, library=None):
-        """mask: a name of MASKS; or its number in `library`, the path of one built for other masks."""
+                 together=1, library=None, home=0):
+        """mask: a name of MASKS; or its number in `library`, the path of one built for other masks. home: where one launch of forward would
+        take all keys, two with a part of the queries each: those that see the first so many chunks of keys alone, then the others."""
+        self.home = home
         self.mask, self.d, self.group = mask if library else MASKS.index(mask), d, group
         self.heads = (q_heads, kv_heads, q_head0, kv_head0)
         self.lib, self.scale = loaded(library or path_of(d, softcap, deterministic)), d ** -0.5
@@ -105,7 +107,10 @@ class Ring:
         self.tokens = [Tokens(len(p), p.data_ptr(), (C.c_void_p * MAX_TABLES)(v[0].data_ptr(), None, None, None))
                        for p, v in zip(self.parts, self.values)]
         self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-        self.lists = {}
+        self.lists, self.rest = {}, {}
+
+    def home_of(self, ks):
+        return self.home if self.home < len(ks) == len(self.parts) else 0
 
     def prepare(self, table=None):
         """Table values (documents by position) and tile lists of every pair; again for each batch with other tables."""
@@ -122,11 +127,15 @@ class Ring:
         q, k = ((Tokens * len(of))(*(self.tokens[j] for j in of)) for of in (qs, ks))
         tq, tk = (sum(-(-t.n // self.tiles[2 * backward + side]) for t in of) for side, of in enumerate((q, k)))
         own, other = (tk, tq) if backward else (tq, tk)
-        memory = torch.full((own * (2 * other + 5) + 2 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
+        home = 0 if backward else self.home_of(ks)
+        memory = torch.full((own * (2 * other + 9) + 4 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
         sides = torch.empty(48 * (3 * own + other), dtype=torch.uint8, device="cuda")
-        lists = self.lists[backward, qs, ks] = Lists()
-        call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, C.c_void_p(sides.data_ptr()),
-             C.c_void_p(memory.data_ptr()), C.byref(lists))
+        made = (Lists * 2)()
+        call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, home, C.c_void_p(sides.data_ptr()),
+             C.c_void_p(memory.data_ptr()), made)
+        self.lists[backward, qs, ks] = made[0]
+        if home:
+            self.rest[qs, ks] = made[1]
         self.keep += [memory, sides]
 
     def queries(self, backward):
@@ -144,17 +153,20 @@ class Ring:
         """(tiles with work, partial ones) of a launch."""
         lists = self.lists[backward, qs, ks]
         memory = next(m for m in self.keep if m.data_ptr() == lists.order)
-        count, entries = memory[4 * lists.rows:5 * lists.rows], memory[5 * lists.rows:(5 + lists.stride) * lists.rows]
+        begin = (8 if not backward and self.home_of(ks) else 4) * lists.rows
+        count, entries = memory[begin:begin + lists.rows], memory[begin + lists.rows:begin + (1 + lists.stride) * lists.rows]
         used = torch.arange(lists.stride, device="cuda")[None] < count[:, None]
         entries = entries.view(lists.rows, lists.stride)[used]
         return len(entries), int((entries & 1).sum())
 
     def forward_pairs(self, qs, ks, q, k, v, out, o, lse, flags):
-        """One launch: chunks qs of queries with chunks ks of keys. q, k, and the like: of all chunks."""
+        """One launch, or its two parts: chunks qs of queries with chunks ks of keys. q, k, and the like: of all chunks."""
         qh, _, q0, k0 = self.heads
-        pairs = [Forward(rows(q[i]), rows(k[j]), rows(v[j]), rows(out[i]), o[i].data_ptr(), lse[i].data_ptr(), self.tokens[i],
-                         self.tokens[j], self.lists[0, qs, ks], qh, q0, k0, self.group, flags, 0, self.scale) for i in qs for j in ks]
-        call(self.lib.test_forward, self.mask, (Forward * len(pairs))(*pairs), len(qs), len(ks), self.multiprocessors)
+        parts = (self.lists[0, qs, ks], self.rest[qs, ks]) if self.home_of(ks) else (self.lists[0, qs, ks],)
+        for lists in parts:
+            pairs = [Forward(rows(q[i]), rows(k[j]), rows(v[j]), rows(out[i]), o[i].data_ptr(), lse[i].data_ptr(), self.tokens[i], self.tokens[j],
+                             lists, qh, q0, k0, self.group, flags | (PART if len(parts) == 2 else 0), 0, self.scale) for i in qs for j in ks]
+            call(self.lib.test_forward, self.mask, (Forward * len(pairs))(*pairs), len(qs), len(ks), self.multiprocessors)
 
     def backward_pairs(self, qs, ks, q, k, v, d_o, lse, delta, dq, dk, dv):
         qh, kh, q0, k0 = self.heads

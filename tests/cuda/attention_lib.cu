@@ -23,8 +23,8 @@
 
 typedef struct Kernels {
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
-    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *,
-                         BurstTileLists, cudaStream_t);
+    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, const BurstTileRanges *, int,
+                         int, bool, int, BurstSide *, BurstTileLists, cudaStream_t);
     cudaError_t (*forward)(const BurstForward *, int, int, int, cudaStream_t);
     cudaError_t (*backward)(const BurstBackward *, int, int, int, cudaStream_t);
     int tile[4]; /* queries and keys, forward and backward */
@@ -55,9 +55,9 @@ int test_setup(int mask)
 void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
 /* memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile
- * of all chunks. */
+ * of all chunks. home > 0: in two parts, lists[1] those of the second. */
 int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k, int keys, int backward,
-               void *sides, int32_t *memory, BurstTileLists *lists, cudaStream_t stream)
+               int home, void *sides, int32_t *memory, BurstTileLists *lists, cudaStream_t stream)
 {
     const int *const tile = kernels[mask].tile;
     int tiles_q = 0, tiles_k = 0;
@@ -66,9 +66,11 @@ int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k
     for (int c = 0; c < keys; c++)
         tiles_k += burst_tiles(k[c].n, tile[2 * backward + 1]);
     *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k,
-                               PLAN_DETERMINISTIC && backward, memory);
-    return kernels[mask].lists(q, queries, k, keys, tile[2 * backward], tile[2 * backward + 1], !backward,
-                               (BurstSide *)sides, *lists, stream);
+                               PLAN_DETERMINISTIC && backward, home ? 2 : 1, memory);
+    if (home)
+        lists[1] = burst_lists_rest(lists[0]);
+    return kernels[mask].lists(q, queries, k, keys, NULL, tile[2 * backward], tile[2 * backward + 1],
+                               !backward, home, (BurstSide *)sides, *lists, stream);
 }
 
 int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *value, cudaStream_t stream)

@@ -210,7 +210,7 @@ def check(mask, place, case, parts):
     from attention import Ring
     d, library, number = place
     ring = Ring(number, d, parts, case["h"], case["hk"], case["h"] // case["hk"], fold=case["fold"],
-                together=case["together"], library=library)
+                together=case["together"], library=library, home=case["home"])
     sums, pairs, draws, right = [[0.0] * 4 for _ in NAMES], 0, 0, True
     while True:
         more, fine, kept = measure(ring, case, mask, case["seed"] + draws)
@@ -228,8 +228,8 @@ def check(mask, place, case, parts):
 def draw_case(r):
     ranks, hk = r.choice((1, 1, 2, 3, 4, 5, 9)), r.choice((1, 1, 2, 3))
     return {"n": r.choice((r.randint(1, 300), r.randint(300, 1500))), "h": hk * r.choice((1, 2, 3, 4, 8)), "hk": hk, "ranks": ranks,
-            "map": r.choice(("contiguous", "zigzag", "striped", "blocks", "scattered")), "fold": r.randint(1, ranks), "together": r.randint(1, ranks),
-            "token_major": r.random() < 0.5, "seed": r.randint(1, 1000)}
+            "map": r.choice(("contiguous", "zigzag", "striped", "blocks", "scattered")), "fold": r.choice((ranks, r.randint(1, ranks))), "together": r.randint(1, ranks),
+            "home": r.randint(0, ranks),             "token_major": r.random() < 0.5, "seed": r.randint(1, 1000)}
 
 
 def main():

@@ -63,11 +63,11 @@ def inputs(h, hk, n, d, seed):
     return make(h), make(hk), make(hk), make(h)
 
 
-def check(mask, d, n, h, hk, partition, ranks, token_major, doc_seed=0, seed=1, softcap=0, deterministic=False, fold=1, together=1):
+def check(mask, d, n, h, hk, partition, ranks, token_major, doc_seed=0, seed=1, softcap=0, deterministic=False, fold=1, together=1, home=0):
     q, k, v, d_o = inputs(h, hk, n, d, seed)
     doc = documents(n, doc_seed)
     keep = kept(mask, n, doc, "cuda")
-    ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk, softcap=softcap, deterministic=deterministic, fold=fold, together=together)
+    ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk, softcap=softcap, deterministic=deterministic, fold=fold, together=together, home=home)
     ring.prepare(doc)
     o, lse, dq, dk, dv = ring.run(q, k, v, d_o, token_major)
     o64, lse64, *g64 = dense(*(x.double() for x in (q, k, v, d_o)), keep, False, softcap=softcap)
@@ -214,7 +214,8 @@ def draw(r):
     d, mask, partition = r.choice(HEAD_DIMS), r.choice(TESTED), r.choice(("contiguous", "zigzag", "striped", "blocks"))
     ranks, hk = r.choice((1, 2, 3, 4, 5, 9)), r.choice((1, 1, 2, 3))
     return mask, d, r.choice((r.randint(1, 300), r.randint(300, 1500))), hk * r.choice((1, 2, 3, 4, 8)), hk, partition, ranks, \
-        r.random() < 0.5, r.randint(0, 5), r.randint(1, 1000), 0, False, r.randint(1, ranks), r.randint(1, ranks)
+        r.random() < 0.5, r.randint(0, 5), r.randint(1, 1000), 0, False, r.choice((ranks, r.randint(1, ranks))), r.randint(1, ranks), \
+        r.randint(0, ranks)
 
 
 def cases(small):
@@ -230,8 +231,8 @@ def cases(small):
             yield mask, d, 1031, 8, 2, "zigzag", 2, True, 0, 1, 0, False, fold
         for fold, together in ((1, 1), (3, 1), (2, 3)):
             yield mask, d, 1111, 8, 1, "striped", 4, False, 0, 1, 0, False, fold, together
-        for fold, together in ((1, 1), (4, 1), (4, 4)):
-            yield mask, d, 769, 4, 4, "blocks", 4, True, 0, 1, 0, False, fold, together
+        for fold, together, home in ((1, 1, 0), (4, 1, 0), (4, 4, 0), (4, 1, 1), (4, 4, 3)):
+            yield mask, d, 769, 4, 4, "blocks", 4, True, 0, 1, 0, False, fold, together, home
     for d in HEAD_DIMS:
         yield "causal", d, 5, 2, 2, "contiguous", 1, False
         yield "causal", d, 3, 2, 1, "striped", 4, False

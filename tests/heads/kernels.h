@@ -45,20 +45,29 @@ template <class P> static bool keeps(const P &p, int64_t i, int64_t j)
     return p.q_tokens.position[i] >= p.k_tokens.position[j];
 }
 
-/* A row of one head: added to what launches before left in o and lse, and by the last one rounded to out. */
-static inline void forward_row(const BurstForward &p, int64_t h, int64_t i)
+/* Adds what a row of one head gets of the keys of one pair. */
+static inline void add_keys(const BurstForward &p, int64_t h, int64_t i, double *sum, double *out)
 {
-    const int64_t kv = key_head(p, h), row = h * p.q_tokens.n + i;
-    double sum = p.flags & BURST_FIRST ? 0 : exp((double)p.lse[row]), out[PLAN_VALUE_DIM] = {};
-    for (int64_t x = 0; x < PLAN_VALUE_DIM && !(p.flags & BURST_FIRST); x++)
-        out[x] = sum * p.o[row * PLAN_VALUE_DIM + x];
+    const int64_t kv = key_head(p, h);
     for (int64_t j = 0; j < p.k_tokens.n; j++)
         if (keeps(p, i, j)) {
             const double e = exp(dot(PLAN_HEAD_DIM, p.q, i, h, p.k, j, kv) * p.scale);
-            sum += e;
+            *sum += e;
             for (int64_t x = 0; x < PLAN_VALUE_DIM; x++)
                 out[x] += e * at(p.v, j, kv, x);
         }
+}
+
+/* A row of one head: added to what launches before left in o and lse, and by the last one rounded to out. */
+static inline void forward_row(const std::vector<BurstForward> &pairs, int64_t h, int64_t i)
+{
+    const BurstForward &p = pairs[0];
+    const int64_t row = h * p.q_tokens.n + i;
+    double sum = p.flags & BURST_FIRST ? 0 : exp((double)p.lse[row]), out[PLAN_VALUE_DIM] = {};
+    for (int64_t x = 0; x < PLAN_VALUE_DIM && !(p.flags & BURST_FIRST); x++)
+        out[x] = sum * p.o[row * PLAN_VALUE_DIM + x];
+    for (const BurstForward &pair : pairs)
+        add_keys(pair, h, i, &sum, out);
     p.lse[row] = (float)log(sum);
     for (int64_t x = 0; x < PLAN_VALUE_DIM; x++) {
         const float o = sum > 0 ? (float)(out[x] / sum) : 0;
@@ -69,11 +78,31 @@ static inline void forward_row(const BurstForward &p, int64_t h, int64_t i)
     }
 }
 
-static inline void forward(const BurstForward &p)
+static inline bool sees(const BurstForward &p, int64_t i)
 {
+    for (int64_t j = 0; j < p.k_tokens.n; j++)
+        if (keeps(p, i, j))
+            return true;
+    return false;
+}
+
+/* home: in two launches, those that see none of the pairs from there on, then, with rest, the others; the
+ * first reads none of their keys. */
+static inline void forward(std::vector<BurstForward> pairs, int home, bool rest)
+{
+    const size_t all = pairs.size();
+    const BurstForward p = pairs[0];
+    std::vector<BurstForward> away(pairs.begin() + home, pairs.end());
+    if (home && !rest)
+        pairs.resize((size_t)home);
     for (int64_t h = 0; h < p.q_heads; h++)
-        for (int64_t i = 0; i < p.q_tokens.n; i++)
-            forward_row(p, h, i);
+        for (int64_t i = 0; i < p.q_tokens.n; i++) {
+            bool other = false;
+            for (size_t a = 0; home && a < all - (size_t)home; a++)
+                other = other || sees(away[a], i);
+            if (other == rest)
+                forward_row(pairs, h, i);
+        }
 }
 
 static inline void backward_pair(const BurstBackward &p, int64_t h, int64_t kv, int64_t i, int64_t j)
@@ -100,19 +129,21 @@ static inline void backward(const BurstBackward &p)
 
 static int most_pairs; /* of one launch */
 
+static inline bool plan_carries_tiles(const PlanState *) { return true; }
+
 /* Pairs of one launch differ in their keys alone; the first one's flags are those of all. */
 static cudaError_t plan_launch_forward(PlanState *s, BurstForward *pair, int pairs)
 {
     if (pairs < 1 || pairs > BURST_FORWARD_CHUNKS)
         world.wrong = "a launch of no pair, or of too many";
     most_pairs = pairs > most_pairs ? pairs : most_pairs;
-    for (int i = 0; i < pairs; i++) {
-        BurstForward p = pair[i];
+    const std::vector<BurstForward> all(pair, pair + pairs);
+    const int home = s->launch.home;
+    const bool rest = s->launch.rest;
+    for (const BurstForward &p : all)
         if (p.q.at != pair->q.at || p.o != pair->o || p.lse != pair->lse)
             world.wrong = "pairs of a launch have other queries";
-        p.flags = (i ? 0 : pair->flags & BURST_FIRST) | (i < pairs - 1 ? 0 : pair->flags & BURST_LAST);
-        queue(s, [p] { forward(p); });
-    }
+    queue(s, [all, home, rest] { forward(all, home, rest); });
     return cudaSuccess;
 }
 

@@ -153,7 +153,7 @@ static void solve_forward(Whole *w)
     p.q_tokens.position = p.k_tokens.position = w->position.data();
     p.q_heads = PLAN_HEADS, p.group = PLAN_HEADS / PLAN_KV_HEADS, p.scale = PLAN_SCALE,
     p.flags = BURST_FIRST | BURST_LAST;
-    forward(p);
+    forward({p}, 0, false);
     for (int64_t h = 0; h < PLAN_HEADS; h++)
         for (int64_t i = 0; i < PLAN_SEQUENCE; i++)
             for (int64_t x = 0; x < D; x++) {

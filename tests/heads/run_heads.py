@@ -53,6 +53,9 @@ POINTS = [
     Point(3, 2, 1, 11, "contiguous", schedule="bidirectional", rings=3, pairs=2),
     Point(2, 2, 1, 35, "zigzag", schedule="halo", rings=2),  # which come one by one
     Point(3, 2, 2, 13, "striped", schedule="pieces_gathered", rings=3, pairs=3),  # those at home
+    Point(4, 8, 1, 37, "zigzag", schedule="gather", rings=4, pairs=4),  # few keys: all at once
+    Point(3, 8, 1, 31, "contiguous", schedule="near", rings=3, pairs=3),
+    Point(4, 16, 1, 43, "zigzag", schedule="bidirectional", rings=4, pairs=8),
 ]
 TURNED = """schedule turned over (r of G) {
   forward {
@@ -187,6 +190,10 @@ def program(text, root):
     kernels = (root / "templates/kernels/cuda_attention.cuh").read_text()
     text = whole(text, root)
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
+    if sum("PLAN_AT_ONCE " in part for part in parts) > 1:
+        parts.remove("#define PLAN_AT_ONCE 0 /* forward computes with each chunk of keys as it comes */")
+    if sum("PLAN_GRADS_AT_ONCE " in part for part in parts) > 1:
+        parts.remove("#define PLAN_GRADS_AT_ONCE 0 /* backward has a launch for each */")
     if sum("PLAN_PIECES " in part for part in parts) > 1:
         parts.remove("#define PLAN_PIECES 1 /* of a rank's keys */")
     for other in ("(s->score_scale) /* the caller's */", "((float)PLAN_ATTENTION_SCALE)"): # of a library, of a model that says one
@@ -204,13 +211,13 @@ def program(text, root):
     parts.append(header(root, "burst_head_chunks.h"))
     if latents:
         parts.append(header(root, "burst_latents.h"))
-    parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
+    parts.append('#define BURST_FORM 90\n#include "burst_kernels.h"\n' + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^enum \{ PLAN_KEY_PART = PLAN_HEAD_DIM.*?^#endif$", "parts"),
               cut(text, r"^/\* In which parts of chunks.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
-              header(root, "burst_heads.h") if shares else "", function(text, "plan_part"), "static int plan_chunk_at(int at);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
+              header(root, "burst_heads.h") if shares else "", function(text, "plan_part"), "static int plan_chunk_at(int at);\nenum { PLAN_CARRIED = 2 * BURST_TILE };\nstatic inline bool plan_carries_tiles(const PlanState *s);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
               header(root, "burst_pieces.h"), header(root, "burst_turns.h"), *[function(text, name) for name in ROWS if queries and shares],
               function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),

@@ -75,18 +75,21 @@ static void add_kept(MemoryMaker *m, int64_t ints)
     m->on_device = false;
 }
 
-/* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, or with its
- * pieces. */
+/* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, with its pieces,
+ * or with all chunks. */
 static void add_lists(MemoryMaker *m)
 {
     const int turns = m->program->train.deterministic ? m->draft->shape.chunk.heads : 0;
+    const int at_once[2] = {attentions_at_once(&m->draft->attention, false),
+                            attentions_at_once(&m->draft->attention, true)};
     const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens,
                                             keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice),
-                                            turns);
-    add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1,
-                turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]"
-                      : "[tiles of one side][tiles of the other + 5], 1",
-                lists.ints);
+                                            at_once, turns);
+    const char *shape = at_once[0] ? "[tiles of one side][tiles of the other + 9], 3"
+                                   : "[tiles of one side][tiles of the other + 5], 1";
+    if (turns)
+        shape = "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]";
+    add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1, shape, lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]",
                 lists.sides);
     if (m->program->library)
@@ -104,8 +107,10 @@ void add_device(MemoryMaker *m, const Partition *part)
         add_shares(m, part);
     if (m->choice->latents)
         add_latents(m);
-    /* else one pair gives the output */
-    if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 || m->key_tokens)
+    /* else one pair gives the output, or all at once */
+    if ((choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 &&
+         !attentions_at_once(&m->draft->attention, false)) ||
+        m->key_tokens)
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
                     (m->queries ? m->queries : f->tokens) * f->heads * m->program->model.value_dim);
     if (choice_keeps_tail(m->choice))

@@ -169,11 +169,17 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
 }
 
 /* Between the first pair and the last, rows that see none of the keys stay as they are. */
+static __device__ __forceinline__ int forward_rows(const BurstForward &p)
+{
+    const bool all = p.flags & (BURST_FIRST | BURST_LAST) && !(p.flags & BURST_PART);
+    return all ? p.lists.rows : list_of(p.lists, 0).live;
+}
+
 template <class L, class MASK>
 static __device__ __forceinline__ void forward_produce(const BurstForwardLaunch &a, unsigned char *shared)
 {
     const uint32_t base = shared_address(shared);
-    const int rows = a.p.flags & (BURST_FIRST | BURST_LAST) ? a.p.lists.rows : list_of(a.p.lists, 0).live;
+    const int rows = forward_rows(a.p);
     const int late = late_heads(a.p.lists, a.p.q_heads, 2); /* benchmarks/log */
     ForwardProducer<L> w = {(int)threadIdx.x, {}, {}, {}};
     for (int number = (int)blockIdx.x; number < rows * a.p.q_heads;)
