@@ -106,7 +106,7 @@ static const char *const scale_constant[] = {
 
 /* ---- arguments ---- */
 
-/* operand: its number, that of outputs from OP_READS on */
+/* operand: its number; outputs are numbered from OP_READS on */
 typedef const char *ArgumentText(const Printer *p, const Op *o, int operand);
 
 static Operand operand_of(const Op *o, int operand)
@@ -187,7 +187,7 @@ static const char *scale_text(const Printer *p, const Op *o, int none)
     return o->kind == OP_LOSS ? "0" : "1";
 }
 
-/* Of the head's bias: where logits are scaled, its input has been, but not the bias. */
+/* The scale of the head's bias: where logits are scaled, the head's input is already, the bias is not. */
 static const char *bias_scale_text(const Printer *p, const Op *o, int none)
 {
     (void)o, (void)none;

@@ -27,7 +27,7 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
     return true;
 }
 
-/* Of the device with the least. */
+/* That the device with the least has. */
 static BurstKernelRoom kernels_room(const Program *p)
 {
     BurstKernelRoom room = {INT_MAX, p->table_count};

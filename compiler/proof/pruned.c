@@ -72,7 +72,7 @@ static void use_tiles(Replay *z, TensorId t, size_t at, BurstTileRanges by)
     }
 }
 
-/* Of a copy that is here no more: nothing of it came for nothing. */
+/* When a copy is dropped: everything that arrived of it must have been used. */
 static bool was_needed(const Replay *z, TensorId t, size_t at)
 {
     const BurstTileRanges *here = &z->tiles[t][at];
@@ -120,7 +120,7 @@ static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, in
     return *moving != 0 && carries(z, t, rank, chunk, *arriving_tiles(z, i, to));
 }
 
-/* In place of what came before, which was needed. */
+/* Replaces an earlier copy, all of which must have been used. */
 static bool arrive(Replay *z, TensorId t, size_t at, BurstTileRanges tiles)
 {
     const bool needed = !(z->copy[t][at] & COPY_CAME) || was_needed(z, t, at);

@@ -89,7 +89,7 @@ static Heads most_heads(const Draft *t, const Schedule *s)
     return most;
 }
 
-/* Of a chunk of queries or of keys, what attention has at a time. */
+/* Tokens of a chunk of queries or keys that attention holds at a time. */
 static int64_t tokens_at_a_time(const Draft *t, const Schedule *s, bool keys, int64_t most)
 {
     const Choice *c = s->choice;
@@ -98,7 +98,7 @@ static int64_t tokens_at_a_time(const Draft *t, const Schedule *s, bool keys, in
                   : most;
 }
 
-/* Bytes of what travels into a slot of the pool: a piece of a chunk of so many tokens. */
+/* Bytes that arrive in a slot of the pool: a piece of a chunk of so many tokens. */
 static int64_t slot_bytes(const Draft *t, const Schedule *s, const Pool *p, int64_t most)
 {
     const Choice *c = s->choice;
@@ -210,7 +210,7 @@ static int64_t widest_norm(const Step *s)
     return most;
 }
 
-/* Of Muon: elements of the matrices that the rank has which has most, and of the largest one's scratch. */
+/* Muon: elements of the matrices of the rank that has most, and scratch of the largest matrix. */
 typedef struct MuonRoom {
     int64_t matrices, scratch;
 } MuonRoom;
@@ -237,7 +237,7 @@ static MuonRoom muon_room(Arena *a, const Draft *t)
     return most;
 }
 
-/* Of a kind of operation: the value that it has it as, and bytes. */
+/* Scratch of a kind of operation: its value, and bytes. */
 static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
 {
     const Step *s = t->memory.flow->step;

@@ -316,7 +316,7 @@ static int64_t step_of(const Choice *c)
     return (tokens + unit - 1) / unit * unit;
 }
 
-/* Of what the table has of time and memory. */
+/* The table's columns of time and memory. */
 static bool rows_proved(const Fit *f, Diags *d)
 {
     for (int i = 0; i < f->rows.n; i++)

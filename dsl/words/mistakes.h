@@ -10,7 +10,7 @@ typedef struct Mistake { Span at; const char *text, *fix; } Mistake;
 Mistake mistake_at(Arena *a, const Source *s, Span at);
 /* Whether // there begins a comment of another language; elsewhere it divides. */
 bool is_comment_place(const Source *s, uint32_t at);
-/* Of a ';' after the token that ended at last_end: why it must go; NULL: it may stay. */
+/* Why a ';' after the token that ended at last_end must go; NULL: it may stay. */
 const char *needless_semicolon(const Source *s, uint32_t last_end);
 
 #endif

@@ -196,7 +196,7 @@ class Batch(Shared):
 
 
 def given_tables(plan, tables):
-    """Of each table of the plan: its values, or None."""
+    """The values of each table of the plan, or None."""
     unknown = set(tables) - set(plan.tables)
     if unknown:
         raise ValueError(f"the plan's masks read no table {', '.join(sorted(map(str, unknown)))}")

@@ -54,7 +54,7 @@ class Texts:
         return h
 
     def name(self):
-        """Of its folder: of this user's plans, with this compiler and what it links."""
+        """The name of its folder, for this user, this compiler and the libraries that it links."""
         h = self.digest()
         for path in compiler_files():
             h.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())

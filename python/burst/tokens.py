@@ -122,7 +122,7 @@ def add_parser(commands):
 
 
 def check_files(args):
-    """What is read and what is written. Of a tokenizer's folder nothing but a token file is replaced."""
+    """Inputs and outputs. In a tokenizer's folder only a token file may be replaced."""
     files = Files(args.tokenizer)
     check_output(args.output, [("the input", path) for path in args.input] + [("the tokenizer", path) for path in files.all()])
     to = os.path.realpath(args.output)

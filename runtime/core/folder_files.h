@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-/* Of a Hugging Face folder: weights, JSON, tokenizers, templates, code, what its makers say of it. */
+/* Files of a Hugging Face folder: weights, JSON, tokenizers, templates, code, licences and read-me files. */
 bool is_weights_file(const char *name);
-/* Of a folder of checkpoints. */
+/* Files of a folder of checkpoints. */
 bool is_checkpoint_file(const char *name);
 
 bool same_inode(const struct stat *a, const struct stat *b);

@@ -43,7 +43,7 @@ bool source_pair(const char *path, char bin[PATH_MAX], char idx[PATH_MAX])
            replace_end(path, ".idx", idx) && is_index(idx);
 }
 
-/* Of our own files, those of version 2 have a number of documents; a Megatron-LM index always lists them. */
+/* Token files of version 2 have a number of documents; a Megatron-LM index always lists them. */
 Listed data_listed(const char *path, int raw)
 {
     char bin[PATH_MAX], idx[PATH_MAX];

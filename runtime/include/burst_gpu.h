@@ -141,7 +141,7 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
 int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from,
                            BurstWeights *to);
 
-/* ---- on the compute stream, beside the operations of burst_step.h ---- */
+/* ---- on the compute stream, in addition to the operations of burst_step.h ---- */
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
 int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y); /* y -= x */
 /* y += x */

@@ -221,7 +221,7 @@ int burst_op_all_back(BurstExec *e); /* the host waits for all units: checkpoint
 
 /* ---- the optimizer (AdamW, arXiv 1711.05101; Muon, arXiv 2502.16982) ---- */
 /* The global norm of all gradients, and what the update needs of this step, where gradients are on the host;
- * and where they are beside what is computed with. Both wait for the norm. */
+ * and where they are in the memory that is computed in. Both wait for the norm. */
 int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,
                   double *norm, BurstAdamW *o);
 int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step,

@@ -10,7 +10,7 @@ typedef struct Metrics {
     int fd;
     bool regular;
     bool fifo, unread; /* unread: nobody has it open for reading; fd is -1 then */
-    char evaluation[METRICS_LINE]; /* the file's line of an evaluation after the steps behind us; "": none */
+    char evaluation[METRICS_LINE]; /* the file's line of an evaluation after the steps done; "": none */
 } Metrics;
 
 /* Opens the file and leaves it as it is. path NULL: no metrics. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { LINES = 20, LINE = 256, TEXT = 4096 }; /* lines in all, where nobody watches */
-/* Of a step's line, in order. */
+/* Fields of a step's line, in order. */
 enum { STEP, LOSS, NORM, RATE, SPEED, FLOPS, MFU, MEMORY, SECONDS_TAKEN, LEFT, FIELDS };
 enum { FIELD = 96, COLUMNS = 100 };
 
@@ -93,7 +93,7 @@ int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
     return metrics_open(c, o->metrics, &s->metrics);
 }
 
-/* After a restart, steps behind the newest checkpoint are trained again. Who resumes from another FILE may
+/* After a restart, steps after the newest checkpoint are trained again. Who resumes from another FILE may
  * want to compare both runs. */
 int progress_begin(Progress *s, BurstCtx *c, const Options *o, int64_t done)
 {

@@ -93,7 +93,7 @@ static bool is_full(const json_t *type)
     return is_type(type, "full_attention") || is_type(type, "attention");
 }
 
-/* Of a type that does not read them: all layers alike, or refused. */
+/* A type that does not read them has the same mask in all layers, or is refused. */
 static void check_unread_types(Misfits *m, const json_t *types, const Masks *masks)
 {
     char text[VALUE_TEXT];

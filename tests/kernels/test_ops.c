@@ -833,7 +833,7 @@ static void check_loss_not_finite(int at, float bad, double softcap)
     float *scratch = random_array(&(Random){3}, burst_loss_floats(1, 1, 1, WIDE));
     w[WIDE + at] = bad;
     burst_op_loss_head(NULL, 1, 1, WIDE, 1, 2, softcap, 1, x, w, label, weight, 1, &sum, dx, dw, scratch);
-    /* -inf beside the label's logit is a word that never comes */
+    /* a logit of -inf is a word that never comes */
     const bool number = isinf(bad) && (softcap > 0 || (bad < 0 && at != label[0]));
     assert_true(isfinite(sum) == number);
     assert_true(isfinite(d_bias[at]) == number || (bad < 0 && at == label[0]));

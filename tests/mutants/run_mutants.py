@@ -131,7 +131,7 @@ def random_mutants(rng, count):
 # ---- one mutant ----
 
 def limit():
-    """Of a process that may go on for ever, and take all memory: seconds of a processor, bytes."""
+    """Limits the processor seconds and bytes of a process that may run for ever or take all memory."""
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 

@@ -306,7 +306,7 @@ static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
     go_under(m, d);
 }
 
-/* Of weights that stay there for all visits: that they are not there yet. */
+/* Weights that stay for all visits are gathered once. */
 static void check_gathered_once(Machine *m, const Doing *d, uint64_t gathered)
 {
     const Place *p = d->write;

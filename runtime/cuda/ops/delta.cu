@@ -7,7 +7,7 @@ enum { THREADS = 256 };
 
 enum { ROWS = 16 }; /* of a warp: heads of tokens, token * heads + head */
 
-/* Two elements of a row; behind its end zeros. */
+/* Two elements of a row; zeros after its end. */
 static __device__ __forceinline__ uint32_t two_of(const BurstBf16 *row, int i, int d)
 {
     return i < d ? *(const uint32_t *)(row + i) : 0;

@@ -52,7 +52,7 @@ static void settle(const BurstAttend *a, AttendSlot *slot)
     }
 }
 
-/* A row's output. Of one key it is exactly that key's value, which a rounded weight would not make of it:
+/* A row's output. With one key it is exactly that key's value, which a rounded weight would change:
  * see exact_products in attend_backward.c. */
 static void store_output(const BurstAttend *a, const AttendSlot *slot, int i, double sum)
 {

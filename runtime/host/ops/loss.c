@@ -137,7 +137,7 @@ static void add_bias(int64_t tokens, int vocab, float scale, const float *bias, 
             logits[i * vocab + j] += scale * bias[j];
 }
 
-/* Of gradients that nothing reads afterwards. */
+/* For gradients that nothing reads afterwards. */
 static int bias_back(BurstExec *e, int64_t tokens, int vocab, double scale, float *gradients, float *d_bias)
 {
     if (scale != 1)

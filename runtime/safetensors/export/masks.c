@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Of the first layer that has one; 0: there is none. */
+/* The first layer's that has one; 0: none has. */
 static json_int_t first_window(const BurstPlan *p)
 {
     for (int i = 0; i < p->layers; i++)
