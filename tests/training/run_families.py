@@ -293,7 +293,8 @@ class Case:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         kv_heads = getattr(config, "num_key_value_heads", 4)
         self.shape = run_weights.Shape(4, 64, 4, kv_heads, head_dim, 96, 256, model.config.tie_word_embeddings, part)
-        model = model.double().train(not self.whole)  # Gemma 3 asks for kinds of tokens where it trains
+        model = model.double()
+        model = model.eval() if self.whole else model.train()  # Gemma 3 with images asks for kinds of tokens where it trains
         value = self.reference().loss(model, self.folder / "text.bin", SEQUENCE)
         value.backward()
         self.loss = value.item()

@@ -103,7 +103,11 @@ static bool means(const json_t *config, const Attempt *a, bool masks_too)
     Misfits m = {0};
     const Masks masks = masks_read(&m, a->p->layers, config, a->model->family);
     layer_ropes_check(&m, a->p, config, a->model, &masks);
-    const bool right = !m.count && (!masks_too || masks_other_in_document(a->p, &masks) < 0);
+    /* both directions of a window are no mask that an import could call */
+    const bool wide = !masks.window ||
+                      masks.window >= json_integer_value(json_object_get(config, "max_position_embeddings")),
+               right = !m.count && (masks.causal || wide) &&
+                       (!masks_too || masks_other_in_document(a->p, &masks) < 0);
     misfits_close(&m);
     return right;
 }
