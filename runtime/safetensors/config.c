@@ -81,6 +81,11 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
     const HfModel plan = model_of(p);
     HfModel there;
     BURST_TRY(config_load(c, folder, path, &config));
+    if (config_is_unsupported(m, config)) {
+        json_decref(config);
+        *family = plan.family;
+        return BURST_OK;
+    }
     config_read(m, config, &plan, &there);
     config_check_masks(c, p, config, &there, path, m);
     if (m->compiling)

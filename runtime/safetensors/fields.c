@@ -85,6 +85,8 @@ static const char *const without_effect[] = {
     "use_parallel_embedding",
     "attention_softmax_in_fp32",
     "scale_attention_softmax_in_fp32",
+    "mup_denominator",       /* of MiniCPM's initial values and learning rates */
+    "transformers.js_config",
 };
 
 /* They do, but for these values, a list as JSON. The first is what a message names. family: of that one
@@ -148,7 +150,12 @@ static const struct Neutral {
     {"num_experts", "[null, 0]"},
     {"num_local_experts", "[null, 0]"},
     {"num_nextn_predict_layers", "[null, 0]"},
+    {"hidden_activation", "[\"gelu_pytorch_tanh\", null]", "gemma"},
     {"hidden_activation", "[\"silu\", null]"},
+    {"is_llama_config", "[true]", "llama"},
+    {"rope_interleaved", "[false]", "llama"},
+    {"full_attn_mod", "[1]", "phi3"},
+    {"interpolate_factor", "[1]", "phi3"},
     {"is_encoder_decoder", "[false, null]"},
     {"add_cross_attention", "[false, null]"},
     {"cross_attention_hidden_size", "[null]"},

@@ -123,6 +123,8 @@ static Masks import_masks(Misfits *m, const json_t *config, const HfModel *model
 static bool import_config(Misfits *m, const char *folder, const json_t *config, FILE *out)
 {
     HfModel model;
+    if (config_is_unsupported(m, config))
+        return false;
     config_read(m, config, NULL, &model);
     const bool known = family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
     if (model.layers > LAYERS_MOST)

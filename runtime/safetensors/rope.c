@@ -67,7 +67,8 @@ static bool known_in(const Family *family, const json_t *block, int kind)
 {
     static const char *const any[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
     static const char *const longrope[] = {"short_factor", "long_factor", "factor"};
-    static const char *const yarn[] = {"mscale", "mscale_all_dim", "truncate", "max_position_embeddings"};
+    static const char *const yarn[] = {"mscale", "mscale_all_dim", "truncate", "max_position_embeddings",
+                                       "attn_factor"};
     size_t found = 0;
     for (size_t i = 0; i < sizeof any / sizeof *any; i++)
         found += json_object_get(block, any[i]) != NULL;

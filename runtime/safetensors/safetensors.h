@@ -118,6 +118,8 @@ json_t *text_part(json_t *config, bool head);
 json_t *text_part_put(json_t *written, const json_t *whole, const Family *family);
 /* model_read, and all fields that it does not read, but for masks. */
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+/* Whether it is a type with a part that no plan has, such as experts: then that is the one misfit. */
+bool config_is_unsupported(Misfits *m, const json_t *config);
 /* What a config.json says; what cannot be said in a model, or is not what `plan` has, is a misfit. plan NULL:
  * there is none. */
 void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);

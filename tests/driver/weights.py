@@ -124,6 +124,14 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
                    ("rope_local_base_freq", "10000.0"), ("layer_types", '["sliding_attention","sliding_attention","sliding_attention"]'))]),
     "both_sides": ({"config": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "is_causal": False, "sliding_window": 16}},
                    [], ["is_causal is false and sliding_window is 16: tokens would see 16 on either side"]),
+    # fields of published folders that change nothing, and other names of the same activation
+    "harmless": ({"config": {"hidden_act": "swish", "is_llama_config": True, "rope_interleaved": False, "mup_denominator": 32,
+                             "transformers.js_config": {"dtype": "q4"}}}, []),
+    # one line, whatever else does not fit
+    "experts": ({"config": {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": "gelu"}},
+                ['model_type is "mixtral", which is a mixture of experts (num_local_experts is 8): feed-forward layers chosen by the token']),
+    "recurrent": ({"config": {"model_type": "qwen3_5", "text_config": {"linear_num_value_heads": 16}, "num_experts": 1}},
+                  ['model_type is "qwen3_5", which has recurrent layers (linear_num_value_heads is 16)']),
     "other_family": ({"config": {"model_type": "opt"}}, ['model_type is "opt", expected "llama"'],
                      ['model_type is "opt"; known are llama, ']),
 }
