@@ -128,6 +128,10 @@ CHANGES = (
 SYLLABLES = ("attn", "scale", "norm", "rope", "mlp", "use", "num", "head", "bias", "alpha", "gate", "window", "type", "qk", "res", "emb")
 
 
+# Types whose text part is computed.
+PARTS_OF_OTHERS = ("gemma3", "mistral3", "qwen2_5_vl", "qwen3_vl")
+
+
 class Case:
     """One folder: a shape's, with one change."""
 
@@ -143,6 +147,8 @@ class Case:
             change = draw.choice(CHANGES)
         self.shape, self.value = draw.choice(change.shapes), draw.choice(change.values)
         self.verdict, self.field, self.told = change.verdict, change.name, change.told
+        if change.verdict is None and self.value in PARTS_OF_OTHERS:
+            self.told = "architectures"  # a known type, whose folders have another architecture
 
     def __str__(self):
         return f"case {self.number}, {self.shape.name()}: {self.field} {json.dumps(self.value)}"
