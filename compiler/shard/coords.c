@@ -38,10 +38,7 @@ static void known_sizes(const Program *p, const SchedText *t, int ranks, int siz
         size[t->coords - 1] = lanes_of(&p->cluster, ranks);
 }
 
-bool sched_has_levels(const SchedText *t)
-{
-    return t->coords - t->lanes > 1;
-}
+bool sched_has_levels(const SchedText *t) { return t->coords - t->lanes > 1; }
 
 bool coords_asked(const Program *p, const SchedText *t)
 {
@@ -138,9 +135,10 @@ static const char *required(Arena *a, const Choice *c)
         var[MAX_COORDS + i] = c->size[i];
     for (const Require *r = c->schedule->requires; r; r = r->next)
         if (!expr_eval(r->cond, 0, 0, var, NULL))
-            return arena_printf(a, "%s requires `%.*s`",
-                                r->span.src == c->schedule->source ? "it" : "a schedule that it uses",
-                                (int)(r->span.end - r->span.begin), r->span.src->text + r->span.begin);
+            return arena_printf(a, "%s %s requires `%.*s`",
+                                r->span.src == c->schedule->source ? "schedule" : "a schedule used by",
+                                c->schedule->name, (int)(r->span.end - r->span.begin),
+                                r->span.src->text + r->span.begin);
     return NULL;
 }
 

@@ -34,10 +34,12 @@ static bool is_open_file(const struct stat *link)
 bool output_is_trusted(const char *path)
 {
     struct stat st, folder;
-    char *parent = beside(path, "");
-    const bool open = parent && lstat(path, &st) == 0 && stat(*parent ? parent : ".", &folder) == 0 &&
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_MAX];
+    const int n = slash ? snprintf(parent, sizeof parent, "%.*s", (int)(slash + 1 - path), path)
+                        : snprintf(parent, sizeof parent, ".");
+    const bool open = n < PATH_MAX && lstat(path, &st) == 0 && stat(parent, &folder) == 0 &&
                       (folder.st_mode & S_IWOTH) && ((folder.st_mode & S_ISVTX) || S_ISLNK(st.st_mode));
-    free(parent);
     return !open || st.st_uid == geteuid() || st.st_uid == folder.st_uid;
 }
 

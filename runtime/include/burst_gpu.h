@@ -143,6 +143,7 @@ int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGp
 
 /* ---- on the compute stream, in addition to the operations of burst_step.h ---- */
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
+int64_t burst_gpu_rmsnorm_scratch(int hidden); /* doubles that backward of norms takes */
 int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y); /* y -= x */
 /* y += x */
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y);

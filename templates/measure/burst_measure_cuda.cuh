@@ -11,7 +11,6 @@
  * reads.
  */
 #include "burst_step_cuda.h"
-#include "burst_sizes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -181,7 +180,7 @@ template <class Take> static void measure_buffers(Measure *m, Take take)
     take(&m->a, wide), take(&m->b, wide), take(&m->out, wide), take(&m->w, weights * 2),
         take(&m->dw, weights * 4);
     take(&m->rstd, (size_t)MEASURE_N * 4),
-        take(&m->scratch, (size_t)burst_gpu_norm_doubles(MEASURE_HIDDEN) * 8);
+        take(&m->scratch, (size_t)burst_gpu_rmsnorm_scratch(MEASURE_HIDDEN) * 8);
     take(&m->position, longest * 4), take(&m->table, longest * 4);
     take(&m->q, q * 2), take(&m->d_o, q * 2), take(&m->o, q * 2), take(&m->dq, q * 4);
     take(&m->k, kv * 2), take(&m->v, kv * 2), take(&m->dk, kv * 4), take(&m->dv, kv * 4);

@@ -375,6 +375,8 @@ static __global__ void add_partials_kernel(int hidden, const double *partial, fl
     dw[column] = (float)(dw[column] + sum);
 }
 
+int64_t burst_gpu_rmsnorm_scratch(int hidden) { return burst_gpu_norm_doubles(hidden); }
+
 template <Form FORM> static int allow_shared(BurstGpu *g, const char *name, size_t bytes)
 {
     if (bytes > MOST_SHARED)
