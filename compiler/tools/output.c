@@ -71,10 +71,12 @@ static int check_place(const char *path)
 {
     struct stat st;
     char *target = output_follow(path);
+    const int reason = target ? EPERM : errno;
     const bool there = stat(path, &st) == 0 && S_ISDIR(st.st_mode),
                trusted = target && output_is_trusted(target);
-    const int reason = target ? EPERM : errno;
     free(target);
+    if (reason == ENOMEM)
+        out_of_memory();
     if (there)
         return cannot_write(path, strerror(EISDIR));
     return trusted ? 0 : cannot_write(path, output_reason(reason));
