@@ -5,6 +5,7 @@
 """
 import json
 import os
+import pathlib
 import re
 import resource
 import struct
@@ -241,6 +242,11 @@ def exported_again(mini, args):
         mini.run(2, "the directory is not empty", "--quiet", "--checkpoint", "ck", "--resume", "--steps", 14, "--export", "other")
 
 
+def writes(process, path):
+    """Whether the process has `path` open."""
+    return any(os.path.realpath(fd) == str(path) for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir())
+
+
 def readers(mini, args):
     """Whoever reads metrics or lines may go: metrics of a FIFO go on with the next reader, and training in any case."""
     at, long = mini.folder, {"mini": "2 1 0 4 1500 -1"}
@@ -250,6 +256,7 @@ def readers(mini, args):
         with open(at / "fifo") as reader:
             lines = [json.loads(reader.readline()) for _ in range(3)]
         require([line["step"] - lines[0]["step"] for line in lines] == [0, 1, 2] and lines[0]["step"] >= first, f"lines {lines}")
+        mini.wait_for(run, lambda: not writes(run, at / "fifo"), "the end of writing to the FIFO")
     (at / "fifo").unlink()
     (at / "fifo").write_text("mine")
     said = run.communicate(timeout=scaled_timeout(60))[1]
