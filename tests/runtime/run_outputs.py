@@ -11,7 +11,7 @@ import resource
 import struct
 import subprocess
 
-from minirun import main, require, scaled_timeout
+from minirun import children, main, require, scaled_timeout
 
 TRAINED = ["--quiet", "--checkpoint", "ck", "--every", 5, "--steps", 10]
 
@@ -243,8 +243,9 @@ def exported_again(mini, args):
 
 
 def writes(process, path):
-    """Whether the process has `path` open."""
-    return any(os.path.realpath(fd) == str(path) for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir())
+    """Whether the process or one of its ranks has `path` open."""
+    opened = [fd for pid in (process.pid, *children(process)) for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+    return str(path) in map(os.path.realpath, opened)
 
 
 def readers(mini, args):
@@ -254,6 +255,7 @@ def readers(mini, args):
     run = mini.start("--quiet", "--metrics", "fifo", "--checkpoint", "ck", **long)
     for first in (1, 2):  # the second reader gets whole lines, of later steps
         with open(at / "fifo") as reader:
+            require(writes(run, at / "fifo"), "nobody has the FIFO open")
             lines = [json.loads(reader.readline()) for _ in range(3)]
         require([line["step"] - lines[0]["step"] for line in lines] == [0, 1, 2] and lines[0]["step"] >= first, f"lines {lines}")
         mini.wait_for(run, lambda: not writes(run, at / "fifo"), "the end of writing to the FIFO")
