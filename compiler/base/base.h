@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "base/nearest.h"
-#include "core/plural.h"
+#include "base/plural.h"
 
 #define BURSTC_VERSION "0.1.0"
 #define countof(a) ((int)(sizeof(a) / sizeof(*(a))))

@@ -4,7 +4,7 @@
  * Printed text never contains a control byte of the input: those appear as <XX>.
  */
 #include "base/base.h"
-#include "core/escape.h"
+#include "base/escape.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* text.c: growing text; files read whole and written whole. */
 #include "base/base.h"
 
-#include "core/output_file.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <stdlib.h>

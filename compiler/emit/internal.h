@@ -20,7 +20,7 @@ const char *base_name(const char *path);
 void emit_coordinates(Emit *e);                 /* their sizes */
 /* plan_forward and plan_backward; of each attention, where layers have several */
 void emit_attentions(Emit *e);
-/* their operations, for runtime/timeline/trace.c; by chunks only */
+/* their operations, for runtime/core/prune.c; by chunks only */
 void emit_traces(Emit *e);
 void emit_tensors(Emit *e);                     /* where tensors lie in their units */
 void emit_places(Emit *e);                      /* where the step's values lie in the arena */

@@ -2,7 +2,7 @@
  * coordinates.
  *
  * The same walk prints two functions: what the rank does, and the trace by which every rank finds out what
- * the mask leaves (runtime/timeline/trace.c). Both name one operation a leaf, in the same order.
+ * the mask leaves (runtime/core/prune.c). Both name one operation a leaf, in the same order.
  */
 #include "emit/internal.h"
 

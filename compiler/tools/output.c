@@ -2,8 +2,8 @@
 #include "tools/output.h"
 
 #include "base/progress.h"
-#include "core/folder_files.h"
-#include "core/output_file.h"
+#include "base/folder_files.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <limits.h>

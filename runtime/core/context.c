@@ -1,5 +1,5 @@
 /* context.c: one rank's context: errors, its arena, and what it shows of itself to the others. */
-#include "core/escape.h"
+#include "base/escape.h"
 #include "host/launch/place.h"
 #include "core/internal.h"
 

@@ -8,7 +8,7 @@
 #define BURST_INTERNAL_H
 
 #include "burst_rt.h"
-#include "core/plural.h"
+#include "base/plural.h"
 #include "timeline/spans.h"
 
 #include <stdatomic.h>

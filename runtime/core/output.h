@@ -3,7 +3,7 @@
 #define BURST_OUTPUT_H
 
 #include "core/internal.h"
-#include "core/output_file.h"
+#include "base/output_file.h"
 
 int output_begin(BurstCtx *c, const char *path, OutputFile *o);
 /* closes it; it has its name now, or this fails */

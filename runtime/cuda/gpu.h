@@ -5,7 +5,7 @@
 #include "burst_step_cuda.h"
 #include "burst_sizes.h"
 #include "cuda/device/host_side.h"
-#include "core/plural.h"
+#include "base/plural.h"
 
 #include <cublasLt.h>
 #include <cudaTypedefs.h>

@@ -4,8 +4,8 @@
  *
  * The format: "BURSTTOK", version 1 (uint32), bytes a token 2 or 4 (uint32), number of tokens (uint64), then
  * the tokens; all little-endian. */
-#include "core/escape.h"
-#include "core/output_file.h"
+#include "base/escape.h"
+#include "base/output_file.h"
 #include "data/burst_tokens_draw.h"
 
 #include <ctype.h>

@@ -5,7 +5,7 @@
 #include "data/pack.h"
 #include "data/source.h"
 #include "core/internal.h"
-#include "core/plural.h"
+#include "base/plural.h"
 #include "burst_tables.h"
 
 #include <stdlib.h>

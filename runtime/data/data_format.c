@@ -2,7 +2,7 @@
  * file of it. */
 #include "data/data_format.h"
 
-#include "core/escape.h"
+#include "base/escape.h"
 #include "data/listed.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* burst_prune.h: which operations of a trace a mask leaves: one rule for burstc (all ranks in
  * compiler/attention/prune.c, the simulated ones in compiler/cost/live.c) and for the running program
- * (runtime/timeline/trace.c).
+ * (runtime/core/prune.c).
  *
  * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along
  * its path computes with it: found backwards in time. A partial sum travels only where something was added

@@ -2,7 +2,7 @@
 #include "library/library.h"
 
 #include "burst_tables.h"
-#include "core/plural.h"
+#include "base/plural.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* metrics.c: see metrics.h. */
 #include "report/metrics.h"
 
-#include "core/output_file.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

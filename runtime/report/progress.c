@@ -1,7 +1,7 @@
 /* progress.c: the progress line and the metrics file. */
 #include "report/progress.h"
 
-#include "core/escape.h"
+#include "base/escape.h"
 #include "core/output.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #define BURST_PROGRESS_H
 
 #include "report/metrics.h"
-#include "core/options.h"
+#include "app/options.h"
 
 typedef struct Progress {
     Metrics metrics;

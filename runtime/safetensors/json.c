@@ -3,8 +3,8 @@
 #include "safetensors/safetensors.h"
 
 #include "checkpoint/checkpoint.h"
-#include "core/escape.h"
-#include "core/plural.h"
+#include "base/escape.h"
+#include "base/plural.h"
 
 #include <errno.h>
 #include <stdarg.h>

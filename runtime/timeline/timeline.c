@@ -6,7 +6,7 @@
  */
 #include "timeline/timeline.h"
 
-#include "core/escape.h"
+#include "base/escape.h"
 #include "report/progress.h"
 #include "timeline/trace_file.h"
 

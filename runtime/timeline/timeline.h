@@ -3,7 +3,7 @@
 #ifndef BURST_TIMELINE_H
 #define BURST_TIMELINE_H
 
-#include "core/options.h"
+#include "app/options.h"
 #include "core/output.h"
 
 typedef struct Timeline {

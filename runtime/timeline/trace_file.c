@@ -1,7 +1,7 @@
 /* trace_file.c: trace events as JSON. Times are microseconds. */
 #include "timeline/trace_file.h"
 
-#include "core/escape.h"
+#include "base/escape.h"
 #include "timeline/forecast.h"
 #include "timeline/spans.h"
 

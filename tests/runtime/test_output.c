@@ -1,6 +1,6 @@
 /* test_output.c: output_file.c gives the reason of a write that failed, whichever write of the file it
  * was. */
-#include "core/output_file.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* svg.c: a small writer of SVG: text and boxes with escaping, grids of shaded cells, axes, and panels put
  * together. */
-#include "core/escape.h"
+#include "base/escape.h"
 #include "tools/pictures/pictures.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* weights.cu: fp32 master shards on the device with their bf16 copies, the host's mirror, and the
  * optimizer's step. */
-#include "core/muon.h"
+#include "optimizer/muon.h"
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 

@@ -1,7 +1,7 @@
 /* transfer.cu: hops, all-to-all pieces, the weights' gather and reduce-scatter, on streams of their own,
  * and those of tensor ranks, which computing waits for, on its own: by copy engine where two ranks have
  * each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
-#include "core/muon.h"
+#include "optimizer/muon.h"
 #include "cuda/gpu.h"
 
 #include <string.h>

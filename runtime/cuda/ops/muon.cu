@@ -1,6 +1,6 @@
 /* muon.cu: Muon's update of a layer's matrices: momentum and parameters in fp32, and the iterations that
  * orthogonalise a matrix in bf16, as its authors run them, with sums of products in fp32. */
-#include "core/muon.h"
+#include "optimizer/muon.h"
 #include "cuda/gpu.h"
 
 #include <math.h>

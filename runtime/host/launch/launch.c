@@ -3,7 +3,7 @@
 #include "host/launch/identity.h"
 #include "core/internal.h"
 #include "host/launch/place.h"
-#include "host/launch/signals.h"
+#include "core/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* muon.c: Muon's matrices: their owners, the way of their parts there and back, and the host's update of
  * them. */
-#include "core/muon.h"
+#include "optimizer/muon.h"
 #include "core/internal.h"
 #include "burst_step.h"
 

@@ -1,5 +1,5 @@
 /* escape.c: see escape.h. */
-#include "core/escape.h"
+#include "base/escape.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* options.c: the command line of an emitted program, from one table. */
-#include "core/options.h"
+#include "app/options.h"
 
-#include "core/escape.h"
+#include "base/escape.h"
 #include "base/nearest.h"
 #include "data/source.h"
 #include "host/launch/identity.h"

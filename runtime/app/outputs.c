@@ -1,9 +1,9 @@
 /* outputs.c: see outputs.h. Files are the same where device and inode are; one that is not there yet,
  * where folder and name are. */
-#include "core/outputs.h"
+#include "app/outputs.h"
 
-#include "core/folder_files.h"
-#include "core/output_file.h"
+#include "base/folder_files.h"
+#include "base/output_file.h"
 #include "data/source.h"
 
 #include <limits.h>

@@ -2,7 +2,7 @@
 #ifndef BURST_OUTPUTS_H
 #define BURST_OUTPUTS_H
 
-#include "core/options.h"
+#include "app/options.h"
 
 /* Fails where an output would write over an input, over another output or over a file of a folder, by
  * whatever name, link or mount it is reached, or would lie in the folder that --export gives its name at

@@ -1,5 +1,5 @@
 /* output_file.c: output by a temporary file and rename, where that would not destroy what is there. */
-#include "core/output_file.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

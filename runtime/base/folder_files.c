@@ -1,7 +1,7 @@
 /* folder_files.c: see folder_files.h. */
-#include "core/folder_files.h"
+#include "base/folder_files.h"
 
-#include "core/output_file.h"
+#include "base/output_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>

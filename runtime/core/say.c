@@ -1,5 +1,5 @@
 /* say.c: what goes wrong, kept in a rank's context, and what is said on standard error. */
-#include "core/escape.h"
+#include "base/escape.h"
 #include "core/internal.h"
 
 #include <stdarg.h>

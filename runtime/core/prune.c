@@ -1,9 +1,9 @@
-/* trace.c: which operations of a schedule a mask leaves, at run time (the rule of burst_prune.h, in
+/* prune.c: which operations of a schedule a mask leaves, at run time (the rule of burst_prune.h, in
  * absolute chunks). The emitted trace function names the operations of any rank; each replays all ranks.
  */
 #include "burst_prune.h"
 #include "burst_rt.h"
-#include "core/plural.h"
+#include "base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
