@@ -1,17 +1,17 @@
-/* cost/work.c: what operations of the step take, by `work` of their rows (step/operations.def), and at which
- * rates ranks do it.
+/* cost/work.c: the time of the step's operations, by the `work` of their rows (step/operations.def), and the
+ * rates of ranks.
  *
- * - MEMORY: bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows.
+ * - MEMORY: bytes of the activations that it reads and writes, twice where it accumulates; embedding: of rows.
  * - CLEAR: bytes of what it writes.
- * - PRODUCT: 2 operations a weight and token; what it adds to is memory.
+ * - PRODUCT: 2 operations a weight and token; accumulation counts as memory.
  * - LOSS: three products, and the passes over a tile of logits.
- * - UPDATE: bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and
- *   cleared; on the host all ranks of a node share its memory, and nothing is cleared.
- * - ORTHOGONAL: Muon's products of the rank that has most of them, whatever the tokens.
+ * - UPDATE: bytes of a unit's shard: parameter and both moments are read and written, the gradient is read
+ *   twice and cleared. On the host all ranks of a node share its memory, and nothing is cleared.
+ * - ORTHOGONAL: Muon's products of the rank with most of them, whatever the tokens.
  * - TENSOR: bytes of all its tokens over the links of the tensor ranks.
- * - ATTENTION, COLLECTIVE, COPY, EXCHANGE: the simulation of their transfers knows.
+ * - ATTENTION, COLLECTIVE, COPY, EXCHANGE: none here; their transfers are simulated.
  *
- * Of a loop over heads it is one chunk's; of a loop over tokens all tokens'.
+ * Work of a loop over heads is one chunk's; of a loop over tokens, all tokens'.
  */
 #include "cost/cost.h"
 

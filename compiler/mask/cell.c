@@ -1,9 +1,8 @@
-/* mask/cell.c: the share of a cell that a picture shows: 0 only where the mask keeps nothing of it, 1 only
- * where it keeps all.
+/* mask/cell.c: the share of a cell's pairs that a picture shows. It is 0 only if the mask keeps no pair and
+ * 1 only if it keeps all.
  *
- * Counts of a large cell may be estimates, which miss a few pairs among many. There one pair that is kept,
- * and one that is not, is searched for; where that takes too long, the share is not sure.
- */
+ * Counts of a large cell may be estimates, which can miss a few pairs. There one kept pair and one removed
+ * pair are searched for. If that takes too long, the share is not sure. */
 #include "mask/internal.h"
 
 #include <math.h>
@@ -11,10 +10,10 @@
 enum { POINTS = 1 << 12, POINTS_PER_WORK = 8, MOST_CELLS = 64 };
 static const double LEAST_SHARE = 1e-9;
 
-/* hole: a pair or tile that is left out is searched for, else one that is kept. */
+/* hole: search for a removed pair or tile instead of a kept one. */
 typedef struct Seek { const MaskNode *mask; bool hole; int64_t left; } Seek;
 
-/* A pair that some tables keep counts as kept, a tile that is partial as partial. */
+/* A pair that only some tables keep counts as kept; a partial tile counts as partial. */
 static bool is_sought(const Seek *s, int cover, int64_t tile)
 {
     if (!s->hole)
@@ -53,7 +52,7 @@ static bool seek_box(Seek *s, MaskRange q, MaskRange k)
     return seek_box(s, q, left) || seek_box(s, q, right);
 }
 
-/* Whether there is one; perhaps, where that is not sure. */
+/* Whether such a pair or tile exists. Clears *sure if the search was given up. */
 static bool seek(MaskMap *m, bool hole, MaskRange q, MaskRange k, bool *sure)
 {
     const int64_t allowed = m->cells / MOST_CELLS;

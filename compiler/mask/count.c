@@ -1,10 +1,9 @@
-/* mask/count.c: how many tiles (or, with tiles of one token, pairs) of two PosSets a mask keeps.
+/* mask/count.c: counts the tiles (or, with tiles of one token, pairs) of two PosSets that a mask keeps.
  *
- * Boxes that the mask decides are counted at once, others are halved. What stays open in a box is named by
- * a key (mask/walk.c), and boxes with equal keys and shapes are counted once: a causal diagonal costs
- * O(log N). Masks that depend on the place (hash, pattern files, drawn documents) are enumerated cell by
- * cell. What would take too long is sampled (mask/sample.c).
- */
+ * Boxes that the mask decides are counted at once; others are halved. A key (mask/walk.c) describes what
+ * stays open in a box, and boxes with equal keys and shapes are counted once: a causal diagonal costs
+ * O(log N). Masks that depend on absolute positions (hash, pattern files, drawn documents) are enumerated cell
+ * by cell. What would take too long is sampled (mask/sample.c). */
 #include "mask/internal.h"
 
 #include <math.h>
@@ -13,12 +12,12 @@ struct MaskCounter {
     Arena *arena;
     const MaskNode *mask;
     MaskWalk walk;
-    MaskMemory boxes, pairs; /* boxes by what they leave open; pairs of sets that took long */
-    MaskBox *ring;           /* of mask_sample */
-    MaskSpare spare;         /* for what the mask comes to inside a box of cells */
+    MaskMemory boxes, pairs; /* counts of boxes by key; counts of set pairs that took long */
+    MaskBox *ring;           /* work buffer of mask_sample */
+    MaskSpare spare;         /* nodes for masks simplified inside a box of cells */
     MaskEffort *effort;
     double trust;
-    int64_t left;            /* work that may still be done; below 0 the count is given up */
+    int64_t left;            /* work budget of the current count; negative: given up */
 };
 
 enum { WALK_COST = 4, NAME_COST = 64, WORD_COST = 2, HIT_REWARD = 4, HIT_TILES = 16, SPARE_NODES = 64 };
@@ -88,7 +87,7 @@ static MaskCount count_cell(MaskCounter *c, const MaskNode *mask, const MaskRang
     return tiles == 1 ? (MaskCount){.partial = 1} : count_box(c, *q, *k);
 }
 
-/* All of the box q, k. */
+/* Counts the box q, k cell by cell. */
 static MaskCount count_cells(MaskCounter *c, const MaskRange *q, const MaskRange *k, const MaskRange *cell_q,
                              int nq, const MaskRange *cell_k, int nk)
 {
@@ -121,8 +120,8 @@ static MaskCount count_halves(MaskCounter *c, const MaskUnits *units_q, const Ma
     return sum(x, count_box(c, q, right));
 }
 
-/* Nothing to remember: cell by cell where cells are few, else smaller boxes. Halves that end where a document
- * begins are often decided; those of a hash never are. */
+/* Counts a box whose key cannot be reused: cell by cell if it has few cells, else by halves. A split at a
+ * document's begin often decides a half; no split decides a hash. */
 static MaskCount count_absolute(MaskCounter *c, MaskRange q, MaskRange k)
 {
     const MaskUnits units_q = c->walk.units_q, units_k = c->walk.units_k;
@@ -158,9 +157,9 @@ static MaskCount count_named(MaskCounter *c, int begin, MaskRange q, MaskRange k
     put_shape(c, &q);
     put_shape(c, &k);
     const int words = c->walk.key.n - begin;
-    c->left -= NAME_COST; /* looking it up costs more than the walk of a small mask */
+    c->left -= NAME_COST; /* a lookup costs more than walking a small mask */
     const MaskCount *known = mask_memory_find(&c->boxes, c->walk.key.at + begin, words);
-    if (known) { /* a mask that repeats is worth going on with, as far as it saves something */
+    if (known) { /* repeated boxes extend the budget by part of the work that they saved */
         const int64_t saved = burst_min(mask_range_tiles(&q) * mask_range_tiles(&k) / HIT_TILES,
                                         HIT_REWARD * WALK_COST) *
                               c->mask->work;
@@ -177,7 +176,7 @@ static MaskCount count_named(MaskCounter *c, int begin, MaskRange q, MaskRange k
     return n;
 }
 
-/* A box that the mask leaves open in different ways for different tiles. */
+/* Counts a box whose tiles are open in different ways. */
 static MaskCount count_open(MaskCounter *c, int begin, int depends, MaskRange q, MaskRange k)
 {
     const int64_t nq = mask_range_tiles(&q), nk = mask_range_tiles(&k);

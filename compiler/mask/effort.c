@@ -1,15 +1,13 @@
-/* mask/effort.c: how long to look at a mask before its counts become estimates.
+/* mask/effort.c: bounds the work spent on a mask before its counts become estimates.
  *
- * All that asks for counts of one mask, whatever the number of partitions that are tried, draws on one
- * amount of work, and takes no more than a part of what is left: so it never ends, and the time of a
- * compile is bounded. Counting that is given up is lost work, so whoever gives up is trusted with less
- * next time.
- */
+ * All counts of one mask, for any number of partitions, draw on one budget, and each takes only a fraction
+ * of what is left. So compile time is bounded and the budget never runs out entirely. A count that is given
+ * up wastes its work, so `trust` lowers the next allowance. */
 #include "mask/internal.h"
 
 #include <math.h>
 
-/* In all; more for longer sequences. A partition has a third of what is left. */
+/* Total work, scaled up for long sequences. Each partition gets a third of what is left. */
 enum { SMALL_TOKENS = 16 << 10, MOST_SCALE = 8, WORK = 1 << 28, PARTITIONS = 3, SAMPLING = 1 << 27 };
 enum { FREE_WORK = 1 << 11, LEAST_DRAWS = 32, LEAST_WORK = 1 << 15, MOST_DRAWS = 1 << 24 };
 
@@ -33,7 +31,8 @@ void mask_effort_begin(MaskEffort *e)
     e->sampling_later = sampling - e->sampling;
 }
 
-/* Pairs of chunks differ: beside its share each may take a part of the whole. */
+/* The allowance of a pair of chunks: its share of the sequence plus a constant, since pairs differ in
+ * difficulty. */
 int64_t mask_effort_for(const MaskEffort *e, double share, double trust)
 {
     return (int64_t)(trust * e->left * (share + 1.0 / 32));
@@ -57,7 +56,8 @@ void mask_effort_take(MaskEffort *e, int64_t work)
     e->taken += (double)work;
 }
 
-/* Few draws of a large mask, and none where pairs are so many that not even those are left. */
+/* Number of samples: few for a mask that is expensive to evaluate, 0 if the budget does not cover the
+ * minimum. */
 int mask_effort_draws(MaskEffort *e, double share, int64_t work)
 {
     const int64_t least = burst_max(burst_min(LEAST_DRAWS, LEAST_WORK / work), 2);

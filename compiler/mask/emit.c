@@ -1,7 +1,6 @@
-/* mask/emit.c: a mask as C: plan_mask<i>_tile judges a tile by its sides, plan_mask<i>_row evaluates one
+/* mask/emit.c: a mask as C. plan_mask<i>_tile judges a tile by its intervals; plan_mask<i>_row evaluates one
  * query against keys exactly. Both number the comparisons c0, c1, ... alike and combine them in one last
- * line.
- */
+ * line. */
 #include "mask/internal.h"
 
 #include <inttypes.h>
@@ -13,11 +12,12 @@ typedef struct Emit {
     const Program *program;
     int mask;
     Text *out;
-    bool tile;                   /* else exact: a row of keys, or one key where spelling says so */
+    /* interval form; else exact: a row of keys, or one key if the spelling says so */
+    bool tile;
     const MaskSpelling *spelling;
     int leaves;
     Vec(const Pattern *) patterns;
-    bool uses_q, uses_k, uses_table; /* by what has been written of plan_mask<i>_row */
+    bool uses_q, uses_k, uses_table; /* set while plan_mask<i>_row is written */
 } Emit;
 
 static void put_pattern_cells(Emit *m, int at);
@@ -82,7 +82,7 @@ static void find_names(Emit *m, const Expr *e)
 {
     if (!e)
         return;
-    const bool by_position = m->tile || !m->spelling->one; /* tables; else their values are given */
+    const bool by_position = m->tile || !m->spelling->one; /* read tables; else their values are given */
     m->uses_q |= e->op == E_Q || (e->op == E_TABLE_Q && by_position);
     m->uses_k |= e->op == E_K || (e->op == E_TABLE_K && by_position);
     m->uses_table |= e->op == E_TABLE_Q || e->op == E_TABLE_K;
@@ -124,7 +124,7 @@ static void put_negatable(int64_t v, Text *out)
     text_add(out, v < 0 ? ")" : "");
 }
 
-/* `how` with the table's number for its %d. */
+/* Prints `how` with the table's number for its %d. */
 static void put_table(const char *how, int table, Text *out)
 {
     const char *at = strstr(how, "%d");
@@ -180,7 +180,7 @@ static void put_form_call(Emit *m, const char *name, const Expr *a, const Expr *
     text_printf(m->out, "%s)", last);
 }
 
-/* Division, mod and hash: the second argument is a plain number. */
+/* Division, mod and hash, whose second argument is a plain number. */
 static void put_form_by(Emit *m, const char *name, const Expr *a, const Expr *b, int64_t n)
 {
     Text number = {0};
@@ -217,7 +217,7 @@ static void put_form(Emit *m, const Expr *e)
     }
 }
 
-/* left - right + shift, as one form. */
+/* Prints left - right + shift as one form. */
 static void put_difference(Emit *m, const Expr *left, const Expr *right, int64_t shift)
 {
     BurstForm f = burst_affine(0, 0, shift);
@@ -254,7 +254,7 @@ static void put_tile_leaf(Emit *m, const Expr *e)
     text_add(m->out, e->op == E_NE ? ", q, k))" : ", q, k)");
 }
 
-/* Compilers warn of x == x, so equal texts are decided here. */
+/* Decides a comparison of equal texts here, since compilers warn about x == x. */
 static void put_row_comparison(Emit *m, const Expr *e)
 {
     Text left = {0}, right = {0}, *out = m->out;
@@ -309,7 +309,7 @@ static void put_leaves(Emit *m, const Expr *e)
 
 static void put_verdict(Emit *m, const Expr *e);
 
-/* The operands of a chain of `and`, or of `or`, in their order; how many. at may be NULL. */
+/* Collects the operands of a chain of `and` or `or` in order and returns their number. at may be NULL. */
 static int chain_operands(const Expr *e, ExprOp op, const Expr **at)
 {
     if (e->op != op) {
@@ -321,8 +321,7 @@ static int chain_operands(const Expr *e, ExprOp op, const Expr **at)
     return n + chain_operands(e->b, op, at ? at + n : NULL);
 }
 
-/* Joined by halves: brackets as deep as the logarithm of the chain's length, since compilers refuse deep
- * ones. */
+/* Joins by halves, so that brackets nest only logarithmically: compilers refuse deep nesting. */
 static void put_chain(Emit *m, ExprOp op, const Expr *const *x, int n)
 {
     static const struct { const char *begin, *between; } spelled[2][2] = {
@@ -367,7 +366,7 @@ static void put_unused(Emit *m, bool unused, const char *name)
         text_printf(m->out, "    (void)%s;\n", name);
 }
 
-/* The body after "{", and the end of the function. */
+/* Prints the function's body after "{", and its end. */
 static void put_function(Emit *m, const Expr *e)
 {
     Text *out = m->out, body = {0};

@@ -1,7 +1,6 @@
-/* mask/emit_cuda.c: a mask as CUDA: plan_mask<i>_tile, plan_mask<i>_keep for one pair, and PlanMask<i>, by
- * which the attention kernels take them. Where every value on the sequence fits in 32 bits, the predicate
- * computes in 32 bits.
- */
+/* mask/emit_cuda.c: a mask as CUDA: plan_mask<i>_tile, plan_mask<i>_keep for one pair, and PlanMask<i>, the
+ * attention kernels' template argument. The predicate computes in 32 bits if every value on the sequence
+ * fits. */
 #include "mask/internal.h"
 
 #include "burst_kernels.h"
@@ -28,7 +27,7 @@ static Range range_multiply(Range a, Range b)
     return range_make(lo, hi, true);
 }
 
-/* Both operands are narrow, so nothing overflows here. */
+/* Both operands fit in 32 bits, so nothing overflows here. */
 static Range range_of_two(ExprOp op, Range a, Range b)
 {
     switch (op) {
@@ -40,7 +39,7 @@ static Range range_of_two(ExprOp op, Range a, Range b)
     case E_HASH: return range_make(0, BURST_HASH_LAST, true);
     default: break;
     }
-    const BurstSide any = {0}; /* no part of an interval is in q or k */
+    const BurstSide any = {0}; /* an interval's bounds need no sides */
     const BurstForm f =
         expr_function(op)->form(burst_interval(a.lo, a.hi), burst_interval(b.lo, b.hi), &any, &any);
     return range_make(f.lo, f.hi, true);

@@ -1,10 +1,9 @@
-/* mask/keys.c: which of a form's key tiles attention takes for a mask (BURST_KEYS_* in
+/* mask/keys.c: chooses the key tiles of attention for a mask (BURST_KEYS_* in
  * runtime/include/burst_kernels.h).
  *
- * Long tiles save what each tile costs beside its products; short ones save products of masked pairs, and
- * the predicate where a long tile is partial and its halves are full and empty. So tiles of the whole
- * sequence are counted at both lengths, and the times of both kinds are estimated from that.
- */
+ * Long tiles have less overhead per tile. Short ones skip more masked pairs, and need no predicate where a
+ * long tile is partial but its halves are full and empty. So tiles of the whole sequence are counted at both
+ * lengths, and both times are estimated. */
 #include "mask/internal.h"
 
 #include "burst_kernels.h"
@@ -28,13 +27,13 @@ int64_t mask_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* ---- blocks or not, by counted tiles ---- */
-enum { SIDES = 2 }; /* of tiles: one part, two parts */
+/* ---- blocks or usual tiles, by counted tiles ---- */
+enum { SIDES = 2 }; /* tiles per side: one part, two parts */
 typedef struct TileCount { double live, partial; } TileCount;
-/* [whether of two parts of queries][of keys] */
+/* [queries in two parts][keys in two parts] */
 typedef struct TileCounts { TileCount of[SIDES][SIDES]; } TileCounts;
 
-/* Of the work that counting one mask may take in a search (mask_effort.c). */
+/* The fraction of a search's counting budget (mask_effort.c) for one mask. */
 static const double COUNT_PART = 1.0 / 32;
 
 static TileCounts count_tiles(const Program *p, int mask)
@@ -57,9 +56,9 @@ static TileCounts count_tiles(const Program *p, int mask)
     return t;
 }
 
-/* Times of tiles in that of a full usual one (forward 128 x 128, backward 64 queries x 128 keys), measured
- * as docs/cost.md says. partial: what the predicate adds. Of BURST_KEYS_BLOCKS: a tile that both
- * warpgroups compute, one that one of them computes, and what the predicate adds in 64 x 64. */
+/* Tile times relative to a full usual tile (forward 128 x 128, backward 64 queries x 128 keys), measured as
+ * docs/cost.md says. partial: cost of the predicate. For BURST_KEYS_BLOCKS: a tile that both warpgroups
+ * compute, a tile that one of them computes, and the predicate's cost in 64 x 64. */
 typedef struct TileTimes { double partial, both, one, part; } TileTimes;
 static const TileTimes tile_times[2] = {{0.6, 0.62, 0.4, 0.15}, {0.4, 1.04, 1.15, 0.2}};
 
@@ -73,15 +72,15 @@ static bool takes_blocks(const Program *p, int mask, bool backward)
     return both * t->both + one * t->one + parts.partial * t->part < usual.live + usual.partial * t->partial;
 }
 
-/* ---- long or not ---- */
+/* ---- long or usual tiles ---- */
 static bool draws(const Expr *e)
 {
     return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
 }
 
-/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs.
- * Not where tables decide, whose values are not known here, nor where a hash does: most tiles are partial,
- * and fewer keys leave more of them empty. */
+/* Whether queries keep enough keys on average for long tiles, estimated on a grid of pairs. Never with
+ * tables, whose values are unknown here, nor with a hash: most of its tiles are partial, and short tiles are
+ * empty more often. */
 static bool is_long(const Expr *e, int64_t sequence)
 {
     enum { SIDE = 128 };
@@ -119,19 +118,19 @@ static int64_t tiles(int64_t tokens, int tile)
     return (tokens + tile - 1) / tile;
 }
 
-/* As burst_lists_ints in templates/kernels/cuda_lists.cuh. */
+/* Mirrors burst_lists_ints in templates/kernels/cuda_lists.cuh. */
 static int64_t ints(int64_t own, int64_t other, int parts)
 {
     return own * (other + 4 * parts + 1) + 2 * parts;
 }
 
-/* Keys of a launch: so many chunks or pieces of one, each with a last tile of its own. */
+/* Key tiles of one launch over so many chunks, or pieces of a chunk; each ends in a tile of its own. */
 static int64_t key_tiles(int64_t tokens, int pieces, int chunks, int tile)
 {
     return chunks * tiles((tokens + pieces - 1) / pieces, tile);
 }
 
-/* The kind of key tiles that makes the longest lists: that of blocks, if a mask takes them. */
+/* The kind of key tiles with the longest lists: blocks, if a mask uses them. */
 static int shortest_keys(const Program *p, int form, bool backward)
 {
     for (int i = 0; i < p->mask_count && form == 90; i++)

@@ -1,8 +1,7 @@
-/* mask/line.c: tiles on either side of a straight line, without recursion: what most boxes come down to. */
+/* mask/line.c: counts tiles on either side of a straight line in closed form: most boxes reduce to that. */
 #include "mask/internal.h"
 
-/* The range's tiles as first positions 0, step, 2 step, ... (from the range's first position), each
- * `width` wide. */
+/* The range's tiles as first positions 0, step, 2 step, ... relative to the range, each `width` wide. */
 static bool progression(const MaskRange *r, int64_t *step, int64_t *width)
 {
     int64_t shape[SHAPE_WORDS];

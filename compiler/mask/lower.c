@@ -1,6 +1,5 @@
-/* mask/lower.c: masks with affine parts folded into single nodes and comparisons turned into `x < 0` and
- * `x == 0`, for the many evaluations that counting needs. Verdicts are those of emitted programs.
- */
+/* mask/lower.c: lowers masks for fast evaluation: affine parts become single nodes, comparisons become `x <
+ * 0` and `x == 0`. Verdicts equal those of emitted programs. */
 #include "mask/internal.h"
 
 #include "data/lengths.h"
@@ -19,15 +18,15 @@ BurstSide mask_side(int64_t lo, int64_t last)
     return s;
 }
 
-enum { HINT = 64 }; /* tokens to one entry of the index of drawn documents */
+enum { HINT = 64 }; /* tokens per index entry of drawn documents */
 
 typedef struct Lowering {
     Arena *arena;
     const MaskDocuments *const *documents;
 } Lowering;
 
-/* In plain operations: divisions are slow, hashes look at several cells, and those of patterns are far
- * from each other. */
+/* Plain operations of one node: divisions are slow, a hash looks at several cells, and pattern lookups miss
+ * the cache. */
 static int64_t own_work(MaskNodeOp op)
 {
     switch (op) {
@@ -58,8 +57,8 @@ static const MaskNode *affine_node(Lowering *l, BurstForm f)
     return n;
 }
 
-/* A position in drawn documents is the token's own less the first of its document: affine inside one, and
- * what is left of the table rises from document to document, as all others do. */
+/* The position in a drawn document is the token's position minus the document's first: affine inside a
+ * document, and the rest increases from document to document like all other tables. */
 static const MaskNode *table_node(Lowering *l, const Expr *e)
 {
     const bool of_q = e->op == E_TABLE_Q;
@@ -138,7 +137,7 @@ static const MaskNode *difference(Lowering *l, const Expr *left, const Expr *rig
     const BurstForm none = burst_affine(0, 0, 0);
     BurstForm y = burst_affine(0, 0, shift);
     const MaskNode *x = value_node(l, left);
-    if (mask_affine(right, -1, &y)) /* what is added to x in one step, or not at all */
+    if (mask_affine(right, -1, &y)) /* added to x in one step, or not at all */
         return memcmp(&y, &none, sizeof y) ? node(l, MN_ADD, 0, x, affine_node(l, y)) : x;
     const MaskNode *d = node(l, MN_SUB, 0, x, value_node(l, right));
     return shift ? node(l, MN_ADD, 0, d, affine_node(l, burst_affine(0, 0, shift))) : d;
@@ -204,7 +203,7 @@ BurstForm mask_node_table(const MaskNode *n, const BurstSide *side)
 
 static void node_form(const MaskNode *n, const BurstSide *q, const BurstSide *k, BurstForm *out);
 
-/* Half of all nodes are affine: no call for them, and no copy. */
+/* Returns affine nodes in place, without a call or a copy: they are half of all nodes. */
 static const BurstForm *operand(const MaskNode *n, const BurstSide *q, const BurstSide *k, BurstForm *own)
 {
     if (n->op == MN_AFFINE)
@@ -281,7 +280,7 @@ int mask_node_cover(const MaskNode *n, const BurstSide *q, const BurstSide *k)
     }
 }
 
-/* n with other operands. */
+/* A copy of n with other operands. */
 static const MaskNode *with(MaskSpare *spare, const MaskNode *n, const MaskNode *x, const MaskNode *y)
 {
     if ((x == n->x && y == n->y) || spare->used == spare->size)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static const double CELLS_WORK = 0x1p30; /* seconds, for pictures alone */
+static const double CELLS_WORK = 0x1p30; /* operations, for pictures */
 
 static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch)
 {
@@ -12,7 +12,7 @@ static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int t
         .tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence, .covers = {.arena = a}, .trust = 1};
     m->ranges.arena = m->walk.arena = a;
     const Expr *e = p->masks[mask].expr;
-    /* many masks take at most twice the time of one */
+    /* many masks together get at most twice the budget of one */
     const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64);
     m->effort = mask_effort(p->sequence, part);
     m->looks = mask_effort(p->sequence, part / 4);
@@ -89,7 +89,7 @@ PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
     const MaskCount pairs = mask_counter_count(m->count_pairs, whole(q, 1), whole(k, 1), share);
     const MaskRange tq = whole(q, m->tile_q), tk = whole(k, m->tile_k);
     const MaskCount tiles = mask_counter_count(m->count_tiles, tq, tk, share);
-    /* A pair that stays open is kept by some tables, as far as intervals tell. */
+    /* A pair that stays open is kept for some values of the tables, as far as intervals tell. */
     PairWork w = {.pairs = pairs.full + pairs.partial,
                   .tiles_full = tiles.full,
                   .tiles_partial = tiles.partial};
@@ -122,8 +122,8 @@ static int look_halves(MaskMap *m, const MaskRange *q, const MaskRange *k, int s
     return look(m, *q, right, look(m, *q, left, seen));
 }
 
-/* Of two tiles. Whether there is work is asked of the parts of those whose tokens lie far apart, as ranks
- * do before they compute or send; a cover is that of their hulls, as tiles are counted. */
+/* The cover of two tiles. To find whether there is work, tiles with a wide gap are judged by parts, as ranks
+ * do before they compute or send. Covers use the hulls, as counted tiles do. */
 static int tile_cover(MaskMap *m, const MaskRange *q, const MaskRange *k)
 {
     MaskRange a[2], b[2];
@@ -140,7 +140,7 @@ static int tile_cover(MaskMap *m, const MaskRange *q, const MaskRange *k)
     return BURST_EMPTY;
 }
 
-/* A guess that often saves the search: the last queries' tile with the first keys'. */
+/* Tries the last query tile with the first key tile, which often ends the look early. */
 static bool corner_is_partial(MaskMap *m, const MaskRange *q, const MaskRange *k)
 {
     if (!q->piece || !k->piece)
@@ -151,7 +151,8 @@ static bool corner_is_partial(MaskMap *m, const MaskRange *q, const MaskRange *k
     return tile_cover(m, &a, &b) == BURST_PARTIAL;
 }
 
-/* Ends when enough is seen. Where it takes too long, nothing is claimed of the pair: both may be there. */
+/* Looks for tiles until m->enough is seen. Returns SEEN_BOTH, which claims nothing, if the budget runs
+ * out. */
 static int look(MaskMap *m, MaskRange q, MaskRange k, int seen)
 {
     if ((seen & m->enough) == m->enough)
@@ -200,7 +201,7 @@ int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
     return m->left < 0 ? -1 : (seen & SEEN_LIVE) != 0;
 }
 
-/* ---- which tiles of one side ---- */
+/* ---- live tiles of one side ---- */
 
 typedef struct SideLook {
     MaskMap *m;
@@ -233,8 +234,9 @@ static bool any_live(const void *of, int32_t first, int32_t tiles)
            SEEN_LIVE;
 }
 
-/* A name of what the mask leaves open between two pieces, relative to their begins: pairs of one name have
- * the same tiles. 0 words where a side has several pieces, or what is open depends on the place. */
+/* A key of what the mask leaves open between two pieces, relative to their begins: pairs with equal keys
+ * have the same live tiles. Returns its words; 0 if a side has several pieces, or if the open part depends
+ * on absolute positions. */
 static int name_pair(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
 {
     const MaskRange a = whole(q, m->tile_q), b = whole(k, m->tile_k);
@@ -271,7 +273,7 @@ BurstTileRanges mask_pair_tiles(MaskMap *m, const PosSet *q, const PosSet *k, in
     return found;
 }
 
-/* Gaps have looks of their own: where these run out, the hull is what it was without. */
+/* Gaps have a budget of their own. If it runs out, the hull is still as tight as without them. */
 static BurstTileRanges find_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
 {
     const double share = share_of_sequence(m, q, k);

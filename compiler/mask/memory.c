@@ -1,6 +1,5 @@
-/* mask/memory.c: counts by name. Bounded: a mask whose boxes never repeat fills it again and again, and a
- * full memory starts over; what repeats is soon there again.
- */
+/* mask/memory.c: counts by key, in a bounded hash table. A full table starts over: a mask whose boxes never
+ * repeat would fill any, and boxes that do repeat are soon stored anew. */
 #include "mask/internal.h"
 
 #include <string.h>
@@ -17,7 +16,7 @@ static uint64_t hash_words(const int64_t *word, int n)
     return h;
 }
 
-/* The entry of the key, or the free one where it belongs. */
+/* The entry of the key, or the free entry for it. */
 static MaskEntry *find(const MaskMemory *m, uint64_t hash, const int64_t *key, int words)
 {
     for (uint64_t i = hash;; i++) {

@@ -1,7 +1,5 @@
-/* mask/point.c: a mask at one query and one key, by plain arithmetic. It gives the verdict that intervals
- * give for a box of one pair, in a tenth of the time; what is drawn and what is counted pair by pair comes
- * here.
- */
+/* mask/point.c: evaluates a mask at one query and one key by plain arithmetic. The verdict is the interval
+ * evaluation's for a box of one pair, ten times as fast; sampling and pair-by-pair counting use it. */
 #include "mask/internal.h"
 
 static int64_t value_at(const MaskNode *n, int64_t q, int64_t k)

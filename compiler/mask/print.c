@@ -1,4 +1,4 @@
-/* mask/print.c: --emit=mask: what a mask keeps, in numbers and as a picture. */
+/* mask/print.c: --emit=mask: the pairs that a mask keeps, in numbers and as a picture. */
 #include "mask/internal.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ static char shade(MaskShare s)
     return s.share < 0.5 ? '.' : '+';
 }
 
-/* Queries go down, keys to the right; at most PICTURE cells a side. */
+/* Queries go down, keys to the right, in at most PICTURE cells a side. */
 static void print_picture(MaskMap *m, Text *out)
 {
     const int64_t n = m->sequence, cells = burst_min(PICTURE, n);

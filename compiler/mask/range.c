@@ -1,5 +1,5 @@
-/* mask/range.c: ranges of tiles of a PosSet: hull, shape, and where to cut them so that the halves look
- * like others. */
+/* mask/range.c: ranges of tiles of a PosSet: hull, shape, and where to split them so that halves have equal
+ * keys. */
 #include "mask/internal.h"
 
 MaskRange mask_range_make(const PosSet *set, int64_t tile, int64_t first, int64_t tokens)
@@ -40,7 +40,7 @@ int64_t mask_range_tiles(const MaskRange *r)
     return (r->tokens + r->tile - 1) / r->tile;
 }
 
-/* Where a gap of the range begins, counted in it, and how wide it is. */
+/* A gap of the range: local index of its begin, and its width. */
 typedef struct Gap { int64_t at, width; } Gap;
 
 static Gap wider(Gap a, Gap b)
@@ -81,8 +81,8 @@ int mask_box_cover(const MaskNode *n, const MaskRange *q, const MaskRange *k)
     return mask_node_cover(n, &a, &b);
 }
 
-/* Positions of a tile differ, so they span its tokens at least; inside one piece also the gaps between
- * runs. */
+/* Lower bound of last - first position over a tile: its positions differ, so it spans at least its tokens,
+ * and inside one piece also the gaps between runs. */
 int64_t mask_range_width(const MaskRange *r)
 {
     const int64_t rest = r->tokens % r->tile, steps = (rest ? rest : r->tile) - 1;
@@ -102,7 +102,7 @@ void mask_range_shape(const MaskRange *r, int64_t shape[SHAPE_WORDS])
     shape[3] = one_run ? 0 : phase;
 }
 
-/* Cuts where a piece ends, so that a tile that straddles pieces comes to stand alone. */
+/* Tiles before the end of a piece, so that a tile that straddles pieces is split off. */
 static int64_t tiles_to_piece_end(const MaskRange *r)
 {
     int64_t end = 0;
@@ -122,7 +122,7 @@ static int64_t least_common_multiple(int64_t a, int64_t b)
     return a / x > INT64_MAX / 2 / b ? 0 : a / x * b;
 }
 
-/* The multiple of unit in (lo, hi] that the most powers of two divide; 0 where there is none. */
+/* The multiple of unit in (lo, hi] that is divisible by the largest power of two; 0: none. */
 static int64_t roundest(int64_t lo, int64_t hi, int64_t unit)
 {
     const int64_t below = lo / unit, last = hi / unit;
@@ -177,7 +177,7 @@ void mask_range_split(const MaskRange *r, const MaskUnits *units, MaskRange *lef
     *right = mask_range_part(r, cut * r->tile, r->tokens - cut * r->tile);
 }
 
-/* Where a cell that begins at local index i ends. */
+/* The end of the cell that begins at local index i. */
 static int64_t cell_end(const MaskRange *r, int64_t unit, int64_t i)
 {
     if (r->tile > 1)

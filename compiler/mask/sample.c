@@ -1,9 +1,8 @@
-/* mask/sample.c: an estimate of the tiles that a mask keeps of a box, where counting them takes too long.
+/* mask/sample.c: estimates the tiles of a box that a mask keeps, if counting would take too long.
  *
- * The box is cut into smaller ones for a while, largest first; those that the mask decides are counted. Of
- * what stays open, tiles are drawn evenly: one from each of n parts of equal size, so that the error is at
- * most that of n independent draws, whatever the mask.
- */
+ * The box is split for a while, largest part first, and decided parts are counted. Open tiles are sampled,
+ * one from each of n equal strata, so that the error is at most the error of n independent samples, whatever
+ * the mask. */
 #include "mask/internal.h"
 
 #include <math.h>
@@ -17,7 +16,7 @@ typedef struct Sampler {
     MaskBox *box;        /* a ring */
     int first, boxes;
     uint64_t random;
-    MaskCount sum;       /* of what is decided */
+    MaskCount sum;       /* of decided boxes */
 } Sampler;
 
 static uint64_t random_bits(Sampler *s)
@@ -46,7 +45,7 @@ static MaskBox take(Sampler *s)
     return b;
 }
 
-/* Whether the box stays open; if not, it is counted. */
+/* Whether the box stays open; counts it if not. */
 static bool is_open(Sampler *s, const MaskBox *b)
 {
     const int64_t tiles = mask_range_tiles(&b->q) * mask_range_tiles(&b->k);
@@ -95,7 +94,7 @@ static MaskRange draw(Sampler *s, const MaskRange *r)
     return tile_of(r, (int64_t)(random_bits(s) % (uint64_t)mask_range_tiles(r)));
 }
 
-/* Fewer tiles than draws. */
+/* Counts every tile, if there are fewer tiles than samples. */
 static void count_all(Sampler *s, const MaskBox *b)
 {
     const int64_t nq = mask_range_tiles(&b->q), nk = mask_range_tiles(&b->k);
@@ -110,8 +109,7 @@ static void count_all(Sampler *s, const MaskBox *b)
     }
 }
 
-/* How far the share of n draws may be from p, so that it holds 19 times in 20 also where p is near 0 or 1:
- * two standard deviations of a share that would give p (Wilson). */
+/* Half-width of the 95 % Wilson interval of a share p of n samples, which also holds for p near 0 or 1. */
 static double share_error(double p, int n)
 {
     return 2 * sqrt(p * (1 - p) / n + 1.0 / n / n) + 2 * fabs(1 - 2 * p) / n;

@@ -1,4 +1,4 @@
-/* mask/text.c: expressions printed as .burst text, and texts made safe for C. */
+/* mask/text.c: prints expressions as .burst text, and escapes texts for C. */
 #include "mask/internal.h"
 
 static void put_table(const Expr *e, const Table *tables, Text *out)
@@ -34,8 +34,8 @@ void mask_text(const Expr *e, const Table *tables, Text *out)
     expr_write(&(ExprWriter){.own = put_own, .with = tables, .out = out}, e);
 }
 
-/* No line feed: with a backslash before it, what was parted would be joined again. No general punctuation
- * of Unicode (E2 80 .., E2 81 ..): it may turn the direction of what a reader sees. */
+/* Leaves out line feeds, since a backslash before one would join lines, and Unicode's general punctuation
+ * (E2 80 .., E2 81 ..), which may reverse the direction of text. */
 void mask_comment(const char *text, Text *out)
 {
     for (const char *s = text; *s; s++) {
@@ -48,7 +48,7 @@ void mask_comment(const char *text, Text *out)
     }
 }
 
-/* Three octal digits end an escape; a question mark may begin a trigraph. */
+/* Octal escapes have three digits, so that a digit may follow; a question mark could begin a trigraph. */
 void mask_quote(const char *text, Text *out)
 {
     text_add(out, "\"");

@@ -1,10 +1,9 @@
-/* mask/walk.c: interval evaluation that also names what it leaves open.
+/* mask/walk.c: interval evaluation that also describes what it leaves open by a key.
  *
- * The key is the residual mask in postfix order, relative to the corner of the box: decided comparisons
- * and choices are gone, affine parts are rebased to the corner, constants under / and mod are reduced. So
- * every box on the diagonal of a causal mask has one key, as have all boxes that a periodic mask cuts
- * alike, and each is counted once.
- */
+ * The key is the residual mask in postfix order, relative to the corner of the box: decided comparisons and
+ * branches are removed, affine parts are rebased to the corner, constants under / and mod are reduced. So
+ * all boxes on the diagonal of a causal mask have one key, as have all boxes at the same offset in a
+ * periodic mask, and each kind is counted once. */
 #include "mask/internal.h"
 
 #include <string.h>
@@ -44,7 +43,7 @@ static Value plain(MaskWalk *w, BurstForm f)
     return (Value){.f = f, .c = f.lo, .begin = w->key.n, .same = true};
 }
 
-/* A value of which nothing stays open: what its operands left in the key goes. */
+/* A decided value. Removes its operands from the key. */
 static Value decided(MaskWalk *w, int begin, int64_t value)
 {
     w->key.n = begin;
@@ -122,7 +121,7 @@ static Value walk_sum(MaskWalk *w, const MaskNode *n)
                    .depends = x.depends | y.depends};
 }
 
-/* Of two operands that lie side by side in the key, keeps one. */
+/* Keeps one of two operands that are adjacent in the key. */
 static Value keep_first(MaskWalk *w, Value x, Value y)
 {
     w->key.n = y.begin;
@@ -195,7 +194,7 @@ static Value walk_remainder(MaskWalk *w, const MaskNode *n)
     }
     const int64_t width = burst_plus(burst_times(burst_abs(x.f.a), w->width_q),
                                      burst_times(burst_abs(x.f.b), w->width_k));
-    if (width >= d || same_everywhere(&x)) { /* on every tile more than one period: anything in [0, d) */
+    if (width >= d || same_everywhere(&x)) { /* every tile spans more than one period: any value in [0, d) */
         w->key.n = x.begin;
         put(w, MN_MOD);
         put(w, d);
@@ -235,7 +234,7 @@ static Value walk_absolute(MaskWalk *w, const MaskNode *n)
     return atom(burst_form_abs(x.f, &w->q, &w->k), 0, x.begin, same_everywhere(&x), depends_of(&x));
 }
 
-/* Nothing is known of it but its bounds: the key has both operands at the corner. */
+/* Only bounds are known of the result, so the key holds both operands at the corner. */
 static Value walk_function(MaskWalk *w, const MaskNode *n)
 {
     const Value x = walk_value(w, n->x), y = walk_value(w, n->y);
@@ -281,7 +280,7 @@ static MaskOpen open_decided(MaskWalk *w, int begin, int cover)
     return (MaskOpen){.cover = cover, .same = true};
 }
 
-/* Affine comparisons are divided by the common factor: 2q < 2k + 1 is q < k + 1. */
+/* Divides affine comparisons by the common factor: 2q < 2k + 1 becomes q < k + 1. */
 static void put_negative(MaskWalk *w, const Value *x)
 {
     const int64_t g = mask_divisor(x->f.a, x->f.b), c = rebased(w, x);
@@ -295,8 +294,7 @@ static void put_negative(MaskWalk *w, const Value *x)
     }
 }
 
-/* Whether every tile leaves it open: where the atoms' interval reaches past zero to both sides, whatever q
- * and k add. */
+/* Whether the comparison is open on every tile: the atoms' interval then includes zero for all q and k. */
 static bool open_on_every_tile(const MaskWalk *w, const MaskNode *n, const Value *x)
 {
     const BurstForm u = burst_range(x->f, &w->q, &w->k);

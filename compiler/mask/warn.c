@@ -1,6 +1,6 @@
-/* mask/warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or
- * documents that nothing ends. Of pairs only what is sure is said, for all values of the tables; where a mask
- * needs more verdicts than the budget, nothing is. */
+/* mask/warn.c: warns about masks that are legal but most likely not meant: no pair at all, a query without a
+ * key, or documents that nothing ends. Warnings about pairs are certain for all values of the tables; a mask
+ * that needs more verdicts than the budget gets none. */
 #include "mask/internal.h"
 
 #include "data/listed.h"
@@ -8,7 +8,8 @@
 enum { VERDICTS = 1 << 17, BOX_VERDICTS = 256, COUNTED_CELLS = 1 << 15, SAME_NODES = 64 };
 
 typedef struct Rows {
-    const MaskNode *mask, *own; /* for all tables; own: of a query and its own key, as a function of q */
+    /* mask: for all values of the tables. own: a query's own key, as a function of q */
+    const MaskNode *mask, *own;
     int64_t sequence, left;
 } Rows;
 
@@ -23,7 +24,8 @@ static bool same(const Expr *x, const Expr *y, int *nodes)
     return same(x->a, y->a, nodes) && same(x->b, y->b, nodes);
 }
 
-/* e where k is q. Intervals do not see that x and x are equal, so q / b == q / b is decided here. */
+/* The expression with k = q. Intervals do not see that x and x are equal, so q / b == q / b is decided
+ * here. */
 static const Expr *on_diagonal(Arena *a, const Expr *e, int64_t *size)
 {
     int nodes = SAME_NODES;
@@ -52,7 +54,7 @@ static int verdict(Rows *r, const MaskNode *n, int64_t q, int64_t q_last, int64_
     return mask_node_cover(n, &a, &b);
 }
 
-/* Whether the mask is empty on the box, as far as halving the keys shows it. */
+/* Whether halving the keys shows that the mask is empty on the box. */
 static bool is_empty(Rows *r, int64_t q, int64_t q_last, int64_t k, int64_t k_last, int *verdicts)
 {
     if (r->left < 0 || --*verdicts < 0)
@@ -65,7 +67,7 @@ static bool is_empty(Rows *r, int64_t q, int64_t q_last, int64_t k, int64_t k_la
            is_empty(r, q, q_last, middle + 1, k_last, verdicts);
 }
 
-/* Each of the queries keeps its own key, or all of them keep one and the same. */
+/* Whether each query keeps its own key, or all of them keep one common key. */
 static bool keep_some(Rows *r, int64_t q, int64_t last)
 {
     const int64_t key[] = {0, q, last, r->sequence - 1};
@@ -75,7 +77,7 @@ static bool keep_some(Rows *r, int64_t q, int64_t last)
     return keep;
 }
 
-/* A query without a key; -1: none was found. */
+/* The first query found without a key; -1: none. */
 static int64_t find_row(Rows *r, int64_t q, int64_t last)
 {
     int verdicts = BOX_VERDICTS;
@@ -121,7 +123,7 @@ static void warn_of(Arena *a, Diags *d, const Program *p, const Mask *mask)
 
 /* ---- tables ---- */
 
-/* Of the tables of documents that the mask reads, one; NULL: it reads none. */
+/* A table of documents that the mask reads; NULL: none. */
 static const Table *documents_read(const Program *p, const Expr *e)
 {
     if (!e)
@@ -133,7 +135,8 @@ static const Table *documents_read(const Program *p, const Expr *e)
     return left ? left : documents_read(p, e->b);
 }
 
-/* A file of the plan that lists no documents; NULL: each lists them, or one cannot be read here. */
+/* A data file of the plan that lists no documents; NULL: all list them, or one cannot be read here
+ * (*unknown). */
 static const BurstDataFile *without_documents(const Program *p, bool *unknown)
 {
     const Train *t = &p->train;
@@ -148,7 +151,7 @@ static const BurstDataFile *without_documents(const Program *p, bool *unknown)
     return NULL;
 }
 
-/* Separators or the data file say where documents end; who calls a library says it itself. */
+/* Warns if neither separators nor the data file end documents. A library's caller passes them. */
 static void warn_of_tables(Diags *d, const Program *p, const Mask *mask)
 {
     bool unknown = false;
