@@ -1,39 +1,38 @@
-/* cost/attention.c: one direction of one layer's attention as tasks of the simulation.
+/* cost/attention.c: simulates one direction of one layer's attention as tasks.
  *
- * What waits for what follows from the trace, once for all ranks (Links), as in slots.c: computing for its
- * chunks, a pass for its chunk and, where it is a sum, for what adds to it, an arrival for its slot.
- * Devices overlap transfers with computing. A cpu rank does not: it copies when it waits, so there an
- * arrival takes the rank's own time, just before the first operation that reads it, and a chunk is on
- * offer only once its sender's program has come to the pass.
- */
+ * The trace gives the dependencies once for all ranks (Links), as in slots.c: computing waits for its
+ * chunks, a pass for its chunk and, if that is a sum, for what adds to it, an arrival for its slot. Devices
+ * overlap transfers with computing. A cpu rank copies when it waits: there an arrival takes the rank's own
+ * time, just before the first operation that reads it, and a chunk can be received only once its sender's
+ * program has reached the pass. */
 #include "cost/cost.h"
 
 #include <math.h>
 
 typedef struct Read { int arrival, reader, next_of_arrival, next_of_reader; } Read;
-/* Relations between instances of the trace; -1: none. */
+/* Dependencies between instances of the trace; -1: none. */
 typedef struct Links {
     Vec(Read) reads;
     int *of_arrival, *of_reader; /* [n] heads of lists of reads */
     int *computed;               /* pass of a sum: the last computing that adds to it */
-    int (*previous)[2];          /* computing: the one before with the same Q, KV chunk */
-    int *slot_before;            /* arrival: the one that had its slot */
-    int (*partial_before)[2];    /* computing that starts a partial dQ, dKV: the pass that empties its slot */
+    int (*previous)[2];          /* computing: the previous one with the same Q, KV chunk */
+    int *slot_before;            /* arrival: the one that had its slot before */
+    int (*partial_before)[2];    /* computing that starts a partial dQ, dKV: the pass that frees its slot */
 } Links;
 
-/* Replaying the trace. */
+/* State of the replay of the trace. */
 typedef struct Replay {
     Arena *arena;
     const Schedule *s;
     Links links;
-    /* [relative chunk] copies: the arrival, or at home the exchange, that brought it */
+    /* [relative chunk] copies: the arrival that brought it; at its owner: the exchange */
     int *held[TENSOR_COUNT];
-    int *pending[TENSOR_COUNT]; /* sums: the last arrival not yet passed on; further ones by pending_next */
+    int *pending[TENSOR_COUNT]; /* sums: the last arrival not yet passed on; earlier ones by pending_next */
     int *pending_next;          /* [n] */
     int *last[2];               /* [relative chunk] last computing with it as Q, KV */
-    int *open[TENSOR_COUNT];    /* [relative chunk] number of the partial sum that is here */
+    int *open[TENSOR_COUNT];    /* [relative chunk] index of the partial sum held here */
     Vec(int) *uses;             /* [pools] arrivals */
-    Vec(int) closed[TENSOR_COUNT]; /* of each partial sum: the pass that takes it away */
+    Vec(int) closed[TENSOR_COUNT]; /* for each partial sum: the pass that sends it on */
 } Replay;
 
 static bool transfers(const Instance *i)
@@ -76,7 +75,7 @@ static void replay_arrival(Replay *r, int at)
     }
 }
 
-/* The sums that arrived for the chunk are added. */
+/* Adds the sums that arrived for the chunk. */
 static void read_pending(Replay *r, TensorId t, int chunk, int at)
 {
     for (int p = r->pending[t][chunk]; p >= 0; p = r->pending_next[p])
@@ -129,7 +128,7 @@ static void replay_compute(Replay *r, int at)
     }
 }
 
-/* It brings what a rank has of its own of Q and KV, and takes the sums that arrived for it. */
+/* An exchange brings the rank's own Q and KV, and takes the sums that arrived for it. */
 static void replay_exchange(Replay *r, int at)
 {
     const TensorId t = r->s->trace.at[at].node->ref[0].tensor;
@@ -179,21 +178,21 @@ static Links links_make(Arena *a, const Schedule *s)
 /* ---- tasks ---- */
 
 typedef struct Build {
-    Arena *arena, *result; /* of the simulation; of what it found */
+    Arena *arena, *result; /* of the simulation; of its results */
     const AttentionInput *in;
     Links links;
     Sim *sim;
     /* [trace.n][ranks], -1: none */
     int *task;   /* computing, the transfer that arrives, or the begin of the rank's part of an exchange */
     int *usable; /* arrival: the task after which it can be read; exchange: the end of the rank's part */
-    int *posted; /* cpu: what the rank has done when its program comes to this instance */
-    /* [trace.n][ranks] EXCHANGE: when each that shares heads with the rank has everything; of the first of
-     * them */
+    int *posted; /* cpu: the rank's last task before its program reaches this instance */
+    /* [trace.n][ranks] EXCHANGE: task at which all ranks that share heads have everything; in the cell of
+     * the first such rank */
     int *join;
-    /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
+    /* cpu: arrivals copied just before this instance; row trace.n: at the end */
     int *anchored, *anchored_next;
     int *next_wait; /* [trace.n] the next instance that waits for the slot of a partial sum */
-    int *tail;   /* [ranks] last task of the rank's own time */
+    int *tail;   /* [ranks] last task in the rank's own order */
 } Build;
 
 static size_t cell(const Build *b, int at, int rank)
@@ -201,8 +200,8 @@ static size_t cell(const Build *b, int at, int rank)
     return (size_t)at * (size_t)b->in->ranks + (size_t)rank;
 }
 
-/* A hop along one coordinate, of which fewer values may be simulated: one that would come back to where it
- * began goes far. */
+/* A hop along one coordinate, of which fewer values may be simulated: a hop that would come back to its
+ * origin goes half-way round instead. */
 static int grid_hop(const AttentionInput *in, int hop, int i)
 {
     const int real = rel_hop(in->schedule->choice, hop, i), simulated = (int)floor_mod(real, in->size[i]);
@@ -225,7 +224,7 @@ int grid_add(const AttentionInput *in, int rank, int hop)
     return grid_move(in, rank, hop, 1);
 }
 
-/* Of passes over so many bytes of the device's memory. */
+/* Seconds of so many passes over the bytes in device memory. */
 static double passes_seconds(const AttentionInput *in, int rank, int passes, double bytes)
 {
     const NodeGroup *g = links_group(in, rank);
@@ -241,7 +240,7 @@ static void make_arrivals(Build *b, int at)
         if (bytes <= 0 || from == to)
             continue;
         int task = sim_task(b->sim, links_hop(b->in, from, to, bytes)), last = task;
-        if (tensor_accumulates(i->node->ref[0].tensor)) { /* two operands read, one written */
+        if (tensor_accumulates(i->node->ref[0].tensor)) { /* reads two operands, writes one */
             last = sim_task(b->sim, (Task){.class = COST_MERGE,
                                            .seconds = passes_seconds(b->in, to, 3, bytes)});
             sim_after(b->sim, last, task);
@@ -253,15 +252,15 @@ static void make_arrivals(Build *b, int at)
 
 /* ---- all-to-all ---- */
 
-/* Where the exchange of all that share heads with the rank has its join. */
+/* Cell of the join of the exchange among the ranks that share heads with this one. */
 static size_t join_cell(const Build *b, int at, int rank)
 {
     const int x = b->in->schedule->choice->schedule->exchanged;
     return cell(b, at, rank - rank / b->in->stride[x] % b->in->size[x] * b->in->stride[x]);
 }
 
-/* Each rank's part begins and ends with a task of no time, `task` and `usable`; the exchange is over with
- * the last part. What stays on the rank is copied there after its sends. */
+/* Each rank's part begins and ends with a task of zero length, `task` and `usable`; the exchange ends with
+ * the last part. Data that stays on the rank is copied after its sends. */
 static void make_exchange(Build *b, int at)
 {
     const int shares = b->in->size[b->in->schedule->choice->schedule->exchanged];
@@ -303,7 +302,7 @@ static void make_tasks(Build *b)
     }
 }
 
-/* ---- a rank's own time: computing in order, and on cpu the copies between ---- */
+/* ---- a rank's own order: computing, and on cpu the copies between ---- */
 
 /* The task in which a rank reads an arrival: its computing, or its pass (a task of the rank it goes to). */
 static int reader_task(const Build *b, int reader, int rank)
@@ -312,8 +311,8 @@ static int reader_task(const Build *b, int reader, int rank)
     return b->task[cell(b, reader, transfers(i) ? grid_add(b->in, rank, i->hop) : rank)];
 }
 
-/* While a rank waits for the slot of a partial sum it copies whatever has come: where an arrival that
- * nothing has read yet is copied at the latest. */
+/* Finds the instances that wait for the slot of a partial sum. There a cpu rank copies whatever has arrived,
+ * so each is the latest point at which an earlier unread arrival is copied. */
 static void find_waits(Build *b)
 {
     int next = b->in->schedule->trace.n;
@@ -332,7 +331,7 @@ static void anchor_arrivals(Build *b, int rank)
             continue;
         int first = b->next_wait[at];
         const Instance *i = &b->in->schedule->trace.at[at];
-        /* added there, whether or not the next one leaves */
+        /* added at its owner, whether or not the next pass is sent */
         bool home = chunk_is_home(b->in->schedule->choice,
                                   rel_sub(b->in->schedule->choice, i->chunk[0], i->hop));
         for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
@@ -385,7 +384,7 @@ static void order_rank(Build *b, int rank)
     order_arrivals(b, n, rank);
 }
 
-/* ---- what else waits for what ---- */
+/* ---- other dependencies ---- */
 
 static void wait_for_reads(Build *b, int task, int reader, int rank)
 {
@@ -413,7 +412,7 @@ static void wait_for_slot(Build *b, int task, int at, int rank)
         return;
     sim_after(b->sim, task, b->usable[cell(b, before, rank)]);
     if (tensor_accumulates(b->in->schedule->trace.at[at].node->ref[0].tensor))
-        return; /* free once merged */
+        return; /* the slot is free once merged */
     for (int e = b->links.of_arrival[before]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
         sim_after(b->sim, task, reader_task(b, b->links.reads.at[e].reader, rank));
 }
@@ -451,7 +450,7 @@ static void link_compute(Build *b, int at)
     }
 }
 
-/* Sums that arrived for what it lays out are added before. */
+/* The exchange waits for the sums that arrived for the chunks that it sends. */
 static void link_exchange(Build *b, int at)
 {
     for (int r = 0; r < b->in->ranks; r++)
@@ -520,7 +519,7 @@ static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
     }
 }
 
-/* Walks back from the task that ends last: each began when its cause ended, so the pieces add up to the
+/* Walks back from the task that ends last. Each task began when its cause ended, so the parts add up to the
  * whole. */
 static void critical_path(const Build *b, int last, AttentionTime *t)
 {
@@ -528,7 +527,8 @@ static void critical_path(const Build *b, int last, AttentionTime *t)
         t->path[sim_at(b->sim, last)->class] += sim_at(b->sim, last)->end - sim_at(b->sim, last)->begin;
 }
 
-/* From the end of attention on, collectives go on alone, one after the other. */
+/* When and with how much left each concurrent collective ends. After attention they run alone, one after the
+ * other. */
 static void collect_beside(const Build *b, const int *beside, AttentionTime *t)
 {
     double before = t->seconds;

@@ -1,10 +1,9 @@
-/* attention_rate.c: how fast a device's kernels compute a pair of chunks, by its rates (docs/cost.md).
+/* attention_rate.c: how fast a device's kernels compute a pair of chunks, from its rates (docs/cost.md).
  *
- * A tile takes the same whether few or many of its pairs are masked, but a partial one more than a full
- * one, and each row of tiles takes something of its own: it is begun and ended. So with x = 1 / keys a
- * query (backward: queries a key) the time of a pair is a line in x; rates for several numbers of keys are
- * points of it, the rate of long rows is that at x = 0.
- */
+ * A tile takes the same time whether few or many of its pairs are masked. A partial tile takes more than a
+ * full one, and each row of tiles has a cost of its own. So with x = 1 / keys a query (backward: queries a
+ * key) the time of a pair is linear in x. Rates for several numbers of keys are points of that line; the
+ * rate of long rows is its value at x = 0. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -18,9 +17,8 @@ double attention_tile_sides(const Program *p, bool backward)
     return p->cluster.target->device_memory && sides ? sides : 2 * TILE;
 }
 
-/* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of
- * 64 by 64; what theirs have beyond the pairs lies along the edges of the mask, and is as much more in
- * larger tiles as their sides are longer. */
+/* Kernels compute whole tiles, partial ones too, up to the chunks' ends. Tiles of 64 by 64 are counted; the
+ * masked pairs that they compute lie along the mask's edges, and grow with the tiles' sides. */
 AttentionWork attention_work_of(double sides, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens)
 {
     const double all = (double)q_tokens * (double)k_tokens, area = TILE * TILE, larger = sides / (2 * TILE);
@@ -37,7 +35,7 @@ AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_
     return attention_work_of(attention_tile_sides(p, backward), backward, w, q_tokens, k_tokens);
 }
 
-/* The rate of that kind and value; 0: the device has none. */
+/* The device's rate of that kind and value; 0: none. */
 static double row_of(const Device *d, bool backward, AttentionKind kind, int64_t value)
 {
     for (int i = 0; i < d->rates; i++)
@@ -46,13 +44,13 @@ static double row_of(const Device *d, bool backward, AttentionKind kind, int64_t
     return 0;
 }
 
-/* Seconds per operation at x = 1 / keys: on the line through the nearest points on both sides, beyond the
- * last one through the last two, where it does not fall. */
+/* Seconds per operation at x = 1 / keys: interpolated between the nearest points; beyond the last point
+ * extrapolated from the last two, but never decreasing. */
 static double at_keys(const Device *d, bool backward, double base, double x)
 {
-    double x0 = 0, y0 = 1 / base, x1 = 0, y1 = y0; /* the point before, the point after: 0: none yet */
+    double x0 = 0, y0 = 1 / base, x1 = 0, y1 = y0; /* the points before and after; 0: none yet */
     for (int i = 0; i < d->rates; i++) {
-        const AttentionRate *r = &d->rate[i]; /* by falling keys */
+        const AttentionRate *r = &d->rate[i]; /* sorted by falling keys */
         if (r->kind != ATTENTION_KEYS || r->backward != backward)
             continue;
         if (x1 > 0)
@@ -76,7 +74,8 @@ double attention_rate(const Device *d, bool backward, int head_dim, AttentionWor
     return (own > 0 ? own / base : 1) / (at_keys(d, backward, base, w.rows / w.pairs) + longer);
 }
 
-/* A rate of the head_dim has all in it but what kernels lose that are not the devices' own. */
+/* A measured rate of a head_dim includes all losses but those of kernels that are not of the device's own
+ * form. */
 double attention_columns(const Program *p, const Device *d, bool backward)
 {
     if (row_of(d, backward, ATTENTION_HEAD_DIM, p->model.head_dim) <= 0)

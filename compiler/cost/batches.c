@@ -1,10 +1,9 @@
-/* cost/batches.c: what a step takes over drawn batches.
+/* cost/batches.c: the time of a step over drawn batches.
  *
- * Each batch has masks whose tables are drawn, so that what no document has is neither computed nor sent, and
- * the partition that programs would make for it. Everything else is the draft's. With g data-parallel groups
- * a sequence takes as long as the slowest of g drawn ones: of n drawn times x_1 <= x_2 <= ... the largest of
- * g is x_i with probability (i / n)^g - ((i - 1) / n)^g.
- */
+ * Each batch has masks with drawn tables, so that pairs that no document has are neither computed nor sent,
+ * and the partition that programs would choose for it. Everything else is the draft's. With g data-parallel
+ * groups a sequence takes as long as the slowest of g drawn ones: of n drawn times x_1 <= x_2 <= ... the
+ * largest of g is x_i with probability (i / n)^g - ((i - 1) / n)^g. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -31,7 +30,7 @@ static int ascending(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Of the largest of so many: the mean, and what 95 % do not exceed. */
+/* The largest of `groups` drawn times: its mean, and its 95th percentile. */
 static void largest_of(const double *step, int groups, CostBatches *b)
 {
     b->mean = 0, b->p95 = step[b->n - 1];

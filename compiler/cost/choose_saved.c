@@ -1,10 +1,9 @@
-/* cost/choose_saved.c: what layers save where not all fits: what spares most time a byte first.
+/* cost/choose_saved.c: chooses what layers save if not everything fits: most time saved per byte first.
  *
- * From `full` on, the outputs of one operation of forward after the other join what a layer saves: of
- * those that `none` saves, the ones whose recomputation takes most seconds a byte. So many bytes as there
- * are for it go to whole stages in all layers, and what is left to the next stage in the last layers: what
- * these save is theirs from forward to the peak anyway, where their backward begins.
- */
+ * Starting at `full`, each stage adds the outputs of one forward operation to what a layer saves: among
+ * those that `none` saves, the ones with the most recomputation seconds per byte. The byte budget goes to
+ * whole stages in all layers; what is left goes to the next stage in the last layers, whose values live from
+ * forward to the peak anyway, since their backward begins there. */
 #include "cost/cost.h"
 
 #include <string.h>
@@ -16,7 +15,7 @@ typedef struct Stages {
     Vec(Stage) at;
 } Stages;
 
-/* Outputs that `none` saves and the set does not, each with a space behind; bytes: how many. */
+/* The outputs that `none` saves and the set does not, each followed by a space. bytes: their size. */
 static const char *outputs(const Stages *t, const Op *o, const char *set, double *bytes)
 {
     const char *names = "";
@@ -31,7 +30,7 @@ static const char *outputs(const Stages *t, const Op *o, const char *set, double
     return names;
 }
 
-/* Seconds of what backward of a layer makes again. */
+/* Seconds that a layer's backward spends on recomputing. */
 static double seconds_again(const Stages *t, const char *set)
 {
     const Block *forward = &t->step->block[BLOCK_FORWARD];
@@ -45,7 +44,7 @@ static double seconds_again(const Stages *t, const char *set)
     return seconds;
 }
 
-/* With the outputs that spare most; false: none spares any. */
+/* Adds the outputs that save most time per byte. Returns false if none saves any. */
 static bool next_stage(Stages *t)
 {
     const Block *forward = &t->step->block[BLOCK_FORWARD];
@@ -66,7 +65,7 @@ static bool next_stage(Stages *t)
     return best.set;
 }
 
-/* Operations of forward on rank 0; attended: of a head. */
+/* Seconds of each forward operation on rank 0. attended: for one head. */
 static double *forward_seconds(const Step *s, AttentionWork attended)
 {
     const Block *b = &s->block[BLOCK_FORWARD];

@@ -1,5 +1,4 @@
-/* cost.c: what one training step of a plan takes, from a simulated timeline. docs/cost.md says what is
- * modelled how. */
+/* cost.c: simulates one training step of a plan. docs/cost.md describes the model. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -20,16 +19,16 @@ static const char *class_name(Arena *a, const Cluster *c, int class)
                                : arena_printf(a, "uplinks of a %s", c->level[class - COST_UPLINK].name);
 }
 
-/* Where transfers hide, what little is waited for is no answer. */
+/* If transfers are hidden, the short remaining waits are not reported. */
 const char *cost_waits_text(const Cost *c)
 {
     return c->hidden ? "compute, with all transfers overlapped" : c->critical;
 }
 
-/* What ranks wait for most: on the critical path, or, where others compute more, for those. */
+/* What ranks wait for most: a class on the critical path, or ranks with more work. */
 static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cluster, double exposed)
 {
-    /* of the step */
+    /* seconds of the step */
     double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights, [COST_TENSOR] = p->tensor};
     double idle = p->attention_busy - p->mean_attention_busy, waits = exposed + idle;
     for (int k = 0; k < p->kinds; k++)
@@ -50,8 +49,8 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
                         100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
-/* The busiest rank's attention takes the mean rank's tiles, times imbalance, times seconds a tile: which
- * of the three grew most. */
+/* The busiest rank's attention takes (the mean rank's tiles) * imbalance * (seconds a tile). Names the
+ * factor that grew most. */
 static const char *attention_grew(const Cost *x, const Cost *best)
 {
     const double balance = x->imbalance / best->imbalance, tiles = x->tile_flops / best->tile_flops / balance;
@@ -65,7 +64,7 @@ static const char *attention_grew(const Cost *x, const Cost *best)
                : "attention tiles are slower, with shorter rows or more partial tiles";
 }
 
-/* What the step takes longer for than another's, by what grew most. */
+/* Explains why the step is slower than `best`: names what grew most. */
 const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best)
 {
     const double more = x->step - best->step, waits = x->exposed - best->exposed,
@@ -102,7 +101,7 @@ const char *cost_speed_text(Arena *a, const Program *p, const Cost *c)
     return arena_printf(a, "%s (%.1f %% of the matmul rate)", text, 100 * mfu * c->peak / c->matmul);
 }
 
-/* Nothing but attention has another rate than matmul's. */
+/* Only attention has a rate other than matmul's. */
 const char *cost_mfu_text(Arena *a, double mfu)
 {
     return mfu <= 1 || !isfinite(mfu)
@@ -118,7 +117,8 @@ static void sum_layers(const StepParts *p, const Program *program, Cost *c)
     const Cluster *cluster = &program->cluster;
     for (int k = 0; k < p->kinds; k++) {
         const LayerKind *l = &p->kind[k];
-        const int layers = k < program->mask_count ? l->layers : 0; /* of chunks of heads, the largest */
+        /* with chunks of heads: the largest chunk */
+        const int layers = k < program->mask_count ? l->layers : 0;
         c->attention_forward += layers * l->time[0].seconds / program->model.layers;
         c->attention_backward += layers * l->time[1].seconds / program->model.layers;
         for (int b = 0; b < p->attends; b++) {

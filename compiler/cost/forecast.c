@@ -1,7 +1,6 @@
 /* cost/forecast.c: the timeline of the simulated step, in the form that runtime/timeline/forecast.c lays
- * out: the spans of each visit of a unit's weights, once for all visits that are alike. So it does not
- * grow with layers.
- */
+ * out: the spans of each visit of a unit's weights, stored once for all equal visits, so that it does not
+ * grow with the number of layers. */
 #include "cost/cost.h"
 
 #include "burst_rt.h"
@@ -17,18 +16,18 @@ typedef struct Sequence { int times, visits; Vec(BurstVisitRun) runs; } Sequence
 struct Recorder {
     Arena *arena;
     const StepParts *parts;
-    int most_spans;     /* of an attention; ALL_SPANS: every operation has its own */
+    int most_spans;     /* per attention; ALL_SPANS: every operation has its own */
     bool open;          /* a visit is being recorded */
-    double begin;       /* of the stretch that is being recorded */
-    int together;       /* its first span since the rank last waited */
-    Vec(BurstSpan) spans; /* of that stretch */
+    double begin;       /* of the current stretch */
+    int together;       /* first span since the rank last waited */
+    Vec(BurstSpan) spans; /* of the current stretch */
     BurstVisit visit;
     Vec(BurstStretch) stretches;
     Vec(BurstVisit) visits;
     Vec(Sequence) sequences;
 };
 
-/* ---- stretches and visits that are alike ---- */
+/* ---- equal stretches and visits ---- */
 
 static bool near(double x, double y, double all)
 {
@@ -68,7 +67,7 @@ static void end_stretch(Recorder *r, double now)
     memset(&r->spans, 0, sizeof r->spans);
 }
 
-/* A visit with many attentions, as chunks of heads have, ends with a stretch that has several of them. */
+/* A visit with many attentions, as with chunks of heads, ends with a stretch that has several of them. */
 void record_stretch(Recorder *r, double now)
 {
     if (r->visit.stretches < BURST_VISIT_STRETCHES - 1)
@@ -93,7 +92,7 @@ static void close_visit(Recorder *r, double now)
     r->visit = (BurstVisit){0};
 }
 
-/* ---- what cost/stream.c tells ---- */
+/* ---- events of cost/stream.c ---- */
 
 void record_sequences(Recorder *r, int times)
 {
@@ -115,7 +114,7 @@ static void add_span(Recorder *r, BurstSpan s)
     *vec_push(r->arena, &r->spans) = s;
 }
 
-/* The last span goes on. */
+/* Extends the last span if s continues it. */
 static bool prolong(Recorder *r, const BurstSpan *s)
 {
     for (int i = r->spans.n - 1; i >= 0; i--) {
@@ -131,8 +130,7 @@ static bool prolong(Recorder *r, const BurstSpan *s)
     return false;
 }
 
-/* Where a picture is enough: one span for each part that is computed without a wait between, in the order
- * of their first. */
+/* In a picture, computing between waits has one span for each part, in the order of their first spans. */
 static bool gather_part(Recorder *r, const BurstSpan *s)
 {
     const double seconds = s->end - s->begin;
@@ -159,7 +157,7 @@ void record_span(Recorder *r, BurstSpan s)
     r->together = waits ? r->spans.n : r->together;
 }
 
-/* What the rank does in one busy interval, with the chunks' own numbers. Transfers stand at the receiver. */
+/* The span of one busy interval, with absolute chunk numbers. Transfers are shown at the receiver. */
 static BurstSpan span_of(const Recorder *r, const Schedule *s, const Busy *b)
 {
     const Instance *i = &s->trace.at[b->at];
@@ -223,7 +221,7 @@ const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans)
     Recorder r = {.arena = a, .most_spans = most_spans, .parts = &p};
     step_record(a, d, INFINITY, &p, &r);
     if (!isfinite(p.step))
-        return NULL; /* the simulation came to no end */
+        return NULL; /* the simulation met a cycle */
     BurstSequenceForecast *sequence = arena_alloc(a, sizeof *sequence * (size_t)r.sequences.n);
     BurstForecast *f = NEW(a, BurstForecast);
     *f = (BurstForecast){.rank = p.rank[p.busiest],

@@ -1,4 +1,4 @@
-/* cost/links.c: links and NICs as resources of the simulation, and what moves over them: hops, exchanges,
+/* cost/links.c: links and NICs as resources of the simulation, and transfers over them: hops, exchanges,
  * ring collectives. */
 #include "cost/cost.h"
 
@@ -21,8 +21,8 @@ static int node_of(const AttentionInput *in, int rank)
     return cluster_node_of(in->cluster, links_rank(in, rank));
 }
 
-/* Resources: of each rank, the link out and in, and its NIC out and in, which is that of the first simulated
- * rank with the same; then all NICs of each node. */
+/* Resources of each rank: its link out and in, and its NIC out and in, which is the NIC of the first
+ * simulated rank that shares it. All NICs of each node follow. */
 enum { LINK_OUT, LINK_IN, NIC_OUT, NIC_IN, RANK_RESOURCES };
 static const double unlimited = 1e30;
 
@@ -31,14 +31,13 @@ static double or_unlimited(double rate)
     return rate > 0 ? rate : unlimited;
 }
 
-/* Resource: all NICs of the rank's node, outwards; those inwards are the next one. */
+/* Resource: all NICs of the rank's node, outwards. The next resource is inwards. */
 static int node_nics(const AttentionInput *in, int rank)
 {
     return RANK_RESOURCES * in->ranks + 2 * node_of(in, rank);
 }
 
-/* Resource: the uplinks, outwards, of the first of the level; unit by unit, each with those inwards behind
- * it. */
+/* Resource: the first uplink of the level, outwards. Each unit has two resources: outwards, inwards. */
 static int first_uplink(const AttentionInput *in, int level)
 {
     const Cluster *c = in->cluster;
@@ -54,14 +53,14 @@ static int uplink(const AttentionInput *in, int level, int rank, int inwards)
     return first_uplink(in, level) + 2 * (node_of(in, rank) / in->cluster->level[level].nodes) + inwards;
 }
 
-/* Groups that do the same at the same time share their nodes' NICs and uplinks: a simulated one has its
+/* Groups that do the same at the same time share their nodes' NICs and uplinks: the simulated group gets its
  * part of them. */
 static int alike(const AttentionInput *in)
 {
     return in->alike > 1 ? in->alike : 1;
 }
 
-/* The NIC that a rank uses, in the world. */
+/* World index of the rank's NIC. */
 static int nic_of(const AttentionInput *in, int rank)
 {
     const NodeGroup *g = links_group(in, rank);
@@ -71,8 +70,7 @@ static int nic_of(const AttentionInput *in, int rank)
     return node_of(in, rank) * cluster_most_ranks(in->cluster) + place;
 }
 
-/* Of groups that do the same at the same time, what a card carries is also that of the other devices that
- * use it. */
+/* The rank's share of its NIC's bandwidth: groups that do the same at the same time use the card too. */
 static double nic_share(const AttentionInput *in, int users, const NodeGroup *g)
 {
     const double devices = g->nics ? (double)g->gpus / g->nics : 1;
@@ -106,7 +104,7 @@ Sim *links_sim(Arena *a, const AttentionInput *in)
         const NodeGroup *g = links_group(in, r);
         double link = or_unlimited(c->link_bandwidth * cost_rate_share(c, g)),
                nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
-        /* one NIC, or several where there are more than ranks */
+        /* one NIC, or several if there are more NICs than ranks */
         double own = or_unlimited(fmax(nic, node / g->gpus) * nic_share(in, users[in->nic[r]], g));
         double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[node_nics(in, r)];
         rank[LINK_OUT] = rank[LINK_IN] = link;
@@ -151,7 +149,7 @@ static double hop_latency(const AttentionInput *in, int from, int distance)
     return ns * 1e-9;
 }
 
-/* The uplinks that a transfer of that distance uses: out of the sender's side, or into the receiver's. */
+/* Adds the uplinks of a transfer of that distance: out of the sender's side, or into the receiver's. */
 static void use_uplinks(const AttentionInput *in, Task *t, int rank, int distance, int inwards)
 {
     for (int l = 0; l + 1 < distance; l++)
@@ -201,9 +199,9 @@ static void add_flow(Sim *s, Task t, int start, int end)
     sim_after(s, end, flow);
 }
 
-/* What a rank sends to its peers inside or outside its node, and what comes from them, as one flow each.
- * An exchange lasts until every rank has everything, so what counts is how much each link and NIC carries,
- * not for which pair of ranks; and the number of flows does not grow with the square of the ranks. */
+/* Models what a rank sends to its peers inside or outside its node, and what it receives, as one flow each.
+ * An exchange lasts until every rank has everything, so only the load of each link and NIC counts, not the
+ * pair of ranks; and the number of flows does not grow with the square of the ranks. */
 void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance,
                     int start, int sends, int end)
 {
@@ -260,7 +258,7 @@ double collective_moving(const Cluster *c, Collective x)
     return seconds;
 }
 
-/* How many nodes, or racks, a ring is on: of so many ranks each, so many in all. */
+/* Number of nodes, or racks, that a ring spans, given the ranks of each and their number. */
 static int ring_spans(const Cluster *c, Ring r, int ranks, int units)
 {
     const int all = r.ranks * r.stride;
@@ -271,7 +269,7 @@ static int ring_spans(const Cluster *c, Ring r, int ranks, int units)
     return all == c->world ? units : all / ranks;
 }
 
-/* The bytes that leave one of these, of all rings that are on it: each ring enters and leaves once. */
+/* Bytes that leave one node or rack, summed over its rings: each ring enters and leaves once. */
 static double ring_leaves(Ring r, int ranks, int spans, double sent)
 {
     if (spans <= 1)
@@ -279,7 +277,7 @@ static double ring_leaves(Ring r, int ranks, int spans, double sent)
     return (r.stride < ranks ? r.stride : ranks) * sent;
 }
 
-/* The ranks of a ring that a node has, one after the other. */
+/* Consecutive ranks of a ring in one node. */
 static int ring_near(Ring r, int gpus)
 {
     if (r.stride >= gpus)
@@ -309,7 +307,7 @@ Collective collective_of(const Cluster *c, Ring r, double bytes)
     return x;
 }
 
-typedef struct Place { int rank, world; } Place; /* simulated; in the world */
+typedef struct Place { int rank, world; } Place; /* simulated rank; world rank */
 
 static int by_world(const void *x, const void *y)
 {
@@ -317,7 +315,7 @@ static int by_world(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* The simulated ranks node by node. */
+/* The simulated ranks, ordered by node. */
 static Place *places(const AttentionInput *in)
 {
     Place *p = xmalloc(sizeof *p * (size_t)in->ranks);
@@ -327,7 +325,7 @@ static Place *places(const AttentionInput *in)
     return p;
 }
 
-/* The first place of the next node. */
+/* Index of the next node's first entry. */
 static int next_node(const AttentionInput *in, const Place *p, int at)
 {
     int next = at;
@@ -336,8 +334,8 @@ static int next_node(const AttentionInput *in, const Place *p, int at)
     return next < in->ranks ? next : 0;
 }
 
-/* From each node to the next one flow, which stands for as many as the node has ranks, beside those of
- * groups that are alike. */
+/* One flow from each node to the next, which counts for all the node's ranks, including those of concurrent
+ * groups. */
 static void add_between_nodes(Sim *s, const AttentionInput *in, Task t, int rank, int next, int start,
                               int end)
 {
@@ -349,7 +347,7 @@ static void add_between_nodes(Sim *s, const AttentionInput *in, Task t, int rank
     add_flow(s, t, start, end);
 }
 
-/* A flow over each link to the next rank of the node, and over the cards from each node to the next. */
+/* A flow over each link to the next rank of the node, and over the NICs from each node to the next. */
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after)
 {
     const double moving = collective_moving(in->cluster, c),

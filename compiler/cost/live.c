@@ -1,17 +1,16 @@
-/* cost/live.c: which transfers of the simulated ranks carry something, where the mask leaves pairs empty.
+/* cost/live.c: finds which transfers of the simulated ranks carry data, if the mask leaves pairs empty.
  *
- * The rule of burst_prune.h, asked for the simulated ranks alone, so that the time does not grow with the
- * square of the ranks. Where all ranks are simulated it says what prune.c says (tests/cost).
- */
+ * This is the rule of burst_prune.h for the simulated ranks only, so that the time does not grow with the
+ * square of the ranks. If all ranks are simulated, it agrees with prune.c (tests/cost). */
 #include "cost/cost.h"
 
-/* What is the same for all ranks is found once: they are asked for one after the other. */
+/* Caches what is the same for all ranks, which are asked for one after the other. */
 typedef struct Asks {
     const AttentionInput *in;
     BurstTileRanges *live;
-    int at; /* -1: of none yet */
+    int at; /* -1: none yet */
     BurstPruneOp op;
-    int hop, *to; /* [ranks] where that hop goes; hop -1: none yet */
+    int hop, *to; /* [ranks] target of that hop; hop -1: none yet */
 } Asks;
 
 static const int *ends_of(Asks *a, int hop)

@@ -1,9 +1,8 @@
-/* cost/load.c: which ranks are simulated, how long each computes and how many bytes come to it.
+/* cost/load.c: chooses the simulated ranks, and finds how long each computes and how many bytes it receives.
  *
- * Groups of up to EXACT_RANKS are simulated whole. Of larger ones, whole nodes are, evenly spaced from the
- * first to the last, so many that the simulation has about CELLS operations. Each does all its own steps
- * with its own loads; its neighbours in the simulation stand for those it really has.
- */
+ * Groups of up to EXACT_RANKS are simulated whole. In larger ones whole nodes are simulated, evenly spaced
+ * from the first to the last, so many that the simulation has about CELLS operations. Each simulated rank
+ * has its own loads; its simulated neighbours stand for its real ones. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -11,7 +10,7 @@
 
 enum { EXACT_RANKS = 64, CELLS = 40000 };
 
-/* What so many tokens of an exchange are. */
+/* Bytes of so many tokens of an exchange. */
 static double exchange_bytes(const Model *m, Heads h, TensorId t, bool backward, const Target *target,
                              double tokens)
 {
@@ -35,10 +34,10 @@ static int gcd(int x, int y)
     return y ? gcd(y, x % y) : x;
 }
 
-/* The simulated ranks as coordinates: of the outermost ones fewer, evenly spaced. */
+/* The simulated ranks as coordinates: the outermost have fewer values, evenly spaced. */
 typedef struct Grid { int size[MAX_COORDS], stride[MAX_COORDS], ranks; } Grid;
 
-/* Values of a coordinate that are taken together, so that nodes stay whole (unless one holds all). */
+/* Values of a coordinate that are taken together, so that nodes stay whole (unless one node holds all). */
 static int unit_of(const Draft *d, const Choice *c, int coord)
 {
     int gpus = d->program->cluster.groups[0].gpus, node = c->ranks * choice_tensor(c) > gpus ? gpus : 1;
@@ -63,7 +62,7 @@ static Grid whole_grid(const Choice *c)
     return g;
 }
 
-/* Few enough for about CELLS operations, and at least two units of a coordinate. */
+/* A grid with about CELLS operations, and at least two units of a coordinate. */
 static Grid part_of_grid(const Draft *d)
 {
     const Choice *c = d->attention.at[0].choice;
@@ -85,8 +84,7 @@ int cost_simulated_ranks(const Draft *d)
     int ranks = d->choice.ranks;
     const bool one_pair = choice_rows(&d->choice, false) == 1 && choice_rows(&d->choice, true) == 1;
     if (ranks <= EXACT_RANKS || one_pair || !layers_share_sizes(&d->choice))
-        /* all-to-all alone costs little for any number of ranks; of different grids no part is that of the
-         * other */
+        /* an all-to-all alone is cheap for any number of ranks, and parts of different grids do not match */
         return ranks;
     return part_of_grid(d).ranks;
 }
@@ -116,7 +114,7 @@ static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
     memcpy(in->stride, g.stride, sizeof in->stride);
 }
 
-/* Data-parallel groups run alike, side by side; on a mixed cluster the one with the slowest device counts. */
+/* The group with the slowest device of a mixed cluster: data-parallel groups run alike, and it decides. */
 static int slowest_group(const Draft *d)
 {
     const Cluster *c = &d->program->cluster;
@@ -132,8 +130,8 @@ static int slowest_group(const Draft *d)
     return slowest;
 }
 
-/* Groups that lie side by side in their nodes share cards and uplinks; those that follow each other are
- * seldom in one node and not told apart. So do ranks that have a chunk together, each with its heads. */
+/* Number of groups in the same nodes, which share NICs and uplinks. Consecutive groups are seldom in one
+ * node and are not distinguished. Tensor ranks, which have a chunk together, count too. */
 static int groups_alike(const Draft *d)
 {
     const Cluster *c = &d->program->cluster;
@@ -149,10 +147,10 @@ static int groups_alike(const Draft *d)
 
 /* ---- loads ---- */
 
-/* What a simulated rank computes with, whatever the pair of chunks. */
+/* What a simulated rank computes with, for all pairs of chunks. */
 typedef struct Computer {
     const Device *device;
-    double rate_share, columns; /* of the device's rates; of a head */
+    double rate_share, columns; /* share of the device's rates; columns of a head */
     Share share;                /* of the heads */
 } Computer;
 
@@ -162,11 +160,11 @@ typedef struct Loader {
     AttentionInput *in;
     PairCounts *counts;
     bool backward;
-    int shares;   /* ranks that share the heads; 1: none do */
-    int sides;    /* whose chunks travel */
+    int shares;   /* ranks that share the heads; 1: none */
+    int sides;    /* sides whose chunks travel */
     double *pairs;
-    double tile_sides;        /* as of attention_work_of */
-    AttentionWork *at_once;   /* [ranks] of all pairs of a rank, whose rows are begun once; NULL: of each */
+    double tile_sides;        /* as for attention_work_of */
+    AttentionWork *at_once;   /* [ranks] all pairs of a rank, whose rows are begun once; NULL: pair by pair */
     const Computer *computer; /* [ranks] simulated */
 } Loader;
 
@@ -181,10 +179,10 @@ static double compute_seconds(const Loader *l, int rank, AttentionWork w)
     return w.pairs > 0 && heads > 0 ? fmax(flops / rate, with->device->target->least_kernel) : 0;
 }
 
-/* ---- what a rank has of a chunk: all of its heads, or its share of them of the chunks of all that
- * share ---- */
+/* ---- a rank's part of a chunk: all of its heads, or its share of the heads of all sharing ranks' chunks
+ * ---- */
 
-/* Which of the ranks that share the heads it is. */
+/* Index among the ranks that share the heads. */
 static int place_of(const Loader *l, int rank)
 {
     return l->shares == 1
@@ -192,7 +190,7 @@ static int place_of(const Loader *l, int rank)
                : rel_coord(l->in->schedule->choice, rank, l->in->schedule->choice->schedule->exchanged);
 }
 
-/* chunk: with its piece, where chunks of t have several. */
+/* chunk: with its piece, if chunks of t have several. */
 static int64_t tokens_of(const Loader *l, TensorId t, int chunk)
 {
     const Choice *c = l->in->schedule->choice;
@@ -215,8 +213,9 @@ static double head_share(const Loader *l, TensorId t, int place)
                                              : (double)share.kv_heads / all.kv_heads;
 }
 
-/* A token of another rank's chunk: its keys and values made of the latents that arrived; in backward once
- * more, and gradients of latents and weights of theirs. Values between products are written and read. */
+/* Work per token of another rank's chunk: keys and values are rebuilt from the received latents, in backward
+ * once more, and gradients of latents and of their weights are computed. Intermediate values are written and
+ * read. */
 static Work latents_work(const Loader *l)
 {
     const Model *m = &l->draft->program->model;
@@ -258,7 +257,7 @@ static PairWork work_of(const Loader *l, int q, int k)
     return sum;
 }
 
-/* The pair's share of what all take. */
+/* The pair's part of the rank's total work. */
 static double add_at_once(AttentionWork *all, AttentionWork pair, int64_t q_tokens)
 {
     all->pairs += pair.pairs;
@@ -267,7 +266,7 @@ static double add_at_once(AttentionWork *all, AttentionWork pair, int64_t q_toke
     return pair.pairs;
 }
 
-/* Each pair has its part of what a rank's pairs take together. */
+/* Distributes each rank's total work over its pairs. */
 static void share_at_once(Loader *l)
 {
     const Trace *trace = &l->in->schedule->trace;
@@ -301,8 +300,8 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
     }
 }
 
-/* Of a rank's tokens the heads of another go to that one, or of its heads the tokens of another: what a
- * rank sends of the one, it gets of the other. */
+/* A rank sends the other ranks' heads of its own tokens, or other ranks' tokens of its own heads; what it
+ * sends of one kind, it receives of the other. */
 static void load_exchange(Loader *l, const Instance *i, double *sent, double *received)
 {
     const Model *m = &l->draft->program->model;
@@ -325,7 +324,7 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
     }
 }
 
-/* whole, where not NULL: also of whole chunks. */
+/* whole: NULL, or also receives the bytes of whole chunks. */
 static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *live, double *bytes,
                           double *whole)
 {
@@ -436,7 +435,7 @@ AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, boo
     return in;
 }
 
-/* ---- of all masks ---- */
+/* ---- all masks ---- */
 
 AttentionLoads cost_loads(Arena *a, const Draft *d)
 {

@@ -1,13 +1,12 @@
-/* ranges.c: what attention's transfers send where they carry ranges of tiles, in bytes.
+/* ranges.c: bytes of attention's transfers that carry ranges of tiles.
  *
- * A transfer of queries or keys carries of a chunk a few runs of tiles that have all those which somebody
- * further along its path reads, and one of outputs or gradients those that have all that were added to
- * (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
- */
+ * A transfer of queries or keys carries a few runs of tiles that include all tiles read further along its
+ * path; one of outputs or gradients, runs that include all tiles that were added to (prune.c). Both ends
+ * compute the runs by the same rule, so emitted programs contain no tables of them. */
 #include "cost/cost.h"
 
-/* Hosts copy what is not whole row by row, and every rank holds a table of ranges: below this share it is
- * not worth it. */
+/* A host copies partial chunks row by row, and every rank holds a table of ranges. Below this saved share
+ * whole chunks are faster. */
 static const double least_saved = 0.3;
 
 static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)

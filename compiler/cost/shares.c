@@ -1,11 +1,9 @@
-/* shares.c: how a sequence is shared out to ranks of different speed: each has tokens in proportion to its
- * share.
+/* shares.c: divides a sequence over ranks of different speed: each gets tokens in proportion to its share.
  *
- * Ranks meet at every attention, so a step is the sum of what the slowest takes in attention and of what
- * the slowest takes in all else. Both are linear in a rank's tokens; the sum is least where one of the two
- * is balanced, or with more than two kinds of devices near the balance of both together. These three are
- * what the search tries, beside equal shares.
- */
+ * Ranks meet at every attention, so a step is the slowest rank's attention plus the slowest rank's other
+ * work. Both are linear in a rank's tokens. The sum is smallest if one of the two is balanced, or, with more
+ * than two kinds of devices, near the balance of both together. The search tries these three in addition to
+ * equal shares. */
 #include "cost/cost.h"
 
 #include <limits.h>
@@ -14,7 +12,7 @@
 
 typedef struct Speed {
     const Device *device;
-    double seconds[2]; /* a token: attention, all else */
+    double seconds[2]; /* per token: attention, everything else */
     int share;
 } Speed;
 struct Speeds { int n; Speed at[]; };
@@ -33,7 +31,7 @@ static Speed *speed_of(Speeds *s, const Device *d)
     return &s->at[i];
 }
 
-/* Of groups of nodes with the same device, the slowest: CPUs may have fewer cores each. */
+/* Groups of nodes with the same device count as the slowest of them: CPUs may have fewer cores each. */
 Speeds *shares_speeds(Arena *a, const Program *p, const double *pairs)
 {
     const Cluster *c = &p->cluster;
@@ -67,8 +65,8 @@ static int divisor(int x, int y)
     return y ? divisor(y, x % y) : x;
 }
 
-/* The fewest shares of the fastest, at most so many, with which the others' are right within a hundredth;
- * else the nearest. */
+/* The smallest share of the fastest rank, up to limit, with which the others are exact within 1 %; else the
+ * closest. */
 static void round_shares(Speeds *s, SharesKind kind, int limit)
 {
     double least = INFINITY, nearest = INFINITY;
@@ -88,7 +86,7 @@ static void round_shares(Speeds *s, SharesKind kind, int limit)
         s->at[i].share = share_of_most(least / seconds_of(&s->at[i], kind), most);
 }
 
-/* A striped partition deals all shares in turn: of short sequences they are few. */
+/* A striped partition deals the shares out in turn, and short sequences have few stripes. */
 static int most_shares(const Program *p, const Choice *c)
 {
     enum { TURNS = 8, MOST = 64 };
@@ -112,7 +110,7 @@ static void by_device(Speeds *s, const GivenShares *given)
                 s->at[i].share = given->at[j].share;
 }
 
-/* ---- of the ranks that share a sequence ---- */
+/* ---- for the ranks that share a sequence ---- */
 
 static const Device *device_at(const Program *p, const Choice *c, int group, int chunk)
 {
@@ -133,7 +131,7 @@ static bool by_rank(const Program *p)
     return p->layout.given_shares.n && !p->layout.given_shares.at[0].device;
 }
 
-/* All groups share out their sequences alike: of the ranks with the same place in their groups the slowest
+/* All groups divide their sequences alike: among ranks with the same index in their groups the slowest
  * decides. */
 static void spread(Speeds *s, const Program *p, const Choice *c, int *share)
 {
@@ -171,7 +169,7 @@ static void take_by_rank(Arena *a, const GivenShares *given, Choice *c, int *sha
         share[r] = given->at[r].share;
 }
 
-/* Shares of all ranks without their common divisor; NULL where they are equal. */
+/* Shares of all ranks without their common divisor; NULL: they are equal. */
 static const int *reduced(int *share, int ranks)
 {
     int all = 0;

@@ -1,11 +1,10 @@
 /* cost/sim.c: an event simulation of tasks that wait for each other, and of transfers that share resources.
  *
- * A task begins when all it waits for has ended, and takes its own seconds; a transfer then moves its
- * bytes. Transfers share each resource equally while they use it, one that stands for several having as
- * many shares: the rate of one is the least of its shares over its resources. Whatever a transfer that is
- * slowed elsewhere leaves of its share is not given to others: a little pessimistic where transfers over
- * different paths meet, exact for rings, where all transfers of a step are alike.
- */
+ * A task begins when all its predecessors have ended, and takes its fixed seconds; a transfer then moves its
+ * bytes. Active transfers share each resource equally, in proportion to their weights. A transfer's rate is
+ * the minimum over its resources. Bandwidth that a transfer slowed elsewhere does not use is not given to
+ * others. That is slightly pessimistic where transfers over different paths meet, and exact for rings, where
+ * all transfers of a step are equal. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -16,7 +15,7 @@ typedef struct Resource { double capacity, weight; /* of all users */ Vec(int) u
 struct Sim {
     Arena *arena;
     Vec(Task) tasks;
-    Vec(Edge) edges; /* of a task: those that wait for it */
+    Vec(Edge) edges; /* of a task: its successors */
     Resource *resource;
     int *heap, heaped; /* tasks by (when, number) */
     double now;
@@ -62,7 +61,7 @@ const Task *sim_at(const Sim *s, int task)
     return &s->tasks.at[task];
 }
 
-/* ---- heap of what happens next ---- */
+/* ---- heap of next events ---- */
 
 static bool earlier(const Sim *s, int x, int y)
 {
@@ -129,7 +128,7 @@ static void set_rate(Sim *s, int task)
         rate = fmin(rate, t->weight * r->capacity / r->weight);
     }
     if (rate == t->rate)
-        return; /* its end stays where it is */
+        return; /* its end does not change */
     t->remaining -= t->rate * (s->now - t->since);
     t->since = s->now;
     t->rate = rate;
@@ -164,7 +163,7 @@ static void stop_moving(Sim *s, const Task *t)
     for (int i = 0; i < t->resources; i++) {
         Resource *r = &s->resource[t->resource[i]];
         int last = r->users.at[--r->users.n];
-        r->weight = r->users.n ? r->weight - t->weight : 0; /* whole numbers: exact */
+        r->weight = r->users.n ? r->weight - t->weight : 0; /* whole numbers, so the sum is exact */
         r->users.at[t->slot[i]] = last;
         Task *moved = &s->tasks.at[last];
         for (int j = 0; j < moved->resources; j++)

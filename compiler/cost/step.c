@@ -1,6 +1,5 @@
-/* cost/step.c: one training step in parts: attention of each mask as simulated alone, and the step's own
- * list of operations with what each takes, which cost/stream.c then runs.
- */
+/* cost/step.c: one training step in parts: each mask's attention, simulated alone, and the step's list of
+ * operations with their times, which cost/stream.c then runs. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -55,8 +54,8 @@ static bool mixed(const Cluster *c)
     return false;
 }
 
-/* A device with the mean rates of all ranks: with tokens spread evenly, none of any shares takes less,
- * since the speed at one operation, 1 / (flops / matmul + bytes / passes), is concave in all rates. */
+/* A device with the mean rates of all ranks. With tokens spread evenly, no shares are faster: the speed at
+ * one operation, 1 / (flops / matmul + bytes / passes), is concave in the rates. */
 static const Device *mean_device(Arena *a, const Cluster *c)
 {
     Device *mean = NEW(a, Device);
@@ -72,7 +71,7 @@ static const Device *mean_device(Arena *a, const Cluster *c)
     return mean;
 }
 
-/* partition NULL: of a cluster of different devices, perfect balance. */
+/* With no partition, a cluster of different devices counts as perfectly balanced. */
 static bool add_mean_kind(Arena *a, StepModel *m, const Partition *part, int ranks)
 {
     if (part || !mixed(m->cluster))
@@ -84,7 +83,7 @@ static bool add_mean_kind(Arena *a, StepModel *m, const Partition *part, int ran
     return true;
 }
 
-/* partition NULL: tokens are spread evenly. own: the rank whose parts are stated, as group * ranks +
+/* partition NULL: tokens are spread evenly. own: the rank whose parts are reported, as group * ranks +
  * chunk. */
 static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partition *part, int own)
 {
@@ -104,7 +103,7 @@ static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partit
     }
 }
 
-/* One group's, one after the other. */
+/* Of one group, one after the other. */
 static int64_t sequences_of(const Program *p, const Choice *c)
 {
     const int64_t groups = p->cluster.world / choice_tensor(c) / c->ranks;
@@ -127,14 +126,14 @@ static StepModel model_make(Arena *a, const Program *p, const Choice *c, const P
     return m;
 }
 
-/* Tensor ranks whose work counts: what those do again that have the same key heads does not. */
+/* Tensor ranks whose work counts: ranks that repeat the work of the same key heads do not. */
 static int counted_ranks(const StepModel *m, const Op *o, int block)
 {
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[block]);
     return t && t->split != SPLIT_NONE ? t->parts : m->step->shape.tensor;
 }
 
-/* Of all chunks of heads. */
+/* Over all chunks of heads. */
 static double op_flops(const Step *s, const Op *o, int block)
 {
     const int chunks = op_by_heads(o) ? s->shape.head_chunks : 1,
@@ -142,7 +141,7 @@ static double op_flops(const Step *s, const Op *o, int block)
     return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
 }
 
-/* Of a sequence, all ranks; what backward computes again does not count. */
+/* Of a sequence, all ranks. Recomputation does not count. */
 static double sequence_flops(const StepModel *m, const StepParts *p)
 {
     double flops = 0;
@@ -166,13 +165,13 @@ static double total(const double *x, int n)
     return sum;
 }
 
-/* Unmasked pairs of a whole sequence: the ranks' own where all are simulated. */
+/* Unmasked pairs of a whole sequence: summed over the ranks if all are simulated. */
 static double sequence_pairs(const StepParts *p, const Draft *d, int mask, const double *pairs)
 {
     return p->ranks == d->choice.ranks ? total(pairs, p->ranks) : (double)pair_whole(d->counts[mask]).pairs;
 }
 
-/* Forward with the queries of each rank that are attended again. */
+/* Forward attention of each rank's queries whose outputs are recomputed. */
 static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const AttentionInput *forward)
 {
     const int64_t kept = tail_tokens(d->choice.saving.tail, d->partition->max_tokens);
@@ -191,7 +190,8 @@ static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const Atten
     return in;
 }
 
-/* A part of its queries has so much of a rank's attention: by heads, of all that share them. */
+/* The share of a rank's attention in one of `parts` parts of its queries, averaged over the ranks that share
+ * its heads. */
 static double row_share(const Draft *d, int mask, int rank, bool backward, int part, int parts)
 {
     const Choice *c = &d->choice;
@@ -203,9 +203,9 @@ static double row_share(const Draft *d, int mask, int rank, bool backward, int p
     return sum;
 }
 
-/* Chunks of queries of all ranks of a ring meet, since keys go round once for each: with each the slowest
- * counts. How much longer that takes than if they met once. Zigzag chunks of queries have few keys at one
- * rank where they have many at another. */
+/* The factor by which attention takes longer because ranks meet at every chunk of queries instead of once:
+ * keys go round once per chunk, and each time the slowest rank counts. In a zigzag partition one rank's
+ * chunk has few keys where another's has many. */
 static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, int mask, bool backward,
                           int chunks)
 {
@@ -230,8 +230,8 @@ static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, in
     return met > most ? met / most : 1;
 }
 
-/* How often attention's schedule runs in a layer: for each chunk of the queries, or for each that is
- * attended with one of keys. */
+/* Runs of attention's schedule in a layer: one for each chunk of queries, or for each live pair of a query
+ * and a key chunk. */
 static int attention_runs(const Draft *d, int mask, int chunks)
 {
     const uint64_t *pairs = choice_chunks_keys(&d->choice) ? pair_chunks(d->counts[mask], chunks) : NULL;
@@ -242,9 +242,9 @@ static int attention_runs(const Draft *d, int mask, int chunks)
     return pairs ? runs : chunks;
 }
 
-/* What one of so many runs moves of a transfer of all, as a share of it. Keys go round whole for each
- * chunk of queries, or a chunk of them for each pair; they are exchanged with the first chunk of queries
- * and their gradients with the last, or with each pair; queries once for all. */
+/* The share of a full transfer that one run moves. Keys go round whole for each chunk of queries, or one
+ * chunk of them for each pair. Exchanges move keys with the first chunk of queries and their gradients with
+ * the last, or with each pair, and queries once. */
 static double moved_share(const Node *n, int chunks, int runs, bool pairs)
 {
     const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV;
@@ -253,7 +253,7 @@ static double moved_share(const Node *n, int chunks, int runs, bool pairs)
     return pairs ? 1.0 / chunks : 1;
 }
 
-/* Of one run, as long as others on average. */
+/* Reduces the input to one run of average length. */
 static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask, bool backward)
 {
     const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks),
@@ -272,8 +272,8 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     }
 }
 
-/* From the draft's loads where it has any. It alone has them and takes those of a mask once, so what follows
- * may change them in place. */
+/* Takes the draft's loads if it has them. The draft is their only user and reads each mask's once, so
+ * callers may change them in place. */
 static AttentionInput loaded_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
                                    double *pairs)
 {
@@ -296,7 +296,7 @@ static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int m
     return in;
 }
 
-/* As if it waited for no transfer. */
+/* Attention without waits for transfers. */
 static AttentionTime busy_attention(Arena *a, const AttentionInput *in)
 {
     AttentionTime t = {.busy = NEW_ARRAY(a, double, in->ranks)};
@@ -318,7 +318,7 @@ static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mas
         l->time[i] = transfers ? attention_simulate(a, &l->input[i]) : busy_attention(a, &l->input[i]);
 }
 
-/* Forward of the first tokens again, beside attention that was simulated for any tail. */
+/* Adds the recomputed forward of the leading tokens to attention that was simulated for any tail. */
 static void add_rest(Arena *a, StepParts *p, const Draft *d, bool transfers)
 {
     p->attends = choice_keeps_tail(&d->choice) ? ATTENDS : ATTEND_REST;
@@ -332,7 +332,7 @@ static void add_rest(Arena *a, StepParts *p, const Draft *d, bool transfers)
     }
 }
 
-/* Of short chunks of heads. */
+/* Attention of short chunks of heads. */
 static void short_attention(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
 {
     Draft of_few = *d;
@@ -359,7 +359,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
                 d->shape.tensor;
 }
 
-/* Of all layers, each once forward and once backward, or as often as a step has them. */
+/* Over all layers: each once forward and once backward, or, with step, as often as in a step. */
 static double rank_busy(const StepParts *p, int rank, bool step)
 {
     double sum = 0;
@@ -369,7 +369,7 @@ static double rank_busy(const StepParts *p, int rank, bool step)
     return sum;
 }
 
-/* Of all tiles that a rank computes in a step, masked pairs of partial ones included. */
+/* Over all tiles that a rank computes in a step, including masked pairs of partial ones. */
 static double rank_flops(const StepParts *p, int rank)
 {
     double sum = 0;
@@ -385,7 +385,7 @@ static void find_busiest(StepParts *p)
         p->busiest = rank_busy(p, r, false) > rank_busy(p, p->busiest, false) ? r : p->busiest;
 }
 
-/* Attention's rate of a rank of the group, in that of the group's first rank. */
+/* Attention's rate on a rank relative to the group's first rank. */
 static double rank_speed(const StepParts *p, const Cluster *c, int rank)
 {
     const Choice *choice = p->choice;
@@ -409,7 +409,7 @@ static void rate_ranks(Arena *a, StepParts *p, const Draft *d)
 double cost_imbalance(const StepParts *p)
 {
     const double mean = p->mean_pairs / p->mean_speed;
-    double most = mean; /* of groups simulated in part the most may lie elsewhere */
+    double most = mean; /* in a partly simulated group the largest may be elsewhere */
     for (int r = 0; r < p->ranks; r++)
         most = fmax(most, p->pairs[r] / p->speed[r]);
     return mean > 0 ? most / mean : 1;
@@ -448,7 +448,7 @@ static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ran
     return parts;
 }
 
-/* Whether a step takes longer even where collectives have a wire of their own. */
+/* Whether a step exceeds `enough` even with a separate wire for collectives. */
 static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, double enough)
 {
     StepParts least = *p;
@@ -459,7 +459,7 @@ static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, doub
     return least.step > enough;
 }
 
-/* Computing alone of these is a lower bound of that of all: the slowest counts. */
+/* The computing of a few ranks is a lower bound for all, since the slowest counts. */
 enum { FEW_RANKS = 8 };
 
 static StepParts attend_all(Arena *a, const Draft *d, bool transfers)
@@ -479,7 +479,7 @@ StepParts cost_attended(Arena *a, const Draft *d)
     return attend_all(a, d, true);
 }
 
-/* Of a draft that attends alike, and may be gone. */
+/* Reuses the attention of a draft with the same attention, which may have been freed. */
 static StepParts attended_again(Arena *a, const Draft *d, const StepParts *attended)
 {
     StepParts p = *attended;
@@ -504,7 +504,7 @@ static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
                       p->group * d->choice.ranks + p->rank[p->busiest]);
 }
 
-/* All but the stream's figures. */
+/* Fills all fields but cost/stream.c's. */
 static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
 {
     if (d->attended) {
@@ -538,7 +538,7 @@ static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)
     return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE]};
 }
 
-/* Whether another kind of the same device has more tokens: then its operations take no less time. */
+/* Whether another kind with the same device has more tokens: its operations take at least as long. */
 static bool outdone(const StepModel *m, int kind)
 {
     const RankKind *k = &m->rank_kind[kind];
@@ -549,7 +549,7 @@ static bool outdone(const StepModel *m, int kind)
     return outdone;
 }
 
-/* The model with the ranks of one kind alone. */
+/* The model restricted to ranks of one kind. */
 static StepModel model_of_kind(Arena *a, const StepModel *m, int kind)
 {
     StepModel one = *m;
@@ -561,8 +561,8 @@ static StepModel model_of_kind(Arena *a, const StepModel *m, int kind)
     return one;
 }
 
-/* Other weights meet at other operations, and where ranks differ each meeting costs what the slower takes
- * longer. Any weights: the ranks of each kind alone, which wait for no others. */
+/* With other `weights` ranks meet at other operations, and where ranks differ each meeting adds a wait for
+ * the slower. So any_weights is the largest bound over single kinds, which wait for no others. */
 static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
 {
     Bound all = bound_alone(a, p, m);
@@ -577,7 +577,7 @@ static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
     return all;
 }
 
-/* What saves less has less to copy, and may be faster with as much in the host's memory. */
+/* A choice that saves less has less to copy, so it may be faster with as much offloaded. */
 static Draft without_copies(const Draft *d)
 {
     Draft t = *d;
@@ -635,7 +635,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
     arena_free(a);
 }
 
-/* ---- the least ---- */
+/* ---- lower bounds ---- */
 
 static AttentionTime even_attention(Arena *a, double flops, double rate)
 {
@@ -644,7 +644,7 @@ static AttentionTime even_attention(Arena *a, double flops, double rate)
     return t;
 }
 
-/* Of all that c may be in the row `weights`. */
+/* The smallest cost over all values of the row `weights`. */
 static double least_weights(Arena *a, const Program *p, const Shape *shape, StepParts parts, const Choice *c,
                             int choices)
 {
@@ -660,7 +660,7 @@ static double least_weights(Arena *a, const Program *p, const Shape *shape, Step
     return least;
 }
 
-/* Long rows of full tiles, whose rate that of a head_dim may exceed. */
+/* Long rows of full tiles; a measured rate of a head_dim may be higher. */
 static double fastest_attention(const Device *d, bool backward, int head_dim)
 {
     return fmax(backward ? d->attention_backward : d->attention_forward,

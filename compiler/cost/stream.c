@@ -1,14 +1,13 @@
-/* cost/stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives
- * of weights and gradients one after the other beside it, copies to and from the host's memory and what
- * tensor ranks do among them likewise, and attention as its own simulation has it.
+/* cost/stream.c: the step's operations on a rank's streams: computing in order; collectives of weights and
+ * gradients, one after the other, concurrently with it; copies to and from host memory and tensor ranks'
+ * communication likewise; attention as its own simulation.
  *
- * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two
- * meetings the slowest counts. Collectives that are on the wire while attention moves chunks share links
- * and NICs with it (cost/links.c); such an attention is simulated once for each state of the wire that it
- * begins with, so layers that are alike cost nothing more. Copies have the bus to the host alone; those
- * that go back on a stream of their own move beside the others, where both share the host's memory. On a
- * target that copies when it waits, collectives and copies take the rank's own time.
- */
+ * Ranks meet where attention begins and ends, and where a collective is queued or awaited: between two
+ * meetings the slowest counts. Collectives in flight during attention share links and NICs with it
+ * (cost/links.c); such an attention is simulated once for each state of the wire at its begin, so equal
+ * layers cost nothing more. Copies have the bus to the host to themselves; copies to the host, on a stream
+ * of their own, overlap the others and share the host's memory bandwidth with them. On a target that copies
+ * when it waits, collectives and copies take the rank's own time. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -17,7 +16,7 @@
 typedef struct Queued {
     const StepOp *op;
     Collective left;
-    double from; /* since when its time is not recorded */
+    double from; /* begin of the time not yet recorded */
 } Queued;
 typedef struct Copying { const StepOp *op; double left; /* seconds, alone */ } Copying;
 enum { COPY_STREAMS = 2 };
@@ -25,16 +24,16 @@ typedef struct Streams {
     Arena *arena;
     StepParts *parts;
     const StepModel *model;
-    double (*behind)[2]; /* [rank kinds] computing since ranks met; and of it, what is made again */
-    Vec(Queued) queue;   /* collectives not done; the first is on the wire */
-    /* not done, in their order; those of STREAM_DOWNLOADS are the second */
+    double (*behind)[2]; /* [rank kinds] computing since the last meeting; the recomputed part of it */
+    Vec(Queued) queue;   /* unfinished collectives; the first is on the wire */
+    /* unfinished copies in order; [1]: those of STREAM_DOWNLOADS */
     Vec(Copying) copies[COPY_STREAMS];
-    double both;         /* how many times as long copies of both streams take at once */
-    int tensors;         /* operations of tensor ranks that computing has not waited for */
-    double tensor_left;  /* seconds of them */
-    double now, times;   /* seconds since the sequence began; how many sequences are like this one */
+    double both;         /* slowdown of copies while both streams copy */
+    int tensors;         /* tensor ranks' operations not yet waited for */
+    double tensor_left;  /* their seconds */
+    double now, times;   /* seconds since the sequence began; number of sequences that this one stands for */
     const StepOp *at;
-    bool shared;         /* collectives slow attention, and it them */
+    bool shared;         /* collectives and attention slow each other down */
     Recorder *record;
 } Streams;
 
@@ -44,7 +43,7 @@ static const int row_of[BURST_P_COUNT] = {
 #undef X
 };
 
-/* a, b: of collectives whether they are the embedding's, and the visit whose unit they are. */
+/* a, b: for collectives, whether the embedding's, and the visit whose unit they are. */
 static void add_span(Streams *s, int lane, int part, int a, int b, double begin, double end)
 {
     if (end <= begin)
@@ -77,7 +76,7 @@ static void drop_done(Streams *s)
     s->queue.n = left;
 }
 
-/* Of the first n copies of a stream, alone; no more than are asked for are added up. */
+/* Seconds of the first n copies of a stream if alone, up to `most`. */
 static double copies_left(const Streams *s, int stream, int n, double most)
 {
     double seconds = 0;
@@ -86,14 +85,14 @@ static double copies_left(const Streams *s, int stream, int n, double most)
     return fmin(seconds, most);
 }
 
-/* Of these, what moves while the other stream does. */
+/* The part of these that overlaps copies of the other stream. */
 static double copies_beside(const Streams *s, int stream, int n, double most)
 {
     const double here = copies_left(s, stream, n, most);
     return copies_left(s, !stream, s->copies[!stream].n, here);
 }
 
-/* seconds: alone. */
+/* seconds: of copying alone. */
 static void pass_stream(Streams *s, int stream, double seconds)
 {
     int done = 0;
@@ -119,7 +118,7 @@ static void pass_copies(Streams *s, double seconds)
         pass_stream(s, i, seconds - beside * (s->both - 1));
 }
 
-/* Time in which nothing else is on the wire. */
+/* Passes time in which attention does not use the wire. */
 static void pass_time(Streams *s, double seconds)
 {
     double at = s->now;
@@ -139,7 +138,7 @@ static void pass_time(Streams *s, double seconds)
     drop_done(s);
 }
 
-/* Computing waits so long; of: what the step has of such waits. */
+/* Computing waits for so many seconds. of: the step's total of such waits. */
 static void wait_for(Streams *s, int part, double *of, double seconds)
 {
     add_span(s, BURST_LANE_COMPUTE, part, 0, 0, s->now, s->now + seconds);
@@ -165,7 +164,7 @@ static void meet(Streams *s)
     pass_time(s, all);
 }
 
-/* Of the tokens, those of the operation's chunk. */
+/* The share of the tokens in the operation's chunk. */
 static double chunk_share(const Step *s, const StepOp *o)
 {
     const int64_t left = s->all_tokens - (o->op->keys ? o->key : o->chunk) * s->chunk;
@@ -186,7 +185,7 @@ static void compute(Streams *s, const double *seconds)
     }
 }
 
-/* Of the collectives that are queued, the last that the operation waits for; -1: none. */
+/* The last queued collective that the operation waits for; -1: none. */
 static int last_awaited(const Streams *s)
 {
     const int event = step_event(s->model->step, s->at);
@@ -198,7 +197,7 @@ static int last_awaited(const Streams *s)
 
 /* ---- copies ---- */
 
-/* Of a stream's copies, those until the last that the operation waits for. */
+/* The number of a stream's copies up to the last that the operation waits for. */
 static int copies_awaited(const Streams *s, int stream)
 {
     const int event = step_event(s->model->step, s->at);
@@ -213,13 +212,13 @@ static void wait_for_copies(Streams *s)
     const int stream = op_stream(s->at->op->awaits) == STREAM_DOWNLOADS;
     if (copies_awaited(s, stream) == 0)
         return;
-    meet(s); /* some may be done then */
+    meet(s); /* some may have ended by then */
     const int n = copies_awaited(s, stream);
     wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies,
              copies_left(s, stream, n, INFINITY) + copies_beside(s, stream, n, INFINITY) * (s->both - 1));
 }
 
-/* Of the rank with most tokens. */
+/* Starts a copy, sized for the rank with most tokens. */
 static void start_copy(Streams *s)
 {
     const Step *step = s->model->step;
@@ -251,7 +250,7 @@ static void wait_for_collectives(Streams *s)
 {
     if (last_awaited(s) < 0)
         return;
-    meet(s); /* some may be done then */
+    meet(s); /* some may have ended by then */
     wait_through(s, last_awaited(s));
 }
 
@@ -264,7 +263,7 @@ static void count_bytes(Streams *s, const Collective *c)
         s->parts->weight_uplink_bytes[l] += s->times * c->uplink[l] * cluster_units(k, l) / k->world;
 }
 
-/* For all that they were given to do. */
+/* Waits for all of the tensor ranks' queued communication. */
 static void wait_for_tensor_ranks(Streams *s)
 {
     if (!s->tensors)
@@ -274,7 +273,7 @@ static void wait_for_tensor_ranks(Streams *s)
     s->tensors = 0;
 }
 
-/* For what the list says. */
+/* Executes a listed wait. */
 static void wait_as_listed(Streams *s)
 {
     switch (op_stream(s->at->op->awaits)) {
@@ -284,7 +283,7 @@ static void wait_as_listed(Streams *s)
     }
 }
 
-/* Of tensor ranks: they meet where they begin. */
+/* Starts tensor ranks' communication: the ranks meet where it begins. */
 static void start_tensor(Streams *s)
 {
     const Collective c = tensor_collective(s->model->step, s->at->op);
@@ -297,7 +296,8 @@ static void start_tensor(Streams *s)
         s->tensors++;
 }
 
-/* Who sums or gathers: replicas of a shard, tensor ranks that have the same, or those that share a unit. */
+/* The ring of a collective: replicas of a shard, tensor ranks with equal tensors, or ranks that share a
+ * unit. */
 static Ring ring_of(OpKind k, int world, int ranks, int sharing)
 {
     if (k == OP_ALL_REDUCE)
@@ -326,8 +326,9 @@ static void start_collective(Streams *s)
         wait_through(s, s->queue.n - 1);
 }
 
-/* Of Muon: computing goes on when each rank has what it needs. As a gather of a shard, or, if that is more,
- * of a layer's part of the matrices of the owner that has most: a rank sends or receives all but its own. */
+/* Muon's exchange of matrices: computing continues when each rank has what it needs. As long as a gather of
+ * a shard or, if that is longer, of a layer's part of the matrices of the owner with most: a rank sends or
+ * receives all but its own. */
 static void exchange(Streams *s)
 {
     const Step *step = s->model->step;
@@ -353,7 +354,7 @@ static bool alike(const Streams *s, const Contended *c, double seconds)
     return same;
 }
 
-/* What is left on the wire slows attention by no more than it moves itself: half a per cent is not
+/* Attention is slowed by at most the time that the queue still moves: below half a per cent that is not
  * simulated. */
 static bool shares_wire(const Streams *s, const AttentionTime *alone)
 {
@@ -364,7 +365,7 @@ static bool shares_wire(const Streams *s, const AttentionTime *alone)
     return s->shared && moving > 5e-3 * alone->seconds && alone->link_bytes + alone->nic_bytes > 0;
 }
 
-/* Attention that begins while collectives are on the wire. */
+/* The time of attention that begins while collectives are queued. */
 static const AttentionTime *contended(Streams *s, LayerKind *l, Attend which)
 {
     const double alone = l->time[which].seconds;
@@ -385,7 +386,7 @@ static const AttentionTime *contended(Streams *s, LayerKind *l, Attend which)
     return &c->time;
 }
 
-/* Attention with what moved beside it. */
+/* Passes the time of an attention that shared the wire. */
 static void share_time(Streams *s, const AttentionTime *t)
 {
     for (int i = 0; i < s->queue.n; i++) {
@@ -459,12 +460,12 @@ static void run(Streams *s)
         compute(s, model_seconds(m, at));
 }
 
-/* A sequence ends with all that is under way, before the optimizer. */
+/* A sequence ends with all that is in flight, before the optimizer. */
 static void begin_visit(Streams *s, const StepOp *next)
 {
     const bool ends = next->block >= BLOCK_MOMENTUM, within = ends && s->at && s->at->block >= BLOCK_MOMENTUM;
     if (within && s->at->block != next->block && next->block <= BLOCK_OPTIMIZER)
-        meet(s); /* what is computed there is of that block */
+        meet(s); /* what was computed so far belongs to that block */
     if (within || (s->at && next->visit == s->at->visit))
         return;
     if (s->at)
@@ -495,7 +496,7 @@ static void run_sequence(Streams *s, int64_t sequence, int64_t sequences)
     s->parts->step += s->times * s->now;
 }
 
-/* The first sequence, those like each other, the last. */
+/* Simulates the first sequence, the equal ones between, and the last. */
 void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorder *record)
 {
     const int64_t sequences = m->sequences;

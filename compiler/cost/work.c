@@ -25,14 +25,14 @@ static bool of_unit(const Value *v)
     return v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD;
 }
 
-/* Of all heads, or of those of the largest chunk, the chunk's. */
+/* The share of a value in one chunk of heads: of a value of all heads, or of one of the largest chunk. */
 static double chunk_share(const Step *s, bool all, bool is_short)
 {
     return (double)shape_chunk(&s->shape, is_short).kv_heads /
            (all ? s->shape.rank.kv_heads : s->shape.chunk.kv_heads);
 }
 
-/* A token; in a loop over heads, of one chunk. */
+/* Per token; in a loop over heads, of one chunk. */
 static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short)
 {
     const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
@@ -43,7 +43,7 @@ static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short
            fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
 }
 
-/* How often the i-th output is added to: of a sum over chunks of heads the first writes it. */
+/* How often the i-th output is accumulated: for a sum over chunks of heads the first chunk writes it. */
 static double added(const Step *s, const Op *o, int i)
 {
     const bool sum = o->write[i].value >= 0 && op_takes_whole(s, o, o->write[i].value);
@@ -52,14 +52,14 @@ static double added(const Step *s, const Op *o, int i)
     return sum ? 1 - 1.0 / s->shape.head_chunks : 0;
 }
 
-/* Where there is one layout, a change of layout alone is nothing. */
+/* With a single layout, a change of layout moves nothing. */
 static bool moves_nothing(const Step *s, const Op *o)
 {
     return (o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK) && s->program->target->one_layout &&
            s->values.at[o->read[0].value].element == s->values.at[o->write[0].value].element;
 }
 
-/* A token: its row of the embedding, read or added to. */
+/* Per token: its row of the embedding, read or added to. */
 static double row_bytes(const Step *s, const Op *o)
 {
     const double d = s->program->model.hidden;
@@ -95,7 +95,7 @@ static double product_flops(const Step *s, const Op *o, const Block *b, bool is_
     return 2 * weights * (op_by_heads(o) ? chunk_share(s, true, is_short) : 1);
 }
 
-/* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and
+/* Per token. On a device, logits of a tile are read twice and their gradients written, and dw is read and
  * written for each tile (runtime/cuda/ops/loss.cu). */
 static double loss_bytes(const Step *s)
 {
@@ -105,7 +105,7 @@ static double loss_bytes(const Step *s)
     return t->activation_bytes * 4 * d + (t->device_memory ? m->vocab * (4 + 4 + 2 + 8 * d / tile) : 0);
 }
 
-/* Of a tensor rank's own tokens, for each of those of all. */
+/* The loss per token of all tensor ranks' tokens, of which a rank computes its own. */
 static Work loss_work(const Step *s, double product)
 {
     const double own = (double)s->tokens / (double)s->all_tokens;
@@ -129,15 +129,15 @@ static double unit_bytes(const Step *s, const Op *o, int unit)
     return bytes;
 }
 
-/* Parameters and moments are read and written; gradients read for their norm and for the update, and
- * zeroed where no copy writes them. */
+/* Parameters and moments are read and written; gradients are read for the norm and for the update, and
+ * zeroed unless a copy overwrites them. */
 static Work update_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
     const bool host = s->choice.optimizer == OPTIMIZER_ON_HOST,
                matrices = s->block[BLOCK_MATRICES].ops.n && unit > 0 && unit < step_units(s) - 1;
-    if (matrices) /* what is left is vectors; the norm has all gradients */
+    if (matrices) /* only vectors are left, but the norm covers all gradients */
         return (Work){.fixed = grad};
     const double rounded = o->write[0].value < 0
                                ? 0
@@ -146,7 +146,7 @@ static Work update_work(const Step *s, const Op *o, int unit)
     return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
 }
 
-/* Of a layer's matrices alone: momentum and the parameters' update. */
+/* A layer's matrices only: the update of momentum and parameters. */
 static Work muon_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
@@ -157,7 +157,7 @@ static Work muon_work(const Step *s, const Op *o, int unit)
     return (Work){.fixed = 2 * state + read + (o->write[0].value >= 0 || step_copies_params(s) ? other : 0)};
 }
 
-/* Of the rank that has most to do; its matrices are read and written. */
+/* The rank with most matrices, which are read and written. */
 static Work orthogonal_work(const Step *s)
 {
     Arena *a = arena_new();
@@ -190,7 +190,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
     }
 }
 
-/* ---- ranks that are alike ---- */
+/* ---- kinds of ranks ---- */
 
 RankKind rank_kind_of(const Cluster *c, int rank, double tokens)
 {
