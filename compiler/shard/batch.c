@@ -1,5 +1,4 @@
-/* shard/batch.c: the partition of one drawn batch, made by the planner that programs have (data/balance).
- */
+/* shard/batch.c: the partition of one drawn batch, computed by the programs' planner (data/balance). */
 #include "shard/shard.h"
 
 #include "data/balance/balance.h"

@@ -1,9 +1,7 @@
-/* coords.c: how the ranks of a group are a product of rings, one a coordinate of the schedule.
+/* coords.c: the ranks of a group as a product of rings, one for each coordinate of the schedule.
  *
- * The sizes are the layout's (`context 4 x 8 x 2`). Where it gives none, a last coordinate `lane` is the
- * ranks of a node, and what is still open is searched: every way to write the number of ranks as a
- * product.
- */
+ * The layout gives the sizes (`context 4 x 8 x 2`). Without them, a last coordinate `lane` gets the ranks of
+ * a node, and the other sizes are searched: every factorization of the number of ranks. */
 #include "shard/shard.h"
 
 #include <limits.h>
@@ -21,7 +19,7 @@ static int lanes_of(const Cluster *c, int ranks)
     return ranks % lanes == 0 ? lanes : 0;
 }
 
-/* What is known of the sizes, 0 where a size is open. */
+/* The known sizes; 0: open. */
 static void known_sizes(const Program *p, const SchedText *t, int ranks, int size[MAX_COORDS])
 {
     const Layout *l = &p->layout;
@@ -56,14 +54,14 @@ bool coords_wanted(const Program *p, const SchedText *t)
     return true;
 }
 
-/* Left open, schedules of several rings are tried with all sizes but those of 1: a simpler schedule is
- * that. */
+/* The least size of an open coordinate: 2 for a schedule of several rings, since with size 1 it equals a
+ * simpler schedule. */
 static int least_size(const Program *p, const SchedText *t, int known)
 {
     return known || p->layout.schedule || !sched_has_levels(t) ? 1 : 2;
 }
 
-/* Nor more ranks that share heads than there are heads. */
+/* The largest size of a coordinate: ranks that share heads are at most the heads. */
 static int most_size(const Program *p, const SchedText *t, int i, int ranks)
 {
     const int heads = p->model.heads;
@@ -75,7 +73,7 @@ typedef struct Shaper {
     int size[MAX_COORDS], wanted, found;
 } Shaper;
 
-/* Sizes from coordinate i on, whose product is `left`, until the wanted one was found. */
+/* Chooses sizes from coordinate i on, whose product is `left`, until the wanted combination is found. */
 static void fill_sizes(Shaper *s, int i, int left)
 {
     if (i == s->coords)
@@ -127,7 +125,7 @@ bool coords_take(const Program *p, Choice *c, int n)
     return true;
 }
 
-/* What the schedule requires of its sizes, and these do not have. */
+/* The requirement of the schedule that these sizes break; NULL: none. */
 static const char *required(Arena *a, const Choice *c)
 {
     int64_t var[MAX_SCHED_VARS] = {0};

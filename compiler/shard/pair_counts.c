@@ -1,7 +1,6 @@
-/* pair_counts.c: what a mask leaves of each pair of chunks of a partition, counted once for all that ask:
- * both directions, and all candidates of the search that share the partition, and have as many pieces of a
- * chunk of keys.
- */
+/* pair_counts.c: the work that a mask leaves in each pair of chunks of a partition. Counts are cached for
+ * both directions and for all candidates of the search with the same partition and the same pieces of key
+ * chunks. */
 #include "shard/shard.h"
 
 #include <stdlib.h>
@@ -10,22 +9,22 @@ typedef struct Entry {
     int64_t pair; /* q * chunks + k */
     bool has_work, has_tiles[BURST_SIDES];
     PairWork work;
-    BurstPairTiles *tiles; /* NULL: of no side yet; most pairs are never asked for theirs */
+    BurstPairTiles *tiles; /* NULL: no side computed yet; most pairs never need tiles */
 } Entry;
 
 struct PairCounts {
     Arena *arena;
     MaskMap *map;
     const Partition *partition;
-    int chunks;         /* of keys */
+    int chunks;         /* chunks of keys */
     const PosSet *keys; /* [chunks] */
-    Vec(Entry) entry; /* in the order in which they were asked for, which others then ask in too */
-    int *place;       /* [size] open addressing, a power of two: 1 + number of the entry; 0: free */
+    Vec(Entry) entry; /* in the order of first use */
+    int *place;       /* [size] open addressing, a power of two: 1 + index of the entry; 0: free */
     int64_t size;
     uint8_t *live;
-    int parts;          /* of which these are the shares */
+    int parts;          /* number of parts in `share` */
     double **share;     /* [ranks][parts]; NULL: not counted yet */
-    int cuts;           /* of each rank's tokens, of which these are the pairs */
+    int cuts;           /* cuts of each rank's tokens in `chunk_pairs` */
     uint64_t *chunk_pairs;
     PairWork whole;
     bool has_whole;
@@ -55,7 +54,7 @@ PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces)
     return c;
 }
 
-/* Where the pair has its entry, or is to have it. */
+/* The index slot of the pair's entry, or the free slot for it. */
 static int *find(const PairCounts *c, int64_t pair)
 {
     uint64_t i = (uint64_t)(pair + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -74,7 +73,7 @@ static void grow(PairCounts *c)
         *find(c, c->entry.at[i].pair) = i + 1;
 }
 
-/* Valid until the next call. */
+/* The returned entry is valid until the next call. */
 static Entry *entry_of(PairCounts *c, int q, int k)
 {
     const int64_t pair = (int64_t)q * c->chunks + k;
@@ -164,7 +163,7 @@ const double *pair_shares(PairCounts *c, int q, int parts)
     return share;
 }
 
-/* ---- chunks of all ranks ---- */
+/* ---- one chunk of all ranks together ---- */
 
 static int by_begin(const void *x, const void *y)
 {
@@ -172,7 +171,7 @@ static int by_begin(const void *x, const void *y)
     return (a->start > b->start) - (a->start < b->start);
 }
 
-/* Runs that touch are one. */
+/* Merges runs that touch or overlap. */
 static PosSet joined(Piece *run, int n)
 {
     int last = 0;
@@ -190,8 +189,8 @@ static PosSet joined(Piece *run, int n)
     return all;
 }
 
-/* Where the i-th chunk of each rank lies, as runs: all that lies between a piece's first and its last
- * position counts as its. */
+/* The positions of every rank's i-th chunk, as runs. Each run covers everything from a piece's first to its
+ * last position. */
 static PosSet chunk_of_all(const PairCounts *c, int i)
 {
     Vec(Piece) runs = {0};
@@ -225,7 +224,7 @@ const uint64_t *pair_chunks(PairCounts *c, int chunks)
     return c->chunk_pairs;
 }
 
-/* Where a short look does not tell, the count does: it knows what repeats. */
+/* If a short look does not tell, the count decides, which caches repeated boxes. */
 static bool is_live(PairCounts *c, int q, int k)
 {
     const int live = mask_pair_live(c->map, &c->partition->of[q], &c->keys[k], SHORT_LOOK);

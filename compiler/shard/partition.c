@@ -1,31 +1,30 @@
-/* partition.c: which token lives on which rank of the group that shares a sequence.
+/* partition.c: which rank of a group has which tokens of a sequence.
  *
- * Every partition is a few affine pieces a rank, whatever the sequence: contiguous and striped one, zigzag
- * two, blocks two (the last block may be short). The same closed forms are emitted as C for the program.
+ * Every partition gives a rank a few affine pieces, whatever the sequence: contiguous and striped one,
+ * zigzag two, blocks two (the last block may be short). The same closed forms are emitted as C for the
+ * program.
  *
- * Ranks of different speed have different shares: whatever is cut in equal parts is cut in proportion to
- * them, and striped deals as many tokens to each rank in turn as its share is. A block is made up to
- * tokens that all shares divide, so that each rank has its share of every block; only what is left at the
- * end of the sequence is cut with a remainder.
- */
+ * Ranks of different speed have shares. Equal cuts become cuts in proportion to them, and striped deals each
+ * rank as many tokens in turn as its share. The block size is rounded up to a multiple of all shares, so
+ * that each rank has its share of every block; only the end of the sequence is cut with a remainder. */
 #include "shard/shard.h"
 
 #include <inttypes.h>
 
-/* Where part i begins when n tokens are cut into parts that differ by at most one. */
+/* The begin of part i if n tokens are cut into parts that differ by at most one. */
 static int64_t cut(int64_t n, int64_t i, int64_t parts)
 {
     return n / parts * i + n % parts * i / parts;
 }
 
-/* The shares of the ranks before this one, of which rank `ranks` has all. */
+/* The sum of the shares of the ranks before this one; rank `ranks` gives the sum of all. */
 static int64_t shares_before(const Partition *p, int rank)
 {
     return p->before ? p->before[rank] : rank;
 }
 
-/* The least that is no shorter and that all shares divide. Striped by shares is blocks of as many tokens
- * as there are shares. */
+/* The block size rounded up to a multiple of the sum of all shares. Striped with shares uses blocks of that
+ * sum. */
 static int64_t block_of(const Partition *p)
 {
     const int64_t shares = shares_before(p, p->ranks);
@@ -117,7 +116,7 @@ void print_partition(const Partition *p, Text *out)
     text_add(out, "burst-partition 1\n");
     text_printf(out, "kind %s", partition_names[p->kind]);
     if (p->kind == PART_BLOCKS)
-        text_printf(out, "(%" PRId64 ")", block_of(p)); /* as it is dealt out, not as it was given */
+        text_printf(out, "(%" PRId64 ")", block_of(p)); /* as dealt out, not as given */
     if (p->kind == PART_BALANCED)
         text_printf(out, "(%" PRId64 ")", p->block);
     if (p->before)
@@ -128,7 +127,7 @@ void print_partition(const Partition *p, Text *out)
         print_rank(&p->of[r], r, out);
 }
 
-/* ---- the same as C: one text a kind; a mark stands for what differs between plans ---- */
+/* ---- the same as C: one text per kind, with marks for what differs between plans ---- */
 static const char cut_text[] =
     "/* Where part i begins when n tokens are cut into parts that differ by at most one. */\n"
     "static inline int64_t plan_cut(int64_t n, int64_t i, int64_t parts)\n"
@@ -218,8 +217,7 @@ static void put_filled(const Partition *p, const char *text, bool comment, Text 
             text_add_n(out, s, 1);
 }
 
-/* Chunks that follow each other with equal shares are one run: the text is as long as there are kinds of
- * ranks. */
+/* Consecutive chunks with equal shares are one run, so the text grows only with the kinds of ranks. */
 static void emit_shares(const Partition *p, Text *out)
 {
     Text first = {0}, share = {0};

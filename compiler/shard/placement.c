@@ -1,18 +1,17 @@
 /* placement.c: which rank of the cluster has which chunk of which group.
  *
- * Ranks of the world are a product of axes: data, and the coordinates by which a group shares its
- * sequence. As a rule data is outermost and the last coordinate innermost, so that the ranks of a group
- * follow each other. `placement lane, data, node` names axes from the innermost on: neighbours along the
- * first are ranks of one node. What is not named lies outside in the usual order. Ranks that split a
- * layer's weights are always neighbours, inside all of these. Chunks keep their numbers; schedules,
- * partitions and proofs know nothing of this.
- */
+ * World ranks are a product of axes: data, and the coordinates by which a group shares its sequence. By
+ * default data is outermost and the last coordinate innermost, so that the ranks of a group are consecutive.
+ * `placement lane, data, node` names axes from the innermost on: neighbours along the first are ranks of one
+ * node. Axes that are not named follow outside, in default order. Tensor ranks are always neighbours, inside
+ * all of these. Chunk numbers do not change, so schedules, partitions and proofs do not depend on the
+ * placement. */
 #include "shard/shard.h"
 
 #include <string.h>
 
 enum { MOST_AXES = MAX_COORDS + 1, MOST_ORDERS = 24 };
-/* Axes of more than one rank, the innermost first: coordinates, and DATA. */
+/* Axes of more than one rank, innermost first: coordinates, and DATA. */
 enum { DATA = -1 };
 typedef struct Axes { int n, at[MOST_AXES]; } Axes;
 
@@ -55,7 +54,7 @@ int choice_rank(const Choice *c, int group, int chunk)
     return rank;
 }
 
-/* ---- the layout's row ---- */
+/* ---- the setting ---- */
 
 static const char *axis_name(const Choice *c, int axis)
 {
@@ -94,7 +93,7 @@ static Axes named_axes(const Program *p, const Choice *c)
     return x;
 }
 
-/* The n-th order, the usual one first; false: there are not so many. */
+/* The n-th order, the default first. Returns false if there are fewer. */
 static bool ordered_axes(const Choice *c, int n, Axes *x)
 {
     Axes left = usual_axes(c);
@@ -119,7 +118,7 @@ bool placement_take(const Program *p, Choice *c, int n)
     return there;
 }
 
-/* A name that means nothing to this schedule; context and heads may be of one rank. */
+/* Rejects a name that means nothing to this schedule. context and heads may have one rank. */
 const char *placement_why_not(Arena *a, const Program *p, const Choice *c)
 {
     for (int n = 0; n < p->layout.placement_names; n++) {
