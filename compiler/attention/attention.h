@@ -1,13 +1,13 @@
 /* attention/attention.h: the statements of one direction as nodes with streams, slots and waits, and their
  * trace.
  *
- * Relative coordinates. The checker admits only indices of the form `coordinate + expression of loop
+ * Relative coordinates: the checker admits only indices of the form `coordinate + expression of loop
  * variables and sizes`, and conditions that read no coordinate. So every rank runs the same operations in
- * the same order, and what rank c does to chunk c + x another rank d does to chunk d + x. A trace with
- * chunks relative to the rank that acts is therefore the trace of all ranks at once, and a proof about it
- * is a proof about all of them, however many there are.
+ * the same order, and what rank c does to chunk c + x, rank d does to chunk d + x. A trace with chunks
+ * relative to the acting rank is therefore the trace of all ranks at once, and a proof about it holds for
+ * any number of ranks.
  *
- * Where a chunk of keys has pieces, piece p of relative chunk x is p * ranks + x: the same p at all ranks. */
+ * If a chunk of keys has pieces, piece p of relative chunk x is p * ranks + x: the same p at all ranks. */
 #ifndef BURST_ATTENTION_ATTENTION_H
 #define BURST_ATTENTION_ATTENTION_H
 
@@ -22,8 +22,8 @@ typedef enum NodeKind {
     NODES(X)
 #undef X
 } NodeKind;
-/* What an operation waits for before it touches memory. Found by slots.c, checked by proof/proofs.c,
- * printed by the emitters: a receive or a stream wait each. */
+/* What an operation waits for before it accesses memory. slots.c finds it, proof/proofs.c checks it, the
+ * emitters print it: each is a receive or a stream wait. */
 #define WAITS(X) /* id, name, what it guards */ \
     X(ARRIVED_Q, "arrived-q", "the Q chunk it reads has arrived") \
     X(ARRIVED_KV, "arrived-kv", "the KV chunk it reads has arrived") \
@@ -42,96 +42,96 @@ enum {
 };
 typedef struct Node {
     NodeKind kind;
-    const Stmt *stmt; /* where it comes from; LOOP and IF read lo, hi, cond of it */
+    const Stmt *stmt; /* its source; LOOP and IF read lo, hi, cond of it */
     struct Node *next, *body;
     ChunkRef ref[2];  /* COMPUTE: Q, KV; PASS, RETURN, EXCHANGE: [0] */
-    int channel;      /* PASS, RETURN, EXCHANGE: its stream, shared with no other operation */
-    int pool;         /* PASS: where arrivals land */
+    int channel;      /* PASS, RETURN, EXCHANGE: its own stream */
+    int pool;         /* PASS: pool of the arrivals */
     unsigned waits;
-    bool alone;       /* all that its block holds */
-    /* PASS of an accumulator: some iterations pass a chunk that is at home, and are left out */
+    bool alone;       /* the only statement of its block */
+    /* PASS of an accumulator: some iterations pass a chunk that is at its owner, and are skipped */
     bool stays;
-    int returns;      /* RETURN: how many chunks each rank sends home, ... */
-    int *return_offset; /* ... and which, relative to the sender */
+    int returns;      /* RETURN: chunks that each rank sends to their owners */
+    int *return_offset; /* [returns] these chunks, relative to the sender */
 } Node;
-/* Buffers for chunks that are not at home. The k-th use takes slot k mod slots. */
+/* Buffers for chunks that are not at their owner. The k-th use takes slot k mod slots. */
 typedef struct Pool {
     TensorId tensor;
     int slots;
     const char *name; /* identifier: "kv_lane", "dq_partial" */
 } Pool;
-/* One executed statement. Chunks and hops are relative to the acting rank, as indices: sums of coordinate
- * * stride. */
+/* One executed statement. Chunks and hops are relative to the acting rank, as indices: sums of coordinate *
+ * stride. */
 typedef struct Instance {
     const Node *node;
-    int chunk[2]; /* COMPUTE: Q, KV; PASS: the chunk sent; RETURN: the chunk sent home */
-    int hop;      /* PASS, RETURN: to rank me + hop, never in a piece; arrives there as chunk - hop */
+    int chunk[2]; /* COMPUTE: Q, KV; PASS, RETURN: the chunk sent */
+    int hop;      /* PASS, RETURN: to rank me + hop, without a piece; arrives there as chunk - hop */
     int64_t loop[MAX_LOOPS]; /* values of the loop variables, for messages */
-    unsigned inside;         /* which of them: bit i, loop i is around it */
+    unsigned inside;         /* running loops: bit i, loop i */
 } Instance;
 typedef struct Trace { int n; const Instance *at; } Trace;
 typedef struct Schedule {
     const Choice *choice;
-    const char *name; /* "near_queries", to tell it from those of other layers; NULL: all layers have it */
+    /* "near_queries", distinct from other layers' schedules; NULL: all layers use this one */
+    const char *name;
     bool backward;
-    /* on GPUs, forward: pairs are computed when all keys that they read are there, in two launches that have
-     * other queries, so that no output is computed in parts; backward: those with others' keys in one launch,
-     * as far as the text has no transfer between them */
+    /* On GPUs, forward: pairs are computed once all keys that they read have arrived, in two launches with
+     * different queries, so that no output is computed in parts. Backward: pairs with other ranks' keys run
+     * in one launch if no transfer lies between them. */
     bool at_once;
     Node *body;
     int channels;
     int pools;
     Pool *pool;
-    int partial_pool[TENSOR_COUNT]; /* pool of the tensor's partial sums, -1: none leaves home */
+    int partial_pool[TENSOR_COUNT]; /* pool of the tensor's partial sums; -1: they are only at their owners */
     Trace trace;
 } Schedule;
-/* Statements to nodes: one node a tensor, transfers moved before the computing they can overlap, channels
- * numbered from first_channel on, the trace unrolled. NULL after an error. */
+/* Makes nodes of the statements: one per tensor, with transfers moved before computing that they can overlap
+ * and channels numbered from first_channel on, and unrolls the trace. Returns NULL after an error. */
 Schedule *schedule_make(Arena *a, Diags *d, const Choice *c, bool backward, int first_channel);
-/* Slots from liveness, waits, and what `return` sends: fills the schedule that schedule_make returned. */
+/* Finds slots from liveness, waits, and the chunks that `return` sends. s: made by schedule_make. */
 void schedule_slots(Arena *a, Schedule *s);
 void print_schedule(const Schedule *s, Text *out);
 
-/* ---- attentions.c: the schedules of a choice, one for all layers or one for the layers of each mask ---- */
-/* Layers attend one after the other, so all use the same streams, and their slots the same memory. */
+/* ---- attentions.c: the schedules of a choice: one for all layers, or one per mask ---- */
+/* Layers attend one after the other, so all use the same streams, and their slots share memory. */
 typedef struct Attention { Choice *choice; const Schedule *way[2]; /* forward, backward */ } Attention;
 typedef struct Attentions {
     int n; /* 0: after errors */
     const Attention *at;
-    const int *of_mask; /* [mask_count] of at */
+    const int *of_mask; /* [mask_count] index into at */
 } Attentions;
 Attentions attentions_make(Arena *a, Diags *d, const Program *p, const Choice *choice);
-/* what the choice has decided since */
+/* updates the choices with settings decided since */
 void attentions_decide(const Attentions *t, const Program *p, const Choice *choice);
 const char *attention_name(Arena *a, const Choice *c); /* "near_queries" */
 const Schedule *attentions_schedule(const Attentions *t, int mask, bool backward);
 int attentions_channels(const Attentions *t);   /* streams of transfers */
-int attentions_operations(const Attentions *t); /* of the longest trace */
-/* chunks of keys that a direction takes at once; 0: it does not */
+int attentions_operations(const Attentions *t); /* in the longest trace */
+/* chunks of keys per launch of a direction; 0: one launch each */
 int attentions_at_once(const Attentions *t, bool backward);
-bool pass_moves(const Node *pass, int coord); /* whether it may lead along that one */
+bool pass_moves(const Node *pass, int coord); /* whether it may move along that coordinate */
 /* "pass KV[r - 1] to r + 1, at s = 1" */
 const char *instance_text(Arena *a, const Schedule *s, const Instance *i);
 const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* "KV[r - 1]" */
 
-/* ---- prune.c: what a mask leaves of a trace, for every rank ---- */
-enum { PRUNED_RANKS = 256 }; /* what a mask leaves of a schedule is looked at for every rank of so many */
+/* ---- prune.c: the part of a trace that a mask leaves, for every rank ---- */
+enum { PRUNED_RANKS = 256 }; /* the most ranks for which pruning is replayed rank by rank */
 typedef struct Live {
     int ranks, ops;
     uint8_t *op;           /* [ops][ranks]: BURST_LIVE_* bits */
-    BurstTileRanges *tiles; /* [ops][ranks] of what arrives at the rank; all where chunks travel whole */
+    BurstTileRanges *tiles; /* [ops][ranks] tiles that arrive at the rank; all if chunks travel whole */
 } Live;
-/* What it is to the rule of burst_prune.h: all but the rank that it goes to and whether a pair is live. */
+/* The operation for burst_prune.h, without its target rank and its pair's liveness. */
 BurstPruneOp prune_instance(const Schedule *s, const Instance *i);
-/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the
- * direction. tiles, by pair: which tiles of its queries and keys a live one has work for; NULL: chunks
- * travel whole. */
+/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, in choice_pairs' order for the
+ * direction. tiles: [pair] live tiles of its queries and keys; NULL: chunks travel whole. */
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles);
-/* Of all live pairs of a mask, for prune; NULL where the choice lets whole chunks travel. Of a side that
- * does not travel: all tiles. */
+/* The tiles of all live pairs of a mask, for prune. NULL if chunks travel whole. A side that does not travel
+ * gets all tiles. */
 const BurstPairTiles *schedule_tiles(Arena *a, const Schedule *s, PairCounts *counts);
-int schedule_sides(const Schedule *s); /* whose chunks travel: bits 1 << BURST_OF_... */
-/* of a live pair; of other sides all tiles */
+int schedule_sides(const Schedule *s); /* sides whose chunks travel: bits 1 << BURST_OF_... */
+/* tiles of a live pair; other sides get all tiles */
 BurstPairTiles pair_tiles_of(PairCounts *counts, int q, int k, int sides);
 
 #endif

@@ -1,17 +1,14 @@
-/* attentions.c: the schedules of a choice: one for all layers, or one for the layers of each mask that has
- * another.
+/* attentions.c: the schedules of a choice: one for all layers, or one for each mask that has its own.
  *
- * What layers have in common are positions, pieces of keys, and who has which chunk. They attend one after
- * the other, and each ends with what travels for it: so all use the same streams, and their slots the same
- * memory.
- */
+ * All layers share positions, pieces of keys, and owners of chunks. They attend one after the other, and
+ * each waits for its transfers at its end: so all use the same streams, and their slots share memory. */
 #include "attention/attention.h"
 
 #include "burst_kernels.h"
 
 #include <string.h>
 
-/* Which of the attentions it is; how many there are where it is another one. */
+/* The index of the choice's attention; t->n if it is not there yet. */
 static int find_attention(const Attentions *t, const Choice *c)
 {
     int i = 0;
@@ -25,9 +22,9 @@ const char *attention_name(Arena *a, const Choice *c)
     return arena_printf(a, "%s_%s", c->schedule->name, travel_names[c->travel]);
 }
 
-/* ---- all pairs at once ---- */
+/* ---- launches over all pairs ---- */
 
-/* Queries and outputs stay, and the kernels take so many chunks of keys. */
+/* Whether queries and outputs do not move, and the kernels accept so many chunks of keys. */
 static bool can_attend_at_once(const Program *p, const Schedule *s)
 {
     const Choice *c = s->choice;
@@ -43,7 +40,7 @@ static bool can_attend_at_once(const Program *p, const Schedule *s)
            choice_chunks(c) <= BURST_MOST_CHUNKS && !c->latents && !c->of_mask && c->token_chunks < 2;
 }
 
-/* Pairs with others' keys that follow each other with no transfer between. */
+/* Whether two pairs with other ranks' keys follow each other with no transfer between. */
 static bool meets_in_a_row(const Schedule *s)
 {
     for (int i = 1; i < s->trace.n; i++) {
@@ -54,12 +51,12 @@ static bool meets_in_a_row(const Schedule *s)
     return false;
 }
 
-/* A launch a chunk reads and writes O, in fp32, once more. Where that takes longer than the chunk's keys take
- * to arrive, they are waited for: at most, as queries that need none of them come first. Measured:
- * benchmarks/log/2026-11-28-packed-sequences.md. */
+/* One launch per chunk reads and writes O in fp32 once more. If that takes longer than the chunk's keys take
+ * to arrive, it is faster to wait for them; the wait is shorter still since queries that need none of them
+ * are computed first. Measured: benchmarks/log/2026-11-28-packed-sequences.md. */
 static bool attends_at_once(const Program *p, const Schedule *s)
 {
-    static const double passed = 2.5e12; /* bytes/s of O beside products, H100 */
+    static const double passed = 2.5e12; /* bytes/s of O in addition to products, H100 */
     const Choice *c = s->choice;
     const Model *m = &p->model;
     const int node = cluster_node_ranks(&p->cluster), ranks = c->ranks * choice_tensor(c);
@@ -70,7 +67,7 @@ static bool attends_at_once(const Program *p, const Schedule *s)
            keys / link < 2 * output / passed;
 }
 
-/* Its slots have their names from it, so that they differ from those of other layers. */
+/* named: slots are named after the attention, to differ from those of other layers. */
 static bool make_attention(Arena *a, Diags *d, const Program *p, Attention *to, const Choice *c, bool named)
 {
     int channels = 0;

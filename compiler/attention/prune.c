@@ -1,6 +1,5 @@
-/* prune.c: which operations of a trace a mask leaves, for every rank (the rule of burst_prune.h, in
- * relative chunks).
- */
+/* prune.c: the operations of a trace that a mask leaves, for every rank (burst_prune.h's rule in relative
+ * chunks). */
 #include "attention/attention.h"
 
 _Static_assert(T_Q == (int)BURST_T_Q && T_KV == (int)BURST_T_KV && T_O == (int)BURST_T_O &&

@@ -1,10 +1,8 @@
 /* schedule.c: the statements of one direction of a .sched file as nodes with streams, and their trace.
  *
- * Each tensor of a pass becomes a node with a channel (stream, communicator) of its own. Transfers of
- * copies move before the computing they can overlap: they read what is there and change nothing that
- * computing reads. The trace unrolls the nodes in relative coordinates (attention/attention.h), which
- * makes it the trace of every rank.
- */
+ * Each tensor of a pass becomes a node with a channel (stream, communicator) of its own. Transfers of copies
+ * move before computing that they can overlap: they change nothing that computing reads. The trace unrolls
+ * the nodes in relative coordinates (attention/attention.h), so that it is the trace of every rank. */
 #include "attention/attention.h"
 
 #include <string.h>
@@ -21,7 +19,7 @@ static Node *new_node(Maker *m, NodeKind kind, const Stmt *s)
     return n;
 }
 
-/* Where one rank has all heads, its row of chunks is its own chunk. */
+/* If one rank has all heads, its row of chunks is its own chunk. */
 static ChunkRef ref_of(const Maker *m, const ChunkRef *ref)
 {
     ChunkRef r = *ref;
@@ -31,7 +29,7 @@ static ChunkRef ref_of(const Maker *m, const ChunkRef *ref)
 
 static Node *make_nodes(Maker *m, const Stmt *s);
 
-/* pass X, Y to ...; becomes one node a tensor: each travels on a stream of its own. */
+/* Adds `pass X, Y to ...;` as one node per tensor, each on a stream of its own. */
 static Node **add_transfers(Maker *m, Node **end, NodeKind kind, const Stmt *s)
 {
     for (int i = 0; i < s->nrefs; i++) {
@@ -72,7 +70,7 @@ static Node **add_node(Maker *m, Node **end, const Stmt *s)
     return &n->next;
 }
 
-/* Of all pieces of a chunk: a loop, and one statement of the text. */
+/* Whether the node is a loop over the pieces of a chunk, written as one statement. */
 static bool is_each_piece(const Node *n)
 {
     return n->kind == N_LOOP && n->stmt->each_piece;
@@ -83,7 +81,7 @@ static bool computes(const Node *n)
     return n->kind == N_COMPUTE || (is_each_piece(n) && n->body->kind == N_COMPUTE);
 }
 
-/* Whether a node only passes copies on: such a node may move before computing. */
+/* Whether a node only passes copies, so that it may move before computing. */
 static bool passes_copies(const Node *n)
 {
     if (n->kind == N_PASS)
@@ -96,7 +94,8 @@ static bool passes_copies(const Node *n)
     return true;
 }
 
-/* Stable: [compute, pass, compute, pass'] becomes [pass, pass', compute, compute]. */
+/* Moves passes of copies up, stably: [compute, pass, compute, pass'] becomes [pass, pass', compute,
+ * compute]. */
 static Node *hoist(Node *list)
 {
     for (Node **at = &list; *at; ) {
@@ -124,17 +123,17 @@ static Node *make_nodes(Maker *m, const Stmt *s)
 
 /* ---- trace ---- */
 
-/* A rank has as many pairs to compute as there are ranks: loops that make many times as many operations,
- * or turn that often for nothing, are a mistake, and would take all time and memory. */
+/* Limits against runaway loops: a rank computes as many pairs as there are ranks, so a schedule with far
+ * more operations or iterations is a mistake that would exhaust time and memory. */
 enum { MOST_TURNS = 1 << 24, OPERATIONS = 1 << 16, OPERATIONS_PER_PAIR = 64 };
 
 typedef struct Tracer {
     Arena *arena;
     const Choice *choice;
     int64_t var[MAX_SCHED_VARS];
-    unsigned inside; /* loops that run: bit i, loop i */
+    unsigned inside; /* running loops: bit i, loop i */
     int64_t turns;
-    const Node *endless; /* the loop that makes too much */
+    const Node *endless; /* the loop that exceeds the limits */
     Vec(Instance) out;
 } Tracer;
 
@@ -142,7 +141,7 @@ static int place_index(const Tracer *t, const Expr *const index[MAX_COORDS])
 {
     const Choice *c = t->choice;
     int at = 0;
-    for (int i = 0; i < c->coords; i++) /* none: all ranks along it, which is the same at each of them */
+    for (int i = 0; i < c->coords; i++) /* no index: all ranks along it, the same at each of them */
         at += !index[i] ? 0
                         : (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
     return at;
@@ -174,7 +173,7 @@ static void trace_leaf(Tracer *t, const Node *n)
     }
     if (n->kind == N_PASS && tensor_accumulates(n->ref[0].tensor) &&
         chunk_is_home(t->choice, ref_index(t, &n->ref[0]))) {
-        ((Node *)n)->stays = true; /* a sum at home is where it belongs: no hop */
+        ((Node *)n)->stays = true; /* a sum at its owner needs no hop */
         return;
     }
     Instance *i = add_instance(t, n);
@@ -242,9 +241,9 @@ static bool set_trace(Maker *m)
     return !t.endless;
 }
 
-/* ---- what `return` sends ---- */
+/* ---- chunks that `return` sends ---- */
 
-/* Marks which relative chunks of the accumulator have a partial sum here after the trace. */
+/* Marks the relative chunks of the accumulator with a partial sum here after the trace. */
 static void partials_left(const Schedule *s, TensorId tensor, bool *here)
 {
     const Choice *c = s->choice;
@@ -325,7 +324,7 @@ static bool hops_leave(Maker *m)
     return true;
 }
 
-enum { PLAN_CHANNELS = 12 }; /* the runtime keeps the rest of its 16 for collectives */
+enum { PLAN_CHANNELS = 12 }; /* the runtime reserves the rest of its 16 for collectives */
 
 static const Node *node_of_channel(const Node *n, int channel)
 {
@@ -339,7 +338,7 @@ static bool channels_fit(Maker *m, const SchedText *t)
 {
     if (m->schedule->channels <= PLAN_CHANNELS)
         return true;
-    /* forward's fitted, or this is forward */
+    /* forward fitted, or this is forward */
     Span at = stmt_place(node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt);
     diag_error(m->diags, at,
                "schedule '%s' requires %d streams for its transfers, but the runtime has %d; none is left "
@@ -380,8 +379,8 @@ static void add_loops(const Schedule *s, const Instance *i, Text *out)
     }
 }
 
-/* "r", "r + 2" or "n - 1, l", "*, r - 1" of chunks by heads: an offset to the acting rank, written with
- * the coordinates' names. */
+/* Prints an offset to the acting rank with the coordinates' names: "r", "r + 2", "n - 1, l"; for chunks by
+ * heads "*, r - 1". */
 static void add_offset(const Choice *c, int offset, bool heads, Text *out)
 {
     for (int i = 0; i < c->coords; i++) {

@@ -1,15 +1,14 @@
-/* slots.c: buffers for travelling chunks, from liveness, and what each operation waits for.
+/* slots.c: buffers for travelling chunks, from liveness, and the waits of each operation.
  *
- * Every pass has a pool of slots where its arrivals land; every accumulator that leaves home has a pool of
+ * Every pass has a pool of slots for its arrivals; every accumulator that leaves its owner has a pool of
  * partial sums that this rank computes. A pool is used in rotation (use k takes slot k mod slots), so that
- * the emitted loops need one counter a pool. The number of slots is the least for which no slot is reused
- * while its content is live; double buffering (two slots for a ring) and the three to four buffers of the
- * topology-aware ring come out of this.
+ * emitted loops need one counter a pool. The number of slots is the least with which no slot is reused while
+ * its content is live: double buffering (two slots for a ring) and the three to four buffers of the
+ * topology-aware ring follow from that.
  *
- * A slot that was sent stays live until the same pass comes round again: there its send is waited for, a
- * step later, so that the transfer overlaps a whole step. Uses count whether or not the mask leaves their
- * operation: the slots of an emitted program do not depend on the mask.
- */
+ * A slot that was sent stays live until the same pass runs the next time: only there its send is waited for,
+ * so that the transfer overlaps a whole step. Uses count even if the mask removes their operation: the slots
+ * of an emitted program do not depend on the mask. */
 #include "attention/attention.h"
 
 #include <string.h>
@@ -17,7 +16,7 @@
 typedef struct Use { int birth, death; } Use; /* instances: [birth, death) */
 typedef Vec(Use) Uses;
 
-/* Where a chunk is: use number `use` of pool `pool`; pool < 0: at home. */
+/* The location of a chunk: use number `use` of pool `pool`; pool < 0: at its owner. */
 typedef struct Place { bool here; int pool, use; } Place;
 
 typedef struct Slots {
@@ -31,7 +30,7 @@ typedef struct Slots {
 
 /* ---- pools ---- */
 
-/* Where a transfer goes: along a ring, along some coordinates, or home. */
+/* The route of a transfer: along a ring, along some coordinates, or to the owner ("home"). */
 static const char *way_of(const Slots *z, const Node *pass)
 {
     const Choice *c = z->s->choice;
@@ -53,8 +52,8 @@ static bool name_taken(const Slots *z, const char *name)
     return false;
 }
 
-/* Unique in the program: kv_lane of forward, back_kv_lane of backward, back_kv_lane2 where a second pass
- * goes that way. */
+/* A name that is unique in the program: kv_lane in forward, back_kv_lane in backward, back_kv_lane2 for a
+ * second pass along that route. */
 static const char *pool_name(Slots *z, const Node *pass, TensorId t)
 {
     static const char *const lower[TENSOR_COUNT] = {"q", "kv", "o", "dq", "dkv"};
@@ -66,7 +65,7 @@ static const char *pool_name(Slots *z, const Node *pass, TensorId t)
     return name;
 }
 
-/* pass: what fills it; NULL: partial sums do. */
+/* pass: the node that fills it; NULL: partial sums do. */
 static int add_pool(Slots *z, const Node *pass, TensorId t)
 {
     const Pool p = {.tensor = t, .slots = 1, .name = pool_name(z, pass, t)};
@@ -85,7 +84,7 @@ static void add_arrival_pools(Slots *z, Node *n)
 
 /* ---- replay ---- */
 
-/* The instance at which the operation comes round again: there its previous transfer is waited for. */
+/* The instance at which the operation runs next: there its previous transfer is waited for. */
 static int next_round(const Slots *z, int at)
 {
     const Trace *t = &z->s->trace;
@@ -97,7 +96,7 @@ static int next_round(const Slots *z, int at)
 
 static void live_until(Slots *z, Place p, int death)
 {
-    if (!p.here || p.pool < 0) /* a wrong schedule may name a chunk that is not here: verify says so */
+    if (!p.here || p.pool < 0) /* a wrong schedule may name a chunk that is not here: verify reports it */
         return;
     Use *u = &z->uses[p.pool].at[p.use];
     if (u->death < death)
@@ -122,7 +121,7 @@ static void replay_copy(Slots *z, int at)
     p[rel_sub(z->s->choice, i->chunk[0], i->hop)] = new_use(z, n->pool, at);
 }
 
-/* Arrived partial sums are added before the chunk moves on. */
+/* Adds arrived partial sums before the chunk moves on. */
 static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
 {
     for (int j = 0; j < z->pending[t][chunk].n; j++)
@@ -132,11 +131,11 @@ static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
     z->pending[t][chunk].n = 0;
 }
 
-/* Sums that came home are added there when the pass that brought one comes round again; of computing at once
- * at the end, as computing would wait for them. */
+/* Adds sums that arrived at their owner when the pass that brought one runs the next time. With launches
+ * over all pairs they are added at the end, since computing would wait for them. */
 static void merge_home(Slots *z, Node *n, TensorId t, int at)
 {
-    const int chunks = choice_chunks(z->s->choice), next = z->s->choice->ranks; /* pieces */
+    const int chunks = choice_chunks(z->s->choice), next = z->s->choice->ranks; /* of pieces */
     bool round = false;
     for (int home = 0; home < chunks && n->kind == N_PASS && !z->s->at_once; home += next)
         for (int j = 0; j < z->pending[t][home].n; j++)
@@ -182,7 +181,7 @@ static void replay_compute(Slots *z, int at)
     Node *n = (Node *)i->node;
     for (int side = 0; side < 2; side++) {
         Place from = z->place[copy[side]][i->chunk[side]];
-        /* by heads an exchange brings what is at home */
+        /* by heads, an exchange brings even the rank's own chunk */
         if (from.here && (from.pool >= 0 || n->ref[side].heads))
             n->waits |= wait[side];
         live_until(z, from, z->s->at_once && !z->s->backward ? z->s->trace.n : at + 1);
@@ -205,7 +204,7 @@ static void replay(Slots *z)
         else if (n->kind == N_PASS || n->kind == N_RETURN)
             replay_sum(z, at);
     }
-    for (int t = 0; t < TENSOR_COUNT; t++) /* what arrives last is added at the end */
+    for (int t = 0; t < TENSOR_COUNT; t++) /* the last arrivals are added at the end */
         for (int c = 0; c < choice_chunks(z->s->choice); c++)
             for (int j = 0; j < z->pending[t][c].n; j++)
                 live_until(z, z->pending[t][c].at[j], z->s->trace.n);
@@ -213,12 +212,12 @@ static void replay(Slots *z)
 
 /* ---- slots ---- */
 
-/* None of a pool that no operation uses: of passes of a ring of one rank. */
+/* 0 for a pool that no operation uses, such as for passes of a ring of one rank. */
 static int least_slots(const Uses *uses)
 {
     int slots = uses->n > 0;
     for (int j = 0, i = 0; j < uses->n; j++) {
-        /* i: the earliest use still live; births only grow, so what is dead stays dead */
+        /* i: the earliest use still live; births only grow, so dead uses stay dead */
         while (i < j && uses->at[i].death <= uses->at[j].birth)
             i++;
         if (slots < j - i + 1)
@@ -227,7 +226,7 @@ static int least_slots(const Uses *uses)
     return slots;
 }
 
-/* A reused slot must be free first: whoever fills it waits. */
+/* Whoever fills a reused slot waits until it is free. */
 static void mark_free_waits(Slots *z)
 {
     const Trace *t = &z->s->trace;
