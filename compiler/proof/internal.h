@@ -1,4 +1,4 @@
-/* proof/internal.h: between proof/proofs.c and proof/pruned.c, and what tests of the verifier reach into. */
+/* proof/internal.h: shared by proof/proofs.c and proof/pruned.c, and by tests of the verifier. */
 #ifndef VERIFY_H
 #define VERIFY_H
 
@@ -14,15 +14,15 @@ typedef enum Proof {
 } Proof;
 extern const char *const proof_names[]; /* by number */
 
-/* What each mask of the layers that have the schedule leaves, and for per-token tables samples of what
- * they may leave, is complete. */
+/* Proves that pruning is complete for each mask of the layers with the schedule, and for samples of
+ * per-token tables. */
 bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s);
-/* As verify_pruned, of what `live` says is left instead of what prune() finds: whatever each pair needs of
- * both sides (NULL: whole chunks), and nothing else. pair: as choice_pairs has it. */
+/* As verify_pruned, but for `live` instead of the result of prune(): it must be what each pair needs of both
+ * sides (NULL: whole chunks), and nothing else. pair: in choice_pairs' order. */
 bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair,
                  const BurstPairTiles *tiles, const char *mask);
 
-/* ---- scratch.c: of proof 6, what operations have as scratch, and where buffers lie in attention's ---- */
+/* ---- scratch.c: part of proof 6: scratch of operations, and offsets of attention's buffers ---- */
 bool verify_scratch(Arena *a, Diags *d, const Draft *t);
 
 #endif

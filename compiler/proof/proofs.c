@@ -1,9 +1,8 @@
 /* proof/proofs.c: proves a draft correct; the only maker of a Plan.
  *
- * Proofs 1 to 4 are about one direction's trace (verify_replay.c). What a mask leaves is replayed for
- * every rank of up to PRUNED_RANKS (verify_pruned.c); beyond, the rule is the same. Here is what needs the
- * cluster.
- */
+ * Proofs 1 to 4 are about one direction's trace (replay.c). Pruning is replayed for every rank of up to
+ * PRUNED_RANKS (pruned.c); with more ranks the rule is the same. This file has the proofs that need the
+ * cluster. */
 #include "proof/internal.h"
 
 #include "step/verify/verify.h"
@@ -44,7 +43,7 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
     return true;
 }
 
-/* No hop can fail: every node has NICs, or there is one node. */
+/* No hop can lack a link: every node has NICs, or there is one node. */
 static bool links_everywhere(const Cluster *c)
 {
     for (int g = 0; g < c->group_count && c->nodes > 1; g++)
@@ -73,7 +72,8 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     return true;
 }
 
-/* What a program checks of its ranks before it starts them (plan_fits of runtime/host/launch/launch.c). */
+/* Checks what a program checks of its ranks before it starts them (plan_fits of
+ * runtime/host/launch/launch.c). */
 static bool check_groups(Diags *d, const Draft *t)
 {
     const Choice *c = &t->choice;
@@ -107,7 +107,7 @@ static double host_bytes(const Draft *t)
 
 double host_needs(const Draft *t) { return host_bytes(t) * cluster_most_ranks(&t->program->cluster); }
 
-/* The node with most ranks; NULL: the hosts have enough, or the step has nothing there. */
+/* The node with most ranks if its host memory is too small; NULL: hosts suffice, or nothing is offloaded. */
 static const NodeGroup *too_little_host(const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
@@ -126,7 +126,7 @@ bool device_fits(const Draft *t)
 
 bool memory_fits(const Draft *t) { return device_fits(t) && host_fits(t); }
 
-/* With as many digits as show that one is more than the other. */
+/* Prints enough digits to show that one number is larger. */
 static void report_memory(Arena *a, Diags *d, Span at, double needs, bool or_more, const Device *least)
 {
     const char *need, *has;
@@ -139,8 +139,8 @@ static void report_memory(Arena *a, Diags *d, Span at, double needs, bool or_mor
                proof_names[PROOF_MEMORY], need, or_more ? " or more" : "", least->name, has);
 }
 
-/* What takes more than a twentieth: the step's values at their peak, the largest first, then what lies
- * outside of the arena. */
+/* Notes each item over 5 % of memory: the step's values at their peak, largest first, then buffers outside
+ * of the arena. */
 static void note_alive(Arena *a, Diags *d, const Draft *t)
 {
     const double least = 0.05 * (double)t->memory.total;
@@ -157,15 +157,14 @@ static void note_alive(Arena *a, Diags *d, const Draft *t)
                       t->memory.at[i].shape, bytes_text(a, (double)t->memory.at[i].bytes, 2));
 }
 
-/* Where the optimizer is there, with parameters and moments, which a device's program has there beside the
- * staged values. */
+/* Offloaded values; on a device also the host optimizer's parameters and moments. */
 static double offloaded_bytes(const Draft *t)
 {
     return (double)t->memory.offloaded +
            (t->program->target->device_memory ? (double)t->memory.flow->host_state : 0);
 }
 
-/* What is offloaded, and how much of it would fit. */
+/* Checks host memory; the error says what is offloaded, and how much would fit. */
 static bool check_host(Arena *a, Diags *d, const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
@@ -207,8 +206,8 @@ static bool check_memory(Arena *a, Diags *d, const Draft *t)
     return false;
 }
 
-/* Layers of each mask have both directions of what their choice says: what a direction leaves in slots and
- * streams is the other's. */
+/* Checks that layers of each mask have both directions of their choice, as each direction relies on the
+ * slots and streams that the other leaves. */
 static bool check_attentions(Arena *a, Diags *d, const Draft *t)
 {
     for (int m = 0; m < t->program->mask_count; m++) {

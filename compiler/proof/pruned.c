@@ -1,34 +1,34 @@
-/* proof/pruned.c: what a mask leaves of a schedule (prune.c) is complete: replayed with every rank, in
- * absolute chunks.
+/* proof/pruned.c: proves that a pruned schedule (prune.c) is complete, by replaying every rank in absolute
+ * chunks.
  *
  * Every live computing finds its chunks, every live transfer has something to move and is expected at the
- * other end, no copy travels for nothing, and at the end each owner has the gradients of all its live
- * pairs. Partial sums are counted in pairs here: that none is added twice is shown on the whole trace
- * (proof/proofs.c). Where transfers carry ranges of tiles, of each chunk that is here the tiles are known
- * that came: a pair's own are among them, and what was added to leaves, no more and no less. Of a copy's
- * tiles each run begins and ends with one that is read here or sent on, and where no gap can have been
- * closed (burst_join) each tile is. That a pair has no work for others is asked of the mask anew: nothing
- * is left of it outside of them.
- */
+ * other end, no copy travels unused, and at the end each owner has the gradients of all its live pairs.
+ * Partial sums are counted in pairs here; that none is added twice is proved on the whole trace
+ * (proof/proofs.c).
+ *
+ * If transfers carry ranges of tiles, the replay tracks which tiles of each chunk are here. A pair's own
+ * tiles must be among them, and a sum that is sent must carry exactly the tiles that were added to. Each run
+ * of a copy must begin and end with a tile that is read here or sent on, and if no gap can have been closed
+ * (burst_join), every tile must be. The mask is asked once more that a pair has no work for other tiles. */
 #include "proof/internal.h"
 
 #include <string.h>
 
 enum { TABLE_SAMPLES = 4 };
 
-/* Of the tiles of a copy: the ends of its runs (1 << 2 * run: the first, 2 << 2 * run: the last) that
- * something here reads or sends on; how many runs all of these have, or more than a copy's, and what they
- * join to. */
+/* Uses of a copy's tiles. ends: the ends of its runs (1 << 2 * run: the first, 2 << 2 * run: the last) that
+ * something here reads or sends on. runs: the runs of all these uses, capped above a copy's. tiles: their
+ * join. */
 typedef struct CopyUse { uint8_t ends, runs; BurstTileRanges tiles; } CopyUse;
 
 typedef struct Replay {
     Arena *arena;
     const Schedule *s;
     Live live;
-    int ranks, chunks; /* chunks: of keys, absolute, as attention.h numbers them */
+    int ranks, chunks; /* chunks of keys, absolute, numbered as in attention.h */
     const uint8_t *pair; /* [query chunk][chunk] */
     const BurstPairTiles *of_pair; /* likewise; NULL: whole chunks */
-    /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
+    /* [rank][chunk] tiles of a copy that are here; tiles of a sum that were added to */
     BurstTileRanges *tiles[TENSOR_COUNT];
     CopyUse *use[TENSOR_COUNT];    /* [rank][chunk] of a copy that arrived */
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
@@ -58,7 +58,7 @@ static bool contains(BurstTileRanges all, BurstTileRanges part)
     return true;
 }
 
-/* These tiles of a copy are read, or sent on. */
+/* Marks tiles of a copy as read or sent on. */
 static void use_tiles(Replay *z, TensorId t, size_t at, BurstTileRanges by)
 {
     const BurstTileRanges *here = &z->tiles[t][at];
@@ -72,7 +72,7 @@ static void use_tiles(Replay *z, TensorId t, size_t at, BurstTileRanges by)
     }
 }
 
-/* When a copy is dropped: everything that arrived of it must have been used. */
+/* Whether everything that arrived of a copy was used; checked when it is dropped. */
 static bool was_needed(const Replay *z, TensorId t, size_t at)
 {
     const BurstTileRanges *here = &z->tiles[t][at];
@@ -81,7 +81,7 @@ static bool was_needed(const Replay *z, TensorId t, size_t at)
     return use->ends == all && (use->runs > BURST_RANGES || contains(use->tiles, *here));
 }
 
-/* What a transfer carries is here, and of a sum is all that is here. */
+/* Whether the transfer's tiles are here and, for a sum, are all that is here. */
 static bool carries(Replay *z, TensorId t, int rank, int chunk, BurstTileRanges moved)
 {
     const size_t at = cell(z, rank, chunk);
@@ -101,7 +101,8 @@ static BurstTileRanges *arriving_tiles(const Replay *z, const Instance *i, int t
     return &z->live.tiles[(size_t)(i - z->s->trace.at) * (size_t)z->ranks + (size_t)to];
 }
 
-/* One instance at one rank; chunks here are absolute. False where something needed is missing. */
+/* Replays one instance at one rank; chunks here are absolute. Returns false if something needed is
+ * missing. */
 static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, int *moving)
 {
     const Choice *c = z->s->choice;
@@ -120,7 +121,7 @@ static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, in
     return *moving != 0 && carries(z, t, rank, chunk, *arriving_tiles(z, i, to));
 }
 
-/* Replaces an earlier copy, all of which must have been used. */
+/* Replaces an earlier copy, which must have been used whole. */
 static bool arrive(Replay *z, TensorId t, size_t at, BurstTileRanges tiles)
 {
     const bool needed = !(z->copy[t][at] & COPY_CAME) || was_needed(z, t, at);
@@ -153,7 +154,7 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
     return true;
 }
 
-/* A live pair at a rank reads a side's chunk, and adds to its sum; keys have none in forward. */
+/* A live pair at a rank reads a side's chunk and adds to its sum; keys have none in forward. */
 static bool replay_side(Replay *z, int rank, int q, int k, int side)
 {
     static const TensorId copies[BURST_SIDES] = {T_Q, T_KV};
@@ -186,12 +187,12 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
 static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
 {
     if (i->node->kind == N_EXCHANGE)
-        /* at all ranks, whatever the mask leaves: what a rank has of its own after it stands in its place */
+        /* exchanges run at all ranks, whatever the mask leaves, and replace a rank's own chunk in place */
         return true;
     return i->node->kind == N_COMPUTE ? replay_compute(z, i, bits) : replay_transfer(z, i, bits);
 }
 
-/* What every live pair adds to is at the owners of its chunks. */
+/* Whether each owner has the sums of all live pairs of its chunks. */
 static bool sums_are_home(const Replay *z)
 {
     const TensorId queries = z->s->backward ? T_DQ : T_O;
@@ -212,8 +213,8 @@ static bool sums_are_home(const Replay *z)
     return true;
 }
 
-/* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under
- * it. */
+/* Whether every copy was used. Nobody waits for an unused copy, so its slot could be filled while it
+ * arrives. */
 static bool copies_were_needed(const Replay *z)
 {
     const size_t square = (size_t)z->ranks * (size_t)z->chunks;
@@ -234,7 +235,7 @@ static const Instance *replay_pruned(Replay *z)
     return sums_are_home(z) && copies_were_needed(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
-/* taken: by which the schedule is pruned; needed: the same, found here. */
+/* taken: the tiles that the schedule was pruned by; needed: the same, computed here. */
 static bool verify_mask(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair,
                         const BurstPairTiles *taken, const BurstPairTiles *needed, const char *mask)
 {
@@ -247,7 +248,7 @@ bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, c
     return verify_mask(a, d, s, pair, NULL, NULL, mask);
 }
 
-/* pair as choice_pairs has it. */
+/* pair: in choice_pairs' order. */
 bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair,
                  const BurstPairTiles *tiles, const char *mask)
 {
@@ -277,7 +278,7 @@ bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t
     return !bad;
 }
 
-/* 0 to 3, 7 to 9 */
+/* "0 to 3, 7 to 9" */
 static const char *tiles_text(Arena *a, BurstTileRanges r)
 {
     const char *text = "";
@@ -286,7 +287,7 @@ static const char *tiles_text(Arena *a, BurstTileRanges r)
     return text;
 }
 
-/* No pair of the mask is outside of the tiles that are taken for those of its queries, or of its keys. */
+/* Whether each pair's work lies within the tiles taken for its queries and keys. */
 static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask,
                          const BurstPairTiles *tiles)
 {
@@ -309,7 +310,7 @@ static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, 
     return true;
 }
 
-/* Whether a pass or a return takes chunks of that side, or their sums, to another rank. */
+/* Whether a pass or a return moves chunks of that side, or their sums, to another rank. */
 static bool travels(const Schedule *s, int side)
 {
     static const TensorId of[BURST_SIDES][3] = {{T_Q, T_O, T_DQ}, {T_KV, T_DKV, T_DKV}};
@@ -320,8 +321,7 @@ static bool travels(const Schedule *s, int side)
     return false;
 }
 
-/* By pair, the tiles that it has work for; of a side whose chunks stay where they are all. NULL: chunks
- * travel whole. */
+/* [pair] the tiles with work; all for a side whose chunks do not travel. NULL: chunks travel whole. */
 static const BurstPairTiles *needed_tiles(Arena *a, const Schedule *s, PairCounts *counts)
 {
     const int chunks = choice_chunks(s->choice), pairs = s->choice->ranks * chunks;
@@ -337,7 +337,7 @@ static const BurstPairTiles *needed_tiles(Arena *a, const Schedule *s, PairCount
     return s->choice->ranges ? tiles : NULL;
 }
 
-/* Tables change at run time: the rule is tried on samples besides the worst case. */
+/* Tables change at run time, so samples are tried in addition to the worst case. */
 bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
 {
     size_t square = (size_t)t->choice.ranks * (size_t)choice_chunks(&t->choice);

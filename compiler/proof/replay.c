@@ -1,25 +1,26 @@
 /* proof/replay.c: proofs 1 to 4 of one direction, and that its transfers share no stream.
  *
  * The trace is replayed on an abstract rank in relative coordinates (attention/attention.h), which stands
- * for every rank: slots hold named chunks, a read of a slot demands that its arrival was waited for and
- * that nothing was put there since, a fill demands that readers and sends were waited for, and partial
- * sums are sets of the pairs that were added. A direction that exchanges has chunks by heads alone: Q and
- * KV after their exchange, sums up to theirs. Its ranks are then those of the ring that the rank is in,
- * and its pairs those of their chunks, each with the rank's share of the heads.
+ * for every rank. Slots hold named chunks. A read of a slot requires that its arrival was waited for and
+ * that nothing overwrote it since; a fill requires that readers and sends were waited for; partial sums are
+ * sets of the pairs that were added. A direction that exchanges has its chunks by heads: Q and KV after
+ * their exchange, sums until theirs. Its ranks are then those of the rank's ring, and its pairs those of
+ * their chunks, each with the rank's share of the heads.
  *
- * Why no wait can be part of a cycle, also when a send blocks until its receive is posted: all ranks run
- * the same operations in the same order, operation i of one rank meets operation i of another, and every
- * wait is for an operation before it. Take the rank that is furthest behind: what it waits for lies before
- * its own place, and the peers are at least as far, so they have posted their side; it can go on.
- */
+ * No wait can be part of a cycle, even if a send blocks until its receive is posted: all ranks run the same
+ * operations in the same order, operation i of one rank meets operation i of another, and every wait is for
+ * an earlier operation. Take the rank that is furthest behind: what it waits for is earlier than its own
+ * operation, and its peers are at least as far, so they have posted their side and it can continue. */
 #include "proof/internal.h"
 
 #include <string.h>
 
-typedef struct Pairs { uint64_t *bits; } Pairs; /* set of relative pairs kv - q, each piece of kv by itself */
-/* content: number of the fill, 0 never; pending: a sum that arrived and is not yet added. */
+/* set of relative pairs kv - q; each piece of kv counts separately */
+typedef struct Pairs { uint64_t *bits; } Pairs;
+/* content: number of the fill, 0: none; pending: a sum that arrived and is not yet added. */
 typedef struct Slot { int content; bool used, pending; } Slot;
-typedef struct Held { bool here; int pool, slot, content; const Instance *from; } Held; /* pool < 0: home */
+/* pool < 0: at its owner */
+typedef struct Held { bool here; int pool, slot, content; const Instance *from; } Held;
 typedef struct Arrived { int pool, slot; Pairs sum; } Arrived;
 
 typedef struct Machine {
@@ -33,20 +34,20 @@ typedef struct Machine {
     int *uses;                 /* [pool] */
     int fills;
     Held *held[TENSOR_COUNT];  /* [chunk] copies, and partial sums computed here */
-    Pairs *own[TENSOR_COUNT];  /* [chunk] pairs in the partial sum computed here (home: in all) */
+    Pairs *own[TENSOR_COUNT];  /* [chunk] pairs in the partial sum computed here (at its owner: in all) */
     Vec(Arrived) *arrived[TENSOR_COUNT]; /* [chunk] */
     bool by_heads;             /* the direction exchanges */
     const Instance *exchanged[TENSOR_COUNT]; /* NULL: not yet */
-    bool strayed[TENSOR_COUNT]; /* a partial sum was ever away from home */
+    bool strayed[TENSOR_COUNT]; /* a partial sum was ever away from its owner */
     const Instance **computed; /* [kv - q] where the pair was computed */
-    bool *read;                /* [trace] copies: what it brought was read */
+    bool *read;                /* [trace] copies: whether the arrival was read */
     bool failed;
 } Machine;
 
-/* What a direction computes. */
+/* The tensors that a direction computes. */
 static const TensorId results[2][2] = {{T_O}, {T_DQ, T_DKV}};
 
-/* Where its statements stand that an error is not at. */
+/* Notes the mirrored or mirroring direction that the error is not in. */
 static void note_mirrored(Diags *d, const Phase *phase, Span at)
 {
     const bool self = at.begin == phase->span.begin && at.src == phase->span.src;
@@ -65,7 +66,7 @@ static void fail(Machine *m, Span at, Proof proof, const char *fmt, va_list ap)
     m->failed = true;
 }
 
-/* At the operation that runs, or at the end of all, at the direction. */
+/* Reports at the current operation, or after the last one at the direction. */
 static void __attribute__((format(printf, 3, 4))) reject(Machine *m, Proof proof, const char *fmt, ...)
 {
     const Instance *i = m->now;
@@ -77,7 +78,7 @@ static void __attribute__((format(printf, 3, 4))) reject(Machine *m, Proof proof
         diag_note(m->diags, i->node->stmt->span, "at every rank, in `%s`", instance_text(m->arena, m->s, i));
 }
 
-/* At a statement as such. */
+/* Reports at a statement. */
 static void __attribute__((format(printf, 4, 5))) reject_node(Machine *m, const Node *n, Proof proof,
                                                               const char *fmt, ...)
 {
@@ -87,7 +88,7 @@ static void __attribute__((format(printf, 4, 5))) reject_node(Machine *m, const 
     va_end(ap);
 }
 
-/* Another operation that matters: "first here, in `attend Q[r] with KV[r], at s = 0`". */
+/* Notes another operation: "first here, in `attend Q[r] with KV[r], at s = 0`". */
 static void note(Machine *m, const Instance *i, const char *before, const char *after)
 {
     if (i)
@@ -121,7 +122,7 @@ static bool is_empty(const Machine *m, Pairs p)
     return true;
 }
 
-/* Adds b to a; a pair in both would be counted twice. */
+/* Adds b to a. A pair in both is an error: it would count twice. */
 static void add_sum(Machine *m, TensorId t, Pairs *a, Pairs b)
 {
     for (size_t w = 0; b.bits && w < m->words && !m->failed; w++) {
@@ -135,9 +136,9 @@ static void add_sum(Machine *m, TensorId t, Pairs *a, Pairs b)
     }
 }
 
-/* ---- what is where ---- */
+/* ---- locations ---- */
 
-/* Whether the operation leaves the chunk here, or adds to it. */
+/* Whether the operation brings the chunk here, or adds to it. */
 static bool brings(const Machine *m, const Instance *i, TensorId t, int chunk)
 {
     const Node *n = i->node;
@@ -178,8 +179,8 @@ static void reject_absent(Machine *m, Proof proof, TensorId t, int chunk)
     text_free(&here);
 }
 
-/* A direction that exchanges has chunks by heads alone: of Q and KV after their exchange, of sums before
- * theirs. */
+/* Checks the layout: a direction that exchanges has its chunks by heads, Q and KV after their exchange, sums
+ * before theirs. */
 static bool has_chunks(Machine *m, bool heads, TensorId t, Proof proof)
 {
     const bool sum = tensor_accumulates(t);
@@ -204,7 +205,7 @@ static const char *slot_text(Machine *m, const Held *h)
     return h->pool < 0 ? "" : arena_printf(m->arena, " from slot %s[%d]", m->s->pool[h->pool].name, h->slot);
 }
 
-/* The chunk must be where it was put, and its arrival waited for. */
+/* Checks that the chunk is still in its slot, and that its arrival was waited for. */
 static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof missing)
 {
     const Held *h = &m->held[t][chunk];
@@ -222,7 +223,7 @@ static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof m
                name_of(m, t, chunk), m->s->pool[h->pool].name, h->slot);
 }
 
-/* The next slot of the pool gets new content; whoever read or sent the old one must have been waited for. */
+/* Fills the next slot of the pool. Readers and sends of its old content must have been waited for. */
 static Held fill_slot(Machine *m, TensorId t, int pool)
 {
     const Pool *p = &m->s->pool[pool];
@@ -249,7 +250,7 @@ static Held fill_slot(Machine *m, TensorId t, int pool)
     return (Held){true, pool, k, m->fills, m->now};
 }
 
-/* The send of one operation may be under way while what it receives lands: not in the same slot. */
+/* An operation's send may be in flight while it receives, so the two must not share a slot. */
 static void check_apart(Machine *m, Held sent, Held filled)
 {
     if (!m->failed && sent.here && sent.pool == filled.pool && sent.slot == filled.slot)
@@ -276,8 +277,8 @@ static void run_copy(Machine *m)
     check_apart(m, sent, *h);
 }
 
-/* Own partial sum and what arrived for the chunk, together; both are then empty. The operation that runs
- * must wait for these. */
+/* Takes the chunk's own partial sum together with what arrived for it, and empties both. The current
+ * operation must wait for these. */
 static Pairs take_sum(Machine *m, TensorId t, int chunk, unsigned wait)
 {
     Pairs sum = {0};
@@ -295,7 +296,7 @@ static Pairs take_sum(Machine *m, TensorId t, int chunk, unsigned wait)
     return sum;
 }
 
-/* This rank's own partial sum of the chunk, in a slot unless it is at home. */
+/* Starts this rank's partial sum of the chunk, in a slot unless this rank owns it. */
 static void touch_sum(Machine *m, TensorId t, int chunk)
 {
     Held *h = &m->held[t][chunk];
@@ -315,7 +316,7 @@ static void run_sum(Machine *m)
          home += m->choice->ranks)
         m->own[t][home] = take_sum(m, t, home, WAIT_HOME);
     if (m->arrived[t][chunk].n)
-        touch_sum(m, t, chunk); /* what arrived is added to a sum of its own */
+        touch_sum(m, t, chunk); /* arrivals are added to a sum of its own */
     Held sent = m->held[t][chunk];
     if (!sent.here && !chunk_is_home(m->choice, chunk) && !is_empty(m, m->own[t][chunk]))
         reject(m, PROOF_SLOTS, "it sends %s, which has no slot here", name_of(m, t, chunk));
@@ -344,7 +345,7 @@ static void run_sum(Machine *m)
 
 /* ---- computing ---- */
 
-/* The table of what is computed: each pair once. */
+/* Records a computed pair; each may be computed once. */
 static void enter_pair(Machine *m, int pair)
 {
     const Instance *before = m->computed[pair];
@@ -381,8 +382,8 @@ static void run_pair(Machine *m)
         add_result(m, results[m->s->backward][j], i->chunk[j], pair);
 }
 
-/* Q and KV go in before anything reads them, sums come out complete; once each. What arrived for the sum
- * at home is added before. */
+/* An exchange takes Q and KV before anything reads them, and sums once they are complete; each once.
+ * Arrivals for the owner's sum are added before. */
 static void run_exchange(Machine *m)
 {
     const Node *n = m->now->node;
@@ -428,7 +429,7 @@ static const Node *find_node(const Node *n, NodeKind kind, TensorId t)
     return found;
 }
 
-/* The statement that would compute the pair, as the direction's others are written. */
+/* The statement that would compute the pair, written like the direction's other statements. */
 static const char *missing_statement(Machine *m, int pair)
 {
     const char *verb = m->s->backward ? "grad" : "attend";
@@ -440,7 +441,7 @@ static const char *missing_statement(Machine *m, int pair)
                         name_of(m, T_KV, queries ? pair - pair % m->choice->ranks : pair));
 }
 
-/* By heads those at the rank's own place of the exchanged coordinate. */
+/* By heads, only pairs at the rank's own coordinate of the exchange. */
 static bool is_pair(const Machine *m, int d)
 {
     return !m->by_heads || rel_coord(m->choice, d, m->choice->schedule->exchanged) == 0;
@@ -460,7 +461,7 @@ static void check_pairs(Machine *m)
                missing_statement(m, first));
 }
 
-/* What a direction that mirrors lacks is missing in the other one. */
+/* A return that a mirroring direction lacks is missing in the direction that it mirrors. */
 static const char *missing_return(Machine *m, TensorId t)
 {
     static const TensorId mirrored[TENSOR_COUNT] = {[T_O] = T_DQ, [T_DQ] = T_DKV, [T_DKV] = T_DQ};
@@ -501,9 +502,9 @@ static void check_home(Machine *m, TensorId t)
             reject(m, PROOF_SUMS, "a part of %s never reaches its owner", tensor_name(t));
 }
 
-/* ---- what nothing uses ---- */
+/* ---- unused transfers ---- */
 
-/* A copy that comes is read, by computing or by a pass. */
+/* Every copy that arrives must be read, by computing or by a pass. */
 static void check_copies_used(Machine *m)
 {
     for (int i = 0; i < m->s->trace.n && !m->failed; i++) {
@@ -519,8 +520,8 @@ static void check_copies_used(Machine *m)
     }
 }
 
-/* Passes and returns of sums that are all at home do nothing, and so leave no trace; a ring of one has no
- * other place for them. */
+/* Passes and returns of sums that never leave their owners do nothing and leave no trace; that is an error
+ * except in a ring of one rank. */
 static void check_sums_used(Machine *m, const Node *n, const Node **returned)
 {
     for (; n && !m->failed; n = n->next) {

@@ -1,10 +1,9 @@
-/* proof/scratch.c: scratch (proof 6). Operations that take any write it, and it is as large as they need. The
- * buffers of attention's lie inside it, those that one call uses apart from each other, and have room for the
- * largest chunk; each pool has its slots there.
+/* proof/scratch.c: scratch (part of proof 6). Operations that take scratch write it, and it is as large as
+ * they need. Attention's buffers lie inside its scratch, apart from each other if one call uses them, and
+ * are large enough for the largest chunk; each pool has all its slots.
  *
- * A call is one direction of one attention. What both directions use, and the slots of several attentions,
- * may share a place otherwise: no two calls run at a time.
- */
+ * A call is one direction of one attention. Buffers of different calls may overlap: no two calls run at a
+ * time. */
 #include "proof/internal.h"
 
 #include "burst_muon.h"
@@ -30,7 +29,8 @@ static bool is_of(const Schedule *s, const Buffer *b)
     return !b->pool || (b->pool >= s->pool && b->pool < s->pool + s->pools);
 }
 
-/* Whether a call of the schedule uses the buffer; keys: of those that stay between its calls. */
+/* Whether a call of the schedule uses the buffer. keys: buffers that persist between its calls, or the
+ * others. */
 static bool uses(const Schedule *s, const Buffer *b, bool keys)
 {
     return b->at >= 0 && b->keys == keys && (b->directions >> s->backward & 1) && is_of(s, b);
@@ -57,7 +57,7 @@ static bool check_apart(Diags *d, const Draft *t, const Schedule *s, bool keys)
     return true;
 }
 
-/* Tokens of the largest chunk of the direction: of a rank, or of all that share heads with it. */
+/* Tokens of the largest chunk of the direction: of a rank, or of all ranks that share heads with it. */
 static int64_t most_tokens(Arena *a, const Draft *t, const Schedule *s)
 {
     const Choice *c = s->choice;
@@ -98,7 +98,7 @@ static int64_t tokens_at_a_time(const Draft *t, const Schedule *s, bool keys, in
                   : most;
 }
 
-/* Bytes that arrive in a slot of the pool: a piece of a chunk of so many tokens. */
+/* Bytes of an arrival in a slot of the pool: a piece of a chunk of so many tokens. */
 static int64_t slot_bytes(const Draft *t, const Schedule *s, const Pool *p, int64_t most)
 {
     const Choice *c = s->choice;
@@ -131,7 +131,7 @@ static bool check_pool(Diags *d, const Draft *t, const Schedule *s, const Pool *
     return found == 1;
 }
 
-/* Every copy of a buffer has room for its elements, as the program's text declares them. */
+/* Checks that each copy of a buffer holds its elements, as the program's text declares them. */
 static bool check_sizes(Diags *d, const Draft *t)
 {
     static const struct {
@@ -148,7 +148,7 @@ static bool check_sizes(Diags *d, const Draft *t)
     return true;
 }
 
-/* Rows of a chunk, by heads or key heads, each so wide. */
+/* Checks rows of a chunk, by heads or key heads, each so wide. */
 static bool check_rows(Diags *d, const Draft *t, const Schedule *s, int64_t most)
 {
     const Model *m = &t->program->model;
@@ -175,7 +175,7 @@ static bool check_rows(Diags *d, const Draft *t, const Schedule *s, int64_t most
     return true;
 }
 
-/* The host's tiles of attention. */
+/* Checks the host's attention tiles. */
 static bool check_tiles(Diags *d, const Draft *t)
 {
     const Model *m = &t->program->model;
@@ -188,7 +188,7 @@ static bool check_tiles(Diags *d, const Draft *t)
     return found;
 }
 
-/* ---- what operations take ---- */
+/* ---- scratch of operations ---- */
 
 static bool writes(const Op *o, int value)
 {
@@ -198,7 +198,7 @@ static bool writes(const Op *o, int value)
     return does;
 }
 
-/* Elements of the widest norm that backward undoes. */
+/* Elements of the widest norm in backward. */
 static int64_t widest_norm(const Step *s)
 {
     int64_t most = 0;
@@ -210,7 +210,7 @@ static int64_t widest_norm(const Step *s)
     return most;
 }
 
-/* Muon: elements of the matrices of the rank that has most, and scratch of the largest matrix. */
+/* Muon: elements of the matrices of the rank with most, and scratch of the largest matrix. */
 typedef struct MuonRoom {
     int64_t matrices, scratch;
 } MuonRoom;
@@ -237,7 +237,7 @@ static MuonRoom muon_room(Arena *a, const Draft *t)
     return most;
 }
 
-/* Scratch of a kind of operation: its value, and bytes. */
+/* The scratch of a kind of operation: its value's name, and its bytes. */
 static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
 {
     const Step *s = t->memory.flow->step;
@@ -294,7 +294,7 @@ static bool check_ops(Arena *a, Diags *d, const Draft *t)
 
 bool verify_scratch(Arena *a, Diags *d, const Draft *t)
 {
-    const bool calls = t->program->library; /* which have scratch of their own */
+    const bool calls = t->program->library; /* these have scratch of their own */
     if (!check_sizes(d, t) || !check_tiles(d, t) || (!calls && !check_ops(a, d, t)))
         return false;
     for (int i = 0; i < 2 * t->attention.n; i++) {
