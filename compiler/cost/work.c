@@ -1,7 +1,7 @@
 /* cost/work.c: the time of the step's operations, by the `work` of their rows (step/operations.def), and the
  * rates of ranks.
  *
- * - MEMORY: bytes of the activations that it reads and writes, twice where it accumulates; embedding: of rows.
+ * - MEMORY: bytes of the activations that it reads and writes, twice where it accumulates; embedding: rows.
  * - CLEAR: bytes of what it writes.
  * - PRODUCT: 2 operations a weight and token; accumulation counts as memory.
  * - LOSS: three products, and the passes over a tile of logits.

@@ -2,8 +2,8 @@
  *
  * Boxes that the mask decides are counted at once; others are halved. A key (mask/walk.c) describes what
  * stays open in a box, and boxes with equal keys and shapes are counted once: a causal diagonal costs
- * O(log N). Masks that depend on absolute positions (hash, pattern files, drawn documents) are enumerated cell
- * by cell. What would take too long is sampled (mask/sample.c). */
+ * O(log N). Masks that depend on absolute positions (hash, pattern files, drawn documents) are enumerated
+ * cell by cell. What would take too long is sampled (mask/sample.c). */
 #include "mask/internal.h"
 
 #include <math.h>
