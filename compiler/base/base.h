@@ -1,8 +1,8 @@
-/* base/base.h: memory of a compile, growing text, diagnostics, commands for a shell.
+/* base/base.h: memory of a compile, growing text, diagnostics, shell commands.
  *
  * Units in all headers of the compiler: bytes, bytes/s, FLOP/s, nanoseconds, tokens. Ranges are half open
- * unless a name ends in _last. Each pass reads what the one before it made and makes a new value in the
- * caller's arena; nothing is changed afterwards. */
+ * unless a name ends in _last. Each pass reads the previous pass's value and makes a new one in the caller's
+ * arena; values do not change afterwards. */
 #ifndef BURST_BASE_BASE_H
 #define BURST_BASE_BASE_H
 
@@ -23,16 +23,16 @@
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
-/* Zeroed, 16-byte aligned, never NULL: when memory is out, prints "burstc: error: out of memory" and exits
+/* Zeroed, 16-byte aligned, never NULL: without memory it prints "burstc: error: out of memory" and exits
  * with 3. */
 void *arena_alloc(Arena *a, size_t bytes);
 char *arena_copy(Arena *a, const char *text, size_t len); /* NUL-terminated copy */
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-size_t arena_bytes(const Arena *a); /* what the arena holds from the system */
-/* malloc/realloc for code that cannot use an arena (flex, bison); same failure behaviour. */
+size_t arena_bytes(const Arena *a); /* bytes that the arena holds from the system */
+/* malloc/realloc for code that cannot use an arena (flex, bison). They fail like arena_alloc. */
 void *xmalloc(size_t bytes);
 void *xrealloc(void *p, size_t bytes);
-/* What they do then; also for libc functions that fail with ENOMEM. */
+/* Reports the lack of memory and exits, also after libc functions that fail with ENOMEM. */
 _Noreturn void out_of_memory(void);
 #define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
 #define NEW_ARRAY(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
@@ -53,20 +53,20 @@ void text_vprintf(Text *t, const char *fmt, va_list ap);
 void text_add(Text *t, const char *s);
 void text_add_n(Text *t, const char *s, size_t n);
 void text_free(Text *t);
-char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
-/* What stands before the i-th of n names: "", ", " or, before the last, `last`. */
+char *text_keep(Arena *a, Text *t); /* copies it into the arena and frees the text */
+/* The separator before the i-th of n names: "", ", " or, before the last, `last`. */
 const char *list_separator(int i, int n, const char *last);
-char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
-/* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno.
- * "-" is standard output. */
+char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in a suitable unit */
+/* Writes the text to path atomically, as output_file.h says. "-" is standard output. Returns 0, or -1 with
+ * errno. */
 int text_write_file(const Text *t, const char *path);
-/* Reads a whole file into the arena; NULL with errno. EFBIG: it has more bytes than any text, as /dev/zero.
- */
+/* Reads a whole file into the arena. Returns NULL with errno; EFBIG: more than TEXT_MOST bytes, such as from
+ * /dev/zero. */
 enum { TEXT_MOST = 256 << 20 };
 char *read_file(Arena *a, const char *path, size_t *len);
-/* Whether both names lead to one file, by links of either kind. */
+/* Whether both names are one file, also through hard or symbolic links. */
 bool same_file(const char *a, const char *b);
-/* A variable of the environment; one that is empty is not set. */
+/* The value of an environment variable; `otherwise` if it is unset or empty. */
 const char *environment(const char *name, const char *otherwise);
 
 /* ---- diag.c: diagnostics as clang's ---- */
@@ -75,14 +75,14 @@ typedef struct Source {
     const char *text; /* NUL-terminated */
     size_t len;
 } Source;
-typedef struct Span { /* bytes [begin, end) of src; src NULL: no place (command line) */
+typedef struct Span { /* bytes [begin, end) of src; src NULL: no location (command line) */
     const Source *src;
     uint32_t begin, end;
 } Span;
 enum { DIAG_MAX_ERRORS = 20 };
-/* What is legal and most likely not meant. By name each may be left out or be an error (-Wno-NAME,
- * -Werror=NAME). */
-#define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
+/* Warnings about what is legal but most likely not meant. Each can be disabled or made an error by name
+ * (-Wno-NAME, -Werror=NAME). */
+#define WARNINGS(X) /* id, name, subject: for --help and docs/language.md */ \
     X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
     X(ONE_DOCUMENT, "one-document", \
@@ -105,27 +105,28 @@ typedef enum Warning {
 } Warning;
 typedef struct Diags Diags;
 Diags *diags_new(Arena *a);
-Diags *diags_like(Arena *a, const Diags *d);  /* none, by the same options */
-void diags_take(Diags *d, const Diags *from); /* its messages, after those that there are */
+Diags *diags_like(Arena *a, const Diags *d);  /* empty, with the same options */
+void diags_take(Diags *d, const Diags *from); /* appends the messages of `from` */
 /* Messages are not capitalised and have no full stop. Arguments that quote input put it in '...'. */
 void diag_error(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_warn(Diags *d, Warning w, Span at, const char *fmt, ...) PRINTF_LIKE(4, 5);
-/* belongs to the last error or warning */
+/* attached to the last error or warning */
 void diag_note(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_fixit(Diags *d, Span at, const char *replacement);              /* printed below the carets */
-/* Takes an option: -Wno-NAME, -WNAME, -Werror, -Werror=NAME, -Wno-error, -Wno-error=NAME; the later of two
- * wins. NULL, or what is wrong with it. Warnings that are errors count as such. */
+/* Takes an option: -Wno-NAME, -WNAME, -Werror, -Werror=NAME, -Wno-error, -Wno-error=NAME. A later option
+ * overrides. Returns NULL, or what is wrong with it. Warnings that are errors count as errors. */
 const char *diags_option(Diags *d, const char *option);
 int diags_errors(const Diags *d);
-const char *diags_first(const Diags *d); /* text of the first error, "" without one */
-/* Prints all (up to 20 errors, then "too many errors"), sorted as reported, and clears. Never exits. */
+const char *diags_first(const Diags *d); /* text of the first error; "" without one */
+/* Prints and clears all messages in the order of reports (up to 20 errors, then "too many errors"). Never
+ * exits. */
 void diags_print(Diags *d, FILE *out);
 /* Line and column, 1-based, of a span's begin. */
 void span_line(Span at, int *line, int *column);
 Span span_join(Span a, Span b);
 
 /* ---- shell.c ---- */
-const char *shell_word(Arena *a, const char *word); /* quoted where it must be */
+const char *shell_word(Arena *a, const char *word); /* quoted if necessary */
 int run_command(const char *command); /* its exit status, or -1 */
 
 #endif

@@ -1,8 +1,7 @@
-/* diag.c: diagnostics as clang's: file:line:col: error: text, the source line, carets, fix-its, notes.
+/* diag.c: diagnostics like clang's: file:line:col: error: text, the source line, carets, fix-its, notes.
  *
- * Messages are kept until diags_print, so that a pass can go on after an error and report several at once.
- * Printed text never contains a control byte of the input: those appear as <XX>.
- */
+ * Messages are kept until diags_print, so that a pass can continue after an error and report several.
+ * Printed text never contains a control byte of the input: those appear as <XX>. */
 #include "base/base.h"
 #include "base/escape.h"
 
@@ -33,7 +32,7 @@ struct Diags {
     Fatal fatal[WARNING_COUNT];
     Vec(Message) messages;
     int errors;
-    bool dropping; /* the last error or warning was not kept, so its notes are not either */
+    bool dropping; /* the last error or warning was dropped, so its notes are too */
     bool too_many;
 };
 
@@ -95,7 +94,7 @@ static void keep(Diags *d, Severity severity, Span at, const char *text)
     *vec_push(d->arena, &d->messages) = (Message){.severity = severity, .at = at, .text = text};
 }
 
-/* Errors and warnings open a group; a message that repeats one or exceeds the limit is dropped with its
+/* Errors and warnings open a group. A message that repeats one or exceeds the limit is dropped with its
  * notes. */
 static void report(Diags *d, Severity severity, Span at, const char *text)
 {
@@ -224,8 +223,7 @@ Span span_join(Span a, Span b)
     return (Span){a.src, a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
 
-/* What one character of input looks like on a terminal. C1 controls (c2 80 .. c2 9f) are shown as bytes
- * too. */
+/* A character of input as a terminal shows it. C1 controls (c2 80 .. c2 9f) are shown as bytes too. */
 typedef struct Cell { char text[16]; int width; size_t bytes; } Cell;
 
 static Cell cell_at(const char *s, size_t left, int column)
@@ -268,9 +266,8 @@ static void put_clean(FILE *out, const char *text)
     }
 }
 
-/* One source line and the part of it that is shown: all of a short line, WINDOW columns around the caret
- * of a long one.
- */
+/* The part of a source line that is shown: all of a short line, WINDOW columns around the caret of a long
+ * one. */
 typedef struct Excerpt { const Source *src; size_t begin, end; int from, to, width; } Excerpt;
 
 static Excerpt excerpt(Span at)

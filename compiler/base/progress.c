@@ -1,4 +1,4 @@
-/* progress.c: the line of a command that takes long, written by a timer. */
+/* progress.c: the progress line of a long command, written by a timer. */
 #include "base/progress.h"
 
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 enum { QUIET = 2, BETWEEN = 200 * 1000 }; /* seconds before the first line, microseconds between two */
-enum { PIPE = 60 };                       /* seconds before each line, where none can be rewritten */
+enum { PIPE = 60 };                       /* seconds before each line if lines cannot be rewritten */
 
-/* The handler reads one text while the next is made in the other. */
+/* The handler reads one buffer while the next text is written to the other. */
 static char text[2][256];
 static volatile sig_atomic_t current, shown;
 static bool running, on_pipe;
@@ -22,7 +22,7 @@ static const char clear[] = "\r\033[K";
 static void put(const char *s)
 {
     const ssize_t n = write(STDERR_FILENO, s, strlen(s));
-    (void)n; /* a line that is lost does no harm */
+    (void)n; /* a lost line does no harm */
 }
 
 static void show(int signal)
@@ -41,7 +41,7 @@ static void show(int signal)
     errno = error;
 }
 
-/* Where a line can be rewritten. */
+/* Whether a line can be rewritten. */
 static bool on_terminal(void)
 {
     static int is = -1;

@@ -1,4 +1,4 @@
-/* base/shell.c: commands for a shell. */
+/* base/shell.c: shell commands. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* One word of a shell's command line. Quoted where it must be, and never with a sign of C's comments in
- * it, so that the command can be copied from the emitted text. */
+/* Adds one word of a shell command. Quotes it if necessary, and breaks up C's comment marks, so that the
+ * command can be copied from emitted text. */
 static void add_word(Text *t, const char *word)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";

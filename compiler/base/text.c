@@ -1,4 +1,4 @@
-/* text.c: growing text; files read whole and written whole. */
+/* text.c: growing text; reading and writing whole files. */
 #include "base/base.h"
 
 #include "base/output_file.h"
