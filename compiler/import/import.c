@@ -1,5 +1,5 @@
-/* import.c: `burstc import FOLDER`: the model that safetensors/import.c writes, read as any model is, and its
- * tensors compared with the folder's; an error for each thing that does not fit. */
+/* import.c: `burstc import FOLDER`: reads the model that safetensors/import.c writes like any model, and
+ * compares its tensors with the folder's. Each mismatch is an error. */
 #include "import/import.h"
 
 #include "base/progress.h"
@@ -18,7 +18,7 @@ static void tell(void *to, const char *text)
     diag_error(t->diags, (Span){0}, "'%s' cannot be imported: %s", t->folder, text);
 }
 
-/* The text as a program for any cluster; NULL: it is refused, and *why says so. */
+/* Reads the text as a program for any cluster. Returns NULL if it is refused, and sets *why. */
 static const Program *program_of(Arena *a, const char *share, const char *folder, const char *text,
                                  const char **why)
 {
@@ -32,7 +32,7 @@ static const Program *program_of(Arena *a, const char *share, const char *folder
     return p;
 }
 
-/* Without what is there of weights, config.json alone is imported. */
+/* If the folder has no weights, only config.json is imported. */
 static int compare_tensors(Arena *a, BurstCtx *c, const Program *p, const char *folder, Misfits *m)
 {
     HfFolder f = {.path = folder, .family = family_named(p->model.family)};
@@ -43,7 +43,8 @@ static int compare_tensors(Arena *a, BurstCtx *c, const Program *p, const char *
     return status;
 }
 
-/* A model that the front end refuses is a misfit where nothing else is one: else that is why. */
+/* A model that the front end refuses is reported only if there is no other mismatch, which would explain
+ * it. */
 static int compare(Arena *a, BurstCtx *c, const char *share, const char *folder, const char *text, Misfits *m)
 {
     const char *why;
@@ -73,7 +74,7 @@ static int import(Arena *a, BurstCtx *c, const char *share, const char *folder, 
 
 bool import_folder(Arena *a, Diags *d, const char *share, const char *folder, Text *out)
 {
-    BurstCtx *c = NEW(a, BurstCtx); /* takes what goes wrong */
+    BurstCtx *c = NEW(a, BurstCtx); /* collects mismatches */
     Misfits m = {0};
     Told told = {d, folder};
     c->rank = -1;

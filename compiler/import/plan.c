@@ -1,4 +1,4 @@
-/* import/plan.c: a program's model as programs are told of it: sizes, parts, tensors and masks. */
+/* import/plan.c: a program's model as programs get it: sizes, parts, tensors and masks. */
 #include "import/import.h"
 
 #include "burst_rt.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Whole tensors: nothing splits them. */
+/* Whole tensors, not split over ranks. */
 static const BurstTensor *tensors_of(Arena *a, const Unit *u)
 {
     static const float init_std[] = {

@@ -1,5 +1,5 @@
-/* import/weights.c: the folder that `weights` names, compared with the model before anything is emitted, as
- * the program will compare it before it reads a weight. */
+/* import/weights.c: compares the folder that `weights` names with the model before anything is emitted. The
+ * program compares again before it reads a weight. */
 #include "import/import.h"
 
 #include "safetensors/safetensors.h"
@@ -12,7 +12,7 @@ typedef struct Told {
     Diags *diags;
     const Program *program;
     bool begun;
-    int row; /* of `warned` */
+    int row; /* index into warned */
 } Told;
 
 static void tell(void *to, const char *text)
@@ -25,11 +25,11 @@ static void tell(void *to, const char *text)
     diag_note(t->diags, (Span){0}, "%s", text);
 }
 
-/* What is no error: the program may start with an option. */
+/* Mismatches that are warnings: the program may still start with an option. */
 static const struct {
     MisfitKind kind;
     Warning warning;
-    const char *before, *after; /* of the folder's name */
+    const char *before, *after; /* around the folder's name */
 } warned[] = {
     {MISFIT_MASKS, WARN_OTHER_MASKS, "masks of", "differ from the model's"},
     {MISFIT_ROPE, WARN_OTHER_ROPE, "RoPE of", "differs from the model's"},
@@ -64,7 +64,7 @@ void weights_check(Arena *a, Diags *d, const Program *p)
                   train->weights, strerror(errno));
         return;
     }
-    BurstCtx *c = NEW(a, BurstCtx); /* takes what goes wrong */
+    BurstCtx *c = NEW(a, BurstCtx); /* collects mismatches */
     HfFolder f = {.path = train->weights};
     Misfits m = {.compiling = true};
     Told told = {.diags = d, .program = p};
