@@ -1,17 +1,14 @@
-/* layout/idle.c: settings that the layout gives and that have nothing to act on in the chosen plan: a
- * warning for each.
+/* layout/idle.c: warns about settings that the layout gives but that have no effect in the chosen plan.
  *
- * An idle setting is never an error and never silent; an error is what cannot be done. Values that say
- * what holds anyway (`overlap no`, `head chunks 1`) are not idle, and neither is what the search chose
- * itself.
- */
+ * A setting without effect is never an error and never silent; errors are for what cannot be done. Values
+ * that are true anyway (`overlap no`, `head chunks 1`) and values that the search chose are not reported. */
 #include "layout/layout.h"
 
 #include <string.h>
 
 const char idle_on_one_rank[] = "each sequence is on one rank; remove it";
 
-/* As it was written, without its semicolon. */
+/* The setting as written, without its semicolon. */
 static const char *written_text(Arena *a, Span at)
 {
     const char *text = at.src->text + at.begin;

@@ -1,11 +1,10 @@
-/* layout/layers.c: choices whose layers do not all attend alike: the texts of settings, and what can't stand
- * beside each other.
- */
+/* layout/layers.c: choices whose layers have different attention: texts of settings, and combinations that
+ * do not work. */
 #include "layout/layout.h"
 
 #include <string.h>
 
-/* That of most masks, of several the first. */
+/* The text of most masks; the first of equally frequent ones. */
 static const char *usual_text(const char *const *text, int masks)
 {
     const char *usual = text[0];
@@ -33,7 +32,7 @@ const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a
     return arena_printf(a, "%s%s", all, usual);
 }
 
-/* ---- what can't stand beside each other ---- */
+/* ---- combinations that do not work ---- */
 
 static const char *beside(Arena *a, const Choice *c, int mask, const char *what)
 {

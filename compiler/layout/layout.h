@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* The search decides for one after the other: each has its values given those before it. Columns of
- * --explain, notes of refusals and what is printed as a layout are in this order.
+/* The search chooses settings in this order, so a setting's values may depend on those before it. Columns of
+ * --explain, notes of refusals and printed layouts have the same order.
  * id, settings/<name>.c */
 #define SETTINGS(X) \
     X(DATA, data) X(SCHEDULE, schedule) X(CONTEXT, context) X(HEADS, heads) X(TENSOR, tensor) \
@@ -22,8 +22,7 @@ enum {
     SETTING_COUNT
 };
 
-/* A Setting of Layout that may be given where it has nothing to act on: why, with what to do; NULL: it
- * acts. */
+/* A Setting in Layout that may be given without effect: the reason and advice; NULL: it has an effect. */
 typedef struct IdleSetting {
     size_t at;
     const char *(*why)(Arena *a, const Program *p, const Choice *c);
@@ -31,33 +30,35 @@ typedef struct IdleSetting {
 extern const char idle_on_one_rank[];
 
 typedef struct SettingRecord {
-    const SettingForm *form; /* its name is also that of its column in --explain */
-    size_t span;             /* where it is written, in Layout; 0: in the Setting of its form */
-    int column;        /* that column's width; 0: none */
-    bool if_several;   /* a column only where several values are tried */
-    bool escalates;    /* memory escalation: of its values the first that fits, else all are tried */
-    bool takes_host;   /* what its values spare the device, the host holds */
-    /* and what fits with it alone, before the other settings of that kind, is another candidate */
+    const SettingForm *form; /* its name is the column's in --explain */
+    size_t span;             /* offset in Layout of the span; 0: in the form's Setting */
+    int column;        /* the column's width; 0: none */
+    bool if_several;   /* a column only if several values are tried */
+    bool escalates;    /* memory escalation: the first value that fits is taken; else all are tried */
+    bool takes_host;   /* what its values save on the device, the host holds */
+    /* what fits with this setting alone, before the other escalating settings, is another candidate */
     bool escalates_first;
-    bool spares;       /* memory: `burstc fit` has a row for each value, a refusal says where it would fit */
-    /* Of a setting that escalates: the number of the first value of a second ladder, whose first that fits
+    /* saves memory: `burstc fit` has a row for each value, and a refusal says which would fit */
+    bool spares;
+    /* For a setting that escalates: index of the first value of a second ladder, whose first value that fits
      * is another candidate. 0, or NULL: there is one ladder. */
     int (*second_ladder)(const Program *p);
-    /* its last needs less than the last of the first ladder, and is tried where that does not fit */
+    /* the second ladder's last value needs less than the first's, and is tried if that does not fit */
     bool second_needs_less;
-    int (*count)(const Program *p); /* of values; NULL: it follows from others */
-    /* Decides for the n-th value, given those of the settings before; false: it is not to be tried, as the
-     * layout has another, or could make no difference. */
+    int (*count)(const Program *p); /* number of values; NULL: other settings determine it */
+    /* Sets the n-th value, given the settings before. Returns false if it is not to be tried: the layout
+     * says otherwise, or it would make no difference. */
     bool (*take)(const Program *p, Choice *c, int n);
-    /* The n-th value that could stand here, whatever the layout has; false: there are not so many that
-     * could make a difference. NULL: other settings follow from this one. */
+    /* Sets the n-th possible value, whatever the layout says. Returns false if there are no more that could
+     * make a difference. NULL: other settings follow from this one. */
     bool (*other)(const Program *p, Choice *c, int n);
-    bool (*fits_each)(const Program *p); /* whether `burstc fit` has these rows; NULL: where it is `auto` */
+    bool (*fits_each)(const Program *p); /* whether `burstc fit` has these rows; NULL: if it is `auto` */
     bool (*leave_open)(Layout *l); /* see setting_leave_open; NULL: it is one Setting */
-    /* once all are decided; NULL: it works */
+    /* checked once all settings are chosen; NULL: it works */
     const char *(*why_not)(Arena *a, const Program *p, const Choice *c);
-    const char *(*text)(Arena *a, const Choice *c); /* as the layout has it; NULL: it means nothing here */
-    IdleSetting idle[3]; /* ends with one without `why` */
+    /* as the layout writes it; NULL: it has no meaning here */
+    const char *(*text)(Arena *a, const Choice *c);
+    IdleSetting idle[3]; /* ends with an entry without `why` */
 } SettingRecord;
 #define X(id, name) extern const SettingRecord setting_##name;
 SETTINGS(X)
@@ -65,35 +66,36 @@ SETTINGS(X)
 
 /* ---- table.c ---- */
 extern const SettingRecord *const settings[SETTING_COUNT];
-bool setting_leave_open(int i, Layout *l); /* leaves it to the search; false: it was already */
+bool setting_leave_open(int i, Layout *l); /* leaves it to the search; false: it was already open */
 bool setting_fits_each(int i, const Program *p); /* whether `burstc fit` has a row for each of its values */
-Span setting_span(int i, const Layout *l); /* src NULL: the layout does not write it */
+Span setting_span(int i, const Layout *l); /* src NULL: the layout does not have it */
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
-int choice_refused_by(Arena *a, const Program *p, const Choice *c); /* SETTING_COUNT: by none */
-/* "layout { data 1; context 4; ... }", as a model may have it */
+/* index of the setting that refuses the choice; SETTING_COUNT: none */
+int choice_refused_by(Arena *a, const Program *p, const Choice *c);
+/* "layout { data 1; context 4; ... }", valid in a model */
 const char *choice_text(Arena *a, const Choice *c);
 
-/* ---- layers.c: what differs between layers ---- */
+/* ---- layers.c: differences between layers ---- */
 /* "near for window(4096), ring" */
 const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a, const Choice *c));
-/* Why the layers of a mask can't have what they have, beside those of the first; of any mask. NULL: they
- * can. */
+/* Why the layers of a mask, or of any mask, cannot have their schedule in addition to the first mask's;
+ * NULL: they can. */
 const char *mask_why_not(Arena *a, const Program *p, const Choice *c, int mask);
 const char *layers_why_not(Arena *a, const Program *p, const Choice *c);
 
-/* ---- idle.c: a warning for each setting that is given and has nothing to act on ---- */
+/* ---- idle.c: warnings for settings without effect ---- */
 void layout_warn_idle(Diags *d, const Program *p, const Choice *c);
 
-/* ---- settings/: what others ask of one ---- */
-int choice_heads(const Choice *c); /* ranks that share the heads, also where one direction alone exchanges */
+/* ---- settings/: functions that others use ---- */
+int choice_heads(const Choice *c); /* ranks that share the heads, also if only one direction exchanges */
 const char *schedule_text(Arena *a, const Choice *c); /* "ring", "near for local, ring" */
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
-/* the same in that partition, with its block as the layout has it or the usual one */
+/* the choice with that partition, and the layout's block or the default */
 Choice choice_in(const Program *p, const Choice *c, PartitionKind kind);
-Choice choice_on(const Program *p, const Choice *c); /* the same for a sequence of another length */
+Choice choice_on(const Program *p, const Choice *c); /* the choice for a sequence of another length */
 bool ffn_chunks_open(const Program *p);
-int chunk_doublings(const Program *p, int most); /* how many of 1, 2, 4, ... most chunks are not too small */
-/* why attention can't go through chunks of queries, or of heads, with what layers save; NULL: it can */
+int chunk_doublings(const Program *p, int most); /* how many of 1, 2, 4, ... most chunks are large enough */
+/* why the saved values rule out chunks of queries, or of heads; NULL: they do not */
 const char *saving_why_no_chunks(const Choice *c, bool heads);
 const char *saving_fewer(void); /* advice: "save fewer values with ..." */
 

@@ -1,4 +1,4 @@
-/* layout/table.c: the settings in their order, and what is said of a choice by all of them. */
+/* layout/table.c: the settings in order, and what they report about a choice. */
 #include "layout/layout.h"
 
 const SettingRecord *const settings[SETTING_COUNT] = {

@@ -1,7 +1,7 @@
 /* settings/context.c: `context` and `heads`: how the ranks of a group share a sequence. */
 #include "layout/layout.h"
 
-/* Also where one direction alone exchanges. */
+/* Also if only one direction exchanges. */
 int choice_heads(const Choice *c)
 {
     const int x = c->schedule->exchanged;
@@ -13,7 +13,7 @@ static int context_of(const Choice *c)
     return c->ranks / choice_heads(c);
 }
 
-/* Where both are given, the one that asks for more says it. */
+/* If both are given, the larger one reports. */
 static const char *axis_why_not(Arena *a, const char *name, const Setting *asked, const Setting *other,
                                 int value)
 {
@@ -23,8 +23,8 @@ static const char *axis_why_not(Arena *a, const char *name, const Setting *asked
                    : NULL;
 }
 
-/* The sizes of the schedule's coordinates; where there are none, why_not says so, but not of a schedule with
- * levels that nobody named. */
+/* Takes sizes for the schedule's coordinates. If there are none, why_not reports it, but not for a schedule
+ * with levels that the layout does not name. */
 static bool take_context(const Program *p, Choice *c, int n)
 {
     const bool asked = coords_asked(p, c->schedule);
@@ -48,7 +48,7 @@ static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
                               choice_heads(c), heads, plural(heads), heads, plural(heads));
 }
 
-/* "16 x 4": the sizes of the coordinates, but for the exchanged one, which `heads` is of. */
+/* "16 x 4": the sizes of the coordinates except the exchanged one, which `heads` shows. */
 static const char *context_text(Arena *a, const Choice *c)
 {
     const char *text = NULL;

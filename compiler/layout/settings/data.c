@@ -1,7 +1,5 @@
-/* settings/data.c: `data` and `tensor`: how many groups of ranks have sequences of their own, and over
- * how many ranks each layer's weights are split: with each number the program is another one
- * (search/tensor.c).
- */
+/* settings/data.c: `data` and `tensor`: the number of groups of ranks with sequences of their own, and the
+ * number of ranks that split each layer's weights. Each `tensor` makes another program (search/tensor.c). */
 #include "layout/layout.h"
 
 static int count(const Program *p)
@@ -9,8 +7,8 @@ static int count(const Program *p)
     return p->cluster.world / program_tensor(p);
 }
 
-/* From the most groups on: small ones are judged quickly. Left open: what divides the ranks and the batch,
- * where no rank is left without a token. */
+/* Values start with the most groups, since small groups are judged quickly. If open: divisors of the ranks
+ * and the batch with which every rank has a token. */
 static bool take(const Program *p, Choice *c, int n)
 {
     const int world = count(p), data = world - n;

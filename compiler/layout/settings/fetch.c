@@ -1,4 +1,4 @@
-/* settings/fetch.c: `fetch`: how much of what layers offloaded comes back at a time. */
+/* settings/fetch.c: `fetch`: how much of a layer's offloaded values comes back at a time. */
 #include "layout/layout.h"
 
 static bool is_open(const Program *p)
@@ -11,7 +11,7 @@ static int count(const Program *p)
     return is_open(p) ? form_fetch.word_count : 1;
 }
 
-/* Chunks, for a loop that attends one at a time, of what is offloaded. */
+/* Chunks need offloaded values and a loop that attends one chunk at a time. */
 static bool can(const Choice *c)
 {
     return choice_chunks_queries(c) && (c->offload_values || c->offload) && !c->offload_layers &&

@@ -1,6 +1,5 @@
-/* settings/ffn_chunks.c: `ffn chunks`: the feed-forward network over 1, 2, 4, ... chunks of the
- * tokens. Chunks of all that treats tokens by themselves cut it too, which then has none of its own.
- */
+/* settings/ffn_chunks.c: `ffn chunks`: the feed-forward network over 1, 2, 4, ... chunks of the tokens. With
+ * `token chunks`, which include it, it has none of its own. */
 #include "layout/layout.h"
 
 enum { LEAST_CHUNK = 1024, MOST = 8 };
@@ -8,7 +7,7 @@ enum { LEAST_CHUNK = 1024, MOST = 8 };
 /* How many of 1, 2, 4, ... most. */
 int chunk_doublings(const Program *p, int most)
 {
-    /* of the rank that has least */
+    /* of the rank with fewest */
     const int64_t tokens = p->sequence / (p->cluster.world / program_tensor(p));
     int n = 1;
     while (1 << n <= most && tokens >> n >= LEAST_CHUNK)

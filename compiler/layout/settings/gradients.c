@@ -1,4 +1,4 @@
-/* settings/gradients.c: `gradients`: of weights, as they are kept. */
+/* settings/gradients.c: `gradients`: the format in which weight gradients are kept. */
 #include "layout/layout.h"
 
 static int count(const Program *p)

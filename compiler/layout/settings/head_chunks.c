@@ -1,6 +1,5 @@
 /* settings/head_chunks.c: `head chunks`: attention over 1, 2, ... chunks of whole key heads and their
- * queries, of which some may have one less.
- */
+ * queries. Some chunks may have one key head less. */
 #include "layout/layout.h"
 
 static bool is_open(const Program *p)
@@ -8,8 +7,8 @@ static bool is_open(const Program *p)
     return p->layout.head_chunks.is_auto;
 }
 
-/* The n-th number of chunks whose largest is smaller than with fewer chunks, which need no more memory: of
- * several numbers with the same largest one that divides kv_heads is the least. 0: there are not so many. */
+/* The n-th number of chunks whose largest chunk is smaller than with fewer chunks. Other numbers need as
+ * much memory as a smaller one. 0: there are fewer. */
 static int chunks_at(const Program *p, int n)
 {
     const int kv_heads = program_shape(p).rank.kv_heads;

@@ -1,12 +1,12 @@
-/* settings/loss_tile.c: `loss tile`: tokens whose logits are there at once: as many as suit the
- * vocabulary; where memory requires it a half, a quarter, ... of them.
- */
+/* settings/loss_tile.c: `loss tile`: tokens whose logits exist at a time: a default for the vocabulary, and
+ * a half, a quarter, ... of it if memory requires that. */
 #include "layout/layout.h"
 
-/* Of `loss tile auto`, at most. `loss fused` on a device has its tile of up to 2 GiB, or a quarter of it. */
+/* Most halvings of `loss tile auto`. `loss fused` on a device has a tile of up to 2 GiB, or a quarter of
+ * that. */
 enum { HALVINGS = 5, FUSED_HALVINGS = 2 };
 
-/* Down to the least tile that there may be. */
+/* Down to the smallest tile allowed. */
 static int halvings(const Program *p)
 {
     const int64_t tile = choice_loss_tile(p, &(Choice){0});

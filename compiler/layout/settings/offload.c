@@ -1,4 +1,4 @@
-/* settings/offload.c: `offload`: what lies in the host's memory. */
+/* settings/offload.c: `offload`: what is kept in host memory. */
 #include "layout/layout.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ static bool is_open(const Program *p)
     return p->layout.offload.is_auto;
 }
 
-/* Parameters, moments and gradients of the ranks of a node. Muon's cannot lie there. */
+/* Parameters, moments and gradients of a node's ranks. Muon's must stay on the device. */
 static bool optimizer_fits_host(const Program *p)
 {
     if (p->train.optimizer == BURST_OPTIMIZER_MUON)
@@ -27,7 +27,7 @@ static int most_offloaded(const Program *p) { return p->model.layers > 1 ? OFFLO
 
 static int count(const Program *p) { return is_open(p) ? most_offloaded(p) + 1 + optimizer_fits_host(p) : 1; }
 
-/* By need: none, then more and more of the values that layers save, at last the optimizer too. */
+/* By need: nothing, then more and more of the saved values, finally the optimizer too. */
 static bool take(const Program *p, Choice *c, int n)
 {
     const int most = most_offloaded(p);
@@ -43,10 +43,10 @@ static bool take(const Program *p, Choice *c, int n)
     return true;
 }
 
-/* None, all activations, the optimizer, both. */
+/* Nothing, all activations, the optimizer, both. */
 static bool other(const Program *p, Choice *c, int n)
 {
-    const int ways = most_offloaded(p) ? 2 : 1; /* to offload activations */
+    const int ways = most_offloaded(p) ? 2 : 1; /* with and without offloaded activations */
     c->offload_values = n % ways ? OFFLOAD_ALL : 0;
     c->offload = NULL;
     c->offload_layers = 0;
@@ -77,7 +77,7 @@ static const char *text(Arena *a, const Choice *c)
     return offloaded ? arena_printf(a, "%s, optimizer", offloaded) : "optimizer";
 }
 
-/* Values by their names, where it is decided what layers save. */
+/* Named values require that the layout says what layers save. */
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     const Saving v = saving_of(c);

@@ -1,4 +1,4 @@
-/* settings/overlap.c: `overlap`: whether what tensor ranks do among them is beside products. */
+/* settings/overlap.c: `overlap`: whether tensor ranks' communication overlaps products. */
 #include "layout/layout.h"
 
 static int count(const Program *p) { return program_tensor(p) > 1 && p->layout.overlap.is_auto ? 2 : 1; }

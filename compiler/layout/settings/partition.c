@@ -12,8 +12,8 @@ static int64_t block_of(const Program *p, int ranks)
 
 enum { USUAL_RUN = 1 << 10 };
 
-/* Runs of a balanced partition: as the layout has them, or the longest up to 1Ki that divide a rank's tokens.
- */
+/* Run length of a balanced partition: the layout's, or the longest up to 1Ki that divides a rank's
+ * tokens. */
 static int64_t run_of(const Program *p, int ranks)
 {
     int64_t run = USUAL_RUN;
@@ -52,7 +52,7 @@ static const char *why_not_balanced(Arena *a, const Program *p, const Choice *c)
     return NULL;
 }
 
-/* Whether it is worth to be tried: by drawn batches alone it can be compared with what is fixed. */
+/* Whether a balanced partition can be tried: it can be compared with fixed ones only by drawn batches. */
 static bool tries_balanced(const Program *p, const Choice *c)
 {
     Arena *a = arena_new();
@@ -61,15 +61,16 @@ static bool tries_balanced(const Program *p, const Choice *c)
     return works;
 }
 
-/* Left open, a partition that is made for each batch is tried where lengths of documents are known, and with
- * keys that travel. Only what can differ is tried: one rank has one partition, and so have all-to-all
- * schedules without rings, whose ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag
- * ones are needed by other ranks each; those of a striped chunk by all alike, which rarely wins: not tried
- * where there are many to count. */
+/* If open, a balanced partition is tried if document lengths are known and keys travel. Only values that
+ * differ are tried: one rank has one partition, and so have all-to-all schedules without rings, whose ranks
+ * attend the whole sequence. With pieces, those of contiguous and zigzag chunks are needed by different
+ * ranks, those of a striped chunk by all ranks alike. Striped rarely wins then, and is not tried if many
+ * chunks had to be counted. */
 static bool take(const Program *p, Choice *c, int n)
 {
     enum { FEW_PIECES = 64 }; /* of all ranks */
-    *c = choice_in(p, c, c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n); /* one rank has one */
+    /* all partitions are the same for one rank */
+    *c = choice_in(p, c, c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n);
     const bool alike = choice_pieces(c) > 1 && choice_chunks(c) > FEW_PIECES && n != PART_CONTIGUOUS &&
                        n != PART_ZIGZAG && !p->layout.schedule;
     if (p->layout.partition.is_auto)

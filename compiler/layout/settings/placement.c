@@ -1,6 +1,5 @@
 /* settings/placement.c: `placement`: which rank of the cluster has which chunk of which group
- * (shard/placement.c).
- */
+ * (shard/placement.c). */
 #include "layout/layout.h"
 
 static const char *idle(Arena *a, const Program *p, const Choice *c)

@@ -1,6 +1,5 @@
-/* settings/ranges.c: `ranges`: whether transfers of keys carry ranges of tiles. Where the layout does
- * not decide it, cost/ranges.c does, once all else is decided.
- */
+/* settings/ranges.c: `ranges`: whether transfers of keys carry ranges of tiles. If the layout does not say
+ * so, cost/ranges.c decides once all other settings are chosen. */
 #include "layout/layout.h"
 
 static const char *why_not(Arena *a, const Program *p, const Choice *c)

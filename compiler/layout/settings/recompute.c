@@ -1,10 +1,9 @@
-/* settings/recompute.c: `recompute`: what layers save from forward for backward, as a set of values by
- * their names; a rule of recomputation is such a set.
- */
+/* settings/recompute.c: `recompute`: the set of values that layers save from forward for backward. Each rule
+ * of recomputation names such a set. */
 #include "layout/layout.h"
 
-/* Left open, as memory requires: what `none` saves, then less and less of it; or the rules in their order, of
- * tail first those that keep most. */
+/* If open, as memory requires: what `none` saves, then less and less of it; second ladder: the rules in
+ * order, `tail` with the most saved tokens first. */
 static int second_ladder(const Program *p) { return p->layout.saving.upper ? 0 : SAVING_LEVELS + 1; }
 
 static int count(const Program *p)
@@ -12,8 +11,8 @@ static int count(const Program *p)
     return p->layout.saving.upper ? 1 : second_ladder(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
 }
 
-/* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home
- * throughout. */
+/* `tail` runs forward attention of a rank's leading tokens once more, with fewer queries, which must not
+ * travel. */
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
     if (choice_exchanges(c))
@@ -22,7 +21,7 @@ static const char *tail_why_not(const Program *p, const Choice *c)
     if (choice_moves_queries(c, false))
         return "`recompute tail` requires a schedule whose forward passes only KV; use a schedule such as "
                "ring, or `recompute selective`";
-    /* the rank with most has two then, however tokens are shared out */
+    /* the rank with most tokens then has at least two, in every partition */
     return p->sequence > c->ranks ? NULL
                                   : "`recompute tail` requires a sequence with more tokens than ranks; use a "
                                     "longer sequence or `recompute selective`";
@@ -62,7 +61,7 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     return choice_keeps_tail(c) ? tail_why_not(p, c) : NULL;
 }
 
-/* Layers to a group with which inputs take least: that of each group, and those made again of one. */
+/* The group size with the least memory: one input per group, and one per layer of the recomputed group. */
 static int least_group(int layers)
 {
     int least = 1;
@@ -72,8 +71,8 @@ static int least_group(int layers)
     return least;
 }
 
-/* Rules by their names, without one that does not work here; the last in groups of layers; and what the
- * layout says layers save. */
+/* Rules by name, except one that does not work here; then the last rule with groups of layers; then the
+ * layout's own set. */
 static bool other(const Program *p, Choice *c, int n)
 {
     const Saving given = p->layout.saving;

@@ -1,4 +1,4 @@
-/* settings/schedule.c: `schedule`: who passes what to whom. */
+/* settings/schedule.c: `schedule`: how chunks travel between ranks. */
 #include "layout/layout.h"
 
 #include <string.h>
@@ -8,9 +8,9 @@ static int count(const Program *p)
     return p->schedule_count;
 }
 
-/* Of equal ones the first wins: no pieces, then fewer coordinates, and of those the ring, which every
- * reader knows. Those with pieces also take longest to simulate, which ends early once a faster one is
- * known. */
+/* Order of trial; the first of equally fast schedules wins: no pieces first, then fewer coordinates, then
+ * the well-known ring. Schedules with pieces also take longest to simulate, and simulation ends early once a
+ * faster one is known. */
 enum { SCHEDULE_ORDERS = 4 * (MAX_COORDS + 1) };
 
 static int schedule_order(const SchedText *t)
@@ -27,8 +27,8 @@ static const SchedText *schedule_at(const Program *p, int n)
     return NULL;
 }
 
-/* Left open, of schedules with pieces those with few enough chunks: pairs of chunks to count and to
- * simulate grow with their square. */
+/* If open, schedules with pieces are tried only with few chunks: pairs of chunks to count and simulate grow
+ * with their square. */
 static bool take(const Program *p, Choice *c, int n)
 {
     enum { MOST_CHUNKS = 512 };

@@ -1,4 +1,4 @@
-/* settings/shares.c: `shares`: how many tokens ranks of different speed have. */
+/* settings/shares.c: `shares`: relative numbers of tokens of ranks of different speed. */
 #include "layout/layout.h"
 
 static int count(const Program *p)
@@ -7,8 +7,8 @@ static int count(const Program *p)
     return SHARES_KINDS;
 }
 
-/* Left open, by the speed of ranks that differ; an all-to-all shares out attention by heads, and only the
- * rest by tokens. */
+/* If open, by the speed of ranks that differ. An all-to-all divides attention by heads, so only the rest by
+ * tokens. */
 static bool take(const Program *p, Choice *c, int n)
 {
     const Setting *given = &p->layout.shares;

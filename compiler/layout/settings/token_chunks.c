@@ -1,7 +1,6 @@
-/* settings/token_chunks.c: `token chunks`: all that treats tokens by themselves over 1, 2, 4, ...
- * chunks of them; with `attention` that too has a chunk of queries at a time, and with `keys` a chunk
- * of keys.
- */
+/* settings/token_chunks.c: `token chunks`: all operations on separate tokens over 1, 2, 4, ... chunks of
+ * them. `attention` adds attention with a chunk of queries at a time, and `keys` with a chunk of keys
+ * too. */
 #include "layout/layout.h"
 
 enum { MOST = 64, OTHERS = 4 };
@@ -11,7 +10,7 @@ static bool is_open(const Program *p)
     return p->layout.token_chunks.is_auto;
 }
 
-/* Without attention; behind these, with it. */
+/* First ladder: without attention; second: with it. */
 static int second_ladder(const Program *p)
 {
     return is_open(p) && !p->layout.chunk_queries ? chunk_doublings(p, MOST) : 0;
@@ -34,8 +33,8 @@ static bool moves_queries(const Choice *c)
 
 static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys" : "attention"; }
 
-/* Why attention can't go through chunks of queries, with chunked_word where %1$s stands: a schedule runs
- * once for each, so queries and what is summed for them stay at home. */
+/* Why attention cannot run over chunks of queries; %1$s: chunked_word. A schedule runs once for each chunk,
+ * so queries and their sums must not travel. */
 static const char *queries_why_not(const Choice *c)
 {
     if (choice_by_heads(c, false) != choice_by_heads(c, true))
@@ -63,13 +62,13 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     return why ? arena_printf(a, why, chunked_word(c)) : NULL;
 }
 
-/* None; then from as many as the feed-forward network alone was cut into, so that each needs less than
- * those before: with attention, and last of all the most of them with keys in the host's memory. */
+/* One chunk; then at least as many as the feed-forward network alone has, so that each value needs less
+ * memory than those before; then with attention; last, the most chunks with keys in host memory. */
 static bool take(const Program *p, Choice *c, int n)
 {
     const int other_from = second_ladder(p);
     const bool keys = other_from && n >= other_from && n == count(p) - 1;
-    n -= keys; /* as many as the last without */
+    n -= keys; /* as many chunks as the last value without keys */
     const int doubled = p->layout.chunk_queries || n >= other_from ? n - other_from + 1 : n;
     const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = doubled ? first << (doubled - 1) : 1;
     c->token_chunks = chunks < MOST ? chunks : MOST;

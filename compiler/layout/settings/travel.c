@@ -1,15 +1,16 @@
-/* settings/travel.c: `travel`: which chunks move in backward, and whether keys and values move as the latents
- * that they are made of (multi-head latent attention, DeepSeek-V2, arXiv 2405.04434). */
+/* settings/travel.c: `travel`: which chunks move in backward, and whether keys and values move as the
+ * latents that they are computed from (multi-head latent attention, DeepSeek-V2, arXiv 2405.04434). */
 #include "layout/layout.h"
 
-/* One backward serves both. */
+/* Whether the schedule has one backward for both. */
 static bool has_one_backward(const Choice *c)
 {
     return c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
 }
 
-/* Latents take the way of keys in both directions. A rank makes its own keys and values as ever, and those of
- * others of what arrives, with all of its heads and for all of its queries; so it has both whole, once. */
+/* Latents travel as keys do, in both directions. A rank computes its own keys and values as usual, and other
+ * ranks' from the latents that arrive, with all heads and for all of its queries; so it must have both
+ * whole, once. */
 static const char *latents_why_not(const Program *p, const Choice *c)
 {
     if (!p->model.latent)
@@ -47,7 +48,7 @@ static void set_travel(Choice *c, int n)
     c->travel = c->latents ? TRAVEL_KEYS : (Travel)n;
 }
 
-/* Where they are less than the keys and values of a rank's heads. */
+/* Tried if they are smaller than the keys and values of a rank's heads. */
 static bool take_latents(const Program *p, Choice *c)
 {
     const Model *m = &p->model;
@@ -59,7 +60,8 @@ static bool take_latents(const Program *p, Choice *c)
            m->latent + m->shared < heads * (m->head_dim + m->value_dim);
 }
 
-/* Left open, what the schedule has is tried; once where it is the same text, or one rank sends nothing. */
+/* If open, each backward of the schedule is tried; one of them if both are the same or one rank sends
+ * nothing. */
 static bool take(const Program *p, Choice *c, int n)
 {
     const bool same = c->schedule->backward[TRAVEL_KEYS] && (c->ranks == 1 || has_one_backward(c));
@@ -68,7 +70,7 @@ static bool take(const Program *p, Choice *c, int n)
     if (c->latents && !take_latents(p, c))
         return false;
     c->latents &= c->ranks > 1;
-    /* nothing travels: its other backward will do */
+    /* nothing travels, so the other backward is as good */
     if (!given->is_auto && c->ranks == 1 && !c->schedule->backward[c->travel])
         c->travel = (Travel)!c->travel;
     if (n == TRAVEL_LATENTS)

@@ -1,4 +1,5 @@
-/* settings/update.c: `update`: where what `offload optimizer` keeps in the host's memory is updated. */
+/* settings/update.c: `update`: where the optimizer state that `offload optimizer` keeps in host memory is
+ * updated. */
 #include "layout/layout.h"
 
 static int count(const Program *p)
@@ -6,7 +7,7 @@ static int count(const Program *p)
     return p->layout.host_optimizer && p->layout.update.is_auto ? form_update.word_count : 1;
 }
 
-/* Of words; false: nothing lies there, or there is no such name. */
+/* Takes the n-th word. Returns false if the state is not on the host, or there are fewer words. */
 static bool other(const Program *p, Choice *c, int n)
 {
     (void)p;

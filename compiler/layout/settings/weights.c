@@ -1,18 +1,15 @@
-/* settings/weights.c: `weights`: what every rank holds whole, and over which ranks the rest is
- * sharded.
- */
+/* settings/weights.c: `weights`: what every rank holds whole, and over which ranks the rest is sharded. */
 #include "layout/layout.h"
 
-/* What a rank holds whole: sharded over all ranks, then over those of a node. */
+/* What a rank holds whole, if sharded over all ranks, and over those of a node. */
 static int count(const Program *p)
 {
     (void)p;
     return 2 * SHARDINGS;
 }
 
-/* Over which ranks the n-th group of the setting's values shards: all, then, where several nodes have as many
- * ranks each, those of a node, if `within node` is accepted there; or those that the layout says. -1:
- * there are not so many. */
+/* The ranks that the n-th group of values shards over: all, then one node's if several nodes have as many
+ * ranks each and `within node` is allowed; or what the layout says. -1: there are fewer. */
 static int64_t within_at(const Program *p, int n)
 {
     const int node = cluster_node_ranks(&p->cluster), world = p->cluster.world;
@@ -26,7 +23,8 @@ static int64_t within_at(const Program *p, int n)
     return n == 1 && by_node ? node : -1;
 }
 
-/* One rank alone shards nothing, and without a second sequence zero1 is zero2, and no_sync zero3. */
+/* Whether the value differs from others: one rank shards nothing, and without a second sequence zero1 is
+ * zero2 and no_sync is zero3. */
 static bool sharding_differs(const Program *p, const Choice *c)
 {
     return c->sharding == SHARDING_ZERO3 ||
