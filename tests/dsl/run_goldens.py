@@ -1,64 +1,119 @@
 #!/usr/bin/env python3
-"""Golden tests of the three languages: bad/x.* must be refused with exactly x.err, warned/x.* accepted with exactly the
-warnings of x.err, good/x.* accepted without a word and print x.ast.
+"""Tests of the three languages by examples. A case of bad/ must be refused, and one of warned/ accepted, with exactly the messages beside its
+lines (tests/lib/cases.py has the form of these files); good/x.* is accepted without a message and prints x.ast.
 
-    run_goldens.py DSLCHECK STOCK [--update]
+    run_goldens.py --check DSLCHECK --stock STOCK [--only NAME] [--update]     compares, or writes what is printed into the files
+    run_goldens.py --show NAME                                                 prints the input of a case, and what it must print
+    run_goldens.py --write FOLDER                                              writes each case as a file, in bad/, good/ and warned/
 """
+import argparse
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import cases  # noqa: E402
 import runner  # noqa: E402
-from runner import counts_agree, same  # noqa: E402
+from runner import counts_agree, require, same  # noqa: E402
 
-KINDS = {"bad": (1, b"error: "), "good": (0, b""), "warned": (0, b"warning: ")}  # exit status, and what is said
-
-
-def run(check, stock, options, path):
-    done = subprocess.run([check, stock, ".", *options, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return done.returncode, done.stdout.replace(stock.encode(), b"STOCK")
+HERE = pathlib.Path(__file__).resolve().parent
+SUFFIXES = (".topo", ".burst", ".sched")
+KINDS = {"bad": (1, "error: "), "warned": (0, "warning: ")}  # exit status, and what each case must print
 
 
-def shown(blob):
-    return blob.decode("utf-8", "backslashreplace")
+class Checker:
+    """Runs dslcheck in a folder with all inputs, by whose names messages call them."""
+
+    def __init__(self, options, folder):
+        self.program, self.stock, self.folder = options.check, options.stock, folder
+
+    def run(self, path, *options):
+        done = subprocess.run([self.program, self.stock, ".", *options, path], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout.decode("utf-8", "backslashreplace").replace(self.stock, "STOCK")
+
+    def case(self, case, update):
+        """Whether a case prints what its comments say."""
+        wanted_status, word = KINDS[case.topic.parent.name]
+        status, said = self.run(case.path)
+        if status != wanted_status or word not in said:
+            print(f"{case}: exit status {status}; {wanted_status} and '{word.strip()}' are expected, and printed is\n{said}")
+            return False
+        if update:
+            case.rewrite(said)
+        return counts_agree(case, "".join(line for line in said.splitlines(True) if ": " in line)) and same(case, case.said(), said)
+
+    def good(self, path, update):
+        """Whether a right input is accepted without a word, with its syntax tree."""
+        status, said = self.run(f"good/{path.name}")
+        golden, text = path.with_suffix(".ast"), self.run(f"good/{path.name}", "--ast")[1]
+        if update:
+            golden.write_text(text)
+        if status or said:
+            print(f"{path.name}: exit status {status}, and printed is\n{said}")
+        return status == 0 and not said and same(golden, golden.read_text(), text) and bool(text)
 
 
-def check(program, stock, kind, path, update):
-    status, said = run(program, stock, [], path)
-    wanted_status, word = KINDS[kind]
-    if status != wanted_status or word not in said or (not word and said):
-        print(f"{path}: exit status {status}; '{shown(word)}' is expected, and said is\n{shown(said)}")
-        return False
-    golden = path.with_suffix(".ast" if kind == "good" else ".err")
-    text = run(program, stock, ["--ast"], path)[1] if kind == "good" else said
-    if update:
-        golden.write_bytes(text)
-    wanted = golden.read_bytes() if golden.exists() else b""
-    if kind != "good" and not counts_agree(path, "".join(line for line in shown(said).splitlines(True) if ": " in line)):
-        return False
-    if not golden.exists():
-        print(f"{golden}: missing; --update writes it")
-    return wanted == text and bool(text) or same(golden, shown(wanted), shown(text)) and False
+def write_inputs(topics, folder):
+    """Each case as a file, and beside the cases what they read."""
+    for name in ("good", "parts"):
+        shutil.copytree(HERE / name, folder / name, ignore=shutil.ignore_patterns("*.ast"), dirs_exist_ok=True)
+    for path in (HERE / "base.topo", HERE / "base.burst", *HERE.glob("bad/*.txt")):
+        (folder / path.relative_to(HERE)).parent.mkdir(exist_ok=True)
+        shutil.copy(path, folder / path.relative_to(HERE))
+    for case in all_cases(topics):
+        (folder / case.path).parent.mkdir(exist_ok=True)
+        (folder / case.path).write_bytes(case.text())
 
 
-def inputs(folder):
-    return sorted(p for p in pathlib.Path(folder).iterdir() if p.suffix in (".topo", ".burst", ".sched"))
+def all_cases(topics):
+    return [case for topic in topics for case in topic.cases]
+
+
+def show(topics, name):
+    found = [case for case in all_cases(topics) if case.name() == name]
+    require(found, f"no case is called {name}")
+    for case in found:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(case.text())
+        print(f"---- {case} must print\n{case.said()}", end="")
+
+
+def check(options, topics):
+    """How many inputs are not as they should be."""
+    right = sorted(p for p in (HERE / "good").iterdir() if p.suffix in SUFFIXES)
+    with runner.folder() as folder:
+        write_inputs(topics, folder)
+        checker = Checker(options, folder)
+        named = lambda name: all(re.search(word, name) for word in options.only)
+        results = [checker.case(case, options.update) for case in all_cases(topics) if named(case.name())]
+        results += [checker.good(path, options.update) for path in right if named(path.stem)]
+    for topic in topics if options.update else []:
+        topic.write()
+    print(f"{len(results)} inputs, {results.count(False)} failed")
+    return results.count(False) > 0 or not results
 
 
 def main():
-    program, stock, update = runner.words(__doc__, "dslcheck", "stock", "--update")
-    program, stock = os.path.abspath(program), os.path.abspath(stock)
-    os.chdir(pathlib.Path(__file__).resolve().parent) # messages name inputs from here
-    texts = {kind: inputs(kind) for kind in KINDS}
-    failed = sum(not check(program, stock, kind, path, update) for kind in KINDS for path in texts[kind])
-    held = [golden.read_bytes() for p in texts["bad"] if (golden := p.with_suffix(".err")).exists()]
-    messages = {line for text in held for line in text.split(b"\n") if b"error: " in line}
-    bad, good, warned = (len(texts[kind]) for kind in KINDS)
-    print(f"{bad} wrong, {warned} doubtful and {good} right inputs, {failed} failed; {len(messages)} error lines")
-    return 1 if failed or bad < 44 or warned < 2 or good < 8 else 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", type=os.path.abspath)
+    parser.add_argument("--stock", type=os.path.abspath)
+    parser.add_argument("--only", action="append", default=[], help="regular expression on a name; repeats")
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("--show", metavar="NAME")
+    parser.add_argument("--write", metavar="FOLDER", type=pathlib.Path)
+    options = parser.parse_args()
+    topics = [topic for kind, (_, word) in KINDS.items() for topic in cases.read_topics(HERE / kind, SUFFIXES, "" if options.update else word)]
+    if options.show:
+        return show(topics, options.show)
+    if options.write:
+        shutil.rmtree(options.write, ignore_errors=True)
+        options.write.mkdir(parents=True)
+        return write_inputs(topics, options.write)
+    require(options.check and options.stock, "--check and --stock are missing")
+    return check(options, topics)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+runner.end(main)
