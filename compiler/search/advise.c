@@ -1,6 +1,5 @@
-/* search/advise.c: where nothing fits, which settings that the layout gives would make it fit if they were
- * left to the search, and how much memory of a host. Each is tried alone, with the candidate that came
- * nearest: a few candidates for each. */
+/* search/advise.c: if nothing fits: which settings of the layout would make it fit if left open, and which
+ * host memory would. Each is tried alone on the candidate that came nearest, with a few candidates each. */
 #include "search/internal.h"
 
 #include <math.h>
@@ -15,7 +14,7 @@ static Searcher searcher_of(const Searcher *s, const Program *p)
                       .maps = s->maps};
 }
 
-/* With the n-th value of a setting, and what those after it that escalate need then. */
+/* Tries the n-th value of a setting, with escalation of the settings after it. */
 static void try_from(Searcher *t, const Candidate *near, int setting, int n)
 {
     Candidate x = search_untried(near);
@@ -32,8 +31,8 @@ static const Candidate *first_that_works(const Searcher *t)
     return NULL;
 }
 
-/* Left to the search. Settings that escalate go on from their first value by themselves; of
- * others each value is tried. */
+/* Leaves the setting to the search. Settings that escalate continue from their first value by themselves; of
+ * other settings each value is tried. */
 static bool would_fit(Searcher *s, const Candidate *near, int setting)
 {
     Program *p = NEW(s->arena, Program);
@@ -58,7 +57,7 @@ const Program *search_with_group(Arena *a, const Program *p, int group)
     return with;
 }
 
-/* Whether it would with groups of so many layers: what escalates begins anew. */
+/* Whether it fits with groups of so many layers. Escalation starts over. */
 static bool group_fits(Searcher *s, const Candidate *near, int group)
 {
     Searcher t = searcher_of(s, search_with_group(s->arena, s->program, group));
@@ -72,7 +71,7 @@ static bool group_fits(Searcher *s, const Candidate *near, int group)
     return fits;
 }
 
-/* The smaller the group, the less is repeated; 0: none fits. */
+/* The smallest group that fits, since it repeats the least; 0: none fits. */
 static int group_that_fits(Searcher *s, const Candidate *near)
 {
     for (int group = 2; group < s->program->model.layers; group += 1 + group / 6)
@@ -81,7 +80,7 @@ static int group_that_fits(Searcher *s, const Candidate *near)
     return 0;
 }
 
-/* What a host needs for the first that fits the devices where a host has so much; 0: none fits. */
+/* The host memory needed by the first candidate that fits if a host has `memory` bytes; 0: none fits. */
 static double needs_of_host(Searcher *s, const Candidate *near, double memory)
 {
     Program *p = NEW(s->arena, Program);
@@ -95,7 +94,7 @@ static double needs_of_host(Searcher *s, const Candidate *near, double memory)
     return needs;
 }
 
-/* Whole GiB that a host is to have; 0: more of its memory does not help. */
+/* The smallest host memory that fits, in whole GiB; 0: more of it does not help. */
 static double host_that_fits(Searcher *s, const Candidate *near)
 {
     const double any = 1e16, gib = 1 << 30;
@@ -106,7 +105,7 @@ static double host_that_fits(Searcher *s, const Candidate *near)
            least = ceil(needs_of_host(s, near, any) / gib);
     if (least <= none || !needs_of_host(s, near, least * gib))
         return 0;
-    while (least - none > 1) { /* fewer layers may offload */
+    while (least - none > 1) { /* with less, fewer layers may offload */
         const double half = floor((least + none) / 2);
         if (needs_of_host(s, near, half * gib))
             least = half;
@@ -116,7 +115,7 @@ static double host_that_fits(Searcher *s, const Candidate *near)
     return least;
 }
 
-/* What it is called in the text, and whether a cluster that does not say it has another. */
+/* The setting as written, with a remark if the cluster file gives no host memory. */
 static const char *host_text(Searcher *s, double gib)
 {
     const Cluster *c = &s->program->cluster;

@@ -1,4 +1,4 @@
-/* search/alternatives.c: what another choice than the search's needs and takes. It goes through the same
+/* search/alternatives.c: memory and time of other choices than the search's. They go through the same
  * passes; nothing is estimated. */
 #include "search/internal.h"
 
@@ -47,7 +47,7 @@ Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c)
     return j;
 }
 
-/* In an arena of its own, but for what stays. */
+/* Evaluates the choice in an arena of its own; only the result is kept. */
 static Alternative alternative_of(Searcher *s, Arena *a, const Choice *c, int setting)
 {
     Arena *own = arena_new();
@@ -71,7 +71,7 @@ typedef Vec(Alternative) Alternatives;
 static void add_alternatives(Searcher *s, Arena *a, const Draft *d, int setting, Alternatives *all)
 {
     Choice c = d->choice;
-    c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
+    c.spared = c.offload_values = 0; /* saving and offload already say what layers save, and where */
     const char *now = setting_text(a, setting, &c);
     Choice x = c;
     for (int n = 0; settings[setting]->other && settings[setting]->other(d->program, &x, n); n++, x = c)
@@ -81,7 +81,7 @@ static void add_alternatives(Searcher *s, Arena *a, const Draft *d, int setting,
         }
 }
 
-/* All choices here share the partition of d, and so its counts; most attend as d does. */
+/* All choices here share the partition of d, and so its counts; most share its attention. */
 static int alternatives_from(Arena *a, const Draft *d, int first, int end, Alternative **out)
 {
     Alternatives all = {0};

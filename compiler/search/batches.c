@@ -1,14 +1,13 @@
-/* search/batches.c: what drawn batches decide. The search compares plans, which hold for all batches; where
- * the lengths of documents are known, the fastest of them in each partition are compared over drawn batches:
- * over a few typical ones first, then what is nearly the best over all. The plan's times say little of
- * partitions, so none may take the places of another. For --explain, the plan's layout in every partition:
- * what is fixed before batches are known beside what is decided for each.
- */
+/* search/batches.c: the choice by drawn batches. The search compares plans, which hold for all batches. If
+ * document lengths are known, the fastest plans of each partition are then compared over drawn batches:
+ * first over a few typical ones, then the nearly best over all. A plan's time says little about its
+ * partition, so keep the best of each. --explain also shows the plan's layout in every partition, fixed ones
+ * and the one chosen for each batch. */
 #include "search/internal.h"
 
 #include <math.h>
 
-/* Of each partition; how much slower over typical batches is still compared over all. */
+/* Candidates compared per partition; typical batches; slowdown over these up to which all are compared. */
 enum { COMPARED = 2, TYPICAL = 4 };
 static const double near_best = 1.05;
 
@@ -18,7 +17,7 @@ static bool same_form(const Candidate *x, const Candidate *y)
            x->choice.schedule == y->choice.schedule && x->choice.of_mask == y->choice.of_mask;
 }
 
-/* Whether it is the fastest, and the first such, of those that it stands for. */
+/* Whether it is the fastest of its form, the first of equally fast ones. */
 static bool leads(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
@@ -31,14 +30,14 @@ static bool leads(const Searcher *s, int n)
     return search_works(x);
 }
 
-/* Where ranks share heads alone, each attends for all tokens, whatever the partition. */
+/* If ranks only share heads, each attends for all tokens, whatever the partition. */
 static bool same_partition(const Choice *x, const Choice *y)
 {
     const bool heads = choice_rows(x, false) == 1;
     return heads == (choice_rows(y, false) == 1) && (heads || x->partition == y->partition);
 }
 
-/* So many in its partition are before it: faster by the plan, or as fast and found before. */
+/* Whether enough candidates of its partition are faster by the plan, or as fast and found before. */
 static bool enough_before(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
@@ -59,7 +58,7 @@ static bool knows(const CostBatches *b, const int *batch, int n)
     return true;
 }
 
-/* Its time over some batches: n stays 0 if its proofs fail. */
+/* Measures its time over some batches; n stays 0 if its proofs fail. */
 static void compare(Searcher *s, Candidate *x, const int *batch, int n)
 {
     CostBatches *b = &x->cost.batches;
@@ -78,8 +77,8 @@ static void compare(Searcher *s, Candidate *x, const int *batch, int n)
         b->typical = b->mean;
 }
 
-/* Batches at equal distances among all, by the time that a step of one layout takes. Those drawn first may
- * all be short of long documents, and then a partition that these slow down looks best. */
+/* Batches at equal quantiles of one layout's step times. The first drawn ones may all lack long documents,
+ * which would favour partitions that these slow down. */
 static void typical_batches(const CostBatches *all, int batch[TYPICAL])
 {
     for (int i = 0; i < COST_BATCHES; i++) {
@@ -101,7 +100,7 @@ static double least_typical(const Searcher *s)
     return least;
 }
 
-/* Of those that were compared over all batches; the first within a tie. */
+/* The fastest of those compared over all batches; the first within a tie. */
 static Candidate *fastest(const Searcher *s)
 {
     Candidate *best = NULL;
@@ -141,7 +140,7 @@ Candidate *search_best_on_batches(Searcher *s)
     return fastest(s);
 }
 
-/* ---- for --explain ---- */
+/* ---- --explain ---- */
 
 static void add_row(Arena *a, const Choice *c, const CostBatches *b, const char *why_not, bool chosen,
                     Text *out)
@@ -163,7 +162,7 @@ static void add_partition(const Found *f, PartitionKind kind, Text *out)
         add_row(a, &c, &f->cost.batches, NULL, true, out);
     } else {
         c = choice_in(d->program, &c, kind);
-        c.spared = c.offload_values = 0; /* its saving and offload say what layers save, and where */
+        c.spared = c.offload_values = 0; /* saving and offload already say what layers save, and where */
         const Evaluation e = evaluate_choice(a, d->program, &c);
         const char *why_not = e.why_not || e.fits ? e.why_not : "does not fit";
         const CostBatches b = why_not ? (CostBatches){0} : cost_batches(&e.draft);

@@ -1,6 +1,5 @@
-/* search/cache.c: what candidates have in common: partitions with their counted pairs, and the places of
- * values; of candidates that are judged and freed again, what they take alone, found once for all that
- * have the same step. */
+/* search/cache.c: results that candidates share: partitions with counted pairs, packings of values, and, for
+ * candidates that are freed after their evaluation, memory figures by step. */
 #include "search/internal.h"
 
 #include "burst_sizes.h"
@@ -89,7 +88,8 @@ void search_forget(Searcher *s)
 
 /* ---- what ranks compute ---- */
 
-/* As many attentions as a rank has pairs of chunks are each pair once, where the proofs hold. */
+/* The side of attention that never travels. If proofs hold and there are as many attentions as the rank has
+ * pairs of chunks, each is one pair. */
 static Home home_of(const Schedule *s)
 {
     const Choice *c = s->choice;
@@ -155,16 +155,16 @@ double *search_computing(Searcher *s, const Choice *c)
 
 /* ---- values of a step ---- */
 
-/* A packing that takes no more than it may need not be the best there is: it says as much where the same
- * holds. */
+/* Whether a packing made for another budget answers this one: it was only improved until it fitted, so it
+ * must be on the same side of both budgets. */
 static bool says_as_much(const StepFigures *r, MemoryBudget fits)
 {
     return (r->packed <= r->fits.device) == (r->packed <= fits.device) &&
            (r->host <= r->fits.host) == (r->host <= fits.host);
 }
 
-/* Of the same step; one whose values were not placed serves what is as surely too large. NULL: none was
- * found yet. */
+/* Figures of the same step. One without packed values answers only if it is surely too large here too. NULL:
+ * none yet. */
 static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBudget fits, MemoryBudget most)
 {
     const unsigned keys = choice_step_keys(&t->choice);
@@ -178,7 +178,7 @@ static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBu
     return NULL;
 }
 
-/* A flow that says no more than what it takes. */
+/* A flow with nothing but its memory figures. */
 static Flow *flow_of(Arena *a, const StepFigures *r)
 {
     Step *step = NEW(a, Step);
@@ -195,7 +195,7 @@ static Flow *flow_of(Arena *a, const StepFigures *r)
 
 Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
 {
-    /* with many others, that it fits is enough; where it does not, what it takes at least */
+    /* among many candidates it is enough that it fits; if it does not, a lower bound is enough */
     const MemoryBudget most = exact ? MEMORY_UNBOUNDED : memory_budget(t);
     const MemoryBudget fits = s->many && !exact ? most : (MemoryBudget){0};
     const StepFigures *known = exact ? NULL : known_room(s, t, fits, most);
@@ -221,7 +221,7 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
 bool search_large_with_any(const Program *p, const Draft *t)
 {
     const Cluster *c = &p->cluster;
-    /* beside: of a schedule with one channel */
+    /* beside: for a schedule with one channel */
     const size_t beside = t->memory.beside ? (size_t)burst_gpu_beside_bytes(c->nodes, 0, 1) : 0,
                  least = t->memory.total + beside - (size_t)(t->memory.scratch + t->memory.keys);
     const bool large = (double)least > cluster_least_memory(c)->memory ||

@@ -1,6 +1,5 @@
-/* search/candidate.c: what every candidate goes through, from a choice to its cost: search_evaluate() reads
- * top to bottom. What candidates have in common is found once: search/cache.c.
- */
+/* search/candidate.c: evaluates one candidate, from a choice to its cost: read search_evaluate() from top to
+ * bottom. search/cache.c has what candidates share. */
 #include "search/internal.h"
 
 #include "burst_rt.h"
@@ -16,7 +15,7 @@ MaskMap **search_maps(Arena *a, const Program *p)
     return maps;
 }
 
-/* What a rank's attention computes in forward of a layer, with perfect balance; mean over layers. */
+/* A rank's attention in forward of a layer, with perfect balance; mean over layers. */
 static AttentionWork work_of_rank(const Searcher *s, const Draft *t)
 {
     const Program *p = s->program;
@@ -32,7 +31,7 @@ static AttentionWork work_of_rank(const Searcher *s, const Draft *t)
     return sum;
 }
 
-/* What layers save, and what of it is offloaded, where that was decided as a number. */
+/* Chooses what layers save and offload, if the settings give only numbers. */
 static void decide_saving(Searcher *s, Draft *t)
 {
     Choice *c = &t->choice;
@@ -97,10 +96,10 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
     return t;
 }
 
-/* Of a candidate that loses by more, how much more need not be known exactly. */
+/* A candidate slower than the best by this factor is not simulated exactly. */
 static const double lost = 1.02;
 
-/* What stays is proved as a whole. */
+/* The winner is proved as a whole. */
 static const Plan *prove(Searcher *s, Arena *a, Diags *d, const Draft *t)
 {
     if (a == s->arena)
@@ -115,8 +114,8 @@ static Cost cost_of(Searcher *s, Arena *a, const Draft *of)
     return cost_draft(a, &t, lost * search_fastest(s));
 }
 
-/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another
- * behind it. */
+/* A schedule may deadlock after pruning: a stream runs its transfers in order, and one may wait for another
+ * queued after it. */
 static bool ends(Diags *d, const Candidate *x)
 {
     if (isfinite(x->cost.step))
@@ -128,7 +127,7 @@ static bool ends(Diags *d, const Candidate *x)
     return false;
 }
 
-/* Of what does not fit, whether it could win if it did: what needs less memory takes no less time. */
+/* Whether a candidate that does not fit could win if it did: needing less memory never takes less time. */
 static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of)
 {
     Draft t = *of;
@@ -143,7 +142,7 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of
                                   step * 1e3);
 }
 
-/* What the search reads of it; what it takes may be freed then. */
+/* Copies what the search reads; the draft may be freed then. */
 static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
 {
     x->choice.saving = t->choice.saving;

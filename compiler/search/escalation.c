@@ -1,7 +1,6 @@
-/* search/escalation.c: the settings (layout/) that escalate: where memory is too small, one setting
- * after the other goes on to values that need less and take longer. And what that says of candidates
- * before they are tried: what they take at least.
- */
+/* search/escalation.c: memory escalation: if memory is too small, settings (layout/) advance one by one to
+ * values that need less memory and more time. It also gives lower bounds for candidates before they are
+ * tried. */
 #include "search/internal.h"
 
 #include "burst_rt.h"
@@ -9,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The values of a setting of one way to need less, from the one that needs most on. */
+/* The values of one ladder of a setting, by falling memory. */
 typedef struct Way {
     int first, last;
 } Way;
@@ -20,7 +19,7 @@ static Way way_from(const Searcher *s, const Candidate *from, int setting)
     return (Way){from->value[setting] + 1, (other ? other : search_values(s, setting)) - 1};
 }
 
-/* Without those that do not work here, which come last. */
+/* Leaves out values that do not work here, which come last. */
 static Way second_ladder(const Searcher *s, const Candidate *from, int setting)
 {
     Way w = {way_from(s, from, setting).last + 1, search_values(s, setting) - 1};
@@ -38,7 +37,7 @@ static bool may_need_less(const Searcher *s, const Candidate *x, int setting)
     return settings[setting]->escalates && w.first <= w.last && search_take(s, &least, setting, w.last);
 }
 
-/* With another value of a setting. */
+/* Tries another value of a setting. */
 static Candidate try_value(Searcher *s, const Candidate *from, int setting, int n)
 {
     Candidate x = search_untried(from);
@@ -47,13 +46,15 @@ static Candidate try_value(Searcher *s, const Candidate *from, int setting, int 
     return x;
 }
 
-/* On the device and the host; where what the setting spares the one, the other holds, on the device. */
+/* Whether it fits the device and the host. A setting that moves data to the host needs to fit only the
+ * device. */
 static bool has_room(const Candidate *x, int setting)
 {
     return x->fits_device && (settings[setting]->takes_host || !x->too_large);
 }
 
-/* Where a ladder last ended with the same values of other settings: other candidates end near it. */
+/* Where a ladder last ended with the same values of the other settings: candidates that follow end near
+ * it. */
 static Near *near_of(Searcher *s, const Candidate *from, int setting, Way w)
 {
     Near key = {.setting = setting, .last = w.last, .activations_only = s->activations_only};
@@ -71,8 +72,8 @@ static Near *near_of(Searcher *s, const Candidate *from, int setting, Way w)
     return n;
 }
 
-/* Values of a setting that escalates take less and less memory: the first that fits, else the last. From
- * where others ended, in growing steps until one fits and the one before it does not. */
+/* Memory falls along a ladder: finds the first value that fits, else the last. Searches from where others
+ * ended, in growing steps until one value fits and the one before it does not. */
 static Candidate least_memory(Searcher *s, const Candidate *from, int setting, Way w)
 {
     Near *near = near_of(s, from, setting, w);
@@ -101,14 +102,14 @@ static Candidate least_memory(Searcher *s, const Candidate *from, int setting, W
     return found;
 }
 
-/* Whether the layout leaves open how many layers offload what they save. */
+/* Whether the layout leaves open how many layers offload. */
 static bool may_keep_layers(const Searcher *s, const Candidate *x)
 {
     return s->program->layout.offload.is_auto && x->choice.offload_values && !x->choice.offload_layers &&
            !x->choice.fetch_chunks;
 }
 
-/* Whether something fits of which all layers offload, or none. */
+/* Whether a candidate fits in which all layers offload, or none. */
 static bool fits_otherwise(const Searcher *s)
 {
     for (int i = 0; i < s->all.n; i++)
@@ -117,8 +118,8 @@ static bool fits_otherwise(const Searcher *s)
     return isfinite(s->other);
 }
 
-/* Where the device has room and the host has not, and nothing fits otherwise yet: as many of the first
- * layers offload as the host holds. */
+/* If the candidate fits the device but not the host, and nothing else fits yet, offloads as many of the
+ * first layers as the host holds. */
 static void try_fewer_layers(Searcher *s, const Candidate *from)
 {
     const bool host_alone = from->too_large && from->fits_device;
@@ -161,13 +162,13 @@ static void try_less(Searcher *s, Candidate *x, int setting)
     *x = least_memory(s, &from, setting, way_from(s, &from, setting));
     try_fewer_layers(s, x);
     *vec_push(s->arena, &s->all) = *x;
-    /* The first ladder's values may be too slow before one fits: that says nothing of the second's. */
+    /* The first ladder may become too slow before a value fits; that says nothing about the second. */
     if (!x->too_large || x->too_slow || settings[setting]->second_needs_less)
         try_second_ladder(s, &from, setting);
 }
 
-/* With the values of all settings that escalate which need least of a device; false: they do not work
- * together. */
+/* Takes the values of all escalating settings that need the least device memory. Returns false if they do
+ * not work together. */
 static bool take_smallest(const Searcher *s, Candidate *x)
 {
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
@@ -181,7 +182,8 @@ static bool take_smallest(const Searcher *s, Candidate *x)
     return !choice_why_not(s->arena, s->program, &x->choice);
 }
 
-/* Whether the device, too small for it, stays so whatever escalates: then that is all there is to see. */
+/* Whether the candidate is too large for the device even with all escalation. Then the smallest form is the
+ * only one recorded. */
 static bool too_large_anyhow(Searcher *s, const Candidate *from)
 {
     Candidate x = search_untried(from);
@@ -192,15 +194,15 @@ static bool too_large_anyhow(Searcher *s, const Candidate *from)
     search_try(s, &x);
     if (!x.too_large || x.fits_device)
         return false;
-    /* nothing needs less, also where this one was found too slow */
+    /* nothing needs less, even if this one was found too slow */
     s->might_fit = first_might_fit || !x.large_with_any;
     s->all.at[s->all.n - 1].less_evaluated = true;
     *vec_push(s->arena, &s->all) = x;
     return true;
 }
 
-/* Settings that escalate go on from their first value where memory is too small, one setting after the
- * other; and again with one that is worth to be the first. */
+/* If memory is too small, settings advance from their first values, one after the other; and once more
+ * starting with each setting of `escalates_first`. */
 void search_escalate(Searcher *s, Candidate x)
 {
     s->might_fit = x.why_not;
@@ -221,7 +223,7 @@ void search_escalate(Searcher *s, Candidate x)
     }
 }
 
-/* ---- fewer layers that offload ---- */
+/* ---- fewer offloading layers ---- */
 
 /* Whether the layout leaves open what layers save, and how many of them offload it. */
 static bool may_offload_fewer(const Searcher *s, const Candidate *x)
@@ -230,9 +232,9 @@ static bool may_offload_fewer(const Searcher *s, const Candidate *x)
            setting_recompute.second_ladder(s->program);
 }
 
-/* What the first layers alone offload leaves room on the host, and takes it on the device; where all is
- * saved, fewer copies are better as long as the device has room. Every number of layers is tried, each
- * with the level by which layers save most that fits. */
+/* Offloading only the first layers frees host memory and takes device memory; if everything is saved, fewer
+ * copies are better as long as the device has room. Tries every number of layers with the most saved values
+ * that fit. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best)
 {
     const int setting = SETTING_RECOMPUTE, last = setting_recompute.second_ladder(s->program) - 1;
@@ -248,13 +250,14 @@ Candidate search_offload_fewer(Searcher *s, const Candidate *best)
     return found;
 }
 
-/* ---- what escalates, by time ---- */
+/* ---- escalated settings, chosen by time ---- */
 
-/* What is tried from a candidate that fits, or would be faster than the best with what that escalates. */
+/* Variants of a candidate that fits, or that would be faster than the best with the best's escalation. */
 typedef struct Escalated {
     Searcher *s;
-    int near; /* value of `recompute` of the first ladder that last fitted: others' are near it */
-    int rule; /* that of the second ladder which is tried beside those; 0: none */
+    /* value of `recompute` in the first ladder that last fitted; a good start for the next variant */
+    int near;
+    int rule; /* value in the second ladder that is tried too; 0: none */
     Candidate best;
 } Escalated;
 
@@ -277,8 +280,8 @@ static Candidate try_saving(Escalated *t, const Candidate *from, int value)
     return x;
 }
 
-/* As least_memory, of all that the first ladder saves, from what was near before. The value; -1: none fits or
- * can win. */
+/* As least_memory, over all savings of the first ladder, starting near the previous result. Returns the
+ * value; -1: none fits or can win. */
 static int save_most(Escalated *t, const Candidate *from)
 {
     const int last = last_saving(t->s);
@@ -302,7 +305,8 @@ static int save_most(Escalated *t, const Candidate *from)
     return fits <= last ? fits : -1;
 }
 
-/* As much saved as fits, or what the layout or a rule says; the value, -1 where no more memory would help. */
+/* Tries as much saved as fits, and what the layout or a rule says. Returns the value; -1: more memory would
+ * not help. */
 static int try_savings(Escalated *t, const Candidate *from)
 {
     if (t->rule || last_saving(t->s) < 0)
@@ -317,8 +321,8 @@ static int try_chunks(Escalated *t, const Candidate *from, int value)
     return try_savings(t, &x);
 }
 
-/* The feed-forward network whole, and in more and more chunks as long as layers may then save more: what it
- * needs less they may have. */
+/* Tries the feed-forward network whole, and in more chunks as long as layers can then save more: memory
+ * saved by chunks is available to them. */
 static void try_ffn_chunks(Escalated *t, const Candidate *from)
 {
     const int most = search_values(t->s, SETTING_FFN_CHUNKS) - 1;
@@ -343,12 +347,11 @@ static void try_optimizers(Escalated *t, const Candidate *from)
     }
 }
 
-/* Rows are decided one after the other by what fits first, and more in the host's memory is not always
- * less time: of a candidate that has something there, every number of offloaded values with each place of the
- * optimizer. */
+/* Settings were chosen greedily, and more in host memory is not always slower: if the candidate has
+ * something there, tries every offload count with every optimizer location. */
 static void try_offloadings(Escalated *t, const Candidate *from)
 {
-    enum { MOST_SAVED = 8 }; /* values that a layer saves and may offload: more of them are all */
+    enum { MOST_SAVED = 8 }; /* offloaded values per layer; more than so many are all */
     for (int offloaded = 0; offloaded <= MOST_SAVED; offloaded++) {
         Candidate x = *from;
         x.choice.offload_values = offloaded < MOST_SAVED ? offloaded : OFFLOAD_ALL;
@@ -372,9 +375,9 @@ Candidate search_escalate_otherwise(Searcher *s, const Candidate *from)
     return t.best;
 }
 
-/* ---- what a candidate takes at least ---- */
+/* ---- lower bounds of a candidate ---- */
 
-/* Whether activations alone fit, instead of all that search_evaluate asks for. */
+/* As search_evaluate, but asks only whether activations fit. */
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     Draft t = search_begin(s, a, d, &x->choice);
@@ -391,8 +394,8 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->why_not = x->too_large ? x->why_not : NULL;
 }
 
-/* Of candidates whose activations and their gradients need as much memory: what they need beside it
- * differs. Without that what fits is each a point that none of them falls below. */
+/* Candidates with equal activation memory differ only in other memory. Without that memory, the settings
+ * that fit are points, and no such candidate needs less than all of them. */
 static Points points_of(Searcher *s, const Candidate *x)
 {
     for (int i = 0; i < s->points.n; i++)
@@ -409,9 +412,9 @@ static Points points_of(Searcher *s, const Candidate *x)
     return p;
 }
 
-/* The candidate where the point is, one value before it in each setting: savings by levels are not quite the
- * same bytes for each. The feed-forward network stays whole, since with fewer chunks than the point's it may
- * be faster even if less is saved. */
+/* Takes the point's values, one step back in each setting, since savings by levels are not quite the same
+ * bytes for each. The feed-forward network stays whole: with fewer chunks than the point's it may be faster
+ * even if less is saved. */
 static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 {
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
@@ -424,8 +427,8 @@ static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
     return true;
 }
 
-/* With any value of weights. Most lose by their computing alone, which is known where another computes the
- * same. */
+/* For any value of `weights`. Most candidates lose by computing alone, which is cached for others that
+ * compute the same. */
 static double least_seconds(Searcher *s, const Choice *c)
 {
     double own = 0, *shared = search_computing(s, c), *computing = shared ? shared : &own;
@@ -460,7 +463,7 @@ double search_least(Searcher *s, const Candidate *x)
     return isfinite(least) ? fmax(first, least) : first;
 }
 
-/* ---- what escalates elsewhere, here ---- */
+/* ---- another candidate's escalation ---- */
 
 double search_least_alike(Searcher *s, const Candidate *x)
 {

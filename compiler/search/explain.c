@@ -1,5 +1,5 @@
-/* search/explain.c: what is said of a search: the chosen layout and why, the others by time, and below them
- * those that do not work, by reason, with what would make the nearest of them fit. */
+/* search/explain.c: reports a search: the chosen layout and why, the others by time, then those that do not
+ * work, by reason, with what would make the nearest of them fit. */
 #include "search/internal.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 /* ---- the order ---- */
 
-/* What does not work: for want of memory, with too little of it and too slow as well, for another reason. */
+/* WORKS, or why not: too little memory; too little memory and too slow; another reason. */
 typedef enum Kind { WORKS, TOO_LARGE, TOO_SLOW, REFUSED } Kind;
 
 static Kind kind_of(const Evaluated *x)
@@ -19,7 +19,7 @@ static Kind kind_of(const Evaluated *x)
     return x->too_slow ? TOO_SLOW : TOO_LARGE;
 }
 
-/* Where in the group of its kind, given that this is stable; of what is refused, equal reasons together. */
+/* Order within a kind, used by a stable sort; refused candidates with equal reasons are together. */
 static int compare(const Evaluated *x, const Evaluated *y)
 {
     const Kind kind = kind_of(x), other = kind_of(y);
@@ -79,7 +79,7 @@ const char *search_reason(Arena *a, const Found *f)
 
 /* ---- what does not work ---- */
 
-/* The one that needs least of those that were not tried again with less; NULL: all were. */
+/* The one that needs least among those whose escalation was not tried; NULL: all were. */
 static const Evaluated *nearest(const Evaluated *x, int n)
 {
     for (int i = 0; i < n; i++)
@@ -145,7 +145,7 @@ int search_failures(Arena *a, const Found *f, Failures **out)
 
 /* ---- the table ---- */
 
-/* As wide as the longest text, where that is longer than usual. */
+/* The width of the longest text, but at least the default. */
 static int column_width(Arena *a, const Found *f, int row)
 {
     int width = settings[row]->column;

@@ -1,17 +1,16 @@
-/* search/hints.c: which settings that the layout fixes would gain time with another value. Each is tried
- * alone, beside what is chosen; ranks that split layers by searches of their own. What is printed was
- * compiled and simulated. */
+/* search/hints.c: which settings fixed by the layout would save time with another value. Each is tried
+ * alone; `tensor` by searches of its own. Printed times were compiled and simulated. */
 #include "search/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#define WORTH 5e-3 /* share of a step that is worth a line */
+#define WORTH 5e-3 /* fraction of a step that is worth a line */
 
-/* The least seconds of a step with another value of a setting, and that value. */
+/* The fastest step with another value of a setting, and that value. */
 typedef struct Gain {
     double step;
-    const char *what; /* as the layout has it; NULL: it is left out */
+    const char *what; /* as in the layout; NULL: without the setting */
 } Gain;
 
 /* Whether the layout as written leaves no choice. */
@@ -30,14 +29,14 @@ static void keep_least(Gain *g, double step, const char *what)
         *g = (Gain){step, what};
 }
 
-/* Another schedule has sizes of its own. Those with levels, which have many, are left out. */
+/* Takes sizes for another schedule. Schedules with levels, which have many, are left out. */
 static bool has_sizes(const Searcher *s, Candidate *x, int setting)
 {
     return setting != SETTING_SCHEDULE || (coords_asked(s->program, x->choice.schedule) &&
                                            search_take(s, x, SETTING_CONTEXT, 0) && x->choice.coords > 0);
 }
 
-/* Of a setting whose other values the search knows. */
+/* Tries a setting whose other values the search knows. */
 static void try_values(Arena *a, const Found *f, int setting, Gain *g)
 {
     const Draft *d = plan_draft(f->plan);
@@ -90,10 +89,11 @@ static void hint_setting(Arena *a, const Program *p, const Found *f, int setting
                     100 * gain_of(f, g.step));
 }
 
-/* What follows searches anew, which on more ranks takes minutes. */
+/* what follows searches anew, which takes minutes on more ranks */
 enum { MOST_RANKS = 64 };
 
-/* Where memory is too small to save everything, as nothing is offloaded while anything fits without. */
+/* Hints at offloading if not everything could be saved: nothing is offloaded while anything fits without
+ * it. */
 static void hint_offload(Arena *a, const Program *p, const Found *f, Text *out)
 {
     const Draft *d = plan_draft(f->plan);

@@ -1,4 +1,4 @@
-/* search/internal.h: what the files of the search share: candidates, and what one search has tried. */
+/* search/internal.h: shared by the files of the search: candidates, and the state of one search. */
 #ifndef SEARCH_H
 #define SEARCH_H
 
@@ -6,46 +6,46 @@
 
 typedef struct Candidate {
     Choice choice;
-    int value[SETTING_COUNT]; /* which one of each setting */
-    const Plan *plan; /* of a single candidate and of the winner */
+    int value[SETTING_COUNT]; /* index of each setting's value */
+    const Plan *plan; /* set for a single candidate and for the winner */
     Cost cost;
-    const char *why_not; /* NULL: it works, once tried */
+    const char *why_not; /* NULL after evaluation: it works */
     bool evaluated, too_large; /* proof 6 fails: a choice that needs less memory may help */
-    bool fits_device;      /* perhaps not the host */
-    bool large_with_any;   /* with another schedule too */
-    bool less_evaluated;       /* and one was tried */
-    bool too_slow;         /* it is too large, and would not win if it were not */
-    /* its place among the open ones; that of the first that differs in weights alone */
+    bool fits_device;      /* but perhaps not the host */
+    bool large_with_any;   /* too large with any schedule */
+    bool less_evaluated;       /* a candidate that needs less was tried */
+    bool too_slow;         /* it is too large, and would not win if it fitted */
+    /* index among the open candidates; index of the first that differs only in weights */
     int order, equal_but_weights;
-    double least;          /* of that first one: seconds that no other value of weights falls below */
-    size_t needs; /* bytes of a rank, where it was tried */
-    double host;  /* of the host with most ranks */
+    double least;          /* of that first one: lower bound in seconds for every value of weights */
+    size_t needs; /* bytes of a rank, if evaluated */
+    double host;  /* bytes of the host with most ranks */
 } Candidate;
 typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 typedef Vec(Parted) AllParted;
-/* What searches of one sequence and its masks have in common, in their arena. {0}: nothing is counted yet. */
+/* Counts shared by searches of one sequence and its masks, in their arena. {0}: nothing is counted yet. */
 typedef struct Counted { MaskMap **maps; AllParted parted; } Counted;
-/* Whether attention's transfers carry ranges, by all that it depends on. */
+/* Whether attention's transfers carry ranges, cached by all that it depends on. */
 typedef struct Ranged { Choice choice; bool ranges; } Ranged;
-/* What attention loads, found when its ranges were decided, in an arena of its own; NULL: taken. */
+/* Attention's loads, found when its ranges were decided, in an arena of its own; NULL: already used. */
 typedef struct Loaded { Choice choice; Arena *arena; const struct AttentionLoads *loads; } Loaded;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
-enum { ATTENDED = 2 }; /* the last ones: candidates that attend alike follow each other */
-/* Where candidates that need memory alike are by settings that escalate, with activations alone:
- * none of them falls below all of these. */
+enum { ATTENDED = 2 }; /* the last ones; candidates with the same attention are consecutive */
+/* The escalated settings at which candidates with equal activation memory fit, counting activations only:
+ * none of them needs less than all of these. */
 typedef struct Points {
     Candidate of;
     Candidates evaluated;
 } Points;
-/* Where the ladder of a setting up to `last` ended, with these values of others that escalate. */
+/* Where a setting's ladder up to `last` ended, with these values of the other escalating settings. */
 typedef struct Near {
     int setting, last, value[SETTING_COUNT], found;
     bool activations_only;
 } Near;
-/* Of a schedule in some sizes, forward and backward: whether each attention has the rank's own queries, or
- * its own keys. HOME_NONE: neither, or some pair of chunks not once. */
+/* For a schedule in given sizes, each direction: whether every attention has the rank's own queries, or its
+ * own keys. HOME_NONE: neither, or a pair of chunks is not computed exactly once. */
 typedef enum Home { HOME_QUERIES, HOME_KEYS, HOME_NONE } Home;
 typedef struct Homes {
     const SchedText *schedule;
@@ -53,11 +53,12 @@ typedef struct Homes {
     int coords, size[MAX_COORDS];
     Home home[2];
 } Homes;
-/* What ranks compute alone with any weights, which is the same for all that have the same chunks at home. */
+/* Lower bound from computing alone, with any weights: the same for all choices with the same chunks at their
+ * owners. */
 typedef struct Computed { Choice choice; Homes of; double least; } Computed;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
-/* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of
+/* Memory of a step's values, by all that it depends on; fits: the budget of step_pack; unpacked: as in
  * Flow. */
 typedef struct StepFigures {
     Choice choice;
@@ -66,8 +67,8 @@ typedef struct StepFigures {
     bool unpacked;
 } StepFigures;
 
-/* Schedules that are tried together: those without sizes to choose, rings of all sizes whose ranks share
- * heads, and other rings of all sizes. */
+/* Schedules that are tried together: without sizes to choose; rings of all sizes whose ranks share heads;
+ * other rings of all sizes. */
 typedef enum Turn { TURN_SIMPLE, TURN_SHARING, TURN_LEVELS } Turn;
 typedef struct Slow { const SchedText *schedule; double least; } Slow; /* seconds of a step */
 
@@ -76,119 +77,117 @@ typedef struct Searcher {
     Diags *diags;
     const Program *program;
     SearchEffort effort;
-    /* seconds that a step of another program takes, which this one's is to undercut; INFINITY: there is
-     * none */
+    /* step seconds of another program, which this one's must undercut; INFINITY: none */
     double other;
     MaskMap **maps;
     AllParted parted;
     Vec(StepFigures) figures;
     Vec(Ranged) ranged;
-    Vec(Choice) proved; /* their attention holds */
+    Vec(Choice) proved; /* choices whose attention is proved */
     Vec(Homes) homes;
-    Vec(Computed) computed; /* of the number of groups that is tried */
-    Loaded loaded; /* the last one: it is simulated next, if at all */
+    Vec(Computed) computed; /* for the current number of groups */
+    Loaded loaded; /* the last one; it is simulated next, if at all */
     Attended attended[ATTENDED];
-    int attends; /* how many there were */
-    int evaluations; /* candidates that went through the passes so far, those of activations alone too */
-    Speeds *speeds; /* once shares are asked for */
-    Candidates data; /* decided alone: numbers of groups to try, falling */
-    Candidates open; /* of one of these: what is to be tried */
-    Candidates all;  /* what was tried, what is simpler first */
+    int attends; /* how many are stored */
+    int evaluations; /* candidates that went through the passes, including those for activations only */
+    Speeds *speeds; /* computed on first use */
+    Candidates data; /* numbers of groups to try, falling */
+    Candidates open; /* of the current number of groups: to be tried */
+    Candidates all;  /* tried candidates, simpler ones first */
     Vec(Skipped) skipped;
-    Turn turn; /* whose it is */
-    const Candidate *like; /* schedules with levels are tried beside it; NULL: with all there is */
-    unsigned varies;       /* bits of settings in which those differ from it */
-    Vec(Slow) slow; /* of each schedule, what was not tried */
-    bool many;      /* so many that figures of those that fit, or surely do not, need not be exact */
-    bool cuts;      /* what cannot win, or cannot fit, is not tried */
-    bool might_fit; /* what was tried last, with another schedule or had it not been too slow */
-    bool hopeless;  /* no candidate with as many groups fits */
-    /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
+    Turn turn; /* the schedules being tried */
+    const Candidate *like; /* schedules with levels are tried as variants of it; NULL: in all combinations */
+    unsigned varies;       /* bits of settings in which those may differ from it */
+    Vec(Slow) slow; /* for each schedule, candidates that were not tried */
+    bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
+    bool cuts;      /* candidates that cannot win, or cannot fit, are pruned */
+    bool might_fit; /* the last candidate might fit with another schedule, or was pruned as too slow */
+    bool hopeless;  /* no candidate with so many groups fits */
+    /* unfit: pruned for that; cut: pruned by lower bounds */
     int unfit, cut;
     Vec(Points) points;
     Vec(Near) nears;
-    bool advises; /* where nothing fits, what would is found and said */
+    bool advises; /* if nothing fits, settings that would fit are searched and reported */
     bool activations_only; /* candidates are judged by search_evaluate_activations */
-    int group; /* nothing fits, but something would with groups of so many layers; 0: not that either */
-    bool single; /* the layout leaves nothing open but what is decided by memory escalation */
-    const Draft *refused; /* the last that was to be kept, and that a proof refused */
+    int group; /* nothing fits: group size with which `full(n)` fits; 0: none */
+    bool single; /* the layout leaves nothing open but escalated settings */
+    const Draft *refused; /* the last draft that was to be kept and that a proof refused */
 } Searcher;
 
-/* ---- search/candidate.c: what a candidate goes through ---- */
-/* The same choice in the same place, without figures. */
+/* ---- search/candidate.c: evaluation of a candidate ---- */
+/* A copy with the same choice and order, but without figures. */
 Candidate search_untried(const Candidate *from);
 MaskMap **search_maps(Arena *a, const Program *p);
-/* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
+/* Sends it through all passes. Its results live in the arena; errors go to the diagnostics. */
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* Whether a device has room for it, the host perhaps not; true where its attention cannot be made. */
+/* Whether it fits the device, the host perhaps not; true if its attention cannot be made. */
 bool search_fits_device(Searcher *s, const Choice *choice);
-/* Partition and counted pairs, attentions, what is saved and offloaded; attentions 0 after errors. */
+/* Partition with counted pairs, attentions, saved and offloaded values; attentions 0 after errors. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
-/* All that is judged; exact: see search_flow. */
+/* Everything that is judged; exact: see search_flow. */
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact);
-/* Whether transfers carry ranges. */
+/* Chooses whether transfers carry ranges. */
 void search_add_ranges(Searcher *s, Draft *t);
 /* ---- search/search.c ---- */
-/* As search_with, or with advice as search(); what it counts joins what is counted. */
+/* As search_with, or with advice as search(). Adds its counts to `counted`. */
 Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
                      Counted *counted);
-/* As search_evaluate, of what it takes the figures alone stay, but of a single candidate all. */
+/* As search_evaluate, but keeps only the figures, unless the candidate is the only one. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);
-/* false: the setting has no such value here */
+/* Returns false if the setting has no such value here. */
 bool search_take(const Searcher *s, Candidate *x, int setting, int value);
 int search_values(const Searcher *s, int setting);
-double search_fastest(const Searcher *s); /* seconds that a candidate is to undercut */
-double search_to_win(const Searcher *s); /* seconds that a step may take to win */
+double search_fastest(const Searcher *s); /* step seconds that a candidate must undercut */
+double search_to_win(const Searcher *s); /* step seconds with which a candidate may still win */
 /* ---- search/batches.c ---- */
-/* Over drawn batches, the fastest of what was tried; NULL: none works, or batches decide nothing. Those
- * that were compared have cost.batches then. */
+/* The fastest over drawn batches; NULL: none works, or batches decide nothing. Compared candidates then have
+ * cost.batches. */
 Candidate *search_best_on_batches(Searcher *s);
 /* ---- search/escalation.c ---- */
-/* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
+/* Tries it; if it is too large, also with settings that need less. Appends what is worth showing to
+ * s->all. */
 void search_escalate(Searcher *s, Candidate x);
-/* The same with the number of layers that offload by which a step takes least, where the layout leaves it
- * open; itself, if that is all. */
+/* The same with the fastest number of offloading layers, if the layout leaves it open; else a copy. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
-/* The fastest that fits with other values of settings that escalate: what is in the host's memory, where the
- * layout leaves that open, chunks of the feed-forward network, and what layers save. Itself, if none is
- * faster. */
+/* The fastest that fits with other values of escalated settings: host memory, if the layout leaves it open,
+ * ffn chunks, and saved values. A copy if none is faster. */
 Candidate search_escalate_otherwise(Searcher *s, const Candidate *from);
-/* Of a candidate that has what another escalates: seconds that it takes at least, whatever is saved; and the
- * best, or this one with as much saved as fits, if that is faster. */
+/* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the faster
+ * of `best` and this one with as much saved as fits. */
 double search_least_alike(Searcher *s, const Candidate *x);
 Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best);
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* What the candidate, which has the first values of settings that escalate, takes at least with
- * whatever it needs of these, and any value of weights. */
+/* Lower bound in seconds for a candidate with the first values of escalating settings, for any escalation it
+ * needs and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
 /* ---- search/cache.c ---- */
 struct Flow;
-/* The partition that the choice wants, with the counts of its pieces: made once. */
+/* The choice's partition with the counts of its pieces, cached. */
 const Parted *search_parted(Searcher *s, const Choice *c);
-/* As ranges_wanted, found once for all that attend alike. */
+/* As ranges_wanted, cached for all choices with the same attention. */
 bool search_ranges(Searcher *s, const Draft *t);
-/* As cost_attended, found once for all that attend alike; NULL: layers of different masks attend by
- * schedules of their own. */
+/* As cost_attended, cached for all choices with the same attention; NULL: masks have schedules of their
+ * own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
-void search_forget(Searcher *s); /* what search_ranges and search_attended have found */
-/* As verify_attention, shown once for all that attend alike. */
+void search_forget(Searcher *s); /* frees the results of search_ranges and search_attended */
+/* As verify_attention, cached for all choices with the same attention. */
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);
-/* Where the least seconds of computing alone, with any weights, are kept; 0: not known yet. Valid until the
- * next call. NULL: none that computes the same is known. */
+/* The cache entry for the lower bound of computing alone, with any weights; 0: not computed yet. Valid until
+ * the next call. NULL: not cacheable. */
 double *search_computing(Searcher *s, const Choice *c);
-/* The step's values in their places; not exact: perhaps only what they take, or take at least. */
+/* The step's values with offsets. Not exact: perhaps only their memory, or a lower bound. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact);
-/* Whether all schedules, with the same settings that escalate, are too large: without attention's buffers, or
- * for the hosts. */
+/* Whether it is too large with every schedule and the same escalated settings: without attention's buffers,
+ * or for the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);
-/* ---- search/refuse.c: why no candidate works ---- */
+/* ---- search/refuse.c: reports why no candidate works ---- */
 void search_refuse(Searcher *s);
 /* ---- search/advise.c: the settings that would fit ---- */
-/* "`offload auto` or `host { memory 1100 GiB; }`"; NULL: none alone */
+/* "`offload auto` or `host { memory 1100 GiB; }`"; NULL: no single change fits */
 const char *search_would_fit(Searcher *s, const Candidate *near);
-void search_advise(Searcher *s, const Candidate *near); /* where it is asked to */
-/* `recompute full(group)`: of so many layers the first saves its input */
+void search_advise(Searcher *s, const Candidate *near); /* if requested */
+/* p with `recompute full(group)`: the first of so many layers saves its input. */
 const Program *search_with_group(Arena *a, const Program *p, int group);
 void search_remark_kernels(const Program *p, Text *t);
 

@@ -1,9 +1,7 @@
-/* search/layers.c: which schedule and travel the layers of each mask have, beside a choice that is decided
- * for the rest.
+/* search/layers.c: chooses the schedule and travel of each mask's layers, given the other settings.
  *
- * Layers attend one after the other, so what is best for those of one mask does not depend on the others:
- * the least time of forward and backward, simulated alone, with the positions of the choice.
- */
+ * Layers attend one after the other, so the best choice for one mask does not depend on the others: the
+ * least time of forward and backward, simulated alone, with the choice's positions. */
 #include "search/search.h"
 #include "proof/internal.h"
 
@@ -19,7 +17,7 @@ typedef struct Layers {
 } Layers;
 typedef struct Best { Choice choice; double seconds; int options; } Best;
 
-/* Of one layer; INFINITY: a proof fails, or it comes to no end. */
+/* Of one layer; INFINITY: a proof fails, or it deadlocks. */
 static double attention_seconds(const Layers *l, const Choice *c, int mask)
 {
     Arena *a = arena_new();
@@ -45,7 +43,7 @@ static double attention_seconds(const Layers *l, const Choice *c, int mask)
     return seconds;
 }
 
-/* The program as its layout is for the layers of one mask. */
+/* The program with one mask's layout. */
 static Program program_of(const Program *p, int mask)
 {
     Program x = *p;
@@ -68,7 +66,7 @@ static MaskChoice of_layers(const Program *p, const Choice *c, int mask)
     return x;
 }
 
-/* Why the layers of the mask can't have it beside the base; NULL: they can. */
+/* Why the mask's layers cannot have it together with the base; NULL: they can. */
 static const char *option_why_not(const Layers *l, const Choice *base, const Choice *x, int mask)
 {
     MaskChoice *of = NEW_ARRAY(l->arena, MaskChoice, l->program->mask_count);
@@ -80,7 +78,7 @@ static const char *option_why_not(const Layers *l, const Choice *base, const Cho
     return mask_why_not(l->arena, l->program, &both, mask);
 }
 
-/* The first that works needs no time where it is the only one. */
+/* A first option that works needs no simulation if it is the only one. */
 static void try_option(Layers *l, const Choice *base, const Choice *x, int mask, Best *best)
 {
     const char *why_not = option_why_not(l, base, x, mask);
@@ -96,7 +94,7 @@ static void try_option(Layers *l, const Choice *base, const Choice *x, int mask,
     best->options++;
 }
 
-/* What the layout leaves open, the base's own first. */
+/* The best of what the layout leaves open; the base's own comes first. */
 static Best best_option(Layers *l, const Choice *base, int mask)
 {
     const Program p = program_of(l->program, mask);
@@ -117,7 +115,7 @@ static Best best_option(Layers *l, const Choice *base, int mask)
     return best;
 }
 
-/* Whether the layers of all masks came to one way, be it another than the one they began with. */
+/* Whether all masks chose the same, even if it is not the base's. */
 static bool all_alike(const Choice *c)
 {
     const Choice first = choice_of_mask(c, 0);
@@ -133,10 +131,10 @@ const char *layers_choose(Arena *a, const Program *p, const Partition *part, Pai
 {
     Layers l = {.arena = a, .program = p, .partition = part, .counts = counts};
     MaskChoice *of = NEW_ARRAY(a, MaskChoice, p->mask_count);
-    if (c->latents) /* of all layers alike */
+    if (c->latents) /* latents apply to all layers */
         return NULL;
     for (int m = 0; m < p->mask_count; m++) {
-        const bool decided = m == 0 && p->layout.of_mask; /* its rows are the layout's */
+        const bool decided = m == 0 && p->layout.of_mask; /* given by the layout */
         const Best best = decided
                               ? (Best){.choice = *c, .options = !(l.why_not = option_why_not(&l, c, c, m))}
                               : best_option(&l, c, m);

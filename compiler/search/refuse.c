@@ -1,12 +1,12 @@
-/* search/refuse.c: where no candidate works, why: what does not fit, the proofs' own errors, and other
- * reasons with their schedules; and what is said of a program's kernels, whatever is chosen. */
+/* search/refuse.c: reports why no candidate works: what does not fit, the proofs' own errors, and other
+ * reasons with their schedules. It also prints remarks about a program's kernels. */
 #include "search/internal.h"
 
 #include "burst_rt.h"
 
 #include <string.h>
 
-/* What does not fit: the one that comes nearest, and of the others how many and what they need. */
+/* Reports what does not fit: the nearest candidate, and number and needs of the others. */
 static void note_too_large(Searcher *s)
 {
     Candidate *near = NULL;
@@ -27,7 +27,7 @@ static void note_too_large(Searcher *s)
     if (!near)
         return;
     search_evaluate(s, s->arena, near,
-                    diags_new(s->arena)); /* with what it needs, not with the least of it */
+                    diags_new(s->arena)); /* with its own needs, not the smallest */
     diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
     if (others > 0)
         diag_note(s->diags, (Span){0}, "this was the smallest of %d candidates; the other%s %s", others + 1,
@@ -48,7 +48,7 @@ static bool has_reason(const Candidate *x, const Candidate *first)
     return !x->too_large && x->choice.data == first->choice.data && strcmp(x->why_not, first->why_not) == 0;
 }
 
-/* Other reasons, each once with the schedules that it holds for. */
+/* Reports other reasons, each once with its schedules. */
 static void note_reason(Searcher *s, int first)
 {
     const char *reason = s->all.at[first].why_not, *names = "", *last = "";
@@ -66,8 +66,8 @@ static void note_reason(Searcher *s, int first)
     diag_note(s->diags, (Span){0}, "%s: %s", names, reason);
 }
 
-/* Where the layout names a schedule that a proof refuses, whatever else is open: the proof's own errors,
- * at its lines. */
+/* If the layout names a schedule that a proof refuses in every candidate, reports the proof's own errors at
+ * its lines. */
 static bool report_schedule(Searcher *s)
 {
     Candidate *wrong = NULL;
@@ -82,8 +82,8 @@ static bool report_schedule(Searcher *s)
     return diags_errors(s->diags) > 0;
 }
 
-/* The one written setting that candidates are refused by, and a candidate that it refuses. Others may be
- * refused by what the layout leaves open, but none by its memory, a proof or a second written setting. */
+/* The one written setting that refuses candidates, with a refused candidate. Others may be refused by
+ * settings that are open, but none by memory, a proof or a second written setting. */
 typedef struct Blamed {
     int setting;
     const Candidate *by;
@@ -105,7 +105,7 @@ static Blamed find_blamed(const Searcher *s)
     return found;
 }
 
-/* Whether every candidate has the reason of the blamed one, or is refused by what is left open. */
+/* Whether every candidate is refused for the blamed reason, or by an open setting. */
 static bool is_only_reason(const Searcher *s, Blamed blamed)
 {
     bool only = blamed.by;
@@ -121,13 +121,13 @@ void search_refuse(Searcher *s)
 {
     const Layout *l = &s->program->layout;
     if (diags_errors(s->diags) > 0 || report_schedule(s))
-        return; /* a single candidate's errors are the user's */
+        return; /* a single candidate's errors were reported to the user already */
     const Blamed blamed = find_blamed(s);
     if (is_only_reason(s, blamed)) {
         diag_error(s->diags, setting_span(blamed.setting, l), "%s", blamed.by->why_not);
         return;
     }
-    /* of other reasons, those of the largest groups */
+    /* other reasons: those of the largest groups */
     const int data = s->data.at[s->data.n - 1].choice.data;
     Span at = l->span.src ? l->span : s->program->sequence_span;
     at = l->schedule ? l->schedule_span : at;
@@ -141,7 +141,7 @@ void search_refuse(Searcher *s)
             note_reason(s, i);
 }
 
-/* Where attention runs kernels of another form than the devices' own. */
+/* A remark if attention runs kernels of another form than the devices' own. */
 void search_remark_kernels(const Program *p, Text *t)
 {
     const Kernels k = kernels_of(p);

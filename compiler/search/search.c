@@ -1,19 +1,18 @@
-/* search.c: decides what the layout leaves open. Every candidate goes through all passes; the fastest by
+/* search.c: chooses what the layout leaves open. Every candidate goes through all passes; the fastest by
  * simulation that the verifier accepts wins. A layout that leaves nothing open has one candidate, whose
  * errors are the user's.
  *
- * What a candidate takes is freed once it is judged, and the winner is made again; what candidates have in
- * common (partitions, counted pairs) stays. Numbers of data-parallel groups are tried from the most groups
- * on, since small groups are judged quickly, and left out where even perfect balance and overlap would be
- * slower than the best so far.
- */
+ * A candidate's data is freed after its evaluation, and the winner is made once more; what candidates share
+ * (partitions, counted pairs) is kept. Numbers of data-parallel groups are tried from the most groups on,
+ * since small groups are judged quickly, and skipped if even perfect balance and overlap would be slower
+ * than the best so far. */
 #include "base/progress.h"
 #include "search/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Unmasked pairs of the sequence, by mask. */
+/* [mask_count] unmasked pairs of the sequence. */
 static const double *sequence_pairs(Searcher *s)
 {
     const Choice one = choice_on(s->program, &(Choice){.data = s->program->cluster.world, .ranks = 1});
@@ -30,9 +29,9 @@ static Speeds *speeds_of(Searcher *s)
     return s->speeds;
 }
 
-/* ---- the candidates: every combination of what the settings (layout/) have to try ---- */
+/* ---- candidates: all combinations of the values that settings (layout/) try ---- */
 
-enum { DATA = 0, MOST_LEVELS = 64 }; /* ranks of which schedules with levels are all tried */
+enum { DATA = 0, MOST_LEVELS = 64 }; /* MOST_LEVELS: ranks up to which all schedules with levels are tried */
 
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
@@ -60,7 +59,8 @@ static const char *choose_layers(Searcher *s, Choice *c)
     return layers_choose(s->arena, s->program, part->partition, part->counts, c);
 }
 
-/* Of short sequences other shares come to the same numbers of tokens: then they are the same layout. */
+/* Whether other shares came to the same numbers of tokens, as in short sequences: then it is the same
+ * layout. */
 static bool shares_again(const Searcher *s, const Candidate *x)
 {
     const int shares = SETTING_SHARES;
@@ -73,8 +73,7 @@ static bool shares_again(const Searcher *s, const Candidate *x)
     return false;
 }
 
-/* Schedules with levels that the layout does not name, such as usp and double_ring, have turns of their own.
- */
+/* Schedules with levels that the layout does not name, such as usp and double_ring, are tried separately. */
 static Turn turn_of(const Program *p, const SchedText *t)
 {
     if (coords_asked(p, t))
@@ -87,8 +86,8 @@ static bool in_turn(const Searcher *s, const Candidate *x, int setting)
     return setting != SETTING_SCHEDULE || turn_of(s->program, x->choice.schedule) == s->turn;
 }
 
-/* Beside s->like only settings of s->varies have other values than it has: of the partition alone, where the
- * schedule stays. */
+/* Whether the value is tried: as a variant of s->like only settings in s->varies may differ. If the schedule
+ * is fixed, the partition must differ. */
 static bool stays(const Searcher *s, int setting, int value)
 {
     const bool others = s->like && setting == SETTING_PARTITION && !(s->varies & (1u << SETTING_SCHEDULE));
@@ -122,7 +121,7 @@ static void decide(Searcher *s, Candidate x, int setting)
     }
 }
 
-/* ---- trying them ---- */
+/* ---- trying candidates ---- */
 
 bool search_works(const Candidate *x) { return x->evaluated && !x->why_not; }
 
@@ -135,11 +134,10 @@ static double fastest_here(const Searcher *s)
     return least;
 }
 
-/* What a candidate is to undercut: another program's step too, but where few candidates are all tried for
- * the table's sake. */
+/* The step to undercut, including another program's; but a table of few candidates tries them all. */
 double search_fastest(const Searcher *s) { return fmin(fastest_here(s), s->cuts ? s->other : INFINITY); }
 
-/* Of those whose layers all attend alike. */
+/* The fastest whose layers all attend alike. */
 static double fastest_alike(const Searcher *s)
 {
     double least = INFINITY;
@@ -151,17 +149,18 @@ static double fastest_alike(const Searcher *s)
 
 static const double tie = SEARCH_TIE;
 
-/* Layers of each mask may attend by a schedule of their own yet: then what loses with one for all may win. */
+/* Whether masks may still get schedules of their own, so that a candidate that loses with one for all may
+ * win. */
 static bool may_layers_differ(const Searcher *s)
 {
     return s->program->mask_count > 1 && !s->program->layout.of_mask;
 }
 
-/* Seconds that a step may take to win: what is simpler wins within the tie. Sums of the same in another
- * order differ by less. */
+/* Step seconds with which a candidate may win: a simpler one wins within the tie. Sums in another order
+ * differ by less. */
 double search_to_win(const Searcher *s)
 {
-    /* what is slower by the plan, which holds for all batches, may be faster over drawn ones */
+    /* what is slower as a plan for all batches may be faster over drawn ones */
     const double drawn = mask_draws(s->program) ? 1.5 : 1;
     return may_layers_differ(s) ? INFINITY : drawn * search_fastest(s) / (1 - tie) * (1 + 1e-9);
 }
@@ -177,7 +176,7 @@ static void say_progress(const Searcher *s, const Candidate *x)
         progress_say("searching: %d layouts simulated, now of %s; none works yet", s->evaluations, schedule);
 }
 
-/* Of what it takes, only the figures stay, but of a single one all. */
+/* Keeps only the figures, but all of a single candidate. */
 void search_try(Searcher *s, Candidate *x)
 {
     if (x->why_not)
@@ -197,7 +196,7 @@ void search_try(Searcher *s, Candidate *x)
     arena_free(a);
 }
 
-/* The first within a tie of the fastest: what is simpler comes first. */
+/* The first within a tie of the fastest: simpler ones come first. */
 static Candidate *best_of(Searcher *s)
 {
     const double most = fastest_here(s) / (1 - tie);
@@ -207,7 +206,7 @@ static Candidate *best_of(Searcher *s)
     return NULL;
 }
 
-/* Whether several values of the setting were tried, or left out. */
+/* Whether several values of the setting were tried, or pruned. */
 static bool has_several(const Searcher *s, int setting)
 {
     bool several = setting == DATA && s->skipped.n;
@@ -257,7 +256,7 @@ static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *
     return t;
 }
 
-/* The fastest of so many groups, or, where none works, the last that was tried. */
+/* The fastest of so many groups; if none works, the last tried. */
 static const Candidate *fastest_of(const Searcher *s, int data)
 {
     const Candidate *best = NULL;
@@ -270,7 +269,7 @@ static const Candidate *fastest_of(const Searcher *s, int data)
     return best;
 }
 
-/* All candidates with as many groups as the winner, and the best of every other number. */
+/* Keeps all candidates with as many groups as the winner, and the best of every other number. */
 static void keep_tried(Searcher *s, const Candidate *best, Found *f)
 {
     Vec(Evaluated) kept = {0};
@@ -282,7 +281,7 @@ static void keep_tried(Searcher *s, const Candidate *best, Found *f)
     f->evaluated_count = kept.n;
 }
 
-/* Of schedules of which none was tried. */
+/* Remarks on schedules of which no candidate was tried. */
 static void remark_slow(const Searcher *s, Text *t)
 {
     for (int i = 0; i < s->slow.n; i++) {
@@ -302,7 +301,7 @@ static double ranges_save(Arena *a, const Draft *d)
     return loads_saved(d, &l);
 }
 
-/* What is said below the candidates. */
+/* The lines below the candidates. */
 static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
@@ -340,7 +339,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
     return text_keep(s->arena, &t);
 }
 
-/* ---- all of them ---- */
+/* ---- the whole search ---- */
 
 static bool same_but_weights(const Candidate *x, const Candidate *y)
 {
@@ -358,7 +357,7 @@ static unsigned hash_but_weights(const Candidate *x)
     return hash;
 }
 
-/* Of each open candidate the first that differs from it in weights alone, which may be itself. */
+/* For each open candidate, finds the first that differs only in weights; that may be itself. */
 static void find_equal_but_weights(Searcher *s)
 {
     enum { MOST_OPEN = 1 << 24 };
@@ -366,21 +365,22 @@ static void find_equal_but_weights(Searcher *s)
     while (places < 2 * s->open.n)
         places *= 2;
     Arena *a = arena_new();
-    int *first = NEW_ARRAY(a, int, places); /* 1 + number; 0: none */
+    int *first = NEW_ARRAY(a, int, places); /* 1 + index; 0: none */
     for (int i = 0; i < s->open.n; i++) {
         Candidate *x = &s->open.at[i];
         unsigned at = hash_but_weights(x) & (unsigned)(places - 1);
         while (first[at] && !same_but_weights(x, &s->open.at[first[at] - 1]))
             at = (at + 1) & (unsigned)(places - 1);
         first[at] = first[at] ? first[at] : i + 1;
-        x->order = s->turn * MOST_OPEN + i; /* what is simpler comes first, whichever was tried first */
+        x->order = s->turn * MOST_OPEN + i; /* simpler ones come first, whichever was tried first */
         x->equal_but_weights = first[at] - 1;
     }
     arena_free(a);
 }
 
-/* The candidates of one number of groups. What few there is on few ranks is all tried, for the table's
- * sake, which has those of one number of groups alone: of many ranks in groups of few, most are of others. */
+/* Lists the candidates of one number of groups. With at most FEW candidates on FEW_RANKS ranks, tries all,
+ * so that the table is complete. It shows only one number of groups, so with several numbers all ranks
+ * count. */
 static void think_of(Searcher *s, const Candidate *data)
 {
     enum { FEW = 64, FEW_RANKS = 32 };
@@ -393,7 +393,7 @@ static void think_of(Searcher *s, const Candidate *data)
     s->cuts = s->many && s->effort != SEARCH_WHOLE;
 }
 
-/* Of a candidate that takes as long at least. */
+/* Records a candidate that was pruned with this lower bound. */
 static void note_cut(Searcher *s, const Candidate *x, double least)
 {
     int i = 0;
@@ -405,7 +405,7 @@ static void note_cut(Searcher *s, const Candidate *x, double least)
     s->cut++;
 }
 
-/* Not where none with as many groups fits, nor where no value of weights can win. */
+/* Skips a candidate if none with so many groups fits, or if no value of weights can win. */
 static void try_open(Searcher *s, Candidate *x)
 {
     Candidate *first = &s->open.at[x->equal_but_weights];
@@ -423,7 +423,7 @@ static void try_open(Searcher *s, Candidate *x)
     s->hopeless = !s->might_fit;
 }
 
-/* As if they had been tried one after the other. */
+/* Sorts what was tried since `from` into the order of the candidates. */
 static void set_in_order(Searcher *s, int from)
 {
     for (int i = from + 1; i < s->all.n; i++)
@@ -434,7 +434,7 @@ static void set_in_order(Searcher *s, int from)
         }
 }
 
-/* First one of each that differ in weights alone. */
+/* Tries the first of each set that differs only in weights before the others. */
 static void try_turn(Searcher *s, const Candidate *data)
 {
     s->hopeless = false;
@@ -445,7 +445,7 @@ static void try_turn(Searcher *s, const Candidate *data)
                 try_open(s, &s->open.at[i]);
 }
 
-/* Schedules with levels are not compared over drawn batches, which takes long enough. */
+/* Schedules with levels are not tried with drawn batches, which already take long. */
 static bool may_have_levels(const Searcher *s)
 {
     return !s->single && !s->program->layout.schedule && !mask_draws(s->program);
@@ -456,8 +456,8 @@ static int ranks_of(const Searcher *s, const Candidate *data)
     return s->program->cluster.world / program_tensor(s->program) / data->choice.data;
 }
 
-/* On few ranks all have theirs; of layers with several masks little is cut, and on many ranks
- * each takes long to simulate. */
+/* On few ranks all schedules are tried. With several masks little can be pruned, and on many ranks each
+ * takes long to simulate. */
 static bool has_turn(const Searcher *s, const Candidate *data, Turn turn)
 {
     const int ranks = ranks_of(s, data);
@@ -465,8 +465,8 @@ static bool has_turn(const Searcher *s, const Candidate *data, Turn turn)
            (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= MOST_LEVELS);
 }
 
-/* usp and its like compute the longest rows, so what it finds makes most others lose before they are
- * simulated. */
+/* usp and similar schedules compute the longest rows, so trying them first lets most others be pruned before
+ * simulation. */
 static void try_data(Searcher *s, const Candidate *data)
 {
     static const Turn turns[] = {TURN_SHARING, TURN_SIMPLE, TURN_LEVELS};
@@ -507,7 +507,7 @@ static void try_all(Searcher *s)
     }
 }
 
-/* What differs from the fastest layout in these settings alone. */
+/* Tries variants of the fastest layout in these settings. */
 static void try_beside(Searcher *s, unsigned varies)
 {
     const Candidate like = *best_of(s);
@@ -523,8 +523,9 @@ static void try_beside(Searcher *s, unsigned varies)
     set_in_order(s, from);
 }
 
-/* Where usp and its like had no turn: in all sizes, with what the fastest layout has else, and the fastest of
- * these with other partitions. Where ranks shared heads alone, partitions were alike. */
+/* If usp and similar schedules were not tried: tries all sizes with the other settings of the fastest
+ * layout, then the fastest of them with other partitions. If ranks only shared heads, partitions made no
+ * difference before. */
 static void try_sharing(Searcher *s)
 {
     enum { MOST_RANKS = 512 }; /* memory grows with their square: 3.3 GB for 2048 */
@@ -540,16 +541,16 @@ static void try_sharing(Searcher *s)
         try_beside(s, order | (1u << SETTING_PARTITION));
 }
 
-/* Whether schedules of the one may stand beside those of the other (layout/layers.c): of one coordinate, or
- * of nodes and their lanes, or of the same sizes. */
+/* Whether layers may have the schedules of both (layout/layers.c): over one coordinate, over nodes and their
+ * lanes, or of the same sizes. */
 static bool may_stand_beside(const Choice *x, const Choice *y)
 {
     const bool simple = !sched_has_levels(x->schedule) && !sched_has_levels(y->schedule);
     return sizes_equal(x, y) || (simple && !x->placed && !y->placed);
 }
 
-/* Whether it is the fastest of the rings that may stand beside it and have its positions, all layers
- * alike. */
+/* Whether it is the fastest ring, with all layers alike, among those that it can be combined with at the
+ * same positions. */
 static bool leads(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
@@ -564,8 +565,7 @@ static bool leads(const Searcher *s, int n)
     return search_works(x) && !choice_exchanges(&x->choice);
 }
 
-/* Of models with several masks: of each partition's best, with layers that attend each as is best for
- * their mask. */
+/* With several masks: tries each partition's best with the best schedule for each mask's layers. */
 static void try_layers(Searcher *s)
 {
     const int tried = may_layers_differ(s) ? s->all.n : 0;
@@ -578,7 +578,7 @@ static void try_layers(Searcher *s)
     }
 }
 
-/* Of the winner. */
+/* Tries variants of the winner. */
 static void try_otherwise(Searcher *s, Candidate (*otherwise)(Searcher *, const Candidate *))
 {
     const Candidate *best = best_of(s);
@@ -589,7 +589,7 @@ static void try_otherwise(Searcher *s, Candidate (*otherwise)(Searcher *, const 
         *vec_push(s->arena, &s->all) = x;
 }
 
-/* Whether two candidates differ at most in what is decided by memory escalation. */
+/* Whether two candidates differ at most in escalated settings. */
 static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
 {
     for (int setting = 0; setting < SETTING_COUNT; setting++)
@@ -598,7 +598,7 @@ static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
     return true;
 }
 
-/* What the other has by memory escalation, at this one's schedule and positions. */
+/* x with the escalated settings of `like`. */
 static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
 {
     Candidate y = search_untried(x);
@@ -617,10 +617,10 @@ static bool has_escalated(const Candidate *x)
     return any;
 }
 
-/* Schedules that are the same on so few ranks: they need as much and take as long at least. */
+/* Schedules that are the same on so few ranks: equal memory, time and lower bound. */
 typedef struct Alike {
     size_t needs;
-    double step, least; /* as they were tried; at least, so */
+    double step, least; /* step: as tried; least: lower bound */
 } Alike;
 typedef Vec(Alike) Alikes;
 
@@ -633,8 +633,8 @@ static bool seen_alike(Searcher *s, Alikes *seen, Alike x)
     return false;
 }
 
-/* What the winner has by memory escalation, but as much saved as fits, with each other schedule and partition
- * that may take less: settings that escalate stopped at the first value that fit there. */
+/* Tries each other schedule and partition that may be faster with the winner's escalated settings and as
+ * much saved as fits: there, escalation stopped at the first value that fitted. */
 static void try_escalation_elsewhere(Searcher *s)
 {
     const Candidate like = *best_of(s);
@@ -656,8 +656,8 @@ static void try_escalation_elsewhere(Searcher *s)
     }
 }
 
-/* Settings that escalate, by time: of the winner, then of others with what it has, and of the winner among
- * those, until none is faster. What loses need not be known exactly, and the winner is evaluated again. */
+/* Chooses escalated settings by time: of the winner, then of others with the winner's settings, repeated
+ * until none is faster. Losers need no exact figures, and the winner is evaluated once more. */
 static void try_escalations(Searcher *s)
 {
     const bool single = s->single, many = s->many, cuts = s->cuts;
@@ -674,7 +674,7 @@ static void try_escalations(Searcher *s)
     s->single = single, s->many = many, s->cuts = cuts;
 }
 
-/* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
+/* A single candidate is kept as evaluated, and its errors are the user's: those of its last form. */
 static Candidate *find_best(Searcher *s)
 {
     choose_data(s);
@@ -712,7 +712,7 @@ static bool any_too_large(const Searcher *s)
     return any;
 }
 
-/* Whether any candidate was left out for what it takes at least. */
+/* Whether any candidate was pruned by its lower bound. */
 static bool any_too_slow(const Searcher *s)
 {
     bool any = s->cut || s->skipped.n;

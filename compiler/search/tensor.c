@@ -1,11 +1,9 @@
-/* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open; and whether
- * anything lies in the host's memory, where the layout does not say it.
+/* search/tensor.c: chooses `tensor` if the layout leaves it open, and whether to offload if the layout does
+ * not say.
  *
- * How many ranks split a layer decides how many are left to share sequences, and with it what the layout's
- * other numbers mean. So each number is tried as if the layout had it, and what else that leaves open is
- * searched. Ranks that split a layer wait for each other several times in it: they are neighbours in one
- * node.
- */
+ * The number of ranks that split a layer determines how many share sequences, and so the meaning of the
+ * layout's other numbers. So each number is tried as if the layout had it, with a search for the rest.
+ * Tensor ranks wait for each other several times per layer, so they are neighbours in one node. */
 #include "search/internal.h"
 
 #include "burst_rt.h"
@@ -15,7 +13,7 @@
 
 /* ---- warnings ---- */
 
-/* The rank that has least of a sequence. */
+/* The rank with the fewest tokens of a sequence. */
 static int least_rank(const Partition *p)
 {
     int least = 0;
@@ -46,7 +44,7 @@ static void note_shared(Diags *d, const Choice *c, int rank)
               (long long)((BURST_TILE * all + c->share[rank] - 1) / c->share[rank]));
 }
 
-/* Where the layout says how many ranks share a sequence. */
+/* Where the layout gives the number of ranks that share a sequence. */
 static Span ranks_span(const Program *p)
 {
     const Setting *given[] = {&p->layout.context, &p->layout.heads, &p->layout.data};
@@ -56,7 +54,7 @@ static Span ranks_span(const Program *p)
     return p->sequence_span;
 }
 
-/* A chunk that fills less than one tile is computed as if it filled it. */
+/* A chunk smaller than a tile is computed as a full tile. */
 void search_warn(Diags *d, const Program *p, const Choice *c)
 {
     const Layout *l = &p->layout;
@@ -78,16 +76,16 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
     arena_free(a);
 }
 
-/* ---- each number of ranks ---- */
+/* ---- each number of tensor ranks ---- */
 
 typedef struct Try {
     int tensor;
-    const Program *program; /* NULL: the layout is wrong with so many */
+    const Program *program; /* NULL: the layout is invalid with so many */
     Found found;
     const char *why_not;
 } Try;
 
-/* Of what the front end takes, on ranks of one node. */
+/* Whether the front end accepts it, on ranks of one node. */
 static bool may_split(const Program *p, int tensor)
 {
     bool may = tensor_divides(&p->model, p->cluster.world, tensor);
@@ -96,10 +94,10 @@ static bool may_split(const Program *p, int tensor)
     return may;
 }
 
-/* Seconds of a sequence: where context is given, data and with it the batch follow from the number. */
+/* Seconds per sequence: with context given, data and the batch follow from the number. */
 static double split_seconds(const Try *s) { return s->found.cost.step / (double)s->program->train.batch; }
 
-/* Fewer ranks to a layer are simpler. */
+/* Fewer tensor ranks are simpler. */
 static const Try *best_split(const Try *s, int n)
 {
     const Try *best = NULL;
@@ -109,7 +107,7 @@ static const Try *best_split(const Try *s, int n)
     return best;
 }
 
-/* best: of those before, which it is to undercut; or NULL. counted: of all numbers. */
+/* best: the best so far, which it must undercut; or NULL. counted: shared by all numbers. */
 static Try try_split(Arena *a, const Program *p, int tensor, const Try *best, Counted *counted)
 {
     Diags *d = diags_new(a);
@@ -127,7 +125,7 @@ static Found search_one(Arena *a, Diags *d, const Program *p, bool advises)
     return advises ? search(a, d, p) : search_with(a, d, p, SEARCH_USUAL, INFINITY);
 }
 
-/* What is wrong, of the number that needs least memory. */
+/* Reports errors of the number that needs least memory. */
 static Found report_split(Arena *a, Diags *d, const Program *p, bool advises, const Try *s, int n)
 {
     while (n > 1 && !s[n - 1].program)
@@ -136,7 +134,7 @@ static Found report_split(Arena *a, Diags *d, const Program *p, bool advises, co
     return with ? search_one(a, d, with, advises) : (Found){0};
 }
 
-/* What a number chose, beside the best. */
+/* The choice of another number, for the table. */
 static Evaluated other_split(Arena *a, const Evaluated *x, double more, const Cost *best)
 {
     Evaluated t = *x;
@@ -147,7 +145,8 @@ static Evaluated other_split(Arena *a, const Evaluated *x, double more, const Co
     return t;
 }
 
-/* Of the best all, of the others what they chose; below them, why others do not work. */
+/* Joins the tables: all rows of the best number and the choices of the others; below them, why others do not
+ * work. */
 static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
 {
     Vec(Evaluated) all = {0};
@@ -219,7 +218,7 @@ int search_other_tensor(Arena *a, const Program *p, const Found *f, double *seco
     return best.program == now ? 0 : best.tensor;
 }
 
-/* Where nothing fits: the least number of ranks to a layer with which something does; 0: none. */
+/* If nothing fits: the least `tensor` that fits; 0: none. */
 static int tensor_that_fits(const Program *p)
 {
     Arena *a = arena_new();
@@ -242,7 +241,7 @@ static Found advise_tensor(Diags *d, const Program *p, Found f)
     return f;
 }
 
-/* ---- what lies in the host's memory ---- */
+/* ---- offloading ---- */
 
 static const Program *with_open_offload(Arena *a, const Program *p)
 {
@@ -252,7 +251,7 @@ static const Program *with_open_offload(Arena *a, const Program *p)
     return with;
 }
 
-/* Where `recompute` is open and nothing fits, layers are in groups. */
+/* Tries groups of layers if `recompute` is open and nothing fits. */
 static Found search_grouped(Arena *a, Diags *d, const Program *p)
 {
     Diags *ungrouped = diags_like(a, d);
@@ -268,7 +267,7 @@ static Found search_grouped(Arena *a, Diags *d, const Program *p)
     return grouped;
 }
 
-/* Where the layout does not say it, nothing does unless no plan fits so. */
+/* If the layout does not mention offload, nothing is offloaded unless no plan fits without. */
 Found search_open(Arena *a, Diags *d, const Program *p)
 {
     if (p->layout.offload.given)
