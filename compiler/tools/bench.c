@@ -1,12 +1,12 @@
-/* bench.c: `burstc bench`: attention under the masks of a model, or under one, on this machine: on a GPU
- * where there is one. */
+/* bench.c: `burstc bench`: measures attention under a model's masks, or under one mask, on this machine; on
+ * a GPU if there is one. */
 #include "tools/measure.h"
 #include "tools/output.h"
 
 #include <string.h>
 
 enum { SECONDS = 6, DIRECTIONS = 2 };
-/* Where nothing else is said. */
+/* Used if neither the options nor a model say otherwise. */
 typedef struct Defaults { int64_t tokens, heads, kv_heads, head_dim; } Defaults;
 static const Defaults defaults[TARGETS] = {
     [TARGET_C] = {4 << 10, 4, 4, 128}, [TARGET_CUDA] = {32 << 10, 32, 8, 128}};
@@ -17,7 +17,7 @@ static bool is_model(const char *what)
     return n > 6 && strcmp(what + n - 6, ".burst") == 0;
 }
 
-/* One expression, and nothing that would end it. */
+/* Checks that the mask is a single expression that cannot end the statement around it. */
 static bool check_mask(Diags *d, const char *mask)
 {
     const size_t n = strcspn(mask, ";{}#\"\n\r");
@@ -49,11 +49,11 @@ static const Program *program_of(Arena *a, Diags *d, const char *share, const Be
     Program *both = memcpy(NEW(a, Program), p, sizeof *p);
     both->cluster = machine->cluster;
     both->target = machine->target;
-    both->library = false; /* it is measured by a program */
+    both->library = false; /* a program measures it */
     return both;
 }
 
-/* What the model says or its defaults, where the options say nothing. */
+/* Sizes that the options leave out come from the model or the defaults. */
 static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
 {
     Model *m = &p->model;
@@ -88,7 +88,7 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
 
 /* ---- PyTorch's kernels ---- */
 enum { PEERS_MOST = 4 };
-/* why: it could not run; "": it did */
+/* why: the reason it could not run; "": it ran */
 typedef struct Peer { char name[32], why[128]; double seconds[DIRECTIONS]; } Peer;
 
 static bool check_peers(Diags *d, const Program *p)
@@ -104,7 +104,7 @@ static bool check_peers(Diags *d, const Program *p)
     return false;
 }
 
-/* Under one mask; how many. */
+/* Measures PyTorch's kernels under one mask; returns their number. */
 static int run_peers(Arena *a, const MeasureJob *j, int i, Peer *peer)
 {
     const MeasureCase *c = &j->at[i];

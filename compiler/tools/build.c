@@ -1,11 +1,11 @@
-/* tools/build.c: how programs for a target are compiled and linked. */
+/* tools/build.c: commands that compile and link programs for a target. */
 #include "tools/tools.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are
- * relative. archives_alone: not those of the system, which whoever links an archive gives. */
+/* Flags that link the runtime, one a line, written when burstc was built. Lines that begin with a dot are
+ * relative. archives_alone: without the system's libraries, which whoever links an archive adds. */
 static const char *link_flags(Arena *a, const char *share, const char *file, const char *otherwise,
                               bool archives_alone)
 {
@@ -29,7 +29,7 @@ static const char *compile_flags(Arena *a, const Target *t, const char *arch)
     return arena_printf(a, "%s%s", flags, from);
 }
 
-/* The name of a linked plan's symbol: that of its file, as C can have it. */
+/* The C identifier of a linked plan, made from its file's name. */
 static const char *symbol_name(Arena *a, const char *path)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
@@ -39,7 +39,7 @@ static const char *symbol_name(Arena *a, const char *path)
     return name;
 }
 
-/* One object, of which all names but one are its own: several plans fit into one program. */
+/* Commands for one object that exports a single name, so that a program can link several plans. */
 static const char *archive_commands(Arena *a, const char *compile, const char *archives, const char *library)
 {
     const char *object = shell_word(a, arena_printf(a, "%s.o", library)), *name = symbol_name(a, library),
@@ -52,7 +52,7 @@ static const char *archive_commands(Arena *a, const char *compile, const char *a
         compile, object, object, archives, one, name, one, name, one, to, object, to, one, one);
 }
 
-/* What is linked with a plan has the name burst_library, which the text does not ask for. */
+/* A plan to link exports burst_library, which the text itself does not use. */
 static const char *library_command(Arena *a, const char *share, const Program *p, const char *source,
                                    const char *library)
 {
@@ -70,7 +70,7 @@ static const char *library_command(Arena *a, const char *share, const Program *p
                         shell_word(a, library), links);
 }
 
-/* $CC may be several words. */
+/* $CC may have several words. */
 const char *build_command(Arena *a, const char *share, const Program *p, const char *source,
                           const char *program)
 {

@@ -1,12 +1,11 @@
-/* fit.c: `burstc fit`: the longest sequence that fits the devices with each way to save memory, and what
- * its step takes.
+/* fit.c: `burstc fit`: the longest sequence that fits the devices with each way to save memory, and the time
+ * of its step.
  *
- * The layout is the search's for the sequence as written, or for the longest half of it that fits. With
- * it, a row for each combination of values of the settings (layout/) that say so. Memory grows almost
- * linearly with the tokens: lengths are tried where a line between one that fits and one that does not
- * meets the devices' memory, until a single step lies between them. Every length that is tried goes
- * through the front end and all passes up to the packing.
- */
+ * The layout is the search's for the sequence as written, or for its largest half, quarter, ... that fits.
+ * It has a row for each combination of values of the settings (layout/) that save memory. Memory grows
+ * almost linearly with the tokens: the next length is where the line between one that fits and one that does
+ * not meets the devices' memory, until they are one step apart. Every length goes through the front end and
+ * all passes up to the packing. */
 #include "tools/output.h"
 
 #include "base/progress.h"
@@ -25,7 +24,7 @@ typedef struct Row {
 typedef struct Fit {
     Arena *arena;
     FrontEnd in;
-    const Program *program; /* of the sequence for which the layout was searched */
+    const Program *program; /* for the sequence of the layout's search */
     Choice base;
     int64_t step;
     Vec(Row) rows;
@@ -41,7 +40,7 @@ static const Program *program_of(Arena *a, Diags *d, const Fit *f, int64_t token
 
 /* ---- the layout ---- */
 
-/* What is wrong is said of the sequence as written. */
+/* Errors are reported for the sequence as written. */
 static bool find_layout(Fit *f, Diags *d)
 {
     FrontEnd in = f->in;
@@ -65,7 +64,7 @@ static bool find_layout(Fit *f, Diags *d)
 
 /* ---- one length ---- */
 
-/* Bytes that a rank needs with so many tokens; infinite where they are refused for another reason. */
+/* Bytes that a rank needs with so many tokens; infinite if they are refused for another reason. */
 static double needs(const Fit *f, const Choice *c, int64_t tokens)
 {
     Arena *a = arena_new();
@@ -83,13 +82,14 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
 
 /* ---- the longest ---- */
 
-/* Steps of the sequence: as many fit, and so many do not. */
+/* Steps of the sequence: the most known to fit, and the fewest known not to. */
 typedef struct Bracket {
     int64_t fits, fails;
     double fits_bytes, fails_bytes;
 } Bracket;
 
-/* Lengths have eight bits that count, so that they are readable, and quick to count pairs of. */
+/* Steps between lengths: lengths have eight significant bits, so that they are readable and pairs are
+ * counted quickly. */
 static int64_t apart(int64_t steps)
 {
     int64_t power = 1;
@@ -116,7 +116,7 @@ static bool try_steps(const Fit *f, const Choice *c, double memory, int64_t step
     return fits;
 }
 
-/* On the line between both; in the middle every third time, and where there is no line. */
+/* Interpolates between both ends; bisects every third round, and if there is no line. */
 static int64_t next_guess(const Bracket *b, double memory, int round)
 {
     const int64_t between = b->fails - b->fits, next = b->fits + apart(b->fits);
@@ -130,7 +130,7 @@ static int64_t next_guess(const Bracket *b, double memory, int round)
 
 static int64_t longest(const Fit *f, const Choice *c, int64_t first)
 {
-    enum { MOST = 40 }; /* doublings: the language has no longer sequence */
+    enum { MOST = 40 }; /* doublings: the language allows no longer sequence */
     const double memory = cluster_least_memory(&f->program->cluster)->memory;
     Bracket b = {0};
     bool fits = try_steps(f, c, memory, rounded(first), &b);
@@ -154,7 +154,7 @@ static const char *largest_text(Arena *a, const Flow *f)
                         bytes_text(a, (double)alive[0].bytes, 2));
 }
 
-/* How many settings (layout/) differ; *last: the last of them. */
+/* Number of settings (layout/) that differ; *last: the last of them. */
 static int rows_apart(Arena *a, const Choice *x, const Choice *y, int *last)
 {
     int rows = 0;
@@ -164,8 +164,8 @@ static int rows_apart(Arena *a, const Choice *x, const Choice *y, int *last)
     return rows;
 }
 
-/* Lengths of rows that follow each other are near. A value may decide a row before it, so that a choice
- * comes again. */
+/* Consecutive rows have similar lengths, so a row starts from the previous one. A value may change settings
+ * before it, so a choice may already have a row. */
 static void add_row(Fit *f, const Choice *c)
 {
     int last;
@@ -189,7 +189,7 @@ static bool gains_nothing(const Fit *f, int row)
     return false;
 }
 
-/* What the longest takes, or the shortest needs where none fits. */
+/* Simulates the longest sequence; if none fits, finds what the shortest needs. */
 static void judge_row(Fit *f, Row *r)
 {
     const Program *p = program_of(f->arena, diags_new(f->arena), f, r->tokens ? r->tokens : f->step);
@@ -309,14 +309,14 @@ static void print_table(const Fit *f, Text *out)
         text_printf(out, "%s\n", too_fast);
 }
 
-/* Steps of the sequence are whole kernel tiles of each rank, and multiples of 1Ki. */
+/* A step of the sequence: whole kernel tiles of each rank, and a multiple of 1Ki. */
 static int64_t step_of(const Choice *c)
 {
     const int64_t tokens = (int64_t)BURST_TILE * c->ranks, unit = 1 << 10;
     return (tokens + unit - 1) / unit * unit;
 }
 
-/* The table's columns of time and memory. */
+/* Runs proofs 7 to 10 on each row that fits. */
 static bool rows_proved(const Fit *f, Diags *d)
 {
     for (int i = 0; i < f->rows.n; i++)

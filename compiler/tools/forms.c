@@ -1,9 +1,10 @@
-/* forms.c: what --emit=FORM prints of a found plan; the front end's ast and the program's own text aside. */
+/* forms.c: prints what --emit=FORM prints from a plan: all forms but the front end's ast and the program
+ * itself. */
 #include "tools/forms.h"
 
 #include <string.h>
 
-/* The plan's; where there is none, that which a proof refused. */
+/* The plan's draft; without a plan, the draft that a proof refused. */
 static const Draft *draft_of(const Found *f)
 {
     return f->plan ? plan_draft(f->plan) : f->refused;
@@ -32,8 +33,7 @@ static void form_schedule(const Found *f, Text *out)
     }
 }
 
-/* The step as operations, and its memory; printed too where a proof refuses it, for those who look for the
- * fault of burstc that this is. */
+/* The step's operations and its memory. Also printed if a proof refuses it, to find burstc's fault. */
 static void form_step(const Found *f, Text *out)
 {
     const Draft *t = draft_of(f);

@@ -4,7 +4,7 @@
 
 #include "tools/pictures/pictures.h"
 
-/* draw: as a picture; NULL: as text alone. of_draft: also printed where a proof refuses the plan. */
+/* draw: prints a picture; NULL: there is only text. of_draft: also printed if a proof refuses the plan. */
 typedef struct Form {
     const char *name;
     void (*print)(const Found *f, Text *out);
@@ -12,6 +12,6 @@ typedef struct Form {
     bool of_draft;
 } Form;
 const Form *find_form(const char *name); /* NULL: none */
-const char *form_name(int i); /* NULL: there are no more */
+const char *form_name(int i); /* NULL: no more */
 
 #endif

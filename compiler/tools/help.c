@@ -1,4 +1,4 @@
-/* tools/help.c: one table of commands and one of options; help and completion are printed from them. */
+/* tools/help.c: a table of commands and a table of options, from which help and completion are printed. */
 #include "tools/help.h"
 
 #include "tools/forms.h"
@@ -31,9 +31,9 @@ static const Command commands[] = {
     {"help", "[COMMAND]", "prints this, or what one command takes."},
 };
 
-/* What follows an option, for completion. */
+/* The argument of an option, for completion. */
 typedef enum OptionValue { NOTHING, A_FILE, A_NUMBER, A_FORM, A_PASS } OptionValue;
-/* of: the commands that take it, between blanks; "-" is burstc without a command. */
+/* of: the commands that take it, separated by blanks; "-": burstc without a command. */
 typedef struct Option {
     const char *of, *name, *written;
     OptionValue value;
@@ -79,7 +79,7 @@ static const struct {
 #undef WARNING
 };
 
-/* What `of` names: "-", or a command. */
+/* Whether the option belongs to the command, or to "-". */
 static bool takes(const Option *o, const char *command)
 {
     const size_t n = strlen(command);
@@ -102,7 +102,7 @@ static const Command *find_command(const char *name)
 /* ---- help ---- */
 enum { WIDTH = 110, INDENT = 23 };
 
-/* Words of the text from `column` on, in lines of WIDTH; further lines begin at `indent`. */
+/* Prints the text's words from `column` on, in lines of WIDTH; further lines begin at `indent`. */
 static void put_words(const char *text, int column, int indent, Text *out)
 {
     for (const char *word = text; *word;) {
@@ -293,7 +293,7 @@ static void put_commands(Text *out)
         text_printf(out, "%s\n", commands[i].name);
 }
 
-/* The words of a command's options, each once. */
+/* Names of a command's options, each once. */
 static void put_names(const char *command, Text *out)
 {
     for (int i = 0; i < countof(options); i++) {
@@ -349,13 +349,14 @@ static const Option *find_option(const char *command, const char *name)
 int help_complete(int argc, char **argv)
 {
     const char *last = argc ? argv[argc - 1] : "", *before = argc > 1 ? argv[argc - 2] : "";
-    if (strcmp(last, "=") == 0) /* bash has it as a word of its own */
+    if (strcmp(last, "=") == 0) /* bash passes it as a separate word */
         last = "";
     else if (strcmp(before, "=") == 0)
         before = argc > 2 ? argv[argc - 3] : "";
     const Command *c = argc > 1 ? find_command(argv[0]) : NULL;
     const char *command = c ? c->name : "-";
-    const char *value = strncmp(last, "--", 2) == 0 ? strchr(last, '=') : NULL; /* zsh has it in one word */
+    /* zsh passes it in one word */
+    const char *value = strncmp(last, "--", 2) == 0 ? strchr(last, '=') : NULL;
     char name[32] = "";
     if (value && value - last < (int)sizeof name)
         memcpy(name, last, (size_t)(value - last));

@@ -1,4 +1,4 @@
-/* measure.c: programs that measure this machine: their text, how they are run, and what they print. */
+/* measure.c: programs that measure this machine: writes and runs them, and reads their output. */
 #include "tools/measure.h"
 
 #include "base/progress.h"
@@ -50,7 +50,7 @@ void measure_emit(const MeasureJob *j, Text *out)
     text_printf(out, "\n#include \"%s\"\n", device ? "burst_measure_cuda.cuh" : "burst_measure_host.h");
 }
 
-/* ---- what it prints ---- */
+/* ---- reading the output ---- */
 
 /* A line of the output: a name and positive numbers. */
 typedef struct Figure {
@@ -60,7 +60,7 @@ typedef struct Figure {
     double lo, hi;
     unsigned of;
 } Figure;
-/* where it is printed: of the whole machine; of processors, of GPUs, of several */
+/* where a figure is printed: for the machine; for processors, GPUs, several GPUs */
 enum { MACHINE = 1, HOST = 2, DEVICE = 4, LINKED = 8 };
 #define AT(member) offsetof(Measured, member)
 static const Figure figures[] = {
@@ -81,7 +81,7 @@ typedef struct Reader {
     int line;
 } Reader;
 
-/* The rest of the next line if it begins with the words; NULL otherwise. */
+/* The rest of the next line if it begins with `words`; else NULL. */
 static char *line_of(Reader *r, const char *words)
 {
     const size_t n = strlen(words);
@@ -94,7 +94,7 @@ static char *line_of(Reader *r, const char *words)
     return rest;
 }
 
-/* Exactly that many numbers from lo to hi, and nothing after them. */
+/* Reads exactly n numbers from lo to hi, with nothing after them. */
 static bool numbers_of(const char *text, int n, double lo, double hi, double *out)
 {
     for (int i = 0; i < n; i++) {
@@ -162,7 +162,7 @@ const char *measure_read(Arena *a, const char *text, const MeasureJob *j, Measur
                                r.line, (int)strcspn(r.at, "\n") < 200 ? (int)strcspn(r.at, "\n") : 200, r.at);
 }
 
-/* ---- a folder of its own ---- */
+/* ---- a temporary folder ---- */
 
 static const char *make_folder(Arena *a, Diags *d)
 {
@@ -187,14 +187,14 @@ static void remove_folder(Arena *a, const char *folder)
     run_command(arena_printf(a, "rm -rf %s", shell_word(a, folder)));
 }
 
-/* ---- running it ---- */
+/* ---- running the program ---- */
 
 static bool found(Arena *a, const char *command)
 {
     return run_command(arena_printf(a, "command -v %s >/dev/null 2>&1", command)) == 0;
 }
 
-/* nvcc where its installer puts it, if it is in no folder of $PATH. */
+/* Finds nvcc in its installer's folder if it is not in $PATH. */
 static bool find_compiler(Arena *a, Diags *d, const Target *t)
 {
     static const char installed[] = "/usr/local/cuda/bin/nvcc";
@@ -211,7 +211,7 @@ static bool find_compiler(Arena *a, Diags *d, const Target *t)
     return false;
 }
 
-/* That the libraries are there which the link file names by their paths. */
+/* Checks that the libraries exist which the link file names by path. */
 static bool find_libraries(Arena *a, Diags *d, const MeasureJob *j)
 {
     size_t n;

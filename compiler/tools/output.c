@@ -1,4 +1,4 @@
-/* output.c: where what burstc writes goes, and what would be found wrong with that only when all is done. */
+/* output.c: opens and checks the destinations of output, before the work is done. */
 #include "tools/output.h"
 
 #include "base/progress.h"
@@ -66,7 +66,7 @@ int print_text(const char *text)
     return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : cannot_write("-", strerror(errno));
 }
 
-/* A folder, or what another user has put there. */
+/* Refuses a folder, and a path where another user has put something. */
 static int check_place(const char *path)
 {
     struct stat st;
@@ -82,7 +82,7 @@ static int check_place(const char *path)
     return trusted ? 0 : cannot_write(path, output_reason(reason));
 }
 
-/* What would be found only when all is done; and an input must not be written over. */
+/* Finds errors that would otherwise appear only at the end, and refuses to overwrite an input. */
 int check_output(const Request *o, const char *path)
 {
     if (!path || is_stream(path))
@@ -95,7 +95,7 @@ int check_output(const Request *o, const char *path)
     return input ? cannot_write(path, "it is an input") : 0;
 }
 
-/* Or the other file of Megatron-LM's pair. */
+/* Whether the path is the data file, or the other file of Megatron-LM's pair. */
 static bool is_data(const BurstDataFile *f, const char *path)
 {
     static const char *const pair[] = {".bin", ".idx"};
@@ -111,8 +111,8 @@ static bool is_data(const BurstDataFile *f, const char *path)
     return found;
 }
 
-/* What is known once the inputs are read: imports and patterns, and what the program reads when it runs,
- * which a later compilation compares with the model. */
+/* Checks against what is known once the inputs are read: imports and patterns, and files that the program
+ * reads at run time, which a later compilation compares with the model. */
 int check_imported(const Program *p, const char *path)
 {
     const Train *t = &p->train;
@@ -145,7 +145,7 @@ int check_folder(const char *folder, const char *path)
                : 0;
 }
 
-/* A program of attention alone there is not. */
+/* Attention alone can be a library, but not a program. */
 static int check_kind(const Destination *to, const Program *p)
 {
     return to && to->binary && p->library && !is_library(to->program)
@@ -155,7 +155,7 @@ static int check_kind(const Destination *to, const Program *p)
                : 0;
 }
 
-/* Every file that the compilation writes. */
+/* Checks every file that the compilation writes. */
 int check_destination(const Request *o, const Destination *to, const Program *p)
 {
     int status = check_imported(p, o->output);

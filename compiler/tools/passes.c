@@ -1,6 +1,5 @@
-/* tools/passes.c: --dump-after=PASS and --verify-each: the plan's step is made once more, and its list seen
- * after each pass.
- */
+/* tools/passes.c: --dump-after=PASS and --verify-each: makes the plan's step once more and shows or checks
+ * its list after each pass. */
 #include "tools/output.h"
 
 #include "step/verify/verify.h"
@@ -25,7 +24,7 @@ const char *pass_names(Arena *a)
 
 typedef struct Watcher { Diags *diags; const Request *asked; Text *out; } Watcher;
 
-/* The list that a check refuses is printed, whatever was asked for; and no later one. */
+/* Prints a list that a check refuses, even if it was not requested, and none after it. */
 static void see(void *to, const char *pass, const Step *s)
 {
     const Watcher *w = to;

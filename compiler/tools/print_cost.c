@@ -43,7 +43,7 @@ static void print_kind(Arena *a, const StepParts *p, const char *mask, const Lay
                   most(l->time[b].busy, p->ranks), out);
 }
 
-/* Seconds of all times together. */
+/* seconds: total over all times. */
 static void print_block(const char *what, double times, double seconds, Text *out)
 {
     if (times > 0 && seconds > 0)
@@ -95,7 +95,7 @@ static const char *stream_name(const Schedule *s, int channel)
     return "";
 }
 
-/* One row a rank and stream: '#' computes, '=' receives, '.' neither. Empty rows are left out. */
+/* One row per rank and stream: '#' computes, '=' receives, '.' idle. Empty rows are left out. */
 static void print_stream(const Schedule *s, const AttentionTime *t, int rank, int channel, Text *out)
 {
     char line[TIMELINE_COLUMNS + 1];
@@ -126,7 +126,7 @@ static void print_timeline(const Schedule *s, const StepParts *p, const Attentio
             print_stream(s, t, r, channel, out);
 }
 
-/* ---- all ---- */
+/* ---- the whole form ---- */
 
 static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
 {

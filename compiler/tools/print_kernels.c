@@ -1,5 +1,5 @@
-/* tools/print_kernels.c: --emit=kernels: the forms of the attention kernels, which of them the program has
- * and why, and the rates that the simulation takes for its masks. */
+/* tools/print_kernels.c: --emit=kernels: the forms of the attention kernels, which one the program has and
+ * why, and the rates in the simulation of its masks. */
 #include "tools/tools.h"
 
 #include <inttypes.h>
@@ -31,7 +31,8 @@ static void print_forms(const Program *p, Text *out)
     }
 }
 
-/* TFLOP/s over unmasked pairs: masked ones of a tile are computed too, and head_dim is padded. */
+/* TFLOP/s over unmasked pairs: lower than over computed pairs, since masked pairs of a tile are computed
+ * too, and head_dim is padded. */
 static double unmasked_rate(const Program *p, const Device *d, bool backward, PairWork w)
 {
     const AttentionWork x = attention_work(p, backward, w, p->sequence, p->sequence);

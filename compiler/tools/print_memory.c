@@ -1,11 +1,10 @@
-/* tools/print_memory.c: --emit=memory: each space of a rank, its live bytes over the step, what is alive
- * where they are most, and what other choices would take.
- */
+/* tools/print_memory.c: --emit=memory: each space of a rank, its live bytes over the step, what is alive at
+ * the peak, and the memory of other choices. */
 #include "tools/tools.h"
 
 #include <math.h>
 
-enum { SECTIONS = 8, COLUMN = 11 }; /* of the layers of a block; characters */
+enum { SECTIONS = 8, COLUMN = 11 }; /* per block of layers; characters */
 
 int memory_spaces(const Draft *d, Space *space)
 {

@@ -1,15 +1,14 @@
-/* probe.c: `burstc probe`: this machine's processors as a cluster of cpu devices; its GPUs: probe_gpu.c.
+/* probe.c: `burstc probe`: this machine's processors as a cluster of cpu devices. probe_gpu.c has its GPUs.
  *
- * A program measures what one core reaches (measure.h, templates/burst_measure_host.h); attention's rates:
- * probe_attention.c. Links are what one rank copies from another's memory. All nodes of the cluster are
- * this machine, so they divide its cores and its memory.
- */
+ * A program measures one core (measure.h, templates/burst_measure_host.h); probe_attention.c has attention's
+ * rates. A link's rate is that of copying from another rank's memory. All nodes of the cluster are this
+ * machine, so they divide its cores and memory. */
 #include "tools/measure.h"
 
 #include <sched.h>
 #include <unistd.h>
 
-static const double link_latency_us = 2; /* two cores hand over a flag */
+static const double link_latency_us = 2; /* time of handing a flag from core to core */
 static const double most_spread = 1.2;
 
 static const ProbeCase cases[] = {
@@ -35,7 +34,7 @@ static int usable_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* A card for each core of a node: what its ranks copy from other nodes at the same time. */
+/* A card for each core of a node: its ranks may all copy from other nodes at the same time. */
 static void print_cluster(Text *out, int nodes, int devices, int cards, double link)
 {
     text_printf(out, "cluster here {\n  nodes %d { gpus %d of core;", nodes, devices);

@@ -1,8 +1,7 @@
-/* probe_attention.c: attention's rates of a device, of what a program measured (measure.h).
+/* probe_attention.c: a device's attention rates, from what a program measured (measure.h).
  *
- * burstc makes rates of it that the simulation turns back into the measured times: they are changed until
- * it does, each by the case that has most to say about it.
- */
+ * The rates are fitted so that the simulation gives the measured times, each by the case that depends on it
+ * most. */
 #include "tools/measure.h"
 
 #include <math.h>
@@ -15,7 +14,7 @@ typedef struct Fit {
     AttentionRate row[MEASURE_MOST * DIRECTIONS];
     AttentionWork work[MEASURE_MOST][DIRECTIONS];
     double measured[MEASURE_MOST][DIRECTIONS]; /* FLOP/s of the tiles' pairs */
-    int at[MEASURE_MOST][DIRECTIONS];          /* of row; PROBE_LONG */
+    int at[MEASURE_MOST][DIRECTIONS];          /* index of the row; PROBE_LONG */
 } Fit;
 
 static double *rate_at(Fit *f, int i, int direction)
@@ -29,7 +28,7 @@ static double rate_now(const Fit *f, int i, int direction)
     return attention_rate(&f->device, direction, f->cases->at[i].head_dim, f->work[i][direction]);
 }
 
-/* The work and rate of each case as the simulation counts it; rows by falling keys, as cases are. */
+/* Work and rate of each case as the simulation counts it. Rows have falling keys, as cases do. */
 static void start_fit(Arena *a, const Program *p, const Measured *m, Fit *f)
 {
     Piece piece;
@@ -56,7 +55,7 @@ static void start_fit(Arena *a, const Program *p, const Measured *m, Fit *f)
     f->device.rate = f->row;
 }
 
-/* None is faster than long rows of full tiles, but for other head_dims. */
+/* No rate may exceed that of long rows of full tiles, except those of other head_dims. */
 static void fit_rates(Fit *f)
 {
     for (int round = 0; round < ROUNDS; round++)

@@ -1,8 +1,7 @@
-/* probe_gpu.c: `burstc probe` on a machine with GPUs: their rates, memory and links, and its cards, as a
+/* probe_gpu.c: `burstc probe` on a machine with GPUs: their rates, memory, links and network cards as a
  * cluster file.
  *
- * A program measures (measure.h); attention's rates: probe_attention.c.
- */
+ * A program measures (measure.h); probe_attention.c has attention's rates. */
 #include "tools/measure.h"
 
 #include <ctype.h>
@@ -31,9 +30,9 @@ const ProbeCases probe_gpu_cases = {.n = countof(cases),
                                     .unit_name = "TFLOP/s",
                                     .unit = 1e12};
 
-/* ---- network cards, by what their drivers say ---- */
+/* ---- network cards, from their drivers ---- */
 
-/* The number that the file begins with, 0: none. */
+/* The number at the file's begin; 0: none. */
 static double number_in(Arena *a, const char *path)
 {
     size_t n;
@@ -127,13 +126,13 @@ static void print_cluster(const Measured *m, const ProbedHost *h, const char *de
                     h->cards.gigabits);
 }
 
-/* Data sheets' dense bf16 rates, by what drivers call the devices; TFLOP/s. */
+/* Data sheets' dense bf16 rates in TFLOP/s, by the drivers' names of devices. */
 static const struct { const char *name; double peak; } data_sheet[] = {
     {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200 NVL", 835}, {"H200", 989}, {"GH200", 989},
     {"H800 PCIe", 756}, {"H800", 989},     {"H20", 148},  {"A100", 312},    {"A800", 312},
 };
 
-/* Nothing where the data sheet is not known, or was measured to be too low. */
+/* Empty if the data sheet is not known, or lower than the measured rate. */
 static const char *peak_text(Arena *a, const Measured *m)
 {
     for (int i = 0; i < countof(data_sheet); i++)

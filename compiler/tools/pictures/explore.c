@@ -1,6 +1,6 @@
-/* explore.c: one page without network: the chosen layout first, then all that were tried, the model's masks
- * and the tokens of ranks. Without its script (page.js) all of it is there; with it, tables are sorted and
- * filtered, and two layouts or masks are set side by side. */
+/* explore.c: a page that needs no network: the chosen layout first, then all that were tried, the model's
+ * masks, and the ranks' tokens. Without its script (page.js) it shows everything; with it, tables can be
+ * sorted and filtered, and two layouts or masks compared. */
 #include "tools/pictures/pictures.h"
 
 #include <math.h>
@@ -20,8 +20,8 @@ typedef struct Page {
     const Found *found; /* plan NULL: no cluster */
     MaskMap **maps;
     Text *out;
-    const Program *written; /* as the front end has it */
-    /* [LAYOUTS] the rows of --explain that are drawn, the chosen one first */
+    const Program *written; /* from the front end */
+    /* [LAYOUTS] rows of --explain with pictures, the chosen one first */
     const Evaluated *drawn[LAYOUTS];
 } Page;
 
@@ -32,7 +32,7 @@ static void add(const Page *g, const char *before, const char *text, const char 
     text_add(g->out, after);
 }
 
-/* Text of several lines, as they are; nothing where there are none. */
+/* Adds several lines as they are; nothing if there are none. */
 static void add_lines(const Page *g, const char *text)
 {
     text_add(g->out, *text ? "<pre>" : "");
@@ -54,7 +54,7 @@ static const char *layers_text(Arena *a, const Program *p, int mask)
     return n ? arena_printf(a, "%d of %d layers", n, p->model.layers) : "no layer uses it";
 }
 
-/* Masks that no layer uses come after those that the rest of the page is about. */
+/* Masks that no layer uses follow the others. */
 static Program with_all_masks(const Program *p)
 {
     Program all = *p;
@@ -63,7 +63,8 @@ static Program with_all_masks(const Program *p)
     return all;
 }
 
-/* Shown by the script: two to choose, and a place for each; `between` comes before those. */
+/* A comparison that the script shows: two selectors and a place for each choice; `between` comes before
+ * these. */
 static void add_besides(const Page *g, const char *id, const char *what, const char *between)
 {
     text_printf(g->out,
@@ -97,7 +98,7 @@ static void add_masks(const Page *g)
 
 /* ---- partitions ---- */
 
-/* Ranks that share a sequence: as chosen; without a cluster, as the layout says or a default. */
+/* Ranks that share a sequence: the chosen number; without a cluster, the layout's or a default. */
 static int ranks_of(const Page *g)
 {
     const Layout *l = &g->program->layout;
@@ -110,7 +111,7 @@ static int ranks_of(const Page *g)
     return g->program->sequence < ALONE_RANKS ? 1 : ALONE_RANKS;
 }
 
-/* By mask; what the search has counted already, where it has. */
+/* [mask] reuses the search's counts if there are any. */
 static PairCounts **counts_of(const Page *g, const Partition *part)
 {
     const Program *p = g->program;
@@ -158,7 +159,7 @@ static void add_figures(const Page *g, const Evaluated *x)
                 size_text(g->arena, x->cost.bytes_nic), x->verdict);
 }
 
-/* Cells end where the next one begins: a search may have thousands of rows. */
+/* Omits end tags, which HTML allows: a search may have thousands of rows. */
 static void add_settings(const Page *g, const Evaluated *x)
 {
     for (int i = 0; i < SETTING_COUNT; i++)
@@ -182,7 +183,7 @@ static void add_row(const Page *g, const Evaluated *x)
         add_figures(g, x);
 }
 
-/* Settings are as wide as they are; their columns are text. */
+/* Columns of settings are as wide as their text; figures are numbers. */
 static int add_table(const Page *g, const char *id, const char *figures, int figure_columns)
 {
     int n = 0;
@@ -197,7 +198,7 @@ static int add_table(const Page *g, const char *id, const char *figures, int fig
     return n;
 }
 
-/* What works, and folded what does not, by reason. */
+/* Lists what works, and folded below it what does not, by reason. */
 static void add_candidates(const Page *g)
 {
     const Found *f = g->found;
@@ -230,7 +231,7 @@ static void add_candidates(const Page *g)
 
 /* ---- layouts that are drawn ---- */
 
-/* Whether one of the n drawn is this layout or, where only schedules count, has its schedule. */
+/* Whether one of the n layouts with pictures is this one or, with `schedules`, has its schedule. */
 static bool is_drawn(const Page *g, int n, const Evaluated *x, bool schedules)
 {
     bool drawn = false;
@@ -241,8 +242,8 @@ static bool is_drawn(const Page *g, int n, const Evaluated *x, bool schedules)
     return drawn;
 }
 
-/* The fastest candidate of each schedule, the chosen one first; where schedules are too few, the fastest of
- * the others. Rows are in the order of their times. */
+/* Chooses the fastest candidate of each schedule, the chosen one first; if there are too few schedules, also
+ * the fastest others. Rows are sorted by time. */
 static void choose_drawn(Page *g)
 {
     int n = 0;
@@ -254,7 +255,7 @@ static void choose_drawn(Page *g)
         }
 }
 
-/* Of each mask's attention (the first layer's alone, where not all) work and timelines. */
+/* Work and timelines of each mask's attention; unless all, of the first layer's only. */
 static void add_attentions(const Page *g, const Draft *d, bool all)
 {
     const Program *p = g->program;
@@ -290,7 +291,7 @@ static void add_figure(const Page *g, const char *what, const char *value)
     add(g, "<dd>", value, "</dd></div>\n");
 }
 
-/* What was decided, why, what it takes, and what a fixed setting would gain. */
+/* The chosen layout: reasons, time, and what other values of fixed settings would save. */
 static void add_chosen(const Page *g)
 {
     const Cost *c = &g->found->cost;
@@ -366,7 +367,7 @@ void explore_page(Arena *a, Diags *d, const Program *p, const Found *f, Text *ou
     const Program all = with_all_masks(planned);
     MaskMap **maps = NEW_ARRAY(a, MaskMap *, all.mask_count);
     for (int m = 0; m < all.mask_count && (m < MASKS || m < planned->mask_count); m++)
-        maps[m] = mask_map(a, &all, m, BURST_TILE, BURST_TILE); /* one for all that is counted */
+        maps[m] = mask_map(a, &all, m, BURST_TILE, BURST_TILE); /* one map for all counts */
     Page g = {a, d, planned, f, maps, out, p, {0}};
     if (f->plan)
         choose_drawn(&g);

@@ -1,9 +1,9 @@
-/* picture_forms.c: the forms of --emit that can be pictures. */
+/* picture_forms.c: forms of --emit that can be pictures. */
 #include "tools/pictures/pictures.h"
 
 #include "burst_rt.h"
 
-enum { MOST_MASKS = 4, MOST_PICTURES = 12 }; /* where masks have several panels; where they have one */
+enum { MOST_MASKS = 4, MOST_PICTURES = 12 }; /* with several panels per mask; with one */
 
 static void draw_panels(Arena *a, const Program *p, const char *form, Panel *const *panel, int n, Text *out)
 {
@@ -11,7 +11,7 @@ static void draw_panels(Arena *a, const Program *p, const char *form, Panel *con
              n, out);
 }
 
-/* The number of masks that are drawn; after their n panels, a line about the others. */
+/* The number of masks drawn; after their n panels, a line about the others. */
 static int drawn_masks(const Program *p, int most)
 {
     return p->mask_count < most ? p->mask_count : most;
@@ -44,8 +44,7 @@ void draw_partition(Arena *a, const Found *f, Text *out)
     draw_panels(a, d->program, "partition", panel, panel[1] ? 2 : 1, out);
 }
 
-/* After `first`, one picture of each direction under the first masks that layers use, and what is left
- * out. */
+/* After `first`, draws each direction under the first masks that layers use, then lists the rest. */
 static void draw_attentions(Arena *a, const Draft *d, const char *form, Panel *first,
                             Panel *(*picture)(Arena *a, const Attended *t), Text *out)
 {

@@ -1,5 +1,5 @@
-/* picture_mask.c: a mask as a grid of cells, each of whole kernel tiles: full, partial by how much they
- * keep, or empty. */
+/* picture_mask.c: a mask as a grid of cells of whole kernel tiles: full, partial with the share that is
+ * kept, or empty. */
 #include "tools/pictures/pictures.h"
 
 #include "burst_mask.h"
@@ -22,11 +22,11 @@ static double kept_share(MaskMap *m, int64_t step, int64_t i, int64_t j, int64_t
     return mask_share(m, &q, &k, BURST_TILE).share;
 }
 
-/* As many tiles a cell as leave cells readable; the last cells may reach beyond the sequence. Pixels that
- * the sequence has. */
+/* Adds cells large enough to read; the last ones may reach beyond the sequence. Returns the sequence's
+ * length in pixels. */
 static double add_grid(Panel *p, Arena *a, MaskMap *m, int64_t n, int most)
 {
-    /* tiles, tokens of a cell */
+    /* tiles and tokens per cell */
     const int64_t across = (tiles_of(n) + most - 1) / most, step = across * BURST_TILE;
     const int cells = (int)((n + step - 1) / step);
     double *share = NEW_ARRAY(a, double, cells * cells);

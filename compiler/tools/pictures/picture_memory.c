@@ -1,5 +1,4 @@
-/* picture_memory.c: live bytes over the step, stacked by what they are used for; what is alive at the
- * peak; other choices. */
+/* picture_memory.c: live bytes over the step, stacked by use; what is alive at the peak; other choices. */
 #include "tools/pictures/pictures.h"
 
 #include <math.h>
@@ -28,7 +27,7 @@ static const char *size(Arena *a, double bytes)
 
 /* ---- over the step ---- */
 
-/* The operation of a column at which most bytes are alive. */
+/* The operation of a column with most live bytes. */
 static int op_of_column(const Flow *f, const int64_t *uses, int column, int columns)
 {
     const int end = (int)((int64_t)f->ops * (column + 1) / columns);
@@ -46,8 +45,7 @@ static double below(const int64_t *uses, int op, int end)
     return sum;
 }
 
-/* One use of all columns: its upper edge to the right, its lower edge back; columns without it are left
- * out. */
+/* One use over all columns: its upper edge to the right, its lower edge back, without empty columns. */
 static void add_use(Panel *p, const int64_t *uses, const int *op, int columns, int use, double scale)
 {
     const double wide = (double)SIDE / columns;
@@ -64,7 +62,7 @@ static void add_use(Panel *p, const int64_t *uses, const int *op, int columns, i
     text_printf(&p->body, "\"><title>%s</title></path>\n", use_text[use].what);
 }
 
-/* A line with its figure, where it is within the picture. */
+/* A line with its figure, if it lies within the picture. */
 static void add_line(Panel *p, Arena *a, double bytes, double most, const char *what)
 {
     const double y = TOP + HIGH - bytes / most * HIGH;

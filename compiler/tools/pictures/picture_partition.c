@@ -1,4 +1,4 @@
-/* picture_partition.c: which rank owns which positions, and how much of the masks' work each rank has. */
+/* picture_partition.c: which rank owns which positions, and each rank's share of the masks' work. */
 #include "tools/pictures/pictures.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ Panel *picture_partition(Arena *a, const Partition *p)
 
 /* ---- work ---- */
 
-/* Pairs of ranks under one mask; exact: of all ranks, else of some, and then the most is at least that. */
+/* Pairs of ranks under one mask. exact: of all ranks; else of some, and `most` is a lower bound. */
 typedef struct Balance { int n; bool exact; double *pairs, mean, most, imbalance; } Balance;
 
 static void sum_balance(Balance *b)
@@ -68,7 +68,7 @@ static void sum_balance(Balance *b)
     b->imbalance = b->mean > 0 ? fmax(b->most, b->mean) / b->mean : 1;
 }
 
-/* All ranks or, where there are very many, some evenly spaced from the first to the last. */
+/* Counts all ranks or, if there are very many, some evenly spaced from the first to the last. */
 static Balance balance_of(Arena *a, const Partition *part, PairCounts *counts)
 {
     Balance b = {.n = part->ranks <= LOOKED_AT ? part->ranks : SVG_CELLS, .exact = part->ranks <= LOOKED_AT};
@@ -94,7 +94,7 @@ static Balance balance_of_layers(Arena *a, const Program *p, const Balance *mask
     return all;
 }
 
-/* A bar for each rank, or for several the most that one of them has. */
+/* A bar for each rank, or for several ranks the highest of theirs. */
 static void add_strip(Panel *p, Arena *a, const char *name, const Balance *b, double y)
 {
     const int each = (b->n + SVG_CELLS - 1) / SVG_CELLS;

@@ -1,12 +1,11 @@
-/* picture_schedule.c: what each rank computes at each step of one attention, as the simulation has it. */
+/* picture_schedule.c: what each rank computes at each step of one attention in the simulation. */
 #include "tools/pictures/pictures.h"
 
 #include <math.h>
 
 enum { LEFT = 64, TOP = 46, SIDE = 576, WIDTH = 680, ROW = 20, NAMED = 8 };
 
-/* As many ranks as the simulation has, or for loads alone, where it has few of many, more nodes between
- * them. */
+/* Uses the simulated ranks; without simulation, more nodes of a group of which few ranks are simulated. */
 Attended attended(Arena *a, const Draft *d, int mask, bool backward, bool simulate)
 {
     const int simulated = cost_simulated_ranks(d),
@@ -27,7 +26,7 @@ const char *attended_title(Arena *a, const Attended *t, const char *what)
                         svg_short(a, t->draft->program->masks[t->mask].text, 32));
 }
 
-/* The computing of a trace, in order; and how many ranks and steps share a row and a column of the
+/* The computing of a trace in order, and how many ranks and steps share a row and a column of the
  * picture. */
 typedef struct Steps { int n, *at, per_row, per_column, rows, columns; } Steps;
 
@@ -45,7 +44,7 @@ static Steps steps_of(Arena *a, const Attended *t)
     return s;
 }
 
-/* Seconds of a cell: the mean of the ranks and steps that it stands for. */
+/* The mean seconds of the ranks and steps in a cell. */
 static double cell_seconds(const Attended *t, const Steps *s, int row, int column)
 {
     double sum = 0;
@@ -56,7 +55,7 @@ static double cell_seconds(const Attended *t, const Steps *s, int row, int colum
     return sum / n;
 }
 
-/* Which chunk a rank attends with: of the side that is not its own. */
+/* The other side's chunk that a rank attends with. */
 static const char *partner_text(Arena *a, const Attended *t, int rank, int at)
 {
     const Instance *i = &t->schedule->trace.at[at];
@@ -69,7 +68,7 @@ static const char *partner_text(Arena *a, const Attended *t, int rank, int at)
     return k == rank ? arena_printf(a, "q%d", q) : arena_printf(a, "q%d k%d", q, k);
 }
 
-/* Where there is room: in every cell a title with the figure, and the chunk it is of. */
+/* Adds a title with the figure and the chunk to each cell that is large enough. */
 static void name_cells(Panel *p, Arena *a, const Attended *t, const Steps *s, const double *share,
                        double most)
 {

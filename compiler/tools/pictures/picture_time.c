@@ -1,5 +1,5 @@
-/* picture_time.c: where time goes: the simulated timeline of one attention on all ranks, and the parts of
- * a step. */
+/* picture_time.c: where time goes: the simulated timeline of one attention on all ranks, and the parts of a
+ * step. */
 #include "tools/pictures/pictures.h"
 
 #include "burst_parts.h"
@@ -9,15 +9,15 @@
 enum { LEFT = 64, TOP = 46, SIDE = 576, WIDTH = 680, LANE = 10, THIN = 4, GAP = 4 };
 enum { FEW_SPANS = 1000, FEW_RANKS = 16, BINS = 80, ROWS = 16, GRID = 128, BAR = 350 };
 
-/* Whose bars an interval is among: 0 computes, then one for each tensor that is received. */
+/* The class of an interval's bars: 0: computing, then one for each received tensor. */
 static int class_of(const Attended *t, const Busy *b)
 {
     return b->channel < 0 ? 0 : 1 + (int)t->schedule->trace.at[b->at].node->ref[0].tensor;
 }
 
-/* ---- every interval, where they are few ---- */
+/* ---- every interval, if there are few ---- */
 
-/* A rank has a lane for computing, and a thin one for each channel; these are numbered through both
+/* A rank has a lane for computing and a thin one for each channel; channels are numbered through both
  * directions. */
 typedef struct Lanes { int first; double high; } Lanes;
 
@@ -30,7 +30,7 @@ static Lanes lanes_of(const Attended *t)
     return (Lanes){first, LANE + GAP + THIN * (t->schedule->channels - first)};
 }
 
-/* All of one class as one path; whether there are any. */
+/* Draws all spans of one class as one path; returns whether there are any. */
 static bool add_spans(Panel *p, const Attended *t, const Lanes *l, int class)
 {
     const double scale = SIDE / t->time.seconds;
@@ -72,7 +72,7 @@ static double draw_spans(Panel *p, Arena *a, const Attended *t)
     return height;
 }
 
-/* ---- shares of time, where they are many ---- */
+/* ---- shares of time, if there are many intervals ---- */
 
 static int ranks_of_row(const Attended *t)
 {
@@ -91,7 +91,7 @@ static void add_shares(Panel *p, Arena *a, const Attended *t, bool computing, do
         for (int x = (int)begin; (b->channel < 0) == computing && x < BINS && x < end; x++)
             share[row * BINS + x] += (fmin(end, x + 1) - fmax(begin, x)) / (left < per_row ? left : per_row);
     }
-    /* neither negligible nor, for concurrent transfers, more than the whole */
+    /* drops negligible shares; concurrent transfers must not exceed the whole */
     for (int i = 0; i < rows * BINS; i++)
         share[i] = share[i] < 1e-3 ? 0 : fmin(computing ? 1 : 1 - 1e-9, share[i] + 1e-6);
     svg_text(p, LEFT, y - 4, "s", computing ? "computing" : "receiving");

@@ -1,12 +1,11 @@
-/* svg.c: a small writer of SVG: text and boxes with escaping, grids of shaded cells, axes, and panels put
- * together. */
+/* svg.c: a small SVG writer: escaped text and boxes, grids of shaded cells, axes, and panels. */
 #include "base/escape.h"
 #include "tools/pictures/pictures.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Okabe and Ito's colours, which those who do not see red and green apart can tell; shades differ in
+/* Okabe and Ito's colours, which are distinguishable with red-green blindness; shades differ in
  * lightness. */
 const char svg_style[] =
     ":root{--bg:#fff;--ink:#1b1f24;--dim:#57606a;--grid:#c9ced4;--p1:#fbe3c4;--p2:#f5bd78;--p3:#e58f2e;--p4:#"
@@ -32,7 +31,7 @@ const char svg_style[] =
 
 /* ---- text and boxes ---- */
 
-/* XML has no way to write control characters, nor U+FFFE and U+FFFF. */
+/* XML cannot represent control characters, U+FFFE or U+FFFF. */
 static int printable_length(const char *s)
 {
     const unsigned char *u = (const unsigned char *)s;
@@ -105,7 +104,7 @@ int svg_level(double share)
     return share >= 1 ? SVG_LEVELS : 1 + (int)(share * (SVG_LEVELS - 1));
 }
 
-/* Whether a row has this run of one level: neither shorter nor longer. */
+/* Whether a row has exactly this run of one level. */
 static bool has_run(const Grid *g, const uint8_t *cell, int y, int x, int end, int level)
 {
     if (y < 0 || y >= g->rows)
@@ -117,8 +116,7 @@ static bool has_run(const Grid *g, const uint8_t *cell, int y, int x, int end, i
     return (x == 0 || row[x - 1] != level) && (end == g->columns || row[end] != level);
 }
 
-/* All cells of one level are one path; a run of a row, and the same run in the rows below, are one box of
- * it. */
+/* Draws all cells of one level as one path. Equal runs in consecutive rows become one box. */
 static void add_level(Panel *p, const Grid *g, const uint8_t *cell, int level)
 {
     text_printf(&p->body, "<path class=\"%s%d\" d=\"", g->family, level);
@@ -167,7 +165,7 @@ const char *tokens_text(Arena *a, int64_t tokens)
                  : arena_printf(a, "%lld", (long long)tokens);
 }
 
-/* Five ticks or fewer: a power of two apart for what is counted, else 1, 2 or 5 and zeros. */
+/* A step with at most five ticks: a power of two for counts, else 1, 2 or 5 times a power of ten. */
 static double tick_step(const Axis *x)
 {
     if (x->unit == AXIS_ROWS)
@@ -195,7 +193,7 @@ static void add_tick(Panel *p, Arena *a, const Axis *x, double value, bool band)
 
 void svg_axis(Panel *p, Arena *a, Axis x)
 {
-    const bool band = x.unit == AXIS_COUNT || x.unit == AXIS_ROWS; /* what is counted has a band each */
+    const bool band = x.unit == AXIS_COUNT || x.unit == AXIS_ROWS; /* each counted item has a band */
     const bool down = x.down || x.up;
     const double step = x.most > 0 ? tick_step(&x) : 0;
     for (int i = 0; step > 0 && i * step <= (band ? x.most - 1 : x.most * (1 + 1e-9)); i++)
@@ -207,7 +205,7 @@ void svg_axis(Panel *p, Arena *a, Axis x)
     text_add(&p->body, down ? "</g>\n" : "");
 }
 
-/* ---- panels put together ---- */
+/* ---- panels ---- */
 
 static void open_svg(const char *title, double width, double height, const char *space, Text *out)
 {
