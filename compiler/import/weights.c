@@ -11,6 +11,7 @@
 typedef struct Told {
     Diags *diags;
     const Program *program;
+    const Misfits *misfits;
     bool begun;
     int row; /* index into warned */
 } Told;
@@ -19,10 +20,13 @@ static void tell(void *to, const char *text)
 {
     Told *t = to;
     const Train *train = &t->program->train;
-    if (!t->begun)
+    if (t->misfits->alone)
+        diag_error(t->diags, train->weights_span, "'%s' cannot be used: %s", train->weights, text);
+    else if (!t->begun)
         diag_error(t->diags, train->weights_span, "'%s' does not match the model", train->weights);
     t->begun = true;
-    diag_note(t->diags, (Span){0}, "%s", text);
+    if (!t->misfits->alone)
+        diag_note(t->diags, (Span){0}, "%s", text);
 }
 
 /* Mismatches that are warnings: the program may still start with an option. */
@@ -55,19 +59,22 @@ static int compare(Arena *a, BurstCtx *c, const Program *p, HfFolder *f, Misfits
 void weights_check(Arena *a, Diags *d, const Program *p)
 {
     struct stat st;
+    char hint[FOLDER_HINT];
     const Train *train = &p->train;
     if (!train->weights || p->library)
         return;
     if (stat(train->weights, &st) != 0) {
+        const int why = errno;
+        folder_hint(train->weights, hint);
         diag_warn(d, WARN_MISSING_WEIGHTS, train->weights_span,
-                  "cannot compare '%s' with the model: %s; the program compares them when it starts",
-                  train->weights, strerror(errno));
+                  "cannot compare '%s' with the model: %s; the program compares them when it starts%s",
+                  train->weights, strerror(why), hint);
         return;
     }
     BurstCtx *c = NEW(a, BurstCtx); /* collects mismatches */
     HfFolder f = {.path = train->weights};
     Misfits m = {.compiling = true};
-    Told told = {.diags = d, .program = p};
+    Told told = {.diags = d, .program = p, .misfits = &m};
     c->rank = -1;
     const int status = compare(a, c, p, &f, &m);
     misfits_tell(&m, MISFIT_MODEL, tell, &told);

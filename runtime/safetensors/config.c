@@ -80,12 +80,10 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
     json_t *config = NULL;
     const HfModel plan = model_of(p);
     HfModel there;
-    BURST_TRY(config_load(c, folder, path, &config));
-    if (config_is_unsupported(m, config)) {
-        json_decref(config);
-        *family = plan.family;
+    *family = plan.family;
+    BURST_TRY(config_open(c, folder, m, path, &config));
+    if (!config)
         return BURST_OK;
-    }
     config_read(m, config, &plan, &there);
     config_check_masks(c, p, config, &there, path, m);
     if (m->compiling)
@@ -102,10 +100,28 @@ int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m
 int config_load(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config)
 {
     json_t *whole = NULL;
-    BURST_TRY(config_load_whole(c, folder, path, &whole));
+    const int status = config_load_whole(c, folder, path, &whole);
+    if (!whole)
+        return status;
     *config = text_part(whole, whole_of(whole) && folder_has_head(c, folder));
     json_decref(whole);
-    return *config ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", path);
+    return *config ? status : burst_fail(c, BURST_E_MEMORY, "out of memory for '%s'", path);
+}
+
+int config_open(BurstCtx *c, const char *folder, Misfits *m, char path[PATH_MAX], json_t **config)
+{
+    *config = NULL;
+    if (folder_is_foreign(m, folder))
+        return BURST_OK;
+    const int status = config_load(c, folder, path, config);
+    const bool alone = *config && (config_is_unsupported(m, *config) ||
+                                   (status == BURST_OK && (config_is_quantized(m, *config, folder) ||
+                                                           weights_are_foreign(m, folder))));
+    if (!alone && status == BURST_OK)
+        return BURST_OK;
+    json_decref(*config);
+    *config = NULL;
+    return alone ? BURST_OK : status;
 }
 
 int config_load_whole(BurstCtx *c, const char *folder, char path[PATH_MAX], json_t **config)

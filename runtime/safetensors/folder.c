@@ -79,13 +79,16 @@ static int path_in(BurstCtx *c, const char *folder, const char *name, char path[
     return burst_fail(c, BURST_E_IO, "the path '%s/%s' is too long", folder, name);
 }
 
-static bool has_file(const char *folder, const char *name)
+bool folder_has_file(const char *folder, const char *name)
 {
     char path[PATH_MAX];
     return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && access(path, F_OK) == 0;
 }
 
-bool folder_has_weights(const char *folder) { return has_file(folder, SINGLE) || has_file(folder, INDEX); }
+bool folder_has_weights(const char *folder)
+{
+    return folder_has_file(folder, SINGLE) || folder_has_file(folder, INDEX);
+}
 
 /* Which files there are: one, or those of the index. */
 static int find_files(BurstCtx *c, HfFolder *f, Misfits *m)
@@ -94,7 +97,7 @@ static int find_files(BurstCtx *c, HfFolder *f, Misfits *m)
     if (!folder_has_weights(f->path))
         return burst_fail(c, BURST_E_IO, "'%s' has neither " SINGLE " nor " INDEX, f->path);
     BURST_TRY(path_in(c, f->path, INDEX, path));
-    if (!has_file(f->path, SINGLE))
+    if (!folder_has_file(f->path, SINGLE))
         return load_index(c, f, path, m);
     f->name = calloc(1, sizeof *f->name);
     if (!f->name)
@@ -287,6 +290,8 @@ void folder_mark(Misfits *m, const BurstPlan *p, const HfFolder *f)
 int folder_list(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     BURST_TRY(find_files(c, f, m));
+    if (files_are_foreign(m, f))
+        return BURST_OK;
     BURST_TRY(open_files(c, f, m));
     BURST_TRY(list_tensors(c, f, m));
     find_naming(f);
@@ -323,10 +328,9 @@ static void say_beside(const HfFolder *f)
 
 int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
 {
-    if (has_file(f->path, "adapter_config.json")) /* weights that transformers adds to these */
-        misfit(m,
-               "adapters are not supported (adapter_config.json); merge the adapter into the weights first");
     BURST_TRY(folder_list(c, f, m));
+    if (m->alone || names_are_foreign(m, f) || tensors_are_quantized(m, f))
+        return BURST_OK;
     check_index(c, f, m);
     folder_mark(m, p, f);
     if (c->rank == 0 && !m->count)
@@ -337,5 +341,5 @@ int folder_compare(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
 int folder_open(BurstCtx *c, const BurstPlan *p, HfFolder *f, Misfits *m)
 {
     BURST_TRY(config_check(c, p, f->path, m, &f->family));
-    return folder_compare(c, p, f, m);
+    return m->alone ? BURST_OK : folder_compare(c, p, f, m);
 }

@@ -112,8 +112,8 @@ static Masks import_masks(Misfits *m, const json_t *config, const HfModel *model
     else if (!masks.causal && windows)
         misfit(
             m,
-            "is_causal is false and sliding_window is %lld: tokens would see %lld on either side, for which "
-            "there is no stock mask; set is_causal to true, or write the model with a mask of your own",
+            "is_causal is false and sliding_window is %lld: no stock mask has a window on both sides; write "
+            "the model yourself, with `mask both(w) = abs(q - k) < w;` and `default both(%lld);`",
             (long long)masks.window, (long long)masks.window);
     masks_take_written(m, layers, config, &masks);
     return masks;
@@ -123,8 +123,6 @@ static Masks import_masks(Misfits *m, const json_t *config, const HfModel *model
 static bool import_config(Misfits *m, const char *folder, const json_t *config, FILE *out)
 {
     HfModel model;
-    if (config_is_unsupported(m, config))
-        return false;
     config_read(m, config, NULL, &model);
     const bool known = family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
     if (model.layers > LAYERS_MOST)
@@ -160,8 +158,8 @@ int folder_import(BurstCtx *c, const char *folder, FILE *out, Misfits *m, bool *
     char path[PATH_MAX];
     json_t *config = NULL;
     *written = false;
-    BURST_TRY(config_load(c, folder, path, &config));
-    *written = import_config(m, folder, config, out);
+    BURST_TRY(config_open(c, folder, m, path, &config));
+    *written = config && import_config(m, folder, config, out);
     json_decref(config);
     return BURST_OK;
 }

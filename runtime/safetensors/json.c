@@ -13,12 +13,78 @@
 #include <string.h>
 #include <unistd.h>
 
-static int parse(BurstCtx *c, const char *path, const char *text, size_t bytes, json_t **json)
+/* Infinity and NaN, which Python writes. */
+typedef struct NoNumber {
+    size_t at, field, field_bytes; /* field: before it */
+} NoNumber;
+
+static size_t string_end(const char *text, size_t bytes, size_t at)
+{
+    for (at++; at < bytes && text[at] != '"'; at++)
+        at += text[at] == '\\';
+    return at;
+}
+
+/* Puts numbers in place of them, so that the rest can be read; the first of them. */
+static bool replace_no_numbers(char *text, size_t bytes, NoNumber *first)
+{
+    static const char *const words[][2] = {{"Infinity", "1e308   "}, {"NaN", "0  "}};
+    NoNumber here = {0};
+    bool found = false;
+    for (size_t at = 0; at < bytes; at++) {
+        if (text[at] == '"') {
+            const size_t end = string_end(text, bytes, at);
+            here.field = at + 1;
+            here.field_bytes = end - at - 1;
+            at = end;
+        }
+        for (size_t w = 0; w < sizeof words / sizeof *words; w++)
+            if (strncmp(text + at, words[w][0], strlen(words[w][0])) == 0) {
+                here.at = at;
+                *first = found ? *first : here;
+                found = true;
+                memcpy(text + at, words[w][1], strlen(words[w][1]));
+            }
+    }
+    return found;
+}
+
+static int line_of(const char *text, size_t at)
+{
+    int line = 1;
+    for (size_t i = 0; i < at; i++)
+        line += text[i] == '\n';
+    return line;
+}
+
+/* Without numbers that JSON does not have, which are said, what is left is there all the same. */
+static int parse_again(BurstCtx *c, const char *path, char *text, size_t bytes, json_t **json)
+{
+    NoNumber first = {0};
+    if (!replace_no_numbers(text, bytes, &first))
+        return BURST_OK;
+    *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    const char *sign = first.at && text[first.at - 1] == '-' ? "-" : "";
+    if (text[first.at] == '0')
+        return burst_fail(
+            c, BURST_E_IO, "%s:%d: %.*s is NaN, which JSON does not have; write a number instead", path,
+            line_of(text, first.at), (int)first.field_bytes, text + first.field);
+    return burst_fail(c, BURST_E_IO,
+                      "%s:%d: %.*s is %sInfinity, which JSON does not have; write %s1e308 instead", path,
+                      line_of(text, first.at), (int)first.field_bytes, text + first.field, sign, sign);
+}
+
+static int parse(BurstCtx *c, const char *path, char *text, size_t bytes, json_t **json)
 {
     json_error_t wrong;
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (json_is_object(*json))
         return BURST_OK;
+    const char *what = *json ? NULL : foreign_content(text, bytes);
+    if (what)
+        return burst_fail(c, BURST_E_IO, "'%s' %s", path, what);
+    if (!*json)
+        BURST_TRY(parse_again(c, path, text, bytes, json));
     if (!*json)
         return burst_fail(c, BURST_E_IO, "%s:%d:%d: %s", path, wrong.line, wrong.column, wrong.text);
     json_decref(*json);
@@ -32,7 +98,7 @@ int load_json(BurstCtx *c, const char *path, json_t **json)
     const int fd = open_regular(c, path, &bytes);
     if (fd < 0)
         return BURST_E_IO;
-    char *text = bytes <= ST_HEADER_MOST ? malloc((size_t)bytes + 1) : NULL;
+    char *text = bytes <= ST_HEADER_MOST ? calloc((size_t)bytes + 1, 1) : NULL;
     int status;
     if (bytes > ST_HEADER_MOST)
         status = burst_fail(c, BURST_E_IO, "'%s' has %lld bytes, expected at most %d", path, (long long)bytes,
@@ -136,6 +202,15 @@ void misfit_rope(Misfits *m, const char *format, ...)
     free(text);
 }
 
+void misfit_alone(Misfits *m, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    add(m, MISFIT_MODEL, shown_text(format, ap));
+    va_end(ap);
+    m->alone = true;
+}
+
 int misfit_error(Misfits *m, const BurstCtx *c, int status)
 {
     if (status == BURST_OK || status == BURST_E_MEMORY)
@@ -202,8 +277,8 @@ int misfits_end(BurstCtx *c, Misfits *m, const char *folder, int status)
         const int left_out = join(m, text);
         if (left_out)
             snprintf(more, sizeof more, "; and %d more", left_out);
-        status = burst_fail(c, m->status ? m->status : BURST_E_USAGE, "'%s' does not match the plan: %s%s",
-                            folder, text, more);
+        status = burst_fail(c, m->status ? m->status : BURST_E_USAGE, "'%s' %s: %s%s", folder,
+                            m->alone ? "cannot be used" : "does not match the plan", text, more);
     }
     misfits_close(m);
     return status;

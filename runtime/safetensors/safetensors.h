@@ -20,7 +20,8 @@ enum { ST_DIMS = 8, ST_SHAPE_TEXT = 200, ST_NAME = 256 };
 #define ST_SHARD_BYTES INT64_C(5000000000) /* of tensors in one written file, as Hugging Face has it */
 
 /* ---- reading what may be anybody's ---- */
-/* The object in a file; the caller frees. */
+/* The object in a file; the caller frees, also where it fails: of a file with Infinity or NaN, which is an
+ * error, all else is there. */
 int load_json(BurstCtx *c, const char *path, json_t **json);
 /* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
 json_t *json_text(const char *text);
@@ -43,12 +44,14 @@ typedef struct Misfit {
 typedef struct Misfits {
     bool plan_masks, plan_rope, compiling;
     bool other_rope; /* found, of plan_rope */
+    bool alone;      /* one says what to do first, and nothing else is looked at */
     int count, kept; /* kept: the first different ones */
     int status;      /* of the first that is not BURST_E_USAGE; 0: none */
     Misfit misfit[MISFITS_MOST];
 } Misfits;
 __attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void misfit_of(Misfits *m, MisfitKind kind, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void misfit_alone(Misfits *m, const char *format, ...);
 /* The context's error as one of them, so that the rest is looked at too; no memory is told at once, and comes
  * back. */
 int misfit_error(Misfits *m, const BurstCtx *c, int status);
@@ -118,6 +121,9 @@ json_t *text_part(json_t *config, bool head);
 json_t *text_part_put(json_t *written, const json_t *whole, const Family *family);
 /* model_read, and all fields that it does not read, but for masks. */
 void config_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+/* Reads config.json of a folder whose weights can be read; *config is NULL where one misfit says what to do
+ * first. The caller frees. */
+int config_open(BurstCtx *c, const char *folder, Misfits *m, char path[PATH_MAX], json_t **config);
 /* Whether it is a type with a part that no plan has, such as experts: then that is the one misfit. */
 bool config_is_unsupported(Misfits *m, const json_t *config);
 /* What a config.json says; what cannot be said in a model, or is not what `plan` has, is a misfit. plan NULL:
@@ -284,10 +290,26 @@ int folder_list(BurstCtx *c, HfFolder *f, Misfits *m);
 void folder_mark(Misfits *m, const BurstPlan *p, const HfFolder *f);
 bool folder_has_head(BurstCtx *c, const char *folder); /* whether a head's matrix is there */
 bool folder_has_weights(const char *folder); /* whether a file of them is there, or their index */
+bool folder_has_file(const char *folder, const char *name);
 void folder_close(HfFolder *f);
 HfEntry *folder_entry(const HfFolder *f, const char *name); /* NULL: it has none */
 const BurstTensor *tied_tensor(
     const BurstPlan *p); /* the embedding, which a tied model has as its head too; NULL */
+
+/* ---- what must be done with a folder first (foreign.c, quantized.c): each is the one misfit then ---- */
+enum { FOREIGN_BEGIN = 64, FOLDER_HINT = 512 };
+/* "is a git-lfs pointer, ...", by how a file begins; NULL: nothing is known of it. */
+const char *foreign_content(const char *begin, size_t bytes);
+/* What is to be said after a folder's name where there is no such folder. */
+void folder_hint(const char *folder, char hint[FOLDER_HINT]);
+bool folder_is_foreign(Misfits *m, const char *folder);  /* an adapter, or no folder of a model */
+bool weights_are_foreign(Misfits *m, const char *folder); /* of another library's form */
+bool files_are_foreign(Misfits *m, const HfFolder *f);   /* none of safetensors */
+bool names_are_foreign(Misfits *m, const HfFolder *f);   /* of an object that holds the model */
+bool config_is_quantized(Misfits *m, const json_t *config, const char *folder);
+bool tensors_are_quantized(Misfits *m, const HfFolder *f); /* where config.json says nothing */
+/* Its pattern has '@' for the folder, '#' for the file. */
+void misfit_filled(Misfits *m, const char *pattern, const char *folder, const char *file);
 
 /* ---- tensors beside the text model, which an export copies (export/beside.c) ---- */
 typedef struct BesideTensor {

@@ -57,8 +57,8 @@ bool config_is_unsupported(Misfits *m, const json_t *config)
             continue;
         value_text(type, named);
         value_text(value, text);
-        misfit(m, "model_type is %s, which %s (%s is %s): %s", named, parts[i].has, parts[i].field, text,
-               parts[i].why);
+        misfit_alone(m, "model_type is %s, which %s (%s is %s): %s", named, parts[i].has, parts[i].field,
+                     text, parts[i].why);
         return true;
     }
     return false;

@@ -39,7 +39,7 @@ class Folder:
 
     def __init__(self):
         self.config, self.shapes, self.dtypes = dict(CONFIG), tensors(), {}
-        self.shards, self.text, self.files = 1, None, {}
+        self.shards, self.text, self.files, self.folders = 1, None, {}, {}
         self.kept = lambda name: True
 
     def shard(self, number):
@@ -67,17 +67,22 @@ class Folder:
                 (path / name).unlink()
             else:
                 (path / name).write_bytes(content)
+        for name, config in self.folders.items():
+            (path / name).mkdir(parents=True)
+            (path / name / "config.json").write_bytes(config)
 
 
-def change(folder, config=None, shards=1, drop=(), shapes=None, dtypes=None, files=None, text=None, rename=None):
+def change(folder, config=None, shards=1, drop=(), shapes=None, dtypes=None, files=None, text=None, rename=None, folders=None):
     folder.config |= config or {}
     folder.shards, folder.text = shards, text
     folder.shapes = {(rename or {}).get(name, name): shape for name, shape in folder.shapes.items() if not any(re.fullmatch(d, name) for d in drop)}
     folder.shapes |= shapes or {}
-    folder.dtypes, folder.files = dtypes or {}, files or {}
+    folder.dtypes, folder.files, folder.folders = dtypes or {}, files or {}, folders or {}
 
 
 UP = {f"model.layers.{i}.mlp.up_proj.weight": [HIDDEN, FFN] for i in range(LAYERS)}
+ONLY, ALONE = {"model.safetensors": None}, {"model.safetensors": None, "config.json": None}
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 42\n"
 BIAS = {f"model.layers.{i}.self_attn.q_proj.bias": [Q] for i in range(LAYERS)}
 CASES = {  # name: what is changed; what each note says, in order; what import tells, where that is something else
     "right": ({}, []),
@@ -99,8 +104,72 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
     "shard_cut": ({"shards": 4, "files": {"model-00003-of-00004.safetensors": b"\x10\0\0\0\0\0\0\0{}"}},
                   ["'folder/model-00003-of-00004.safetensors' is truncated or not a safetensors file: its header gives 16 bytes, the file has 10"]),
     "file_empty": ({"files": {"model.safetensors": b""}}, ["'folder/model.safetensors' is not a safetensors file: it has only 0 bytes"]),
+    # one line says what to do first, and no other what follows from it
     "adapter": ({"files": {"adapter_config.json": b"{}"}},
-                ["adapters are not supported (adapter_config.json); merge the adapter into the weights first"]),
+                ["it has an adapter (adapter_config.json: PEFT of an unnamed model); merge it into that model first, in Python"]),
+    "adapter_alone": ({"files": ALONE | {"adapter_config.json": b'{"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.1-8B"}',
+                                         "adapter_model.safetensors": b""}},
+                      ['it has an adapter (adapter_config.json: LORA of meta-llama/Llama-3.1-8B); merge it into that model first, in Python: '
+                       'peft.AutoPeftModelForCausalLM.from_pretrained("folder").merge_and_unload().save_pretrained("MERGED")']),
+    "adapter_prompt": ({"files": ALONE | {"adapter_config.json": b'{"peft_type": "PREFIX_TUNING", "base_model_name_or_path": "a/b"}'}},
+                       ["it has an adapter of the type PREFIX_TUNING (adapter_config.json), which cannot be merged into weights and is not computed; start from its base, a/b"]),
+    "adapter_damaged": ({"files": ALONE | {"adapter_config.json": b"{"}}, ["it has an adapter (adapter_config.json: PEFT of an unnamed model)"]),
+    "merged_by_hand": ({"rename": {name: "base_model.model." + name for name in tensors()}},
+                       ["its tensors' names (base_model.model.lm_head.weight) are those of a PEFT model; save the model that merge_and_unload() returns instead"]),
+    "lora_beside": ({"shapes": {"model.layers.0.self_attn.q_proj.lora_A.default.weight": [8, HIDDEN]}},
+                    ["it has tensors of LoRA beside the weights (model.layers.0.self_attn.q_proj.lora_A.default.weight)"]),
+    "torch_compiled": ({"rename": {name: "_orig_mod." + name for name in tensors()}},
+                       ["its tensors' names (_orig_mod.lm_head.weight) are those of a model from torch.compile; save its _orig_mod instead"]),
+    "pytorch": ({"files": ONLY | {"pytorch_model.bin": b"PK"}},
+                ['convert its weights (pytorch_model.bin) first, in Python: transformers.AutoModelForCausalLM.from_pretrained("folder", dtype="auto").save_pretrained("CONVERTED")']),
+    "pytorch_shards": ({"files": ONLY | {f"pytorch_model-0000{i}-of-00002.bin": b"PK" for i in (2, 1)} | {"pytorch_model.bin.index.json": b"{}"}},
+                       ["convert its weights (pytorch_model-00001-of-00002.bin) first, in Python"]),
+    "pytorch_beside": ({"files": {"pytorch_model.bin": b"PK", "training_args.bin": b"PK"}}, []),
+    "gguf": ({"files": ONLY | {"q4_k_m.gguf": b"GGUF", "README.md": b""}},
+             ['it has only GGUF files; convert one first, in Python: transformers.AutoModelForCausalLM.from_pretrained("folder", gguf_file="q4_k_m.gguf")']),
+    "meta": ({"files": ALONE | {"consolidated.00.pth": b"PK", "params.json": b"{}"}}, ["its weights (consolidated.00.pth) are in Meta's own form"]),
+    "mistral_own": ({"files": ALONE | {"consolidated.safetensors": b"", "params.json": b"{}"}}, ["its weights (consolidated.safetensors) are in Mistral's own form"]),
+    "deepspeed": ({"files": ONLY | {"zero_to_fp32.py": b"", "latest": b"global_step1"}},
+                  ["it is a DeepSpeed checkpoint; convert it first: python folder/zero_to_fp32.py folder CONVERTED --safe_serialization"]),
+    "no_index": ({"files": ONLY | {"model-00001-of-00002.safetensors": b"", "model-00002-of-00002.safetensors": b""}},
+                 ["it has model-00001-of-00002.safetensors, but model.safetensors.index.json, which lists the shards, is missing; download that too"]),
+    "pointer": ({"files": {"model.safetensors": POINTER}},
+                ["'folder/model.safetensors' is a git-lfs pointer, not the file itself; run `git lfs pull` in its folder"]),
+    "pointers": ({"shards": 3, "files": {f"model-0000{i}-of-00003.safetensors": POINTER for i in (1, 2, 3)}},
+                 ["'folder/model-00001-of-00003.safetensors' is a git-lfs pointer, not the file itself"]),
+    "pointer_config": ({"text": POINTER.decode()}, ["'folder/config.json' is a git-lfs pointer, not the file itself"]),
+    "web_page": ({"files": {"model.safetensors": b"<!DOCTYPE html><html>"}},
+                 ["'folder/model.safetensors' is a web page, not the file itself; download it again, signed in if the model is gated"]),
+    "torch_saved": ({"files": {"model.safetensors": b"PK\x03\x04....."}}, ["'folder/model.safetensors' was written by torch.save; load it in torch"]),
+    "inner": ({"files": ONLY | {"config.json": None}, "folders": {"checkpoint-20": b"{}", "checkpoint-10": b"{}"}},
+              ["it has no config.json; 'folder/checkpoint-10' has one"]),
+    "hub_cache": ({"files": ALONE, "folders": {"snapshots/0123": b"{}"}},
+                  ["it is a cache of the Hugging Face hub; the model's folder is 'folder/snapshots/0123'"]),
+    "no_config": ({"files": {"config.json": None}}, ["it has no config.json, which describes the model"]),
+    "infinity": ({"text": json.dumps(CONFIG | {"dt\"": "NaN", "time_step_limit": [0.0, float("inf")], "other": float("nan")}, indent=1)},
+                 ["folder/config.json:19: time_step_limit is Infinity, which JSON does not have; write 1e308 instead"]),
+    "nan": ({"text": json.dumps(CONFIG | {"rms_norm_eps": float("nan")})},
+            ["folder/config.json:1: rms_norm_eps is NaN, which JSON does not have; write a number instead"]),
+    "infinite_experts": ({"text": json.dumps(CONFIG | {"model_type": "nemotron_h", "ssm_state_size": 128, "time_step_limit": [0.0, float("-inf")]})},
+                         ['model_type is "nemotron_h", which has recurrent layers (ssm_state_size is 128)']),
+} | {f"quantized_{name}": ({"config": {"quantization_config": config}, "shapes": {"model.layers.0.mlp.up_proj.qweight": [4, 4]}},
+                           [f"its weights are quantized (config.json: {name}); {how}"]) for name, config, how in (
+    ("gptq", {"quant_method": "gptq", "bits": 4}, 'dequantize them first, in Python: gptqmodel.utils.model_dequant.dequantize_model("folder", "DEQUANTIZED")'),
+    ("awq", {"quant_method": "awq", "bits": 4}, "dequantize them first, in Python: gptqmodel."),
+    ("bitsandbytes", {"load_in_4bit": True}, 'dequantize them first, in Python: transformers.AutoModelForCausalLM.from_pretrained("folder").dequantize().save_'),
+    ("fp8", {"quant_method": "fp8"}, 'dequantize them first, in Python: transformers.AutoModelForCausalLM.from_pretrained("folder", '
+                                     'quantization_config=transformers.FineGrainedFP8Config(dequantize=True)).save_pretrained("DEQUANTIZED")'),
+    ("mxfp4", {"quant_method": "mxfp4"}, "dequantize them first, in Python: transformers.AutoModelForCausalLM.from_pretrained(\"folder\", quantization_config=transformers.Mxfp4Config("),
+    ("compressed-tensors", {"quant_method": "compressed-tensors"}, "dequantize them first, in Python: "),
+    ("hqq", {"quant_method": "hqq"}, "use the folder from which they were quantized"))
+} | {
+    "quantized_mlx": ({"config": {"quantization": {"bits": 4}}, "dtypes": {"lm_head.weight": "I8"}}, ["its weights are quantized (config.json: mlx); dequantize them first: mlx_lm.convert"]),
+    "quantized_untold": ({"shapes": {"model.layers.1.mlp.up_proj.weight_scale_inv": [1, 1]}},
+                         ["its weights are quantized (model.layers.1.mlp.up_proj.weight_scale_inv: fp8); dequantize them first"]),
+    "dequantized_by_hand": ({"config": {"quantization_config": {"quant_method": "fp8"}}},
+                            ["config.json says that the weights are quantized (fp8), but none of them is; remove quantization_config from it if they were dequantized"]),
+    "experts_of_many": ({"config": {"model_type": "qwen3_moe", "num_experts": 8}, "shapes": {f"model.layers.0.mlp.experts.{i}.up_proj.weight": [4, 4] for i in range(8)}},
+                        ['model_type is "qwen3_moe", which is a mixture of experts (num_experts is 8)']),
     "json": ({"text": '{"hidden_size": '}, ["folder/config.json:1:16: unexpected token near end of file"]),
     "five": ({"config": {"rms_norm_eps": 1e-6, "embedding_multiplier": 12.0, "attention_bias": True}, "drop": ("model.norm.weight",),
               "shapes": UP},
@@ -123,7 +192,7 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
                    ("use_sliding_window", "true"), ("sliding_window_pattern", "2"), ("attn_logit_softcapping", "50.0"),
                    ("rope_local_base_freq", "10000.0"), ("layer_types", '["sliding_attention","sliding_attention","sliding_attention"]'))]),
     "both_sides": ({"config": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "is_causal": False, "sliding_window": 16}},
-                   [], ["is_causal is false and sliding_window is 16: tokens would see 16 on either side"]),
+                   [], ["is_causal is false and sliding_window is 16: no stock mask has a window on both sides; write the model yourself, with `mask both(w) = abs(q - k) < w;`"]),
     # fields of published folders that change nothing, and other names of the same activation
     "harmless": ({"config": {"hidden_act": "swish", "is_llama_config": True, "rope_interleaved": False, "mup_denominator": 32,
                              "transformers.js_config": {"dtype": "q4"}}}, []),
@@ -154,11 +223,11 @@ def check(name, work):
     (work / "m.burst").write_text(MODEL)
     (work / "c.topo").write_text(TOPO)
     status, out, said = run(work, "c.topo", "m.burst", "--emit=plan")
-    told = re.findall(r"^(?:\S+: )?note: (.*)$", said, re.M)
+    told = re.findall(r"^(?:(?:\S+: )?note|m.burst:5:17: error: 'folder' cannot be used): (.*)$", said, re.M)
     errors = said.count("error: ")
     assert status == bool(notes) and errors == bool(notes) and bool(out) != bool(notes) and is_same(told, notes), \
         f"{name}: compiling ends with {status} and says\n{said}"
-    assert not notes or "m.burst:5:17: error: 'folder' does not match the model" in said, said
+    assert not notes or re.search("m.burst:5:17: error: 'folder' (does not match the model|cannot be used)", said), said
     status, out, said = run(work, "import", "folder")
     wanted = other[0] if other else notes
     told = re.findall(r"^burstc: error: 'folder' cannot be imported: (.*)$", said, re.M)

@@ -1,5 +1,6 @@
 """What Hugging Face transformers says of a small Llama, Qwen2 or Qwen3 model: its folder, its loss and its gradients. Used by run_weights.py."""
 import json
+import re
 
 import safetensors.torch
 import torch
@@ -39,6 +40,46 @@ def write(folder, shape, sequence):
     gradients = {name: weight.grad.float().contiguous() for name, weight in model.named_parameters()}
     safetensors.torch.save_file(gradients, folder / "gradients.safetensors")
     (folder / "reference.json").write_text(json.dumps({"loss": value.item(), "shape": shape._asdict()}))
+
+
+def write_pytorch(start, folder):
+    """The model as torch.save writes it; the tensors that a conversion has."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(start)
+    model.config.save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return dict(model.state_dict())
+
+
+def write_fp8(start, folder):
+    """Its projections in fp8 by blocks of 64 x 64, each with a scale; the tensors that dequantizing makes of them."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(start)
+    model.config.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [64, 64]}
+    (folder / "config.json").write_text(json.dumps(config))
+    stored, wanted = {}, dict(model.state_dict())
+    for name, weight in wanted.items():
+        stored[name] = weight.clone()
+        if "_proj." in name:
+            scale = torch.stack([torch.stack([block.abs().max() / 448 for block in rows.split(64, 1)]) for rows in weight.split(64)])
+            wide = scale.repeat_interleave(64, 0).repeat_interleave(64, 1)
+            stored[name] = (weight / wide).to(torch.float8_e4m3fn)
+            stored[name + "_scale_inv"], wanted[name] = scale, stored[name].float() * wide
+    safetensors.torch.save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    return wanted
+
+
+FORMS = {"pytorch": write_pytorch, "fp8": write_fp8}  # folders in other forms, which a line of burstc says how to convert
+
+
+def follow(line, to):
+    """Runs the Python that a line of burstc gives, but for where it saves; the tensors that it writes there."""
+    eval(re.sub(r'"[A-Z]+"', repr(str(to)), line.split("in Python: ")[1].strip()), {"transformers": transformers})
+    return safetensors.torch.load_file(to / "model.safetensors")
+
+
+def distance(is_, wanted):
+    return max((is_[name].float() - weight.float()).norm() / weight.float().norm() for name, weight in wanted.items()).item()
 
 
 def loss_of(folder, text, sequence, own_code=False):

@@ -221,6 +221,8 @@ class Programs:
             folder = self.folder / name
             folder.mkdir(exist_ok=True)
             reference.write(folder, shape, SEQUENCE)
+            if shape == Shape():
+                self.other_forms(folder, reference)
             for ranks, dtype in ((1, "f32"), (4, "bf16")):
                 program = self.build(f"{name}{ranks}", shape, 1, ranks)
                 after = folder / f"after{ranks}"
@@ -229,6 +231,19 @@ class Programs:
                 is_ = self.run(program, "--steps", 1, "--weights", after)[0]
                 print(f"{name}, {ranks} ranks: what it wrote as {dtype} loads; relative difference of the loss {abs(is_ / wanted - 1):.1e}")
                 require(abs(is_ / wanted - 1) <= LOSS, f"{name}: loss {is_} from the exported weights, {wanted} in transformers")
+
+    def other_forms(self, folder, reference):
+        """Where burstc refuses a folder and says what to run, that makes a folder that it imports, of the same tensors."""
+        for form, write in reference.FORMS.items():
+            (folder / form).mkdir()
+            wanted = write(folder / "start", folder / form)
+            line = run([self.tools.burstc, "import", folder / form], 60, status=1).stderr
+            is_ = reference.follow(line, folder / f"{form}_converted")
+            require(is_.keys() == wanted.keys(), f"{form}: the conversion has {sorted(is_)}")
+            apart = reference.distance(is_, wanted)
+            require(apart <= 2 ** -8, f"{form}: a converted tensor differs by {apart:.1e}")  # fp8 becomes bf16
+            run([self.tools.burstc, "import", folder / f"{form}_converted"], 60)
+            print(f"{form}: converted as burstc says, imported; the worst tensor differs by {apart:.1e}")
 
     def compare(self, program, folder, *options):
         """One step of the program from folder/start; loss and gradients against those in the folder."""

@@ -679,6 +679,8 @@ static void read_source(BurstCtx *c, Export *o)
     char path[PATH_MAX];
     if (c->rank != 0 || !o->source || config_load_whole(c, o->source, path, &o->config) == BURST_OK)
         return;
+    json_decref(o->config);
+    o->config = NULL;
     c->error[0] = 0;
 }
 
