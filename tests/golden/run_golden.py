@@ -4,8 +4,7 @@
     run_golden.py BURSTC [--update] [NAME ...]
 
 A pair is NAME.burst, whose first line is `# CLUSTER.topo c|cuda [SCHEDULE.sched]`. held/NAME.forms holds its
-forms (of a long one, size and hash), held/NAME.text the emitted text. Pairs without a file in held/ are those
-of run_lines.py.
+forms (of a long one, size and hash), held/NAME.text the emitted text. run_lines.py has the cases of one construct.
 """
 import argparse
 import hashlib
@@ -25,13 +24,15 @@ HELD = HERE / "held"
 
 class Pair:
     def __init__(self, path):
-        words = path.read_text().split("\n", 1)[0].split()
-        self.name, self.topo, self.language, self.schedules = path.stem, words[1], words[2], words[3:]
-        self.quiet = ["-Wno-missing-weights"] if ' weights "' in path.read_text() else []  # directories of nobody
+        """A pair whose model is a file; the cluster and schedules are beside it."""
+        text = path.read_text()
+        self.name, self.folder = path.stem, path.parent
+        _, self.topo, self.language, *self.schedules = text.split("\n", 1)[0].split()
+        self.quiet = ["-Wno-missing-weights"] if ' weights "' in text else []  # directories of nobody
 
     def run(self, burstc, *options):
         schedules = [word for s in self.schedules for word in ("--schedule", s)] + self.quiet
-        done = runner.run([burstc, self.topo, f"{self.name}.burst", *schedules, *options], 100, cwd=HERE)
+        done = runner.run([burstc, self.topo, f"{self.name}.burst", *schedules, *options], 100, cwd=self.folder)
         runner.require(not done.stderr, f"{self.name} {' '.join(options)}: {done.stderr}")
         return done.stdout
 
@@ -63,11 +64,11 @@ def check(name, forms, program, update):
 
 
 def main():
-    options = argparse.ArgumentParser()
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("burstc", type=os.path.abspath)
     options.add_argument("--update", action="store_true")
     options.add_argument("name", nargs="*")
-    o = options.parse_args()
+    o = options.parse_intermixed_args()
     pairs = [Pair(HERE / f"{path.stem}.burst") for path in sorted(HELD.glob("*.text"))]
     chosen = [p for p in pairs if not o.name or p.name in o.name]
     printed, failures = runner.check_all(lambda pair: pair.printed(o.burstc), chosen)

@@ -1,103 +1,167 @@
 #!/usr/bin/env python3
-"""The lines that matter of (cluster, model) pairs whose text is not held whole, and a few figures of each.
+"""The lines that matter of what burstc prints for an input, by topic, and a few figures of each.
 
     run_lines.py BURSTC [--update] [NAME ...]
 
-lines.txt says for each pair, under `pair NAME` and a reason, what its forms and its emitted text hold:
+lines/*.txt holds cases:
 
-    FORM: text     a line holds the text, after the line that the requirement before it of that form found
-    FORM! text     no line holds it
+    case NAME       a model, whose text follows with each line behind two spaces; its first line is `# CLUSTER.topo c|cuda [SCHEDULE.sched]`
+    # text          why it is here
+    FORM: text      a line of the form holds the text, after the line that the requirement before it of that form found
+    FORM| line      such a line is the form's, with its indentation; further ones are the lines right after it; an empty line ends the part
+    FORM! text      no line of the form holds it
+    figures: ...    unmasked pairs of each mask, operations of a rank, the simulated step and a rank's bytes
 
-FORM is an --emit form, or explain; text between {{ and }} is a regular expression. figures.txt has a row a
-pair: unmasked pairs of each mask, operations of a rank, the simulated step and a rank's bytes. --update
-writes it, and no other file.
+FORM is an --emit form, or explain; text between {{ and }} is a regular expression. --update writes the figures, and parts (FORM|) whose
+first and last line are found.
 """
 import argparse
+import difflib
 import os
 import pathlib
 import re
+import shutil
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "lib"), str(HERE.parent / "driver")]
 import runner  # noqa: E402
 from lit import pattern  # noqa: E402
-from run_golden import HERE, Pair  # noqa: E402
+from run_golden import Pair  # noqa: E402
 
-FIGURES = HERE / "figures.txt"
 FIGURE = {"mask": r"^pairs (\d+)", "schedule": r"(\d+ operations?) a rank", "cost": r"^(step \S+ ms)",
           "plan": r"^memory of a rank: (\d+ bytes)"}
 
 
-class Lines(Pair):
-    """A pair, what its texts must hold [(form, kind, text)], and the texts that were asked for."""
-    def __init__(self, name):
-        super().__init__(HERE / f"{name}.burst")
-        self.wanted, self.texts = [], {}
+class Requirement:
+    """What a form must or must not hold: one line, or for a part (`|`) lines that follow each other."""
+
+    def __init__(self, form, kind, text):
+        self.form, self.kind, self.lines = form, kind, [text]
+
+    def written(self):
+        return [f"{self.form}{self.kind} {line}".rstrip() for line in self.lines]
+
+    def places(self, lines):
+        """Where the form has its first line."""
+        if self.kind == "|":
+            return [i for i, line in enumerate(lines) if line == self.lines[0]]
+        return [i for i, line in enumerate(lines) if pattern(self.lines[0]).search(line)]
+
+    def missing(self, lines, at):
+        """Where the form has it after a line, and what is wrong."""
+        places = self.places(lines)
+        later = [i for i in places if i > at and (self.kind != "|" or lines[i:i + len(self.lines)] == self.lines)]
+        if self.kind == "!":
+            return at, f"line {places[0] + 1} of {self.form} holds what it must not: {lines[places[0]]}" if places else None
+        if later:
+            return later[0] + len(self.lines) - 1, None
+        wanted, got = self.lines, lines[places[0]:places[0] + len(self.lines)] if self.kind == "|" and places else []
+        shown = list(difflib.unified_diff(wanted, got, "wanted", "printed", n=1, lineterm=""))[2:22]
+        return at, "\n".join([f"{self.form} does not hold after line {at + 1}", *shown])
+
+    def rewrite(self, lines, at):
+        """Replaces a part by what now stands, after a line, between its first and its last line."""
+        begin = next((i for i in self.places(lines) if i > at), None)
+        if self.kind == "|" and begin is not None and self.lines[-1] in lines[begin:]:
+            self.lines = lines[begin:lines.index(self.lines[-1], begin) + 1]
+
+
+class Case(Pair):
+    """A case of a topic file; `texts` are the forms that were asked for."""
+
+    def __init__(self, name, at):
+        self.name, self.at, self.reason, self.model, self.wanted, self.held, self.texts = name, at, [], [], [], None, {}
 
     def __str__(self):
-        return self.name
+        return f"{self.at}: {self.name}"
+
+    def place(self, folder):
+        """Writes the model to a folder that has the clusters."""
+        path = folder / f"{self.name}.burst"
+        path.write_text("\n".join(self.model) + "\n")
+        Pair.__init__(self, path)
 
     def text(self, burstc, form):
         if form not in self.texts:
             self.texts[form] = self.run(burstc, "--explain" if form == "explain" else f"--emit={form}")
         return self.texts[form]
 
-    def missing(self, burstc):
-        """Requirements that do not hold, as text."""
-        at, bad = {}, []
-        for form, kind, wanted in self.wanted:
-            lines = self.text(burstc, form).splitlines()
-            hits = [i for i, line in enumerate(lines) if pattern(wanted).search(line)]
-            later = [i for i in hits if i > at.get(form, -1)]
-            if kind == "!" and hits:
-                bad.append(f"{self}: line {hits[0] + 1} of {form} holds what it must not: {lines[hits[0]]}")
-            elif kind == ":" and not later:
-                bad.append(f"{self}: no line of {form} after line {at.get(form, -1) + 1} holds: {wanted}")
-            elif kind == ":":
-                at[form] = later[0]
-        return bad
+    def missing(self, burstc, update=False):
+        """Requirements that do not hold, as text; with update, after parts and figures are rewritten."""
+        at, wrong = {}, []
+        for wanted in self.wanted:
+            lines, before = self.text(burstc, wanted.form).splitlines(), at.get(wanted.form, -1)
+            if update and wanted.missing(lines, before)[1]:
+                wanted.rewrite(lines, before)
+            at[wanted.form], what = wanted.missing(lines, before)
+            wrong += [f"{self}: {what}"] if what else []
+        figures = self.figures(burstc)
+        self.held = figures if update else self.held
+        return wrong + ([f"{self}: figures: {self.held}\n    now: {figures}"] if figures != self.held else [])
 
     def figures(self, burstc):
         found = (re.findall(FIGURE[form], self.text(burstc, form), re.M) for form in FIGURE)
-        return f"{self.name}: {'; '.join(', '.join(values) for values in found)}"
+        return "; ".join(", ".join(values) for values in found)
+
+    def written(self):
+        wanted = []
+        for before, requirement in zip([None, *self.wanted], self.wanted):
+            wanted += [""] if before and before.kind == requirement.kind == "|" and before.form == requirement.form else []
+            wanted += requirement.written()
+        return [f"case {self.name}", *self.reason, *(f"  {line}" for line in self.model), *wanted, f"figures: {self.held}"]
 
 
-def read_lines(path):
-    pairs = []
+def read_topic(path):
+    cases, before = [], None
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        words = re.match(r"pair (\w+)$|(\w+)([:!]) (.+)$|(#.*|\s+.*)?$", line)
-        runner.require(words, f"{path.name}:{number}: neither a pair, a requirement nor a comment: {line}")
+        words = re.fullmatch(r"case (\w+)|(  )(.+)|(#.*)|figures: (.+)|(\w+)([:!|]) ?(.*)|", line)
+        at = f"{path.name}:{number}"
+        runner.require(words and (cases or words[1] or not line), f"{at}: neither a case nor a part of one: {line}")
         if words[1]:
-            pairs.append(Lines(words[1]))
+            cases.append(Case(words[1], at))
         elif words[2]:
-            pairs[-1].wanted.append((words[2], words[3], words[4]))
-    for pair in pairs:
-        required = [wanted for _, kind, wanted in pair.wanted if kind == ":"]
-        runner.require(required, f"{path.name}: nothing is required of {pair}")
-    return pairs
+            cases[-1].model.append(words[3])
+        elif words[4]:
+            cases[-1].reason.append(line)
+        elif words[5]:
+            cases[-1].held = words[5]
+        elif words[6] and words[7] == "|" and before and before[6] == words[6] and before[7] == "|":
+            cases[-1].wanted[-1].lines.append(words[8])
+        elif words[6]:
+            runner.require(words[8], f"{at}: nothing is required")
+            cases[-1].wanted.append(Requirement(words[6], words[7], words[8]))
+        before = words
+    for case in cases:
+        runner.require(case.model and case.reason, f"{case}: a case has a model, and a reason why it is here")
+        runner.require(any(wanted.kind != "!" for wanted in case.wanted), f"{case}: nothing is required")
+    return cases
 
 
 def main():
-    options = argparse.ArgumentParser()
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("burstc", type=os.path.abspath)
     options.add_argument("--update", action="store_true")
     options.add_argument("name", nargs="*")
-    o = options.parse_args()
-    pairs = [pair for pair in read_lines(HERE / "lines.txt") if not o.name or pair.name in o.name]
-    found, failures = runner.check_all(lambda pair: (pair.missing(o.burstc), pair.figures(o.burstc)), pairs)
-    bad = [line for _, (missing, _) in found for line in missing]
-    failures += sum(not runner.counts_agree(f"{pair} {form}", text)
-                    for pair, _ in found for form, text in pair.texts.items())
-    rows = {pair.name: figures for pair, (_, figures) in found}
-    held = {row.split(":")[0]: row for row in FIGURES.read_text().splitlines()}
-    if o.update:
-        held |= rows
-        FIGURES.write_text("".join(row + "\n" for _, row in sorted(held.items())))
-    bad += [f"figures.txt: {held.get(name)}\n       now: {row}"
-            for name, row in rows.items() if held.get(name) != row]
-    print("\n".join(bad + [f"{len(pairs)} pairs, {len(bad) + failures} lines differ"]))
-    return len(bad) + failures > 0
+    o = options.parse_intermixed_args()
+    topics = {path: read_topic(path) for path in sorted(HERE.glob("lines/*.txt"))}
+    cases = [case for topic in topics.values() for case in topic]
+    names = [case.name for case in cases]
+    runner.require(len(set(names)) == len(names), "two cases have the same name")
+    runner.require(set(o.name) <= set(names), f"no case is called {', '.join(set(o.name) - set(names))}")
+    with runner.folder() as folder:
+        for path in (p for p in HERE.iterdir() if p.suffix in (".topo", ".sched", ".txt") and p.name != "CMakeLists.txt"):
+            shutil.copy(path, folder)
+        chosen = [case for case in cases if not o.name or case.name in o.name]
+        for case in chosen:
+            case.place(folder)
+        found, failures = runner.check_all(lambda case: case.missing(o.burstc, o.update), chosen)
+    for path, topic in topics.items() if o.update else []:
+        path.write_text("\n\n".join("\n".join(case.written()) for case in topic) + "\n")
+    failures += sum(not runner.counts_agree(f"{case} {form}", text) for case in chosen for form, text in case.texts.items())
+    wrong = [line for _, missing in found for line in missing]
+    print("\n".join(wrong + [f"{len(chosen)} cases, {len(wrong) + failures} requirements do not hold"]))
+    return len(wrong) + failures > 0
 
 
 runner.end(main)
