@@ -36,7 +36,7 @@ Ast *ast_word(Parser *p, AstKind kind, Span at)
     return n;
 }
 
-/* A tree that is too deep for the checker's recursion is reported once and cut off here. */
+/* Reports a tree that is too deep for the checker's recursion once, and cuts it off here. */
 void ast_bound(Parser *p, Ast *n)
 {
     for (const Ast *a = n->args.first; a; a = a->next)
@@ -107,7 +107,7 @@ static void print_bytes(const char *s, size_t len, Text *out)
     text_add(out, "\"");
 }
 
-/* The fewest digits that give the same number back. */
+/* The fewest digits that read back as the same number. */
 static int digits_of(double value)
 {
     char text[40];

@@ -1,9 +1,8 @@
-/* ast.h: what the parser makes and the checker reads: one node type for the three languages. Only dsl/
- * reads this.
+/* ast.h: the parser's result and the checker's input: one node type for the three languages. Only dsl/
+ * includes it.
  *
- * Settings ("layers 32;", "nodes 2 { ... }") are kept generic, so that an unknown word is a message with
- * the nearest known one and not a syntax error. Masks and schedules have a grammar of their own.
- */
+ * Settings ("layers 32;", "nodes 2 { ... }") are generic, so that an unknown word gives a message with the
+ * nearest known one and not a syntax error. Masks and schedules have a grammar of their own. */
 #ifndef BURST_AST_H
 #define BURST_AST_H
 
@@ -22,13 +21,14 @@ typedef enum UnitKind {
 #undef X
     UNIT_KIND_COUNT
 } UnitKind;
-/* In base units: bytes, bytes/s, FLOP/s, ns. whole is exact where is_whole; bad: already reported. */
+/* value and whole are in base units: bytes, bytes/s, FLOP/s, ns. whole is exact if is_whole; bad: already
+ * reported. */
 typedef struct Number { double value; int64_t whole; bool is_whole, bad; UnitKind unit; } Number;
-/* Reads text[0..n): digits with fraction and exponent, then a suffix (Ki, M) or a unit (GiB, Gb/s), blanks
- * between. Returns the bytes that belong to the number; known is false where the letters right after the
- * digits mean nothing. Infinite values are left to the caller. */
+/* Reads text[0..n): digits with fraction and exponent, then a suffix (Ki, M) or a unit (GiB, Gb/s), with
+ * optional blanks between. Returns the number's length in bytes; *known is false if the letters right after
+ * the digits are no unit. Infinite values are left to the caller. */
 size_t number_read(const char *text, size_t n, Number *out, bool *known);
-/* a whole number without a unit, however large, that is above the limit */
+/* whether it is a whole number without a unit above the limit, even one too large for int64_t */
 bool number_is_huge(const Number *n, int64_t limit);
 extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_KIND_COUNT];
 
@@ -68,7 +68,7 @@ struct Ast {
     Number number;
     AstList args, more, body;
     bool has_body;
-    int depth; /* of the operands below: bounded, so that the checker may recurse */
+    int depth; /* depth of the operands below, bounded for the checker's recursion */
     Ast *next;
 };
 
@@ -77,23 +77,23 @@ typedef struct Parser {
     Arena *arena;
     Diags *diags;
     const Source *source;
-    void *lexer;      /* flex's own state */
-    uint32_t at;      /* how far the lexer has read */
-    uint32_t open_string; /* end of a string that took the rest of its line: what it lacks then is known */
-    int mended;       /* errors after which what was read is as if they were not there */
-    uint32_t semicolon[DIAG_MAX_ERRORS]; /* ends of the tokens after which one was forgotten */
+    void *lexer;      /* flex's state */
+    uint32_t at;      /* position of the lexer */
+    uint32_t open_string; /* end of a string that took the rest of its line: its missing quote was reported */
+    int mended;       /* errors that were corrected, so that the rest is read as intended */
+    uint32_t semicolon[DIAG_MAX_ERRORS]; /* ends of the tokens that lacked a ';' */
     int semicolons;
     struct Held *held;
-    bool again;       /* one more was found: the file is reread */
-    bool lost;        /* what begins the file is misspelt: what follows is read as something else */
-    /* ends of the last token and of the one before it: where a missing ';' belongs */
+    bool again;       /* another missing ';' was found: reread the file */
+    bool lost;        /* the file's first word is misspelt, so the rest was misread */
+    /* ends of the last two tokens: where a missing ';' belongs */
     uint32_t token_end, last_end;
     AstList items;
 } Parser;
-/* Parses a file into its items; syntax errors are reported and what could be read is returned. Adds to
- * *mended the errors that the rest did not suffer from: where there are no others, it can be checked. */
+/* Parses a file into its items. Reports syntax errors and returns what could be read. Adds corrected errors
+ * to *mended: if there are no others, the result can be checked. */
 AstList parse_source(Arena *a, Diags *d, const Source *s, int *mended);
-/* An error whose fix is sure, so that reading goes on with the fix in place. */
+/* An error with a certain fix: reading continues as if it were applied. */
 void parser_mends(Parser *p, Span at, const char *fix, const char *fmt, ...) PRINTF_LIKE(4, 5);
 void lexer_open(Parser *p); /* lex.l */
 void lexer_close(Parser *p);
@@ -101,14 +101,14 @@ void lexer_close(Parser *p);
 /* ---- ast.c: making nodes ---- */
 enum { AST_MAX_DEPTH = 400 };
 Ast *ast_new(Parser *p, AstKind kind, Span at);
-Ast *ast_word(Parser *p, AstKind kind, Span at); /* its text is what stands at `at` */
+Ast *ast_word(Parser *p, AstKind kind, Span at); /* its text is the source at `at` */
 Ast *ast_op(Parser *p, AstKind kind, ExprOp op, Ast *a, Ast *b, Span at); /* b may be NULL */
-/* sets n's depth from its operands; beyond AST_MAX_DEPTH: an error, and a leaf */
+/* sets n's depth from its operands; beyond AST_MAX_DEPTH reports an error and makes n a leaf */
 void ast_bound(Parser *p, Ast *n);
 AstList ast_list(Ast *first);
 AstList ast_add(AstList list, Ast *more);
 AstList ast_concat(AstList a, AstList b);
-Ast *ast_at(AstList list, int i); /* NULL beyond the end */
+Ast *ast_at(AstList list, int i); /* NULL: beyond the end */
 void ast_print(const Source *s, AstList items, Text *out); /* one file of --emit=ast */
 
 #endif

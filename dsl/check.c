@@ -1,6 +1,5 @@
-/* check.c: the front end: files and imports, then the parts of the program in the order in which they need
- * each other.
- */
+/* check.c: the front end: reads files and imports, then checks the parts of the program in order of
+ * dependence. */
 #include "check.h"
 
 #include <dirent.h>
@@ -12,8 +11,8 @@
 static void read_stock(Checker *c);
 static void read_user_files(Checker *c);
 
-/* The one asked for, or that of the cluster's devices. Any machine has a processor; devices of its own
- * must be there. */
+/* The requested target, or the cluster's devices' target. Processors are always accepted; other devices must
+ * be in the cluster. */
 static const Target *find_target(Checker *c, const Target *asked)
 {
     const Cluster *k = &c->program->cluster;
@@ -32,7 +31,7 @@ static bool is_made(const Target *t, int head_dim)
             head_dim % t->head_dim.step == 0);
 }
 
-/* What the kernels are made for. */
+/* Checks head_dim against the kernels' limits. */
 static void check_head_dim(Checker *c)
 {
     const Model *m = &c->program->model;
@@ -48,8 +47,8 @@ static void check_head_dim(Checker *c)
                    m->head_dim, t->language, t->head_dim.step, t->head_dim.least, t->head_dim.most);
 }
 
-/* A device turns eight pairs at a time where they are of two halves, four of neighbours, and copies eight
- * elements of the rest. */
+/* A device rotates eight pairs at a time if pairs are of two halves, four if of neighbours, and copies eight
+ * elements of the rest at a time. */
 static void check_rotary(Checker *c)
 {
     const BurstRope *r = &c->program->model.rope;
@@ -61,7 +60,7 @@ static void check_rotary(Checker *c)
                    turns, c->program->target->language, step);
 }
 
-/* Kernels of a device move eight elements at a time. */
+/* A device's kernels move eight elements at a time. */
 static void check_latents(Checker *c)
 {
     const Program *p = c->program;
@@ -76,7 +75,7 @@ static void check_latents(Checker *c)
                        row[i].value, p->target->language);
 }
 
-/* On CPUs every sum has its order in any case. */
+/* On CPUs all sums have a fixed order anyway. */
 static void check_deterministic(Checker *c)
 {
     const Program *p = c->program;
@@ -88,7 +87,7 @@ static void check_deterministic(Checker *c)
             "order");
 }
 
-/* As far as it can be read. */
+/* Fills the program, after errors as far as it could be read. */
 static const Program *fill_program(Checker *c)
 {
     const int before = diags_errors(c->diags);
@@ -171,7 +170,7 @@ static void report_cycle(Checker *c, Span import, const LoadedFile *again)
             diag_note(c->diags, c->files.at[i]->import, "imported from here");
 }
 
-/* Reads a file once, however it is spelled; NULL: it was read before, or cannot be. */
+/* Reads a file once, under whatever name. Returns NULL if it was read before or cannot be read. */
 static LoadedFile *load_once(Checker *c, const char *path, Span import)
 {
     struct stat st = {0};
@@ -193,7 +192,7 @@ static LoadedFile *load_once(Checker *c, const char *path, Span import)
     return f;
 }
 
-/* The model, where it is given as a text. */
+/* Takes the model from a given text. */
 static LoadedFile *load_text(Checker *c, const char *path, const char *text)
 {
     LoadedFile *f = NEW(c->arena, LoadedFile);
@@ -217,7 +216,7 @@ static void read_once(Checker *c, const char *path, Span import, void (*declare)
 }
 
 /* ---- imports ---- */
-/* What a text names must be a plain file: a device or a pipe might never end. */
+/* A file named in a text must be a regular file: a device or a pipe might never end. */
 bool is_plain_file(const char *path)
 {
     struct stat st;
@@ -232,7 +231,7 @@ const char *path_beside(Arena *a, Span at, const char *path)
     return arena_printf(a, "%.*s%s", (int)(slash - from + 1), from, path);
 }
 
-/* folder/name or folder/name.ext, whichever there is. */
+/* The existing one of folder/name and folder/name.ext. */
 static const char *file_in(Checker *c, const char *folder, const char *name, const char *extension)
 {
     const char *path = arena_printf(c->arena, "%s%s%s", folder, name, extension);
@@ -242,7 +241,7 @@ static const char *file_in(Checker *c, const char *folder, const char *name, con
     return is_plain_file(path) ? path : NULL;
 }
 
-/* Names without a slash find stock files first; everything else is relative to the importing file. */
+/* Names without a slash refer to stock files first; everything else is relative to the importing file. */
 void import_file(Checker *c, const Ast *setting, const char *extension, void (*declare)(Checker *, AstList))
 {
     Cursor u = cursor_of(c, setting);
@@ -304,7 +303,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Every .sched file of the stock folder, in the order of their names whatever the file system's. */
+/* Reads all .sched files of the stock folder, sorted by name. */
 static void read_stock_schedules(Checker *c)
 {
     const char *folder = arena_printf(c->arena, "%s/schedules", c->in->stock_dir);

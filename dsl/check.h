@@ -1,10 +1,10 @@
-/* check.h: what the parts of the checker share. Only dsl/ reads this. */
+/* check.h: shared by the files of the checker. Only dsl/ includes it. */
 #ifndef BURST_CHECK_H
 #define BURST_CHECK_H
 
 #include "ast.h"
 
-/* A device or link as declared: what a cluster takes from its devices where it says nothing itself. */
+/* A declared device or link: the defaults of a cluster. */
 typedef struct DeviceDecl {
     Device device;
     double link;
@@ -19,17 +19,16 @@ typedef struct MaskDecl {
     const Ast *ast;
     bool stock;
     enum { MASK_NEW, MASK_OPEN, MASK_DONE } state; /* of following its calls */
-    bool broken; /* already reported: uses of it say nothing more */
+    bool broken; /* already reported: uses report nothing more */
     bool used;   /* by a layer */
 } MaskDecl;
 typedef struct TableDecl {
     Table table;
     bool stock;
-    int number; /* in Program.tables, -1: not used yet */
+    int number; /* index in Program.tables; -1: not used yet */
 } TableDecl;
-/* A model or cluster file that was read; open while its declarations are being followed: importing it
- * again is a cycle.
- */
+/* A model or cluster file that was read. It is open while its declarations are followed; importing it then
+ * is a cycle. */
 typedef struct LoadedFile {
     uint64_t device, inode;
     const char *path;
@@ -38,7 +37,7 @@ typedef struct LoadedFile {
     AstList items;
 } LoadedFile;
 
-/* A file is one Pattern however many masks read it; NULL: reported already. */
+/* A pattern file, read once for all masks; NULL: an error was reported. */
 typedef struct LoadedPattern {
     const Pattern *pattern;
 } LoadedPattern;
@@ -52,11 +51,11 @@ typedef struct NameMap {
     NamedValue *entry;
     int n, size;
 } NameMap; /* open addressing, a power of two */
-void *name_find(const NameMap *m, const char *name); /* NULL: not there */
-/* the name is not there yet, the value not NULL */
+void *name_find(const NameMap *m, const char *name); /* NULL: not found */
+/* The name must not be in the map yet, and the value must not be NULL. */
 void name_add(Arena *a, NameMap *m, const char *name, void *value);
 
-/* `near for window(4Ki)`: mask NULL: of the other layers. schedule NULL where travel is given, or auto. */
+/* `near for window(4Ki)`. mask NULL: all other layers. schedule NULL: a travel, or auto. */
 typedef struct LayerEntry {
     bool is_travel;
     const char *schedule;
@@ -70,18 +69,18 @@ typedef struct Checker {
     Diags *diags;
     const FrontEnd *in;
     Program *program;
-    bool stock; /* the file being read is a stock file */
-    /* of the block whose settings are taken: what a word after a forgotten ';' may be */
+    bool stock; /* the current file is a stock file */
+    /* fields of the current block: a word after a forgotten ';' may be one of them */
     const struct Field *fields;
     int field_count;
-    const Ast *cut; /* that word, in the setting just taken */
-    int mended; /* errors of files that were read as if they were not there */
+    const Ast *cut; /* that word, in the current setting */
+    int mended; /* errors in files that were corrected while reading */
     Vec(LoadedFile *) files;
     Vec(DeviceDecl *) devices;
     Vec(NicDecl *) nics;
     Vec(MaskDecl *) masks;
     Vec(TableDecl *) tables;
-    NameMap mask_names[2]; /* the user's, stock: MaskDecl */
+    NameMap mask_names[2]; /* the user's; stock ones: MaskDecl */
     NameMap open_calls;    /* calls with parameters left open: Typed */
     NameMap used_mask_names; /* index in used_masks */
     NameMap patterns;      /* by path: LoadedPattern */
@@ -89,8 +88,8 @@ typedef struct Checker {
     Vec(Mask) used_masks;
     Vec(const SchedText *) schedules; /* stock ones first */
     int stock_schedules;
-    Vec(LayerEntry) layer_entries; /* of `schedule` and `travel`, where they tell layers apart */
-    int mask_work, mask_depth; /* of the mask being inlined: both are bounded, */
+    Vec(LayerEntry) layer_entries; /* entries of `schedule` and `travel` for masks */
+    int mask_work, mask_depth; /* work and depth of the current inlining, and work of all; bounded */
     int all_mask_work;         /* and so is the work for all */
     bool mask_too_large;
     Span mask_at;
@@ -98,25 +97,25 @@ typedef struct Checker {
 } Checker;
 
 /* ---- check_fields.c: blocks of settings, by tables ---- */
-/* Values of one setting, taken from left to right. After a failure (reported) the rest is silent. */
+/* Reads the values of a setting from left to right. After a reported failure it reports nothing more. */
 typedef struct Cursor {
     Checker *c;
     const Ast *setting, *at;
     Span behind;
-    const char *what; /* the number that is read next, in messages; NULL: the setting's words */
+    const char *what; /* the next number in messages; NULL: the setting's words */
     bool failed;
 } Cursor;
 Cursor cursor_of(Checker *c, const Ast *setting);
 bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out);
 bool cursor_number(Cursor *u, UnitKind unit, double lo, double hi, double *out);
-const Ast *cursor_name(Cursor *u, const char *what);   /* any word, NULL after an error */
+const Ast *cursor_name(Cursor *u, const char *what);   /* any word; NULL after an error */
 const Ast *cursor_string(Cursor *u, const char *what);
-bool cursor_word(Cursor *u, const char *word);         /* exactly this word, or an error */
+bool cursor_word(Cursor *u, const char *word);         /* requires this word */
 bool cursor_try(Cursor *u, const char *word);          /* takes the word or punctuation if it is there */
-int cursor_choice(Cursor *u, const char *const *names, int n); /* index, or -1 after an error */
-/* the value there, whatever it is; there must be one */
+int cursor_choice(Cursor *u, const char *const *names, int n); /* index; -1 after an error */
+/* the next value of any kind, which must exist */
 const Ast *cursor_next(Cursor *u);
-bool cursor_end(Cursor *u);                            /* false where anything failed or more follows */
+bool cursor_end(Cursor *u);                            /* false if anything failed or more values follow */
 
 typedef struct Field Field;
 typedef void TakeField(Checker *c, const Ast *setting, const Field *f, void *to);
@@ -124,112 +123,114 @@ typedef enum FieldFlags {
     FIELD_REQUIRED = 1,
     FIELD_BLOCK = 2,
     FIELD_REPEATS = 4,
-    FIELD_MAY_BLOCK = 8 /* a block, or none */
+    FIELD_MAY_BLOCK = 8 /* the block is optional */
 } FieldFlags;
 struct Field {
     const char *name;
     TakeField *take;
-    size_t offset; /* in the structure at `to` */
+    size_t offset; /* in the structure `to` */
     int flags;
     UnitKind unit;
     double lo, hi;
-    const SettingForm *form; /* of a setting of the layout that has one */
-    const char *full;        /* all words of the setting, such as "token chunks"; NULL: the name alone */
-    size_t span; /* of the Span in that structure that says where the setting is; 0: none does */
+    const SettingForm *form; /* for a setting of the layout that has one */
+    const char *full;        /* the setting's full name, such as "token chunks"; NULL: name */
+    size_t span; /* offset in the structure of the setting's Span; 0: none */
 };
-/* Hands every setting of the list to its field. what names the list in messages ("the model"); at is
- * blamed for what is missing. */
+/* Passes every setting of the list to its field. what: the list's name in messages ("the model"). at:
+ * location of errors about missing settings. */
 void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what,
                  Span at);
-/* int, int64_t, double, bool, const Ast * (set in one file) */
+/* for int, int64_t, double, bool, const Ast * (may be set in one file only) */
 TakeField take_int, take_int64, take_double, take_yes_no, take_once;
 const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; NULL after an error */
-/* Reports an unknown word with the nearest of names. */
+/* Reports an unknown word with the nearest name. */
 void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
-/* The same for short lists, which it shows where no name is near. */
+/* The same for short lists, which are shown if no name is near. */
 void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
-/* words/foreign.c: what to write instead of another framework's word, or in which block; what: as take_fields
- * names the block that it stands in. NULL: the word is unknown. */
-const char *foreign_mask(const char *word); /* the stock mask that others call so; NULL: none */
+/* words/foreign.c: what to write instead of another framework's word, or the block that it belongs to. what:
+ * the current block, named as for take_fields. NULL: unknown. */
+const char *foreign_mask(const char *word); /* stock mask for another framework's name; NULL: none */
 const char *foreign_answer(Checker *c, const char *word, const char *what);
-/* The refusal of what a later version will plan. use: what to write instead. */
+/* Reports something that a later version will support. use: what to write instead. */
 void not_planned(Checker *c, Span at, const char *what, const char *use);
-/* whether a layer of the model has this one of the values that can be saved */
+/* whether a layer of the model has this value, which can be saved */
 bool has_value(const Checker *c, const char *name, int n);
-const char *savable_names(Checker *c); /* these, but for x, as a list for messages */
-/* check_offload.c: `offload activations(x, o);`, and, with the whole layout, whether every layer saves
- * what is named. */
+const char *savable_names(Checker *c); /* all of these except x, as a list for messages */
+/* check_offload.c: `offload activations(x, o);`; check_offload checks, with the whole layout, that every
+ * layer saves the named values. */
 void take_offload(Checker *c, const Ast *s, const Field *f, void *to);
 void check_offload(Checker *c, const Layout *l);
-void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* "what is set twice" */
-Span word_in(Span setting, const char *word); /* where the setting's text names it */
+void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* reports "what is set twice" */
+Span word_in(Span setting, const char *word); /* location of the word in the setting's text */
 
-/* ---- check_range.c: what an operation can give ---- */
-#define RANGE_BOUND (INT64_C(1) << 62) /* every value of a mask or an index stays within +- this */
+/* ---- check_range.c: ranges of operations ---- */
+#define RANGE_BOUND (INT64_C(1) << 62) /* all values of masks and indices stay within +- this */
 typedef struct Range {
     __int128 lo, hi;
 } Range;
-Range range_of(ExprOp op, Range a, Range b); /* operands within the bound; divisors constant and positive */
+/* operands must be within the bound; divisors constant and positive */
+Range range_of(ExprOp op, Range a, Range b);
 
 /* ---- check_*.c ---- */
 bool is_plain_file(const char *path);
-void add_input(Checker *c, const char *path); /* a file that was read */
-/* A path in a text is relative to the file of the text, unless it is absolute. */
+void add_input(Checker *c, const char *path); /* records a file that was read */
+/* The path relative to the text's file, unless it is absolute. */
 const char *path_beside(Arena *a, Span at, const char *path);
 void import_file(Checker *c, const Ast *setting, const char *extension, void (*declare)(Checker *, AstList));
 bool is_cluster_file(AstList items); /* by its settings */
 bool is_model_file(AstList items);
-bool has_setting(AstList items, const Field *fields, int n); /* one that only such a file has */
-/* The settings of a file, by their fields; masks and schedules go to `declare`. */
+/* whether a setting occurs that only such a file has */
+bool has_setting(AstList items, const Field *fields, int n);
+/* Takes the settings of a file by their fields; `declare` gets masks and schedules. */
 void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n,
                const char *where);
-void check_topology(Checker *c, AstList items); /* declarations of one file */
-void finish_topology(Checker *c); /* Program.cluster */
+void check_topology(Checker *c, AstList items); /* of one file */
+void finish_topology(Checker *c); /* fills Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
-/* check_rope.c: BurstRope, and whether heads can have it. at: of the setting. */
-/* The number and what scales it, behind `rope` or behind layers; false: after an error. */
+/* check_rope.c: checks a BurstRope against the heads. at: the setting. */
+/* Reads the base and its scaling, after `rope` or after layers. Returns false after an error. */
 bool cursor_rope(Cursor *u, const Ast *s, const Field *f, BurstRope *r);
-/* One number, or first .. last; false after an error. */
+/* Reads one number, or first .. last. Returns false after an error. */
 bool cursor_layers(Cursor *u, int64_t *first, int64_t *last, Span *span);
 void check_rope(Checker *c, const BurstRope *r, int rotary, Span at);
-void finish_model(Checker *c); /* Program.model, sequence */
+void finish_model(Checker *c); /* fills Program.model and sequence */
 void finish_layout(Checker *c);
-/* the factors of the world size, and what else depends on them; of `tensor auto` nothing */
+/* checks the factors of the world size and what depends on them; skipped for `tensor auto` */
 void check_ranks(Checker *c, Layout *l);
 TakeField take_placement; /* Layout */
 void check_placement(Checker *c, const Layout *l); /* against the schedules */
 TakeField take_schedule, take_travel; /* Layout, for all layers or for those of some masks */
-void finish_layers(Checker *c); /* Layout.of_mask, once layers have their masks */
-/* false: reported; also where context has other sizes */
+void finish_layers(Checker *c); /* fills Layout.of_mask, once layers have their masks */
+/* Returns false after an error, also if context has other sizes. */
 bool find_schedule(Checker *c, const Layout *l, const char *name, Span at);
 TakeField take_shares; /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
-/* that ranks, heads and ffn can be split over so many */
+/* checks that ranks, heads and ffn divide by it */
 void check_tensor(Checker *c, const Layout *l, int world);
 /* check_model.c */
 void settle_library_layout(Checker *c, Layout *l);
 void settle_library(Checker *c);
-/* what the target's kernels and `within` require of it */
+/* checks the target's kernels and `within` against the split */
 void check_tensor_target(Checker *c);
-/* that the ranks that share the weights make groups; 0: those of a node */
+/* checks that the ranks that share the weights form groups; 0: those of a node */
 void check_within(Checker *c, Layout *l);
-void check_tokens(Checker *c, int64_t group); /* that a sequence can be shared by so many ranks */
+void check_tokens(Checker *c, int64_t group); /* checks that so many ranks can share a sequence */
 void finish_train(Checker *c);
-void check_batch(Checker *c, Train *t); /* against the layout's data; without one, it is that */
+void check_batch(Checker *c, Train *t); /* checks against the layout's data, or derives it */
 void declare_mask(Checker *c, const Ast *mask);
 void declare_table(Checker *c, const Ast *setting);
 void check_mask_declarations(Checker *c);
 int parameter_index(const MaskDecl *decl, const char *name); /* -1: none */
 MaskDecl *find_mask(const Checker *c, const char *name, bool from_stock);
 TableDecl *find_table(const Checker *c, const char *name);
-MaskDecl *const *masks_by_calls(Checker *c); /* all declarations, those that a mask calls before it */
+MaskDecl *const *masks_by_calls(Checker *c); /* all declarations; each follows those that it calls */
 const Pattern *load_pattern(Checker *c, const Ast *a);
-int use_table_named(Checker *c, const Ast *name); /* its index in used_tables, -1 after an error */
-int use_mask(Checker *c, const Ast *call); /* its index in used_masks, -1 after an error */
-void finish_attention(Checker *c); /* Program.masks, tables, layer_mask */
+int use_table_named(Checker *c, const Ast *name); /* index in used_tables; -1 after an error */
+int use_mask(Checker *c, const Ast *call); /* index in used_masks; -1 after an error */
+void finish_attention(Checker *c); /* fills Program.masks, tables, layer_mask */
 const SchedText *check_schedule(Checker *c, const Source *s, AstList items); /* NULL after errors */
-/* Reads, checks and adds a schedule to the list, where it hides a stock one of its name; NULL after
- * errors. */
+/* Reads, checks and adds a schedule to the list, where it hides a stock schedule of the same name. Returns
+ * NULL after errors. */
 const SchedText *load_schedule(Checker *c, const char *path, Span at);
 
 #endif

@@ -1,6 +1,5 @@
-/* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; softcap 50; }: the
- * mask of each layer, and the operations on scores.
- */
+/* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; softcap 50; }: each
+ * layer's mask, and operations on scores. */
 #include "check.h"
 
 #include <string.h>
@@ -82,7 +81,7 @@ static void take_layers(Checker *c, const Ast *s, const Field *f, void *to)
         if (!cursor_layers(&u, &first, &last, &span))
             return;
         if (last >= a->layers)
-            first = last; /* one message for the range */
+            first = last; /* one message per range */
         for (int64_t layer = first; layer <= last; layer++)
             assign(c, s, a, layer, mask, span);
     } while (cursor_try(&u, ","));
@@ -98,7 +97,7 @@ static void take_sinks(Checker *c, const Ast *s, const Field *f, void *to)
     ((Assignment *)to)->sinks = cursor_word(&u, "learned") && cursor_end(&u);
 }
 
-/* `positions NAME;`: of a table that this or another file declares. */
+/* `positions NAME;`: NAME is a table that this or another file declares. */
 static void take_positions(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
@@ -116,7 +115,7 @@ static const Field attention_fields[] = {
     {"softcap", take_double, offsetof(Assignment, softcap), 0, UNIT_NONE, 0.01, 1000},
 };
 
-/* The stock causal mask, for a model file that says nothing. */
+/* The stock causal mask, the default. */
 static int causal_mask(Checker *c)
 {
     Ast *name = NEW(c->arena, Ast);
@@ -125,7 +124,7 @@ static int causal_mask(Checker *c)
     return use_mask(c, name);
 }
 
-/* The user's own masks that no layer uses, after those that layers use. */
+/* Adds the user's masks that no layer uses, after the others. */
 static void add_every_mask(Checker *c)
 {
     Program *p = c->program;
@@ -147,7 +146,7 @@ static void add_every_mask(Checker *c)
     p->all_tables = c->used_tables.n;
 }
 
-/* Behind the tables of masks. */
+/* Adds the positions' table after the masks' tables. */
 static void settle_positions(Checker *c, const Ast *name)
 {
     if (!name)

@@ -1,7 +1,5 @@
-/* check_calls.c: which masks a mask calls. Masks are checked after those that they call, so that each is
- * checked once and no chain of calls is followed to its end; a mask that comes to call itself is found
- * here.
- */
+/* check_calls.c: which masks a mask calls. A mask is checked after those that it calls, so that each is
+ * checked once and no chain of calls is expanded; recursion is reported here. */
 #include "check.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
-/* check_fields.c: settings ("name values;") against tables of fields: units, ranges, unknown, missing and
- * double ones.
- */
+/* check_fields.c: checks settings ("name values;") against tables of fields: units, ranges, unknown, missing
+ * and duplicate settings. */
 #include "check.h"
 
 #include <ctype.h>
@@ -24,7 +23,7 @@ const Ast *cursor_next(Cursor *u)
     return taken;
 }
 
-/* Where the next value stands or should stand. */
+/* Location of the next value, present or missing. */
 static Span here(const Cursor *u) { return u->at ? u->at->span : u->setting->name_span; }
 
 static bool fail(Cursor *u)
@@ -33,8 +32,8 @@ static bool fail(Cursor *u)
     return false;
 }
 
-/* The setting with the words that lead to a value, as there may be several numbers: `loss tile`, `pcie
- * shared by`. */
+/* The setting with the words before a value, since it may have several numbers: `loss tile`, `pcie shared
+ * by`. */
 static const char *leading_to(const Cursor *u, const Ast *value)
 {
     const char *text = u->setting->text;
@@ -44,7 +43,7 @@ static const char *leading_to(const Cursor *u, const Ast *value)
     return text;
 }
 
-/* The number, as the subject of a message. */
+/* The number as the subject of a message. */
 static const char *subject_of(const Cursor *u, const Ast *n)
 {
     return u->what ? u->what : arena_printf(u->c->arena, "'%s'", leading_to(u, n));
@@ -85,8 +84,7 @@ const Ast *cursor_name(Cursor *u, const char *what)
     return cursor_next(u);
 }
 
-/* Paths: kept as bytes, but without a newline (the lexer's strings end there) and without NUL (reported by
- * it). */
+/* Paths are kept as bytes. The lexer excludes newlines, which end a string, and reports NUL. */
 const Ast *cursor_string(Cursor *u, const char *what)
 {
     if (u->failed || !u->at || u->at->kind != A_STRING) {
@@ -117,7 +115,7 @@ static bool wrong_unit(Cursor *u, const Ast *number, UnitKind unit)
     return fail(u);
 }
 
-/* The next number, with its sign, in the right unit. */
+/* Reads the next number, with its sign and unit. */
 static const Ast *take_number(Cursor *u, UnitKind unit, bool *negative)
 {
     *negative = cursor_try(u, "-");
@@ -136,7 +134,7 @@ static const Ast *take_number(Cursor *u, UnitKind unit, bool *negative)
     return cursor_next(u);
 }
 
-/* `1,024`: where one number stands alone. */
+/* `1,024`, where a single number is expected. */
 static bool is_grouped(const Ast *n)
 {
     const Ast *comma = n->next, *next = comma ? comma->next : NULL;
@@ -222,7 +220,7 @@ static bool names_field(const Checker *c, const char *word)
     return false;
 }
 
-/* A word where the setting has all its values: the next setting, after a forgotten ';'. */
+/* Whether a word after all values is the next setting, after a forgotten ';'. */
 static bool begins_setting(const Cursor *u)
 {
     const Source *s = u->at->span.src;
@@ -231,7 +229,7 @@ static bool begins_setting(const Cursor *u)
     return names_field(u->c, u->at->text) || (line && u->c->field_count > 0);
 }
 
-/* "64 Ki": a suffix, and a plain number before it. */
+/* "64 Ki": whether a suffix follows a plain number. */
 static bool is_suffix(const Cursor *u)
 {
     Number n;
@@ -318,7 +316,7 @@ Span word_in(Span setting, const char *word)
     return setting;
 }
 
-/* The setting that was most likely meant, by all of its words or by the first; NULL: none is near. */
+/* The setting most likely meant, by all of its words or the first; NULL: none is near. */
 static const char *nearest_field(Arena *a, const Field *fields, int n, const char *word)
 {
     const char **full = NEW_ARRAY(a, const char *, n), **first = NEW_ARRAY(a, const char *, n);
@@ -333,7 +331,7 @@ static const char *nearest_field(Arena *a, const Field *fields, int n, const cha
     return nearest_name(word, full, n);
 }
 
-/* In place of the word that was written; a second word of the setting may follow it already. */
+/* The replacement for the misspelt word; a second word of the setting may follow it already. */
 static const char *replacement(Arena *a, const Ast *s, const char *near)
 {
     const char *second = strchr(near, ' ');
@@ -380,7 +378,7 @@ bool has_setting(AstList items, const Field *fields, int n)
     return false;
 }
 
-/* The block belongs to a setting after a forgotten ';': `sequence 1Ki layout { ... }`. */
+/* Whether the block belongs to a setting after a forgotten ';': `sequence 1Ki layout { ... }`. */
 static bool is_anothers_block(Checker *c, const Ast *s)
 {
     for (const Ast *a = s->args.first ? s->args.first->next : NULL; a; a = a->next)
@@ -402,7 +400,7 @@ static bool block_as_field(Checker *c, const Ast *s, const Field *f)
     return false;
 }
 
-/* The setting that follows s: the next one, or what a forgotten ';' left among the values of s. */
+/* The setting after s: the next one, or one after a forgotten ';' among the values of s. */
 static const Ast *following(Checker *c, const Ast *s)
 {
     const Ast *word = c->cut;
@@ -456,7 +454,7 @@ void take_fields(Checker *c, AstList settings, const Field *fields, int n, void 
     c->field_count = outer_count;
     c->cut = outer_cut;
     bool clean = diags_errors(c->diags) ==
-                 before; /* otherwise the missing setting may be the misspelled one */
+                 before; /* otherwise the missing setting may be the misspelt one */
     for (int i = 0; i < n; i++)
         if (clean && (fields[i].flags & FIELD_REQUIRED) && !first[i].src)
             diag_error(c->diags, at, "%s needs '%s'", what, fields[i].name);

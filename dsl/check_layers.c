@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* A path in the text is relative to the file that it stands in. */
+/* Loads a schedule by path, relative to the text's file. */
 static const SchedText *load_named_schedule(Checker *c, const Ast *path)
 {
     const char *file = path_beside(c->arena, path->span, path->text);
@@ -40,7 +40,7 @@ static bool take_one_travel(Cursor *u, Setting *travel)
     return word >= 0;
 }
 
-/* `for window(4Ki)`; false after an error. */
+/* Reads `for window(4Ki)`. Returns false after an error. */
 static bool take_for(Checker *c, Cursor *u, LayerEntry *x)
 {
     if (!cursor_try(u, "for"))
@@ -54,7 +54,7 @@ static bool take_for(Checker *c, Cursor *u, LayerEntry *x)
     return true;
 }
 
-/* The entries of one setting; the only one without a mask is that of all layers. */
+/* Reads the entries of a setting. A single entry without a mask is for all layers. */
 static bool take_entries(Checker *c, const Ast *s, bool is_travel, LayerEntry *only)
 {
     Cursor u = cursor_of(c, s);
@@ -95,7 +95,7 @@ void take_travel(Checker *c, const Ast *s, const Field *f, void *to)
 
 /* ---- masks of layers ---- */
 
-/* Its index; -1 after an error. */
+/* Index of the mask; -1 after an error. */
 static int mask_of_layers(Checker *c, const Ast *mask)
 {
     const int index = use_mask(c, mask);
@@ -117,7 +117,7 @@ static void set_layers(const LayerEntry *x, LayerSetting *of)
         of->schedule = x->schedule, of->schedule_span = x->span;
 }
 
-/* Which mask it is of, 0 where it is of the other layers; -1: after an error, or not to be set now. */
+/* The entry's mask; 0: the other layers; -1: after an error, or not to be set in this pass. */
 static int entry_mask(Checker *c, const LayerEntry *x, bool others)
 {
     if (others != !x->mask || (x->schedule && !find_schedule(c, &c->program->layout, x->schedule, x->span)))
@@ -125,7 +125,7 @@ static int entry_mask(Checker *c, const LayerEntry *x, bool others)
     return others ? 0 : mask_of_layers(c, x->mask);
 }
 
-/* Those of the other layers, then those of some masks. */
+/* Sets the entry for the other layers, or those for masks. */
 static void set_entries(Checker *c, LayerSetting *of, bool others)
 {
     const int masks = c->program->mask_count;

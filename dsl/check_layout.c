@@ -1,4 +1,4 @@
-/* check_layout.c: the layout: factors of the world size, and choices of the plan. */
+/* check_layout.c: the layout: factors of the world size, and choices. */
 #include "check.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@ static void take_factor(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `context 64`, or as the coordinates of a schedule: `context 4 x auto x 2`. */
+/* `context 64`, or sizes of a schedule's coordinates: `context 4 x auto x 2`. */
 static void take_context(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Layout *l = to;
@@ -44,7 +44,7 @@ static void take_context(Checker *c, const Ast *s, const Field *f, void *to)
     sizes->span = s->span;
 }
 
-/* A word out of names, or auto. */
+/* Reads one of the names, or auto. */
 static Cursor choose_named(Checker *c, const Ast *s, Setting *setting, const char *const *names, int n)
 {
     const char **all = NEW_ARRAY(c->arena, const char *, n + 1);
@@ -127,7 +127,8 @@ const char *savable_names(Checker *c)
     return list;
 }
 
-/* A name, or name(20): from layer 20 on. All bounds are one: it divides backward into two loops. */
+/* A name, or name(20): from layer 20 on. All bounds must be equal, since they split backward into two
+ * loops. */
 static void take_saved(Checker *c, const Ast *name, Saving *v)
 {
     const Ast *bound = name->kind == A_CALL && name->args.n == 1 ? name->args.first : NULL;
@@ -157,7 +158,7 @@ static void take_saved(Checker *c, const Ast *name, Saving *v)
     }
 }
 
-/* save(o, lse, gate_up(20)); a layer's input is always saved. */
+/* save(o, lse, gate_up(20)). A layer's input is always saved. */
 static void take_saving(Checker *c, const Ast *s, const Ast *call, Layout *l)
 {
     Cursor u = cursor_of(c, s);
@@ -183,7 +184,7 @@ static void take_tail(Checker *c, const Ast *s, Layout *l)
     l->saving = saving_by(RECOMPUTE_TAIL, share ? share->number.value : 0.5);
 }
 
-/* full(4): of four consecutive layers the first saves its input. */
+/* full(4): the first of four consecutive layers saves its input. */
 static void take_group(Checker *c, const Ast *s, Layout *l)
 {
     const char *const wanted = "expected the number of consecutive layers of which the first saves its "
@@ -231,7 +232,7 @@ static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
     }
 }
 
-/* What the language has but only one value of is planned so far: anything else is refused, never ignored. */
+/* Settings with a single supported value so far: others are refused, never ignored. */
 typedef struct Planned {
     const char *setting, *accepted, *others[5];
 } Planned;
@@ -257,7 +258,7 @@ static void take_choice(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `weights zero3 within node;`: value 0 is a node's ranks. */
+/* `weights zero3 within node;`: value 0 means a node's ranks. */
 static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Layout *l = to;
@@ -366,7 +367,7 @@ static const Field own_fields[] = {
 };
 #undef AT
 
-/* These, and those of forms; how many. */
+/* Concatenates these fields and those of setting forms; returns their number. */
 static int layout_fields(Arena *a, const Field **out)
 {
     int n = countof(own_fields), forms = 0;
@@ -409,7 +410,7 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
                    group == 1 ? "s" : "", would_do);
 }
 
-/* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
+/* If data is open and context or heads give the ranks that share a sequence, data follows. */
 static void derive_data(Layout *l, int world)
 {
     const Setting *context = &l->context, *heads = &l->heads;
@@ -446,7 +447,7 @@ void check_tokens(Checker *c, int64_t group)
                    (long long)p->sequence, (long long)group);
 }
 
-/* As many sizes as the schedule has coordinates. */
+/* Checks that there are as many sizes as the schedule has coordinates. */
 static bool check_sizes(Checker *c, const Layout *l, const SchedText *t)
 {
     if (!l->sizes.n || l->sizes.n == t->rings)
@@ -487,8 +488,8 @@ static void check_schedule_name(Checker *c, const Layout *l)
         check_any_sizes(c, l);
 }
 
-/* Chunks have whole key heads of a rank, with the queries that read them. Where ranks are more than key
- * heads, each has one. */
+/* A chunk has whole key heads of a rank with their queries. A rank has at least one, even if ranks outnumber
+ * key heads. */
 static void check_head_chunks(Checker *c, const Layout *l)
 {
     const int64_t all = c->program->model.kv_heads, tensor = l->tensor.value > 1 ? l->tensor.value : 1;
@@ -508,7 +509,7 @@ void check_ranks(Checker *c, Layout *l)
     if (!world)
         return;
     const int64_t tensor = l->tensor.value;
-    if (l->tensor.is_auto) /* with each number in turn: search/tensor.c */
+    if (l->tensor.is_auto) /* checked for each number in turn: search/tensor.c */
         return;
     check_tensor(c, l, world);
     if (world % tensor != 0)

@@ -1,23 +1,22 @@
-/* check_mask.c: masks. A mask that a layer uses is inlined into one expression over q and k: parameters
- * and calls of other masks disappear, constants are folded, and each sub-value is proved to stay within
- * +-2^62 on the sequence. Masks that no layer uses are checked as well, with their parameters left open. */
+/* check_mask.c: masks. A mask that a layer uses is inlined into one expression over q and k: parameters and
+ * calls of other masks are replaced, constants are folded, and every sub-value is proved to stay within
+ * +-2^62 on the sequence. Masks that no layer uses are checked too, with open parameters. */
 #include "check.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Calls multiply: the expansion of one mask and of all masks is bounded, and so is the depth of its
- * recursion. */
+/* Limits of expansion, since calls multiply: size of one mask and of all masks, and depth of recursion. */
 enum {
     MAX_NODES = 1 << 14,
     MAX_ALL_NODES = 1 << 21,
     MAX_DEPTH = 1000,
-    MAX_NESTING = 200 /* brackets: clang refuses 256 in emitted text */
+    MAX_NESTING = 200 /* of brackets: clang refuses 256 in emitted text */
 };
 
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
-/* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as
- * a tree. */
+/* lo, hi: range of the value for q, k in [0, N). open: depends on an open parameter. nodes: size as a
+ * tree. */
 typedef struct Typed {
     Type type;
     const Expr *e;
@@ -32,8 +31,8 @@ typedef struct Frame {
     const Typed *values;
     Span call;
     const struct Frame *caller;
-    bool open;  /* parameters are not known: the check of an unused mask */
-    bool *told; /* in a stock mask: whether the user's call of it was reported */
+    bool open;  /* parameters are unknown: the check of an unused mask */
+    bool *told; /* in a stock mask: whether the user's call was already reported */
 } Frame;
 
 static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame);
@@ -59,14 +58,14 @@ static Typed truth(Checker *c, bool value, Span span)
 
 static bool is_constant(Typed t) { return t.e->op == E_CONST; }
 
-/* Says by which calls the text at fault was reached. */
+/* Notes the calls that lead to the text at fault. */
 static void note_calls(Checker *c, const Frame *frame)
 {
     for (; frame && frame->call.src; frame = frame->caller)
         diag_note(c->diags, frame->call, "in mask '%s' called here", frame->decl->name);
 }
 
-/* A fault in a stock mask is one of its parameters: said once, at the user's line. */
+/* A fault in a stock mask is caused by its parameters: reports it once, at the user's line. */
 static void wrong_parameters(Checker *c, const Frame *frame, Span at, const char *text)
 {
     const Frame *call = frame;
@@ -123,7 +122,7 @@ static int either(bool holds, bool fails)
     return fails ? 0 : -1;
 }
 
-/* Comparisons that the ranges of both sides decide: 1, 0, or -1 for neither. */
+/* The result of a comparison, if the ranges of both sides decide it: 1 or 0; else -1. */
 static int decided(ExprOp op, Typed a, Typed b)
 {
     switch (op) {
@@ -137,7 +136,8 @@ static int decided(ExprOp op, Typed a, Typed b)
     }
 }
 
-/* a and true is a; a or false is a; and so on: with decided() window_sink(w, 0) costs what window(w) does. */
+/* Simplifies `a and true` to a, `a or false` to a, and so on. With decided(), window_sink(w, 0) costs as
+ * much as window(w). */
 static bool absorbs(ExprOp op, Typed a, Typed b, Typed *out)
 {
     ExprOp zero = op == E_AND ? E_FALSE : E_TRUE, unit = op == E_AND ? E_TRUE : E_FALSE;
@@ -168,14 +168,14 @@ static Typed too_large(Checker *c)
     return broken;
 }
 
-/* Brackets around x as an operand of op: a chain of `and`, or of `or`, needs none. */
+/* Nesting of brackets around x as an operand of op: a chain of `and`, or of `or`, needs none. */
 static int brackets(ExprOp op, Typed x)
 {
     const bool chain = (op == E_AND || op == E_OR) && x.e && x.e->op == op;
     return x.nesting + !chain;
 }
 
-/* op applied to a (and b, where b.e is set): both already have the right type. */
+/* Applies op to a (and b, if b.e is set), which have the right types. */
 static Typed combine(Checker *c, const Frame *frame, ExprOp op, Typed a, Typed b, Span span)
 {
     Typed t = {.type = op >= E_LT ? TRUTH : NUMBER, .open = a.open || b.open, .nodes = a.nodes + b.nodes + 1,
@@ -241,7 +241,7 @@ static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
     if (divides && !good_divisor(c, frame, y, a->args.first->next, a->op))
         return broken;
     if (divides && y.open)
-        y.lo = y.hi = 1; /* stands for any divisor: an open value is not bounded */
+        y.lo = y.hi = 1; /* stands for any divisor, since open values have no bounds */
     return combine(c, frame, a->op, x, y, a->span);
 }
 
@@ -316,7 +316,7 @@ static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
     return unknown_name(c, a, frame);
 }
 
-/* Tables of documents have the lengths of `doc`. -1: there are too many. */
+/* Tables of documents share the lengths of `doc`. -1: too many tables. */
 static int use_table(Checker *c, TableDecl *t, Span span)
 {
     if (t->number >= 0)
@@ -414,7 +414,8 @@ static Typed inline_function(Checker *c, const Ast *a, const Frame *frame, ExprO
     return t;
 }
 
-/* With parameters left open only what is known of the arguments matters, and the result is kept by that. */
+/* A call with open parameters depends only on what is known of the arguments, so results are cached by
+ * that. */
 static const char *open_call_name(Checker *c, const MaskDecl *decl, Typed *values)
 {
     Text t = {0};
@@ -527,7 +528,7 @@ static void start_mask(Checker *c, Span at)
 {
     c->mask_at = at;
     c->mask_work = c->mask_depth = 0;
-    c->mask_too_large = c->all_mask_work > MAX_ALL_NODES; /* that is said once */
+    c->mask_too_large = c->all_mask_work > MAX_ALL_NODES; /* reported once */
 }
 
 static void check_open(Checker *c, MaskDecl *decl)

@@ -1,5 +1,4 @@
-/* check_mask_names.c: the names that masks are made of: declarations of masks, of their parameters and of
- * tables, and finding them. */
+/* check_mask_names.c: names in masks: declarations of masks, their parameters and tables, and lookup. */
 #include "check.h"
 
 #include "data/lengths.h"
@@ -43,7 +42,7 @@ void declare_mask(Checker *c, const Ast *mask)
     name_add(c->arena, &c->mask_names[c->stock], mask->text, decl);
 }
 
-/* A copy in the arena, with the shortest and the longest length of the list. */
+/* Copies the list to the arena, and finds its shortest and longest length. */
 static void keep_lengths(Checker *c, const Lengths *read, Table *t)
 {
     const size_t bytes = (size_t)read->listed * sizeof *read->length;
@@ -134,7 +133,7 @@ void declare_table(Checker *c, const Ast *s)
     *decl = (TableDecl){.table = t, .stock = c->stock, .number = -1};
 }
 
-/* ---- finding ---- */
+/* ---- lookup ---- */
 int parameter_index(const MaskDecl *decl, const char *name)
 {
     int i = 0;
@@ -144,8 +143,8 @@ int parameter_index(const MaskDecl *decl, const char *name)
     return -1;
 }
 
-/* The user's own declaration hides a stock one, but not from other stock masks: window stays causal
- * whatever the user calls causal. */
+/* The user's declaration hides a stock one, but not from other stock masks: the stock window stays causal
+ * even if the user declares another causal. */
 MaskDecl *find_mask(const Checker *c, const char *name, bool from_stock)
 {
     MaskDecl *own = from_stock ? NULL : name_find(&c->mask_names[false], name);

@@ -1,4 +1,4 @@
-/* check_model.c: a model file: the model and the sequence; a plan's attention alone, for another program. */
+/* check_model.c: a model file: the model and the sequence; for a library, its attention. */
 #include "check.h"
 
 #include "families/families.h"
@@ -24,9 +24,7 @@ static void take_table(Checker *c, const Ast *s, const Field *f, void *to)
     declare_table(c, s);
 }
 
-/* Read where it stands: a block after its values is another setting's. What is wrong with the number
- * spoils nothing else. */
-/* `sequence 2K;` is 2000 tokens. */
+/* Warns about `sequence 2K;`, which is 2000 tokens. */
 static void warn_decimal(Checker *c, const Ast *s)
 {
     static const char factors[] = "KMGT";
@@ -43,6 +41,8 @@ static void warn_decimal(Checker *c, const Ast *s)
     diag_fixit(c->diags, n->span, arena_printf(c->arena, "%si", text));
 }
 
+/* Reads `sequence` at once, since a block after its values may be another setting's. An error in the number
+ * affects nothing else. */
 static void take_sequence(Checker *c, const Ast *s, const Field *f, void *to)
 {
     take_once(c, s, f, to);
@@ -152,7 +152,7 @@ typedef struct ModelFields {
     Model m;
     Vec(RopeLayers) ropes;
     int rotary;
-    bool interleaved, alone; /* alone: attention alone, which a library has */
+    bool interleaved, alone; /* alone: only attention, for a library */
     Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent;
 } ModelFields;
 
@@ -181,7 +181,7 @@ static void take_family(Checker *c, const Ast *s, const Field *f, void *to)
         m->m.family = families[row].type;
 }
 
-/* Its folders have a field for each, or one value of it. */
+/* Checks that the family's folders have a field for each scale, or one fixed value. */
 static void check_scales(Checker *c, const ModelFields *f, const Family *family)
 {
     static const char *const names[] = {
@@ -192,7 +192,7 @@ static void check_scales(Checker *c, const ModelFields *f, const Family *family)
     for (int i = 0; i < BURST_SCALES; i++) {
         const ScaleField *field = family_scale(family, i);
         const double root = sqrt(f->m.hidden), scale = f->m.scale[i];
-        /* yarn's block says it */
+        /* set by yarn's block */
         const bool by_rope = family->layer.latent && i == BURST_SCALE_ATTENTION &&
                              f->m.rope.kind == BURST_ROPE_YARN;
         if (!field && scale > 0 && !by_rope)
@@ -202,7 +202,7 @@ static void check_scales(Checker *c, const ModelFields *f, const Family *family)
     }
 }
 
-/* Each part in which the model's layers are not the family's. */
+/* Reports each part of the model's layers that differs from the family's. */
 static void check_layer(Checker *c, const ModelFields *f, const Family *family)
 {
 #define X(member, name, ...) \
@@ -213,7 +213,7 @@ static void check_layer(Checker *c, const ModelFields *f, const Family *family)
 #undef X
 }
 
-/* What no rows of a step are of. */
+/* Reports parts that the step does not support. */
 static void check_parts(Checker *c, const ModelFields *f)
 {
     const BurstLayer *l = &f->m.layer;
@@ -230,7 +230,7 @@ static void check_parts(Checker *c, const ModelFields *f)
         diag_error(c->diags, c->model->span, "'norm_bias yes' requires 'norm layernorm' and 'norms before'");
 }
 
-/* The layers that a family's folders have, and no others. */
+/* Checks that the layers are those of the family's folders. */
 static void check_family(Checker *c, const ModelFields *f)
 {
     const Family *family = family_named(f->m.family);
@@ -331,9 +331,9 @@ static const Field model_fields[] = {
 };
 #undef SPAN
 #undef AT
-/* The fields of attention alone: model name { heads 32; kv_heads 8; head_dim 128; } */
+/* Fields of attention for a library: model name { heads 32; kv_heads 8; head_dim 128; } */
 static const char *const attention_names[] = {"heads", "head_dim", "value_dim", "kv_heads", "layers"};
-enum { ATTENTION_REQUIRED = 2 }; /* of these, the first */
+enum { ATTENTION_REQUIRED = 2 }; /* the first so many are required */
 
 static bool is_attention_alone(AstList body)
 {
@@ -386,7 +386,8 @@ static void check_heads(Checker *c, ModelFields *f)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }
 
-/* Multi-head latent attention: which settings it needs, and which parts no rows of the step have with it. */
+/* Multi-head latent attention: checks the settings that it requires, and the parts that the step does not
+ * support with it. */
 static void check_latent(Checker *c, ModelFields *f)
 {
     Model *m = &f->m;
@@ -418,7 +419,7 @@ static void check_latent(Checker *c, ModelFields *f)
         diag_error(c->diags, m->heads_span, "heads times value_dim is too large");
 }
 
-/* What turns of a head is the same in all layers. */
+/* The rotated part of a head is the same in all layers. */
 static void finish_rope(Checker *c, const ModelFields *f, BurstRope *r, Span at)
 {
     const bool by_length = r->kind == BURST_ROPE_DYNAMIC || r->kind == BURST_ROPE_LONGROPE;
@@ -430,7 +431,7 @@ static void finish_rope(Checker *c, const ModelFields *f, BurstRope *r, Span at)
     check_rope(c, r, burst_rope_rotary(r, f->m.head_dim), at);
 }
 
-/* Its row of rope_of; a new one where none is the same. */
+/* Its index in rope_of; adds a row if there is no equal one. */
 static int rope_row(Model *m, BurstRope *rows, const BurstRope *r)
 {
     int i = 0;
@@ -441,7 +442,7 @@ static int rope_row(Model *m, BurstRope *rows, const BurstRope *r)
     return i;
 }
 
-/* One of all layers, or each layer's. */
+/* One rope for all layers, or each layer's. */
 static void finish_ropes(Checker *c, ModelFields *f)
 {
     Model *m = &f->m;
@@ -505,8 +506,8 @@ void finish_model(Checker *c)
     c->program->model = f.m;
 }
 
-/* ---- a library: attention alone, which another program calls ---- */
-/* Values that make a step of everything else as little as can be: attention decides. */
+/* ---- a library: attention for another program ---- */
+/* The smallest values for everything but attention, so that attention determines the choice. */
 enum { REST = 64 };
 
 static const struct {
@@ -524,7 +525,7 @@ static void warn_unused(Checker *c, Span at, const char *name)
                   name);
 }
 
-/* Data-parallel groups and tensor ranks are the caller's. */
+/* Data-parallel groups and tensor ranks are the caller's business. */
 static void check_one(Checker *c, Setting *s, const char *name, const char *why)
 {
     if (s->given && !s->is_auto && s->value != 1)
@@ -572,7 +573,7 @@ void settle_library_layout(Checker *c, Layout *l)
     memcpy(l->placement_name, read.placement_name, sizeof l->placement_name);
 }
 
-/* A layer for each mask, of attention and as little else as can be. */
+/* One layer for each mask, with attention and the least of everything else. */
 void settle_library(Checker *c)
 {
     Program *p = c->program;

@@ -1,9 +1,9 @@
-/* check_offload.c: what lies in the host's memory: of what layers save, and of the optimizer. */
+/* check_offload.c: the setting `offload`: saved values and the optimizer in host memory. */
 #include "check.h"
 
 #include <string.h>
 
-/* activations, or activations(x, o): of the values that layers save, all or these. */
+/* activations, or activations(x, o): all saved values, or these. */
 static void take_offloaded(Checker *c, const Ast *value, Layout *l)
 {
     const bool all = value->kind == A_NAME;
@@ -37,7 +37,7 @@ static bool is_later(Checker *c, const Ast *value)
     return false;
 }
 
-/* activations, activations(x, o) or optimizer; false: none of them. */
+/* Takes activations, activations(x, o) or optimizer. Returns false for anything else. */
 static bool take_item(Checker *c, const Ast *value, Layout *l)
 {
     const bool activations = is_word(value, A_NAME, "activations") || is_word(value, A_CALL, "activations"),
@@ -76,7 +76,7 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* What layers that offload save: those from `from` on save more. */
+/* What offloading layers save: layers from `from` on save more. */
 static const char *saved_where_offloaded(const Layout *l)
 {
     return l->offload_layers.given && l->saving.from >= l->offload_layers.value ? l->saving.lower

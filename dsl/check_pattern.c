@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Rows of 0s and 1s, blanks ignored, one row a line. */
+/* Parses rows of 0s and 1s, one row a line; blanks are ignored. */
 static const char *read_pattern(Arena *a, const char *text, size_t len, Pattern *out)
 {
     uint8_t *bits = NEW_ARRAY(a, uint8_t, len);

@@ -1,5 +1,4 @@
-/* check_placement.c: the layout's `placement`: axes from the innermost on.
- */
+/* check_placement.c: the setting `placement`: axes from the innermost on. */
 #include "check.h"
 
 #include <string.h>
@@ -44,7 +43,8 @@ static bool is_coordinate(const SchedText *t, const char *name)
     return false;
 }
 
-/* An axis of every layout, or a coordinate of the layout's schedule, or where that is open of any. */
+/* An axis is one of every layout's, or a coordinate of the layout's schedule; if that is open, of any
+ * schedule. */
 void check_placement(Checker *c, const Layout *l)
 {
     for (int n = 0; n < l->placement_names; n++) {

@@ -1,4 +1,4 @@
-/* check_range.c: interval arithmetic for the proof that no value of a mask or of a schedule's index
+/* check_range.c: interval arithmetic, which proves that no value of a mask or of a schedule's index
  * overflows. */
 #include "burst_hash.h"
 #include "check.h"
@@ -19,7 +19,7 @@ static Range magnitude(Range a)
     return (Range){0, -a.lo > a.hi ? -a.lo : a.hi};
 }
 
-/* A quotient lies between what the two extreme divisors give. */
+/* A quotient lies between the quotients by the two extreme divisors. */
 static Range quotient(Range a, Range b)
 {
     return hull(floor_div((int64_t)a.lo, (int64_t)b.lo), floor_div((int64_t)a.hi, (int64_t)b.lo),
@@ -28,7 +28,7 @@ static Range quotient(Range a, Range b)
 
 static Range of_function(const ExprFunction *f, Range a, Range b)
 {
-    const BurstSide any = {0}; /* no part of an interval is in q or k */
+    const BurstSide any = {0}; /* an interval's bounds need no sides */
     const BurstForm r = f->form(burst_interval((int64_t)a.lo, (int64_t)a.hi),
                                 burst_interval((int64_t)b.lo, (int64_t)b.hi), &any, &any);
     return (Range){r.lo, r.hi};

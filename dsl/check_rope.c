@@ -1,17 +1,17 @@
-/* check_rope.c: `rope 500000;` and `rope 500000 llama3 { factor 8; ... }`: the rotary embedding and what
- * scales its frequencies, by the table of families/rope.c. */
+/* check_rope.c: `rope 500000;` and `rope 500000 llama3 { factor 8; ... }`: the rotary embedding and the
+ * scaling of its frequencies, by the table of families/rope.c. */
 #include "check.h"
 
 #include "families/families.h"
 
-/* What a block of scaling says. */
+/* The settings of a scaling block. */
 typedef struct Scaling {
     BurstRope rope;
     BurstRopeFactors factors;
     int short_factors, long_factors; /* how many are given */
 } Scaling;
 
-/* `short 1 1.05 1.1;`: a factor a pair. */
+/* `short 1 1.05 1.1;`: one factor per pair. */
 static void take_factors(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Scaling *x = to;
@@ -37,7 +37,7 @@ static const Field factor_fields[] = {
 };
 enum { SCALING_FIELDS = ROPE_FIELDS + countof(factor_fields) };
 
-/* Of the kind, with bounds and defaults; how many. */
+/* The fields of that kind of scaling, with bounds and defaults; returns their number. */
 static int scaling_fields(int kind, Field field[SCALING_FIELDS])
 {
     const RopeKind *k = &rope_kinds[kind];
@@ -81,7 +81,7 @@ bool cursor_rope(Cursor *u, const Ast *s, const Field *f, BurstRope *to)
     const int before = diags_errors(c->diags);
     if (!cursor_number(u, UNIT_NONE, f->lo, f->hi, &r.theta))
         return false;
-    if (s->has_body) /* scaled, or nothing is said */
+    if (s->has_body) /* scaled; else no block is expected */
         r.kind = 1 + cursor_choice(u, kinds + 1, countof(kinds) - 1);
     for (int i = 1; !s->has_body && i < countof(kinds); i++)
         r.kind = cursor_try(u, kinds[i]) ? i : r.kind;

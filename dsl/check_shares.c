@@ -1,11 +1,10 @@
-/* check_shares.c: the layout's `shares`: of each rank that shares a sequence, or of each device of the
- * cluster.
- */
+/* check_shares.c: the setting `shares`: one for each rank that shares a sequence, or for each device of the
+ * cluster. */
 #include "check.h"
 
 #include <string.h>
 
-/* `3`, or of a device's ranks `h100 3`. */
+/* Reads `3`, or for a device's ranks `h100 3`. */
 static GivenShare take_share(Cursor *u, bool named)
 {
     const Span at = u->at ? u->at->span : u->setting->span;
@@ -52,7 +51,7 @@ static const char **cluster_devices(Checker *c, int *n)
     return names;
 }
 
-/* Every device of the cluster once, and no other. */
+/* Checks that every device of the cluster has one share, and no other has. */
 static void check_device_shares(Checker *c, const Layout *l)
 {
     const GivenShares *given = &l->given_shares;
@@ -76,7 +75,7 @@ static void check_device_shares(Checker *c, const Layout *l)
                        "'shares' omits device '%s'; give each device of the cluster a share", names[i]);
 }
 
-/* One share for each rank that shares a sequence. */
+/* Checks that each rank that shares a sequence has one share. */
 static void check_rank_shares(Checker *c, const Layout *l, int world)
 {
     const int n = l->given_shares.n;

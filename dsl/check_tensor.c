@@ -1,11 +1,11 @@
-/* check_tensor.c: over how many ranks a layout splits each layer's weights (tensor parallelism with
- * sequence parallelism, Megatron-LM, arXiv 1909.08053 and 2205.05198). */
+/* check_tensor.c: over how many ranks a layout splits each layer's weights (tensor parallelism with sequence
+ * parallelism, Megatron-LM, arXiv 1909.08053 and 2205.05198). */
 #include "check.h"
 
-enum { GRANULE = 8 }; /* elements that a device's kernels read at once */
+enum { GRANULE = 8 }; /* elements that a device's kernels read at a time */
 
-/* Each rank has whole heads and key heads, and as many columns of the feed-forward network. More ranks
- * than key heads are as many to each. */
+/* Each rank has whole heads and key heads, and equal parts of the feed-forward network. With more ranks than
+ * key heads, equally many ranks share each. */
 typedef struct Factor { const char *name; int64_t value; bool shared; } Factor;
 
 static bool divides(int64_t ranks, Factor f)
@@ -15,8 +15,8 @@ static bool divides(int64_t ranks, Factor f)
 
 enum { FACTORS = 5 };
 
-/* What a layer's split shares out, each divided by the ranks, as large as the model has it. Ranks sum up the
- * squares of an RMSNorm of all heads; a LayerNorm would need the sums of all elements before that. */
+/* The dimensions that tensor ranks divide, as large as the model has them. For an RMSNorm over all heads
+ * ranks add up the squares; a LayerNorm would need the sums of all elements first. */
 static void factors_of(const Model *m, int world, Factor f[FACTORS])
 {
     const bool layernorm = m->layer.qk_norm_all && m->layer.norm == BURST_NORM_LAYER;
@@ -29,7 +29,7 @@ static void factors_of(const Model *m, int world, Factor f[FACTORS])
         f[i] = all[i];
 }
 
-/* The first that so many ranks do not divide; FACTORS: they divide all. */
+/* The first that so many ranks do not divide; FACTORS: all divide. */
 static int undivided(const Factor f[FACTORS], int64_t ranks)
 {
     int i = 0;
@@ -74,7 +74,7 @@ void check_tensor_target(Checker *c)
     const Program *p = c->program;
     const Setting *tensor = &p->layout.tensor;
     const Model *m = &p->model;
-    /* of a wrong one, which is reported */
+    /* wrong values were reported */
     if (tensor->is_auto || tensor->value < 2 || !p->cluster.world || !m->kv_heads)
         return;
     if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 &&

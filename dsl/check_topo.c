@@ -49,7 +49,7 @@ static void take_matmul(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* The first of such rates; by falling value. */
+/* Adds a rate, sorted by falling value. A second one of the same kind and value is an error. */
 static void add_rate(Checker *c, const Ast *s, DeviceFields *d, AttentionRate r)
 {
     int at = 0;
@@ -67,7 +67,7 @@ static void add_rate(Checker *c, const Ast *s, DeviceFields *d, AttentionRate r)
     d->rates.at[at] = r;
 }
 
-/* `head_dim 64`, `keys 1Ki`, `partial`; false: none of them, or an error. */
+/* Reads `head_dim 64`, `keys 1Ki`, `partial`. Returns false for anything else, or after an error. */
 static bool take_kind(Cursor *u, AttentionRate *r)
 {
     static const char *const kinds[] = {
@@ -127,13 +127,13 @@ static const Field device_fields[] = {
 };
 #undef AT
 
-/* The number of sm_90a. */
+/* The number in sm_90a. */
 static int generation(const Device *d)
 {
     return atoi(d->arch + strcspn(d->arch, "0123456789"));
 }
 
-/* The stock device with rates of short rows whose architecture is nearest; NULL: of another target. */
+/* The stock device with short-row rates and the nearest architecture; NULL: of another target. */
 static const Device *nearest_stock(const Checker *c, const Device *d)
 {
     const Device *nearest = NULL;
@@ -148,8 +148,8 @@ static const Device *nearest_stock(const Checker *c, const Device *d)
     return nearest;
 }
 
-/* A device that has no rates but those of long rows loses as much on short ones as the nearest stock
- * device: what begins and ends a row is the kernels', not the chip's. */
+/* User-defined devices without short-row rates use the nearest stock device's, scaled: the cost of a row's
+ * begin and end is the kernels', not the chip's. */
 static void take_shape(Checker *c, Device *d)
 {
     const bool measured = c->stock && !d->unmeasured;
@@ -167,8 +167,8 @@ static void take_shape(Checker *c, Device *d)
     d->rates = like->rates;
 }
 
-/* What a device that says nothing reaches: the shares of the matrix rate that attention kernels reach
- * today, memory and links as common for its kind. */
+/* Defaults of a device: the fractions of the matrix rate that attention kernels reach today, and common
+ * memory and links of its kind. */
 static void device_defaults(Checker *c, DeviceFields *f)
 {
     Device *d = &f->decl.device;
@@ -317,13 +317,13 @@ static const NicDecl *find_nic(Checker *c, const Ast *name)
 typedef struct ClusterFields {
     Cluster cluster;
     Vec(NodeGroup) groups;
-    double link; /* slowest of its devices, where the cluster has no link of its own */
+    double link; /* slowest of its devices, if the cluster does not give a link */
     Span link_span, nodes_span;
     bool nics_missing;
 } ClusterFields;
 typedef struct GroupFields { NodeGroup group; double link; Span devices; bool nic_given; } GroupFields;
 
-/* "4 of h200"; in_turn: words may follow that say so */
+/* "4 of h200"; in_turn: whether words for that may follow */
 static const Ast *count_of(Checker *c, const Ast *s, const Field *f, int *count, bool *in_turn)
 {
     Cursor u = cursor_of(c, s);

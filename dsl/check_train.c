@@ -1,4 +1,4 @@
-/* check_train.c: training. The batch and the number of groups that share it must fit. */
+/* check_train.c: training. The number of groups that share the batch must divide it. */
 #include "check.h"
 
 #include <limits.h>
@@ -27,7 +27,7 @@ static void take_data_file(Cursor *u, const char *what, BurstDataFile *f)
     *f = (BurstDataFile){path ? path->text : NULL, (int)raw, 1};
 }
 
-/* The file's share, where there are several. */
+/* The file's share, if there are several files. */
 static void take_share(Cursor *u, BurstDataFile *f)
 {
     const Ast *at = u->at;
@@ -186,7 +186,7 @@ static void take_lr_schedule(Checker *c, const Ast *s, const Field *f, void *to)
 
 #define AT(member) offsetof(TrainFields, t.member)
 #define SPAN(member) offsetof(TrainFields, member)
-/* A beta of 1 would divide by zero in the bias correction. */
+/* a beta of 1 would divide by zero in the bias correction */
 static const Field optimizer_fields[] = {
     {"lr", take_double, AT(lr), 0, UNIT_NONE, 1e-12, 100},
     {"betas", take_betas, 0, 0, UNIT_NONE, 0, 0.999999},
@@ -253,7 +253,7 @@ static int64_t most_groups(int64_t world, int64_t batch)
     return world;
 }
 
-/* Without a batch each group has one sequence, and without either there is one group. */
+/* Without a batch each group has one sequence; without data too there is one group. */
 void check_batch(Checker *c, Train *t)
 {
     const Setting *data = &c->program->layout.data;
@@ -271,7 +271,7 @@ void check_batch(Checker *c, Train *t)
         check_tokens(c, c->program->cluster.world / most_groups(c->program->cluster.world, t->batch));
 }
 
-/* What belongs to one optimizer alone; and where Muon's momentum can lie. */
+/* Settings of a single optimizer, and locations that Muon's momentum supports. */
 static void check_optimizer(Checker *c, const TrainFields *f)
 {
     const Train *t = &f->t;

@@ -1,4 +1,4 @@
-/* check_within.c: over which ranks a layout shards the weights. */
+/* check_within.c: the ranks over which a layout shards the weights. */
 #include "check.h"
 
 void check_within(Checker *c, Layout *l)

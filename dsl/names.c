@@ -1,4 +1,4 @@
-/* names.c: a map from names to what they stand for. */
+/* names.c: a map from names to values. */
 #include "check.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static uint64_t hash_name(const char *name)
     return h ^ h >> 32;
 }
 
-/* The entry of the name, or the free one where it belongs. */
+/* The entry of the name, or the free entry for it. */
 static NamedValue *find(const NameMap *m, const char *name)
 {
     for (uint64_t i = hash_name(name);; i++) {

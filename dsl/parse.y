@@ -1,5 +1,5 @@
-/* parse.y: one grammar for .topo, .burst and .sched. It makes Ast nodes and nothing else; what a setting
- * means is the checker's business. After a syntax error the rest of the statement or block is skipped. */
+/* parse.y: one grammar for .topo, .burst and .sched. It only makes Ast nodes; the checker interprets
+ * settings. After a syntax error the rest of the statement or block is skipped. */
 %define api.pure full
 %define api.prefix {burst_yy}
 %define api.location.type {Span}
@@ -28,7 +28,7 @@
 
 #define YYMALLOC xmalloc
 #define YYFREE free
-/* Nesting is bounded by the parser's stack: deeper input is a diagnosed error. */
+/* The parser's stack bounds nesting: deeper input is a diagnosed error. */
 #define YYMAXDEPTH 2000
 #define YYLLOC_DEFAULT(current, rhs, n) \
     ((current) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n)) \
@@ -314,7 +314,7 @@ refs: ref                                   { $$ = ast_list($1); }
     | refs ',' ref                          { $$ = ast_add($1, $3); }
     ;
 
-/* "Q, KV tokens" and "Q KV tokens": the last word is the layout that the arrow leaves. */
+/* "Q, KV tokens" and "Q KV tokens": the last word is the layout before the arrow. */
 exchanged: ref                              { $$ = ast_list($1); }
     | exchanged ref                         { $$ = ast_add($1, $2); }
     | exchanged ',' ref                     { $$ = ast_add($1, $3); }
@@ -339,10 +339,10 @@ static bool is_mended(const Parser *p, uint32_t end)
     return false;
 }
 
-/* The token that follows, kept back where a forgotten ';' stands before it. */
+/* A token kept back because a forgotten ';' belongs before it. */
 typedef struct Held { int token; BURST_YYSTYPE val; Span at; } Held;
 
-/* Needless semicolons are reported and skipped. */
+/* Reads the next token; reports and skips needless semicolons. */
 static Held scan(Parser *p)
 {
     Held next = {0};
@@ -384,12 +384,11 @@ static int burst_yylex(BURST_YYSTYPE *val, Span *at, Parser *p)
 
 static void burst_yyerror(const Span *at, Parser *p, const char *text)
 {
-    (void)text; /* bison calls this for an exhausted stack alone: syntax errors are reported below */
+    (void)text; /* bison calls this only for an exhausted stack; syntax errors are reported below */
     diag_error(p->diags, *at, "nested too deeply");
 }
 
-/* What is expected, in words: names stand for all words, and a list of more than four is not worth
- * printing. */
+/* Expected tokens in words: a name stands for all words, and lists of more than four are not printed. */
 typedef struct Expected { const char *text[5]; int n; bool semicolon, operator; } Expected;
 
 static void expect(Expected *e, const char *text)
@@ -418,7 +417,7 @@ static Expected expected_tokens(Parser *p, const yypcontext_t *at)
         e.operator |= kinds[i] == YYSYMBOL_AND;
         e.semicolon |= strcmp(text, "';'") == 0;
         if (strcmp(text, "'.'") == 0)
-            continue; /* a piece: possible after any chunk, and rarely meant */
+            continue; /* a piece is possible after any chunk and rarely meant */
         bool word = text[0] != '\'' && strncmp(text, "a ", 2) != 0;
         if (number && name && open)
             text = "an expression";
@@ -437,7 +436,7 @@ static void expected_text(const Expected *e, Text *out)
         text_printf(out, "%s%s", list_separator(i, e->n, " or "), e->text[i]);
 }
 
-/* What was seen, as it stands in the source, cut to a readable length. */
+/* The unexpected token as in the source, cut to a readable length. */
 static void seen_text(Parser *p, Span at, Text *out)
 {
     if (at.begin >= p->source->len) {
@@ -466,8 +465,8 @@ static bool is_keyword(yysymbol_kind_t token)
            token == YYSYMBOL_RETURN;
 }
 
-/* Where a ';' would do and the block or the file ends, or a word follows that begins a line or a statement,
- * the ';' was forgotten. */
+/* Whether a ';' was forgotten: it would be accepted here, and the block or file ends, or a word begins a
+ * line or a statement. */
 static bool forgot_semicolon(const Parser *p, const Expected *e, yysymbol_kind_t token, Span at)
 {
     const char *text = p->source->text;
@@ -477,8 +476,7 @@ static bool forgot_semicolon(const Parser *p, const Expected *e, yysymbol_kind_t
     return e->semicolon && (e->n == 1 || end || (word && (line || is_keyword(token))));
 }
 
-/* The file is read again with the ';' in place, so that what follows is read as it was meant; once at each
- * place. */
+/* Rereads the file with the ';' in place, so that the rest is read as intended; once for each place. */
 static bool mend_semicolon(Parser *p)
 {
     Span behind = {p->source, p->last_end, p->last_end};
@@ -490,7 +488,7 @@ static bool mend_semicolon(Parser *p)
     return true;
 }
 
-/* `default causal and q - k < 8;`: a condition where only the name of a mask can stand. */
+/* `default causal and q - k < 8;`: a condition where a mask's name is required. */
 static bool joins_masks(const Expected *e, yysymbol_kind_t token)
 {
     return (token == YYSYMBOL_AND || token == YYSYMBOL_OR) && e->semicolon;
@@ -508,7 +506,8 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
                    "`mine` here");
         return 0;
     }
-    const bool printed = diags_errors(p->diags) < DIAG_MAX_ERRORS; /* each looks at the text before it */
+    /* each message searches the text before it */
+    const bool printed = diags_errors(p->diags) < DIAG_MAX_ERRORS;
     const Mistake m = printed ? mistake_at(p->arena, p->source, at) : (Mistake){0};
     if (m.text) {
         diag_error(p->diags, m.at, "%s", m.text);
@@ -535,7 +534,7 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
     return 0;
 }
 
-/* A text has no NUL bytes, which the lexer would look at again and again, as they may be its buffer's end. */
+/* Refuses NUL bytes, which the lexer would take for its buffer's end again and again. */
 static bool check_text(Diags *d, const Source *s)
 {
     const char *nul = s->len ? memchr(s->text, 0, s->len) : NULL;

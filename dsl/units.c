@@ -1,4 +1,4 @@
-/* units.c: numbers as people write them (32Ki, 141 GB, 200 Gb/s, 2 us) to base units. */
+/* units.c: converts numbers as people write them (32Ki, 141 GB, 200 Gb/s, 2 us) to base units. */
 #include "ast.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static size_t digits(const char *s, size_t n, size_t i)
     return i;
 }
 
-/* "12", "1.5", "3e-4"; a dot counts only with digits behind it, so that "0..3" is a range. */
+/* "12", "1.5", "3e-4". A dot counts only with digits after it, so that "0..3" is a range. */
 static size_t mantissa(const char *s, size_t n, bool *plain)
 {
     size_t i = digits(s, n, 0);
@@ -84,7 +84,7 @@ static size_t mantissa(const char *s, size_t n, bool *plain)
     return i;
 }
 
-/* Digits are read exactly; anything else as a double, which counts as whole below 2^53. */
+/* Reads digits exactly, and anything else as a double, which counts as whole below 2^53. */
 static void read_mantissa(const char *s, size_t len, bool plain, Number *out)
 {
     char *copy = xmalloc(len + 1);
@@ -117,7 +117,7 @@ static void finish(Number *out)
     out->whole = (int64_t)out->value;
 }
 
-/* Letters at s, with "/s" where that makes a unit; the longest reading that means something wins. */
+/* The unit at s, with "/s" if that makes a unit; the longest match wins. */
 static const Measure *unit_at(const char *s, size_t n, bool touching, size_t *len)
 {
     size_t letters = 0;
@@ -160,7 +160,7 @@ size_t number_read(const char *text, size_t n, Number *out, bool *known)
     return i;
 }
 
-/* From 2^53 on a double is whole. */
+/* From 2^53 on every double is whole. */
 bool number_is_huge(const Number *n, int64_t limit)
 {
     return n->unit == UNIT_NONE && (n->is_whole ? n->whole > limit : n->value >= 0x1p53);

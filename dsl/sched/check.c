@@ -1,5 +1,5 @@
-/* sched/check.c: schedules. Ranks run in lockstep: each runs the same statements, and what differs is only
- * its place, so every index is the rank's own coordinate plus something that all ranks agree on. */
+/* sched/check.c: schedules. Ranks run in lockstep: each runs the same statements and differs only in its
+ * coordinates, so every index is the rank's own coordinate plus a value that all ranks agree on. */
 #include "sched/check_sched.h"
 
 #include <string.h>
@@ -38,8 +38,8 @@ static int tensor_of(Scheduler *s, const Ast *a)
     return -1;
 }
 
-/* Where a direction exchanges over a coordinate, its chunks are those of all ranks along it together, and
- * only there. */
+/* In a direction that exchanges over a coordinate, chunks are those of all ranks along it together, and only
+ * there. */
 static void star(Scheduler *s, ChunkRef *ref, const Ast *a, int coord)
 {
     const bool wanted = coord == s->exchanged;
@@ -62,7 +62,8 @@ static void star(Scheduler *s, ChunkRef *ref, const Ast *a, int coord)
                          name, tensor));
 }
 
-/* `T[c].p`: pieces are of keys; the same one at all ranks, and there for any value of its variables. */
+/* `T[c].p`: only keys have pieces. The index must be the same at all ranks and valid for all values of its
+ * variables. */
 static const Expr *piece(Scheduler *s, TensorId t, const Ast *a)
 {
     const int pieces = s->text->pieces;
@@ -107,7 +108,7 @@ void chunks(Scheduler *s, Stmt *stmt, const Ast *first, const Ast *end)
     }
 }
 
-/* Outputs by heads stay at home: their parts are merged nowhere but in the rank's own. */
+/* Outputs by heads must not travel: their parts are merged only at the rank itself. */
 void outputs_stay(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs && s->exchanged >= 0; i++)
@@ -122,7 +123,7 @@ void once_each(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs; i++)
         for (int j = 0; j < i; j++)
-            /* a stream each */
+            /* each has a stream */
             if (stmt->refs[i].tensor == stmt->refs[j].tensor && !(stmt->refs[i].piece && stmt->refs[j].piece))
                 fault(s, stmt->refs[i].span,
                       arena_printf(s->c->arena, "%s is named twice", tensor_names[stmt->refs[i].tensor]));
@@ -155,7 +156,7 @@ int new_loop_variable(Scheduler *s, const Ast *a)
             diag_note(s->c->diags, i < FIRST_LOOP ? t->span : s->loop_at[i], "declared here");
             return -1;
         }
-        free = i; /* loops that are not inside each other share a variable */
+        free = i; /* loops that are not nested share a variable */
     }
     if (free < 0 && t->vars == MAX_SCHED_VARS) {
         fault(s, a->name_span,
@@ -224,7 +225,7 @@ static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
               arena_printf(s->c->arena,
                            "without an index, this computes on exchanged tensors, but this direction has no "
                            "exchange; write Q[...] with KV[...]"));
-    for (int i = 0; i < 2; i++) /* of one coordinate, Q is short for Q[*] */
+    for (int i = 0; i < 2; i++) /* with one coordinate, Q is short for Q[*] */
         out->refs[i].heads |= out->refs[i].all;
 }
 
@@ -285,7 +286,7 @@ static void return_statement(Scheduler *s, const Ast *a, Stmt *out)
         fault(s, a->next->span, "only another return or an exchange may follow a return");
 }
 
-/* The word before the arrow; NULL without an arrow: then the first tensor says which way. */
+/* The word before the arrow; NULL if there is no arrow: then the first tensor determines the direction. */
 static const Ast *exchange_direction(Scheduler *s, const Ast *a, bool *tokens_to_heads)
 {
     const Ast *from = a->args.last, *to = a->more.first, *first = a->args.first;
@@ -299,7 +300,7 @@ static const Ast *exchange_direction(Scheduler *s, const Ast *a, bool *tokens_to
     return NULL;
 }
 
-/* What goes in is spread over heads, what comes out goes back to its tokens. */
+/* Inputs must be spread over heads, results must return to their tokens. */
 static void check_exchanged(Scheduler *s, const Stmt *out)
 {
     for (int i = 0; i < out->nrefs; i++) {
@@ -335,7 +336,7 @@ static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
         fault(s, a->span, "exchange must be outside loops and conditions");
 }
 
-/* Statements that a later version plans, and what serves today. */
+/* Refuses a statement that a later version will support, and says what works today. */
 static void refuse(Scheduler *s, const Ast *a)
 {
     static const struct { const char *word, *use; } later[] = {
@@ -383,14 +384,14 @@ static Stmt *statements(Scheduler *s, AstList list)
     Stmt *first = NULL, **end = &first;
     for (const Ast *a = list.first; a; a = a->next) {
         *end = statement(s, a);
-        while (*end) /* of a `use` there are several */
+        while (*end) /* `use` has several statements */
             end = &(*end)->next;
     }
     return first;
 }
 
 /* ---- the schedule ---- */
-/* The coordinate that an exchange is over: one coordinate need not be named. */
+/* The coordinate of an exchange; with a single coordinate its name may be omitted. */
 static int exchanged_over(Scheduler *s, const Ast *a)
 {
     const SchedText *t = s->text;
@@ -413,15 +414,14 @@ static int exchanged_over(Scheduler *s, const Ast *a)
     return 0;
 }
 
-/* All exchanges of a schedule are over one coordinate. None stands in a loop, which exchange_statement
- * says. */
+/* All exchanges of a schedule must be over one coordinate. exchange_statement refuses them in loops. */
 static int find_exchanged(Scheduler *s, const Ast *phase)
 {
     int exchanged = -1;
     for (const Ast *a = phase->body.first; a; a = a->next) {
         if (a->kind != A_EXCHANGE)
             continue;
-        if (s->text->pieces > 1 && s->text->exchanged < 0) { /* said once */
+        if (s->text->pieces > 1 && s->text->exchanged < 0) { /* reported once */
             not_planned(s->c, a->span, "an exchange in a schedule with pieces", "a schedule without pieces");
             s->failed = true;
         }
@@ -451,7 +451,7 @@ static const Phase *direction(Scheduler *s, const Ast *phase, Travel travel)
     return out;
 }
 
-/* Sets one direction of the schedule; a second text for it is an error. */
+/* Sets a direction of the schedule; a second text for it is an error. */
 static void set_phase(Scheduler *s, const Phase **slot, const Phase *phase)
 {
     if (*slot) {
@@ -523,7 +523,7 @@ static void mirrored(Scheduler *s, const Ast *phase)
 
 static void check_phases(Scheduler *s, const Ast *a)
 {
-    /* a forward may mirror a backward that mirrors */
+    /* a forward may mirror a backward that mirrors another */
     static const AstKind mirrors[] = {A_BACKWARD, A_FORWARD};
     SchedText *t = s->text;
     for (const Ast *phase = a->body.first; phase; phase = phase->next) {
@@ -544,7 +544,7 @@ static void check_phases(Scheduler *s, const Ast *a)
         fault(s, a->name_span, "the schedule has no backward { }");
 }
 
-/* Of the first that is not the one schedule of a file. */
+/* Location of the first item that is not the file's only schedule. */
 static Span stray_span(const Source *source, const Ast *a)
 {
     if (!a)

@@ -1,15 +1,14 @@
-/* sched/derive.c: statements that stand for others. `gather`, `scatter` and chunks of several pieces are
- * loops; `use` is the statements of another schedule, and a direction that mirrors those of another one,
- * copied.
+/* sched/derive.c: derived statements. `gather`, `scatter` and chunks of several pieces become loops; `use`
+ * copies the statements of another schedule, and a mirroring direction those of another direction.
  *
- * `use` writes the coordinates, sizes and loop variables of this schedule for those of the other one; a
- * direction that mirrors keeps them and has other tensors: queries do what keys did. What is derived is a
- * schedule like any other from here on. */
+ * `use` replaces the other schedule's coordinates, sizes and loop variables by this schedule's. A mirroring
+ * direction keeps them and exchanges the tensors: queries do what keys did. The result is an ordinary
+ * schedule. */
 #include "sched/check_sched.h"
 
 #include <string.h>
 
-/* ---- gather and scatter: each rank of a ring with each other one ---- */
+/* ---- gather and scatter: each rank of a ring with every other ---- */
 
 static const Expr *variable_plus(Scheduler *s, const Expr *x, int var, Span at)
 {
@@ -96,8 +95,8 @@ static void check_collected(Scheduler *s, const ChunkRef *ref, bool gathers)
 }
 
 /* `gather KV over b;` is `for s in 1 .. B - 1 { pass KV[a, b] to (a, b + s); }`, and `scatter dKV over b;`
- * is `for s in 1 .. B - 1 { pass dKV[a, b + s] to (a, b + s); }`: straight to each of the ring, one after
- * the other. */
+ * is `for s in 1 .. B - 1 { pass dKV[a, b + s] to (a, b + s); }`: directly to each rank of the ring in
+ * turn. */
 void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
 {
     const bool gathers = strcmp(a->text, "gather") == 0;
@@ -113,7 +112,8 @@ void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
                            "this direction already exchanges over %s; %s over "
                            "another coordinate",
                            s->text->coord_name[over], a->text));
-    out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
+    /* a keyword as its name, so that it differs from the user's variables */
+    out->var = new_loop_variable(s, a);
     if (out->var < 0)
         return;
     s->in_scope[out->var] = true;
@@ -153,15 +153,15 @@ static const int same[TENSOR_COUNT] = {T_Q, T_KV, T_O, T_DQ, T_DKV};
 
 typedef struct Copier {
     Scheduler *s;
-    Span by;            /* the statement that wants them */
-    const int *tensor;  /* [TENSOR_COUNT] what stands for each; DROPPED: its statements are left out */
-    const SchedText *from; /* of `use`; NULL: of this schedule, and expressions stay as they are */
-    int coord[MAX_COORDS]; /* that each coordinate of `from` is here */
-    ChunkRef base[2];      /* which chunks of queries and keys it is for */
-    int var[MAX_LOOPS];    /* its loop variables here */
+    Span by;            /* the statement that copies them */
+    const int *tensor;  /* [TENSOR_COUNT] the replacement of each; DROPPED: its statements are dropped */
+    const SchedText *from; /* for `use`; NULL: this schedule, whose expressions do not change */
+    int coord[MAX_COORDS]; /* this schedule's coordinate for each of `from` */
+    ChunkRef base[2];      /* chunks of queries and keys that it is applied to */
+    int var[MAX_LOOPS];    /* this schedule's loop variables */
 } Copier;
 
-/* With the range that keeps it from overflowing. */
+/* An expression with its range, to prove that it does not overflow. */
 typedef struct Ranged { const Expr *e; Range r; } Ranged;
 
 static Range unbounded_range(const Copier *c, const Expr *e, Range a, Range b)
@@ -186,7 +186,7 @@ static Ranged own_range(const Copier *c, const Expr *e)
     return (Ranged){e, range_over(c, e, own_range(c, e->a).r, own_range(c, e->b).r)};
 }
 
-/* own: what stands for the coordinate that the expression reads; NULL: it reads none. */
+/* own: replacement of the coordinate that the expression reads; NULL: it reads none. */
 static Ranged expression(const Copier *c, const Expr *e, const Expr *own)
 {
     if (!e || !c->from)
@@ -231,7 +231,7 @@ static ChunkRef reference(const Copier *c, const ChunkRef *ref)
     return to;
 }
 
-/* Queries stand before keys: where one does what the other did, they change places. */
+/* Queries come before keys: if their roles are exchanged, so are their positions. */
 static void references(const Copier *c, const Stmt *of, Stmt *to)
 {
     const bool swaps = c->tensor[T_Q] == T_KV && (of->kind == S_ATTEND || of->kind == S_GRAD);
@@ -254,7 +254,7 @@ static bool is_name_taken(const Scheduler *s, const char *name)
 
 static Stmt *copies(Copier *c, const Stmt *list);
 
-/* Its variable keeps its name where that is free, and is x2, x3 where it is not. */
+/* The loop's variable keeps its name if it is free; otherwise it becomes x2, x3, ... */
 static void loop(Copier *c, const Stmt *of, Stmt *to)
 {
     Scheduler *s = c->s;
@@ -284,7 +284,7 @@ static void pass_to(const Copier *c, const Stmt *of, Stmt *to)
         to->to[c->coord[i]] = expression(c, of->to[i], to->to[c->coord[i]]).e;
 }
 
-/* NULL: nothing of it is left. */
+/* Returns NULL if nothing is left of it. */
 static Stmt *copy(Copier *c, const Stmt *of)
 {
     Stmt *to = NEW(c->s->c->arena, Stmt);
@@ -311,7 +311,8 @@ static Stmt *copies(Copier *c, const Stmt *list)
 {
     Stmt *first = NULL, **end = &first;
     for (; list && !c->s->failed; list = list->next) {
-        if (++c->s->copied > MOST_COPIED) /* files that each use the one before twice double it every time */
+        /* files that each use the previous one twice would double it every time */
+        if (++c->s->copied > MOST_COPIED)
             fault(c->s, c->by,
                   arena_printf(c->s->c->arena,
                                "the schedules used here expand this schedule to more than %d statements",
@@ -341,7 +342,7 @@ static const SchedText *used_schedule(Scheduler *s, const Ast *a)
     return NULL;
 }
 
-/* Its direction; where `backward { }` is for both travels they must be alike. */
+/* The direction to use; a `backward { }` for both travels requires that both are equal. */
 static const Phase *used_phase(Scheduler *s, const Ast *a, const SchedText *t)
 {
     const Phase *keys = t->backward[TRAVEL_KEYS], *queries = t->backward[TRAVEL_QUERIES];
@@ -372,7 +373,7 @@ static const Phase *used_phase(Scheduler *s, const Ast *a, const SchedText *t)
     return s->failed ? NULL : phase;
 }
 
-/* The coordinates here that stand for those of the schedule, each once. */
+/* Maps each coordinate of the schedule to one here. */
 static void used_coordinates(Copier *c, const Ast *a)
 {
     Scheduler *s = c->s;
@@ -403,7 +404,7 @@ static void used_coordinates(Copier *c, const Ast *a)
     }
 }
 
-/* Chunks of the rank itself where none are named. */
+/* The rank's own chunks if none are named. */
 static void used_bases(Copier *c, const Ast *a)
 {
     Scheduler *s = c->s;
@@ -424,7 +425,7 @@ static void used_bases(Copier *c, const Ast *a)
     c->base[0].heads = c->base[1].heads = s->exchanged >= 0;
 }
 
-/* What the schedule requires of its sizes, of those that stand for them. */
+/* Applies the schedule's requirements on sizes to this schedule's sizes. */
 static void used_requires(const Copier *c)
 {
     for (const Require *r = c->from->requires; r; r = r->next) {
@@ -437,7 +438,7 @@ static void used_requires(const Copier *c)
 Stmt *use_statement(Scheduler *s, const Ast *a)
 {
     const bool failed = s->failed;
-    s->failed = false; /* earlier errors have been reported */
+    s->failed = false; /* earlier errors were reported */
     const SchedText *from = used_schedule(s, a);
     const Phase *phase = from ? used_phase(s, a, from) : NULL;
     Copier c = {.s = s, .by = a->span, .tensor = same, .from = from};

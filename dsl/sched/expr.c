@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* coef: how often each coordinate is in the value; tangled: in a way that is not a sum. */
+/* coef: coefficient of each coordinate in the value. tangled: it depends on them other than linearly. */
 typedef struct Typed { Type type; const Expr *e; Range r; int64_t coef[MAX_COORDS]; bool tangled; } Typed;
 
 static Typed broken(Scheduler *s, Span at, const char *text)
@@ -57,7 +57,7 @@ static Typed number_value(Scheduler *s, const Ast *a)
     return (Typed){.type = NUMBER, .e = e, .r = {a->number.whole, a->number.whole}};
 }
 
-/* Coordinates may be added, subtracted and multiplied by constants; any other use tangles them. */
+/* Coordinates may be added, subtracted and multiplied by constants; any other use is tangled. */
 static void combine_coordinates(Typed *t, ExprOp op, const Typed *a, const Typed *b)
 {
     bool reads = reads_coordinate(a) || (b && reads_coordinate(b));
@@ -98,7 +98,7 @@ static Typed operand(Scheduler *s, const Ast *a, Type wanted)
     return t;
 }
 
-/* A size is at least 1 and the same for all ranks, so it may divide. */
+/* A size is at least 1 and the same for all ranks, so it may be a divisor. */
 static bool good_divisor(Scheduler *s, const Typed *d, Span at)
 {
     bool constant = d->e->op == E_CONST && d->e->value > 0;
@@ -111,7 +111,7 @@ static bool good_divisor(Scheduler *s, const Typed *d, Span at)
 static const char reads[] =
     "this reads a coordinate, but ranks run in lockstep: use loop variables and sizes";
 
-/* 2 ^ k, for k from 0 to as many bits as ranks may have. */
+/* 2 ^ k, for k from 0 to the number of bits of a rank. */
 static bool good_power(Scheduler *s, const Typed *base, const Typed *by, const Ast *a)
 {
     enum { MOST = 20 };
@@ -198,7 +198,7 @@ const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *range)
     return t.e;
 }
 
-/* Component i of an index or destination: own coordinate plus a common value. */
+/* Component i of an index or destination: the own coordinate plus a common value. */
 static const Expr *place(Scheduler *s, const Ast *a, int i)
 {
     Typed t = operand(s, a, NUMBER);
@@ -219,7 +219,7 @@ static const Expr *place(Scheduler *s, const Ast *a, int i)
     return t.e;
 }
 
-/* Said once: where the head is wrong, all indices are. */
+/* Reported once: if the head is wrong, all indices are. */
 static void wrong_count(Scheduler *s, Span at, int n)
 {
     const SchedText *t = s->text;

@@ -1,11 +1,10 @@
-/* sched/head.c: the head of a schedule: its coordinates with their sizes, and how many pieces a chunk of
- * keys has. */
+/* sched/head.c: the head of a schedule: its coordinates with their sizes, and the pieces of a chunk of
+ * keys. */
 #include "sched/check_sched.h"
 
 #include <string.h>
 
-/* The word in front of a coordinate: the last of several may be the `lane` inside a node, the others a
- * `node`. */
+/* The word before a coordinate: the last of several may be the `lane` in a node, the others a `node`. */
 static void level(Scheduler *s, const Ast *word, int i)
 {
     SchedText *t = s->text;
@@ -18,7 +17,7 @@ static void level(Scheduler *s, const Ast *word, int i)
               "for the others");
 }
 
-/* `r of G`, or with the level's name in front: `node n of N`, `lane l of W`. */
+/* `r of G`, or with a level before it: `node n of N`, `lane l of W`. */
 static void coordinate(Scheduler *s, const Ast *a, int i)
 {
     SchedText *t = s->text;

@@ -1,9 +1,9 @@
-/* words/foreign.c: words of other frameworks, and settings of another block: what to write instead. */
+/* words/foreign.c: words of other frameworks, and settings of other blocks: what to write instead. */
 #include "check.h"
 
 #include <string.h>
 
-/* Where a setting belongs, as take_fields names the block. */
+/* The block of a setting, named as for take_fields. */
 typedef struct Block {
     const char *what, *where;
 } Block;
@@ -18,8 +18,8 @@ static const Block blocks[] = {
     [CLUSTER] = {"the cluster", "the cluster's file (.topo)"},
 };
 
-/* words: between blanks. ours: the setting as it is written in its block; NOWHERE: the whole answer. The
- * first word of ours is one of the words, too. */
+/* words: separated by blanks. ours: the setting in its block; NOWHERE: the whole answer. The first word of
+ * ours is also one of the words. */
 static const struct Foreign {
     int block;
     const char *ours, *words;

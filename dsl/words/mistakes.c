@@ -1,4 +1,4 @@
-/* words/mistakes.c: what was most likely meant where a text does not parse. */
+/* words/mistakes.c: finds what was most likely meant by a text that does not parse. */
 #include "words/mistakes.h"
 
 #include <ctype.h>
@@ -30,7 +30,7 @@ static const char *const keywords[] = {"schedule", "forward", "backward", "for",
 
 static bool is_letter(char c) { return c == '_' || isalnum((unsigned char)c); }
 
-/* Past blanks and comments. */
+/* Skips blanks and comments. */
 static uint32_t next_token(const Source *s, uint32_t at, uint32_t end)
 {
     while (at < end && (isspace((unsigned char)s->text[at]) || s->text[at] == '#'))
@@ -38,7 +38,7 @@ static uint32_t next_token(const Source *s, uint32_t at, uint32_t end)
     return at;
 }
 
-/* Where the statement begins that a place is in. */
+/* The begin of the statement at a position. */
 static uint32_t statement_begin(const Source *s, uint32_t at)
 {
     uint32_t begin = 0;
@@ -64,7 +64,7 @@ static bool is_keyword(const char *word)
     return false;
 }
 
-/* A word of a schedule that is none of ours. */
+/* A misspelt word of a schedule. */
 static Mistake misspelt(Arena *a, const Source *s, Span at)
 {
     const char *word = arena_copy(a, s->text + at.begin, at.end - at.begin), *ours = NULL;
@@ -85,7 +85,7 @@ static Mistake in_schedule(Arena *a, const Source *s, Span first, Span at)
     return m.text ? m : misspelt(a, s, word_at(s, at.begin));
 }
 
-/* A file of schedules, or one that would be with its first word spelt right. */
+/* Whether the file has a schedule, or would with its first word spelt right. */
 static bool is_schedule(const Source *s)
 {
     static const char *const schedule[] = {"schedule"};
