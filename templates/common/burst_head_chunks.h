@@ -1,7 +1,6 @@
-/* burst_head_chunks.h: which heads attention has at a time, on either target: all, or those of a chunk of
- * a layer's heads (`head chunks`). The last chunks may have a key head less than the first, with the query
- * heads that read it.
- */
+/* burst_head_chunks.h: the heads that attention processes at a time, on either target: all, or a chunk of a
+ * layer's heads (`head chunks`). The last chunks may have a key head less than the first, with its query
+ * heads. */
 #ifndef BURST_HEAD_CHUNKS_H
 #define BURST_HEAD_CHUNKS_H
 
@@ -15,12 +14,12 @@ enum { PLAN_KV_SHARE = PLAN_HEADS / PLAN_KV_HEADS }; /* query heads that read a 
 #define PLAN_ALL_KV_HEADS (PLAN_HEAD_CHUNKS * PLAN_KV_HEADS - PLAN_SHORT_CHUNKS)
 #define PLAN_ALL_HEADS (PLAN_ALL_KV_HEADS * PLAN_KV_SHARE)
 
-/* How many there are, and which of the layer's is the first. */
+/* Numbers of heads, and the first of them among the layer's. */
 typedef struct PlanChunkHeads { int queries, keys, first_query, first_key; } PlanChunkHeads;
 
 static inline PlanChunkHeads plan_chunk_heads(int chunk)
 {
-    /* short ones before it */
+    /* short chunks before it */
     const int whole = PLAN_HEAD_CHUNKS - PLAN_SHORT_CHUNKS, before = chunk > whole ? chunk - whole : 0;
     const int keys = PLAN_KV_HEADS - (chunk >= whole), first = chunk * PLAN_KV_HEADS - before;
     const PlanChunkHeads heads = {keys * PLAN_KV_SHARE, keys, first * PLAN_KV_SHARE, first};

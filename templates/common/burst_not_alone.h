@@ -1,5 +1,5 @@
-/* burst_not_alone.h: what tests and benchmarks call for attention alone, where there is none: it has one
- * chunk of queries after the other, or needs weights of the layer. */
+/* burst_not_alone.h: replaces the attention functions of tests and benchmarks in programs whose attention
+ * cannot run alone: it processes chunks of queries in turn, or needs the layer's weights. */
 #ifndef BURST_NOT_ALONE_H
 #define BURST_NOT_ALONE_H
 

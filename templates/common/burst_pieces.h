@@ -1,7 +1,6 @@
-/* burst_pieces.h: pieces of a rank's keys on either target. Piece p of rank r's is chunk p * PLAN_GROUP +
- * r: a contiguous share of the tokens in their local order. Without pieces a rank's keys are one chunk, as
- * its queries are.
- */
+/* burst_pieces.h: pieces of a rank's keys on either target. Piece p of rank r's keys is chunk p * PLAN_GROUP
+ * + r: a contiguous part of the tokens in local order. Without pieces a rank's keys are one chunk, as its
+ * queries are. */
 #ifndef BURST_PIECES_H
 #define BURST_PIECES_H
 
@@ -15,7 +14,7 @@ static inline int plan_pieces_of(int tensor)
     return plan_of_keys(tensor) ? PLAN_PIECES : 1;
 }
 
-/* Heads that attention has of it, and the most that it ever has; latents are of all heads. */
+/* Heads of the tensor in the running attention, and the most in any; latents are for all heads. */
 static inline int plan_heads_of(const PlanState *s, int tensor)
 {
 #ifdef PLAN_LATENTS
@@ -37,17 +36,17 @@ static inline int plan_most_heads(int tensor)
 /* ---- chunks of keys (`token chunks` with `keys`) ---- */
 
 #ifndef PLAN_KEY_TOKENS
-#define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */
+#define PLAN_KEY_TOKENS PLAN_TOKENS /* all */
 #endif
 
-/* The first token of a piece of so many, as compiler/shard/partition.c has it. */
+/* The first token of a piece, as in compiler/shard/partition.c. */
 static inline int64_t plan_piece_begin(int64_t tokens, int piece)
 {
     return tokens * piece / PLAN_PIECES;
 }
 
 #ifdef PLAN_QUERY_CHUNKS
-/* The first of so many queries that is of this chunk of them, as the step's loops have it. */
+/* The first query of a chunk of queries, as in the step's loops. */
 static inline int64_t plan_query_begin(int64_t tokens, int chunk)
 {
     return tokens * chunk / PLAN_QUERY_CHUNKS;
@@ -58,7 +57,7 @@ static inline int64_t plan_key_rows(int64_t tokens, int chunk)
     return plan_query_begin(tokens, chunk + 1) - plan_query_begin(tokens, chunk);
 }
 
-/* Whose queries a rank attends: its own, and those of the ranks that share heads with it. */
+/* The ranks whose queries a rank attends: itself, and those that share heads with it. */
 #ifdef PLAN_SHARES
 #define PLAN_QUERY_RANKS PLAN_SHARES
 static inline int plan_member(int rank, int i);
@@ -74,25 +73,26 @@ static inline const BurstChunk *plan_chunk_in(const PlanState *s, int tensor, in
     return plan_of_keys(tensor) ? &s->key[chunk] : &s->chunk[chunk];
 }
 
-/* Keys of this rank that are attended: all of its, or a chunk of them. */
+/* This rank's keys in the running attention: all, or a chunk of them. */
 static inline int64_t plan_own_keys(const PlanState *s)
 {
     return PLAN_PIECES > 1 ? s->n : s->key[s->me].tokens;
 }
 
-/* Of the largest chunk of any rank. */
+/* Of any rank's largest chunk. */
 static inline int64_t plan_most_tokens(int tensor)
 {
     return plan_of_keys(tensor) ? (PLAN_KEY_TOKENS + PLAN_PIECES - 1) / PLAN_PIECES : PLAN_TOKENS;
 }
 
-/* Where a piece of the rank's own chunk is, with all heads. */
+/* A piece of the rank's own chunk, with all heads. */
 static inline PlanSlot *plan_home_slot(PlanState *s, int tensor, int piece)
 {
     return piece ? &s->piece[tensor][piece] : &s->home[tensor];
 }
 
-/* The chunks of keys of rank r, whose own tokens are known; their sides from *side on. */
+/* Sets the chunks of keys of rank r, whose own tokens are known. Their sides begin at *side, which is
+ * advanced. */
 static inline void plan_key_chunks(PlanState *s, int r, BurstSide **side)
 {
     const BurstChunk *all = &s->chunk[r];
@@ -113,7 +113,7 @@ static inline void plan_key_chunks(PlanState *s, int r, BurstSide **side)
 
 static int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
 
-/* Whether the mask leaves anything of a pair of chunks, and of the sides that travel which tiles. */
+/* Finds whether the mask leaves anything of a pair of chunks and, for sides that travel, the live tiles. */
 static inline void plan_find_pair(PlanState *s, int mask, int q, int k)
 {
     const int pair = q * PLAN_KEYS + k;
@@ -128,7 +128,7 @@ static inline void plan_find_pair(PlanState *s, int mask, int q, int k)
 }
 
 #ifdef PLAN_BALANCED
-/* Chunks have these tokens in this batch. */
+/* Sets the tokens of chunks in this batch. */
 static inline void plan_take_positions(PlanState *s, const int64_t *position)
 {
     for (int i = 0; i < PLAN_GROUP; i++)
@@ -137,7 +137,7 @@ static inline void plan_take_positions(PlanState *s, const int64_t *position)
 }
 #endif
 
-/* Chunks as this batch has them. */
+/* Sets the chunks for this batch. */
 static inline void plan_take_batch(PlanState *s, const BurstTables *tables)
 {
 #ifdef PLAN_BALANCED
@@ -151,7 +151,7 @@ static inline void plan_take_batch(PlanState *s, const BurstTables *tables)
         burst_sides(s->key[k].position, s->key[k].tokens, tables, PLAN_TABLES, (BurstSide *)s->key[k].side);
 }
 
-/* Which pairs, and so which transfers, a mask leaves of them. */
+/* Finds the live pairs of a mask, and from them the live transfers. */
 static inline int plan_find_mask(BurstCtx *c, PlanState *s, int mask)
 {
     for (int q = 0; q < PLAN_GROUP; q++)
@@ -160,7 +160,7 @@ static inline int plan_find_mask(BurstCtx *c, PlanState *s, int mask)
     return plan_live_fill(c, s, mask);
 }
 
-/* What each mask leaves. With per-token tables: again for each batch. */
+/* Finds what each mask leaves. With per-token tables this runs for each batch. */
 static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     plan_take_batch(s, tables);

@@ -1,6 +1,5 @@
-/* burst_program.h: what the state of a program begins with, on either target: sizes that follow from those
- * it has defined, and what it has at its end.
- */
+/* burst_program.h: the begin of a program's state, on either target: sizes that follow from the sizes it
+ * defines, and declarations of what it defines at its end. */
 #ifndef BURST_PROGRAM_H
 #define BURST_PROGRAM_H
 
@@ -10,7 +9,7 @@
 #include <math.h>
 
 #ifdef PLAN_LIBRARY
-#define PLAN_SCALE (s->score_scale) /* the caller's */
+#define PLAN_SCALE (s->score_scale) /* the caller's scale */
 #elif defined PLAN_ATTENTION_SCALE
 #define PLAN_SCALE ((float)PLAN_ATTENTION_SCALE)
 #else
@@ -21,17 +20,17 @@
 #endif
 
 #ifndef PLAN_AT_ONCE
-#define PLAN_AT_ONCE 0 /* forward computes with each chunk of keys as it comes */
+#define PLAN_AT_ONCE 0 /* forward launches once per chunk of keys */
 #endif
 #ifndef PLAN_GRADS_AT_ONCE
-#define PLAN_GRADS_AT_ONCE 0 /* backward has a launch for each */
+#define PLAN_GRADS_AT_ONCE 0 /* backward launches once per chunk of keys */
 #endif
 #ifndef PLAN_PIECES
 #define PLAN_PIECES 1 /* of a rank's keys */
 #endif
 #define PLAN_KEYS (PLAN_GROUP * PLAN_PIECES) /* chunks of keys */
 
-/* What the program has at its end. */
+/* Defined at the program's end. */
 extern const BurstPlan burst_plan;
 extern const BurstMask *const plan_masks[PLAN_MASKS];
 static int64_t plan_tokens(int chunk);
@@ -41,7 +40,7 @@ static int plan_group_of(int rank);
 static int plan_rank_of(int group, int chunk);
 
 enum { PLAN_PARTS = 4 };
-/* Of a token's keys and values, the two parts in which they travel. */
+/* The two parts in which a token's keys and values travel. */
 #ifdef PLAN_LATENTS
 #include "burst_latents.h"
 enum { PLAN_KEY_PART = PLAN_LATENT, PLAN_VALUE_PART = PLAN_SHARED };

@@ -1,11 +1,10 @@
 /* burst_queries.h: attention of a chunk of this rank's queries with all keys, on either target (`token
- * chunks` with `attention`), or with one chunk of them after the other (with `keys`: FPDT, arXiv
- * 2408.16978). What other functions know of its queries and keys is then the chunk.
- */
+ * chunks` with `attention`), or with one chunk of keys after the other (with `keys`: FPDT, arXiv
+ * 2408.16978). Other functions then see the chunk as all of the rank's queries and keys. */
 #ifndef BURST_QUERIES_H
 #define BURST_QUERIES_H
 
-/* The chunk of queries with all keys, of which the first chunk makes what the others find there. */
+/* Selects a chunk of queries with all keys. The first chunk sets up what the others reuse. */
 static inline void plan_take_row(PlanState *s, int chunk, PlanQueries *all)
 {
     plan_take_queries(s, chunk, all);
@@ -13,7 +12,7 @@ static inline void plan_take_row(PlanState *s, int chunk, PlanQueries *all)
     s->more = chunk < PLAN_QUERY_CHUNKS - 1;
 }
 
-/* o and lse of the chunk's queries. */
+/* Computes o and lse of the chunk's queries. */
 static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q,
                                       const BurstAct *k, const BurstAct *v, BurstAct *o, float *lse)
 {
@@ -24,7 +23,7 @@ static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int c
     return BURST_OK;
 }
 
-/* Their dq, and what they add to dk and dv, which the first chunk begins. */
+/* Computes their dq, and adds to dk and dv, which the first chunk begins. */
 static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q,
                                            const BurstAct *k, const BurstAct *v, const float *lse,
                                            const BurstAct *d_o, const float *delta, float *dq, float *dk,
@@ -38,8 +37,8 @@ static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, 
 }
 
 #ifdef PLAN_KEY_CHUNKS
-/* The first chunk of keys from this one on that the chunk of queries is attended with; PLAN_QUERY_CHUNKS:
- * there is none. */
+/* The first chunk of keys from `key` on that has a live pair with the chunk of queries; PLAN_QUERY_CHUNKS:
+ * none. */
 static inline int plan_key_from(int mask, int chunk, int key)
 {
     while (key < PLAN_QUERY_CHUNKS && !(plan_key_pairs[mask][chunk] >> key & 1))
@@ -47,7 +46,7 @@ static inline int plan_key_from(int mask, int chunk, int key)
     return key;
 }
 
-/* Whether chunks of queries before this one have begun the sums of the chunk's gradients. */
+/* Whether earlier chunks of queries have begun the gradient sums of the chunk of keys. */
 static inline bool plan_key_begun(int mask, int chunk, int key)
 {
     bool begun = false;
@@ -56,7 +55,7 @@ static inline bool plan_key_begun(int mask, int chunk, int key)
     return begun;
 }
 
-/* Of the pairs of a chunk of queries this one is neither the first nor the last, or either. */
+/* Selects a pair, and whether it is the first or the last of the chunk of queries. */
 static inline void plan_take_pair(PlanState *s, int mask, int chunk, int key, PlanQueries *queries,
                                   PlanKeys *keys)
 {
@@ -73,7 +72,7 @@ static inline void plan_put_pair(PlanState *s, const PlanQueries *queries, const
     plan_put_queries(s, queries);
 }
 
-/* o and lse of the chunk's queries, of these keys beside those before them. k, v: of the chunk of keys. */
+/* Adds a chunk of keys to o and lse of the chunk's queries. k, v: of the chunk of keys. */
 static inline int plan_attention_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key,
                                       const BurstAct *q, const BurstAct *k, const BurstAct *v, BurstAct *o,
                                       float *lse)
@@ -86,8 +85,8 @@ static inline int plan_attention_keys(BurstCtx *c, PlanState *s, int mask, int c
     return BURST_OK;
 }
 
-/* What these keys add to dq, and the queries to dk and dv of the chunk of keys, which the first that
- * attends it begins. */
+/* Adds to dq of the chunk of queries, and to dk and dv of the chunk of keys, which the first chunk of
+ * queries that attends it begins. */
 static inline int plan_attention_back_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key,
                                            const BurstAct *q, const BurstAct *k, const BurstAct *v,
                                            const float *lse, const BurstAct *d_o, const float *delta,
@@ -101,7 +100,7 @@ static inline int plan_attention_back_keys(BurstCtx *c, PlanState *s, int mask, 
     return BURST_OK;
 }
 
-/* Bytes that a sequence copies of keys and their sums for all pairs of chunks. */
+/* Adds the bytes that a sequence copies of keys and their sums, over all pairs of chunks. */
 static inline void plan_add_key_copies(const PlanState *s, int64_t *staged, int64_t *fetched)
 {
     for (int m = 0; m < PLAN_MASKS; m++)

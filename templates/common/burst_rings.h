@@ -1,16 +1,15 @@
-/* burst_rings.h: rings on either target: slots in rotation, and what a mask leaves of the transfers. */
+/* burst_rings.h: rings on either target: slots in rotation, and the transfers that a mask leaves. */
 #ifndef BURST_RINGS_H
 #define BURST_RINGS_H
 
-/* The operations of rank `me`, forward and backward: the program has them at its end. */
-/* so many ways of layers to attend: what they do, and these operations, from one row of the program's
- * table */
+/* The operations of rank `me`, forward and backward, defined at the program's end. */
+/* attentions of the program's layers: a row of its table has an attention's functions and operations */
 #ifdef PLAN_ATTENTIONS
 typedef struct PlanAttention {
     int (*run[2])(BurstCtx *c, PlanState *s);
     burst_trace_fn trace[2];
 } PlanAttention;
-static const PlanAttention *plan_attends(int mask); /* layers with that mask */
+static const PlanAttention *plan_attends(int mask); /* attention of layers with that mask */
 static inline burst_trace_fn plan_trace(int mask, int backward)
 {
     return plan_attends(mask)->trace[backward];
@@ -45,7 +44,7 @@ static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
                            &s->live[mask][1]);
 }
 
-/* What an operation moves of its chunk. */
+/* The part of its chunk that an operation moves. */
 static inline BurstTileRanges plan_sent(const BurstLive *live, int op)
 {
     return live->sent ? live->sent[op] : burst_all_tiles();
@@ -56,9 +55,9 @@ static inline BurstTileRanges plan_received(const BurstLive *live, int op)
     return live->received ? live->received[op] : burst_all_tiles();
 }
 
-static inline int plan_home_ready(PlanState *s, PlanSlot *home); /* of a slot that is at home */
+static inline int plan_home_ready(PlanState *s, PlanSlot *home); /* of a slot at its owner */
 
-/* What is at home for this attention, pieces one after the other; copies are only read. */
+/* Sets the rank's own data for this attention, pieces one after the other; copies are only read. */
 static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d,
                             const void *e)
 {
@@ -81,14 +80,14 @@ static inline int plan_home(PlanState *s, int tensor, const void *a, const void 
 }
 
 #ifndef PLAN_LATENTS
-/* The sums of the own keys' and values' gradients, which are zero, or those of queries before. */
+/* Sets the sums of the rank's own key and value gradients: zero, or sums of earlier queries. */
 static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
 {
     return plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
 }
 #endif
 
-/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
+/* Lays out the slots of a pool, each with so many parts of the largest chunk. */
 static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
@@ -105,20 +104,20 @@ static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts,
     }
 }
 
-/* The next use of a pool, in rotation. */
+/* The next slot of a pool, in rotation. */
 static inline PlanSlot *plan_next(PlanPool *p)
 {
     return &p->slot[p->uses++ % p->slots];
 }
 
-/* One hop, in the order of the schedule's text: `chunk` goes to rank `to`; what comes in return, from rank
- * `from`, is chunk `next`. Both ends know from the mask whether anybody further along needs it. */
+/* One hop, in the order of the schedule's text: `chunk` goes to rank `to`, and chunk `next` arrives from
+ * rank `from`. Both ends know from the mask whether any rank further along needs it. */
 typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop;
 
-enum { PLAN_COMPUTE = -1 }; /* where a wait names its stream: that of computing, else a channel */
+enum { PLAN_COMPUTE = -1 }; /* the compute stream in waits; other values are channels */
 static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool);
 
-/* A slot for this rank's partial sum of the chunk, where it has none. */
+/* Takes a slot for this rank's partial sum of the chunk if there is none. */
 static inline int plan_partial(BurstCtx *c, PlanState *s, int tensor, int pool, int chunk, bool wait_free)
 {
     if (s->held[tensor][chunk])

@@ -1,17 +1,15 @@
-/* burst_shares.h: what a rank on either target has of a chunk where ranks share heads: its owner's tokens
- * with all heads, or by heads the tokens of all that share them with it.
- */
+/* burst_shares.h: a rank's part of a chunk, on either target, if ranks share heads: its owner's tokens with
+ * all heads, or, by heads, the tokens of all ranks that share heads with the owner. */
 #ifndef BURST_SHARES_H
 #define BURST_SHARES_H
 
-/* Of a rank's keys, or of its queries that are attended. */
+/* Tokens of a rank's keys, or of its queries in the running attention. */
 static inline int64_t plan_tokens_in(const PlanState *s, int rank, bool keys)
 {
     return (keys ? s->key : s->chunk)[rank].tokens;
 }
 
-/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c
- * stands for by heads. */
+/* Tokens of the first `chunks` ranks that share heads with the rank; PLAN_SHARES: of the whole row. */
 static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, bool keys)
 {
     int64_t tokens = 0;
@@ -20,7 +18,7 @@ static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, 
     return tokens;
 }
 
-/* Of a part of a chunk that this rank has; in PlanWords, as the slots'. */
+/* Size of this rank's part of a chunk in PlanWords. */
 static inline int64_t plan_part_words(const PlanState *s, int tensor, int part, int chunk)
 {
     const bool keys = plan_of_keys(tensor);
@@ -32,7 +30,7 @@ static inline int64_t plan_part_words(const PlanState *s, int tensor, int part, 
     return plan_part_width[tensor][part] * heads * plan_row_tokens(s, chunk, PLAN_SHARES, keys);
 }
 
-/* Of the largest chunk of any rank. */
+/* Of any rank's largest chunk. */
 static inline int64_t plan_slot_words(int pool, int tensor, int part)
 {
     const bool keys = plan_of_keys(tensor),
@@ -43,13 +41,13 @@ static inline int64_t plan_slot_words(int pool, int tensor, int part)
            (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
 }
 
-/* Where the rank's own chunk is. */
+/* The rank's own chunk. */
 static inline PlanSlot *plan_own(PlanState *s, int tensor)
 {
     return s->by_heads ? &s->share[tensor] : &s->home[tensor];
 }
 
-/* What the rank attends for by heads, from here on. */
+/* Sets the rank's arrays for attention by heads. */
 static inline void plan_share(PlanState *s, int tensor, void *a, void *b, void *d, void *e)
 {
     PlanSlot *share = &s->share[tensor];

@@ -1,22 +1,22 @@
-/* burst_steps.h: a step on either target: units of weights, places of values, and what is done around the
- * plan of one sequence. */
+/* burst_steps.h: a step on either target: units of weights, offsets of values, and the calls around the plan
+ * of one sequence. */
 #ifndef BURST_STEPS_H
 #define BURST_STEPS_H
 
 #ifndef PLAN_GROUP_LAYERS
-#define PLAN_GROUP_LAYERS 1 /* layers, of which the first saves its input */
+#define PLAN_GROUP_LAYERS 1 /* layers of a group; the first saves its input */
 #endif
 #define PLAN_VISITS (burst_visits(PLAN_LAYERS, PLAN_GROUP_LAYERS) - 1)
 enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1 };
 enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
 
-/* Units in the order of use (burst_parts.h). */
+/* The unit of a visit, in order of use (burst_parts.h). */
 static inline int plan_unit_at(int visit)
 {
     return burst_unit_at(PLAN_LAYERS, PLAN_GROUP_LAYERS, visit);
 }
 
-/* Elements of a unit that each rank holds. */
+/* Elements of a unit in each rank's shard. */
 static inline int64_t plan_shard(int unit)
 {
     return burst_unit(&burst_plan, unit)->shard;
@@ -38,8 +38,8 @@ static inline char *plan_bytes(PlanState *s, int64_t at)
 }
 
 #ifdef PLAN_TAIL
-/* Tokens of this rank, its last, whose attention output layers keep: one at least is attended again, where
- * there are any. */
+/* This rank's last tokens, whose attention output layers keep. At least one token is recomputed, if there is
+ * any. */
 static inline int64_t plan_kept(const PlanState *s)
 {
     const int64_t most = s->n > 1 ? s->n - 1 : 0;
@@ -58,7 +58,7 @@ static inline char *plan_staged(PlanState *s, int64_t at)
 static inline void plan_add_key_copies(const PlanState *s, int64_t *staged, int64_t *fetched);
 #endif
 
-/* A sequence stages and fetches what the plan says. */
+/* Checks that a sequence staged and fetched as many bytes as the plan says. */
 static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 {
 #ifdef PLAN_HOST_ARENA_BYTES
@@ -81,11 +81,11 @@ static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 
 /* ---- one sequence ---- */
 
-/* the program's: forward, loss and backward of all layers */
+/* Defined by the program: forward, loss and backward of all layers. */
 static int plan_sequence(BurstCtx *c, PlanState *s);
-static int plan_alloc(BurstCtx *c, PlanState *s);    /* the program's: its buffers */
+static int plan_alloc(BurstCtx *c, PlanState *s);    /* defined by the program: allocates its buffers */
 
-/* Of burst_layer_host.h or burst_layer_cuda.cuh. */
+/* Defined in burst_layer_host.h or burst_layer_cuda.cuh. */
 static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss);
 static int plan_end(BurstCtx *c, PlanState *s, double *loss);
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights);
@@ -97,7 +97,7 @@ static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, 
     PlanState *s = (PlanState *)state;
     (void)w;
     if (PLAN_TABLES > 0)
-        BURST_TRY(plan_live(c, s, &b->tables)); /* what the masks leave changes with the documents */
+        BURST_TRY(plan_live(c, s, &b->tables)); /* the live pairs change with the documents */
     s->scale = scale;
     BURST_TRY(plan_begin(c, s, b, *loss_sum));
     BURST_TRY(plan_sequence(c, s));
@@ -106,7 +106,7 @@ static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, 
     return plan_end(c, s, loss_sum);
 }
 
-/* ---- the optimizer in the host's memory ---- */
+/* ---- the optimizer in host memory ---- */
 
 #ifdef PLAN_HOST_OPTIMIZER
 #ifdef PLAN_BF16_GRADIENTS
@@ -114,12 +114,12 @@ typedef BurstAct PlanGrad;
 #else
 typedef float PlanGrad;
 #endif
-/* the program's: a unit updated, and on its way */
+/* Defined by the program: updates a unit and starts its upload. */
 static int plan_step_optimizer(BurstCtx *c, PlanState *s, int visit);
-static int plan_step_done(BurstCtx *c, PlanState *s);                 /* until all are there */
+static int plan_step_done(BurstCtx *c, PlanState *s);                 /* waits for all uploads */
 
-/* Of each unit, gradients went down once since the last update, and parameters came up; or parameters and
- * moments came up and went back. */
+/* Checks that since the last update each unit's gradients were copied to the host and its parameters back
+ * once; or its parameters and moments were fetched and written back. */
 static inline int plan_check_units(BurstCtx *c, PlanState *s)
 {
     const int64_t down = s->copies.down_bytes, up = s->copies.up_bytes;
@@ -166,7 +166,8 @@ static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *n
     return status;
 }
 #elif defined PLAN_MUON
-static int plan_muon(BurstCtx *c, PlanState *s); /* the program's: all of an update but the norm */
+/* defined by the program: the whole update except the norm */
+static int plan_muon(BurstCtx *c, PlanState *s);
 
 static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *norm)
 {
@@ -187,7 +188,7 @@ static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *n
 
 /* ---- one optimizer step ---- */
 
-/* Tokens whose labels count, in the sequences of all ranks. */
+/* Counts the tokens whose labels count, in the sequences of all ranks. */
 static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *tokens)
 {
     const BurstGroup world = {0, 1, PLAN_WORLD};
@@ -201,7 +202,7 @@ static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *to
     return burst_allreduce(c, world, tokens, 1);
 }
 
-/* Forward and backward of a batch: its loss, and gradients in the shards. */
+/* Forward and backward of a batch: computes its loss, and leaves gradients in the shards. */
 static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_t step, BurstStep *result)
 {
     const BurstGroup world = {0, 1, PLAN_WORLD};
@@ -228,7 +229,7 @@ static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t s
     return plan_update(c, s, step, &result->norm);
 }
 
-/* A step without the update: the next step's first sequence overwrites the gradients. */
+/* A step without the update. The next step's first sequence overwrites the gradients. */
 static inline int plan_evaluate(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
 {
     PlanState *s = (PlanState *)state;

@@ -1,12 +1,12 @@
-/* burst_attention_cuda.cuh: attention of one layer on GPUs, forward and backward, of rows by tokens. */
+/* burst_attention_cuda.cuh: attention of one layer on GPUs, forward and backward, with rows by tokens. */
 #ifndef BURST_ATTENTION_CUDA_CUH
 #define BURST_ATTENTION_CUDA_CUH
 
 static int plan_forward(BurstCtx *c, PlanState *s);
 static int plan_backward(BurstCtx *c, PlanState *s);
 
-/* Channels follow computing up to here: until now, what is attention's scratch held other values of the
- * step. So the first use of a slot needs no wait of its own. */
+/* Makes all channels wait for computing: until now attention's scratch held other values of the step. So the
+ * first use of a slot needs no wait of its own. */
 static inline int plan_follow(PlanState *s)
 {
     for (int channel = 0; channel < PLAN_CHANNELS && PLAN_WORLD > 1; channel++)
@@ -14,7 +14,7 @@ static inline int plan_follow(PlanState *s)
     return BURST_OK;
 }
 
-/* The rank's own keys and values, as what travels. */
+/* Sets the rank's own keys and values as KV. */
 static inline int plan_home_keys(BurstCtx *c, PlanState *s, const BurstBf16 *k, const BurstBf16 *v)
 {
 #ifdef PLAN_LATENTS
@@ -25,7 +25,7 @@ static inline int plan_home_keys(BurstCtx *c, PlanState *s, const BurstBf16 *k, 
 #endif
 }
 
-/* o [n][heads * value_dim] and lse [heads][n] from q, k, v. */
+/* Computes o [n][heads * value_dim] and lse [heads][n] from q, k, v. */
 static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
                                  const BurstBf16 *v, BurstBf16 *o, float *lse)
 {
@@ -42,10 +42,10 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
     return plan_attend_end(c, s);
 }
 
-/* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and
- * be added as they are. Here, at home and complete, it gets its order; a warp 32 columns. Where a head has
- * an odd number of 16 columns a group of 32 may lie in two warps, but then each of its halves keeps to its
- * own (dq_place). */
+/* The kernels leave dQ in a column order of their own and unscaled: sums of it may travel and be added as
+ * they are. Once it is complete at its owner, this kernel orders and scales it, 32 columns per warp. If a
+ * head has an odd number of 16-column blocks, a group of 32 may lie in two warps, but then its halves are
+ * ordered separately (dq_place). */
 static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float scale)
 {
     const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -70,7 +70,7 @@ static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
 }
 
 #if PLAN_PIECES > 1
-/* Between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
+/* Converts between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
 static inline int plan_move_pieces(BurstCtx *c, PlanState *s, int width, float *by_heads, float *by_pieces,
                                    bool split)
 {
@@ -89,8 +89,8 @@ static inline int plan_move_pieces(BurstCtx *c, PlanState *s, int width, float *
 }
 #endif
 
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and
- * delta. */
+/* Computes dq [heads][n][head_dim], dk [kv_heads][n][head_dim] and dv [kv_heads][n][value_dim] from d_o,
+ * with the final lse and delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
                                       const BurstBf16 *k, const BurstBf16 *v, const float *lse,
                                       const BurstBf16 *d_o, const float *delta, float *dq, float *dk,
@@ -102,7 +102,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     float *to_k = dk, *to_v = dv;
 #endif
 #if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
-    if (s->adds) /* an exchange overwrites what is at home */
+    if (s->adds) /* an exchange overwrites the rank's own arrays */
         to_k = s->buffer.own_dk, to_v = s->buffer.own_dv;
 #endif
     s->mask = mask;
@@ -138,7 +138,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 }
 
 #ifdef PLAN_LATENTS
-/* plan_attention of keys and values that are made of latent [n][latent] by weight, as what travels. */
+/* plan_attention with KV as latents: keys and values are latent [n][latent] times weight. */
 static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
                                          const BurstBf16 *k, const BurstBf16 *v, const BurstBf16 *latent,
                                          const BurstBf16 *weight, BurstBf16 *o, float *lse)
@@ -148,9 +148,9 @@ static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, co
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
-/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all
- * heads share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient`
- * too. */
+/* plan_attention_back for these. What other ranks add to dk and dv arrives as d_latent and, for the part
+ * that all heads share, in dk of the first head; `gradient` includes what this rank adds to gradients of
+ * other ranks' keys and values. */
 static inline int plan_attention_back_latents(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
                                               const BurstBf16 *k, const BurstBf16 *v, const float *lse,
                                               const BurstBf16 *d_o, const float *delta,

@@ -1,4 +1,4 @@
-/* burst_chunks_cuda.cuh: what a rank on GPUs has of a chunk: its owner's tokens, with all heads. */
+/* burst_chunks_cuda.cuh: a rank's part of a chunk on GPUs: all of its owner's tokens, with all heads. */
 #ifndef BURST_CHUNKS_CUDA_CUH
 #define BURST_CHUNKS_CUDA_CUH
 
@@ -10,13 +10,13 @@ static inline BurstTokens plan_tokens_of(const PlanState *s, int tensor, int chu
     return tensor == BURST_T_KV ? s->key_tokens[chunk] : s->tokens[chunk];
 }
 
-/* The chunk whose positions lie at place `at` of all. */
+/* The chunk at index `at` of the positions of all chunks. */
 static inline int plan_chunk_at(int at)
 {
     return at;
 }
 
-/* Heads that the rank has of a chunk, and the first of them. */
+/* The rank's heads of a chunk: the first, and their number. */
 typedef struct PlanHeads { int first, count; } PlanHeads;
 
 static inline PlanHeads plan_heads(const PlanState *s, bool keys)
@@ -25,7 +25,7 @@ static inline PlanHeads plan_heads(const PlanState *s, bool keys)
     return all;
 }
 
-/* Of one pair alone, or of all at once, the output needs none. */
+/* NULL if there is a single pair or a single launch: then no running output is needed. */
 static inline float *plan_running_output(PlanState *s)
 {
 #if (PLAN_GROUP * PLAN_PIECES > 1 && !PLAN_AT_ONCE) || defined PLAN_KEY_CHUNKS
@@ -36,7 +36,7 @@ static inline float *plan_running_output(PlanState *s)
 #endif
 }
 
-/* Gradients at home are sums, from zero. */
+/* Clears gradients at their owner, which are sums. */
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
     const int64_t rows = s->heads.keys * plan_own_keys(s);
@@ -52,7 +52,7 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
     return burst_gpu_zero(s->exec, dv, values);
 }
 
-/* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it. */
+/* At the end of a direction, makes computing wait until the rank's own chunk has been sent. */
 static inline int plan_settle_own(PlanState *s, int tensor)
 {
     for (int p = 0; p < plan_pieces_of(tensor); p++)

@@ -1,16 +1,15 @@
-/* burst_heads_cuda.cuh: what a rank has of a chunk: in a direction that exchanges, its share of the heads
- * for all that share them.
+/* burst_heads_cuda.cuh: a rank's part of a chunk on GPUs: in a direction that exchanges, its share of the
+ * heads for all ranks that share them.
  *
  * All-to-all as in DeepSpeed-Ulysses (arXiv 2309.14509), with rings between such groups as in LoongTrain's
- * 2D attention (arXiv 2406.18485). At home a rank has its chunk with all heads; of its share it has the
- * chunks of all that share heads with it, one after the other, with the heads of plan_head0 and plan_kv0.
- * An exchange moves every (chunk, share) block from the one to the other. Activations are
- * [tokens][heads][head_dim], statistics and gradients [heads][tokens][...]: at one end a block's rows lie
- * apart, so pieces have a pitch. A key head that several shares read: the gradient of the first of them
- * arrives at its place, those of the others in xsum, and are added in the order of ranks. Nothing here
- * waits on the host; a channel's stream starts after what it sends was computed, and computing after what
- * it reads has arrived.
- */
+ * 2D attention (arXiv 2406.18485). By tokens a rank has its chunk with all heads; by heads it has the chunks
+ * of all ranks that share heads with it, one after the other, with the heads of plan_head0 and plan_kv0. An
+ * exchange moves every (chunk, share) block from one layout to the other. Activations are
+ * [tokens][heads][head_dim], statistics and gradients [heads][tokens][...], so at one end a block's rows are
+ * strided, and pieces have a pitch. If several shares read a key head, the gradient of the first arrives in
+ * place and the others' in xsum, and they are added in rank order. Nothing here waits on the host: a
+ * channel's stream starts after what it sends was computed, and computing starts after what it reads has
+ * arrived. */
 #ifndef BURST_HEADS_CUDA_CUH
 #define BURST_HEADS_CUDA_CUH
 
@@ -23,13 +22,13 @@
 #define PLAN_LSE_ROWS 0
 #endif
 
-/* Whether the first key head of a share is also the last of the share before. */
+/* Whether a share's first key head is also the last of the previous share. */
 static inline int plan_again(const PlanState *s, int lane)
 {
     return plan_head0(s, lane) % PLAN_KV_SHARE != 0;
 }
 
-/* How many of the shares before this one do: its place in xsum. */
+/* The number of earlier shares of which that is true: the share's index in xsum. */
 static inline int plan_agains(const PlanState *s, int lane)
 {
     int count = 0;
@@ -38,12 +37,12 @@ static inline int plan_agains(const PlanState *s, int lane)
     return count;
 }
 
-/* Heads that a part of an exchange has. FIRST and AGAIN: key heads whose gradients arrive at their place,
- * and in xsum. */
+/* Heads of a part of an exchange. FIRST and AGAIN: key heads whose gradients arrive in place, and in
+ * xsum. */
 enum { PLAN_QUERY_HEADS, PLAN_KEY_HEADS, PLAN_FIRST_HEADS, PLAN_AGAIN_HEADS };
 typedef struct PlanHeads {
-    int first, count; /* at home */
-    int at;           /* the first one's place in the share */
+    int first, count; /* by tokens */
+    int at;           /* index of the first one in the share */
 } PlanHeads;
 
 static inline PlanHeads plan_share_heads(const PlanState *s, int kind, int lane)
@@ -58,7 +57,7 @@ static inline PlanHeads plan_share_heads(const PlanState *s, int kind, int lane)
     return heads[kind];
 }
 
-/* Heads that the rank has of a chunk, and the first of them. */
+/* The rank's heads of a chunk. */
 static inline PlanHeads plan_heads(const PlanState *s, bool keys)
 {
     const PlanHeads all = {0, keys ? s->heads.keys : s->heads.queries, 0};
@@ -66,7 +65,7 @@ static inline PlanHeads plan_heads(const PlanState *s, bool keys)
                        : all;
 }
 
-/* The chunk whose positions lie at place `at` of all: those that share heads one after the other. */
+/* The chunk at index `at` of all positions, where ranks that share heads are consecutive. */
 static inline int plan_chunk_at(int at)
 {
     const int row = at / PLAN_SHARES, outer = row / PLAN_SHARE_STRIDE, inner = row % PLAN_SHARE_STRIDE;
@@ -87,7 +86,7 @@ static inline BurstTokens plan_tokens_of(const PlanState *s, int tensor, int chu
     return t;
 }
 
-/* Of one pair alone the output needs none. */
+/* NULL if there is a single pair: then no running output is needed. */
 static inline float *plan_running_output(PlanState *s)
 {
 #if PLAN_GROUP > (PLAN_FORWARD_BY_HEADS ? PLAN_SHARES : 1) || defined PLAN_KEY_CHUNKS
@@ -98,8 +97,8 @@ static inline float *plan_running_output(PlanState *s)
 #endif
 }
 
-/* Gradients at home are sums, from zero; those that an exchange brings need no zeros, as all of them
- * arrive. */
+/* Clears gradients at their owner, which are sums. Those that an exchange brings arrive whole and need no
+ * clearing. */
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
 #if PLAN_BACKWARD_BY_HEADS
@@ -115,19 +114,19 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 
 /* ---- exchanges ---- */
 
-/* One array of an exchange, at home and in the share. */
+/* One array of an exchange, by tokens (home) and by heads (share). */
 typedef struct PlanPart {
     void *home, *share;
     int heads;  /* PLAN_QUERY_HEADS, ... */
-    int64_t width; /* bytes of a token and head */
-    int64_t row;   /* bytes of a token at home, where it is [tokens][heads]; 0: it is [heads][tokens] */
-    /* bytes of each token of the chunks of queries before this one, or of heads, which lie before it at
-     * home; 0: none do */
+    int64_t width; /* bytes per token and head */
+    int64_t row;   /* bytes per token by tokens, if [tokens][heads]; 0: [heads][tokens] */
+    /* bytes per token of what precedes it in the by-tokens array: earlier chunks of queries, or of heads; 0:
+     * none */
     int64_t before;
 } PlanPart;
 
-/* Where a chunk lies at its home, behind the place that it has at this rank's: others have as many tokens
- * before it as are theirs. */
+/* How much further a chunk begins in its owner's array than in this rank's, since its owner has another
+ * number of tokens before it. */
 static inline int64_t plan_home_apart(const PlanState *s, const PlanPart *x, int chunk)
 {
 #ifdef PLAN_QUERY_CHUNKS
@@ -138,7 +137,7 @@ static inline int64_t plan_home_apart(const PlanState *s, const PlanPart *x, int
 #endif
 }
 
-/* Heads of a token that lie before the chunk's: of chunks of heads, those of the chunks before. */
+/* Heads of a token before the chunk's: with chunks of heads, those of earlier chunks. */
 static inline int plan_heads_before(const PlanState *s)
 {
 #ifdef PLAN_QUERY_CHUNKS
@@ -148,7 +147,7 @@ static inline int plan_heads_before(const PlanState *s)
 #endif
 }
 
-/* The block of a chunk and a rank's share, where it lies. */
+/* The block of a chunk and a rank's share. */
 typedef struct PlanBlock { char *at; int64_t width, rows, pitch; } PlanBlock;
 
 static inline PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chunk, int lane)
@@ -174,8 +173,8 @@ static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, 
                      all * x->width};
 }
 
-/* The piece that moves `block` from or to the peer; lands: where the receiver has it, NULL in receives.
- * None if it is empty. */
+/* Adds the piece that moves `block` to or from the peer. lands: the block at the receiver, NULL in receives.
+ * Adds none if it is empty. */
 static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *block, const PlanBlock *lands,
                                  BurstPiece *piece)
 {
@@ -192,8 +191,8 @@ static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *
     return 1;
 }
 
-/* To heads: sends each share of this rank's chunk, and receives this rank's share of each chunk; to
- * tokens: the reverse. */
+/* To heads: sends each share of this rank's chunk, and receives this rank's share of each chunk. To tokens:
+ * the reverse. */
 static inline int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts,
                                 bool to_heads, void *packing, size_t packing_bytes)
 {
@@ -224,7 +223,7 @@ static inline int plan_exchange(PlanState *s, int channel, int tensor, const Pla
     return burst_gpu_mark(s->exec, stream, to_heads ? &s->share[tensor].arrived : &s->home[tensor].arrived);
 }
 
-/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for
+/* Q: queries (in backward with dO, delta and lse), once for all their keys. KV: keys and values, once for
  * all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
@@ -246,8 +245,8 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
 
 static inline int plan_attend_end(BurstCtx *c, PlanState *s);
 
-/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to
- * it. Packing memory serves both ways: no output leaves before all inputs have been attended. */
+/* O with lse, and dQ, once all their keys have been attended; dKV, once all chunks of queries have added to
+ * it. The packing buffer serves both directions: no output is sent before all inputs have been attended. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
@@ -269,7 +268,7 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
     burst_doing(c, "all-to-all, heads to tokens");
     if (tensor == BURST_T_O)
         BURST_TRY(plan_attend_end(c, s));
-    /* all that adds to it comes before */
+    /* computing that adds to it was queued before */
     BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->share[tensor].used));
     if (tensor == BURST_T_O)
         return plan_exchange(s, channel, tensor, o, 2, false, s->buffer.pack_q, PLAN_PACK_Q);
@@ -279,7 +278,7 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
     return plan_exchange(s, channel, tensor, dkv, 4, false, s->buffer.pack_kv, PLAN_PACK_KV);
 }
 
-/* Adds what arrived in xsum to the key heads' gradients, in the order of ranks; on the compute stream. */
+/* Adds the gradients in xsum to the key heads', in rank order, on the compute stream. */
 static inline int plan_add_again(PlanState *s)
 {
     PlanSlot *home = &s->home[BURST_T_DKV];
@@ -298,8 +297,8 @@ static inline int plan_add_again(PlanState *s)
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }
 
-/* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it, and
- * results are at home. */
+/* At the end of a direction, makes computing wait until the rank's own chunk has been sent and results have
+ * arrived. */
 static inline int plan_settle_own(PlanState *s, int tensor)
 {
     for (int channel = 0; channel < PLAN_CHANNELS; channel++)
@@ -311,7 +310,7 @@ static inline int plan_settle_own(PlanState *s, int tensor)
 
 /* ---- the begin of a direction ---- */
 
-/* Chunks by heads from here on; plan_home has set held to what is at home. */
+/* Switches to chunks by heads; plan_home has set held to the rank's own chunks. */
 #if PLAN_FORWARD_BY_HEADS
 static inline int plan_forward_by_heads(PlanState *s)
 {

@@ -1,16 +1,16 @@
-/* burst_latents_cuda.cuh: keys and values that travel as latents, on GPUs: by the operations of the step, on
- * the compute stream, around the launch of a pair. */
+/* burst_latents_cuda.cuh: keys and values that travel as latents on GPUs, by the step's operations on the
+ * compute stream, around the launch of a pair. */
 #ifndef BURST_LATENTS_CUDA_CUH
 #define BURST_LATENTS_CUDA_CUH
 
 enum {
-    PLAN_OWN_WIDTH = PLAN_KV_HEADS * PLAN_OWN, /* of all heads of a rank */
+    PLAN_OWN_WIDTH = PLAN_KV_HEADS * PLAN_OWN, /* of all of a rank's heads */
     PLAN_VALUE_WIDTH = PLAN_KV_HEADS * PLAN_VALUE_DIM,
     PLAN_KEY_WIDTH = PLAN_KV_HEADS * PLAN_HEAD_DIM,
-    PLAN_VALUE_WEIGHTS = PLAN_OWN_WIDTH * PLAN_LATENT /* where those of values begin */
+    PLAN_VALUE_WEIGHTS = PLAN_OWN_WIDTH * PLAN_LATENT /* offset of the values' weights */
 };
 
-/* y += x, rows of `width` elements. */
+/* y += x, for rows of `width` elements. */
 template <class T>
 static __global__ void plan_add_rows_kernel(int64_t rows, int width, const T *x, int64_t x_pitch, float *y,
                                             int64_t y_pitch)
@@ -45,7 +45,7 @@ static inline int plan_home_latents(BurstCtx *c, PlanState *s, const BurstBf16 *
     return plan_home(s, BURST_T_KV, s->latents.latent, s->buffer.own_shared, NULL, NULL);
 }
 
-/* What comes home is added up from zero. */
+/* Sums that arrive start from zero. */
 static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
 {
     s->latents.dk = dk;
@@ -55,7 +55,7 @@ static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
     return plan_home(s, BURST_T_DKV, s->buffer.own_d_latent, s->buffer.own_d_shared, NULL, NULL);
 }
 
-/* The latent's gradient is rounded; what all heads share is added to the first head's dk
+/* Rounds the latent's gradient, and adds the part that all heads share to the first head's dk
  * [heads][n][head_dim]. */
 static inline int plan_latents_end(BurstCtx *c, PlanState *s)
 {
@@ -64,7 +64,7 @@ static inline int plan_latents_end(BurstCtx *c, PlanState *s)
                          s->latents.dk + PLAN_OWN, PLAN_HEAD_DIM);
 }
 
-/* Keys and values of a chunk: its owner's, or made of its latents here. */
+/* Keys and values of a chunk: the owner's, or rebuilt from its latents. */
 static inline int plan_pair_keys(PlanState *s, int part, int q, int kv, PlanWord **k, PlanWord **v)
 {
     const PlanSlot *slot = s->held[BURST_T_KV][kv];
@@ -85,7 +85,7 @@ static inline int plan_pair_keys(PlanState *s, int part, int q, int kv, PlanWord
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }
 
-/* Of another's keys and values those of one pair alone. */
+/* For another rank's keys and values, gradients of one pair only. */
 static inline int plan_pair_sums(PlanState *s, int kv, float **dk, float **dv)
 {
     const size_t rows = (size_t)s->key[kv].tokens * sizeof(float);
@@ -97,8 +97,8 @@ static inline int plan_pair_sums(PlanState *s, int kv, float **dk, float **dv)
     return burst_gpu_zero(s->exec, *dv, rows * PLAN_VALUE_WIDTH);
 }
 
-/* After the pair's launch: its keys' memory has their gradients by tokens, rounded as those of the step are.
- * What these are of the latent and of what heads share is added to sums in fp32. */
+/* After the pair's launch, the keys' buffer holds their gradients by tokens, rounded like the step's.
+ * Converts them to gradients of the latent and of the shared part, and adds these to fp32 sums. */
 static inline int plan_contract(BurstCtx *c, PlanState *s, int kv)
 {
     PlanSlot *slot = s->held[BURST_T_KV][kv], *sum = s->held[BURST_T_DKV][kv];

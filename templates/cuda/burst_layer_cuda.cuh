@@ -1,5 +1,5 @@
-/* burst_layer_cuda.cuh: what a step on GPUs does beside its operations: attention of a layer, begin and
- * end of a sequence. */
+/* burst_layer_cuda.cuh: functions of a step on GPUs other than its operations: attention of a layer, begin
+ * and end of a sequence. */
 #ifndef BURST_LAYER_CUDA_CUH
 #define BURST_LAYER_CUDA_CUH
 
@@ -8,8 +8,8 @@
 #include "burst_attention_cuda.cuh"
 
 #ifdef PLAN_TAIL
-/* Rows of the last tokens: o_tail [PLAN_TAIL][heads * value_dim], lse_tail [heads][PLAN_TAIL]. `back`: from
- * there to o and lse. */
+/* Copies rows of the last tokens to o_tail [PLAN_TAIL][heads * value_dim] and lse_tail [heads][PLAN_TAIL].
+ * back: from there to o and lse. */
 static inline int plan_move_tail(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail,
                                  float *lse_tail, bool back)
 {
@@ -34,8 +34,8 @@ static inline int plan_keep(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse,
     return plan_move_tail(c, s, o, lse, o_tail, lse_tail, false);
 }
 
-/* plan_attention of the first tokens, beside the rows that were kept (BurstEngine, arXiv 2509.19836).
- * Kernels leave lse without gaps between heads. */
+/* plan_attention of the leading tokens, completed by the kept rows (BurstEngine, arXiv 2509.19836). Kernels
+ * write lse without gaps between heads. */
 static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q,
                                       const BurstBf16 *k, const BurstBf16 *v, BurstBf16 *o_tail,
                                       float *lse_tail, BurstBf16 *o, float *lse)
@@ -86,7 +86,7 @@ static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights
 }
 
 #ifdef PLAN_DEVICE_UPDATE
-/* Where units come to be updated, in tables that the program fills; what they come from is pinned. */
+/* Sets where units are fetched for their update, in tables that the program fills; the source is pinned. */
 static int plan_take_fetched(BurstCtx *c, PlanState *s)
 {
     (void)c;
@@ -117,12 +117,12 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 #endif
 }
 
-/* Before a checkpoint is written: the host's mirror becomes what the device has. */
+/* Before a checkpoint is written: copies the device's parameters to the host's. */
 static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 {
     (void)c, (void)state, (void)w;
 #ifdef PLAN_HOST_OPTIMIZER
-    return BURST_OK; /* it is where they are */
+    return BURST_OK; /* the host has them already */
 #else
     PlanState *s = (PlanState *)state;
     return burst_gpu_weights_save(s->exec, &burst_plan, &s->weights, w);
@@ -134,12 +134,12 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 #elif defined PLAN_LATENTS
 #include "burst_not_alone.h"
 #else
-/* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16
- * on the device ---- */
+/* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16 on the
+ * device ---- */
 
 enum { PLAN_WIDEST = PLAN_VALUE_DIM > PLAN_HEAD_DIM ? PLAN_VALUE_DIM : PLAN_HEAD_DIM };
 
-/* [heads][n][d] to [n][heads * d] on the device, a token at a time. */
+/* Uploads [heads][n][d] as [n][heads * d]. */
 static inline int plan_upload_heads(PlanState *s, int heads, int d, const float *x, BurstBf16 *device)
 {
     BurstBf16 row[PLAN_HEADS * PLAN_WIDEST];
@@ -189,8 +189,8 @@ static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, con
     return burst_gpu_sync(s->exec);
 }
 
-/* Values are there when the step has them there: o until delta is made of it, and then q, k, v, which may
- * lie where it was. */
+/* Uploads values as late as the step has them: o until delta is computed from it, then q, k, v, which may
+ * share its memory. */
 static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t,
                                           const float *q, const float *k, const float *v, const float *o,
                                           const float *lse, const float *d_o, float *dq, float *dk, float *dv)

@@ -1,6 +1,6 @@
-/* burst_library_cuda.cuh: attention of a plan inside another program, on a GPU (burst_library.h), in the
- * order of the caller's stream. Rows stay where they are: gradients are sums in fp32 in the workspace, and
- * are rounded once. */
+/* burst_library_cuda.cuh: a plan's attention inside another program, on a GPU (burst_library.h), in the
+ * order of the caller's stream. Rows are not copied: gradients are fp32 sums in the workspace, and are
+ * rounded once. */
 #ifndef BURST_LIBRARY_CUDA_CUH
 #define BURST_LIBRARY_CUDA_CUH
 
@@ -8,7 +8,8 @@
 #include "burst_library.h"
 #include "burst_library_gpu.h"
 
-static int plan_alloc(BurstCtx *c, PlanState *s);             /* the text's: arrays of a batch */
+/* defined by the program: allocates a batch's arrays */
+static int plan_alloc(BurstCtx *c, PlanState *s);
 static void plan_alloc_device(PlanState *s, char *memory);    /* and those on the device */
 
 static inline int plan_library_open(BurstCtx *c, void **device)
@@ -44,17 +45,17 @@ static inline int plan_library_load(BurstCtx *c, void *state, char *memory, void
     return plan_live(c, s, s->table_values);
 }
 
-/* ---- sinks: a score a head that takes weight and has no value ---- */
+/* ---- sinks: one score per head that takes weight and has no value ---- */
 
 enum { PLAN_SINK_THREADS = 256 };
 
-/* The weight that the keys have in a row of [heads][n]. */
+/* The keys' share of the weight in a row of [heads][n]. */
 static __device__ inline float plan_keys_weight(const float *sinks, const float *lse, int64_t row, int64_t n)
 {
     return 1 / (1 + expf(sinks[row / n] - lse[row]));
 }
 
-/* x, y [n][heads][value_dim], of which every row is multiplied by what its keys keep. */
+/* Scales each row of x [n][heads][value_dim] by its keys' share of the weight. */
 static __global__ void plan_sink_kernel(int64_t n, int heads, const float *sinks, const float *lse,
                                         const BurstBf16 *x, BurstBf16 *y)
 {
@@ -64,8 +65,8 @@ static __global__ void plan_sink_kernel(int64_t n, int heads, const float *sinks
                                 plan_keys_weight(sinks, lse, row % heads * n + row / heads, n));
 }
 
-/* delta, [heads][n], has rowsum(d_o o) with the sink in o: of the keys alone it is as much times keep, and
- * the rest is the sink's, whose small weights 1 - keep would round. */
+/* delta [heads][n] is rowsum(d_o o) with the sink in o. The keys' part is `keep` times that; the rest is the
+ * sink's, computed directly since 1 - keep would round small weights. */
 static __global__ void plan_sink_delta_kernel(int64_t rows, int64_t n, const float *sinks, const float *lse,
                                               float *delta, float *of_sink)
 {
@@ -76,7 +77,7 @@ static __global__ void plan_sink_delta_kernel(int64_t rows, int64_t n, const flo
     delta[row] *= plan_keys_weight(sinks, lse, row, n);
 }
 
-/* A block a head, in a fixed order. */
+/* One block per head, with a fixed order of additions. */
 static __global__ void __launch_bounds__(PLAN_SINK_THREADS)
     plan_sink_sum_kernel(int64_t n, const float *of_sink, float *dsinks)
 {

@@ -1,11 +1,10 @@
-/* burst_pairs_cuda.cuh: launches of attention, for pairs of a chunk of queries and some of keys, or for
- * the whole sequence.
+/* burst_pairs_cuda.cuh: launches of attention, for pairs of a chunk of queries with some chunks of keys, or
+ * for the whole sequence.
  *
  * The program has included the kernels and defined PLAN_KERNEL_MASKS: the masks as kernels take them, by
- * number.
- */
+ * number. */
 
-/* Chunks of keys of a launch, which may be as many as its kernels take. */
+/* Chunks of keys of a launch, up to what its kernels take. */
 typedef struct PlanLaunchKeys {
     BurstTokens tokens[BURST_MOST_CHUNKS];
     BurstTileRanges there[BURST_MOST_CHUNKS];
@@ -25,9 +24,9 @@ static inline PlanLaunchKeys plan_launch_keys(const PlanState *s, const PAIR *pa
 }
 
 #ifdef PLAN_LIBRARY
-/* Where the next launch of a call keeps its lists, of own tiles with others, in the batch's memory; NULL:
- * nowhere. A call has the same launches in the same order as any other with its mask and its direction.
- * What is captured does not run now, so it makes lists that stay nobody's. */
+/* Where the call's next launch keeps its lists (own tiles by others) in the batch's memory; NULL: it does
+ * not keep them. Calls with the same mask and direction have the same launches in the same order. During
+ * stream capture nothing runs, so such a launch keeps no lists. */
 static inline PlanKept *plan_keep(PlanState *s, bool backward, int own, int other, bool turns, int parts)
 {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -45,7 +44,7 @@ static inline PlanKept *plan_keep(PlanState *s, bool backward, int own, int othe
 }
 #endif
 
-/* The lists of live tiles of the pairs, on the compute stream. */
+/* Makes the pairs' lists of live tiles on the compute stream. */
 template <class MASK>
 static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTokens &q,
                                      const PlanLaunchKeys &keys, int pairs, int tile_q, int tile_k,
@@ -70,7 +69,7 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
                                   s->buffer.tile_sides, *lists, burst_gpu_compute(s->exec));
 }
 
-/* Lists, then the kernel. The lists of a launch in two parts are made once. */
+/* Makes the lists, then launches the kernel. The lists of a launch in two parts are made once. */
 template <class MASK>
 static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
@@ -116,7 +115,7 @@ static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, in
     return launch[s->mask](s, pair, pairs);
 }
 
-/* Whether tiles of keys are PLAN_CARRIED tokens, or a half of them. */
+/* Whether tiles of keys have PLAN_CARRIED tokens, or half of that. */
 template <class MASK> static constexpr bool plan_tiles_divide(void)
 {
     using T = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>;

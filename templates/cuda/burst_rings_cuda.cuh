@@ -1,18 +1,18 @@
-/* burst_rings_cuda.cuh: rings on GPUs: transfers, and computing of one pair of chunks. */
+/* burst_rings_cuda.cuh: rings on GPUs: transfers, and computing of pairs of chunks. */
 #ifndef BURST_RINGS_CUDA_CUH
 #define BURST_RINGS_CUDA_CUH
 
 #include "burst_state_cuda.cuh"
-#ifdef PLAN_SHARES /* ranks that share heads */
+#ifdef PLAN_SHARES /* ranks share heads */
 #include "burst_heads_cuda.cuh"
 #else
 #include "burst_chunks_cuda.cuh"
 #endif
 #include "burst_rings.h"
 
-/* ---- places ---- */
+/* ---- slots ---- */
 
-/* Computed before, on the compute stream. */
+/* The slot was computed earlier on the compute stream. */
 static inline int plan_home_ready(PlanState *s, PlanSlot *home)
 {
     return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &home->used);
@@ -33,14 +33,15 @@ static inline cudaStream_t plan_stream(PlanState *s, int stream)
     return stream == PLAN_COMPUTE ? burst_gpu_compute(s->exec) : burst_gpu_channel(s->exec, stream);
 }
 
-/* Before a slot is filled: pairs that wait for their launch may read it. All at once they wait for all that
- * comes, and no slot is filled twice. */
+/* Before a slot is filled, launches pending pairs, which may read it. With one launch for all pairs no slot
+ * is filled twice, so they wait for all arrivals instead. */
 static inline int plan_launch_before_fill(BurstCtx *c, PlanState *s)
 {
     return s->at_once ? BURST_OK : plan_launch(c, s);
 }
 
-/* The stream may fill the next slot of the pool: what it held has been read, added and sent. */
+/* Makes the stream wait until the pool's next slot may be filled: its old content was read, added and
+ * sent. */
 static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
     PlanPool *p = &s->pool[pool];
@@ -67,12 +68,12 @@ static inline const PlanPool *plan_pool_of(const PlanState *s, const PlanSlot *s
         for (int k = 0; k < s->pool[p].slots; k++)
             if (slot == &s->pool[p].slot[k])
                 return &s->pool[p];
-    return NULL; /* at home */
+    return NULL; /* at its owner */
 }
 
-/* Whether pairs that wait for their launch would have to wait for more: keys at home for no transfer at
- * all, others for the next one of the same kind, but where they are launched at once. Halves of a chunk that
- * come from two sides come at the same time. */
+/* Whether adding this slot's pair would delay pending pairs: pairs with the rank's own keys wait for no
+ * transfer, others for no second one of the same kind unless all run in one launch. Halves of a chunk from
+ * two sides arrive at the same time. */
 static inline bool plan_delays(const PlanState *s, const PlanSlot *slot)
 {
     const PlanPool *pool = plan_pool_of(s, slot);
@@ -85,7 +86,7 @@ static inline bool plan_delays(const PlanState *s, const PlanSlot *slot)
     return delays;
 }
 
-/* The stream may read the chunk: its transfer has ended. Pairs that are all launched at once wait there. */
+/* Makes the stream wait for the chunk's transfer. With one launch for all pairs the launch waits instead. */
 static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
@@ -97,7 +98,7 @@ static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int t
     return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->arrived);
 }
 
-/* The stream may send the partial sum of the chunk: all computing that adds to it has ended. */
+/* Makes the stream wait for all computing that adds to the chunk's partial sum. */
 static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
@@ -106,8 +107,7 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
     return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->used);
 }
 
-/* lands: the slot that the receiver takes, which has the same number and so the same place as this rank's;
- * or NULL. */
+/* lands: the receiver's slot, which has the same index and so the same offset as this rank's; or NULL. */
 static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstBuffer *out)
 {
     int count = 0;
@@ -121,14 +121,14 @@ static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlo
 
 enum { PLAN_STRIPS = PLAN_PARTS * BURST_RANGES };
 
-/* Rows of a part: a head's tokens each, or all of them where tokens have all their heads side by side. */
+/* Rows of a part: one per head and token, or, if a token's heads are adjacent, one per token. */
 static inline size_t plan_part_rows(const PlanState *s, int tensor, int part)
 {
     const bool by_token = tensor == BURST_T_KV || (tensor == BURST_T_Q && part < 2); /* k, v; q, d_o */
     return by_token ? 1 : (size_t)plan_heads_of(s, tensor);
 }
 
-/* The same of some tiles: a piece for each run of them. */
+/* The buffers of some tiles: a piece for each run of tiles. */
 static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands,
                               const BurstTileRanges *tiles, int peer, BurstPiece *out)
 {
@@ -158,7 +158,7 @@ static inline bool plan_is_copy(int tensor)
     return tensor == BURST_T_Q || tensor == BURST_T_KV;
 }
 
-/* Whether kernels' tiles of keys lie in what arrives, which then ends where they do. */
+/* Whether arriving ranges of keys end where kernels' tiles of keys end. */
 static inline bool plan_in_tiles(const PlanState *s, int tensor)
 {
 #if defined PLAN_LATENTS || defined PLAN_SHARES || defined PLAN_KEY_CHUNKS
@@ -181,7 +181,8 @@ static inline BurstTileRanges plan_carried(const PlanState *s, int tensor, Burst
     return carried;
 }
 
-/* Other tiles reach over the ends of what arrives of a copy, and mask what is there: it must be numbers. */
+/* If tiles reach over the ends of an arriving copy, clears the rest of the slot: kernels mask it, but it
+ * must contain numbers. */
 static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlot *slot, cudaStream_t stream)
 {
     const int runs = burst_ranges_count(&slot->tiles);
@@ -201,7 +202,7 @@ static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlo
     return BURST_OK;
 }
 
-/* A hop of ranges of a copy, or of a sum. */
+/* One hop with ranges of a copy, or of a sum. */
 static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h,
                                   PlanSlot *from, PlanSlot *to)
 {
@@ -227,14 +228,14 @@ static inline int plan_hop_chunks(PlanState *s, const BurstLive *live, int op, c
                          plan_peer(s, h->from));
 }
 
-/* The transfer of one hop, on the channel's stream. */
+/* Queues the transfer of one hop on the channel's stream. */
 static inline int plan_move(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h,
                             PlanSlot *from, PlanSlot *to)
 {
     const bool sends = live->send[op], receives = live->recv[op];
     cudaStream_t stream = burst_gpu_channel(s->exec, h->channel);
     if (sends && plan_is_own(s, h->tensor, from))
-        /* made by computing before this attention */
+        /* computed before this attention */
         BURST_TRY(burst_gpu_after(s->exec, stream, &from->used));
     if (sends || receives) {
         BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
@@ -259,7 +260,7 @@ static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, in
     return plan_move(c, s, live, op, &h, from, slot);
 }
 
-/* A partial sum moves, and meets the receiver's own sum of the same chunk before that moves on. */
+/* One hop of a partial sum, which the receiver adds to its own sum of that chunk before passing that on. */
 static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     BURST_TRY(plan_launch(c, s));
@@ -279,7 +280,7 @@ static inline int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
     return BURST_OK;
 }
 
-/* The running output of some queries, at home or of another rank's, and its lse. */
+/* The running output of a chunk of queries, this rank's or another's, and its lse. */
 static inline float *plan_output(PlanState *s, const PlanSlot *o)
 {
     return o == plan_own(s, BURST_T_O) ? plan_running_output(s) : (float *)o->part[0];
@@ -290,7 +291,7 @@ static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
     return (float *)o->part[o == plan_own(s, BURST_T_O) ? 0 : 1];
 }
 
-/* Outputs of different keys are weighed by their lse. */
+/* Merges outputs of different keys, weighted by their lse. */
 static inline int plan_merge_output(PlanState *s, PlanSlot *in, PlanSlot *sum)
 {
     BURST_TRY(burst_gpu_merge_output(s->exec, s->heads.queries, s->chunk[in->chunk].tokens, in->tiles,
@@ -322,7 +323,7 @@ static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum
     return burst_gpu_mark(s->exec, compute, &sum->used);
 }
 
-/* Adds the partial sums of the chunk that have arrived to this rank's own. */
+/* Adds the chunk's arrived partial sums to this rank's own. */
 static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
 {
     BURST_TRY(plan_launch(c, s));
@@ -338,7 +339,7 @@ static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
     return BURST_OK;
 }
 
-/* The end of a direction: computing goes on when what still leaves this rank's own buffers has left them. */
+/* At the end of a direction, makes computing wait until this rank's own buffers have been sent. */
 static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     cudaStream_t compute = burst_gpu_compute(s->exec);
@@ -362,7 +363,7 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
 #ifdef PLAN_LATENTS
 #include "burst_latents_cuda.cuh"
 #else
-/* Where keys and values of a chunk are, and this rank's sums of their gradients. */
+/* Keys and values of a chunk, and this rank's sums of their gradients. */
 static inline int plan_pair_keys(PlanState *s, int part, int q, int kv, PlanWord **k, PlanWord **v)
 {
     (void)part, (void)q;
@@ -385,7 +386,7 @@ static inline int plan_pair_end(BurstCtx *c, PlanState *s, int q, int kv)
 }
 #endif
 
-/* Of the launch's slots: its end is a use of theirs. */
+/* Marks the end of the launch in the slots that it uses. */
 static inline int plan_mark_used(PlanState *s, int pairs)
 {
     BurstMark *first = NULL;
@@ -401,7 +402,7 @@ static inline int plan_mark_used(PlanState *s, int pairs)
     return BURST_OK;
 }
 
-/* Queues the launch of the pairs that wait for it. */
+/* Queues the launch of the pending pairs. */
 static inline int plan_launch(BurstCtx *c, PlanState *s)
 {
     PlanLaunch *l = &s->launch;
@@ -417,9 +418,9 @@ static inline int plan_launch(BurstCtx *c, PlanState *s)
     return plan_mark_used(s, pairs);
 }
 
-/* A place for one pair more, whose queries are those in slot q, beside pairs that wait: pieces of keys
- * that follow each other with no transfer between and delay none, no more than a chunk has. Others are
- * launched first. */
+/* Takes a place for one more pair, with the queries in slot q, in the pending launch. A launch has pieces of
+ * keys that are consecutive with no transfer between and do not delay each other, at most a chunk's.
+ * Otherwise the pending pairs are launched first. */
 static inline int plan_place(BurstCtx *c, PlanState *s, bool gradients, const PlanSlot *q, int chunk, int kv,
                              int *place)
 {
@@ -446,7 +447,7 @@ static inline bool plan_is_full(const PlanState *s)
     return s->launch.pairs == (most < row ? most : row);
 }
 
-/* Before a forward: how many pairs this rank folds; where outputs travel, none is known to be the last. */
+/* Before a forward: counts this rank's pairs. If outputs travel, no pair counts as the last. */
 static inline void plan_count_pairs(PlanState *s)
 {
     const BurstLive *live = &s->live[s->mask][0];
@@ -459,7 +460,7 @@ static inline void plan_count_pairs(PlanState *s)
     s->at_once = PLAN_AT_ONCE;
 }
 
-/* What of a chunk of keys these queries read. */
+/* The tiles of a chunk of keys that these queries read. */
 static inline BurstTileRanges plan_there(const PlanState *s, int q, int kv)
 {
 #if defined PLAN_SHARES || defined PLAN_KEY_CHUNKS
@@ -475,7 +476,7 @@ static inline BurstTileRanges plan_there(const PlanState *s, int q, int kv)
     return burst_all_tiles();
 }
 
-/* A pair in its place of a launch; k, v: where its keys and values are. */
+/* Sets a pair in its place of a launch. k, v: its keys and values. */
 static inline void plan_set_forward(PlanState *s, int place, int q, int kv, PlanSlot *qs, PlanSlot *o,
                                     PlanWord *k, PlanWord *v)
 {
@@ -499,16 +500,16 @@ static inline void plan_set_forward(PlanState *s, int place, int q, int kv, Plan
     s->launch.there[place] = plan_there(s, q, kv);
 }
 
-/* ---- all pairs of forward at once ---- */
+/* ---- one launch for all pairs of forward ---- */
 
-/* The place of a chunk of keys: pieces of the own chunk are the first. */
+/* The index of a chunk of keys: pieces of the rank's own chunk come first. */
 static inline int plan_key_place(const PlanState *s, int kv)
 {
     return (kv % PLAN_GROUP - s->me + PLAN_GROUP) % PLAN_GROUP * PLAN_PIECES + kv / PLAN_GROUP;
 }
 
-/* Before others' keys come: the queries that see none of them. Of other chunks the launch has their tokens,
- * for the lists, and the own keys in place of theirs. */
+/* Attends the queries that see no other rank's keys, before these arrive. For other chunks the launch has
+ * their tokens, for the lists, and the rank's own keys as placeholders. */
 static inline int plan_attend_home(BurstCtx *c, PlanState *s)
 {
     PlanLaunch *l = &s->launch;
@@ -528,7 +529,7 @@ static inline int plan_attend_home(BurstCtx *c, PlanState *s)
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }
 
-/* The queries that see others' keys, when all pairs are known. */
+/* Attends the queries that see other ranks' keys, once all pairs are known. */
 static inline int plan_attend_rest(BurstCtx *c, PlanState *s)
 {
     PlanLaunch *l = &s->launch;
@@ -546,7 +547,7 @@ static inline int plan_attend_rest(BurstCtx *c, PlanState *s)
     return plan_mark_used(s, PLAN_KEYS);
 }
 
-/* The pair waits for the last one. */
+/* Adds the pair to the launch, which the last pair queues. */
 static inline int plan_attend_later(BurstCtx *c, PlanState *s, int kv, PlanSlot *ks)
 {
     const int place = plan_key_place(s, kv);
@@ -559,8 +560,8 @@ static inline int plan_attend_later(BurstCtx *c, PlanState *s, int kv, PlanSlot 
     return ++s->attended == s->to_attend ? plan_attend_rest(c, s) : BURST_OK;
 }
 
-/* Has the pair folded into the running output and lse that this rank has of the queries; the last pair
- * writes the output in bf16, unless parts of outputs travel. */
+/* Folds the pair into the running output and lse of the queries. The last pair writes the output in bf16,
+ * unless partial outputs travel. */
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *o;
@@ -583,8 +584,8 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     return plan_is_full(s) ? plan_launch(c, s) : BURST_OK;
 }
 
-/* After a forward: where no query had a key, zeros and lse -inf; parts of outputs that came home are in
- * the running output, which is written in bf16. */
+/* After a forward: a query without keys gets zeros and lse -inf. Partial outputs that arrived are in the
+ * running output, which is written in bf16. */
 static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
     s->begun = plan_own(s, BURST_T_O)->started;
@@ -606,7 +607,7 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
                               (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 
-/* Has the pair's gradients added to the sums that this rank holds of dQ[q] and dKV[kv]. */
+/* Adds the pair's gradients to this rank's sums of dQ[q] and dKV[kv]. */
 static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *dq, *dkv;

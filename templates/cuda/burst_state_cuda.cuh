@@ -1,10 +1,9 @@
-/* burst_state_cuda.cuh: what a rank of a program on GPUs holds, and its set-up.
+/* burst_state_cuda.cuh: the state of a program's rank on GPUs, and its set-up.
  *
- * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group
- * owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV
- * for both gradients; each part of a chunk is a buffer of its own. Chunks that travel live in the slots of
- * a pool, taken in rotation. Nothing here waits on the host: order comes from the streams and from marks.
- */
+ * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Rank c of the group owns chunk c. Q
+ * stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV for both gradients;
+ * each part of a chunk is a buffer of its own. Chunks that travel are in the slots of a pool, used in
+ * rotation. Nothing here waits on the host: streams and marks give the order. */
 #ifndef BURST_STATE_CUDA_CUH
 #define BURST_STATE_CUDA_CUH
 
@@ -14,16 +13,16 @@
 
 #include <string.h>
 
-/* In which parts of chunks are counted: bytes. */
+/* The unit of sizes of parts: bytes. */
 typedef char PlanWord;
 typedef struct PlanSlot {
     PlanWord *part[PLAN_PARTS];
-    int chunk;       /* what it holds */
-    bool started;    /* a partial sum: something was added */
-    bool pending;    /* a partial sum that arrives and has not been added */
-    BurstTileRanges tiles; /* of the chunk: what arrived of it */
-    BurstMark arrived;              /* its transfer, on the channel's stream */
-    BurstMark used;                 /* the last computing that reads or adds to it */
+    int chunk;       /* index of the chunk in it */
+    bool started;    /* a partial sum to which something was added */
+    bool pending;    /* a partial sum that arrives and is not yet added */
+    BurstTileRanges tiles; /* tiles of the chunk that arrived */
+    BurstMark arrived;              /* end of its transfer, on the channel's stream */
+    BurstMark used;                 /* the last computing that reads it or adds to it */
     BurstMark sent[PLAN_CHANNELS];  /* its last transfer to another rank, by channel */
 } PlanSlot;
 typedef struct PlanPool {
@@ -31,11 +30,11 @@ typedef struct PlanPool {
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
 #ifdef PLAN_HOST_OPTIMIZER
-typedef BurstWeights PlanWeights; /* in the host's memory */
+typedef BurstWeights PlanWeights; /* in host memory */
 #else
 typedef BurstShards PlanWeights;
 #endif
-/* Bytes a token and head of each part of what travels. */
+/* Bytes per token and head of each part that travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_VALUE_DIM, 4, 4},
     /* KV: k, v */ {2 * PLAN_KEY_PART, 2 * PLAN_VALUE_PART, 0, 0},
@@ -43,44 +42,43 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     /* dQ */ {4 * PLAN_HEAD_DIM, 0, 0, 0},
     /* dKV: dk, dv */ {4 * PLAN_KEY_PART, 4 * PLAN_VALUE_PART, 0, 0},
 };
-/* Pairs of one launch, of either direction; they wait here until it is queued. */
+/* The pairs of one launch of either direction, which are pending until it is queued. */
 typedef struct PlanLaunch {
     BurstForward forward[BURST_FORWARD_CHUNKS];
     BurstBackward backward[BURST_BACKWARD_CHUNKS];
-    PlanSlot *slot[BURST_MOST_CHUNKS][4]; /* what a pair reads and adds to; NULL: none */
+    PlanSlot *slot[BURST_MOST_CHUNKS][4]; /* slots that a pair reads and adds to; NULL: none */
     const PlanSlot *queries;              /* of all pairs */
-    bool gradients;                       /* of `backward` */
+    bool gradients;                       /* the pairs are in `backward` */
     int pairs, q, kv;                     /* q, kv: chunks of the first pair */
-    BurstTileRanges there[BURST_MOST_CHUNKS]; /* of a pair's keys: those that it reads */
-    /* PLAN_AT_ONCE: the first `home` chunks of keys are at home: two launches have a part of the queries
-     * each, those that see no others, then, in `rest`, those that do; 0: one launch */
+    BurstTileRanges there[BURST_MOST_CHUNKS]; /* tiles of each pair's keys that it reads */
+    /* PLAN_AT_ONCE: the first `home` chunks of keys are the rank's own. Two launches have a part of the
+     * queries each: those that see no other keys, then, with `rest`, those that do; 0: one launch */
     int home;
     bool rest;
 } PlanLaunch;
 
 #ifdef PLAN_LIBRARY
-/* Lists of tiles that a batch has for all its calls. */
+/* Lists of tiles that a batch keeps for all its calls. */
 typedef struct PlanKept { BurstTileLists lists; bool made; } PlanKept;
 #endif
 
 typedef struct PlanState {
 #include "burst_state.h"
     double *loss;                  /* sum over counted tokens */
-    bool begun; /* the output of these queries has keys of chunks before these */
-    int query_chunk; /* these, of all chunks of queries */
+    bool begun; /* earlier chunks of keys are in the output of these queries */
+    int query_chunk; /* index of the current chunk of queries */
     int multiprocessors;
-    BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* of chunk, key: on the device */
-    BurstTokens queries; /* of all that share heads, the chunk of queries that is attended */
+    BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* of chunk and key, on the device */
+    BurstTokens queries; /* the current chunk of queries of all ranks that share heads */
     const BurstTables *table_values;
-    int attended, to_attend;       /* pairs of this rank that were folded, and all of them */
-    PlanLaunch launch;             /* pairs of pieces that have not been launched */
-    bool at_once;                  /* ... and of all pairs of this forward, which wait for their keys then */
+    int attended, to_attend;       /* pairs of this rank that were folded; all of its pairs */
+    PlanLaunch launch;             /* the pending launch */
+    bool at_once;                  /* ... has all pairs of this forward, whose keys it waits for */
 #ifdef PLAN_LIBRARY
-    /* lists of a launch, by mask, direction and its number in a call; and how much of their memory is
-     * taken */
+    /* lists of a launch, by mask, direction and index in a call; and the ints used for them */
     PlanKept kept[PLAN_MASKS][2][PLAN_KEPT];
     size_t kept_ints;
-    int launches; /* of this call so far */
+    int launches; /* in this call so far */
 #endif
 } PlanState;
 
@@ -105,8 +103,7 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 static inline int plan_chunk_at(int at);
 
 #if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
-/* The first token of a chunk among those of the rank and of all that share heads with it, where they lie
- * chunk by chunk. */
+/* The first token of a chunk among those of all ranks that share heads with `rank`, chunk by chunk. */
 static inline int64_t plan_row_begin(int rank, int chunk)
 {
     int64_t begin = 0;
@@ -115,7 +112,7 @@ static inline int64_t plan_row_begin(int rank, int chunk)
     return begin;
 }
 
-/* Positions of all tokens, of those that share heads chunk by chunk, through what the host has for them. */
+/* Uploads positions of all tokens, chunk by chunk for ranks that share heads, through a host buffer. */
 static inline int plan_row_positions(PlanState *s)
 {
     int32_t *position = s->buffer.positions32;
@@ -131,7 +128,7 @@ static inline int plan_row_positions(PlanState *s)
                             s->buffer.chunk_positions);
 }
 
-/* The chunk's tokens, `before` of it left out; first: all tokens of the first that shares heads. */
+/* The chunk's tokens without the first `before`; first: all tokens of the first rank that shares heads. */
 static inline BurstTokens plan_row_tokens_of(const PlanState *s, const BurstTokens *first, int rank,
                                              int chunk, int64_t before)
 {
@@ -144,7 +141,7 @@ static inline BurstTokens plan_row_tokens_of(const PlanState *s, const BurstToke
 }
 #endif
 
-/* The chunks of keys of rank r on the device, whose own tokens are there. */
+/* Sets the chunks of keys of rank r on the device, whose own tokens are there. */
 static inline void plan_key_tokens(PlanState *s, int r)
 {
     for (int p = 0; p < PLAN_PIECES; p++) {
@@ -158,7 +155,7 @@ static inline void plan_key_tokens(PlanState *s, int r)
     }
 }
 
-/* Positions of every chunk, on the host with the hull of each tile, and on the device. */
+/* Sets every chunk's positions, on the host with the hull of each tile, and on the device. */
 static inline int plan_chunks(BurstCtx *c, PlanState *s)
 {
     int64_t *position = s->buffer.positions;
@@ -199,7 +196,7 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
 #endif
 }
 
-/* Of the table that is on the device, values at n positions. */
+/* Gathers a device table's values at n positions. */
 static inline int plan_gather_table(BurstCtx *c, PlanState *s, int n, const int32_t *position, int32_t *to)
 {
     if (n == 0)
@@ -211,7 +208,7 @@ static inline int plan_gather_table(BurstCtx *c, PlanState *s, int n, const int3
     return BURST_OK;
 }
 
-/* Table values of a batch, in every chunk's local order. */
+/* Uploads a batch's table values, in every chunk's local order. */
 static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     for (int t = 0; t < PLAN_TABLES; t++) {
@@ -229,7 +226,7 @@ static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTable
 }
 
 #ifdef PLAN_BALANCED
-/* Positions of this batch, which the host has, to the device. */
+/* Uploads this batch's positions. */
 static inline int plan_upload_positions(PlanState *s)
 {
     for (int i = 0; i < PLAN_GROUP; i++) {
@@ -268,8 +265,8 @@ static inline void plan_move_tokens(BurstTokens *tokens, int64_t first, int64_t 
         tokens->table[t] += first;
 }
 
-/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they
- * were. */
+/* Restricts queries of this rank, and of those that share heads with it, to a chunk of them; all: saves what
+ * they were. */
 static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
     const int64_t first = plan_query_begin(s->n, chunk);
@@ -298,7 +295,7 @@ static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 #ifdef PLAN_KEY_CHUNKS
 typedef struct PlanKeys { int64_t n[PLAN_KEYS]; BurstTokens tokens[PLAN_KEYS]; } PlanKeys;
 
-/* Keys of every rank are this chunk of them; all: what they were. */
+/* Restricts keys of every rank to a chunk of them; all: saves what they were. */
 static inline void plan_take_keys(PlanState *s, int chunk, PlanKeys *all)
 {
     memcpy(all->tokens, s->key_tokens, sizeof all->tokens);
@@ -331,12 +328,13 @@ static inline void plan_put_keys(PlanState *s, const PlanKeys *all)
 static cudaError_t plan_launch_forward(PlanState *s, BurstForward *pair, int pairs);
 static cudaError_t plan_launch_backward(PlanState *s, BurstBackward *pair, int pairs);
 static cudaError_t plan_launch_setup(void);
-static inline int plan_launch(BurstCtx *c, PlanState *s); /* of the pairs that wait for it */
-/* Transfers of ranges carry keys by so many tokens, where the mask's kernels have such tiles, or halves. */
+static inline int plan_launch(BurstCtx *c, PlanState *s); /* of the pending pairs */
+/* Ranges of keys travel in units of so many tokens if the mask's kernels have such tiles, or halves of
+ * them. */
 enum { PLAN_CARRIED = 2 * BURST_TILE };
 static inline bool plan_carries_tiles(const PlanState *s);
 
-/* What forward and backward ask of a pair. Rows of Q, dO and KV are token-major. */
+/* Arguments of forward and backward for a pair. Rows of Q, dO and KV are token-major. */
 static inline BurstRows plan_rows(char *at, int heads, int width)
 {
     BurstRows r = {(BurstBf16 *)at, (int64_t)heads * width, width};

@@ -1,4 +1,4 @@
-/* burst_attention_host.h: attention of one layer on the host, forward and backward, of rows by heads. */
+/* burst_attention_host.h: attention of one layer on the host, forward and backward, with rows by heads. */
 #ifndef BURST_ATTENTION_HOST_H
 #define BURST_ATTENTION_HOST_H
 
@@ -6,7 +6,7 @@ static int plan_forward(BurstCtx *c, PlanState *s);
 static int plan_backward(BurstCtx *c, PlanState *s);
 
 #if PLAN_PIECES > 1
-/* Between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
+/* Converts between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
 static inline void plan_move_pieces(PlanState *s, int width, float *by_heads, float *by_pieces, bool split)
 {
     for (int p = 0; p < PLAN_PIECES; p++) {
@@ -20,7 +20,7 @@ static inline void plan_move_pieces(PlanState *s, int width, float *by_heads, fl
 }
 #endif
 
-/* The rank's own keys: with pieces a copy, in which each piece is contiguous. */
+/* The rank's own keys; with pieces, a copy in which each piece is contiguous. */
 static inline int plan_home_keys(PlanState *s, const float *k, const float *v)
 {
 #if PLAN_PIECES > 1
@@ -36,7 +36,7 @@ static inline int plan_home_keys(PlanState *s, const float *k, const float *v)
 #endif
 }
 
-/* o [heads][n][value_dim] and lse [heads][n] from q, k, v by heads. */
+/* Computes o [heads][n][value_dim] and lse [heads][n] from q, k, v by heads. */
 static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                  const float *v, float *o, float *lse)
 {
@@ -55,8 +55,8 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
     return plan_forward(c, s);
 }
 
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim], [value_dim] from d_o, with the final lse and
- * delta. */
+/* Computes dq [heads][n][head_dim], dk [kv_heads][n][head_dim] and dv [kv_heads][n][value_dim] from d_o,
+ * with the final lse and delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                       const float *v, const float *lse, const float *d_o, const float *delta,
                                       float *dq, float *dk, float *dv)
@@ -96,7 +96,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 }
 
 #ifdef PLAN_LATENTS
-/* plan_attention of keys and values that are made of latent [n][latent] by weight, as what travels. */
+/* plan_attention with KV as latents: keys and values are latent [n][latent] times weight. */
 static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                          const float *v, const float *latent, const float *weight, float *o,
                                          float *lse)
@@ -106,9 +106,9 @@ static inline int plan_attention_latents(BurstCtx *c, PlanState *s, int mask, co
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
-/* plan_attention_back of these. What other ranks add to dk and dv comes home as d_latent and, of what all
- * heads share, in dk of the first head; what this rank adds to gradients of other ranks' is in `gradient`
- * too. */
+/* plan_attention_back for these. What other ranks add to dk and dv arrives as d_latent and, for the part
+ * that all heads share, in dk of the first head; `gradient` includes what this rank adds to gradients of
+ * other ranks' keys and values. */
 static inline int plan_attention_back_latents(BurstCtx *c, PlanState *s, int mask, const float *q,
                                               const float *k, const float *v, const float *lse,
                                               const float *d_o, const float *delta, const float *latent,

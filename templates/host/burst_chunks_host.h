@@ -1,4 +1,4 @@
-/* burst_chunks_host.h: what a rank on the host has of a chunk: its owner's tokens, with all heads. */
+/* burst_chunks_host.h: a rank's part of a chunk on the host: all of its owner's tokens, with all heads. */
 #ifndef BURST_CHUNKS_HOST_H
 #define BURST_CHUNKS_HOST_H
 
@@ -15,7 +15,7 @@ static inline BurstAttend plan_pair_heads(const PlanState *s)
                          .scale = PLAN_SCALE};
 }
 
-/* A pair in which the mask leaves something, of chunks q and kv. Whole tiles of queries are attended. */
+/* Runs a live pair of chunks q and kv, over whole tiles of queries. */
 static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv,
                                  void (*run)(const BurstAttend *a))
 {

@@ -1,11 +1,10 @@
-/* burst_heads_host.h: what a rank has of a chunk: in a direction that exchanges, its share of the heads
- * for all that share them.
+/* burst_heads_host.h: a rank's part of a chunk on the host: in a direction that exchanges, its share of the
+ * heads for all ranks that share them.
  *
- * Tensors are [heads][tokens][head_dim], so a share of a chunk's heads is contiguous and travels without
- * packing; of chunks by heads the owners' own lie one after the other. Gradients of a key head that
- * several shares read are summed in rank order at its owner (DeepSpeed-Ulysses, arXiv 2309.14509; with
- * rings between such groups 2D attention, LoongTrain, arXiv 2406.18485).
- */
+ * Tensors are [heads][tokens][head_dim], so a share of a chunk's heads is contiguous and is sent without
+ * packing; by heads, the owners' chunks lie one after the other. Gradients of a key head that several shares
+ * read are summed in rank order at its owner (DeepSpeed-Ulysses, arXiv 2309.14509; with rings between such
+ * groups 2D attention, LoongTrain, arXiv 2406.18485). */
 #ifndef BURST_HEADS_HOST_H
 #define BURST_HEADS_HOST_H
 
@@ -13,7 +12,7 @@
 #include "burst_heads.h"
 #include "burst_shares.h"
 
-/* Heads of a share, and the first of them. */
+/* Number of heads of a share, and the first of them. */
 static inline int plan_share_heads(const PlanState *s, int lane, bool keys)
 {
     return keys ? plan_kv_end(s, lane) - plan_kv0(s, lane) : plan_head0(s, lane + 1) - plan_head0(s, lane);
@@ -42,14 +41,14 @@ static inline BurstAttend plan_pair_heads(const PlanState *s)
     return a;
 }
 
-/* Of what lies at `at` chunk by chunk: the i-th chunk. */
+/* The i-th chunk in an array of chunks that begins at `at`. */
 static inline float *plan_at_member(const PlanState *s, const float *at, int chunk, int i, bool keys,
                                     int64_t floats_a_token)
 {
     return at ? (float *)(uintptr_t)at + plan_row_tokens(s, chunk, i, keys) * floats_a_token : NULL;
 }
 
-/* The pair of the i-th chunk that q stands for and the j-th that kv does. */
+/* The pair of row q's i-th chunk with row kv's j-th. */
 static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all, int q, int i, int kv, int j)
 {
     const int64_t rows = all->q_heads, keys = all->kv_heads;
@@ -70,7 +69,7 @@ static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all,
     return a;
 }
 
-/* The pairs in which the mask leaves something, of all chunks that q and kv stand for. */
+/* Runs the live pairs among all chunks of rows q and kv. */
 static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv,
                                  void (*run)(const BurstAttend *a))
 {
@@ -88,8 +87,8 @@ static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv,
 
 /* ---- exchanges ---- */
 
-/* One tensor of an exchange: by_tokens is this rank's chunk, all heads; by_heads is every chunk in turn,
- * this rank's share. width: floats a token of one head. */
+/* One tensor of an exchange. by_tokens: this rank's chunk with all heads; by_heads: every chunk in turn with
+ * this rank's share. width: floats per token and head. */
 typedef struct PlanShare { float *by_tokens, *by_heads; int64_t width; bool keys; } PlanShare;
 
 static inline float *plan_chunk_share(const PlanState *s, const PlanShare *x, int lane)
@@ -103,7 +102,7 @@ static inline float *plan_my_heads(const PlanState *s, const PlanShare *x, int l
     return x->by_tokens + plan_first_head(s, lane, x->keys) * plan_tokens_in(s, s->me, x->keys) * x->width;
 }
 
-/* Of the chunk of one lane, the heads of another. */
+/* Bytes of one lane's chunk for another lane's heads. */
 static inline size_t plan_share_bytes(const PlanState *s, const PlanShare *x, int chunk, int heads)
 {
     return (size_t)(plan_tokens_in(s, plan_member(s->me, chunk), x->keys) * x->width *
@@ -141,7 +140,7 @@ static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const Pl
     return BURST_OK;
 }
 
-/* Heads to tokens where shares overlap: every share is added to this rank's chunk, in rank order. */
+/* Heads to tokens with overlapping shares: adds every share to this rank's chunk, in rank order. */
 static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, const PlanShare *x)
 {
     BurstReq out[PLAN_SHARES], in;
@@ -170,7 +169,7 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
     return BURST_OK;
 }
 
-/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for
+/* Q: queries (in backward with dO, delta and lse), once for all their keys. KV: keys and values, once for
  * all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
@@ -184,7 +183,7 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
     return BURST_OK;
 }
 
-/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to
+/* O with lse, and dQ, once all their keys have been attended; dKV, once all chunks of queries have added to
  * it. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
@@ -199,7 +198,7 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
 
 /* ---- the begin of a direction ---- */
 
-/* Chunks by heads from here on; plan_home has set held to what is at home. */
+/* Switches to chunks by heads; plan_home has set held to the rank's own chunks. */
 #if PLAN_FORWARD_BY_HEADS
 static inline int plan_forward_by_heads(PlanState *s)
 {

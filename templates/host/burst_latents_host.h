@@ -8,7 +8,7 @@ static const BurstLatentSizes plan_latent_sizes = {.heads = PLAN_KV_HEADS,
                                                    .value = PLAN_VALUE_DIM,
                                                    .latent = PLAN_LATENT};
 
-/* Where the first head's key has what all heads share, of one token. */
+/* Offset of a token's shared part in the first head's key. */
 static inline int64_t plan_shared_at(int64_t token) { return token * PLAN_HEAD_DIM + PLAN_OWN; }
 
 static inline int plan_home_latents(PlanState *s, const float *k, const float *v)
@@ -20,7 +20,7 @@ static inline int plan_home_latents(PlanState *s, const float *k, const float *v
     return plan_home(s, BURST_T_KV, s->latents.latent, s->buffer.own_shared, NULL, NULL);
 }
 
-/* What comes home is added up from zero. */
+/* Sums that arrive start from zero. */
 static inline int plan_home_sums(PlanState *s, float *dk, float *dv)
 {
     s->latents.dk = dk;
@@ -36,7 +36,7 @@ static inline void plan_latents_end(PlanState *s)
         burst_add(PLAN_SHARED, s->buffer.own_d_shared + i * PLAN_SHARED, s->latents.dk + plan_shared_at(i));
 }
 
-/* Keys and values of a chunk: its owner's, or made of its latents here. */
+/* Keys and values of a chunk: the owner's, or rebuilt from its latents. */
 static inline void plan_pair_keys(PlanState *s, int kv, BurstAttend *a)
 {
     const PlanSlot *slot = s->held[BURST_T_KV][kv];
@@ -47,7 +47,7 @@ static inline void plan_pair_keys(PlanState *s, int kv, BurstAttend *a)
                              slot->part[1], s->buffer.latent_k, s->buffer.latent_v);
 }
 
-/* Of another's keys and values those of one pair alone. */
+/* For another rank's keys and values, gradients of one pair only. */
 static inline void plan_pair_sums(PlanState *s, int kv, BurstAttend *a)
 {
     const size_t rows = (size_t)(PLAN_KV_HEADS * s->key[kv].tokens) * sizeof(float);

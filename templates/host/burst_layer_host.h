@@ -1,5 +1,5 @@
-/* burst_layer_host.h: what a step on the host does beside its operations: attention of a layer, begin and
- * end of a sequence. */
+/* burst_layer_host.h: functions of a step on the host other than its operations: attention of a layer, begin
+ * and end of a sequence. */
 #ifndef BURST_LAYER_HOST_H
 #define BURST_LAYER_HOST_H
 
@@ -8,7 +8,8 @@
 #include "burst_attention_host.h"
 
 #ifdef PLAN_TAIL
-/* Rows of `width` from one matrix to another, `heads` of each: `rows` from row `from` on of `n`. */
+/* Copies rows of `width` from one matrix to another, for each of `heads`: `rows` rows from row `from` of
+ * `n`. */
 static inline void plan_move_rows(const PlanState *s, int64_t rows, int64_t width, const float *x,
                                   int64_t x_n, int64_t x_from, float *y, int64_t y_n, int64_t y_from)
 {
@@ -17,7 +18,8 @@ static inline void plan_move_rows(const PlanState *s, int64_t rows, int64_t widt
                (size_t)(rows * width) * sizeof *y);
 }
 
-/* Rows of the last tokens of o and lse; o_tail [heads][PLAN_TAIL][value_dim], lse_tail [heads][PLAN_TAIL]. */
+/* Saves rows of o and lse of the last tokens: o_tail [heads][PLAN_TAIL][value_dim], lse_tail
+ * [heads][PLAN_TAIL]. */
 static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const float *lse, float *o_tail,
                             float *lse_tail)
 {
@@ -28,7 +30,7 @@ static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const flo
     return BURST_OK;
 }
 
-/* plan_attention of the first tokens, beside the rows that were kept (BurstEngine, arXiv 2509.19836). */
+/* plan_attention of the leading tokens, completed by the kept rows (BurstEngine, arXiv 2509.19836). */
 static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                                       const float *v, const float *o_tail, const float *lse_tail, float *o,
                                       float *lse)
@@ -50,7 +52,7 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 #else
 /* ---- attention alone, for tests and benchmarks ---- */
 
-/* Other masks are found when they attend. */
+/* The live pairs of other masks are found when those attend. */
 static inline int plan_find_one(BurstCtx *c, PlanState *s, int mask, const BurstTables *t)
 {
     plan_take_batch(s, t);
@@ -111,7 +113,7 @@ static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights
 }
 
 #ifdef PLAN_DEVICE_UPDATE
-/* Where units come to be updated, in tables that the program fills. */
+/* Sets where units are fetched for their update, in tables that the program fills. */
 static int plan_take_fetched(BurstCtx *c, PlanState *s)
 {
     (void)c;

@@ -1,12 +1,12 @@
-/* burst_library_host.h: attention of a plan inside another program, on the host (burst_library.h): rows come
- * and go by tokens, and are attended by heads, in copies of the caller's workspace. */
+/* burst_library_host.h: a plan's attention inside another program, on the host (burst_library.h). The
+ * caller's rows are by tokens; attention works on copies by heads in the caller's workspace. */
 #ifndef BURST_LIBRARY_HOST_H
 #define BURST_LIBRARY_HOST_H
 
 #include "burst_attention_host.h"
 #include "burst_library.h"
 
-static int plan_alloc(BurstCtx *c, PlanState *s); /* the text's: arrays of a batch */
+static int plan_alloc(BurstCtx *c, PlanState *s); /* defined by the program: allocates a batch's arrays */
 
 static inline int plan_library_start(BurstCtx *c, void *state, const BurstTables *tables)
 {
@@ -49,15 +49,16 @@ static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAtte
     return plan_give_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, b->rows_o, a->to_o);
 }
 
-/* A sink leaves the keys a share `keep` of the weight: d_o times it is the gradient of what they alone make,
- * and what delta has of rowsum(d_o o), in which o is with the sink, is as much again. */
+/* A sink leaves the keys a share `keep` of the weight. keep * d_o is the gradient of the keys' own output,
+ * and their part of delta, rowsum(d_o o) with the sink in o, is keep * delta. */
 static inline void plan_sinks_back(PlanState *s, const BurstAttention *a)
 {
     for (int h = 0; h < PLAN_HEADS; h++) {
         double sum = 0;
         for (int64_t i = h * s->n; i < (h + 1) * s->n; i++) {
             const float apart = a->sinks[h] - a->lse[i], keep = 1 / (1 + expf(apart));
-            sum -= (double)s->buffer.rows_delta[i] / (1 + expf(-apart)); /* 1 - keep would round small ones */
+            /* 1 - keep would round small weights */
+            sum -= (double)s->buffer.rows_delta[i] / (1 + expf(-apart));
             s->buffer.rows_delta[i] *= keep;
             for (int64_t j = i * PLAN_VALUE_DIM; j < (i + 1) * PLAN_VALUE_DIM; j++)
                 s->buffer.rows_do[j] *= keep;
@@ -73,7 +74,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
     const PlanBuffers *b = &s->buffer;
     BURST_TRY(plan_take_call(s, a));
     BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->d_o, b->rows_do));
-    BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->o, b->rows_dq)); /* until dq is there */
+    BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->o, b->rows_dq)); /* until dq is computed */
     burst_attend_delta(PLAN_HEADS * s->n, PLAN_VALUE_DIM, b->rows_dq, b->rows_do, b->rows_delta);
     if (a->sinks)
         plan_sinks_back(s, a);

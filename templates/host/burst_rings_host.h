@@ -3,7 +3,7 @@
 #define BURST_RINGS_HOST_H
 
 #include "burst_state_host.h"
-#ifdef PLAN_SHARES /* ranks that share heads */
+#ifdef PLAN_SHARES /* ranks share heads */
 #include "burst_heads_host.h"
 #else
 #include "burst_chunks_host.h"
@@ -19,10 +19,9 @@ static inline int plan_home_ready(PlanState *s, PlanSlot *home)
 
 /* ---- transfers ---- */
 
-/* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every
- * stream is this process: computing ends before its call returns, and a transfer is waited for where it is
- * needed. */
-/* The next slot of the pool may be filled: what it held has been read and sent. */
+/* Waits name a stream, as in the schedule: a channel, or PLAN_COMPUTE. On the host every stream is this
+ * process: computing ends before its call returns, and transfers are waited for where they are needed. */
+/* Waits until the pool's next slot may be filled: its old content was read and sent. */
 static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
     PlanPool *p = &s->pool[pool];
@@ -34,7 +33,7 @@ static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool
     return BURST_OK;
 }
 
-/* The chunk is here: its messages have arrived. */
+/* Waits for the chunk's messages. */
 static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot = s->held[tensor][chunk];
@@ -47,7 +46,7 @@ static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int t
     return BURST_OK;
 }
 
-/* The partial sum of the chunk has been computed. */
+/* Waits until the chunk's partial sum is computed. */
 static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     (void)stream;
@@ -57,8 +56,8 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
     return BURST_OK;
 }
 
-/* What a transfer carries of a part: all of it, or of each head the tokens of some tiles, at their place
- * in the chunk. Returns how many strips that are. */
+/* The strips of a part in a transfer: all of it, or for each head the tokens of some tiles, at their offset
+ * in the chunk. Returns their number. */
 static inline int plan_strips(const PlanState *s, int tensor, int part, const PlanSlot *slot,
                               const BurstTileRanges *tiles, BurstStrip *out)
 {
@@ -83,7 +82,7 @@ static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, 
     BurstStrip strip[BURST_RANGES];
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
         BurstReq *request = &slot->leaving[channel][i];
-        BURST_TRY(burst_wait(c, request)); /* home chunks leave more than once */
+        BURST_TRY(burst_wait(c, request)); /* a rank's own chunks are sent more than once */
         const int strips = plan_strips(s, tensor, i, slot, &tiles, strip);
         BURST_TRY(burst_send_rows(c, channel, plan_peer(s, to), strip, strips, request));
     }
@@ -115,8 +114,7 @@ static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, in
     return BURST_OK;
 }
 
-/* One hop of a partial sum: it moves, and meets the receiver's own sum of the same chunk before that moves
- * on. */
+/* One hop of a partial sum, which the receiver adds to its own sum of that chunk before passing that on. */
 static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
@@ -147,13 +145,13 @@ static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
     sum->started = true;
 }
 
-/* What rounding took from lse, of the output at home or of a part of another rank's. */
+/* The rounding error of lse, for this rank's own output or a part of another's. */
 static inline float *plan_lse_rest(PlanState *s, const PlanSlot *o)
 {
     return o == plan_own(s, BURST_T_O) ? s->buffer.lse_rest : o->part[2];
 }
 
-/* Outputs of different keys are weighed by their lse. */
+/* Merges outputs of different keys, weighted by their lse. */
 static inline void plan_merge_output(PlanState *s, const PlanSlot *in, PlanSlot *sum)
 {
     const int64_t tokens = s->chunk[in->chunk].tokens;
@@ -183,7 +181,7 @@ static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSl
     }
 }
 
-/* Adds the partial sums of the chunk that have arrived to this rank's own. */
+/* Adds the chunk's arrived partial sums to this rank's own. */
 static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
 {
     PlanSlot *sum = s->held[tensor][chunk];
@@ -217,7 +215,7 @@ static inline int plan_settle_slot(BurstCtx *c, PlanSlot *slot)
     return BURST_OK;
 }
 
-/* The end of a direction: what still travels arrives, so that all buffers may be used again. */
+/* At the end of a direction, waits for all transfers, so that all buffers may be reused. */
 static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     for (int t = 0; t < BURST_TENSORS; t++)
@@ -236,7 +234,7 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
 #ifdef PLAN_LATENTS
 #include "burst_latents_host.h"
 #else
-/* Where keys and values of a chunk are, and this rank's sums of their gradients. */
+/* Keys and values of a chunk, and this rank's sums of their gradients. */
 static inline void plan_pair_keys(PlanState *s, int kv, BurstAttend *a)
 {
     a->k = s->held[BURST_T_KV][kv]->part[0];
@@ -265,7 +263,7 @@ static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
     return a;
 }
 
-/* Folds the pair into the running output and lse that this rank has of the queries. */
+/* Folds the pair into the running output and lse of the queries. */
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *o = s->held[BURST_T_O][q];
@@ -284,7 +282,7 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     return BURST_OK;
 }
 
-/* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
+/* Adds the pair's gradients to this rank's sums of dQ[q] and dKV[kv]. */
 static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs = s->held[BURST_T_Q][q], *dq = s->held[BURST_T_DQ][q], *dkv = s->held[BURST_T_DKV][kv];

@@ -1,10 +1,9 @@
-/* burst_state_host.h: what a rank of a program on the host holds, and its set-up.
+/* burst_state_host.h: the state of a program's rank on the host, and its set-up.
  *
- * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group
- * owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV
- * for both gradients; each part of a chunk is a message of its own. Chunks that travel live in the slots
- * of a pool, taken in rotation.
- */
+ * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Rank c of the group owns chunk c. Q
+ * stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV for both gradients;
+ * each part of a chunk is a message of its own. Chunks that travel are in the slots of a pool, used in
+ * rotation. */
 #ifndef BURST_STATE_HOST_H
 #define BURST_STATE_HOST_H
 
@@ -15,14 +14,14 @@
 #define PLAN_SOFTCAP 0 /* none */
 #endif
 
-/* In which parts of chunks are counted. */
+/* The unit of sizes of parts. */
 typedef float PlanWord;
 typedef struct PlanSlot {
     PlanWord *part[PLAN_PARTS];
-    int chunk;       /* what it holds */
-    bool started;    /* a partial sum: something was added */
-    bool pending;    /* a partial sum that arrives and has not been added */
-    BurstTileRanges tiles; /* of the chunk: what arrived of it */
+    int chunk;       /* index of the chunk in it */
+    bool started;    /* a partial sum to which something was added */
+    bool pending;    /* a partial sum that arrives and is not yet added */
+    BurstTileRanges tiles; /* tiles of the chunk that arrived */
     BurstReq arriving[PLAN_PARTS];
     BurstReq leaving[PLAN_CHANNELS][PLAN_PARTS];
 } PlanSlot;
@@ -31,11 +30,11 @@ typedef struct PlanPool {
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
 typedef BurstShards PlanWeights;
-/* Floats a token and head of each part of what travels. */
+/* Floats per token and head of each part that travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_VALUE_DIM, 1, 1},
     [BURST_T_KV] = {PLAN_KEY_PART, PLAN_VALUE_PART},
-    [BURST_T_O] = {PLAN_VALUE_DIM, 1, 1}, /* o, lse, what rounding took from lse */
+    [BURST_T_O] = {PLAN_VALUE_DIM, 1, 1}, /* o, lse, rounding error of lse */
     [BURST_T_DQ] = {PLAN_HEAD_DIM},
     [BURST_T_DKV] = {PLAN_KEY_PART, PLAN_VALUE_PART},
 };
@@ -44,7 +43,7 @@ typedef struct PlanState {
     double loss[1];                /* sum over counted tokens */
     const BurstTables *tables;
 #ifdef PLAN_DEVICE_UPDATE
-    float *fetched_at[3][PLAN_LAYERS + 2]; /* tables of parameters and moments of `fetched` */
+    float *fetched_at[3][PLAN_LAYERS + 2]; /* parameters and moments of `fetched` */
 #endif
 } PlanState;
 
@@ -53,7 +52,7 @@ typedef struct PlanState {
 
 /* ---- set-up ---- */
 
-/* Positions of every chunk, and the hull of each of their tiles. */
+/* Sets every chunk's positions, and the hull of each of their tiles. */
 static inline int plan_chunks(BurstCtx *c, PlanState *s)
 {
     int64_t *position = s->buffer.positions;
@@ -92,8 +91,8 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
 #ifdef PLAN_QUERY_CHUNKS
 typedef struct PlanQueries { BurstChunk chunk[PLAN_QUERY_RANKS]; } PlanQueries;
 
-/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they
- * were. */
+/* Restricts queries of this rank, and of those that share heads with it, to a chunk of them; all: saves what
+ * they were. */
 static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
     BurstSide *side = s->buffer.query_sides;
@@ -121,7 +120,7 @@ static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 #ifdef PLAN_KEY_CHUNKS
 typedef struct PlanKeys { BurstChunk key[PLAN_KEYS]; } PlanKeys;
 
-/* Keys of every rank are this chunk of them; all: what they were. */
+/* Restricts keys of every rank to a chunk of them; all: saves what they were. */
 static inline void plan_take_keys(PlanState *s, int chunk, PlanKeys *all)
 {
     BurstSide *side = s->buffer.key_sides;

@@ -1,11 +1,10 @@
-/* cuda_attention.cuh: what the attention kernels share: tokens of a chunk, tile lists, and the
- * instructions of sm_80.
+/* cuda_attention.cuh: shared by the attention kernels: tokens of a chunk, tile lists, and the instructions
+ * of sm_80.
  *
- * Positions and table values are kept per token of a chunk, so that any partition (contiguous, zigzag,
- * striped, blocks) is the same to the kernels. A tile list names, for one tile of a side, the tiles of the
- * other side that hold an unmasked pair; it is made once per (mask, pair of chunks), for masks with
- * per-token tables once per batch.
- */
+ * Positions and table values are stored per token of a chunk, so kernels do not depend on the partition
+ * (contiguous, zigzag, striped, blocks). A tile list has, for one tile of a side, the tiles of the other
+ * side that hold an unmasked pair. It is made once per mask and pair of chunks; for masks with per-token
+ * tables, once per batch. */
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
 
@@ -18,13 +17,13 @@
 #include "burst_mask.h"
 #include "burst_range.h"
 
-/* Scores are PLAN_SOFTCAP tanh(S / PLAN_SOFTCAP) before the mask (Gemma 2, arXiv 2408.00118); 0: S, and no
- * code for it. */
+/* Scores are PLAN_SOFTCAP tanh(S / PLAN_SOFTCAP) before the mask (Gemma 2, arXiv 2408.00118); 0: no softcap,
+ * and no code for it. */
 #ifndef PLAN_SOFTCAP
 #define PLAN_SOFTCAP 0
 #endif
 
-/* Sums have the same order on every run (`deterministic yes`): backward's additions to dQ wait for their
+/* `deterministic yes`: sums have the same order on every run, as backward's additions to dQ wait for their
  * turn. 0: no code for it. */
 #ifndef PLAN_DETERMINISTIC
 #define PLAN_DETERMINISTIC 0
@@ -38,47 +37,46 @@ typedef struct BurstTokens {
     const int32_t *table[BURST_MAX_TABLES];
 } BurstTokens;
 
-/* bf16 rows of head_dim elements: row i of head h is at + h * head + i * row (elements; multiples of 8, at
- * 16-byte aligned). Token-major [n][H][d] has row H * d and head d; head-major [H][n][d] has row d and
- * head n * d. */
+/* bf16 rows of head_dim elements: row i of head h is at + h * head + i * row, in elements (multiples of 8;
+ * `at` is 16-byte aligned). Token-major [n][H][d] has row H * d and head d; head-major [H][n][d] has row d
+ * and head n * d. */
 typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
 
-/* A tile and its list: count entries, the first of them again here (0 where there is none); live: how many
- * tiles of this side have entries, the first so many of the order. 16 bytes, read at once. */
+/* A tile and its list: count entries, of which the first is repeated here (0: empty list). live: the number
+ * of tiles of this side with entries, which come first in the order. 16 bytes, read at once. */
 typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other
- * side, of which some part of r (burst_tile_parts) sees something: whether part p sees some of it << (26 +
- * 2 p) | not all of it << (27 + 2 p) | its chunk << 23 | its place in the chunk << 1 | whether some part
- * does not see all; the sm_80 form, whose lists are of one chunk and one part, has the last two alone, as
- * it has no register for a mask of bits. order: the tiles of this side, longest list first. rows = tiles
- * of this side; stride = tiles of the other; of either those of all its chunks, one chunk after the other. */
+ * side, of which some part of r (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2
+ * p) | not all of it << (27 + 2 p) | its chunk << 23 | its index in the chunk << 1 | whether some part does
+ * not see all. The sm_80 form, whose lists have one chunk and one part, has only the last two, since it
+ * lacks a register for a mask of bits. order: the tiles of this side, longest list first. rows: tiles of
+ * this side; stride: tiles of the other. Both count all chunks, one after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
     BurstTileList *order; /* [rows] */
     int32_t *count, *list;
-    /* how many tiles the blocks of a persistent grid have asked for, 0 between launches; entries of all
-     * lists */
+    /* tiles taken by the blocks of a persistent grid, 0 between launches; entries of all lists */
     int32_t *taken;
-    /* With PLAN_DETERMINISTIC and rows of keys: how many rows come before row r at query tile i, [r *
-     * stride + i] where i is in r's list; how many have added to query tile i of head h, [h * stride + i].
-     * Else NULL. */
+    /* With PLAN_DETERMINISTIC and rows of keys: the number of rows before row r at query tile i, [r * stride
+     * + i], for i in r's list; the number that have added to query tile i of head h, [h * stride + i]. Else
+     * NULL. */
     int32_t *turn, *added;
 } BurstTileLists;
 
-/* Tokens of a tile of form BURST_FORM (burst_kernels.h). Of a MASK: bit t of TABLES: table t is read; ALL:
- * no pair is masked; KEYS, KEYS_BACKWARD: BURST_KEYS_* of both directions. */
+/* Tokens of a tile of form BURST_FORM (burst_kernels.h). A MASK has TABLES: bit t: it reads table t; ALL: no
+ * pair is masked; KEYS, KEYS_BACKWARD: BURST_KEYS_* of both directions. */
 #ifndef BURST_FORM
 #define BURST_FORM 80
 #endif
-/* Shared memory that a block may have on the devices, and how many tables the program has. */
+/* Shared memory available to a block, and the program's number of tables. */
 #ifndef BURST_BLOCK_BYTES
 #define BURST_BLOCK_BYTES burst_block_bytes(BURST_FORM)
 #endif
 #ifndef BURST_TABLES
 #define BURST_TABLES 1
 #endif
-/* Chunks of queries or of keys that one launch may take. */
+/* The most chunks of queries or of keys in one launch. */
 enum {
     BURST_FORWARD_CHUNKS = BURST_FORM == 90 ? BURST_MOST_CHUNKS : 1,
     BURST_BACKWARD_CHUNKS = BURST_FORM == 90 ? BURST_MOST_CHUNKS : 1,
@@ -100,18 +98,18 @@ template <int D, class MASK, int E = D> struct BurstTiles {
     static constexpr bool BACKWARD_BLOCKS = BURST_FORM == 90 && MASK::KEYS_BACKWARD == BURST_KEYS_BLOCKS;
 };
 
-/* ---- what the kernels take ---- */
-/* PART: of the rows of tiles, those alone that the lists' order has. */
+/* ---- arguments of the kernels ---- */
+/* PART: only the rows of tiles in the lists' order. */
 enum { BURST_FIRST = 1, BURST_LAST = 2, BURST_PART = 4 };
 
-/* One pair. Lengths may be any; q, k are bf16 rows of D elements, v and out of E; out is written with
- * BURST_LAST only. A launch takes every pair of some chunks of queries (q, out, o, lse, q_tokens) with some
- * of keys (k, v, k_tokens), all else of which is the first pair's. */
+/* One pair. Lengths are arbitrary. q, k are bf16 rows of D elements, v and out of E; out is written only
+ * with BURST_LAST. A launch has every pair of some chunks of queries (q, out, o, lse, q_tokens) with some of
+ * keys (k, v, k_tokens); all other fields are the first pair's. */
 typedef struct BurstForward {
     BurstRows q, k, v, out;
-    /* [q_heads][q_tokens.n][E]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
+    /* [q_heads][q_tokens.n][E]: normalised so far. Not read with BURST_FIRST, not written with BURST_LAST */
     float *o;
-    /* [q_heads][q_tokens.n]: natural logarithm; -inf where no key was seen. Unread with BURST_FIRST */
+    /* [q_heads][q_tokens.n]: natural logarithm; -inf if no key was seen. Not read with BURST_FIRST */
     float *lse;
     BurstTokens q_tokens, k_tokens;
     BurstTileLists lists; /* a row per query tile */
@@ -120,19 +118,19 @@ typedef struct BurstForward {
     float scale;
 } BurstForward;
 
-/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. A
- * launch takes every pair of some chunks of queries (q, d_o, lse, delta, dq, q_tokens) with some of keys
- * (k, v, dk, dv, k_tokens), all else of which is the first pair's. */
+/* One pair. dq has the kernels' own column order and lacks the factor scale until burst_finish_dq. A launch
+ * has every pair of some chunks of queries (q, d_o, lse, delta, dq, q_tokens) with some of keys (k, v, dk,
+ * dv, k_tokens); all other fields are the first pair's. */
 typedef struct BurstBackward {
     BurstRows q, k, v, d_o;
     const float *lse, *delta; /* [q_heads][q_tokens.n] */
-    float *dq;                /* [q_heads][q_tokens.n][D], added to */
-    float *dk, *dv;           /* [kv_heads][k_tokens.n][D], [E], added to; dk with its scale */
+    float *dq;                /* [q_heads][q_tokens.n][D], accumulated */
+    float *dk, *dv;           /* [kv_heads][k_tokens.n][D], [E], accumulated; dk is scaled */
     BurstTokens q_tokens, k_tokens;
     BurstTileLists lists; /* a row per key tile */
     /* query head h reads key head (q_head0 + h) / group - kv_head0 */
     int q_heads, kv_heads, q_head0, kv_head0, group;
-    /* sm_90a: the least number of works that share a group; query heads whose rows the L2 cache holds */
+    /* sm_90a: the least number of works per group; query heads whose rows the L2 cache holds */
     int splits, section;
     float scale;
 } BurstBackward;
@@ -224,13 +222,13 @@ template <int ROWS> static __device__ __forceinline__ uint32_t moved(uint32_t la
     return block_at<ROWS>(lane_base, 0, row, column);
 }
 
-/* Later loads are not moved before this point: ptxas would otherwise load ahead until registers spill. */
+/* Keeps later loads after this point: ptxas would otherwise load ahead until registers spill. */
 static __device__ __forceinline__ void not_ahead() { __syncwarp(); }
 
-/* What follows from x is computed again from here on, not kept in registers. */
+/* Makes the compiler recompute what follows from x instead of keeping it in registers. */
 static __device__ __forceinline__ void forget(int &x) { asm volatile("" : "+r"(x)); }
 
-/* Asked anew at each place, so that the answers take no registers between them. */
+/* Recomputed at each use, so that it occupies no registers between uses. */
 static __device__ __forceinline__ int thread_number()
 {
     int thread;
@@ -246,7 +244,7 @@ static __device__ __forceinline__ int block_number()
 }
 
 /* ---- softcap ---- */
-/* tanh x, absolute error about 2e-7; that of tanh.approx is 5e-4, and the cap multiplies it. */
+/* tanh x with an absolute error of about 2e-7; tanh.approx's is 5e-4, and the cap multiplies it. */
 static __device__ __forceinline__ float tanh_fast(float x)
 {
     return 1 - __fdividef(2, 1 + exp2_fast(x * 2.88539008f));
@@ -255,10 +253,10 @@ static __device__ __forceinline__ float tanh_fast(float x)
 static constexpr bool CAPPED = PLAN_SOFTCAP > 0;
 static constexpr float CAP = CAPPED ? PLAN_SOFTCAP : 1;
 
-/* What scores in registers are multiplied with: capped ones have their scale already. */
+/* The factor of scores in registers: capped ones are already scaled. */
 static __device__ __forceinline__ float score_scale(float scale) { return CAPPED ? 1 : scale; }
 
-/* Raw scores to capped ones; a few at a time: their exponentials take registers. */
+/* Caps raw scores, a few at a time, since their exponentials take registers. */
 template <int N> static __device__ __forceinline__ void cap_scores(float *s, float scale)
 {
     if constexpr (CAPPED)
@@ -270,8 +268,7 @@ template <int N> static __device__ __forceinline__ void cap_scores(float *s, flo
         }
 }
 
-/* x times the slope of the cap at a score, which P and lse (in log2) tell: S = ln P + lse. Where P is 0 it
- * is 0. */
+/* x times the slope of the cap at a score, computed from P and lse (log2): S = ln P + lse. 0 if P is 0. */
 static __device__ __forceinline__ float times_slope(float x, float p, float lse)
 {
     if constexpr (CAPPED) {
@@ -306,12 +303,12 @@ template <int PENDING> static __device__ __forceinline__ void copies_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Threads that copy a row of so many columns: a power of two, of which the last may have nothing to do. */
+/* Threads that copy a row of so many columns: a power of two; the last may be idle. */
 template <int COLUMNS>
 static constexpr int COPY_THREADS = 4 << ((COLUMNS > 32) + (COLUMNS > 64) + (COLUMNS > 128));
 
-/* Starts the copy of rows first .. first + ROWS - 1 of a head; rows from n on become zeros, and so do
- * columns from D to WIDE. */
+/* Starts the copy of rows first .. first + ROWS - 1 of a head. Rows from n on, and columns from D to WIDE,
+ * become zeros. */
 template <int ROWS, int D, int THREADS, int WIDE = D>
 static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16 *head, int64_t row_stride,
                                                  int first, int n)
@@ -338,8 +335,8 @@ static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloa
     }
 }
 
-/* What partial tiles need of a side: ints[0 .. tile) positions, then the values of each table that the
- * mask reads. */
+/* Copies a side's tokens for partial tiles: ints[0 .. TILE) positions, then the values of each table that
+ * the mask reads. */
 template <int TILE, int THREADS, class MASK>
 static __device__ __forceinline__ void copy_tokens(uint32_t ints, const BurstTokens &tokens, int first)
 {
@@ -356,7 +353,7 @@ static __device__ __forceinline__ void copy_tokens(uint32_t ints, const BurstTok
             copy4(ints + (uint32_t)((1 + t) * TILE + i) * 4, tokens.table[t] + at, there);
 }
 
-/* The table values of token i, in registers. */
+/* Loads the table values of token i into registers. */
 template <int TILE, class MASK>
 static __device__ __forceinline__ void token_values(const int32_t *ints, int i, int32_t *value)
 {
@@ -365,7 +362,7 @@ static __device__ __forceinline__ void token_values(const int32_t *ints, int i, 
         value[t] = MASK::TABLES >> t & 1 ? ints[(1 + t) * TILE + i] : 0;
 }
 
-/* Ints of shared memory that one side's tokens take: up to the last table that the mask reads. */
+/* Ints of shared memory for one side's tokens: up to the last table that the mask reads. */
 template <class MASK> static constexpr int token_ints(int tile)
 {
     int tables = 0;
@@ -392,7 +389,7 @@ static __device__ __forceinline__ void add_four(float *at, float x, float y, flo
 #endif
 }
 
-/* The same, without a branch: products may be running. */
+/* The same without a branch, since products may be running. */
 static __device__ __forceinline__ void add_four_if(bool there, float *at, float x, float y, float z, float w)
 {
 #if __CUDA_ARCH__ >= 900
@@ -419,7 +416,7 @@ static __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Of four lanes lane i gets x[i] of each, in their order: rows become columns. */
+/* Transposes 4 x 4 among four lanes: lane i gets x[i] of each, in their order. */
 static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
 {
 #pragma unroll
@@ -436,9 +433,9 @@ static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
             }
 }
 
-/* -inf where the mask drops a pair or there is no key: in the warp's rows of scores from row0 on, and
- * columns from column0 on. TURNED: rows are keys and columns queries, not the other way round. keys: how
- * many there are from the tile's first on. */
+/* Sets -inf where the mask drops a pair or there is no key, in the warp's rows of scores from row0 on and
+ * columns from column0 on. TURNED: rows are keys and columns queries. keys: their number from the tile's
+ * first on. */
 template <int ROWS, int COLUMNS, class MASK, bool TURNED, int B, int N>
 static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const int32_t *row_ints,
                                                    const int32_t *column_ints, int row0, int column0,
@@ -473,8 +470,9 @@ static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const in
     }
 }
 
-/* ---- which (tile, head) a block works on ---- */
-/* Longest tiles first inside a section of heads: few enough that their rows stay in the L2 cache. */
+/* ---- the (tile, head) of a block ---- */
+/* Longest tiles first within a section of heads, which is small enough that its rows stay in the L2
+ * cache. */
 typedef struct Place { int tile, head; } Place;
 static __device__ __forceinline__ Place place_of(int block, int rows, int heads, int section)
 {
@@ -483,7 +481,7 @@ static __device__ __forceinline__ Place place_of(int block, int rows, int heads,
     return {in / width, first + in % width};
 }
 
-/* The same, but the last `late` heads are one section, however many: see late_heads. */
+/* The same, but the last `late` heads are one section: see late_heads. */
 static __device__ __forceinline__ Place place_late(int number, int rows, int heads, int section, int late)
 {
     const int rest = number - rows * (heads - late);
@@ -492,16 +490,16 @@ static __device__ __forceinline__ Place place_late(int number, int rows, int hea
     return {rest / late, heads - late + rest % late};
 }
 
-/* So many heads that their lists take all blocks of the grid `factor` times as long as the longest list
- * takes one: worked on longest first, they end together. Else a long list of the last head would begin
- * when nothing is left beside it. */
+/* The number of last heads whose lists occupy all blocks of the grid for `factor` times the longest list's
+ * time: worked on longest first, they end together. Otherwise a long list of the last head would start when
+ * nothing else is left. */
 static __device__ __forceinline__ int late_heads(const BurstTileLists &lists, int heads, int factor)
 {
     const float longest = (float)lists.order[0].count, entries = (float)lists.taken[1];
     return min(heads, (int)ceilf(__fdividef((float)(factor * (int)gridDim.x) * longest, fmaxf(entries, 1))));
 }
 
-/* One load of 16 bytes. tile_again: asked anew, like thread_number. */
+/* One load of 16 bytes. tile_again: recomputed, like thread_number. */
 static __device__ __forceinline__ BurstTileList list_of(const BurstTileLists &lists, int at)
 {
     const int4 x = *(const int4 *)&lists.order[at];
@@ -528,10 +526,9 @@ static __device__ __forceinline__ int tile_again(const BurstTileLists &lists, in
     return *(const volatile int32_t *)&lists.order[at].tile;
 }
 
-/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here; two tiles are 16
- * columns, STEP columns from the two before, and those from `columns` on are left out. Of two n-tiles a
- * lane of four holds two columns each; lanes exchange them in pairs, so that each adds four columns of one
- * of them. */
+/* Adds scale * x to a row of n-tiles at `at`, the row's first column here. Two n-tiles are 16 columns, STEP
+ * columns after the previous two; those from `columns` on are skipped. A lane of four holds two columns of
+ * each of two n-tiles; lanes exchange them in pairs, so that each adds four columns of one tile. */
 template <int TILES, int STEP = 16>
 static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float scale, float *at, int lane,
                                                bool there, int columns = TILES / 2 * STEP)
@@ -550,10 +547,9 @@ static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float
     }
 }
 
-/* Place in a group of 32 columns of dQ of what a lane holds: n-tile j, lane c of four, element e. In the
- * sm_80 form those of the first 16 columns are the first, so that a row may end with half a group.
- * Additions of one instruction lie together: sm_90 adds four floats a lane, sm_80 one; in the sm_90a form
- * all eight of a lane do. */
+/* Index in a group of 32 columns of dQ of n-tile j, lane c of four, element e. In the sm_80 form the first
+ * 16 columns come first, so that a row may end with half a group. The additions of one instruction are
+ * contiguous: sm_90 adds four floats per lane, sm_80 one; in the sm_90a form all eight of a lane are. */
 template <int D> static constexpr bool LANES_APART = BURST_FORM == 90 && D <= 128;
 template <int D> static __device__ __forceinline__ int dq_place(int j, int c, int e)
 {
@@ -569,8 +565,8 @@ template <int D> static __device__ __forceinline__ int dq_place(int j, int c, in
 } // namespace burst
 
 /* ---- before and after backward ---- */
-/* delta[h][i] = rowsum(dO * O), 16 rows a warp: the diagonal of O dO^T, made as backward makes dP, so that
- * dP - delta is exactly 0 where O is the value of a row's only key. */
+/* delta[h][i] = rowsum(dO * O), 16 rows a warp: the diagonal of O dO^T, computed like backward's dP, so that
+ * dP - delta is exactly 0 if O is the value of a row's only key. */
 template <int D>
 static __global__ void burst_delta_kernel(BurstRows o, BurstRows d_o, int n, int heads, float *delta)
 {
@@ -604,7 +600,7 @@ static __global__ void burst_delta_kernel(BurstRows o, BurstRows d_o, int n, int
             delta[first + own + half * 8] = own % 2 ? sum[half][half * 2 + 1] : sum[half][half * 2];
 }
 
-/* out = scale * dq, in bf16 and in order; a thread eight columns. */
+/* out = scale * dq, in bf16 and in order; eight columns per thread. */
 template <int D>
 static __global__ void burst_finish_dq_kernel(const float *dq, int n, int heads, float scale, BurstRows out)
 {
@@ -628,7 +624,7 @@ static __global__ void burst_finish_dq_kernel(const float *dq, int n, int heads,
                 both[c] = burst::pack(group[burst::dq_place<D>(part, c, 0)] * scale,
                                       group[burst::dq_place<D>(part, c, 1)] * scale);
     }
-    if (LANES) /* by whole warps: a row has a multiple of four threads */
+    if (LANES) /* whole warps: a row has a multiple of four threads */
         burst::quad_transpose(both, (int)threadIdx.x % 32);
     if (head < heads)
         *(uint4 *)(out.at + head * out.head + i * out.row + x) = make_uint4(both[0], both[1], both[2],
@@ -645,7 +641,7 @@ static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, flo
     return cudaGetLastError();
 }
 
-/* After the last pair. */
+/* Called after the last pair. */
 template <int D>
 static cudaError_t burst_finish_dq(const float *dq, int n, int heads, float scale, BurstRows out,
                                    cudaStream_t stream)

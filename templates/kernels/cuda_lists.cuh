@@ -1,15 +1,14 @@
-/* cuda_lists.cuh: makes the lists of tiles that the attention kernels walk (BurstTileLists), on the
- * device: the hull of each tile's tokens, which tiles of the other side hold an unmasked pair with it, and
- * the order of work.
- */
+/* cuda_lists.cuh: makes the attention kernels' lists of tiles (BurstTileLists) on the device: the hull of
+ * each tile's tokens, the tiles of the other side that hold an unmasked pair with it, and the order of
+ * work. */
 #ifndef CUDA_LISTS_CUH
 #define CUDA_LISTS_CUH
 
 #include "cuda_attention.cuh"
 
-/* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has
- * begin[c] .. begin[c + 1] - 1. Each tile has so many parts, of which the mask is asked one by one. there:
- * what arrived of each chunk, outside of which no token has an unmasked pair, though a hull may say so. */
+/* One side of a launch: tiles of `tile` tokens of its chunks, one after the other; chunk c has begin[c] ..
+ * begin[c + 1] - 1. The mask judges each of a tile's `parts` separately. there: the tiles of each chunk that
+ * arrived; no token outside has an unmasked pair, even if a hull says so. */
 typedef struct BurstTiled {
     int chunks, tile, parts, begin[BURST_MOST_CHUNKS + 1];
     BurstTokens tokens[BURST_MOST_CHUNKS];
@@ -29,7 +28,7 @@ static __device__ __forceinline__ int burst_chunk_at(const BurstTiled &side, int
     return chunk;
 }
 
-/* Whether some of the tile arrived. */
+/* Whether some part of the tile arrived. */
 static __device__ __forceinline__ bool burst_is_there(const BurstTiled &side, int chunk, int at)
 {
     const int begin = (at - side.begin[chunk]) * side.tile, end = begin + side.tile;
@@ -42,14 +41,14 @@ static __device__ __forceinline__ bool burst_is_there(const BurstTiled &side, in
     return there;
 }
 
-/* A tile with fewer tokens than others. */
+/* Whether the tile has fewer tokens than others. */
 static __device__ __forceinline__ bool burst_is_short(const BurstTiled &side, int chunk, int at)
 {
     return (at - side.begin[chunk] + 1) * side.tile > side.tokens[chunk].n;
 }
 
-/* side[i]: hull of the tokens of part i, of the tiles of q, then of those of k; one warp a part. A part
- * without tokens has lo > hi. */
+/* side[i]: hull of the tokens of part i, for the tiles of q, then of k; one warp per part. A part without
+ * tokens has lo > hi. */
 static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q,
                                           const __grid_constant__ BurstTiled k, BurstSide *side)
 {
@@ -78,7 +77,7 @@ static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q,
         side[number].table_lo[t] = lo[1 + t], side[number].table_hi[t] = hi[1 + t];
 }
 
-/* What the parts of a tile see of a tile of the other side, two bits each as in an entry; 0: nothing. */
+/* What the tile's parts see of a tile of the other side, two bits each as in an entry; 0: nothing. */
 template <class MASK>
 static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, int parts,
                                                         const BurstSide *other, bool own_is_q, bool is_short)
@@ -96,8 +95,8 @@ static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, in
     return covers;
 }
 
-/* One warp a list. own_is_q: rows are query tiles. A short tile of keys is partial: its last columns are
- * no keys. */
+/* One warp per list. own_is_q: rows are query tiles. A short tile of keys is partial, since its last columns
+ * are no keys. */
 template <class MASK>
 static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own,
                                           const __grid_constant__ BurstTiled other, const BurstSide *own_side,
@@ -129,8 +128,7 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
         lists.count[row] = count;
 }
 
-/* Turns at a query tile: the last key tile is first. Where masks are causal it is also the first to get
- * there. */
+/* Turns at a query tile: the last key tile is first. With causal masks it also arrives first. */
 template <class MASK>
 static __global__ void burst_turns_kernel(const __grid_constant__ BurstTiled own, const BurstSide *keys,
                                           const BurstSide *queries, BurstTileLists lists)
@@ -143,8 +141,8 @@ static __global__ void burst_turns_kernel(const __grid_constant__ BurstTiled own
             lists.turn[(int64_t)row * lists.stride + at] = turn++;
 }
 
-/* Lists in two parts (burst_lists_place): the same with the order of the second, of rows that see chunks of
- * keys from `home` on. */
+/* Lists in two parts (burst_lists_place): the same lists with the order of the second part, whose rows see
+ * chunks of keys from `home` on. */
 static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ BurstTileLists burst_lists_rest(
     BurstTileLists lists)
 {
@@ -158,9 +156,9 @@ static __device__ __forceinline__ bool burst_is_rest(const BurstTileLists &lists
     return count && burst::entry_chunk(lists.list[(int64_t)row * lists.stride + count - 1]) >= home;
 }
 
-/* order[i] = the i-th longest of a part, equal ones in ascending order; where there are turns, the last tile
- * first: who waits for another's addition was started after it. home: chunks of keys that rows of the first
- * part see alone, 0: there is one part. Of two parts all rows are live. */
+/* order[i] = the i-th longest of a part, equal ones in ascending order. With turns, the last tile comes
+ * first, so that a tile waits only for one that started before it. home: rows of the first part see only so
+ * many chunks of keys; 0: there is one part. With two parts all rows are live. */
 static __global__ void burst_order_kernel(BurstTileLists lists, int home)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -202,8 +200,8 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* Ints that the lists of one launch, or of two with a part of the rows each, take: order, count, list and
- * taken; and with turns of so many heads, turn and added. */
+/* Ints of the lists of one launch, or of two with a part of the rows each: order, count, list and taken;
+ * with turns of so many heads, turn and added too. */
 static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns, int parts)
 {
     const size_t own = (size_t)own_tiles, other = (size_t)other_tiles, orders = (size_t)parts;
@@ -238,16 +236,15 @@ static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, cons
     return side;
 }
 
-/* Sides that making lists takes, of a mask with so many keys (BURST_KEYS_*): of the parts of own tiles of
- * `tile` tokens, and of tiles of the other side. */
+/* Sides needed to make lists, for a mask with such keys (BURST_KEYS_*): parts of own tiles of `tile` tokens,
+ * and tiles of the other side. */
 static BURST_MAYBE_UNUSED int burst_lists_sides(int own_tiles, int keys, int tile, int other_tiles)
 {
     return own_tiles * burst_tile_parts(BURST_FORM, keys, tile) + other_tiles;
 }
 
-/* Makes the lists of so many chunks of queries with so many of keys. there: of each chunk of keys, NULL:
- * all; home: see burst_order_kernel. sides: room for burst_lists_sides; it may be reused when the stream is
- * done. */
+/* Makes the lists of some chunks of queries with some of keys. there: for each chunk of keys; NULL: all.
+ * home: see burst_order_kernel. sides: burst_lists_sides entries; reusable once the stream is done. */
 template <class MASK>
 static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const BurstTokens *k, int keys,
                                     const BurstTileRanges *there, int tile_q, int tile_k, bool rows_are_q,
@@ -273,7 +270,7 @@ static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const Bur
     return cudaGetLastError();
 }
 
-/* Heads whose rows (of `bytes` a head) are worked on at a time; see burst::place_of. */
+/* Heads (of `bytes` of rows each) to process at a time; see burst::place_of. */
 static BURST_MAYBE_UNUSED int burst_section(int heads, double bytes)
 {
     const double cache = 32e6;

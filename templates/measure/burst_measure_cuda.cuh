@@ -1,11 +1,11 @@
-/* burst_measure_cuda.cuh: what a machine's GPUs reach, for `burstc probe` and `burstc bench`.
+/* burst_measure_cuda.cuh: the rates of a machine's GPUs, for `burstc probe` and `burstc bench`.
  *
  * The text that includes this (compiler/tools/measure.c) has included the kernels and defined
  *   MEASURE_CASES(X)   X(head_dim, value_dim, mask, tokens, heads, kv_heads): attention to be timed
  *   MEASURE_MACHINE    1: memory, passes, PCIe and links as well
- *   MEASURE_SECONDS    that the rounds take
- * All that computes is timed in turns, round by round, on random numbers: a chip that is held by its power
- * gives each of them less than alone, and a training step has all of them. Attention takes what a step's
+ *   MEASURE_SECONDS    length of the rounds
+ * All computing is timed in turn, round by round, on random numbers: a power-limited chip is slower at each
+ * kind of work than with that kind alone, and a training step mixes them. Attention includes what a step's
  * does: the lists of tiles, forward; delta, zeroing, lists, backward, finishing dQ. Every rank computes;
  * rank 0 prints medians, one figure a line, in seconds, bytes/s and FLOP/s, which compiler/tools/measure.c
  * reads.
@@ -28,7 +28,7 @@ enum {
 };
 enum { MEASURE_ROUNDS = 48, MEASURE_LEAST_ROUNDS = 5, MEASURE_DOCUMENTS = 7 };
 static constexpr size_t MEASURE_MIB = 1 << 20, MEASURE_HOP = 256 * MEASURE_MIB, MEASURE_SMALL_HOP = 1 << 14;
-static constexpr double MEASURE_SHORT = 4e-3; /* seconds: what takes less is timed several times at once */
+static constexpr double MEASURE_SHORT = 4e-3; /* seconds: shorter work is timed several times at once */
 
 #define MEASURE_CUDA(call) \
     do { \
@@ -98,7 +98,7 @@ enum { MEASURE_CASE_COUNT = sizeof measure_cases / sizeof measure_cases[0] };
 
 typedef enum MeasureDirection { MEASURE_FORWARD, MEASURE_BACKWARD, MEASURE_DIRECTIONS } MeasureDirection;
 
-/* The latest of so many, once the chip is warm. */
+/* The latest `n` times, once the chip is warm. */
 typedef struct MeasureTimes {
     int n;
     double at[MEASURE_ROUNDS];
@@ -109,7 +109,7 @@ typedef struct MeasureSpan {
     int times;
     MeasureTimes *to;
 } MeasureSpan;
-enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 3 }; /* of a round */
+enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 3 }; /* per round */
 
 typedef struct Measure {
     BurstCtx *c;
@@ -141,12 +141,12 @@ static size_t measure_most(size_t (*of)(const MeasureKernels *))
     return most;
 }
 
-/* Elements of a head: of what is as wide as keys, or as values. */
+/* Elements of a head, as wide as the wider of keys and values. */
 static size_t measure_widest(const MeasureKernels *k) { return (size_t)(k->d > k->e ? k->d : k->e); }
 static size_t measure_queries(const MeasureKernels *k) { return k->tokens * k->heads * measure_widest(k); }
 static size_t measure_keys(const MeasureKernels *k) { return k->tokens * k->kv_heads * measure_widest(k); }
 static size_t measure_rows(const MeasureKernels *k) { return (size_t)k->tokens * k->heads; }
-/* At least those of the passes. */
+/* At least as many as the passes need. */
 static size_t measure_tokens(const MeasureKernels *k)
 {
     return k->tokens > MEASURE_N ? (size_t)k->tokens : (size_t)MEASURE_N;
@@ -170,7 +170,7 @@ static size_t measure_sides(const MeasureKernels *k)
 }
 
 /* ---- buffers ---- */
-/* What each buffer takes; once to count, once to take. */
+/* Sizes of all buffers; called once to count and once to allocate. */
 template <class Take> static void measure_buffers(Measure *m, Take take)
 {
     const size_t wide = (size_t)MEASURE_N * MEASURE_WIDE * 2, weights = (size_t)MEASURE_WIDE * MEASURE_HIDDEN;
@@ -199,8 +199,8 @@ static size_t measure_bytes(void)
     return all;
 }
 
-/* Numbers of a normal distribution, about: the sum of four bytes of a hash. Zeros would draw less power
- * than real data. */
+/* Approximately normal random numbers: the sum of four bytes of a hash. Zeros would draw less power than
+ * real data. */
 static __global__ void measure_fill_kernel(int64_t count, uint32_t seed, float scale, BurstBf16 *x)
 {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
@@ -219,7 +219,7 @@ static void measure_fill(Measure *m, size_t count, uint32_t seed, float scale, B
     measure_fill_kernel<<<1024, 256, 0, burst_gpu_compute(m->g)>>>((int64_t)count, seed, scale, x);
 }
 
-/* Positions, and the documents of a table: lengths in turn. */
+/* Fills positions, and the documents of a table: lengths in turn. */
 static int measure_tokens_fill(Measure *m)
 {
     static const int lengths[MEASURE_DOCUMENTS] = {8192, 1024, 512, 12000, 3000, 4096, 3944};
@@ -267,7 +267,7 @@ static int measure_open(Measure *m)
     return measure_tokens_fill(m);
 }
 
-/* ---- what is timed ---- */
+/* ---- measured calls ---- */
 static BurstTokens measure_side(const Measure *m, const MeasureKernels *k)
 {
     BurstTokens t = {k->tokens, m->position, {}};
@@ -337,7 +337,7 @@ static int measure_attention(Measure *m, int i, int direction)
     return direction ? measure_backward(m, &measure_cases[i]) : measure_forward(m, &measure_cases[i]);
 }
 
-/* Each forward, to x and to the weight: 6 operations a weight and token. */
+/* Each forward, gradient of x and gradient of the weight: 6 operations a weight and token. */
 static const struct {
     int in, out;
 } measure_shapes[] = {{MEASURE_HIDDEN, MEASURE_HIDDEN},
@@ -362,7 +362,7 @@ static int measure_products(Measure *m)
     return BURST_OK;
 }
 
-/* Rows of `hidden` elements read and written, and of `ffn`: as the step's operations count them. */
+/* Bytes of rows of `hidden` and `ffn` elements read and written, as the step's operations count them. */
 static constexpr double MEASURE_NORM_BYTES = 2.0 * MEASURE_N * 11 * MEASURE_HIDDEN,
                         MEASURE_PASS_BYTES = 2.0 * MEASURE_N * 8 * MEASURE_FFN;
 
@@ -420,8 +420,8 @@ static double measure_median(MeasureTimes *t)
     return n ? t->at[n / 2] : 0;
 }
 
-/* Queues it on the compute stream between two events: a round is not waited for before its end, or the
- * chip would rest between. */
+/* Queues the call on the compute stream between two events. A round is waited for only at its end, or the
+ * chip would idle between calls. */
 template <class Call> static int measure_queue(Measure *m, int times, MeasureTimes *to, Call call)
 {
     MeasureSpan *span = &m->span[m->spans++];
@@ -446,7 +446,7 @@ static int measure_collect(Measure *m)
     return BURST_OK;
 }
 
-/* Once for nothing, and how often what is short is repeated. */
+/* Runs everything once to warm up, and finds how often to repeat short calls. */
 static int measure_first(Measure *m)
 {
     double seconds = 0;
@@ -488,7 +488,7 @@ static int measure_rounds(Measure *m)
 }
 
 /* ---- tiles, pairs and the clock ---- */
-/* The clock of a multiprocessor over so many nanoseconds, beside whatever else runs there: cycles and
+/* Measures a multiprocessor's clock over so many nanoseconds while other work runs: cycles and
  * nanoseconds. */
 static __global__ void measure_clock_kernel(double *out, int64_t length)
 {
@@ -517,7 +517,7 @@ static int measure_clock(Measure *m, int i, int direction, double seconds, doubl
     return BURST_OK;
 }
 
-/* Tiles that are computed, of one head. */
+/* Counts the computed tiles of one head. */
 static int measure_tiles(Measure *m, const MeasureKernels *k, int direction, double *tiles)
 {
     enum { MOST = 1 << 16 };
@@ -547,7 +547,8 @@ static int measure_count(Measure *m, const MeasureKernels *k, double *pairs)
     return BURST_OK;
 }
 
-/* attention NUMBER PAIRS, then of both directions seconds, tiles and cycles a tile of a multiprocessor. */
+/* Prints attention NUMBER PAIRS, then for both directions seconds, tiles and cycles per tile of a
+ * multiprocessor. */
 static int measure_print_case(Measure *m, int i)
 {
     const MeasureKernels *k = &measure_cases[i];
@@ -609,7 +610,7 @@ static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
     return status;
 }
 
-/* In a process of its own: CUDA does not survive a fork. */
+/* Runs in a process of its own, since CUDA does not survive a fork. */
 static int measure_devices(void)
 {
     fflush(NULL);

@@ -1,15 +1,15 @@
-/* burst_measure_host.h: what one core of this machine reaches, for `burstc probe` and `burstc bench`.
+/* burst_measure_host.h: the rates of one core of this machine, for `burstc probe` and `burstc bench`.
  *
  * The text that includes this (compiler/tools/measure.c) has the masks and has defined
  *   MEASURE_CASES(X)   X(head_dim, value_dim, mask, tokens, heads, kv_heads): a chunk attends to itself
  *   MEASURE_MACHINE    1: passes and copies as well
- *   MEASURE_SECONDS    of processor time that the rounds take
- * All is timed in turns, round by round, as in a step, where each finds in the caches what the others left
- * there. Forward clears what it adds to, backward makes delta before. Times are the processor's: what
- * others run on the core meanwhile counts only where it takes caches and memory. For probe the best
- * counts, and the largest spread of any is printed; for bench medians count. One figure a line, in
- * seconds, bytes/s and FLOP/s, which compiler/tools/measure.c reads. Product: for probe forward and both
- * gradients of a small layer, for bench 2048 x 2048 x 2048, the yardstick of docs/performance.md.
+ *   MEASURE_SECONDS    processor time of the rounds
+ * Calls are timed in turn, round by round, as in a step, where each call finds the caches as the others left
+ * them. Forward clears its sums, backward computes delta first. Times are processor times: other programs on
+ * the core count only as far as they take caches and memory. For probe the best time counts, and the largest
+ * spread is printed; for bench medians count. One figure a line, in seconds, bytes/s and FLOP/s, which
+ * compiler/tools/measure.c reads. Product: for probe forward and both gradients of a small layer, for bench
+ * 2048 x 2048 x 2048, the yardstick of docs/performance.md.
  */
 #include "burst_measure_times.h"
 #include "burst_step.h"
@@ -26,13 +26,13 @@
 #endif
 
 enum { MEASURE_ROUNDS = MEASURE_MACHINE ? 64 : 9, MEASURE_LEAST_ROUNDS = 3, MEASURE_DOCUMENTS = 7 };
-/* The product's tokens, columns in and out; passes and norms have as many tokens. */
+/* The product's tokens, columns in and out; passes and norms have the same tokens. */
 enum {
     MEASURE_N = MEASURE_MACHINE ? 256 : 2048,
     MEASURE_HIDDEN = MEASURE_MACHINE ? 512 : 2048,
     MEASURE_FFN = MEASURE_MACHINE ? 1536 : 2048
 };
-enum { MEASURE_HEAD_DIM = 64, MEASURE_COPY = 64 << 20 }; /* bytes: beyond the caches */
+enum { MEASURE_HEAD_DIM = 64, MEASURE_COPY = 64 << 20 }; /* bytes: larger than the caches */
 
 typedef struct MeasureCase {
     int d, e, tokens, heads, kv_heads;
@@ -66,7 +66,7 @@ typedef struct MeasureAttention {
 } MeasureAttention;
 typedef struct Measure {
     MeasureAttention attention[MEASURE_CASE_COUNT];
-    float *floats; /* of the case that needs most; for each of them again */
+    float *floats; /* of the largest case; reused for each */
     float *x, *w, *dw;        /* of the product */
     float *gate_up, *y, *d_gate_up;
     float *scale, *d_scale, *rstd;
@@ -76,7 +76,7 @@ typedef struct Measure {
     MeasureTimes product, passes, norms, copy;
 } Measure;
 
-/* All threads of the process: where products have several, what they take together. */
+/* Of all threads of the process: their total if products use several. */
 static double measure_now(void)
 {
     struct timespec t;
@@ -84,7 +84,7 @@ static double measure_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The first round does not count: it fills the caches. */
+/* The first round, which fills the caches, does not count. */
 static void measure_add(const Measure *m, MeasureTimes *t, double start)
 {
     const double took = measure_now() - start;
@@ -110,7 +110,7 @@ static void measure_product(Measure *m)
     measure_add(m, &m->product, start);
 }
 
-/* Rows of `hidden` floats read and written, and of `ffn`: as the step's operations count them. */
+/* Bytes of rows of `hidden` and `ffn` floats read and written, as the step's operations count them. */
 static const double measure_norm_bytes = 4.0 * MEASURE_N * 10 * MEASURE_HIDDEN,
                     measure_pass_bytes = 4.0 * MEASURE_N * 8 * MEASURE_FFN;
 
@@ -139,10 +139,10 @@ static void measure_copy(Measure *m)
     const double start = measure_now();
     memcpy(m->to, m->from, MEASURE_COPY);
     measure_add(m, &m->copy, start);
-    m->from[0] = (char)(m->to[MEASURE_COPY - 1] + 1); /* so that the copy is needed */
+    m->from[0] = (char)(m->to[MEASURE_COPY - 1] + 1); /* so that the copy is not optimized away */
 }
 
-/* Products and passes have their floats in turn, as in a step. */
+/* Products and passes use their floats in turn, as in a step. */
 static int measure_take(BurstCtx *c, Measure *m)
 {
     const int64_t rows = (int64_t)MEASURE_N * MEASURE_HIDDEN, wide = (int64_t)MEASURE_N * MEASURE_FFN,
@@ -213,7 +213,7 @@ static double measure_tiles(const MeasureCase *k, const BurstChunk *c)
     return tiles;
 }
 
-/* floats NULL: how many there are. */
+/* Lays out the arrays; floats NULL: only counts them. */
 static int64_t measure_carve(BurstAttend *a, int64_t n, float *floats)
 {
     const int64_t rows = a->q_heads * n, q = rows * a->head_dim, o = rows * a->value_dim,
@@ -267,7 +267,7 @@ static int measure_prepare(BurstCtx *c, const MeasureCase *k, MeasureAttention *
     return BURST_OK;
 }
 
-/* All cases have the same floats, one after the other. */
+/* All cases reuse the same floats. */
 static int measure_attentions(BurstCtx *c, Measure *m)
 {
     int64_t most = 0;
@@ -330,7 +330,7 @@ static void measure_device(void)
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), name);
 }
 
-/* attention NUMBER PAIRS, then of both directions seconds, tiles, and no cycles. */
+/* Prints attention NUMBER PAIRS, then for both directions seconds, tiles, and no cycles. */
 static void measure_print(Measure *m)
 {
     printf("product %.6g\n", 2.0 * (MEASURE_MACHINE ? 3 : 1) * MEASURE_N * MEASURE_HIDDEN * MEASURE_FFN /

@@ -1,8 +1,7 @@
-/* burst_measure_links_cuda.cuh: what transfers reach, alone and beside computing: PCIe and the links
- * between ranks. Part of burst_measure_cuda.cuh.
- */
-/* Seconds of each of `count` transfers on the channel's stream; beside: while products run, which outlast
- * them. */
+/* burst_measure_links_cuda.cuh: rates of transfers, alone and while computing: PCIe and the links between
+ * ranks. Part of burst_measure_cuda.cuh. */
+/* Seconds of each of `count` transfers on the channel's stream. beside: while products run, which take
+ * longer. */
 template <class Call>
 static int measure_transfers(Measure *m, int count, bool beside, double *seconds, Call call)
 {

@@ -1,4 +1,4 @@
-/* burst_measure_times.h: what repetitions of one piece of work say together. */
+/* burst_measure_times.h: statistics of repeated measurements. */
 #ifndef BURST_MEASURE_TIMES_H
 #define BURST_MEASURE_TIMES_H
 
@@ -23,7 +23,7 @@ static inline double measure_best(int n, double *times)
     return times[0];
 }
 
-/* How many times as long as the best one half of them took at least. */
+/* The median divided by the smallest time. */
 static inline double measure_spread(int n, double *times)
 {
     return measure_median(n, times) / times[0];

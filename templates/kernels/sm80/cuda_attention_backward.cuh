@@ -2,16 +2,15 @@
  * (FlashAttention-2).
  *
  * A block of 8 warps owns a tile of 128 keys and walks the query tiles of its list, for every query head
- * that reads the key head, so dK and dV stay in registers. Scores are kept transposed, S^T = K Q^T: a warp
- * (four groups of 32 keys, two parts) makes 32 keys by its part of the queries, which are the A operand of
- * dV and dK as they lie in registers; for those products the parts split head_dim instead, and a warp
- * reads the other part's P and dS from shared memory. dQ is added to global memory. Gradients are sums:
- * they need the final lse and delta = rowsum(dO * O), and then any number of pairs add up. Where head_dim
- * is over 128 a tile has 64 keys, in two groups and four parts. Columns are padded with zeros in shared
- * memory, to whole blocks of 16 a part; a part has columns side by side, or blocks of 16 as far apart as
- * there are parts, so that no address carries. About 162 KB of shared memory, one block a multiprocessor:
- * sm_80, and sm_90 and later.
- */
+ * that reads the key head, so dK and dV stay in registers. Scores are transposed, S^T = K Q^T: a warp (four
+ * groups of 32 keys, two parts) computes 32 keys by its part of the queries, which are the A operand of dV
+ * and dK in that register layout. For those products the parts split head_dim instead, and a warp reads the
+ * other part's P and dS from shared memory. dQ is added to global memory. Gradients are sums: they need the
+ * final lse and delta = rowsum(dO * O), and then pairs add up in any number. With head_dim over 128 a tile
+ * has 64 keys, in two groups and four parts. Columns are padded with zeros in shared memory to whole blocks
+ * of 16 per part. A part's columns are contiguous, or blocks of 16 with a stride of the number of parts, so
+ * that no address carries. About 162 KB of shared memory, one block per multiprocessor: sm_80, and sm_90 and
+ * later. */
 #include "cuda_attention.cuh"
 
 template <int D, class MASK, int E = D> struct BurstBackwardLayout {
@@ -33,8 +32,8 @@ template <int D, class MASK, int E = D> struct BurstBackwardLayout {
 
 namespace burst {
 
-/* How a block's warps share its work: each part has QUERIES of the scores and COLUMNS of a gradient W wide,
- * dK or dV, from part * FIRST on, 16 of them every STEP. S: BurstTileShape. */
+/* How a block's warps share its work: each part has QUERIES of the scores, and COLUMNS of a gradient of
+ * width W (dK or dV) from part * FIRST on, 16 of them every STEP. S: BurstTileShape. */
 template <class S, int W> struct BackwardParts {
     static constexpr int BM = S::BACKWARD_Q, BN = S::BACKWARD_K;
     static constexpr int PARTS = burst_80_parts(BN), GROUPS = BURST_80_WARPS / PARTS;
@@ -43,11 +42,11 @@ template <class S, int W> struct BackwardParts {
     static constexpr int FIRST = ADJACENT ? COLUMNS : 16, STEP = ADJACENT ? 16 : 16 * PARTS;
 };
 
-/* Where a lane works: addresses in shared memory for load_block, and its rows. */
+/* A lane's addresses in shared memory for load_block, and its rows. */
 typedef struct BackwardLane {
     /* keys: first key of the warp's 32; part: of the queries for S and dP, of head_dim for dK and dV */
     int lane, keys, part;
-    uint32_t down, across; /* of load_block */
+    uint32_t down, across; /* for load_block */
 } BackwardLane;
 
 template <class S, int D, int E> struct BackwardSums {
@@ -96,7 +95,7 @@ static __device__ __forceinline__ void backward_capped(float (&s)[2][Q / 8][4], 
     cap_scores<Q>(&s[0][0][0], scale);
 }
 
-/* -inf where the mask drops a pair or the row is no key; keys: how many there are from the tile's first
+/* Sets -inf where the mask drops a pair or the row is no key. keys: their number from the tile's first
  * on. */
 template <class L, class MASK, int Q>
 static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const unsigned char *shared,
@@ -141,8 +140,8 @@ static __device__ __forceinline__ void backward_slope(float (&ds)[2][Q][4], cons
         }
 }
 
-/* ds = P (dP - delta), of dP in ds. delta is subtracted at last: where a row sees one key it has dP's bits
- * (runtime/cuda/ops/delta.cu), and the difference is exactly 0. */
+/* ds = P (dP - delta), with dP in ds. delta is subtracted last: if a row sees one key it equals dP bit by
+ * bit (runtime/cuda/ops/delta.cu), and the difference is exactly 0. */
 template <int Q>
 static __device__ __forceinline__ void backward_less_delta(float (&ds)[2][Q][4], const float (&p)[2][Q][4],
                                                            const float *delta)
@@ -158,7 +157,7 @@ static __device__ __forceinline__ void backward_less_delta(float (&ds)[2][Q][4],
     }
 }
 
-/* dS = P (dP - delta), times the softcap's slope at the scores of P. Where delta lies is computed after the
+/* dS = P (dP - delta), times the softcap's slope at the scores of P. delta's address is computed after the
  * products, which leave no register for it. */
 template <class L, int E, int Q>
 static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_t keys, uint32_t queries,
@@ -173,7 +172,7 @@ static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_
     backward_slope(x.ds, x.s, lse);
 }
 
-/* The fragments of x as A operands of k = queries, kept and stored for the other parts. */
+/* Packs x as fragments of A operands with k = queries, and stores them for the other parts. */
 template <int Q>
 static __device__ __forceinline__ void backward_pack(uint32_t (&a)[2][Q / 2][4], const float (&x)[2][Q][4],
                                                      uint32_t store)
@@ -191,7 +190,7 @@ static __device__ __forceinline__ void backward_pack(uint32_t (&a)[2][Q / 2][4],
             }
 }
 
-/* sum += A B of 32 keys by the warp's columns: 16 queries; b16 at their first row. */
+/* sum += A B for 32 keys by the warp's columns, over 16 queries. b16: at their first row. */
 template <class P>
 static __device__ __forceinline__ void backward_step(float sum[2][P::COLUMNS / 8][4], const uint32_t a0[4],
                                                      const uint32_t a1[4], uint32_t b16)
@@ -207,8 +206,8 @@ static __device__ __forceinline__ void backward_step(float sum[2][P::COLUMNS / 8
     }
 }
 
-/* Of each part, the warp's own first: its queries' columns in a tile of the warp's keys, and its queries
- * in a tile at the warp's columns. */
+/* For each part, the warp's own first: its queries' columns in a tile of the warp's keys, and its queries in
+ * a tile at the warp's columns. */
 template <class P> struct BackwardReach {
     uint32_t keys[P::PARTS], rows[P::PARTS];
 };
@@ -227,8 +226,8 @@ static __device__ __forceinline__ void backward_reach(BackwardReach<P> &r, const
     }
 }
 
-/* sum += A B of the warp's keys and columns, over all queries: of A its own part's are in registers, the
- * others' in its tile. */
+/* sum += A B for the warp's keys and columns over all queries. A's own part is in registers, the others in
+ * A's tile. */
 template <int A, int B, class P>
 static __device__ __forceinline__ void backward_sum(float sum[2][P::COLUMNS / 8][4],
                                                     const uint32_t own[2][P::QUERIES / 16][4],
@@ -250,7 +249,7 @@ static __device__ __forceinline__ void backward_sum(float sum[2][P::COLUMNS / 8]
         }
 }
 
-/* Adds 32 queries by 32 columns of dQ, or, with half, by the first 16; at: row lane/4 of the group of
+/* Adds 32 queries by 32 columns of dQ; with half, by the first 16. at: row lane/4 of the group of
  * columns. */
 template <int D>
 static __device__ __forceinline__ void backward_add_rows(const float sum[2][4][4], float *at, int lane,
@@ -278,7 +277,7 @@ static __device__ __forceinline__ void backward_add_rows(const float sum[2][4][4
     }
 }
 
-/* The same of a head's queries from `query` on and columns from `column` on. */
+/* The same for a head's queries from `query` on and columns from `column` on. */
 template <int D>
 static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], const BurstBackward &p,
                                                        int head, int query, int column, int lane)
@@ -315,7 +314,7 @@ static __device__ __forceinline__ Place backward_place(const BurstBackward &p)
     return place_of(block_number(), p.lists.rows, p.kv_heads * p.splits, p.section);
 }
 
-/* The query heads of a split of key head kv: its share of those that are here. */
+/* The query heads of a split of key head kv: its share of those in this launch. */
 static __device__ __forceinline__ void backward_heads(const BurstBackward &p, int number, int kv, int &first,
                                                       int &end)
 {
@@ -326,14 +325,14 @@ static __device__ __forceinline__ void backward_heads(const BurstBackward &p, in
     end = low + heads * (split + 1) / p.splits;
 }
 
-/* Adds row row, at key `key`, of the part's columns of a gradient W wide. */
+/* Adds row `row`, at key `key`, of the part's columns of a gradient of width W. */
 template <class P, int W>
 static __device__ __forceinline__ void backward_write_row(const float (&sum)[2][P::COLUMNS / 8][4], int row,
                                                           float scale, float *to, int64_t key, int part,
                                                           int lane, bool there)
 {
     constexpr int TILES = P::COLUMNS / 8;
-    /* of the part's, those that are there */
+    /* the part's columns that exist */
     const int columns = P::WIDE == W ? TILES / 2 * P::STEP : W - part * P::FIRST;
     add_row<TILES, P::STEP>(sum[row / 2], row % 2 * 2, scale, to + key * W + part * P::FIRST, lane, there,
                             columns);
@@ -355,7 +354,7 @@ static __device__ __forceinline__ void backward_write(const BackwardSums<S, D, E
     }
 }
 
-/* Has so many rows of a gradient fetched into the L2 cache. */
+/* Prefetches rows of a gradient into the L2 cache. */
 template <int W>
 static __device__ __forceinline__ void backward_expect_rows(const float *from, int64_t row, int rows)
 {
@@ -364,8 +363,7 @@ static __device__ __forceinline__ void backward_expect_rows(const float *from, i
         asm volatile("prefetch.global.L2 [%0];" ::"l"(from + row * W + i));
 }
 
-/* Has the rows of dK and dV that this block will add to fetched: additions to rows that are not there hold
- * up others. */
+/* Prefetches the rows of dK and dV that this block adds to: additions that miss the cache delay others. */
 template <class S, int D, int E>
 static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
 {
@@ -409,7 +407,7 @@ static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstB
         copy_tokens<L::BM, 256, MASK>(base + L::INTS + stage * L::Q_INTS, p.q_tokens, first);
 }
 
-/* The same after a tile, where there is one stage: nothing is copied while it is read. */
+/* The same after a tile with one stage: nothing is copied while it is read. */
 template <int D, class MASK, int E>
 static __device__ __forceinline__ void backward_copy_late(uint32_t base, const BurstBackward &p, int head,
                                                           int head_end, int entry)
@@ -422,7 +420,7 @@ static __device__ __forceinline__ void backward_copy_late(uint32_t base, const B
     }
 }
 
-/* What ptxas had better not keep from one tile to the next: found by trying. */
+/* Makes ptxas drop registers between tiles; found by trial. */
 template <int D>
 static __device__ __forceinline__ void backward_forget(BackwardLane &w, int &dq_row, int &dq_column)
 {
@@ -483,7 +481,7 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
             i = 0, head++;
         backward_forget<D>(w, dq_row, dq_column);
         copies_wait<0>();
-        __syncthreads(); /* this stage is here; the other, P and dS are no longer read */
+        __syncthreads(); /* this stage has arrived; the other, P and dS are no longer read */
         if (head < head_end) {
             next = list[i];
             if (L::STAGES == 2)
@@ -510,7 +508,7 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
         uint32_t pa[2][Q / 16][4], dsa[2][Q / 16][4];
         backward_pack(pa, x.s, store + L::P);
         backward_pack(dsa, x.ds, store + L::DS);
-        __syncthreads(); /* P and dS are whole */
+        __syncthreads(); /* P and dS are complete */
         backward_sum<L::P, L::DO>(sums.dv, pa, values);
         backward_sum<L::DS, L::Q>(sums.dk, dsa, reach);
 #pragma unroll 1
@@ -534,7 +532,7 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
                       thread / 32 / P::GROUPS, thread % 32);
 }
 
-/* Raises the kernel's shared-memory limit: once per device, at start-up. */
+/* Raises the kernel's shared-memory limit; called once per device at start-up. */
 template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(void)
 {
     return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>,
@@ -542,9 +540,9 @@ template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(
                                 BurstBackwardLayout<D, MASK, E>::BYTES);
 }
 
-/* Adds the gradients of the pair, the only one of a launch of this form. Where there are few key tiles,
- * the heads of a group are split over several blocks, so that the multiprocessors have a few blocks each;
- * the sums' order then varies from run to run, as dQ's always does. */
+/* Adds the gradients of the pair; launches of this form have only one. With few key tiles, the heads of a
+ * group are split over several blocks, so that each multiprocessor has some. The order of the sums then
+ * varies from run to run, as dQ's always does. */
 template <int D, class MASK, int E = D>
 static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors,
                                   cudaStream_t stream)

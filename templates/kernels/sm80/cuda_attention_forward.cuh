@@ -1,13 +1,12 @@
 /* cuda_attention_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_80 form
  * (FlashAttention-2).
  *
- * A block owns a tile of 128 queries of one head and walks its list of key tiles; it has 4 warps of 32
- * rows, or, where head_dim is over 128, 8 warps of 16 (runtime/include/burst_kernels.h). The running state
- * (O, lse) is read into registers before the walk and written after it, so folding a ring step costs no
- * merge: the state seeds the softmax with m = lse, l = 1. The next load is always in flight: V while the
- * scores are made, the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two
- * blocks a multiprocessor, or with 144 KB, one.
- */
+ * A block owns a tile of 128 queries of one head and walks its list of key tiles. It has 4 warps of 32 rows
+ * or, with head_dim over 128, 8 warps of 16 (runtime/include/burst_kernels.h). The running state (O, lse) is
+ * read into registers before the walk and written after it, so folding a ring step needs no merge: the state
+ * seeds the softmax with m = lse, l = 1. The next load is always in flight: V during Q K^T, the next K
+ * during P V. Runs on sm_80 and later with 64 KB of shared memory, two blocks per multiprocessor, or with
+ * 144 KB, one. */
 #include "cuda_attention.cuh"
 
 template <int D, class MASK, int E = D> struct BurstForwardLayout {
@@ -67,7 +66,7 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, E, BN> &w, c
         }
 }
 
-/* s = Q K^T of the warp's rows and BN keys; q_lanes: moved by those rows. */
+/* s = Q K^T for the warp's rows and BN keys. q_lanes: advanced to those rows. */
 template <int D, int BM, int Q, int K, int E, int BN>
 static __device__ __forceinline__ void forward_scores(ForwardState<D, E, BN> &w, uint32_t q_lanes,
                                                       uint32_t k_lanes)
@@ -80,14 +79,15 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, E, BN> &w,
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 w.s[b][j][e] = 0;
-    /* Operands are loaded one step ahead of the products that take them. */
+    /* operands are loaded one step ahead of their products */
     uint32_t a[2][B][4], r[2][4];
 #pragma unroll
     for (int b = 0; b < B; b++)
         load_block(a[0][b], block_at<BM>(q_lanes, Q, b * 16, 0));
     load_block(r[0], block_at<BN>(k_lanes, K, 0, 0));
 #pragma unroll
-    for (int x = 0; x < D / 16; x++) /* two loops: one of more than about 50 turns would not be unrolled */
+    /* two loops, since one of more than about 50 iterations would not be unrolled */
+    for (int x = 0; x < D / 16; x++)
 #pragma unroll
         for (int j = 0; j < BN / 16; j++) {
             const int step = x * (BN / 16) + j, next_x = (step + 1) / (BN / 16),
@@ -112,14 +112,14 @@ static __device__ __forceinline__ void forward_mask(ForwardState<D, E, BN> &w, c
                                                     const int32_t *k_ints, int keys)
 {
     using Shape = BurstTileShape<80, D, E>;
-    /* At head_dim 64 and under a softcap with tables ptxas had better not keep the thread; found by
-     * trying. */
+    /* at head_dim 64, and under a softcap with tables, ptxas should not keep the thread's number; found by
+     * trial */
     const int thread = D == 64 || (CAPPED && MASK::TABLES != 0) ? thread_number() : (int)threadIdx.x;
     mask_blocks<Shape::FORWARD_Q, BN, MASK, false>(w.s, q_ints, k_ints, thread / 32 * Shape::FORWARD_ROWS, 0,
                                                    thread % 32, keys);
 }
 
-/* Whether any of the warp's pairs in this tile is unmasked; one that is not a number is. */
+/* Whether any of the warp's pairs in this tile is unmasked; NaN counts as unmasked. */
 template <int D, int E, int BN>
 static __device__ __forceinline__ bool forward_seen(const ForwardState<D, E, BN> &w)
 {
@@ -134,8 +134,9 @@ static __device__ __forceinline__ bool forward_seen(const ForwardState<D, E, BN>
     return __any_sync(0xffffffffu, top != -CUDART_INF_F);
 }
 
-/* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p
- * = 0. Maxima settle after a few tiles: where none of the warp's moved, O stays as it is. */
+/* Converts scores to probabilities, and rescales O and l to the new maximum. A row without keys so far keeps
+ * m = -inf and gets p = 0. Maxima settle after a few tiles: if no maximum of the warp moved, O is not
+ * rescaled. */
 template <int D, int E, int BN>
 static __device__ __forceinline__ void forward_softmax(ForwardState<D, E, BN> &w, float scale_log2)
 {
@@ -151,10 +152,10 @@ static __device__ __forceinline__ void forward_softmax(ForwardState<D, E, BN> &w
                 top = fmaxf(top, fmaxf(w.s[b][j][half * 2], w.s[b][j][half * 2 + 1]));
             top = quad_max(top);
             const float shift = top == -CUDART_INF_F ? 0.0f : __fmul_rn(top, scale_log2);
-            /* both rounded, not fused: a maximum that stays must give exactly 1 */
+            /* both are rounded, not fused: an unchanged maximum must give exactly 1 */
             shrink[b][half] = exp2_fast(__fmul_rn(w.m[b][half], scale_log2) - shift);
             moved |= top != w.m[b][half];
-            /* of this tile: beside a running sum of one high score, single keys of low ones would vanish */
+            /* summed per tile: added one by one to a large running sum, small terms would vanish */
             float sum = 0;
             w.m[b][half] = top;
 #pragma unroll
@@ -237,7 +238,7 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, E, BN> &w, 
                         *(uint4 *)(out + j * 8) = make_uint4(x[0], x[1], x[2], x[3]);
                 }
 #pragma unroll
-                for (int j = E / 32 * 4; j < E / 8; j++) /* the last 16 columns of an odd number of them */
+                for (int j = E / 32 * 4; j < E / 8; j++) /* the last 16 columns, if their number is odd */
                     if (there)
                         *(uint32_t *)(begin + j * 8 + lane % 4 * 2) =
                             pack(w.o[b][j][half * 2] * part, w.o[b][j][half * 2 + 1] * part);
@@ -291,17 +292,17 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS
         forget(kv);
         if (CAPPED && MASK::TABLES != 0)
             forget(lane), forget(warp_row);
-        if (D == 128 && MASK::ALL) /* which of them ptxas had better not keep is found by trying */
+        if (D == 128 && MASK::ALL) /* which values ptxas should not keep was found by trial */
             forget(warp_row);
         copies_wait<0>();
-        __syncthreads(); /* K is here; the last V and key tokens are no longer read */
+        __syncthreads(); /* K has arrived; the last V and key tokens are no longer read */
         copy_tile<BN, E, THREADS>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
         if (entry & 1)
             copy_tokens<BN, THREADS, MASK>(base + L::K_INTS, p.k_tokens, key0);
         copies_commit();
         forward_scores<D, L::BM, L::Q, L::K>(w, moved<L::BM>(down, warp_row, 0), across);
         copies_wait<0>();
-        __syncthreads(); /* V is here; K is no longer read */
+        __syncthreads(); /* V has arrived; K is no longer read */
         if (next >= 0)
             copy_tile<BN, D, THREADS>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
         copies_commit();
@@ -321,15 +322,15 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS
                   thread % 32);
 }
 
-/* Raises the kernel's shared-memory limit: once per device, at start-up. */
+/* Raises the kernel's shared-memory limit; called once per device at start-up. */
 template <int D, class MASK, int E = D> static cudaError_t burst_forward_setup(void)
 {
     return cudaFuncSetAttribute(burst_forward_kernel<D, MASK, E>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 BurstForwardLayout<D, MASK, E>::BYTES);
 }
 
-/* Folds the pair, the only one of a launch of this form, into (o, lse), or, with BURST_LAST, finishes it
- * into out. An EMPTY pair needs no launch unless it is the first or the last of its query chunk. */
+/* Folds the pair into (o, lse) or, with BURST_LAST, finishes it into out; launches of this form have one
+ * pair. An EMPTY pair needs no launch unless it is the first or the last of its query chunk. */
 template <int D, class MASK, int E = D>
 static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors,
                                  cudaStream_t stream)

@@ -1,7 +1,5 @@
-/* cuda_hopper.cuh: the instructions of sm_90a that its attention kernels are made of: mbarriers, the copy
- * engine (TMA), matrix products of a warpgroup (wgmma), and the tensor maps that the host makes for
- * copies.
- */
+/* cuda_hopper.cuh: the sm_90a instructions of the attention kernels: mbarriers, the copy engine (TMA),
+ * matrix products of a warpgroup (wgmma), and the host's tensor maps for copies. */
 #ifndef CUDA_HOPPER_CUH
 #define CUDA_HOPPER_CUH
 
@@ -11,8 +9,7 @@
 
 namespace burst {
 
-/* ---- mbarriers: addresses in shared memory; a phase ends when all arrivals and all expected bytes
- * are there ---- */
+/* ---- mbarriers: addresses in shared memory; a phase ends after all arrivals and all expected bytes ---- */
 static __device__ __forceinline__ void barrier_make(uint32_t barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -28,9 +25,8 @@ static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Arrivals of a warp at a barrier: its first lane's, for all that its lanes have read and written before
- * `__syncwarp`. compute-sanitizer's racecheck takes that for the arriving lane's alone: BURST_RACECHECK
- * has all lanes arrive. */
+/* Arrivals of a warp at a barrier: its first lane's, on behalf of all lanes after `__syncwarp`.
+ * compute-sanitizer's racecheck counts only the arriving lane, so BURST_RACECHECK makes all lanes arrive. */
 #ifndef BURST_RACECHECK
 #define BURST_RACECHECK 0
 #endif
@@ -42,14 +38,14 @@ static __device__ __forceinline__ void warp_arrive(uint32_t barrier, int lane)
         barrier_arrive(barrier);
 }
 
-/* Arrives, and has the phase wait for so many bytes of the copy engine. */
+/* Arrives, and makes the phase wait for so many bytes of the copy engine. */
 static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
 
-/* Has the present phase wait for this thread's copies by cp.async as well. */
+/* Makes the current phase wait for this thread's cp.async copies too. */
 static __device__ __forceinline__ void barrier_copies(uint32_t barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -67,8 +63,8 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
     while (!done);
 }
 
-/* A place in a ring of N stages and the parity of its full barrier; its empty barrier is waited for with
- * the other parity. */
+/* An index in a ring of N stages and the parity of its full barrier; its empty barrier is awaited with the
+ * other parity. */
 template <int N> struct Stage {
     int at;
     uint32_t parity;
@@ -101,16 +97,15 @@ template <int N> static __device__ __forceinline__ void registers_down()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* The thread's warp or warpgroup, in a uniform register, so that descriptors made of it are in uniform
+/* The thread's warp or warpgroup in a uniform register, so that descriptors computed from it are in uniform
  * registers too. */
 template <int THREADS> static __device__ __forceinline__ int group_number()
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / THREADS, 0);
 }
 
-/* ---- the copy engine. One thread asks for a whole tile: rows of one head, all panels of their
- * columns; where the last panel is not full, panel by panel, and what the head does not have
- * becomes zeros ---- */
+/* ---- the copy engine. One thread requests a whole tile: rows of one head, all panels of their columns; if
+ * the last panel is not full, panel by panel. Elements beyond the head become zeros ---- */
 template <int ROWS, int D>
 static __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap *map, int row, int head,
                                                    uint32_t barrier)
@@ -123,8 +118,8 @@ static __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMa
                      : "memory");
 }
 
-/* Adds a tile of fp32 from shared memory to panels panel, ... of a head; rows that the head does not have
- * are left out. */
+/* Adds a tile of fp32 from shared memory to panels panel, ... of a head; rows beyond the head are
+ * skipped. */
 static __device__ __forceinline__ void tensor_add(const CUtensorMap *map, uint32_t from, int row, int panel,
                                                   int head)
 {
@@ -135,7 +130,8 @@ static __device__ __forceinline__ void tensor_add(const CUtensorMap *map, uint32
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* All but the last PENDING additions of this thread have been read from shared memory; have been made. */
+/* Waits until all but this thread's last PENDING additions were read from shared memory; until they were
+ * made. */
 template <int PENDING> static __device__ __forceinline__ void adds_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
@@ -146,20 +142,20 @@ template <int PENDING> static __device__ __forceinline__ void adds_made()
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Asks for memory that is read soon to be brought to the L2 cache; at and bytes: multiples of 16. */
+/* Prefetches memory into the L2 cache; at and bytes: multiples of 16. */
 static __device__ __forceinline__ void bring_near(const void *at, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
 }
 
-/* What this thread has stored in shared memory may be read by wgmma and the copy engine after the next
+/* Makes this thread's stores to shared memory visible to wgmma and the copy engine after the next
  * barrier. */
 static __device__ __forceinline__ void stored_for_engines()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Which of a launch's chunks has the tile of that number among those of all. */
+/* The chunk of a launch that contains a tile, numbered over all chunks. */
 template <class CHUNK> static __device__ __forceinline__ int chunk_of(const CHUNK *of, int chunks, int tile)
 {
     int chunk = 0;
@@ -168,8 +164,7 @@ template <class CHUNK> static __device__ __forceinline__ int chunk_of(const CHUN
     return chunk;
 }
 
-/* The next number of a persistent grid's work; one lane. The one who asks last leaves the counter as it
- * was. */
+/* The next work number of a persistent grid; called by one lane. The last caller resets the counter. */
 static __device__ __forceinline__ int ask_number(const BurstTileLists &lists, int total)
 {
     const int before = atomicAdd(lists.taken, 1);
@@ -178,8 +173,8 @@ static __device__ __forceinline__ int ask_number(const BurstTileLists &lists, in
     return (int)gridDim.x + before;
 }
 
-/* What partial tiles need of a side, copied by one warp: ints[0 .. TILE) positions, then the values of
- * each table that the mask reads; zeros where there is no token. */
+/* Copies a side's tokens for partial tiles with one warp: ints[0 .. TILE) positions, then the values of each
+ * table that the mask reads; zeros beyond the tokens. */
 template <int TILE, class MASK>
 static __device__ __forceinline__ void copy_tokens_warp(uint32_t ints, const BurstTokens &tokens, int first,
                                                         int lane)
@@ -196,19 +191,19 @@ static __device__ __forceinline__ void copy_tokens_warp(uint32_t ints, const Bur
         }
 }
 
-/* ---- wgmma ---- A tile in shared memory is panels of 64 columns as in cuda_attention.cuh. Its
- * descriptor: address, bytes from panel to panel (where the columns are the operand's long side;
- * otherwise unread), 1024 bytes from 8 rows to the next 8, 128-byte swizzle. An operand is
- * K-major where its tile's columns are the product's inner dimension: 16 of them are 32 bytes
- * on, or in the next panel; else it is transposed (TA, TB = 1), and 16 rows are 2048 bytes on. ---- */
+/* ---- wgmma ---- A tile in shared memory is panels of 64 columns as in cuda_attention.cuh. Its descriptor:
+ * address, bytes from panel to panel (used if the columns are the operand's long side), 1024 bytes from 8
+ * rows to the next 8, 128-byte swizzle. An operand is K-major if its tile's columns are the product's inner
+ * dimension: 16 of them are 32 bytes apart, or in the next panel; else it is transposed (TA, TB = 1), and 16
+ * rows are 2048 bytes apart. ---- */
 static __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t panel)
 {
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
 }
 
-/* The 16 inner columns x of a K-major operand in panels of ROWS rows; the 16 rows x of a transposed one:
- * descriptor units. */
+/* Descriptor units of the 16 inner columns x of a K-major operand in panels of ROWS rows, and of the 16 rows
+ * x of a transposed one. */
 template <int ROWS> static __device__ __forceinline__ constexpr uint64_t inner_columns(int x)
 {
     return (uint64_t)((x / 4 * ROWS * 128 + x % 4 * 32) >> 4);
@@ -216,9 +211,9 @@ template <int ROWS> static __device__ __forceinline__ constexpr uint64_t inner_c
 static __device__ __forceinline__ constexpr uint64_t inner_rows(int x) { return (uint64_t)(x * 2048 >> 4); }
 
 /* Wgmma<N>: d (+)= A B of 64 rows by N columns over 16; d[4j], d[4j + 1] are row lane/4 of the warp's 16,
- * columns 8j + 2 * (lane % 4) (+ 1), d[4j + 2], d[4j + 3] the same of row lane/4 + 8. `registers`: A is
- * four registers of two bf16, those of d[8i ...] packed in their order for the 16 columns i. add 0: d's
- * old values are not read. */
+ * columns 8j + 2 * (lane % 4) (+ 1); d[4j + 2], d[4j + 3] the same of row lane/4 + 8. `registers`: A is four
+ * registers of two bf16: d[8i ...] packed in their order for the 16 columns i. add 0: d's old values are not
+ * read. */
 template <int N> struct Wgmma;
 #define BURST_TEN(t) \
     "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
@@ -287,8 +282,8 @@ BURST_WGMMA(176, 88, 88, 89, 90, 91, 92, 93, 94)
 BURST_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102)
 BURST_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
-/* Around each batch of products. Ordinary writes of its registers come before `begin`; of batches that
- * were ended, wait<P> leaves the last P running. Nothing may run over a loop's end, or ptxas waits after
+/* Delimits each batch of products. Ordinary writes of its registers come before `begin`; after `end`,
+ * wait<P> leaves the last P batches running. No batch may run across a loop's end, or ptxas waits after
  * every product (C7514, C7515). */
 static __device__ __forceinline__ void products_begin()
 {
@@ -303,7 +298,7 @@ template <int PENDING> static __device__ __forceinline__ void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Asks for s = A B^T over D columns: 64 rows of a tile of ROWS by the COLUMNS rows of another. */
+/* Issues s = A B^T over D columns: 64 rows of a tile of ROWS by the COLUMNS rows of another. */
 template <int D, int ROWS, int COLUMNS>
 static __device__ __forceinline__ void tile_scores(float (&s)[COLUMNS / 2], uint32_t rows, uint32_t columns)
 {
@@ -316,8 +311,8 @@ static __device__ __forceinline__ void tile_scores(float (&s)[COLUMNS / 2], uint
     products_end();
 }
 
-/* The compiler moves no use of d across this point: needed after a wait, and before a batch that adds to
- * d. */
+/* Keeps the compiler from moving uses of d across this point: needed after a wait, and before a batch that
+ * adds to d. */
 template <int N> static __device__ __forceinline__ void hold(float (&d)[N])
 {
 #pragma unroll
@@ -325,8 +320,7 @@ template <int N> static __device__ __forceinline__ void hold(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* Stores an A fragment (16 rows by 16 columns of two-byte elements) where load_block with lanes "down"
- * reads it. */
+/* Stores an A fragment (16 rows by 16 columns of two-byte elements) for load_block with lanes "down". */
 static __device__ __forceinline__ void store_block(uint32_t address, const uint32_t *a)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a[0]),
@@ -334,9 +328,9 @@ static __device__ __forceinline__ void store_block(uint32_t address, const uint3
                  : "memory");
 }
 
-/* -inf where the mask drops a pair or there is no key, of the thread's rows of scores, `row` and 8
- * further, and all columns. TURNED: rows are keys and columns queries, not the other way round. keys: how
- * many there are from the tile's first on. */
+/* Sets -inf where the mask drops a pair or there is no key, in the thread's rows of scores, `row` and row +
+ * 8, and all columns. TURNED: rows are keys and columns queries. keys: their number from the tile's first
+ * on. */
 template <int ROWS, int COLUMNS, class MASK, bool TURNED>
 static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], const int32_t *row_ints,
                                                    const int32_t *column_ints, int row, int lane, int keys)
@@ -374,10 +368,10 @@ typedef CUresult BurstEncode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, voi
                              CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                              CUtensorMapFloatOOBfill);
 
-/* [heads][n][d] of elements of `size` bytes, strides in bytes: a tile is `rows` rows of one head, in
- * `panels` panels of 128 bytes, or, where the last panel is not full, a single one of them. What has no
- * element is not loaded from: its map stays zero. The driver's function is asked for by name, so that
- * programs need not be linked with its library. */
+/* [heads][n][d] of elements of `size` bytes, strides in bytes. A tile is `rows` rows of one head, in
+ * `panels` panels of 128 bytes or, if the last panel is not full, a single panel. An empty array's map stays
+ * zero and is not loaded from. The driver's function is looked up by name, so that programs need not link
+ * its library. */
 static cudaError_t burst_tensor_map(CUtensorMap *map, const void *at, int size, int d, int n, int heads,
                                     int64_t row, int64_t head, int rows, int panels)
 {

@@ -1,16 +1,14 @@
 /* cuda_hopper_backward.cuh: attention backward of some chunks of queries with some of keys, sm_90a form
  * (FlashAttention-3).
  *
- * A block owns a multiprocessor and takes works, longest list first, until none is left: a tile of 128
- * keys and the query tiles of its list, for every query head that reads the key head. The next work's
- * queries and keys are loaded while dK and dV of the last are added. Two consumer warpgroups have 64 keys
- * each and keep dK and dV in registers. Scores are transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T
- * and dS^T are the left sides of dV and dK as they lie in registers. For dQ = dS K a warpgroup needs the
- * dS of both: it goes through shared memory, and each makes 64 by 64 of dQ, of all 128 keys. dQ leaves by
- * the copy engine, which adds it to memory. Of the first warpgroup one warp loads rows of heads, one lse
- * and delta, one finds works and loads positions and table values, and one adds dQ. Over head_dim 128:
- * cuda_hopper_backward_wide.cuh.
- */
+ * A block owns a multiprocessor and takes works, longest list first, until none is left: a tile of 128 keys
+ * and the query tiles of its list, for every query head that reads the key head. The next work's queries and
+ * keys are loaded while dK and dV of the last are added. Two consumer warpgroups have 64 keys each and keep
+ * dK and dV in registers. Scores are transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are the
+ * A operands of dV and dK in that register layout. For dQ = dS K a warpgroup needs the dS of both: it goes
+ * through shared memory, and each computes 64 by 64 of dQ over all 128 keys. The copy engine adds dQ to
+ * memory. In the first warpgroup one warp loads rows of heads, one lse and delta, one finds works and loads
+ * positions and table values, and one adds dQ. Head_dim over 128: cuda_hopper_backward_wide.cuh. */
 #include "cuda_hopper_backward_load.cuh"
 
 namespace burst {
@@ -40,7 +38,7 @@ static __device__ __forceinline__ BackwardConsumer backward_consumer()
     return {number >> 7, number & 127, lane, (number >> 5) * 16 + (lane >> 2)};
 }
 
-/* Asks for sum += X rows: 64 keys by head_dim, over the tile's queries. */
+/* Issues sum += X rows: 64 keys by head_dim, over the tile's queries. */
 template <int D, int BM>
 static __device__ __forceinline__ void backward_sum(float (&sum)[D / 2], const uint32_t *x, uint32_t rows)
 {
@@ -53,7 +51,7 @@ static __device__ __forceinline__ void backward_sum(float (&sum)[D / 2], const u
     products_end();
 }
 
-/* Asks for a block of dQ = dS K: 64 queries by 64 columns, over so many keys. */
+/* Issues a block of dQ = dS K: 64 queries by 64 columns, over so many keys. */
 template <int KEYS>
 static __device__ __forceinline__ void backward_dq_over(float (&dq)[32], uint32_t ds, uint32_t k)
 {
@@ -65,7 +63,7 @@ static __device__ __forceinline__ void backward_dq_over(float (&dq)[32], uint32_
     products_end();
 }
 
-/* The same over the tile's keys that are seen: all, or the 64 of one warpgroup. */
+/* The same over the tile's keys that are seen: all, or one warpgroup's 64. */
 template <class L>
 static __device__ __forceinline__ void backward_dq(float (&dq)[32], uint32_t base, const BackwardConsumer &c,
                                                    int stage, int entry)
@@ -78,7 +76,7 @@ static __device__ __forceinline__ void backward_dq(float (&dq)[32], uint32_t bas
         backward_dq_over<64>(dq, ds + entry_seen(entry, 1) * 8192, k + entry_seen(entry, 1) * 8192);
 }
 
-/* Scores to probabilities, and these as the left side of dV. */
+/* Converts scores to probabilities, and packs these as the A operand of dV. */
 template <class L, class STATE>
 static __device__ __forceinline__ void backward_exp(STATE &w, const float *rows, float scale_log2)
 {
@@ -92,8 +90,8 @@ static __device__ __forceinline__ void backward_exp(STATE &w, const float *rows,
         w.p[i] = pack(w.s[i * 2], w.s[i * 2 + 1]);
 }
 
-/* The same, and P for dS times the slope of the softcap. lse is read where it is needed: registers are
- * few. */
+/* The same, with P for dS multiplied by the slope of the softcap. lse is read just before its use, since
+ * registers are few. */
 template <int BM, class STATE>
 static __device__ __forceinline__ void backward_exp_capped(STATE &w, const float *rows)
 {
@@ -107,7 +105,7 @@ static __device__ __forceinline__ void backward_exp_capped(STATE &w, const float
     }
 }
 
-/* dS = P (dP - delta), as the left side of dK. */
+/* dS = P (dP - delta), packed as the A operand of dK. */
 template <int D, int E, int BM>
 static __device__ __forceinline__ void backward_ds(BackwardState<D, E, BM> &w)
 {
@@ -117,8 +115,8 @@ static __device__ __forceinline__ void backward_ds(BackwardState<D, E, BM> &w)
                            w.s[i + 1] * (w.dp[i + 1] - w.delta[i / 4 * 2 + 1]));
 }
 
-/* dQ to shared memory, rows of 32 columns in the order of dq_place, 16 bytes u of row r at u ^ (r % 8), as
- * its map says. */
+/* Stores dQ to shared memory, in rows of 32 columns in the order of dq_place, 16 bytes u of row r at u ^ (r
+ * % 8), as its map says. */
 static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], uint32_t to,
                                                          const BackwardConsumer &c)
 {
@@ -159,7 +157,7 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, E
     if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
         mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key,
                                               c.lane, keys);
-        if (L::EARLY) /* again, so that the mask has their registers */
+        if (L::EARLY) /* repeated, so that the mask can use their registers */
             backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     }
     if (CAPPED)
@@ -173,7 +171,7 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, E
     backward_ds(w);
 }
 
-/* Products of dQ that are done, to the warp that adds them, once it has taken what was there. */
+/* Hands finished products of dQ to the warp that adds them, once it has taken the previous ones. */
 template <class L>
 static __device__ __forceinline__ void backward_give_dq(float (&dq)[32], uint32_t base,
                                                         const BackwardConsumer &c)
@@ -185,7 +183,7 @@ static __device__ __forceinline__ void backward_give_dq(float (&dq)[32], uint32_
     named_arrive(DQ_FULL + c.me, 160);
 }
 
-/* dQ of a query tile of which the warpgroup's keys are seen by none: of the other's dS alone. */
+/* dQ of a query tile that sees none of this warpgroup's keys: from the other's dS only. */
 template <class L>
 static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const BackwardConsumer &c,
                                                             const Stage<L::STAGES> &s, int entry)
@@ -234,7 +232,7 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, E, L::BM> 
     warp_arrive(base + L::Q_EMPTY + s.at * 8, c.lane);
 }
 
-/* Adds dK and dV of a work's keys; of them the thread has two. */
+/* Adds dK and dV of a work's keys; the thread has two keys. */
 template <class L, int D, int E>
 static __device__ __forceinline__ void backward_write(BackwardState<D, E, L::BM> &w,
                                                       const BurstBackwardLaunch &a, const BackwardWork &work)
@@ -268,7 +266,7 @@ static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunc
 #pragma unroll
         for (int i = 0; i < E / 2; i++)
             w.dv[i] = 0;
-        barrier_wait(base + L::KV_FULL, (uint32_t)works.at); /* a work is of one stage or the other */
+        barrier_wait(base + L::KV_FULL, (uint32_t)works.at); /* a work is in one of two stages */
         const int keys = a.keys[work->chunk].tokens.n - work->tile * L::BN;
         for (int left = work->count * (work->head_end - work->head); left > 0; left--, s.next())
             backward_tile<L, MASK>(w, a, shared, c, s, keys);
@@ -323,7 +321,7 @@ static __global__ void __launch_bounds__(384, 1)
     }
 }
 
-/* Raises the kernel's shared-memory limit: once per device, at start-up. */
+/* Raises the kernel's shared-memory limit; called once per device at start-up. */
 template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(void)
 {
     return cudaFuncSetAttribute(burst_backward_kernel<D, MASK, E>,
@@ -331,11 +329,11 @@ template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(
                                 BurstBackwardLayout<D, MASK, E>::BYTES);
 }
 
-/* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i
- * * keys + j] those of chunks i and j; lists are those of the first. The heads of a group are split over
- * several works (backward_order), more where there are few key tiles, so that the multiprocessors have
- * some works each; the sums' order then varies from run to run, as dQ's always does. Not so with
- * PLAN_DETERMINISTIC: a work has all heads of its group, and dQ's additions take turns. */
+/* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys; pair[i *
+ * keys + j] is of chunks i and j; lists are the first pair's. The heads of a group are split over several
+ * works (backward_order), more if there are few key tiles, so that each multiprocessor has some works. The
+ * order of the sums then varies from run to run, as dQ's always does. With PLAN_DETERMINISTIC a work has all
+ * heads of its group, and dQ's additions take turns. */
 template <int D, class MASK, int E = D>
 static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors,
                                   cudaStream_t stream)

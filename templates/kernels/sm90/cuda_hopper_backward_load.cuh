@@ -1,10 +1,9 @@
-/* cuda_hopper_backward_load.cuh: a launch of backward's sm_90a kernels, and its first warpgroup, which
- * finds tiles of keys that have something to do, loads for those who compute, and adds dQ.
- */
+/* cuda_hopper_backward_load.cuh: a launch of backward's sm_90a kernels, and its first warpgroup, which finds
+ * tiles of keys with work, loads for the consumers, and adds dQ. */
 #include "cuda_hopper.cuh"
 
-/* Chunks of a launch: their tokens, what of them the copy engine reads and adds to, what else is read and
- * added to, and the number of the first tile among those of all chunks. */
+/* Chunks of a launch: their tokens, the copy engine's maps, other arrays that are read and added to, and the
+ * index of the first tile among those of all chunks. */
 typedef struct BurstBackwardQueries {
     CUtensorMap q, d_o, dq;
     const float *lse, *delta;
@@ -19,7 +18,7 @@ typedef struct BurstBackwardKeys {
     int first;
 } BurstBackwardKeys;
 
-/* A launch: its chunks, and all else that its first pair has. */
+/* A launch: its chunks; all other fields are its first pair's. */
 typedef struct BurstBackwardLaunch {
     BurstBackwardQueries queries[BURST_MOST_CHUNKS];
     BurstBackwardKeys keys[BURST_MOST_CHUNKS];
@@ -31,28 +30,28 @@ template <int D, class MASK, int E = D> struct BurstBackwardLayout {
     using Tiles = BurstTiles<D, MASK, E>;
     static constexpr int BM = Tiles::BACKWARD_Q, BN = Tiles::BACKWARD_K, STAGES = 2, THREADS = 384;
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
-    static constexpr int VALUES = E, VALUE_WIDE = (E + 63) / 64 * 64; /* the same of V, dV and dO */
-    static constexpr bool APART = D > 128; /* dK and dV are of different warpgroups */
-    /* warpgroups leave out tiles of which their keys are seen by none */
+    static constexpr int VALUES = E, VALUE_WIDE = (E + 63) / 64 * 64; /* the same for V, dV and dO */
+    static constexpr bool APART = D > 128; /* dK and dV belong to different warpgroups */
+    /* warpgroups skip tiles that see none of their keys */
     static constexpr bool BLOCKS = Tiles::BACKWARD_BLOCKS;
     static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128),
                   "what a warpgroup makes of dQ");
     static constexpr int FEW = D <= 96 ? 40 : 24, MANY = D <= 96 ? 232 : 240; /* registers */
-    /* lse and delta are read before products are asked for: loads queue behind those. */
+    /* lse and delta are read before products are issued, since loads queue after those. */
     static constexpr bool EARLY = WIDE == 128 && !burst::CAPPED;
     static constexpr int K_BYTES = BN * WIDE * 2, Q_BYTES = BM * WIDE * 2, V_BYTES = BN * VALUE_WIDE * 2,
                          DO_BYTES = BM * VALUE_WIDE * 2, DS_BYTES = BN * BM * 2,
                          DQ_BYTES = APART ? 0 : 64 * 64 * 4;
-    /* of a stage */
+    /* per stage */
     static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, ROWS_BYTES = 2 * BM * 4 + Q_TOKENS;
     static constexpr int K = 0, V = K + K_BYTES, Q = V + V_BYTES, DO = Q + STAGES * Q_BYTES,
                          DS = DO + STAGES * DO_BYTES;
-    static constexpr int DQ = DS + (APART ? 1 : STAGES) * DS_BYTES, P = DQ; /* DQ: of each warpgroup */
+    static constexpr int DQ = DS + (APART ? 1 : STAGES) * DS_BYTES, P = DQ; /* DQ: per warpgroup */
     /* lse * log2 e and delta in the order of backward_place, then tokens */
     static constexpr int ROWS = DQ + (APART ? BN * BM * 4 : 2 * DQ_BYTES);
     static constexpr int K_INTS = ROWS + STAGES * ROWS_BYTES,
                          ENTRY = K_INTS + burst::token_ints<MASK>(BN) * 4;
-    static constexpr int ORDER = ENTRY + 8, WORK = ENTRY + 16; /* BackwardOrder; BackwardWork of a stage */
+    static constexpr int ORDER = ENTRY + 8, WORK = ENTRY + 16; /* BackwardOrder; a stage's BackwardWork */
     static constexpr int KV_FULL = WORK + STAGES * 32, KV_EMPTY = KV_FULL + 8;
     static constexpr int Q_FULL = KV_EMPTY + 8, Q_EMPTY = Q_FULL + 8 * STAGES;
     static constexpr int DO_FULL = Q_EMPTY + 8 * STAGES, DO_EMPTY = DO_FULL + 8 * STAGES;
@@ -63,17 +62,17 @@ template <int D, class MASK, int E = D> struct BurstBackwardLayout {
 
 namespace burst {
 
-/* Named barriers: a warpgroup's dQ is in shared memory, and may be written again; both warpgroups' dS is
- * there. */
+/* Named barriers: a warpgroup's dQ is in shared memory; it may be overwritten; both warpgroups' dS is
+ * complete. */
 enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5, P_FULL = 6 };
 
-/* The order of works, which blocks take head by head. splits: how many share the query heads of a key
+/* The order of works, which blocks take head by head. splits: works that share the query heads of a key
  * tile; section, late: see Place. */
 struct BackwardOrder { int16_t splits, section, late; };
 
-/* With few query heads a work, the rows that all blocks read and add to at a time stay in the L2 cache,
- * and a long list holds no block for long. But each work adds a whole tile of dK and dV, so it has
- * BACKWARD_LEAST query tiles on average (benchmarks/log). */
+/* With few query heads per work, the rows that all blocks access at a time fit the L2 cache, and a long list
+ * occupies no block for long. But each work adds a whole tile of dK and dV, so it should have BACKWARD_LEAST
+ * query tiles on average (benchmarks/log). */
 enum { BACKWARD_LEAST = 32 };
 static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackward &p)
 {
@@ -84,11 +83,12 @@ static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackwa
     return {(int16_t)splits, (int16_t)max(p.section * splits / p.group, 1), (int16_t)late};
 }
 
-/* A tile of keys and what it meets: of the lists row `row`, tile `tile` of the chunk; first: the first
- * entry. count -1: there are no more. */
+/* A tile of keys and its queries: row `row` of the lists, tile `tile` of the chunk; first: the first entry.
+ * count -1: no more works. */
 struct __align__(16) BackwardWork { int row, chunk, tile, count, first, kv, head, head_end; };
 
-/* Work `number`, field by field, since the warp has few registers; says whether it has something to do. */
+/* Fills work `number` field by field, since the warp has few registers. Returns whether it has anything to
+ * do. */
 static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows,
                                                      const volatile BackwardOrder &order,
                                                      volatile BackwardWork &w)
@@ -97,7 +97,7 @@ static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &
     const int splits = order.splits;
     const Place place = place_late(number, rows, p.kv_heads * splits, order.section, order.late);
     const int kv = place.head / splits, split = place.head % splits;
-    /* The query heads of this key head that are here, and of those this split's share. */
+    /* this key head's query heads in this launch, and this split's share of them */
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
     const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low;
     w.kv = kv, w.head = low + heads * split / splits, w.head_end = low + heads * (split + 1) / splits;
@@ -108,8 +108,8 @@ static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &
     return w.count > 0 && w.head < w.head_end;
 }
 
-/* Hands the next work that has something to do, or that there is none, to all warps; one lane. begun: it
- * is not the block's first. */
+/* Hands the next work with anything to do, or the end, to all warps; called by one lane. begun: it is not
+ * the block's first. */
 template <class L>
 static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &a, unsigned char *shared,
                                                      const Stage<L::STAGES> &works, bool begun)
@@ -130,7 +130,7 @@ static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &
     barrier_arrive(base + L::WORK_FULL + works.at * 8);
 }
 
-/* The work that was handed over, NULL after the last one; this warp is done with it. */
+/* The work that was handed over; NULL after the last. This warp is done with it. */
 template <class L>
 static __device__ __forceinline__ const BackwardWork *backward_take(unsigned char *shared,
                                                                     const Stage<L::STAGES> &works)
@@ -148,7 +148,8 @@ static __device__ __forceinline__ void backward_done(uint32_t base, Stage<L::STA
     works.next();
 }
 
-/* Where lse and delta of query i of a tile lie: the four that a lane needs of two n-tiles side by side. */
+/* Offset of lse and delta of query i of a tile: the four that a lane needs of two adjacent n-tiles are
+ * contiguous. */
 static __device__ __forceinline__ int backward_place(int i)
 {
     return i / 16 * 16 + i % 8 / 2 * 4 + i % 16 / 8 * 2 + i % 2;
@@ -157,7 +158,7 @@ static __device__ __forceinline__ int backward_place(int i)
 /* ---- the loading warp: its first lane ---- */
 template <class L> struct BackwardLoader {
     Stage<L::STAGES> s, works;
-    uint32_t parity; /* parity: of the keys' barriers */
+    uint32_t parity; /* of the keys' barriers */
 };
 
 template <class L>
@@ -170,8 +171,8 @@ static __device__ __forceinline__ void backward_load_keys(const BurstBackwardLau
     tensor_load<L::BN, L::VALUES>(base + L::V, &a.keys[w.chunk].v, w.tile * L::BN, w.kv, base + L::KV_FULL);
 }
 
-/* The rows of dK and dV that the work adds to, to the cache: additions to rows that are not there hold up
- * others. What follows from the work is computed for each: registers are few. */
+/* Prefetches the rows of dK and dV that the work adds to: additions that miss the cache delay others. Values
+ * derived from the work are recomputed for each, since registers are few. */
 template <int BN, int COLUMNS>
 static __device__ __forceinline__ void backward_bring_rows(const float *sums, const BurstTokens &tokens,
                                                            const BackwardWork &w)
@@ -200,7 +201,7 @@ static __device__ __forceinline__ void backward_load_tile(uint32_t to, const CUt
     tensor_load<BM, COLUMNS>(to, map, row, head, full);
 }
 
-/* A work's keys are asked for after its first queries, which need not wait for the last work's products. */
+/* A work's keys are requested after its first queries, which need not wait for the last work's products. */
 template <class L>
 static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &a, uint32_t base,
                                                      const BackwardWork &w, Stage<L::STAGES> &s,
@@ -225,8 +226,8 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
     }
 }
 
-/* ---- the warp of what belongs to queries ---- */
-/* lse * log2 e and delta of a lane's queries; +inf where there is no key or no query, so that p = 0. */
+/* ---- the warp of the queries' lse and delta ---- */
+/* lse * log2 e and delta of a lane's queries; +inf if there is no key or no query, so that p = 0. */
 template <int BM>
 static __device__ __forceinline__ void backward_rows(const BurstBackwardQueries &of, int head, int first,
                                                      int lane, float (&lse)[BM / 32], float (&delta)[BM / 32])
@@ -305,14 +306,14 @@ static __device__ __forceinline__ int32_t *backward_added(const BurstTileLists &
     return lists.added + (int64_t)head * lists.stride + tile;
 }
 
-/* Between additions by the copy engine and ordinary accesses of the counters. */
+/* Orders additions by the copy engine and ordinary accesses of the counters. */
 static __device__ __forceinline__ void backward_order_adds()
 {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-/* With turns, of the first lane: the next query tile's turn, and how many rows had added to it when it was
- * looked at. */
+/* With turns, in the first lane: the next query tile's turn, and the number of rows that had added to it
+ * when last read. */
 struct BackwardTurn { int32_t turn, seen; };
 
 static __device__ __forceinline__ BackwardTurn backward_look(const BurstTileLists &lists,
@@ -326,7 +327,7 @@ static __device__ __forceinline__ BackwardTurn backward_look(const BurstTileList
     return t;
 }
 
-/* Waits until all rows that come before this one have added to the query tile. */
+/* Waits until all earlier rows have added to the query tile. */
 static __device__ __forceinline__ void backward_await_turn(const BackwardTurn &t, const int32_t *added)
 {
     int32_t now = t.seen;
@@ -335,8 +336,8 @@ static __device__ __forceinline__ void backward_await_turn(const BackwardTurn &t
     backward_order_adds();
 }
 
-/* Lets the next row add to a query tile, once this one's additions are made. The fence also orders what
- * was looked at before. */
+/* Lets the next row add to a query tile once this one's additions are made. The fence also orders earlier
+ * reads. */
 static __device__ __forceinline__ void backward_end_turn(int32_t *added)
 {
     adds_made<0>();
@@ -345,7 +346,7 @@ static __device__ __forceinline__ void backward_end_turn(int32_t *added)
 }
 
 /* Adds a query tile's dQ as the warpgroups hand it over. Up to head_dim 64 their blocks are rows 0 and 64,
- * else columns 0 and 64 (panels of 32); columns that a head does not have are left out. */
+ * else columns 0 and 64 (panels of 32); columns beyond the head are skipped. */
 template <class L>
 static __device__ __forceinline__ void backward_add_tile(const BurstBackwardQueries &of, uint32_t base,
                                                          int row, int head, bool first)
@@ -378,10 +379,10 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
     const BurstTileLists &lists = a.p.lists;
     const int32_t *const list = lists.list + (int64_t)w.row * lists.stride;
     BackwardTurn turn = {};
-    /* of all chunks */
+    /* over all chunks */
     int entry = w.first, head = w.head, tile = a.queries[entry_chunk(entry)].first + entry_tile(entry);
     if (PLAN_DETERMINISTIC && first)
-        turn = backward_look(lists, w, head, tile), turn.seen = -1; /* to be looked at again, in order */
+        turn = backward_look(lists, w, head, tile), turn.seen = -1; /* read again, in order */
     for (int left = w.count * (w.head_end - w.head), i = 0; left > 0; left--) {
         int32_t *const added = PLAN_DETERMINISTIC ? backward_added(lists, head, tile) : NULL;
         if (PLAN_DETERMINISTIC && first)
@@ -392,7 +393,7 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
             i = 0, head++;
         entry = i ? __ldg(list + i) : w.first, tile = a.queries[entry_chunk(entry)].first + entry_tile(entry);
         if (PLAN_DETERMINISTIC && first) {
-            /* while the additions are made: one after the other would take longer than a tile */
+            /* during the additions: after them it would take longer than a tile */
             if (left > 1)
                 turn = backward_look(lists, w, head, tile);
             backward_end_turn(added);
@@ -400,8 +401,8 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
     }
 }
 
-/* The next work is asked for with the last query tile: asked earlier, a block would hold a long one while
- * others are free. */
+/* The next work is requested with the last query tile: earlier, a block would hold a long one while others
+ * are idle. */
 template <class L, class MASK>
 static __device__ __forceinline__ void backward_find(const BurstBackwardLaunch &a, unsigned char *shared)
 {
@@ -419,7 +420,7 @@ static __device__ __forceinline__ void backward_find(const BurstBackwardLaunch &
     }
 }
 
-/* Does something with every work, in one of the warps that do not compute. */
+/* Calls step for every work, in a warp that does not compute. */
 template <class L, class STEP>
 static __device__ __forceinline__ void backward_follow(unsigned char *shared, const STEP &step)
 {

@@ -1,19 +1,18 @@
-/* cuda_hopper_backward_wide.cuh: what computes in backward where head_dim is over 128, sm_90a form.
+/* cuda_hopper_backward_wide.cuh: the consumers of backward for head_dim over 128, sm_90a form.
  *
- * A warpgroup has no registers for dK and dV of 64 keys, so each has one of them: the first makes S^T and
- * P of a tile of 64 keys and keeps dV, the second makes dP^T and keeps dK. P goes to the second in fp32 by
- * shared memory, where it makes dS = P (dP - delta), and dS comes back for dQ = dS K, of which the first
- * makes the first 128 columns and the second the rest. P^T and dS^T are the left sides of dV and dK as
- * they lie in registers. dQ is added to memory from registers: there is no room for it in shared memory.
- */
+ * A warpgroup has no registers for dK and dV of 64 keys, so each has one of them: the first computes S^T and
+ * P of a tile of 64 keys and keeps dV, the second computes dP^T and keeps dK. P goes to the second in fp32
+ * through shared memory, where it computes dS = P (dP - delta), and dS comes back for dQ = dS K, of which
+ * the first computes the first 128 columns and the second the rest. P^T and dS^T are the A operands of dV
+ * and dK in that register layout. dQ is added to memory from registers: it does not fit in shared memory. */
 namespace burst {
 
-/* What a thread of the first warpgroup keeps, and of the second: keys lane/4 and lane/4 + 8 of its warp's
+/* State of a thread of the first warpgroup, and of the second: keys lane/4 and lane/4 + 8 of its warp's
  * 16. */
 template <int E, int BM> struct WideValues { float dv[E / 2], s[BM / 2], lse[BM / 4]; uint32_t p[BM / 4]; };
 template <int D, int BM> struct WideKeys { float dk[D / 2], dp[BM / 2]; uint32_t ds[BM / 4]; };
 
-/* Asks for COLUMNS columns of dQ = dS K, k at the first of them: 64 queries, over the tile's 64 keys. */
+/* Issues COLUMNS columns of dQ = dS K for 64 queries, over the tile's 64 keys; k: at the first column. */
 template <int COLUMNS>
 static __device__ __forceinline__ void wide_dq(float (&dq)[COLUMNS / 2], uint32_t ds, uint32_t k)
 {
@@ -25,8 +24,8 @@ static __device__ __forceinline__ void wide_dq(float (&dq)[COLUMNS / 2], uint32_
     products_end();
 }
 
-/* Adds them to memory; at: of the tile's first query, the first of the columns. rows: queries that are
- * there. Without a branch, since other products are running. */
+/* Adds them to memory. at: the tile's first query and the first column. rows: queries that exist. Without a
+ * branch, since other products are running. */
 template <int COLUMNS, int D>
 static __device__ __forceinline__ void wide_add_dq(const float (&dq)[COLUMNS / 2], float *at, int rows)
 {
@@ -42,14 +41,13 @@ static __device__ __forceinline__ void wide_add_dq(const float (&dq)[COLUMNS / 2
     }
 }
 
-/* Where a thread finds what the other warpgroup's thread of its number has of P: four floats i, every 2
- * KB. */
+/* Offset of P for the thread of the same number in the other warpgroup: four floats i, every 2 KB. */
 static __device__ __forceinline__ uint32_t wide_place(uint32_t p, int thread)
 {
     return p + (uint32_t)thread * 16;
 }
 
-/* P of one query tile: in registers, and in shared memory. */
+/* Computes P of one query tile, in registers and in shared memory. */
 template <class L, class MASK, int E>
 static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &w,
                                                           const BurstBackwardLaunch &a, unsigned char *shared,
@@ -82,8 +80,8 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &
     named_arrive(P_FULL, 256);
 }
 
-/* The first warpgroup's part of one query tile. The second has read the last tile's P before its dS was
- * there. */
+/* The first warpgroup's part of one query tile. The second warpgroup read the last tile's P before it
+ * finished its dS. */
 template <class L, class MASK, int E>
 static __device__ __forceinline__ void wide_values_tile(WideValues<E, L::BM> &w, const BurstBackwardLaunch &a,
                                                         unsigned char *shared, const BackwardConsumer &c,
@@ -104,7 +102,7 @@ static __device__ __forceinline__ void wide_values_tile(WideValues<E, L::BM> &w,
     wide_add_dq<128, L::COLUMNS>(dq, dq_at, rows);
 }
 
-/* dS of one query tile: in registers, and in shared memory. */
+/* Computes dS of one query tile, in registers and in shared memory. */
 template <class L, int D>
 static __device__ __forceinline__ void wide_ds(WideKeys<D, L::BM> &w, unsigned char *shared,
                                                const BackwardConsumer &c, const Stage<L::STAGES> &s)
@@ -132,8 +130,8 @@ static __device__ __forceinline__ void wide_ds(WideKeys<D, L::BM> &w, unsigned c
     named_sync(DS_FULL, 256);
 }
 
-/* The second warpgroup's part. Both warpgroups' dQ of the last tile has been made when P is there, and dS
- * may be written. */
+/* The second warpgroup's part. Once P has arrived, both warpgroups have computed dQ of the last tile, and dS
+ * may be overwritten. */
 template <class L, int D>
 static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, unsigned char *shared,
                                                       const BackwardConsumer &c, const Stage<L::STAGES> &s,
@@ -172,8 +170,8 @@ static __device__ __forceinline__ void wide_write(float (&sum)[D / 2], float *to
     }
 }
 
-/* Calls tile(its dQ, queries that are there) for every query tile of a work. One loop: over a loop inside
- * another ptxas lets no accumulator stay where it is (C7514). */
+/* Calls tile(its dQ, queries that exist) for every query tile of a work. A single loop: across nested loops
+ * ptxas would move accumulators (C7514). */
 template <class L, int D, class TILE>
 static __device__ __forceinline__ void wide_walk(const BurstBackwardLaunch &a, const BackwardWork &work,
                                                  Stage<L::STAGES> &s, const TILE &tile)

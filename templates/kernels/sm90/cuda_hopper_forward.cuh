@@ -1,15 +1,14 @@
 /* cuda_hopper_forward.cuh: attention forward of some chunks of queries with some of keys, sm_90a form
  * (FlashAttention-3).
  *
- * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its
- * warpgroups the first loads, by the copy engine, and the others compute, 64 queries each: scores and
- * output are in registers, and so are the probabilities as the left side of P V. The scores of key tile i
- * + 1 are asked for before P V of tile i, so that the softmax runs beside products, of this warpgroup and,
- * where they take turns, of the others. Next to queries and keys lie what a consumer has to know of them
- * (tile, head, entry of the list, positions), so that consumers read no global memory. The running state
- * (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge. A list goes through all
- * chunks of keys of the launch, so that the state is read and written once for all of them.
- */
+ * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. The
+ * first warpgroup loads by the copy engine, and the others compute 64 queries each. Scores and output are in
+ * registers, and so are the probabilities as the A operand of P V. QK^T of key tile i + 1 is issued before
+ * PV of tile i, so that the softmax overlaps products, of this warpgroup and, if they take turns, of the
+ * others. What a consumer needs to know of queries and keys (tile, head, entry of the list, positions) is
+ * next to them in shared memory, so that consumers read no global memory. The running state (O, lse) seeds
+ * the softmax as in the sm_80 form: a ring step needs no merge. A list covers all chunks of keys of the
+ * launch, so that the state is read and written once for all of them. */
 #include "cuda_hopper_forward_load.cuh"
 
 namespace burst {
@@ -18,8 +17,9 @@ namespace burst {
 template <int E, int BN> struct ForwardState {
     float o[E / 2], s[BN / 2];
     uint32_t p[BN / 4];
-    float m[2], l[2], shrink[2]; /* m: what exponents are taken from; l: this lane's part of the sum */
-    bool moved; /* m of one of the warp's rows, in this tile: then O and l were made before it */
+    float m[2], l[2], shrink[2]; /* m: reference of the exponents; l: this lane's part of the sum */
+    /* m of one of the warp's rows changed in this tile, so O and l are relative to the previous m */
+    bool moved;
 };
 
 template <class L> struct ForwardConsumer {
@@ -28,7 +28,7 @@ template <class L> struct ForwardConsumer {
     Stage<L::STAGES> k, v;
 };
 
-/* The running state of rows first + row and + 8. */
+/* Loads the running state of rows first + row and + 8. */
 template <int E, int BN>
 static __device__ __forceinline__ void forward_seed(ForwardState<E, BN> &w, const BurstForward &p,
                                                     const BurstForwardQueries &of, int head, int row,
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void forward_seed(ForwardState<E, BN> &w, cons
     }
 }
 
-/* Asks for O += P V. */
+/* Issues O += P V. */
 template <int E, int BN>
 static __device__ __forceinline__ void forward_values(ForwardState<E, BN> &w, uint32_t v)
 {
@@ -79,14 +79,14 @@ static __device__ __forceinline__ float forward_largest(const ForwardState<E, BN
     return fmaxf(top[0], top[1]);
 }
 
-/* What a row's exponents are taken from. A row without keys so far keeps m = -inf and gets p = 0. */
+/* The reference of a row's exponents. A row without keys so far keeps m = -inf and gets p = 0. */
 static __device__ __forceinline__ float forward_shift(float m, float scale_log2)
 {
     return m == -CUDART_INF_F ? 0.0f : __fmul_rn(m, scale_log2);
 }
 
-/* Moves a row's m to its maximum. Both products are rounded, or an m that stays would shrink l by a little
- * more or less than 1 in each tile. */
+/* Updates the running maximum. Both products are rounded, or an unchanged m would scale l by slightly more
+ * or less than 1 in each tile. */
 template <int E, int BN>
 static __device__ __forceinline__ void forward_follow(ForwardState<E, BN> &w, int half, float most,
                                                       float scale_log2)
@@ -97,10 +97,10 @@ static __device__ __forceinline__ void forward_follow(ForwardState<E, BN> &w, in
     w.l[half] *= w.shrink[half];
 }
 
-/* Scores to probabilities. m follows a row's maximum only when that has grown by more than 2^8, as it does
- * in a few tiles: sums and O have the same m, so the result is exact, and otherwise no lane need ask
- * another (shuffles queue behind the products that this warp has asked for). A tile's sum is made from
- * zero and then added: a long row of small ones would be lost. */
+/* Converts scores to probabilities. m is updated only if the row's maximum has grown by more than 2^8, as in
+ * the first few tiles. The result is exact, since sums and O use the same m, and otherwise no lane needs
+ * another's value (shuffles queue after the products that this warp issued). A tile's sum is computed from
+ * zero and then added: added one by one to a large sum, small terms would vanish. */
 template <int E, int BN>
 static __device__ __forceinline__ void forward_softmax(ForwardState<E, BN> &w, float scale_log2)
 {
@@ -125,7 +125,7 @@ static __device__ __forceinline__ void forward_softmax(ForwardState<E, BN> &w, f
     }
 }
 
-/* P as the left side of P V, and O to where m has moved. */
+/* Packs P as the A operand of P V, and rescales O if m has changed. */
 template <int E, int BN> static __device__ __forceinline__ void forward_pack(ForwardState<E, BN> &w)
 {
 #pragma unroll
@@ -138,7 +138,7 @@ template <int E, int BN> static __device__ __forceinline__ void forward_pack(For
         w.o[i] *= w.shrink[i / 2 % 2];
 }
 
-/* The state, or with BURST_LAST the result, of rows first + row and + 8. */
+/* Writes the state, or with BURST_LAST the result, of rows first + row and + 8. */
 template <int E, int BN>
 static __device__ __forceinline__ void forward_write(ForwardState<E, BN> &w, const BurstForward &p,
                                                      const BurstForwardQueries &of, int head, int row,
@@ -174,7 +174,7 @@ static __device__ __forceinline__ void forward_write(ForwardState<E, BN> &w, con
     }
 }
 
-/* After S is there: the mask where the tile is partial, K released, softmax. */
+/* After S: applies the mask if the tile is partial, releases K, and computes the softmax. */
 template <class L, class MASK, int E>
 static __device__ __forceinline__ void forward_take_scores(ForwardState<E, L::BN> &w,
                                                            const BurstForwardLaunch &a, unsigned char *shared,
@@ -194,7 +194,7 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<E, L::BN
     forward_softmax(w, score_scale(a.p.scale) * 1.44269504f);
 }
 
-/* After P V is there: V released. */
+/* After P V: releases V. */
 template <class L, int E>
 static __device__ __forceinline__ void forward_take_values(ForwardState<E, L::BN> &w, uint32_t base,
                                                            ForwardConsumer<L> &c)
@@ -205,7 +205,7 @@ static __device__ __forceinline__ void forward_take_values(ForwardState<E, L::BN
     c.v.next();
 }
 
-/* Where warpgroups take turns: waits for this one's; lets the next one ask. */
+/* If warpgroups take turns: waits for this one's turn; passes the turn on. */
 template <class L> static __device__ __forceinline__ void forward_await_turn(const ForwardConsumer<L> &c)
 {
     if (L::TURNS)
@@ -218,7 +218,7 @@ template <class L> static __device__ __forceinline__ void forward_pass_turn(cons
         named_arrive(1 + (c.me == L::CONSUMERS - 1 ? 0 : c.me + 1), 256);
 }
 
-/* Scores of a tile, and beside its softmax P V of the tile before. */
+/* Scores of a tile; its softmax overlaps P V of the previous tile. */
 template <class L, class MASK, int E>
 static __device__ __forceinline__ void forward_tile(ForwardState<E, L::BN> &w, const BurstForwardLaunch &a,
                                                     unsigned char *shared, ForwardConsumer<L> &c, uint32_t q,
@@ -258,7 +258,7 @@ static __device__ __forceinline__ void forward_walk(ForwardState<E, L::BN> &w, c
     }
 }
 
-/* P V of the tile before, with nothing beside it; its V is released. seen: by the warpgroup; else there is
+/* P V of the previous tile, with nothing to overlap; releases its V. seen: by the warpgroup; else there is
  * no P. */
 template <class L, int E>
 static __device__ __forceinline__ void forward_settle(ForwardState<E, L::BN> &w, uint32_t base,
@@ -274,7 +274,7 @@ static __device__ __forceinline__ void forward_settle(ForwardState<E, L::BN> &w,
     c.v.next();
 }
 
-/* A tile of which the warpgroup sees nothing, or nothing of the one before: P V of that one, then the
+/* A tile of which the warpgroup sees nothing, or saw nothing of the previous one: P V of that one, then the
  * scores of this one. */
 template <class L, class MASK, int E>
 static __device__ __forceinline__ void forward_tile_apart(ForwardState<E, L::BN> &w,
@@ -296,8 +296,8 @@ static __device__ __forceinline__ void forward_tile_apart(ForwardState<E, L::BN>
     c.k.next();
 }
 
-/* The same where the warpgroup sees nothing of some tiles; whether it sees some of the last. In a function
- * of its own: with this branch others would be slower. */
+/* The same if the warpgroup sees nothing of some tiles; returns whether it sees some of the last. A separate
+ * function, since this branch would slow down the other. */
 template <class L, class MASK, int E>
 static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<E, L::BN> &w,
                                                            const BurstForwardLaunch &a, unsigned char *shared,
@@ -323,7 +323,7 @@ static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<E, L::BN
     return before;
 }
 
-/* The last P V; Q, of which the scores were the last reader, is released before it. */
+/* The last P V. Q, last read by the scores, is released before it. */
 template <class L, int E>
 static __device__ __forceinline__ void forward_finish(ForwardState<E, L::BN> &w, uint32_t base,
                                                       ForwardConsumer<L> &c, int count, bool seen)
@@ -400,7 +400,7 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS
     }
 }
 
-/* Raises the kernel's shared-memory limit: once per device, at start-up. */
+/* Raises the kernel's shared-memory limit; called once per device at start-up. */
 template <int D, class MASK, int E = D> static cudaError_t burst_forward_setup(void)
 {
     return cudaFuncSetAttribute(burst_forward_kernel<D, MASK, E>,
@@ -408,10 +408,9 @@ template <int D, class MASK, int E = D> static cudaError_t burst_forward_setup(v
                                 BurstForwardLayout<D, MASK, E>::BYTES);
 }
 
-/* Folds the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j]
- * those of chunks i and j, into (o, lse) of the queries, or, with BURST_LAST, finishes them into out.
- * EMPTY pairs need no launch unless they are the first or the last of their queries. lists are those of
- * the first pair. */
+/* Folds the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j] of
+ * chunks i and j, into the queries' (o, lse) or, with BURST_LAST, finishes them into out. EMPTY pairs need
+ * no launch unless they are the first or the last of their queries. lists are the first pair's. */
 template <int D, class MASK, int E = D>
 static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors,
                                  cudaStream_t stream)

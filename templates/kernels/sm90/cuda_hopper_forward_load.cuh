@@ -1,10 +1,9 @@
 /* cuda_hopper_forward_load.cuh: a launch of forward's sm_90a kernels, and its first warpgroup, which takes
- * tiles of queries and loads for those who compute.
- */
+ * tiles of queries and loads for the consumers. */
 #include "cuda_hopper.cuh"
 
-/* A chunk of queries of a launch: q as the copy engine sees it, what is made of it, and the number of its
- * first tile among those of all chunks. */
+/* A chunk of queries of a launch: q's map for the copy engine, its results, and the index of its first tile
+ * among those of all chunks. */
 typedef struct BurstForwardQueries {
     CUtensorMap q;
     BurstRows out;
@@ -13,7 +12,7 @@ typedef struct BurstForwardQueries {
     int first;
 } BurstForwardQueries;
 
-/* A launch: its chunks, and all else that its first pair has. */
+/* A launch: its chunks; all other fields are its first pair's. */
 typedef struct BurstForwardLaunch {
     CUtensorMap k[BURST_MOST_CHUNKS], v[BURST_MOST_CHUNKS];
     BurstForwardQueries queries[BURST_MOST_CHUNKS];
@@ -22,19 +21,18 @@ typedef struct BurstForwardLaunch {
     BurstForward p;
 } BurstForwardLaunch;
 
-/* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three
- * (benchmarks/log). */
+/* TURNS: warpgroups take turns to issue products: at head_dim 64, with three of them (benchmarks/log). */
 template <int D, class MASK, int E = D> struct BurstForwardLayout {
     using Tiles = BurstTiles<D, MASK, E>;
     static constexpr int BM = Tiles::FORWARD_Q, BN = Tiles::FORWARD_K;
-    /* warpgroups leave out tiles of which they see nothing */
+    /* warpgroups skip tiles of which they see nothing */
     static constexpr bool BLOCKS = Tiles::FORWARD_BLOCKS;
     static constexpr int STAGES = BLOCKS && D <= 128 ? 4 : 2;
     static constexpr int CONSUMERS = BM / 64, THREADS = 128 * (1 + CONSUMERS);
     static constexpr bool TURNS = D <= 64;
     static constexpr int FEW = CONSUMERS == 2 ? 40 : 32, MANY = CONSUMERS == 2 ? 232 : 160; /* registers */
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
-    static constexpr int VALUES = E, VALUE_WIDE = (E + 63) / 64 * 64; /* the same of V and O */
+    static constexpr int VALUES = E, VALUE_WIDE = (E + 63) / 64 * 64; /* the same for V and O */
     static constexpr int Q_BYTES = BM * WIDE * 2, K_BYTES = BN * WIDE * 2, V_BYTES = BN * VALUE_WIDE * 2;
     static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4,
                          K_TOKENS = burst::token_ints<MASK>(BN) * 4;
@@ -43,7 +41,7 @@ template <int D, class MASK, int E = D> struct BurstForwardLayout {
     static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= BURST_BLOCK_BYTES ? 2 : 1;
     static constexpr int Q = 0, K = Q + Q_STAGES * Q_BYTES, V = K + STAGES * K_BYTES;
     static constexpr int Q_INTS = V + STAGES * V_BYTES, K_INTS = Q_INTS + Q_STAGES * Q_TOKENS;
-    static constexpr int TILE = K_INTS + STAGES * K_TOKENS; /* ForwardWork of a query tile */
+    static constexpr int TILE = K_INTS + STAGES * K_TOKENS; /* a query tile's ForwardWork */
     static constexpr int ENTRY = TILE + Q_STAGES * 16;
     static constexpr int Q_FULL = ENTRY + STAGES * 4, Q_EMPTY = Q_FULL + Q_STAGES * 8;
     static constexpr int K_FULL = Q_EMPTY + Q_STAGES * 8, K_EMPTY = K_FULL + STAGES * 8;
@@ -54,18 +52,18 @@ template <int D, class MASK, int E = D> struct BurstForwardLayout {
 
 namespace burst {
 
-/* A tile of queries: its place in its chunk, its head, and how many entries its list has. tile -1: there
- * are no more. */
+/* A tile of queries: its index in its chunk, its head, and the length of its list. tile -1: no more
+ * tiles. */
 struct __align__(16) ForwardWork { int tile, head, count, chunk; };
 
-/* ---- the producer: one warp; its first lane asks for copies ---- */
+/* ---- the producer: one warp, whose first lane requests copies ---- */
 template <class L> struct ForwardProducer {
     int lane;
     Stage<L::Q_STAGES> q;
     Stage<L::STAGES> k, v;
 };
 
-/* Keys of the list's entry, with their tokens where the tile is partial. */
+/* Loads the keys of the list's entry, with their tokens if the tile is partial. */
 template <class L, class MASK>
 static __device__ __forceinline__ void forward_load_k(const BurstForwardLaunch &a, unsigned char *shared,
                                                       ForwardProducer<L> &w, int entry, int kv)
@@ -122,7 +120,7 @@ static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &
     w.q.next();
 }
 
-/* The running state of the tile to the cache: consumers read it while nothing else is computed. */
+/* Prefetches the tile's running state: consumers read it while nothing else is computed. */
 template <class L>
 static __device__ __forceinline__ void forward_bring_state(const BurstForwardLaunch &a, const ForwardWork &of)
 {
@@ -132,8 +130,8 @@ static __device__ __forceinline__ void forward_bring_state(const BurstForwardLau
                    (uint32_t)(rows * L::VALUES * 4));
 }
 
-/* One tile of queries and its list. The next tile is asked for with the last keys: asked earlier, a block
- * would hold a long tile while others are free. */
+/* Loads one tile of queries and its list. The next tile is requested with the last keys: earlier, a block
+ * would hold a long tile while others are idle. */
 template <class L, class MASK>
 static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLaunch &a, unsigned char *shared,
                                                            ForwardProducer<L> &w, int number, int rows,
@@ -148,7 +146,7 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     const ForwardWork work = {of.tile - a.queries[chunk].first, place.head, of.count, chunk};
     if (w.lane == 0)
         forward_bring_state<L>(a, work);
-    if (L::Q_STAGES == 1 && of.count) /* K needs not wait for the last tile's Q */
+    if (L::Q_STAGES == 1 && of.count) /* K need not wait for the last tile's Q */
         forward_load_k<L, MASK>(a, shared, w, entry, kv);
     forward_load_q<L, MASK>(a, shared, w, work);
     if (L::Q_STAGES == 2 && of.count)
@@ -168,7 +166,7 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     return __shfl_sync(0xffffffffu, next, 0);
 }
 
-/* Between the first pair and the last, rows that see none of the keys stay as they are. */
+/* Between the first pair and the last, rows that see none of the keys do not change. */
 static __device__ __forceinline__ int forward_rows(const BurstForward &p)
 {
     const bool all = p.flags & (BURST_FIRST | BURST_LAST) && !(p.flags & BURST_PART);
