@@ -64,10 +64,7 @@ static const Field file_fields[] = {
     {"train", take_once, offsetof(Checker, train), FIELD_BLOCK},
 };
 
-bool is_model_file(AstList items)
-{
-    return has_setting(items, file_fields, countof(file_fields));
-}
+bool is_model_file(AstList items) { return has_setting(items, file_fields, countof(file_fields)); }
 
 static void declare(Checker *c, Ast *s)
 {
@@ -193,7 +190,7 @@ static void check_scales(Checker *c, const ModelFields *f, const Family *family)
         const ScaleField *field = family_scale(family, i);
         const double root = sqrt(f->m.hidden), scale = f->m.scale[i];
         /* set by yarn's block */
-        const bool by_rope = family->layer.latent && i == BURST_SCALE_ATTENTION &&
+        const bool by_rope = family->parts.layer.latent && i == BURST_SCALE_ATTENTION &&
                              f->m.rope.kind == BURST_ROPE_YARN;
         if (!field && scale > 0 && !by_rope)
             diag_error(c->diags, f->family, "the family %s has no '%s'", family->type, names[i]);
@@ -205,11 +202,17 @@ static void check_scales(Checker *c, const ModelFields *f, const Family *family)
 /* Reports each part of the model's layers that differs from the family's. */
 static void check_layer(Checker *c, const ModelFields *f, const Family *family)
 {
+    const LayerParts model = {f->m.qkv_bias, f->m.qk_norm, f->m.layer}, needed = family_parts(family, &model);
 #define X(member, name, ...) \
-    if (family->layer.member != f->m.layer.member) \
+    if (needed.member != model.member) \
         diag_error(c->diags, f->family, "the family %s needs '%s %s'", family->type, name, \
-                   ((const char *const[]){__VA_ARGS__})[family->layer.member]);
-    BURST_LAYER_FIELDS(X)
+                   ((const char *const[]){__VA_ARGS__})[needed.member]);
+#define LAYER(member, ...) X(layer.member, __VA_ARGS__)
+    BURST_LAYER_FIELDS(LAYER)
+    X(qkv_bias, "qkv_bias", "no", "yes")
+    if (needed.layer.qk_norm_all == model.layer.qk_norm_all)
+        X(qk_norm, "qk_norm", "no", "yes")
+#undef LAYER
 #undef X
 }
 
@@ -219,10 +222,6 @@ static void check_parts(Checker *c, const ModelFields *f)
     const BurstLayer *l = &f->m.layer;
     if (l->parallel && l->norms != BURST_NORMS_BEFORE)
         diag_error(c->diags, c->model->span, "'parallel' requires 'norms before'");
-    if (l->mlp_bias && l->activation <= BURST_ACTIVATION_GEGLU_TANH)
-        diag_error(c->diags, c->model->span,
-                   "'mlp_bias yes' requires an activation without a gate: gelu, "
-                   "gelu_tanh or relu2");
     if (l->head_bias && f->m.tied)
         diag_error(c->diags, c->model->span,
                    "'head_bias yes' requires 'tied no': the bias lies behind the head");
@@ -238,9 +237,10 @@ static void check_family(Checker *c, const ModelFields *f)
         check_scales(c, f, family);
     if (family && f->m.ropes && family->layer_ropes == ROPES_ALIKE)
         diag_error(c->diags, f->family, "the family %s has one 'rope' in all layers", family->type);
-    if (family && family->layer.latent != f->m.layer.latent)
+    if (family && family->parts.layer.latent != f->m.layer.latent)
         diag_error(c->diags, f->family,
-                   family->layer.latent ? "the family %s needs 'latent'" : "the family %s has no 'latent'",
+                   family->parts.layer.latent ? "the family %s needs 'latent'"
+                                              : "the family %s has no 'latent'",
                    family->type);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
@@ -254,14 +254,6 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->type);
     if (family)
         check_layer(c, f, family);
-    if (!family || family_has(family, f->m.qkv_bias, f->m.qk_norm, &family->layer))
-        return;
-    if (family->qk_norm != f->m.qk_norm)
-        diag_error(c->diags, f->family, "the family %s needs 'qk_norm %s'", family->type,
-                   family->qk_norm ? "yes" : "no");
-    else
-        diag_error(c->diags, f->family, "the family %s needs 'qkv_bias %s'", family->type,
-                   family->qkv_bias ? "yes" : "no");
 }
 
 static void take_layer_rope(Cursor *u, const Ast *s, const Field *f, ModelFields *m)
@@ -501,8 +493,6 @@ void finish_model(Checker *c)
     finish_ropes(c, &f);
     check_family(c, &f);
     check_parts(c, &f);
-    if (f.m.qkv_bias && f.m.qk_norm)
-        diag_error(c->diags, f.qk_norm, "'qk_norm' cannot be combined with 'qkv_bias'; remove one of them");
     c->program->model = f.m;
 }
 

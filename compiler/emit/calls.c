@@ -266,7 +266,10 @@ static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
 /* ---- calls ---- */
 
 /* Words of a call (step/operations.def); of an operand: NAME(x0). */
-static const struct { const char *word; ArgumentText *text; } words[] = {
+static const struct {
+    const char *word;
+    ArgumentText *text;
+} words[] = {
     {"tokens", count_text},
     {"all_rows", rows_text},
     {"width", width_argument},
@@ -296,10 +299,7 @@ static bool is_operand(const char *word, size_t n)
     return n == 2 && (word[0] == 'x' || word[0] == 'y') && word[1] >= '0' && word[1] <= '9';
 }
 
-static int operand_number(const char *word)
-{
-    return (word[0] == 'y' ? OP_READS : 0) + word[1] - '0';
-}
+static int operand_number(const char *word) { return (word[0] == 'y' ? OP_READS : 0) + word[1] - '0'; }
 
 static const char *word_text(const Printer *p, const Op *o, const char *word, size_t n)
 {
@@ -327,12 +327,13 @@ static int form_of(const Printer *p, const Op *o)
     const Model *m = &p->step->program->model;
     const BurstLayer *l = &m->layer;
     const bool norm = o->kind == OP_NORM || o->kind == OP_NORM_BACK,
+               bias = o->kind == OP_BIAS || o->kind == OP_BIAS_BACK,
                activation = o->kind == OP_SWIGLU || o->kind == OP_SWIGLU_BACK,
                layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK,
                rope = o->kind == OP_ROPE || o->kind == OP_ROPE_BACK;
     const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
-    if ((norm && l->norm) || (activation && l->activation) ||
+    if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
     if (has_square(p, o))

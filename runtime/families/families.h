@@ -59,6 +59,18 @@ typedef enum LayerRopes {
 typedef struct Alias {
     const char *name, *other;
 } Alias;
+/* Which parts layers have. */
+typedef struct LayerParts {
+    int qkv_bias, qk_norm;
+    BurstLayer layer;
+} LayerParts;
+enum { PARTS = sizeof(LayerParts) / sizeof(int) };
+/* A field of config.json, true or false, that says whether layers have some parts beside the family's. */
+typedef struct PartField {
+    const char *name;
+    bool absent; /* its value where it is not given */
+    LayerParts adds;
+} PartField;
 /* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
  * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
 typedef struct Family {
@@ -70,19 +82,16 @@ typedef struct Family {
     bool mrope; /* fields of RoPE by time, height and width, which are one number of text */
     bool scaled_queries; /* by llama_4_scaling_beta, of positions from RoPE's `original` on */
     bool always_causal; /* is_causal does not reach its attention */
-    bool qkv_bias, qk_norm;
-    BurstLayer layer;
+    LayerParts parts; /* in any case */
+    const PartField *flags; /* up to a name NULL; NULL: none */
     bool norms_less_one; /* folders have the weights of norms less one */
     /* NULL: rms_norm_eps, hidden_act, partial_rotary_factor, rope_theta */
     const char *eps_field, *activation_field, *part_field, *theta_field;
     const Alias *aliases; /* up to a name NULL; NULL: none */
     const char *activation; /* what that says; NULL: silu */
-    bool no_bias; /* bias_field means false where it is not given */
-    const char
-        *bias_field; /* says whether there is qkv_bias, true where it is not given; NULL: qkv_bias does */
     int kv_heads, head_dim;
-    /* of layer.latent: kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, of which 0
-     * is hidden / heads */
+    /* of parts.layer.latent: kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, of
+     * which 0 is hidden / heads */
     int latent, query_latent, own, shared, value_dim;
     /* fields of layers with experts, up to NULL; NULL: the family has none. No layer may have some:
      * first_k_dense_replace, 0 where it is not given, is at least the number of layers */
@@ -110,8 +119,7 @@ typedef struct Family {
     const char *layers; /* names of layers' tensors begin with it and a number; NULL: model.layers */
     const char *const *buffers; /* ends of names of tensors that are computed, up to NULL; NULL: none */
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
-    const char *const *off; /* fields that are written as false, up to NULL */
-    const char *const *on; /* those that are true, up to NULL; NULL: none */
+    const char *const *off; /* fields that are written as false, up to NULL; NULL: none */
     const char *const *zero; /* dropouts that are not 0 where they are not given, up to NULL; NULL: none */
 } Family;
 /* A type of folders whose text model is one part, described by text_config, or beside the fields of other
@@ -125,14 +133,18 @@ extern const Whole wholes[]; /* up to a type NULL */
 extern const Family families[];
 extern const int family_count;
 const Family *family_named(const char *type); /* NULL: there is none */
-/* The first whose layers have these parts. */
-const Family *family_with(bool qkv_bias, bool qk_norm, const BurstLayer *layer);
+/* The first whose layers can have exactly these parts; NULL: there is none. */
+const Family *family_with(const LayerParts *parts);
 /* NULL: the family has no such scale */
 const ScaleField *family_scale(const Family *f, int scale);
 /* A scale that is 0 as the number that it stands for; a softcap stays 0. */
 double scale_number(const double scale[BURST_SCALES], int which, double head_dim);
-/* Whether a family's layers can have them. */
-bool family_has(const Family *f, bool qkv_bias, bool qk_norm, const BurstLayer *layer);
+/* Whether layers with these parts have one of those that the field adds: then it is true. */
+bool part_field_is_on(const PartField *f, const LayerParts *parts);
+void parts_add(LayerParts *parts, const LayerParts *more);
+/* The family's, with those that fields add of which the layers have one. */
+LayerParts family_parts(const Family *f, const LayerParts *parts);
+bool family_has(const Family *f, const LayerParts *parts);
 /* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part);
 

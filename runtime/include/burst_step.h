@@ -95,6 +95,9 @@ int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row
 /* y = x + b, b [width]; db += the sum of dy's rows. */
 int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y);
 int burst_op_bias_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db);
+/* The same of a gate and what it gates, as a product of two tensors has them; b, db [2][width]. */
+int burst_op_bias_pair(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y);
+int burst_op_bias_pair_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db);
 /* y = scale x (+ add, which may be NULL or y); dx = (dx or 0) + scale dy. */
 int burst_op_scale(BurstExec *e, int64_t n, int width, double scale, const BurstAct *x, const BurstAct *add,
                    BurstAct *y);
@@ -163,8 +166,8 @@ int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, 
                   BurstAct *dx, float *dw, void *scratch);
 int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
                        double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
-                       const int32_t *label, const float *weight, double scale, double *loss,
-                       BurstAct *dx, float *dw, void *scratch);
+                       const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx,
+                       float *dw, void *scratch);
 
 /* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */
 /* all [ranks * each][width] of own [each][width]; the last rank may have fewer tokens, and what follows them

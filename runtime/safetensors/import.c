@@ -40,16 +40,17 @@ static void write_model(FILE *out, const HfModel *m)
         "model %s {\n  family %s;\n  layers %lld; hidden %lld; heads %lld; kv_heads %lld; head_dim %lld;\n",
         m->family->type, m->family->type, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
         (long long)m->kv_heads, (long long)m->head_dim);
-    if (m->layer.latent)
+    if (m->parts.layer.latent)
         fprintf(out, "  value_dim %lld; latent %lld;", (long long)m->value_dim, (long long)m->latent);
     if (m->query_latent)
         fprintf(out, " query_latent %lld;", (long long)m->query_latent);
-    fputs(m->layer.latent ? "\n" : "", out);
-    fprintf(out, "  ffn %s %lld; norm %s %.15g; vocab %lld; tied %s;%s%s", activations[m->layer.activation],
-            (long long)m->ffn, m->layer.norm ? "layernorm" : "rmsnorm", m->norm_eps, (long long)m->vocab,
-            m->tied ? "yes" : "no", m->qkv_bias ? " qkv_bias yes;" : "",
-            qk_norms[m->qk_norm + m->layer.qk_norm_all]);
-    write_parts(out, &m->layer);
+    fputs(m->parts.layer.latent ? "\n" : "", out);
+    fprintf(out, "  ffn %s %lld; norm %s %.15g; vocab %lld; tied %s;%s%s",
+            activations[m->parts.layer.activation], (long long)m->ffn,
+            m->parts.layer.norm ? "layernorm" : "rmsnorm", m->norm_eps, (long long)m->vocab,
+            m->tied ? "yes" : "no", m->parts.qkv_bias ? " qkv_bias yes;" : "",
+            qk_norms[m->parts.qk_norm + m->parts.layer.qk_norm_all]);
+    write_parts(out, &m->parts.layer);
     fputs("\n ", out);
     scales_text(out, m);
     if (m->rope.rotary)

@@ -95,12 +95,12 @@ HfModel model_of(const BurstPlan *p)
                  .norm_eps = p->norm_eps,
                  .softcap = p->softcap,
                  .tied = p->tied,
-                 .qkv_bias = has_tensor(p, "self_attn.q_proj.bias"),
-                 .qk_norm = has_tensor(p, "self_attn.q_norm.weight"),
+                 .parts = {has_tensor(p, "self_attn.q_proj.bias"), has_tensor(p, "self_attn.q_norm.weight"),
+                           p->layer},
                  .rope = p->rope};
     memcpy(m.scale, p->scale, sizeof m.scale);
-    m.layer = p->layer;
-    m.family = p->family ? family_named(p->family) : family_with(m.qkv_bias, m.qk_norm, &m.layer);
+    m.family = p->family ? family_named(p->family) : family_with(&m.parts);
+    m.family = m.family ? m.family : &families[0];
     take_ropes(p, &m);
     return m;
 }
@@ -108,8 +108,9 @@ HfModel model_of(const BurstPlan *p)
 bool model_needs_family(const BurstPlan *p)
 {
     const BurstLayer none = {0};
+    const HfModel m = model_of(p);
     bool has = p->ropes || p->rope.rotary || p->rope.interleaved ||
-               memcmp(&p->layer, &none, sizeof none) != 0;
+               memcmp(&p->layer, &none, sizeof none) != 0 || !family_has(m.family, &m.parts);
     for (int i = 0; i < BURST_SCALES; i++)
         has = has || p->scale[i] > 0;
     return has && !p->family;
@@ -123,7 +124,9 @@ static const char *activation_of(const Family *f) { return f->activation ? f->ac
  * tanh approximation. */
 static bool is_activation(const Family *f, const char *name)
 {
-    static const struct { const char *name, *same, *type; } names[] = {
+    static const struct {
+        const char *name, *same, *type;
+    } names[] = {
         {"swish", "silu", NULL},
         {"gelu_new", "gelu_pytorch_tanh", NULL},
         {"gelu_fast", "gelu_pytorch_tanh", NULL},
@@ -157,7 +160,7 @@ static bool has_field(const Family *family, const Field *f)
 {
     if (f->kind == CAP)
         return family->softcap > 0;
-    return family->layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
+    return family->parts.layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
 }
 
 /* Follows from others, whatever a file has. */
@@ -294,27 +297,31 @@ static void read_field(Misfits *m, const Field *f, const json_t *config, const H
     json_decref(absent);
 }
 
-/* Whether there are biases may be a field's to say. */
-static void read_parts(Misfits *m, const json_t *config, HfModel *there)
+/* plan: its parts; NULL: there is none. */
+static void read_flag(Misfits *m, const json_t *config, const PartField *f, const LayerParts *plan,
+                      LayerParts *there)
+{
+    const json_t *value = json_object_get(config, f->name);
+    const bool on = value ? json_is_true(value) : f->absent, needed = plan && part_field_is_on(f, plan);
+    char text[VALUE_TEXT];
+    value_text(value, text);
+    if (on)
+        parts_add(there, &f->adds);
+    if (given(value) && !json_is_boolean(value))
+        misfit(m, "%s is %s; only true or false is read", f->name, text);
+    else if (plan && on != needed)
+        misfit(m, "%s is %s, expected %s", f->name, on ? "true" : "false", needed ? "true" : "false");
+}
+
+static void read_parts(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const Family *f = there->family;
-    char text[VALUE_TEXT];
-    there->qkv_bias = f->qkv_bias;
-    there->qk_norm = f->qk_norm;
-    there->layer = f->layer;
-    for (const char *const *on = f->on; on && *on; on++)
-        if (given(json_object_get(config, *on)) && !json_is_true(json_object_get(config, *on)))
-            misfit(m, "%s is not true; only true is supported", *on);
+    there->parts = f->parts;
+    for (const PartField *flag = f->flags; flag && flag->name; flag++)
+        read_flag(m, config, flag, plan ? &plan->parts : NULL, &there->parts);
     for (const char *const *zero = f->zero; zero && *zero; zero++)
         if (!json_object_get(config, *zero))
             misfit(m, "config.json has no %s, and a %s without it has dropout; set it to 0", *zero, f->type);
-    const json_t *flag = f->bias_field ? json_object_get(config, f->bias_field) : NULL;
-    if (!f->bias_field)
-        return;
-    there->qkv_bias = flag ? json_is_true(flag) : !f->no_bias;
-    value_text(flag, text);
-    if (given(flag) && !json_is_boolean(flag))
-        misfit(m, "%s is %s; only true or false is read", f->bias_field, text);
 }
 
 /* Layers with experts are none of a plan's. */
@@ -353,11 +360,11 @@ static void read_family(Misfits *m, const json_t *config, const HfModel *plan, H
         misfit(m, "model_type is %s; known are %s", text, known);
     if (!there->family)
         there->family = plan ? plan->family : &families[0];
-    read_parts(m, config, there);
-    if (plan && (plan->qkv_bias != there->qkv_bias || plan->qk_norm != there->qk_norm ||
-                 plan->rope.interleaved != there->family->interleaved ||
-                 memcmp(&plan->layer, &there->layer, sizeof there->layer) != 0))
+    const bool can = !plan || (plan->rope.interleaved == there->family->interleaved &&
+                               family_has(there->family, &plan->parts));
+    if (!can)
         misfit(m, "model_type is %s, expected \"%s\"", text, plan->family->type);
+    read_parts(m, config, can ? plan : NULL, there);
 }
 
 void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
@@ -370,10 +377,10 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     if (plan && plan->softcap > 0 && there->family->softcap == 0)
         misfit(m, "softcap is %.9g in the plan, and transformers computes none of a %s", plan->softcap,
                there->family->type);
-    there->head_dim = there->family->layer.latent ? there->own + there->shared : there->head_dim;
+    there->head_dim = there->family->parts.layer.latent ? there->own + there->shared : there->head_dim;
     check_dense(m, config, there);
     rope_read(m, config, plan, there);
-    if (there->family->layer.latent)
+    if (there->family->parts.layer.latent)
         there->scale[BURST_SCALE_ATTENTION] = rope_score_scale(config, there);
     scales_read(m, config, plan, there);
 }
@@ -382,9 +389,9 @@ bool model_has_field(const Family *f, const char *name)
 {
     static const char *const others[] = {"model_type", "rope_scaling", "rope_parameters",
                                          "original_max_position_embeddings"};
-    bool found = (f->bias_field && strcmp(f->bias_field, name) == 0) || scales_has_field(f, name);
-    for (const char *const *on = f->on; on && *on; on++)
-        found = found || strcmp(*on, name) == 0;
+    bool found = scales_has_field(f, name);
+    for (const PartField *flag = f->flags; flag && flag->name; flag++)
+        found = found || strcmp(flag->name, name) == 0;
     found = found || strcmp(name, rope_theta_name(f)) == 0 ||
             (f->part > 0 && strcmp(name, rope_part_name(f)) == 0) ||
             (f->local_theta_field && strcmp(name, f->local_theta_field) == 0) ||
@@ -395,7 +402,8 @@ bool model_has_field(const Family *f, const char *name)
     for (const char *const *unread = f->experts; unread && *unread; unread++)
         found = found || strcmp(*unread, name) == 0;
     /* these follow from others, whatever a file has */
-    found = found || (f->layer.latent && (strcmp(name, "head_dim") == 0 || strcmp(name, "qk_head_dim") == 0));
+    found = found ||
+            (f->parts.layer.latent && (strcmp(name, "head_dim") == 0 || strcmp(name, "qk_head_dim") == 0));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         found = found || strcmp(others[i], name) == 0;
     for (int i = 0; i < FIELDS && !found; i++) {
@@ -429,16 +437,14 @@ bool model_write(json_t *config, const HfModel *m)
                json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
         json_decref(value);
     }
-    for (int i = 0; made && m->family->off[i]; i++)
-        made = json_object_set_new(config, m->family->off[i], json_false()) == 0;
-    for (const char *const *on = m->family->on; made && on && *on; on++)
-        made = json_object_set_new(config, *on, json_true()) == 0;
+    for (const char *const *off = m->family->off; made && off && *off; off++)
+        made = json_object_set_new(config, *off, json_false()) == 0;
+    for (const PartField *flag = m->family->flags; made && flag && flag->name; flag++)
+        made = json_object_set_new(config, flag->name, json_boolean(part_field_is_on(flag, &m->parts))) == 0;
     for (const char *const *zero = m->family->zero; made && zero && *zero; zero++)
         made = json_object_set_new(config, *zero, json_integer(0)) == 0;
     if (made && m->family->experts)
         made = json_object_set_new(config, "first_k_dense_replace", json_integer((json_int_t)m->layers)) == 0;
-    if (made && m->family->bias_field)
-        made = json_object_set_new(config, m->family->bias_field, json_boolean(m->qkv_bias)) == 0;
     if (made && m->family->layer_ropes == ROPES_BY_TYPE)
         return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);
     return made && rope_write(config, m->family, &m->rope, rope_part(m)) &&

@@ -169,7 +169,8 @@ bool rope_write_score_scale(json_t *config, const HfModel *m)
 {
     const double scale = sqrt(m->scale[BURST_SCALE_ATTENTION] * sqrt((double)m->head_dim));
     json_t *block = json_object_get(config, "rope_scaling");
-    if (!m->family->layer.latent || m->rope.kind != BURST_ROPE_YARN || scale == 0 || m->rope.factor <= 1)
+    if (!m->family->parts.layer.latent || m->rope.kind != BURST_ROPE_YARN || scale == 0 ||
+        m->rope.factor <= 1)
         return true;
     return json_object_set_new(block, "mscale_all_dim",
                                json_real((scale - 1) / (0.1 * log(m->rope.factor)))) == 0;
@@ -252,7 +253,7 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
     const int64_t turns = (int64_t)((double)there->head_dim * share);
     char text[VALUE_TEXT];
     there->rope.interleaved = there->family->interleaved;
-    if (there->family->layer.latent)
+    if (there->family->parts.layer.latent)
         there->rope.rotary = (int)-there->shared;
     if (there->family->part == 0 || !there->head_dim)
         return;
@@ -287,12 +288,12 @@ static void check_types(Misfits *m, const Family *family, const json_t *config)
     value_text(types, text);
     if (!json_is_object(types))
         misfit(m, "rope_parameters is %s, expected a block for each type of layer", text);
-    json_object_foreach((json_t *)types, name, value)
-        if (strcmp(name, "full_attention") != 0 && strcmp(name, "sliding_attention") != 0)
-            misfit(m,
-                   "rope_parameters has %s; of a %s transformers reads only its blocks full_attention and "
-                   "sliding_attention",
-                   name, family->type);
+    json_object_foreach((json_t *)types, name, value) if (strcmp(name, "full_attention") != 0 &&
+                                                          strcmp(name, "sliding_attention") != 0)
+        misfit(m,
+               "rope_parameters has %s; of a %s transformers reads only its blocks full_attention and "
+               "sliding_attention",
+               name, family->type);
     if (json_object_size(json_object_get(config, "rope_scaling")) > 0)
         misfit(m, "rope_scaling and rope_parameters are both there; remove one of them");
 }

@@ -102,8 +102,8 @@ typedef struct HfModel {
      */
     int64_t value_dim, latent, query_latent, own, shared;
     double norm_eps, softcap, scale[BURST_SCALES];
-    bool tied, qkv_bias, qk_norm;
-    BurstLayer layer;
+    bool tied;
+    LayerParts parts;
     BurstRope rope, local_rope; /* local: of layers with a window, where the family has it by type */
     BurstRopeFactors factors, local_factors; /* of those that are read */
 } HfModel;

@@ -60,7 +60,7 @@ static void compare(Misfits *m, const HfModel *plan, const HfModel *there, int i
                  seen = scale_number(there->scale, i, (double)there->head_dim);
     if (same(seen, here))
         return;
-    if (i == BURST_SCALE_ATTENTION && plan->layer.latent) /* which yarn sets */
+    if (i == BURST_SCALE_ATTENTION && plan->parts.layer.latent) /* which yarn sets */
         misfit_rope(m, "%s is %.9g, and the plan's is %.9g", names[i], seen, here);
     else if (f && f->name)
         misfit(m, "%s is %.9g, and the plan's %s makes it %.9g", f->name, field_of(f, seen, there), names[i],

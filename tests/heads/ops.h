@@ -130,6 +130,17 @@ int burst_op_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, f
     });
 }
 
+int burst_op_bias_pair(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b,
+                       BurstBf16 *y)
+{
+    return burst_op_bias(g, n, 2 * width, x, b, y);
+}
+
+int burst_op_bias_pair_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
+{
+    return burst_op_bias_back(g, n, 2 * width, dy, db);
+}
+
 int burst_op_rmsnorm(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x, const BurstBf16 *w,
                      BurstBf16 *y, float *rstd)
 {

@@ -327,7 +327,7 @@ static BurstPlan plan_of(const json_t *config, BurstUnit units[3])
                    .family = there.family->type,
                    .norm_eps = there.norm_eps,
                    .rope = there.rope,
-                   .layer = there.layer,
+                   .layer = there.parts.layer,
                    .units = units,
                    .unit_rows = 3};
     memcpy(p.scale, there.scale, sizeof p.scale);

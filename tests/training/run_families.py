@@ -63,6 +63,7 @@ YARN = rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=16)
 LONG = dict(short_factor=[1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0], long_factor=[1.0, 1.5, 2.0, 4.0, 6.5, 8.0, 12.0, 16.0])
 WINDOW = dict(sliding_window=16)
 MLA = dict(num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10)  # q and k 20, v 10 elements
+BIASED = dict(attention_bias=True, mlp_bias=True)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
@@ -81,17 +82,18 @@ CASES = {  # name: class, its configuration
     "qwen2_window": ("Qwen2", dict(WINDOW, use_sliding_window=True, max_window_layers=2)),
     "qwen2_yarn": ("Qwen2", YARN),
     "qwen3": ("Qwen3", dict(head_dim=32)),
-    "qwen3_yarn": ("Qwen3", dict(YARN, head_dim=32)),
-    "seed_oss": ("SeedOss", dict(attention_bias=True, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
+    "qwen3_yarn": ("Qwen3", dict(YARN, head_dim=32, attention_bias=True)),
+    "seed_oss": ("SeedOss", dict(BIASED, attention_out_bias=True, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
     "seed_oss_plain": ("SeedOss", dict(attention_bias=False, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
     "phi3": ("Phi3", WINDOW),
     "phi4": ("Phi3", dict(sliding_window=None)),
     "phi3_128k": ("Phi3", dict(rope("longrope", **LONG), original_max_position_embeddings=32, sliding_window=None)),
     "phi3_128k_short": ("Phi3", dict(rope("longrope", **LONG), original_max_position_embeddings=64, max_position_embeddings=256,
                                      sliding_window=None)),
+    "granite_code": ("Llama", dict(BIASED, tie_word_embeddings=True)),
     "longrope": ("Llama", rope("longrope", factor=4.0, original_max_position_embeddings=16, attention_factor=1.3, **LONG)),
     "olmo2": ("Olmo2", {}),
-    "olmo2_one_key": ("Olmo2", dict(num_key_value_heads=1, head_dim=16)),  # of which tensor ranks have the same
+    "olmo2_one_key": ("Olmo2", dict(num_key_value_heads=1, head_dim=16, attention_bias=True)),  # of which tensor ranks have the same
     "olmo3": ("Olmo3", dict(sliding_window=16, layer_types=TYPES, rope_parameters={
         "sliding_attention": dict(rope_type="default", rope_theta=20000.0),
         "full_attention": dict(YARN["rope_parameters"], attention_factor=1.1)})),
@@ -108,14 +110,17 @@ CASES = {  # name: class, its configuration
     "arcee": ("Arcee", dict(head_dim=16)),
     "stablelm": ("StableLm", dict(partial_rotary_factor=0.25)),
     "stablelm_bias": ("StableLm", dict(partial_rotary_factor=0.5, use_qkv_bias=True)),
+    "stablelm_parallel": ("StableLm", dict(use_parallel_residual=True)),
     "starcoder2": ("Starcoder2", dict(sliding_window=16)),
+    "starcoder2_plain": ("Starcoder2", dict(use_bias=False)),
     "nemotron": ("Nemotron", dict(partial_rotary_factor=0.5, head_dim=16)),
-    "nemotron_third": ("Nemotron", dict(partial_rotary_factor=1 / 3, head_dim=48)),  # its digits make 15.99 elements
+    "nemotron_third": ("Nemotron", dict(BIASED, partial_rotary_factor=1 / 3, head_dim=48)),  # its digits make 15.99 elements
     "cohere": ("Cohere", dict(logit_scale=0.25)),
     "cohere2": ("Cohere2", dict(logit_scale=0.25, sliding_window=16, layer_types=TYPES)),
     "phi2": ("Phi", dict(partial_rotary_factor=0.25, num_key_value_heads=4)),
     "phi_grouped": ("Phi", {}),
     "pythia": ("GPTNeoX", {}),
+    "pythia_sequential": ("GPTNeoX", dict(use_parallel_residual=False, attention_bias=False)),
     "pythia_scaled": ("GPTNeoX", rope("linear", 20000.0, factor=4.0, partial_rotary_factor=0.5)),
     "internlm3": ("InternLM3", dict(rope("dynamic", 50000000.0, factor=6.0), head_dim=16, max_position_embeddings=32)),
     "exaone35": ("Exaone", LLAMA3),
@@ -141,7 +146,7 @@ CASES = {  # name: class, its configuration
     "phi4_mini_128k": ("Phi3", dict(rope("longrope", short_factor=[1.0] * 6, long_factor=[1 + i / 2 for i in range(6)]),
                                     partial_rotary_factor=0.75, original_max_position_embeddings=32, sliding_window=None)),
     "granite": ("Granite", dict(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
-    "granite_ones": ("Granite", {}),
+    "granite_ones": ("Granite", BIASED),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
@@ -168,7 +173,7 @@ LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          *(f"self_attn.{x}_{part}" for x in "qk" for part in ("proj.weight", "proj.bias", "norm.weight")),
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
          "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
-         "mlp.up_proj.weight", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias", "mlp.output_norm.weight"]
+         "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias", "mlp.output_norm.weight"]
 AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_layernorm": "mlp.output_norm"}
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
 NAMES = {"Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gemma3": GEMMA,

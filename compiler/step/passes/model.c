@@ -30,6 +30,8 @@ static bool second_norm_bias(const Model *m) { return norm_bias(m) && second_nor
 static bool gated(const Model *m) { return m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
 static bool ungated(const Model *m) { return !gated(m); }
 static bool mlp_bias(const Model *m) { return m->layer.mlp_bias; }
+static bool gate_bias(const Model *m) { return mlp_bias(m) && gated(m); }
+static bool ungated_bias(const Model *m) { return mlp_bias(m) && ungated(m); }
 static bool o_bias(const Model *m) { return m->layer.o_bias; }
 static bool sinks(const Model *m) { return m->sinks; }
 static bool latent(const Model *m) { return m->latent > 0; }
@@ -91,6 +93,7 @@ static const Tensor layer_tensors[] = {
     {"post_attention_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, second_norm_bias},
     {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, gated},
     {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
+    {"mlp.gate_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, gate_bias},
     {"mlp.up_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, mlp_bias},
     {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL},
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
@@ -203,7 +206,8 @@ static const PartValue part_values[] = {
     {NULL, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
     {first_norm_bias, {.name = "h1_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm_bias, {.name = "h2_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {mlp_bias, {.name = "up_product", .dim = {DIM_TOKENS, DIM_FFN}}},
+    {gate_bias, {.name = "gate_up_product", .dim = {DIM_TOKENS, DIM_PAIR}}},
+    {ungated_bias, {.name = "up_product", .dim = {DIM_TOKENS, DIM_FFN}}},
     {o_bias_at_once, {.name = "x_mid_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {o_bias_later, {.name = "attn_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {mlp_bias_at_once, {.name = "x_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
@@ -242,7 +246,7 @@ static const Row layer_rows[] = {
     {OP_NORM, {"q_low"}, {"q_latent", "rstd_q_low"}, "self_attn.q_a_layernorm.weight", .part = query_latent},
     {OP_LINEAR, {"q_latent"}, {"q_flat"}, "self_attn.q_b_proj.weight", .part = query_latent},
     {OP_LINEAR, {"h1|x"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight", .part = no_query_latent},
-    {OP_BIAS, {"q_product"}, {"q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
+    {OP_BIAS, {"q_product"}, {"q_raw|q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
     {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = qk_norm},
     {OP_ROPE, {"q_flat"}, {"q"}, NULL},
     {OP_LINEAR, {"h1|x"}, {"kv_low"}, "self_attn.kv_a_proj.weight", .part = latent},
@@ -251,7 +255,7 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"kv_latent"}, {"k_own"}, "self_attn.k_b_proj.weight", .part = latent},
     {OP_JOIN, {"k_own", "k_shared"}, {"k_flat"}, NULL, .part = latent},
     {OP_LINEAR, {"h1|x"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight", .part = no_latent},
-    {OP_BIAS, {"k_product"}, {"k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
+    {OP_BIAS, {"k_product"}, {"k_raw|k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
     {OP_NORM, {"k_raw"}, {"k_flat", "rstd_k"}, "self_attn.k_norm.weight", .part = qk_norm},
     {OP_ROPE, {"k_flat"}, {"k"}, NULL},
     {OP_LINEAR, {"kv_latent"}, {"v_flat"}, "self_attn.v_b_proj.weight", .part = latent},
@@ -280,9 +284,10 @@ static const Row layer_rows[] = {
     {OP_NORM, {"x"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = norm_of_input},
     {OP_BIAS, {"h2_plain"}, {"h2"}, "post_attention_layernorm.bias", .part = second_norm_bias},
     /* gate and up: one product on a device */
-    {OP_LINEAR, {"h2|h1|x_mid"}, {"gate_up"}, "mlp.gate_proj.weight", 2, .part = gated},
+    {OP_LINEAR, {"h2|h1|x_mid"}, {"gate_up_product|gate_up"}, "mlp.gate_proj.weight", 2, .part = gated},
+    {OP_BIAS, {"gate_up_product"}, {"gate_up"}, "mlp.gate_proj.bias", 2, .part = gate_bias},
     {OP_LINEAR, {"h2|h1|x_mid"}, {"up_product|up"}, "mlp.up_proj.weight", .part = ungated},
-    {OP_BIAS, {"up_product"}, {"up"}, "mlp.up_proj.bias", .part = mlp_bias},
+    {OP_BIAS, {"up_product"}, {"up"}, "mlp.up_proj.bias", .part = ungated_bias},
     {OP_SWIGLU, {"gate_up|up"}, {"ffn"}, NULL},
     {OP_LINEAR, {"ffn", "x_mid"}, {"x_product|x+1"}, "mlp.down_proj.weight", .part = adds_at_once},
     {OP_LINEAR, {"ffn"}, {"mlp_product|mlp|mlp_out"}, "mlp.down_proj.weight", .part = adds_later},

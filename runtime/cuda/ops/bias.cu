@@ -72,3 +72,14 @@ int burst_op_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, f
     BURST_TRY(gpu_aligned(g, "bias_back", width, address(dy)));
     return gpu_bias_back_rows(g, n, width, width, dy, 1, db);
 }
+
+int burst_op_bias_pair(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b,
+                       BurstBf16 *y)
+{
+    return burst_op_bias(g, n, 2 * width, x, b, y);
+}
+
+int burst_op_bias_pair_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
+{
+    return burst_op_bias_back(g, n, 2 * width, dy, db);
+}

@@ -94,6 +94,18 @@ int burst_op_bias_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, f
     return BURST_OK;
 }
 
+int burst_op_bias_pair(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y)
+{
+    BURST_TRY(burst_op_bias(e, n, width, x, b, y));
+    return burst_op_bias(e, n, width, x + n * width, b + width, y + n * width);
+}
+
+int burst_op_bias_pair_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db)
+{
+    BURST_TRY(burst_op_bias_back(e, n, width, dy, db));
+    return burst_op_bias_back(e, n, width, dy + n * width, db + width);
+}
+
 int burst_op_zero(BurstExec *e, float *x, int64_t count)
 {
     (void)e;
