@@ -7,6 +7,7 @@
 #define BURST_AST_H
 
 #include "dsl.h"
+#include "ir/expr.h"
 
 /* ---- units.c: numbers with units ---- */
 #define UNIT_KINDS(X) /* id, what it measures, examples for messages */ \

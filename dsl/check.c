@@ -1,6 +1,7 @@
 /* check.c: the front end: reads files and imports, then checks the parts of the program in order of
  * dependence. */
 #include "check.h"
+#include "ir/kernels.h"
 
 #include <dirent.h>
 #include <errno.h>

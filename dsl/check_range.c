@@ -1,6 +1,6 @@
 /* check_range.c: interval arithmetic, which proves that no value of a mask or of a schedule's index
  * overflows. */
-#include "burst_hash.h"
+#include "burst_int.h"
 #include "check.h"
 
 static Range hull(__int128 a, __int128 b, __int128 x, __int128 y)
@@ -22,8 +22,8 @@ static Range magnitude(Range a)
 /* A quotient lies between the quotients by the two extreme divisors. */
 static Range quotient(Range a, Range b)
 {
-    return hull(floor_div((int64_t)a.lo, (int64_t)b.lo), floor_div((int64_t)a.hi, (int64_t)b.lo),
-                floor_div((int64_t)a.lo, (int64_t)b.hi), floor_div((int64_t)a.hi, (int64_t)b.hi));
+    return hull(burst_floor_div((int64_t)a.lo, (int64_t)b.lo), burst_floor_div((int64_t)a.hi, (int64_t)b.lo),
+                burst_floor_div((int64_t)a.lo, (int64_t)b.hi), burst_floor_div((int64_t)a.hi, (int64_t)b.hi));
 }
 
 static Range of_function(const ExprFunction *f, Range a, Range b)

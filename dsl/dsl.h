@@ -2,9 +2,9 @@
 #ifndef BURST_DSL_H
 #define BURST_DSL_H
 
-#include "ir/ir.h"
+#include "ir/program.h"
+#include "ir/schedule.h"
 
-/* ---- SchedText: a checked .sched file ---- */
 /* dsl/: reads texts and stock files of stock_dir (masks.burst, devices.topo, schedules) into a Program.
  * Returns NULL after errors. */
 typedef struct FrontEnd {

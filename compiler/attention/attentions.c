@@ -5,6 +5,7 @@
 #include "attention/attention.h"
 
 #include "burst_kernels.h"
+#include "ir/kernels.h"
 
 #include <string.h>
 

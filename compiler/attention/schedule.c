@@ -4,6 +4,7 @@
  * move before computing that they can overlap: they change nothing that computing reads. The trace unrolls
  * the nodes in relative coordinates (attention/attention.h), so that it is the trace of every rank. */
 #include "attention/attention.h"
+#include "ir/expr.h"
 
 #include <string.h>
 
@@ -141,9 +142,10 @@ static int place_index(const Tracer *t, const Expr *const index[MAX_COORDS])
 {
     const Choice *c = t->choice;
     int at = 0;
-    for (int i = 0; i < c->coords; i++) /* no index: all ranks along it, the same at each of them */
-        at += !index[i] ? 0
-                        : (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
+    for (int i = 0; i < c->coords; i++) { /* no index: all ranks along it, the same at each of them */
+        const int64_t x = index[i] ? expr_eval(index[i], 0, 0, t->var, NULL) : 0;
+        at += (int)burst_floor_mod(x, c->size[i]) * c->stride[i];
+    }
     return at;
 }
 

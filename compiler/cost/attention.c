@@ -6,6 +6,7 @@
  * time, just before the first operation that reads it, and a chunk can be received only once its sender's
  * program has reached the pass. */
 #include "cost/cost.h"
+#include "burst_int.h"
 
 #include <math.h>
 
@@ -204,7 +205,8 @@ static size_t cell(const Build *b, int at, int rank)
  * origin goes half-way round instead. */
 static int grid_hop(const AttentionInput *in, int hop, int i)
 {
-    const int real = rel_hop(in->schedule->choice, hop, i), simulated = (int)floor_mod(real, in->size[i]);
+    const int real = rel_hop(in->schedule->choice, hop, i),
+              simulated = (int)burst_floor_mod(real, in->size[i]);
     return real && !simulated ? in->size[i] / 2 : simulated;
 }
 
@@ -214,7 +216,7 @@ static int grid_move(const AttentionInput *in, int rank, int hop, int sign)
     int to = 0;
     for (int i = 0; i < c->coords; i++) {
         int64_t here = rank / in->stride[i] % in->size[i];
-        to += (int)floor_mod(here + sign * grid_hop(in, hop, i), in->size[i]) * in->stride[i];
+        to += (int)burst_floor_mod(here + sign * grid_hop(in, hop, i), in->size[i]) * in->stride[i];
     }
     return to;
 }

@@ -5,6 +5,7 @@
  * key) the time of a pair is linear in x. Rates for several numbers of keys are points of that line; the
  * rate of long rows is its value at x = 0. */
 #include "cost/cost.h"
+#include "ir/kernels.h"
 
 #include <math.h>
 

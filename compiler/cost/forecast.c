@@ -3,7 +3,6 @@
  * grow with the number of layers. */
 #include "cost/cost.h"
 
-#include "burst_rt.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,6 +5,8 @@
  * has its own loads; its simulated neighbours stand for its real ones. */
 #include "cost/cost.h"
 
+#include "burst_int.h"
+
 #include <math.h>
 #include <string.h>
 

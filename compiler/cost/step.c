@@ -1,6 +1,7 @@
 /* cost/step.c: one training step in parts: each mask's attention, simulated alone, and the step's list of
  * operations with their times, which cost/stream.c then runs. */
 #include "cost/cost.h"
+#include "ir/kernels.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,8 @@
  * What no plan changes is in headers beside the runtime's (templates/), which the program includes.
  */
 #include "emit/internal.h"
-#include "burst_rt.h"
+#include "burst_plan.h"
+#include "ir/kernels.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,6 +5,7 @@
  * the mask leaves (runtime/core/prune.c). Both name one operation a leaf, in the same order.
  */
 #include "emit/internal.h"
+#include "ir/expr.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * predicted step. */
 #include "emit/internal.h"
 
-#include "burst_rt.h"
+#include "burst_plan.h"
 #include "timeline/trace_file.h"
 
 #include <math.h>

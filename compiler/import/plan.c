@@ -1,7 +1,7 @@
 /* import/plan.c: a program's model as programs get it: sizes, parts, tensors and masks. */
 #include "import/import.h"
 
-#include "burst_rt.h"
+#include "burst_plan.h"
 #include "step/step.h"
 
 #include <string.h>

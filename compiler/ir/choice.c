@@ -3,7 +3,7 @@
  * Chunks and hops are relative to the rank that acts: sums of coordinate * stride, which wrap in each
  * coordinate.
  */
-#include "ir/ir.h"
+#include "ir/choice.h"
 
 #include <string.h>
 

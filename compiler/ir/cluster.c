@@ -1,5 +1,5 @@
 /* cluster.c: where a rank is. Ranks are numbered node by node, in the order of the cluster's text. */
-#include "ir/ir.h"
+#include "ir/cluster.h"
 
 /* The node group that holds the rank, the first rank of that group, and the first node. */
 static const NodeGroup *find(const Cluster *c, int rank, int *first_rank, int *first_node)

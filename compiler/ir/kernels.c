@@ -4,7 +4,7 @@
  * Tiles are those of runtime/include/burst_kernels.h, which the kernels read too. A program is compiled
  * for one architecture, so a cluster of several takes the form that runs on all of them.
  */
-#include "ir/ir.h"
+#include "ir/kernels.h"
 
 #include <limits.h>
 #include <stdlib.h>

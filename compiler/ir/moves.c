@@ -1,7 +1,10 @@
 /* ir/moves.c: whether queries or their sums leave their rank, given the sizes of the
  * coordinates: a mesh of 4 x 1 passes keys alone, and one rank passes nothing.
  */
-#include "ir/ir.h"
+#include "ir/choice.h"
+#include "ir/expr.h"
+
+#include "burst_int.h"
 
 enum { MOST_TURNS = 1 << 16 };
 
@@ -11,7 +14,7 @@ static bool goes_away(const Mover *m, const Stmt *s)
 {
     bool away = false;
     for (int i = 0; i < m->choice->coords; i++)
-        away |= s->to[i] && floor_mod(expr_eval(s->to[i], 0, 0, m->var, NULL), m->choice->size[i]) != 0;
+        away |= s->to[i] && burst_floor_mod(expr_eval(s->to[i], 0, 0, m->var, NULL), m->choice->size[i]) != 0;
     return away;
 }
 

@@ -1,5 +1,8 @@
 /* ir/positions.c: sets of positions as a few affine pieces. */
-#include "ir/ir.h"
+#include "ir/positions.h"
+#include "ir/layout.h"
+
+#include "burst_int.h"
 
 const char *const partition_names[PART_KINDS] = {
     [PART_CONTIGUOUS] = "contiguous",

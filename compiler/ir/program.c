@@ -1,6 +1,6 @@
-/* ir/program.c: the words of a layout's choices whose rows are in ir.h, and what they make of the model. */
-#include "ir/ir.h"
+/* ir/program.c: the words of a layout's choices (ir/layout.h), and what they make of the model. */
 #include "burst_sizes.h"
+#include "ir/choice.h"
 
 const char *const sharding_names[SHARDINGS] = {
 #define X(id, name, weights, gradients) name,

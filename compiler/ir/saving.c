@@ -2,7 +2,7 @@
  *
  * A rule of recomputation is a set. What a layout says, and what the search decides, are sets too.
  */
-#include "ir/ir.h"
+#include "ir/choice.h"
 
 #include <math.h>
 #include <string.h>

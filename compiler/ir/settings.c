@@ -1,5 +1,5 @@
 /* ir/settings.c: settings of a layout that are one of some words, or a count: how they are written. */
-#include "ir/ir.h"
+#include "ir/layout.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* ir/shape.c: what a rank has of the model's heads and feed-forward network. The program's model stays as it
  * is written; all that a choice makes of it is here. */
-#include "ir/ir.h"
+#include "ir/choice.h"
 
 /* As many queries read each key head. */
 static Heads with_kv_heads(Heads h, int kv_heads)

@@ -1,5 +1,5 @@
 /* target.c: the registry of what programs are written for. A row is all that passes know of a target. */
-#include "ir/ir.h"
+#include "ir/cluster.h"
 
 #include "burst_kernels.h"
 

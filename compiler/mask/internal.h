@@ -9,6 +9,7 @@
 #include "mask/mask.h"
 
 #include "burst_mask.h"
+#include "ir/expr.h"
 
 /* ---- mask/text.c ---- */
 /* Escapes text for a C comment; prints it as a C string literal. */

@@ -7,6 +7,7 @@
 #include "mask/internal.h"
 
 #include "burst_kernels.h"
+#include "ir/kernels.h"
 
 #include <math.h>
 

@@ -3,7 +3,9 @@
 #ifndef BURST_MASK_MASK_H
 #define BURST_MASK_MASK_H
 
-#include "ir/ir.h"
+#include "ir/positions.h"
+#include "ir/program.h"
+#include "burst_attend.h"
 
 /* ---- MaskMap ---- */
 typedef enum Cover { COVER_EMPTY, COVER_PARTIAL, COVER_FULL } Cover;

@@ -2,7 +2,6 @@
  * bottom. search/cache.c has what candidates share. */
 #include "search/internal.h"
 
-#include "burst_rt.h"
 
 #include <math.h>
 #include <string.h>

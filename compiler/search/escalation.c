@@ -3,7 +3,7 @@
  * tried. */
 #include "search/internal.h"
 
-#include "burst_rt.h"
+#include "burst_int.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * reasons with their schedules. It also prints remarks about a program's kernels. */
 #include "search/internal.h"
 
-#include "burst_rt.h"
+#include "ir/kernels.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * Tensor ranks wait for each other several times per layer, so they are neighbours in one node. */
 #include "search/internal.h"
 
-#include "burst_rt.h"
+#include "burst_int.h"
 
 #include <math.h>
 #include <string.h>

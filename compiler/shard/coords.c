@@ -3,6 +3,7 @@
  * The layout gives the sizes (`context 4 x 8 x 2`). Without them, a last coordinate `lane` gets the ranks of
  * a node, and the other sizes are searched: every factorization of the number of ranks. */
 #include "shard/shard.h"
+#include "ir/expr.h"
 
 #include <limits.h>
 #include <string.h>

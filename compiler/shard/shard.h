@@ -3,6 +3,7 @@
 #define BURST_SHARD_SHARD_H
 
 #include "mask/mask.h"
+#include "ir/choice.h"
 
 /* ---- PosSet, Partition ---- */
 typedef struct Partition {

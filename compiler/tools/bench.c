@@ -2,6 +2,7 @@
  * a GPU if there is one. */
 #include "tools/measure.h"
 #include "tools/output.h"
+#include "ir/kernels.h"
 
 #include <string.h>
 

@@ -10,7 +10,6 @@
 
 #include "base/progress.h"
 
-#include "burst_rt.h"
 
 #include <math.h>
 #include <string.h>

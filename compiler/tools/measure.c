@@ -2,6 +2,7 @@
 #include "tools/measure.h"
 
 #include "base/progress.h"
+#include "ir/kernels.h"
 
 #include <errno.h>
 #include <math.h>

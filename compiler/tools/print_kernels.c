@@ -1,6 +1,7 @@
 /* tools/print_kernels.c: --emit=kernels: the forms of the attention kernels, which one the program has and
  * why, and the rates in the simulation of its masks. */
 #include "tools/tools.h"
+#include "ir/kernels.h"
 
 #include <inttypes.h>
 

@@ -5,6 +5,7 @@
  * direction keeps them and exchanges the tensors: queries do what keys did. The result is an ordinary
  * schedule. */
 #include "sched/check_sched.h"
+#include "ir/choice.h"
 
 #include <string.h>
 

@@ -4,9 +4,7 @@
 #ifndef BURST_FAMILIES_H
 #define BURST_FAMILIES_H
 
-#include "burst_layer.h"
-#include "burst_rope.h"
-#include "burst_scales.h"
+#include "burst_model.h"
 
 #include <stdbool.h>
 #include <stddef.h>

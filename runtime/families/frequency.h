@@ -4,7 +4,7 @@
 #ifndef BURST_FREQUENCY_H
 #define BURST_FREQUENCY_H
 
-#include "burst_rope.h"
+#include "burst_model.h"
 
 #include <math.h>
 

@@ -52,6 +52,15 @@ int burst_library_gather(BurstCtx *c, const void *in, void *out, size_t bytes);
 /* what the emitted text has at its end */
 extern const BurstEmitted burst_emitted;
 
+/* ---- the device of a plan inside another program: its stream is the caller's ---- */
+typedef struct BurstGpu BurstGpu; /* burst_gpu.h */
+int burst_library_gpu_open(BurstCtx *c, int channels, void **device);
+void burst_library_gpu_close(void *device);
+/* A call: computing is in this stream from here on, and what earlier calls marked is done before it. So a
+ * call can be captured in a CUDA graph: it waits for nothing that is not captured with it. */
+void burst_library_gpu_use(BurstGpu *g, void *stream);
+int burst_library_gpu_end(BurstGpu *g); /* the stream goes on when all channels are done */
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,8 +14,8 @@
 #ifndef BURST_MASK_H
 #define BURST_MASK_H
 
-#include "burst_hash.h"
-#include "burst_rt.h"
+#include "burst_int.h"
+#include "burst_attend.h"
 
 #ifdef __CUDACC__
 #define BURST_MASK_DATA static __device__ const
@@ -24,21 +24,7 @@
 #endif
 #define BURST_MAYBE_UNUSED __attribute__((unused))
 
-/* ---- exact arithmetic, also for plan_mask<i>_row; divisors are positive ---- */
-BURST_FN int64_t burst_floor_div(int64_t a, int64_t b)
-{
-    return a / b - (a % b < 0);
-}
-
-BURST_FN int64_t burst_floor_mod(int64_t a, int64_t b)
-{
-    const int64_t rest = a % b;
-    return rest < 0 ? rest + b : rest;
-}
-
-BURST_FN int64_t burst_min(int64_t a, int64_t b) { return a < b ? a : b; }
-BURST_FN int64_t burst_max(int64_t a, int64_t b) { return a > b ? a : b; }
-BURST_FN int64_t burst_abs(int64_t a) { return a < 0 ? -a : a; }
+/* ---- exact arithmetic, also for plan_mask<i>_row, in addition to burst_int.h's ---- */
 BURST_FN int64_t burst_bitand(int64_t a, int64_t b) { return a & b; }
 BURST_FN int64_t burst_bitor(int64_t a, int64_t b) { return a | b; }
 BURST_FN int64_t burst_bitxor(int64_t a, int64_t b) { return a ^ b; }

@@ -6,7 +6,7 @@
 
 #include "burst_attention_cuda.cuh"
 #include "burst_library.h"
-#include "burst_library_gpu.h"
+#include "burst_gpu.h"
 
 /* defined by the program: allocates a batch's arrays */
 static int plan_alloc(BurstCtx *c, PlanState *s);

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "burst_hash.h"
+#include "burst_int.h"
 #include "tools/tools.h"
 #include "../mask/positions.h"
 

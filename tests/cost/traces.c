@@ -1,5 +1,6 @@
 /* traces.c: see traces.h. */
 #include "traces.h"
+#include "burst_int.h"
 
 #include <string.h>
 
@@ -10,7 +11,8 @@ typedef struct Tracer { Arena *arena; Choice *choice; Node *node; Vec(Instance) 
 static int at(const Tracer *t, int n, int l)
 {
     const Choice *c = t->choice;
-    return (int)floor_mod(n, c->size[0]) * c->stride[0] + (c->coords > 1 ? (int)floor_mod(l, c->size[1]) : 0);
+    const int inner = c->coords > 1 ? (int)burst_floor_mod(l, c->size[1]) : 0;
+    return (int)burst_floor_mod(n, c->size[0]) * c->stride[0] + inner;
 }
 
 static void add(Tracer *t, int node, int chunk, int other)

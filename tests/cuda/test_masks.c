@@ -15,6 +15,7 @@
 #include "burst_mask.h"
 #include "compile_text.h"
 #include "random_expr.h"
+#include "ir/expr.h"
 
 enum { MASKS = 60, TABLES = 2, PAIRS = 400 };
 typedef int Keep(int64_t q, int64_t k, const int32_t *tq, const int32_t *tk);

@@ -62,7 +62,7 @@ class Lists:
         return made
 
     def functions(self):
-        rows = re.search(r"#define EXPR_FUNCTIONS\(X\)((?:.*\\\n)*.*)", self.text("compiler/ir/ir.h"))[1]
+        rows = re.search(r"#define EXPR_FUNCTIONS\(X\)((?:.*\\\n)*.*)", self.text("compiler/ir/expr.h"))[1]
         made = re.findall(r"X\(\w+, (\w+)\)", rows)
         operators = " ".join(self.table("docs/language.md", "From loosest to tightest"))
         for name in made:
@@ -73,7 +73,7 @@ class Lists:
         return made
 
     def settings(self):
-        text, made = self.text("compiler/ir/ir.h"), {}
+        text, made = self.text("compiler/ir/layout.h"), {}
         for table in ("WORD_SETTINGS", "COUNT_SETTINGS"):
             rows = re.search(rf"#define {table}\(X\) \\\n((?:.*\\\n)*.*)", text)[1]
             for name, otherwise, rest in re.findall(r'X\(\w+, "([\w ]+)", (\w+), ([^\n]*?)\)(?: /\*| \\|$)', rows, re.M):

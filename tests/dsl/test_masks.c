@@ -1,6 +1,7 @@
 /* test_masks.c: masks after inlining, pair by pair, against predicates written here from their
  * definitions; and what inlining folds away. */
 #include "text.h"
+#include "ir/expr.h"
 
 enum { SEQUENCE = 200 };
 static int32_t documents[SEQUENCE];

@@ -1,6 +1,7 @@
 /* test_random.c: random masks written with as few parentheses as the language reference allows, against a
  * tree that is evaluated here: precedence, grouping, floored division, parameters and folding at once. */
 #include "text.h"
+#include "ir/expr.h"
 
 enum { SEQUENCE = 97, MASKS = 250, POINTS = 300, DEPTH = 5, A = 5, B = 7 };
 

@@ -1,5 +1,6 @@
 /* test_schedules.c: checked schedules: their variables, trees and indices. */
 #include "text.h"
+#include "ir/expr.h"
 
 #define RING                                                        \
     "schedule ring over (r of G) {\n"                               \

@@ -57,7 +57,7 @@ def probe():
     """Includes that must be found, and some that must not."""
     wrong = [("compiler/mask/probe.c", '#include "search/search.h"'), ("compiler/mask/probe.c", '#include "../search/search.h"'),
              ("compiler/mask/probe.c", "# include <search/search.h>"), ("dsl/sched/probe.c", '#include "../../compiler/mask/mask.h"'),
-             ("runtime/core/probe.c", '#include "ir/ir.h"'), ("templates/host/probe.h", '#include "dsl.h"'),
+             ("runtime/core/probe.c", '#include "ir/choice.h"'), ("templates/host/probe.h", '#include "dsl.h"'),
              ("compiler/layout/settings/probe.c", '#include "proof/proof.h"')]
     right = [("compiler/search/probe.c", '#include "mask/mask.h"'), ("compiler/emit/probe.c", '#include "internal.h"'),
              ("compiler/pipeline.c", '#include "tools/tools.h"'), ("runtime/core/probe.c", "#include <stdlib.h>")]

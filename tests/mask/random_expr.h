@@ -6,6 +6,7 @@
 #define RANDOM_EXPR_H
 
 #include "tools/tools.h"
+#include "ir/expr.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cover.h"
-#include "burst_hash.h"
+#include "burst_int.h"
 #include "random_expr.h"
 #include "positions.h"
 

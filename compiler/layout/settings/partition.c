@@ -1,7 +1,6 @@
 /* settings/partition.c: `partition`: which tokens of a sequence a rank has. */
 #include "layout/layout.h"
 
-#include "burst_rt.h"
 
 static int64_t block_of(const Program *p, int ranks)
 {

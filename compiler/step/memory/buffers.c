@@ -7,7 +7,6 @@
  */
 #include "step/memory/internal.h"
 
-#include "burst_rt.h"
 #include "burst_sizes.h"
 
 #include <math.h>

@@ -6,7 +6,6 @@
  */
 #include "step/memory/internal.h"
 
-#include "burst_rt.h"
 #include "burst_sizes.h"
 
 enum { BF16 = 2, FP32 = 4 };

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "burst_rt.h"
 
 enum { MASKS = 12, TIMED_MASKS = 2, LAYOUTS = 3, ALONE_RANKS = 8, EXPRESSION = 2000 };
 

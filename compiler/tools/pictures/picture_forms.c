@@ -1,7 +1,6 @@
 /* picture_forms.c: forms of --emit that can be pictures. */
 #include "tools/pictures/pictures.h"
 
-#include "burst_rt.h"
 
 enum { MOST_MASKS = 4, MOST_PICTURES = 12 }; /* with several panels per mask; with one */
 

@@ -2,8 +2,7 @@
  * kept, or empty. */
 #include "tools/pictures/pictures.h"
 
-#include "burst_mask.h"
-#include "burst_rt.h"
+#include "burst_int.h"
 
 #include <inttypes.h>
 

@@ -3,7 +3,7 @@
  *
  * The process may have many plans, streams and other libraries on the device. So nothing here waits for
  * the device, changes the environment or takes memory but events, a stream and a communicator a channel. */
-#include "burst_library_gpu.h"
+#include "burst_gpu.h"
 #include "burst_library.h"
 #include "cuda/gpu.h"
 

@@ -1,0 +1,161 @@
+/* ir/layout.h: what a layout says, before the search decides what it leaves open. */
+#ifndef BURST_IR_LAYOUT_H
+#define BURST_IR_LAYOUT_H
+
+#include "base/base.h"
+
+/* A value of the layout: chosen by the user or left to the search. */
+typedef struct Setting { int64_t value; bool is_auto, given; Span span; } Setting;
+typedef enum PartitionKind {
+    PART_CONTIGUOUS,
+    PART_ZIGZAG,
+    PART_STRIPED,
+    PART_BLOCKS,
+    PART_BALANCED, /* runs of tokens whose rank each batch decides; planned as blocks of a run a rank */
+    PART_KINDS
+} PartitionKind;
+typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
+/* What a layout says: these, or latents, which are keys and values as what they are made of */
+enum { TRAVEL_LATENTS = TRAVELS, TRAVEL_WORDS };
+/* What a layer saves from forward to backward, as names of the step's values between spaces: less and
+ * less. Cheap compared to its memory, and therefore in no row: a norm's output, the product of the activated
+ * gate and up. */
+#define RECOMPUTE_ROWS(X) /* id, name, saved */ \
+    X(NONE, "none", \
+      " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 " \
+      "gate_up up " \
+      "attn rstd_attn mlp rstd_mlp ") \
+    X(FFN, "ffn", \
+      " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 attn " \
+      "rstd_attn mlp rstd_mlp ") \
+    X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
+    X(TAIL, "tail", " x o_tail lse_tail ") /* of the last tokens alone (BurstEngine, arXiv 2509.19836) */ \
+    X(FULL, "full", " x ")
+typedef enum Recompute {
+#define X(id, name, saved) RECOMPUTE_##id,
+    RECOMPUTE_ROWS(X)
+#undef X
+    RECOMPUTES
+} Recompute;
+/* What every rank holds whole; parameters and moments are sharded in each (arXiv 1910.02054), over all
+ * ranks or over those of a group, which then has a replica of them all (hybrid: AMSP, arXiv 2311.00257). */
+/* id, name, a unit's weights are gathered once a step, its gradients are reduced once a step */
+#define SHARDING_ROWS(X) \
+    X(ZERO3, "zero3", false, false) X(ZERO2, "zero2", true, false) X(ZERO1, "zero1", true, true) \
+    X(NO_SYNC, "zero3_no_sync", false, true) /* as no_sync of PyTorch's FSDP */
+typedef enum Sharding {
+#define X(id, name, weights, gradients) SHARDING_##id,
+    SHARDING_ROWS(X)
+#undef X
+    SHARDINGS
+} Sharding;
+extern const char *const partition_names[PART_KINDS]; /* partition.c */
+extern const char *const travel_names[TRAVEL_WORDS]; /* choice.c */
+/* ir/saving.c, and what follows up to saving_text */
+extern const char *const recompute_names[RECOMPUTES];
+const char *saved_most(void);  /* by `none` */
+const char *saved_least(void); /* by `full` */
+bool saves(const char *set, const char *name); /* whether a set of names has this one */
+/* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. tail: of
+ * a rank's tokens, the last of them, the share that o_tail and lse_tail have. group: of so many consecutive
+ * layers only the first saves; 0: each saves. */
+typedef struct Saving { const char *lower, *upper; int from; double tail; int group; } Saving;
+Saving saving_by(Recompute rule, double tail); /* in all layers */
+int saving_group(Saving v); /* 1: each layer saves */
+Recompute saving_rule(Saving v); /* RECOMPUTES: none says just that */
+const char *saving_text(Arena *a, Saving v); /* as a layout has it */
+extern const char *const sharding_names[SHARDINGS];   /* ir/program.c */
+enum { LEAST_LOSS_TILE = 16, MOST_LOSS_TILE = 65536 }; /* tokens */
+enum { MAX_COORDS = 8 };
+typedef struct Sizes { int n; int64_t at[MAX_COORDS]; /* 0: open */ Span span; } Sizes;
+/* How the tokens of a sequence are shared out to ranks of different speed. */
+#define SHARES_ROWS(X) /* id, what a rank's tokens are in proportion to: its speed at */ \
+    X(EQUAL, "equal") X(STEP, "the step") X(ATTENTION, "attention") X(REST, "all but attention") \
+    X(GIVEN, "given")
+typedef enum SharesKind {
+#define X(id, name) SHARES_##id,
+    SHARES_ROWS(X)
+#undef X
+    SHARES_KINDS
+} SharesKind;
+enum { OFFLOAD_ALL = 16 }; /* values: more than a layer saves */
+enum { MOST_SHARE = 1000 };
+enum { MOST_KEY_CHUNKS = 64 }; /* `token chunks N, keys` */
+/* `schedule near for window(4Ki), ring;`: what the layout has for the layers of a mask. schedule NULL:
+ * auto. */
+typedef struct LayerSetting { const char *schedule; Span schedule_span; Setting travel; } LayerSetting;
+typedef struct GivenShare {
+    const char *device; /* NULL: of the next rank */
+    int share;
+    Span span;
+} GivenShare;
+typedef struct GivenShares { int n; const GivenShare *at; } GivenShares; /* by rank, or by device */
+/* ---- settings.c: settings of a layout that are one of some words, or a count ---- */
+/* What holds where the layout does not say it: `auto`; the first word, or the least number; the same, and
+ * the layout can't say `auto`. */
+typedef enum Otherwise { OTHERWISE_AUTO, OTHERWISE_FIRST, OTHERWISE_FIXED } Otherwise;
+/* Each is a member of Layout, and dsl/ reads its statement by the form that these tables make of it; the
+ * statements of other settings are dsl's own. member, as it is written, Otherwise, words: the setting's
+ * value is the word's index */
+#define WORD_SETTINGS(X) \
+    X(ranges, "ranges", AUTO, "no", "yes") /* whether transfers of keys carry ranges of tiles */ \
+    X(fetch, "fetch", FIRST, "layers", "chunks") /* of what was offloaded */ \
+    X(update, "update", AUTO, "host", "device") /* where it updates what lies in the host's memory */ \
+    X(gradients, "gradients", FIXED, "fp32", "bf16") /* of weights */ \
+    X(overlap, "overlap", AUTO, "no", "yes") /* of what tensor ranks do among them with products */
+/* member, as it is written, Otherwise, least and most */
+#define COUNT_SETTINGS(X) \
+    X(ffn_chunks, "ffn chunks", AUTO, 1, 1 << 10) \
+    X(head_chunks, "head chunks", FIRST, 1, 1 << 10)
+typedef struct SettingForm {
+    const char *name;
+    size_t at;                /* its Setting in Layout; 0 also where it is none */
+    Otherwise otherwise;
+    const char *const *words; /* [word_count] */
+    int word_count;           /* 0: it is a count */
+    int64_t least, most;
+} SettingForm;
+#define X(member, ...) extern const SettingForm form_##member;
+WORD_SETTINGS(X)
+COUNT_SETTINGS(X)
+#undef X
+typedef struct Layout {
+#define X(member, ...) Setting member;
+    WORD_SETTINGS(X)
+    COUNT_SETTINGS(X)
+#undef X
+    Setting data, context, heads, tensor;
+    Sizes sizes; /* of context as several coordinates, `4 x 8`; n 0: as a number, or not said */
+    Setting partition, block; /* PartitionKind; block size for blocks(B) */
+    Setting shares; /* SharesKind */
+    GivenShares given_shares;
+    Setting travel;
+    Setting weights, token_chunks; /* Sharding; how many */
+    bool chunk_queries;    /* `token chunks 4, attention` */
+    bool chunk_keys;       /* `token chunks 4, keys`: of queries, and of keys */
+    Setting loss_tile;     /* tokens; 0: as many as suit the vocabulary */
+    /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
+    Setting within;
+    Saving saving; /* upper NULL: auto */
+    Span saving_span;
+    /* value: how many of the values that layers save are offloaded to the host's memory, or OFFLOAD_ALL */
+    Setting offload;
+    const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
+    /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
+    Setting offload_layers;
+    bool host_optimizer;   /* `offload optimizer` */
+    Setting placement;    /* is_auto: all orders of the axes are tried */
+    int placement_names;  /* axes from the innermost on */
+    const char *placement_name[MAX_COORDS + 1];
+    const char *schedule; /* NULL: auto */
+    Span schedule_span;
+    /* [mask_count] schedule and travel of layers, where the layout tells them apart; the first is above */
+    const LayerSetting *of_mask;
+    Span span;
+} Layout;
+/* All of the two tables; NULL ends them. */
+extern const SettingForm *const setting_forms[];
+void settings_otherwise(Layout *l); /* sets each to what holds where the layout does not say it */
+const Setting *setting_at(const Layout *l, size_t at);
+
+#endif
