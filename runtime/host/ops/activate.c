@@ -1,4 +1,4 @@
-/* host/ops/activate.c: activations beside SwiGLU, with a gate and without, and their gradients. */
+/* host/ops/activate.c: activations other than SwiGLU, with a gate and without, and their gradients. */
 #include "burst_step.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static float value_of(int kind, float x)
     case BURST_ACTIVATION_GELU: return 0.5f * x * (1 + erff(x * 0.70710678f));
     case BURST_ACTIVATION_GEGLU_TANH:
     case BURST_ACTIVATION_GELU_TANH: return 0.5f * x * (1 + gelu_tanh_inner(x));
-    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : x * x; /* NaN stays */
+    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : x * x; /* NaN propagates */
     default: return x / (1 + expf(-x));
     }
 }

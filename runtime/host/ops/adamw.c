@@ -2,10 +2,10 @@
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 
-/* The step's constants, in the form that the inner loop uses. */
+/* The step's constants in the inner loop's form. */
 typedef struct Update { float scale, keep1, take1, keep2, take2, rate, root, eps, decay; } Update;
 
-/* p = p decay - rate m / (sqrt(v) root + eps), where rate and root carry the bias corrections. */
+/* p = p decay - rate m / (sqrt(v) root + eps); rate and root include the bias corrections. */
 static Update update_of(const BurstAdamW *o, bool decays)
 {
     return (Update){
@@ -57,7 +57,7 @@ static uint16_t bf16_of(float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    /* what is not a number stays so */
+    /* NaN propagates */
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
 }
 

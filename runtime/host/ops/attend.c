@@ -1,4 +1,4 @@
-/* attend.c: start and delta of host attention, its scratch, and the packing and tile masks behind both
+/* attend.c: start and delta of host attention, its scratch, and the packing and tile masks for both
  * directions. */
 #include "host/ops/attend_kernel.h"
 
@@ -43,7 +43,7 @@ void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float 
         delta[i] = (float)vec_dot(head_dim, o + i * head_dim, d_o + i * head_dim);
 }
 
-/* x * 0 is 0 of finite numbers alone. */
+/* Whether all values are finite: x * 0 is 0 only for finite numbers. */
 bool attend_finite(const float *x, int64_t n)
 {
     Vec zeros = {0};
@@ -133,7 +133,7 @@ int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch 
     return tiles;
 }
 
-/* Knuth's sum of two: exact whichever is the greater. */
+/* Knuth's two-sum: exact whichever summand is larger. */
 void attend_settle(int n, float shrink, float *restrict sum, float *restrict part)
 {
     for (int i = 0; i < n; i++) {
@@ -154,7 +154,7 @@ void attend_pack(const float *x, int n, int d, float *out)
     }
 }
 
-/* Bit j of the result: byte j of keep, each 0 or 1. The product gathers a byte's bit of eight into the top
+/* Bit j of the result is byte j of keep, each 0 or 1. The product gathers the bits of eight bytes in the top
  * byte. */
 static uint64_t pack_bits(const uint8_t *keep)
 {

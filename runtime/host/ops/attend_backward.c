@@ -1,7 +1,7 @@
 /* attend_backward.c: gradients of one (query chunk, key chunk) pair from the final lse (FlashAttention-2). */
 #include "host/ops/attend_kernel.h"
 
-/* lse = +inf makes every P of a row that saw no key exactly 0. */
+/* lse = +inf makes P exactly 0 for a row that saw no key. */
 static void load_queries(const BurstAttend *a, AttendSlot *slot)
 {
     const int d = a->head_dim, e = attend_values(a);
@@ -20,8 +20,8 @@ static void load_queries(const BurstAttend *a, AttendSlot *slot)
                    attend_finite(slot->sum, LANES);
 }
 
-/* S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). tanh: what a score is multiplied
- * with to be the tanh of its cap, whose slope is 1 - tanh^2; 0: no cap. */
+/* Converts S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). tanh: factor by which a
+ * score becomes the tanh of its cap, whose slope is 1 - tanh^2; 0: no cap. */
 VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot *slot, float *s, float *ds)
 {
     for (int v = 0; v < LANES; v += VEC) {
@@ -29,7 +29,7 @@ VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot 
         for (int k = 0; k < nk; k++) {
             int at = k * LANES + v;
             Vec score = vec_load(s + at), p = vec_exp2(score * (scale * LOG2E) - lse - rest);
-            Vec most = vec_max(vec_set(-1), score * tanh); /* of one that the mask drops -inf */
+            Vec most = vec_max(vec_set(-1), score * tanh); /* a masked score is -inf */
             Vec slope = tanh > 0 ? scale * (1.0f - most * most) : vec_set(scale);
             vec_store(s + at, p);
             vec_store(ds + at, p * slope * (vec_load(ds + at) - delta));
@@ -37,9 +37,9 @@ VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot 
     }
 }
 
-/* dP of queries that see one key of this tile, computed as delta is. Where it is their only key, o is its
- * value and dP - delta exactly 0, as dQ and dK are then; rounding noise would be all that some weights have
- * as a gradient, and an optimizer that normalises would make a full update of it. keep NULL: all see all. */
+/* dP of queries that see one key of this tile, computed like delta. If it is their only key, o is its value,
+ * and dP - delta, dQ and dK are exactly 0. Rounding noise would be the whole gradient of some weights, and a
+ * normalising optimizer would make a full update of it. keep NULL: all queries see all keys. */
 static void exact_products(int nk, int e, const uint64_t *keep, const float *v, const float *d_o, int queries,
                            float *ds)
 {
@@ -56,7 +56,7 @@ static void exact_products(int nk, int e, const uint64_t *keep, const float *v, 
         }
 }
 
-/* The three products where the tile has masked pairs and what is not finite. */
+/* The three products if the tile has masked pairs and values that are not finite. */
 static void add_gradients(const BurstAttend *a, int d, int e, const AttendSlot *slot, AttendKeys keys,
                           AttendScratch *s)
 {

@@ -2,15 +2,14 @@
  * (FlashAttention-2). */
 #include "host/ops/attend_kernel.h"
 
-/* Bits of the slot's queries that are there. */
+/* Bits of the slot's queries. */
 static uint64_t present(const AttendSlot *slot)
 {
     return UINT64_MAX >> (LANES - slot->queries);
 }
 
-/* A row's normalised output with its lse is a state of sum 2^(lse - m) at any m; at m = -inf the first
- * fold drops it. The maximum is kept as a whole number, so that what was summed under an older one is
- * scaled without rounding. */
+/* A row's normalised output with its lse is a state of sum 2^(lse - m) at any m; at m = -inf the first fold
+ * drops it. The maximum is rounded to an integer, so that sums under an older one are scaled exactly. */
 static void load_state(const BurstAttend *a, AttendSlot *slot)
 {
     const int d = a->head_dim;
@@ -28,7 +27,7 @@ static void load_state(const BurstAttend *a, AttendSlot *slot)
     }
 }
 
-/* Which queries see keys of a tile; keep NULL: all see all. */
+/* Records which queries see keys of a tile; keep NULL: all see all. */
 static void note_keys(AttendSlot *slot, AttendKeys keys, const uint64_t *keep)
 {
     for (int k = 0; k < keys.count && (slot->seen & slot->several) != UINT64_MAX; k++) {
@@ -40,7 +39,7 @@ static void note_keys(AttendSlot *slot, AttendKeys keys, const uint64_t *keep)
     }
 }
 
-/* A row that has seen no key in this walk stays as it is, to the bit. */
+/* A row that saw no key in this walk does not change by a bit. */
 static void settle(const BurstAttend *a, AttendSlot *slot)
 {
     const int e = attend_values(a);
@@ -52,8 +51,8 @@ static void settle(const BurstAttend *a, AttendSlot *slot)
     }
 }
 
-/* A row's output. With one key it is exactly that key's value, which a rounded weight would change:
- * see exact_products in attend_backward.c. */
+/* A row's output. With one key it is exactly that key's value, which a rounded weight would change: see
+ * exact_products in attend_backward.c. */
 static void store_output(const BurstAttend *a, const AttendSlot *slot, int i, double sum)
 {
     const int e = attend_values(a);
@@ -66,7 +65,7 @@ static void store_output(const BurstAttend *a, const AttendSlot *slot, int i, do
         o[c] = (float)(o[c] / sum);
 }
 
-/* Where all scores are -inf, as they are where products overflow, the sum is 0, and the row is NaN. */
+/* If all scores are -inf, as after overflows of products, the sum is 0 and the row is NaN. */
 static void store_state(const BurstAttend *a, AttendSlot *slot)
 {
     for (int i = 0; i < slot->queries; i++) {
@@ -82,19 +81,19 @@ static void store_state(const BurstAttend *a, AttendSlot *slot)
     }
 }
 
-/* S to P = 2^(S - max) in place for one vector of queries; factor: what the sums so far are multiplied
- * with. A tile's sum begins at zero, and what rounding takes from the running one is kept: keys of a low
- * score are lost neither way. */
+/* Converts S to P = 2^(S - max) in place for one vector of queries; factor: rescales the sums so far. A tile
+ * is summed from zero, and the rounding error of the running sum is kept, so that small terms are not
+ * lost. */
 VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *slot, int v, float *factor)
 {
     Vec old = vec_load(slot->max + v), top = vec_load(s), tile[8] = {{0}};
     for (int k = 1; k < nk; k++)
         top = vec_max(top, vec_load(s + k * LANES));
     top = vec_max(old, vec_round(top * scale));
-    /* Rows that have seen no key yet: -inf - 0 instead of -inf - -inf. */
+    /* rows that have seen no key yet: -inf - 0 instead of -inf - -inf */
     Vec base = vec_select(top == -INFINITY, (Vec){0}, top);
-    /* Beyond 2^22 a score's product is rounded as the maximum's was: the exact one may differ by more than
-     * 2^x can hold. */
+    /* Beyond 2^22 a score's product must be rounded like the maximum's: the exact one may differ by more
+     * than 2^x can represent. */
     if (vec_sum(vec_select((base > 0x1p22f) | (base < -0x1p22f), vec_set(1), (Vec){0})) != 0) {
         for (int k = 0; k < nk; k++)
             vec_store(s + k * LANES, vec_load(s + k * LANES) * scale);
@@ -116,7 +115,7 @@ VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *s
     vec_store(factor, shrink);
 }
 
-/* product() of P V where the tile has masked pairs and what is not finite. */
+/* product() of P V if the tile has masked pairs and values that are not finite. */
 static void add_values(int e, const AttendSlot *slot, AttendKeys keys, const float *v, const AttendScratch *s)
 {
     for (int i = 0; i < slot->queries; i++)

@@ -1,16 +1,15 @@
-/* attend_kernel.h: what forward and backward attention share: the register-blocked product, packing, and
- * tile masks.
+/* attend_kernel.h: shared by forward and backward attention: the register-blocked product, packing, and tile
+ * masks.
  *
- * A tile of scores is kept transposed, S[key][query], so that a vector's lanes are queries: maxima and
- * sums over keys need no horizontal step, keys and values are read where they lie, and only the query side
- * is packed, once per query tile.
+ * A tile of scores is transposed, S[key][query], so that a vector's lanes are queries: maxima and sums over
+ * keys need no horizontal step, keys and values are read in place, and only the query side is packed, once
+ * per query tile.
  *
- * Sums over thousands of tokens must not lose what is small beside them. A tile's product begins at zero
- * in registers. Products of FOLDS key tiles of a query tile add up in its slot and are then settled: added
- * to the caller's o or dq, the rounding error staying in the slot, so the error of a row does not grow
- * with its keys. dK and dV of a key tile first add up over the query tiles that share a walk: their error
- * grows with the square root of the number of walks.
- */
+ * Sums over thousands of tokens must not lose small terms. A tile's product is summed from zero in
+ * registers. Products of FOLDS key tiles of a query tile add up in its slot and are then flushed: added to
+ * the caller's o or dq, while the rounding error stays in the slot, so a row's error does not grow with its
+ * keys. dK and dV of a key tile first add up over the query tiles of a walk: their error grows with the
+ * square root of the number of walks. */
 #ifndef BURST_HOST_ATTEND_KERNEL_H
 #define BURST_HOST_ATTEND_KERNEL_H
 
@@ -19,11 +18,11 @@
 #include "host/ops/vec.h"
 
 enum {
-    LANES = BURST_TILE,    /* queries of a tile, padded with zeros where the tile is short */
+    LANES = BURST_TILE,    /* queries of a tile; a short tile is padded with zeros */
     LANE_VECS = LANES / VEC,
-    ATTEND_SLOTS = BURST_ATTEND_HEADS, /* query tiles that share one walk over the keys */
-    FOLDS = 16,            /* key tiles between two settlings of a slot */
-    /* rows x columns of vectors of a register block: 24 of 32 or 12 (8) of 16 registers */
+    ATTEND_SLOTS = BURST_ATTEND_HEADS, /* query tiles of one walk over the keys */
+    FOLDS = 16,            /* key tiles between two flushes of a slot */
+    /* rows x columns of vectors of a register block: 24 of 32, or 12 (8) of 16 registers */
     BLOCK_ROWS = VEC == 4 ? 4 : 6,
     BLOCK_COLS = VEC == 16 ? 4 : 2
 };
@@ -35,29 +34,31 @@ typedef struct AttendSlot {
     float *qt;    /* [d][LANES]: queries */
     float *dot;   /* [e][LANES]: backward, dO */
     float
-        *part; /* [LANES][e or d]: what is not yet settled of o (forward, not normalised) or dQ (backward) */
-    /* [LANES]: forward, about the maximum in log2, a whole number; backward, lse in log2, +inf where no
-     * key is */
+        /* [LANES][e or d]: part of o (forward, not normalised) or dQ (backward) that is not yet flushed */
+        *part;
+    /* [LANES]: forward, approximate maximum in log2, an integer; backward, lse in log2, +inf if there is no
+     * key */
     float *max;
     float *sum;   /* [LANES]: forward, running sum; backward, delta */
-    float *rest;  /* [LANES]: what rounding took: forward, from sum; backward, from max */
-    /* [LANES]: forward, what the settled o is to be multiplied with, since the maximum has moved */
+    float *rest;  /* [LANES]: rounding errors: forward, of sum; backward, of max */
+    /* [LANES]: forward, pending factor of the flushed o, since the maximum has changed */
     float *shrink;
-    int64_t row;  /* of q, o, lse, ...: head * tokens + first query */
+    int64_t row;  /* row of q, o, lse, ...: head * tokens + first query */
     int queries, kv; /* kv: key head in these buffers */
-    int folds;    /* key tiles so far; 0: not loaded */
-    uint64_t seen, several; /* forward, bit i: query i has seen a key in this walk; more than one ever */
-    int64_t key[LANES];     /* forward: the first that a query has seen in this walk */
-    bool finite;            /* backward: queries, dO, lse and delta */
+    int folds;    /* key tiles folded so far; 0: not loaded */
+    /* forward, bit i: query i has seen a key in this walk; has ever seen more than one */
+    uint64_t seen, several;
+    int64_t key[LANES];     /* forward: the first key that a query has seen in this walk */
+    bool finite;            /* backward: whether queries, dO, lse and delta are finite */
 } AttendSlot;
-/* The scratch of a call, carved from BurstAttend.scratch. */
+/* The scratch of a call, laid out in BurstAttend.scratch. */
 typedef struct AttendScratch {
     AttendSlot slot[ATTEND_SLOTS];
-    float *dk, *dv; /* [BURST_TILE keys][d], [e]: of the slots of this walk; zeros between key tiles */
+    float *dk, *dv; /* [BURST_TILE keys][d], [e]: sums over the slots of this walk; zeros between key tiles */
     float *s, *ds;  /* [BURST_TILE keys][LANES] */
     float *factor;  /* [LANES] */
-    uint64_t keep[BURST_TILE]; /* [key]: bit q set where (q, key) is unmasked */
-    bool finite;               /* this tile's keys and values; known where a pair of tiles is partial */
+    uint64_t keep[BURST_TILE]; /* [key]: bit q set if (q, key) is unmasked */
+    bool finite;               /* whether this tile's keys and values are; set only for partial tiles */
 } AttendScratch;
 void attend_carve(const BurstAttend *a, AttendScratch *s);
 static inline int attend_values(const BurstAttend *a) { return a->value_dim ? a->value_dim : a->head_dim; }
@@ -65,9 +66,9 @@ static inline int attend_values(const BurstAttend *a) { return a->value_dim ? a-
 /* Keys of one tile. */
 typedef struct AttendKeys { int64_t first; int count; } AttendKeys;
 
-/* x [n][d] transposed to [d][LANES], zeros behind n. */
+/* x [n][d] transposed to [d][LANES], padded with zeros after n. */
 void attend_pack(const float *x, int n, int d, float *out);
-/* sum = sum * shrink + part, and part the error of that addition. */
+/* sum = sum * shrink + part, and part becomes the rounding error. */
 void attend_settle(int n, float shrink, float *sum, float *part);
 /* keep for a pair of tiles. */
 void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep);
@@ -75,9 +76,9 @@ void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep);
 /* A [rows][depth] with any two strides. */
 typedef struct Operand { const float *at; int64_t row, depth; } Operand;
 
-/* C[rows][cols vectors] = (add ? C : 0) * (factor ? factor[row] : 1) + A * B, the product summed from zero
- * and then added; B [depth][...] and C with leading dimensions. rows, cols, tail, add and the strides are
- * constants after inlining; tail: lanes of a short vector, then cols is 1. */
+/* C[rows][cols vectors] = (add ? C : 0) * (factor ? factor[row] : 1) + A * B, where the product is summed
+ * from zero and then added; B [depth][...] and C have leading dimensions. rows, cols, tail, add and the
+ * strides are constants after inlining. tail: lanes of a short vector; cols is then 1. */
 VEC_INLINE void block(int rows, int cols, int tail, int depth, Operand a, const float *b, int64_t ldb,
                       float *c, int64_t ldc, bool add, const float *factor)
 {
@@ -155,7 +156,7 @@ VEC_INLINE void scores(int nk, int d, const float *x, const float *packed, float
     product(nk, LANES, d, (Operand){x, d, 1}, packed, LANES, s, LANES, false, NULL);
 }
 
-/* Masked pairs of S to -inf. */
+/* Sets masked pairs of S to -inf. */
 static inline void mask_scores(int nk, const uint64_t *keep, float *s)
 {
     const Vec out = vec_set(-INFINITY);
@@ -166,7 +167,7 @@ static inline void mask_scores(int nk, const uint64_t *keep, float *s)
         }
 }
 
-/* Raw scores to those whose product with the scale is capped. */
+/* Converts raw scores so that their product with the scale is capped. */
 VEC_INLINE void cap_scores(int nk, float scale, float softcap, float *s)
 {
     for (int64_t i = 0; i < (int64_t)nk * LANES; i += VEC)
@@ -175,20 +176,20 @@ VEC_INLINE void cap_scores(int nk, float scale, float softcap, float *s)
 
 bool attend_finite(const float *x, int64_t n);
 bool attend_finite_keys(const BurstAttend *a, int kv, AttendKeys keys);
-/* What product() adds, of unmasked pairs alone: a masked pair's weight is 0, but 0 times NaN is NaN.
- * to [query][width] += weight [key][LANES] * from [key][width]; to_keys: queries and keys exchanged. */
+/* Adds what product() adds, but only for unmasked pairs: a masked pair's weight is 0, and 0 times NaN is
+ * NaN. to [query][width] += weight [key][LANES] * from [key][width]; to_keys: queries and keys exchanged. */
 void attend_add_pairs(int nk, const uint64_t *keep, const float *weight, bool to_keys, int width,
                       const float *from, float *to);
 
-/* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, settle what
- * was folded in, put results back; and with a tile of keys, once it was folded into a key head's slots. */
+/* A direction's functions of a slot: load it at its first key tile, fold a tile of keys, flush what was
+ * folded, store the results; and of a tile of keys, once it was folded into a key head's slots. */
 typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);
 typedef void (*SlotFold)(const BurstAttend *a, int d, int e, AttendSlot *slot, AttendKeys keys, bool partial,
                          AttendScratch *s);
 typedef void (*KeysStep)(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s);
 typedef struct Direction { SlotStep load; SlotFold fold; SlotStep settle, store; KeysStep keys; } Direction;
 
-/* Query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head, against every key tile: a tile
+/* Walks query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head over all key tiles: a tile
  * of keys stays in cache for all of them, and its mask is evaluated once for all heads. */
 VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles, int heads, AttendScratch *s,
                            Direction dir)
@@ -220,13 +221,13 @@ VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles
     }
 }
 
-/* Sets the slots of a walk to their heads and tiles; returns how many tiles there are, at most
- * ATTEND_SLOTS / heads. */
+/* Assigns heads and tiles to the slots of a walk. Returns the number of tiles, at most ATTEND_SLOTS /
+ * heads. */
 int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch *s);
-/* How many heads from h0 on read the same key head, at most ATTEND_SLOTS. */
+/* The number of heads from h0 on that read the same key head, at most ATTEND_SLOTS. */
 int attend_heads(const BurstAttend *a, int h0);
 
-/* The whole pair; d, e: elements of a key, of a value. store and keys may be NULL. */
+/* Walks the whole pair. d, e: elements of a key, of a value. store and keys may be NULL. */
 VEC_INLINE void walk(const BurstAttend *a, int d, int e, Direction dir)
 {
     AttendScratch s;

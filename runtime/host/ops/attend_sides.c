@@ -1,4 +1,4 @@
-/* attend_sides.c: bounds of a chunk's tiles, and whether a pair of chunks has anything to compute. */
+/* attend_sides.c: bounds of a chunk's tiles, and whether a pair of chunks has live tiles. */
 #include "burst_rt.h"
 
 static void side_tables(const int64_t *position, int64_t n, const int32_t *table, int32_t *least,
@@ -26,7 +26,7 @@ static void side_of(const int64_t *position, int64_t n, const BurstTables *table
 {
     side_positions(position, n, side);
     for (int t = 0; t < BURST_MAX_TABLES; t++) {
-        side->table_lo[t] = INT32_MIN; /* nothing is known of a table that is not there */
+        side->table_lo[t] = INT32_MIN; /* a missing table may have any value */
         side->table_hi[t] = INT32_MAX;
         if (tables && t < table_count)
             side_tables(position, n, tables->table[t], &side->table_lo[t], &side->table_hi[t]);
@@ -57,10 +57,10 @@ BurstSide burst_side_union(const BurstSide *side, int n)
     return all;
 }
 
-/* ---- what a mask leaves of tiles ---- */
+/* ---- live tiles ---- */
 
-/* Hulls of a tile's tokens at either side of its widest gap, the first of equal ones, where that is wider
- * than a tile; or of all. As mask_range_apart in compiler/mask/range.c. */
+/* The hulls of a tile's tokens at either side of its widest gap (the first of equal ones), if that is wider
+ * than a tile; else the hull of all. Same rule as mask_range_apart in compiler/mask/range.c. */
 static int sides_apart(const BurstChunk *c, int tile, BurstSide side[2])
 {
     const int64_t *position = c->position + (int64_t)tile * BURST_TILE,
@@ -99,8 +99,8 @@ static Tiles part_of(Tiles t, int first, int n)
     return (Tiles){t.chunk, t.first + first, n};
 }
 
-/* EMPTY of a union of tiles is a proof for each of them, so whole regions are settled at once; only where
- * the union proves nothing is it halved, down to single tiles, whose own answer counts. */
+/* EMPTY of a union of tiles proves each of them empty, so whole regions are decided at once. Otherwise the
+ * union is halved, down to single tiles, whose own verdict counts. */
 static bool live(const BurstMask *m, Tiles q, Tiles k)
 {
     if (q.n == 1 && k.n == 1)

@@ -1,4 +1,4 @@
-/* host/ops/blas.c: the state OpenBLAS should be in before its first product. */
+/* host/ops/blas.c: prepares OpenBLAS before its first product. */
 #include "host/host.h"
 
 #include <cblas.h>
@@ -8,15 +8,15 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* of a thread: what builds for x86-64 and arm64 ask for at most */
+/* per thread: the most that builds for x86-64 and arm64 request */
 static const size_t buffer_bytes = (size_t)128 << 20;
 static const size_t program_bytes = (size_t)64 << 20; /* with its libraries and stack */
 
-/* Only in an OpenBLAS that chooses its kernels at run time; without them there is nothing to choose. */
+/* Only OpenBLAS builds that choose their kernels at run time have these. */
 void gotoblas_dynamic_init(void) __attribute__((weak));
 void gotoblas_dynamic_quit(void) __attribute__((weak));
 
-/* What kernels use: 0 no more than AVX, 1 AVX2, 2 AVX-512. */
+/* The instruction set of kernels: 0: at most AVX, 1: AVX2, 2: AVX-512. */
 static int level_of_machine(void)
 {
 #if defined(__x86_64__)
@@ -43,9 +43,9 @@ static int level_of_kernels(const char *core)
     return 0;
 }
 
-/* OpenBLAS reads OPENBLAS_CORETYPE once, in its constructor; forgetting that choice makes it read again.
- * Releases that do not know a processor fall back to AVX2 kernels at half the rate (0.3.21 on Zen 4 and
- * 5), or to SSE3 at a fifth (on some Sapphire Rapids). */
+/* OpenBLAS reads OPENBLAS_CORETYPE once, in its constructor; resetting its choice makes it read it again.
+ * Releases that do not know a processor fall back to AVX2 kernels at half the rate (0.3.21 on Zen 4 and 5),
+ * or to SSE3 at a fifth (on some Sapphire Rapids). */
 static void choose_kernels(void)
 {
     static const char *const best[] = {NULL, "Haswell", "SkylakeX"};
@@ -53,13 +53,13 @@ static void choose_kernels(void)
     if (level <= level_of_kernels(openblas_get_corename()) || !gotoblas_dynamic_init ||
         !gotoblas_dynamic_quit)
         return;
-    if (setenv("OPENBLAS_CORETYPE", best[level], 0) != 0) /* 0: what the user has set stays */
-        return; /* slower, and right */
+    if (setenv("OPENBLAS_CORETYPE", best[level], 0) != 0) /* 0: does not override the user's value */
+        return; /* slower, but correct */
     gotoblas_dynamic_quit();
     gotoblas_dynamic_init();
 }
 
-/* The threads that its constructor starts, not the one that products then use. */
+/* The number of threads that its constructor starts, not the number that products use. */
 static size_t threads_started(void)
 {
     static size_t threads;

@@ -77,7 +77,8 @@ int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const B
     return BURST_OK;
 }
 
-/* A strip of columns at a time, so that sums over tokens are doubles without a buffer of `width` of them. */
+/* One strip of columns at a time, so that sums over tokens are doubles without a buffer of `width` of
+ * them. */
 int burst_op_bias_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db)
 {
     enum { STRIP = 64 };

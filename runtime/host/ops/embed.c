@@ -1,4 +1,4 @@
-/* host/ops/embed.c: rows of the embedding, and their gradients. */
+/* host/ops/embed.c: lookups in the embedding, and their gradients. */
 #include "burst_step.h"
 #include "burst_sizes.h"
 
@@ -15,7 +15,7 @@ int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token, co
     return BURST_OK;
 }
 
-/* Places by a digit of their tokens; what has the same digit stays in its order. */
+/* Sorts indices stably by a digit of their tokens. */
 static void sort_digit(int64_t n, const int32_t *token, int shift, const int32_t *from, int32_t *to)
 {
     int64_t at[DIGITS] = {0}, sum = 0;
@@ -30,7 +30,7 @@ static void sort_digit(int64_t n, const int32_t *token, int shift, const int32_t
         to[at[token[from[i]] >> shift & (DIGITS - 1)]++] = from[i];
 }
 
-/* Places by token, those of one token in their order. */
+/* Indices sorted by token, stably. */
 static const int32_t *sorted(int64_t n, const int32_t *token, int32_t *place, int32_t *other)
 {
     int32_t most = 0;
@@ -46,7 +46,7 @@ static const int32_t *sorted(int64_t n, const int32_t *token, int32_t *place, in
     return place;
 }
 
-/* The rows at these places, added to one row: a strip of columns at a time in doubles, however many rows
+/* Adds the rows at these indices to one row, one strip of columns at a time in doubles, however many rows
  * there are. */
 static void add_rows(int64_t count, int hidden, const int32_t *place, const float *dx, float *row)
 {

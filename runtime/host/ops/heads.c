@@ -1,4 +1,5 @@
-/* host/ops/heads.c: between token-major [n][heads*d] and head-major [heads][n][d], with and without RoPE. */
+/* host/ops/heads.c: converts between token-major [n][heads*d] and head-major [heads][n][d], with and without
+ * RoPE. */
 #include "burst_step.h"
 #include "families/frequency.h"
 #include "host/ops/vec.h"
@@ -33,7 +34,7 @@ int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x
     return burst_op_to_tokens_rows(e, n, n, heads, d, x, y);
 }
 
-/* A run of a head's pairs, from pair `first` on. Frequencies behind count are 0. */
+/* A run of a head's pairs from pair `first` on. Frequencies after count are 0. */
 enum { PAIRS = 64 };
 typedef struct Angles {
     int first, count;
@@ -51,7 +52,7 @@ static void angles_begin(Angles *a, int d, const BurstRope *r, int first)
         a->frequency[j] /= burst_rope_factor(r, first + j);
 }
 
-/* In double: at position 4M an fp32 angle would be off by a quarter. */
+/* Computed in double: at position 4M an fp32 angle would be off by a quarter. */
 static void angles_at(Angles *a, int64_t position)
 {
     for (int j = 0; j < a->count; j += VEC_DOUBLES) {
@@ -63,7 +64,7 @@ static void angles_at(Angles *a, int64_t position)
 }
 
 /* direction 1 rotates, -1 rotates back; cosines and sines are multiplied by the amplitude. A pair's elements
- * are step * j and that + apart. */
+ * are at step * j and step * j + apart. */
 VEC_INLINE void rotate_pairs(const Angles *a, int step, int apart, float direction, float amplitude,
                              const float *x, float *y)
 {
@@ -86,7 +87,7 @@ static void rotate(const Angles *a, const BurstRope *r, int half, float directio
         rotate_pairs(a, 1, half, direction, amplitude, x, y);
 }
 
-/* Rows by tokens to rows by heads, or `back`. */
+/* Converts rows by tokens to rows by heads, or with `back` the reverse. */
 static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, const BurstRope *r,
                         const int64_t *position, const float *x, float *y)
 {
@@ -106,7 +107,7 @@ static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, con
     }
 }
 
-/* Elements that do not turn, with odd d the last one, are copied. */
+/* Elements that are not rotated, with odd d also the last one, are copied. */
 static bool has_fixed(const BurstRope *rope, int d) { return burst_rope_rotary(rope, d) / 2 * 2 < d; }
 
 int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,

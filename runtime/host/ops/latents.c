@@ -1,10 +1,10 @@
-/* host/ops/latents.c: keys and values of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) from the
- * latents that arrive, and back; a product a head, by BLAS. */
+/* host/ops/latents.c: keys and values of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) from
+ * received latents, and the gradients back; one BLAS product per head. */
 #include "burst_rt.h"
 
 #include <cblas.h>
 
-/* x [n][columns], of rows `pitch` apart, = latent w^T. */
+/* x [n][columns], with rows `pitch` apart, = latent w^T. */
 static void expand(const BurstLatentSizes *s, int64_t n, int columns, int pitch, const float *w,
                    const float *latent, float *x)
 {

@@ -1,4 +1,4 @@
-/* host/ops/layernorm.c: LayerNorm without its bias, and its gradients. The mean is computed again. */
+/* host/ops/layernorm.c: LayerNorm without its bias, and its gradients. Backward recomputes the mean. */
 #include "burst_step.h"
 #include "host/ops/vec.h"
 

@@ -1,9 +1,8 @@
 /* host/ops/loss.c: LM head and cross entropy fused over tiles of tokens; forward and backward in one pass
  * (BurstEngine, 3.3).
  *
- * A tile's logits live in scratch and turn in place into their gradients, so each product is computed
- * once.
- */
+ * A tile's logits are in scratch and are replaced by their gradients in place, so each product is computed
+ * once. */
 #include "burst_step.h"
 #include "burst_sizes.h"
 #include "host/ops/vec.h"
@@ -26,7 +25,8 @@ static float greatest(int n, const float *x)
     return top;
 }
 
-/* x = exp(x - top), returns the sum; in double across vectors, so that a large vocabulary costs no digits. */
+/* x = exp(x - top); returns the sum, in double across vectors, so that a large vocabulary loses no
+ * digits. */
 static double exponentials(int n, float top, float *x)
 {
     VecDouble low = {0}, high = {0};
@@ -54,7 +54,7 @@ static void cap_logits(int n, float cap, float *x)
         x[i] = cap * tanhf(x[i] / cap);
 }
 
-/* The sum of exp(x - top), which leaves x: under a cap gradients need it again. */
+/* Returns the sum of exp(x - top) and keeps x, which the gradients of capped logits need. */
 static double exponentials_apart(int n, float top, const float *x)
 {
     enum { BLOCK = 256 };
@@ -68,8 +68,8 @@ static double exponentials_apart(int n, float top, const float *x)
     return total;
 }
 
-/* token_loss of logits under a cap, of which each gradient has the cap's slope: 1 - (y / cap)^2 of y =
- * cap tanh(x / cap). */
+/* token_loss with capped logits: each gradient has the cap's slope, 1 - (y / cap)^2 with y = cap tanh(x /
+ * cap). */
 static double capped_loss(int vocab, int32_t label, float weight, double scale, float cap, float *logit)
 {
     cap_logits(vocab, cap, logit);
@@ -90,7 +90,8 @@ static double capped_loss(int vocab, int32_t label, float weight, double scale, 
     return weight * (log(sum) - ((double)at_label - top));
 }
 
-/* One token's logits to scale * weight * (softmax - onehot); returns weight * (lse - logit[label]). */
+/* Replaces one token's logits by scale * weight * (softmax - onehot); returns weight * (lse -
+ * logit[label]). */
 static double token_loss(int vocab, int32_t label, float weight, double scale, double softcap, float *logit)
 {
     if (label < 0 || weight == 0) {
@@ -103,7 +104,7 @@ static double token_loss(int vocab, int32_t label, float weight, double scale, d
     double hit = (double)logit[label] - top;
     double sum = exponentials(vocab, top, logit), factor = scale * weight;
     float share = (float)(factor / sum);
-    /* The label's own share before it is scaled: near 1 the difference would lose its digits afterwards. */
+    /* computed for the label before scaling: near 1 the difference would lose its digits afterwards */
     float at_label = (float)(factor * (logit[label] / sum - 1));
     for (int i = 0; i < vocab; i++)
         logit[i] *= share;
@@ -119,7 +120,7 @@ static bool any_counts(int64_t n, const int32_t *label, const float *weight)
     return false;
 }
 
-/* dw += beside. What the addition rounds off stays in beside: dw's error does not grow with the number of
+/* dw += beside. The rounding error stays in beside, so dw's error does not grow with the number of
  * additions. */
 static void add_beside(int64_t count, float *beside, float *dw)
 {
@@ -137,7 +138,7 @@ static void add_bias(int64_t tokens, int vocab, float scale, const float *bias, 
             logits[i * vocab + j] += scale * bias[j];
 }
 
-/* For gradients that nothing reads afterwards. */
+/* The gradients are not read afterwards. */
 static int bias_back(BurstExec *e, int64_t tokens, int vocab, double scale, float *gradients, float *d_bias)
 {
     if (scale != 1)
@@ -150,7 +151,7 @@ int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t t
                        const int32_t *label, const float *weight, double scale, double *loss,
                        BurstAct *dx, float *dw, void *scratch)
 {
-    enum { TOGETHER = 64 }; /* tiles that are summed apart from dw before they are added to it */
+    enum { TOGETHER = 64 }; /* tiles that are summed separately before they are added to dw */
     const int64_t weights = (int64_t)vocab * hidden;
     const bool biased = tensors > 1;
     float *logits = (float *)scratch, *beside = burst_loss_beside(n, tile) ? logits + tile * vocab : NULL;

@@ -1,5 +1,5 @@
-/* host/ops/moves.c: what a step moves: gathers and sums over ranks, and copies to the arena that stands for
- * the host's memory, in the rank's own time. */
+/* host/ops/moves.c: data movement of a step: gathers and sums over ranks, and copies to the arena that
+ * stands for host memory, in the rank's own time. */
 #include "burst_step.h"
 
 int burst_op_part(BurstExec *e, int part)
@@ -94,7 +94,7 @@ int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int64_t elements, 
     return burst_op_part(e, BURST_P_IDLE);
 }
 
-/* The host sums in fp32 what a device keeps in bf16, and rounds it as the device does. */
+/* The host sums in fp32 what a device keeps in bf16, and rounds it like the device. */
 int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard, bool add,
                          BurstOrder *o)
 {

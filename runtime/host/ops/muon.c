@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows of [rows][cols] from parts that have its columns, one after the other, or to them. */
+/* Copies rows of [rows][cols] from consecutive parts of its columns, or with `back` to them. */
 static void copy_parts(int rows, int cols, int parts, float scale, float *whole, float *by_parts, bool back)
 {
     const int64_t width = cols / parts;
@@ -29,7 +29,7 @@ static void product(bool transpose_a, bool transpose_b, int m, int n, int k, flo
                 transpose_b ? k : n, beta, c, n);
 }
 
-/* y = a x + (b s + c s s) x with s = x x^T, or the same from the other side where that is shorter. */
+/* y = a x + (b s + c s s) x with s = x x^T, or the same from the other side if that is smaller. */
 static void iterate(int rows, int cols, const float *x, float *y, float *s, float *polynomial)
 {
     const bool wide = rows <= cols;

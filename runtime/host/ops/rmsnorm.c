@@ -1,4 +1,4 @@
-/* host/ops/rmsnorm.c: RMSNorm and its gradients, of whole rows and of parts of rows. */
+/* host/ops/rmsnorm.c: RMSNorm and its gradients, for whole rows and parts of rows. */
 #include "burst_step.h"
 #include "host/ops/vec.h"
 
@@ -74,7 +74,7 @@ static void token_back(int hidden, const float *x, const float *w, float r, cons
         dx[j] += r * (w[j] * dy[j] - x[j] * along);
 }
 
-/* dw of a strip of columns, so that the sums over tokens are doubles without a buffer of `hidden` of them. */
+/* dw of a strip of columns, so that sums over tokens are doubles without a buffer of `hidden` of them. */
 static void strip_back(int64_t n, int hidden, int columns, const float *x, const float *rstd, const float *dy,
                        float *dw)
 {

@@ -1,5 +1,4 @@
-/* host/ops/sink.c: what is computed of attention's outputs, whatever its schedule was: delta, and learned
- * sinks. */
+/* host/ops/sink.c: operations on attention's outputs, for any schedule: delta, and learned sinks. */
 #include "burst_step.h"
 #include "host/ops/vec.h"
 

@@ -1,9 +1,7 @@
-/* vec.h: fp32 vectors of the width the compiler was told (-march): AVX-512, AVX2, or the 128 bits of plain
- * x86-64.
+/* vec.h: fp32 vectors of the width that -march selects: AVX-512, AVX2, or plain x86-64's 128 bits.
  *
- * GNU vector types carry the arithmetic (a * b + c contracts to one FMA); the few intrinsics are what they
- * lack.
- */
+ * Arithmetic uses GNU vector types (a * b + c contracts to one FMA); intrinsics only where these lack an
+ * operation. */
 #ifndef BURST_HOST_VEC_H
 #define BURST_HOST_VEC_H
 
@@ -24,12 +22,13 @@ enum { VEC = 4 };
 
 typedef float Vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t VecInt __attribute__((vector_size(VEC * 4)));
-/* Doubles are half as many: a vector that is wider than a register goes through memory at each operation. */
+/* Vectors of doubles have half as many elements: a vector wider than a register goes through memory at each
+ * operation. */
 typedef float VecHalf __attribute__((vector_size(VEC * 2)));
 typedef double VecDouble __attribute__((vector_size(VEC * 4)));
 typedef int64_t VecLong __attribute__((vector_size(VEC * 4)));
 enum { VEC_DOUBLES = VEC / 2 };
-/* at any float's address */
+/* for any float's address */
 typedef float VecAny __attribute__((vector_size(VEC * 4), aligned(4), may_alias));
 typedef float VecHalfAny __attribute__((vector_size(VEC * 2), aligned(4), may_alias));
 
@@ -56,7 +55,7 @@ VEC_INLINE VecDouble vec_load_doubles(const float *p)
     return __builtin_convertvector(*(const VecHalfAny *)p, VecDouble);
 }
 
-/* The lanes of low, then those of high, added one after the other. */
+/* Adds the lanes of low, then those of high, one after the other. */
 VEC_INLINE double vec_total(VecDouble low, VecDouble high)
 {
     double total = 0;
@@ -67,7 +66,7 @@ VEC_INLINE double vec_total(VecDouble low, VecDouble high)
     return total;
 }
 
-/* The first n < VEC floats at p, zeros behind them; touches nothing beyond. */
+/* Loads the first n < VEC floats at p, padded with zeros; reads nothing beyond. */
 VEC_INLINE Vec vec_load_part(const float *p, int n)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -94,7 +93,7 @@ VEC_INLINE Vec vec_select(VecInt where, Vec yes, Vec no)
     return (Vec)(((VecInt)yes & where) | ((VecInt)no & ~where));
 }
 
-/* b where either is not a number. */
+/* Returns b if either is NaN. */
 VEC_INLINE Vec vec_max(Vec a, Vec b)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -121,7 +120,7 @@ VEC_INLINE Vec vec_sqrt(Vec x)
 #endif
 }
 
-/* Lane i from x where bit i of bits is set, else from other. */
+/* Lane i comes from x if bit i of bits is set, else from other. */
 VEC_INLINE Vec vec_pick(uint32_t bits, Vec x, Vec other)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -134,11 +133,11 @@ VEC_INLINE Vec vec_pick(uint32_t bits, Vec x, Vec other)
 #endif
 }
 
-/* To the nearest whole number; infinities and what is not a number stay. */
+/* Rounds to the nearest integer; infinities and NaN do not change. */
 VEC_INLINE Vec vec_round(Vec x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
-    VecInt small = (x < vec_set(shift / 3)) & (x > vec_set(-shift / 3)); /* the others are whole */
+    VecInt small = (x < vec_set(shift / 3)) & (x > vec_set(-shift / 3)); /* all others are integers */
     return vec_select(small, (x + shift) - shift, x);
 }
 
@@ -162,8 +161,8 @@ VEC_INLINE Vec vec_exp2_core(Vec f)
     return p * f + 1.0f;
 }
 
-/* 2^x, relative error about 1e-7. Exactly 0 for x = -inf; large where 2^x overflows (infinity or 2^127);
- * NaN stays. */
+/* 2^x, relative error about 1e-7. Exactly 0 for x = -inf; large if 2^x overflows (infinity or 2^127); NaN
+ * propagates. */
 VEC_INLINE Vec vec_exp2(Vec x)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -176,15 +175,15 @@ VEC_INLINE Vec vec_exp2(Vec x)
     x = vec_select(small, vec_set(0), x);
     x = vec_select(x > vec_set(127), vec_set(127), x);
     const Vec n = x + shift;
-    /* 2^n, as a factor: adding to the exponent would make a number of what is none */
+    /* 2^n as a factor: adding to the exponent would turn NaN into a number */
     const VecInt power = ((VecInt)n - ((VecInt)vec_set(shift) - 127)) << 23;
     const Vec p = vec_exp2_core(x - (n - shift)) * (Vec)power;
     return (Vec)((VecInt)p & ~small);
 #endif
 }
 
-/* tanh x, relative error about 1e-7: near 0 a series, where 1 - 2 / (1 + e^2x) would lose digits. What is
- * not a number stays. */
+/* tanh x, relative error about 1e-7: a series near 0, where 1 - 2 / (1 + e^2x) would lose digits. NaN
+ * propagates. */
 VEC_INLINE Vec vec_tanh(Vec x)
 {
     const Vec z = x * x, far = 1.0f - 2.0f / (1.0f + vec_exp2(x * 2.88539008177792681472f));
@@ -217,7 +216,7 @@ VEC_INLINE void vec_sincos(const VecDouble *angle, float *sine, float *cosine)
     *(VecHalfAny *)cosine = __builtin_convertvector((VecDouble)for_cosine, VecHalf);
 }
 
-/* Sum of a[i] * b[i] in double; the same order of additions for the same n. */
+/* Sum of a[i] * b[i] in double; equal n have the same order of additions. */
 static inline double vec_dot(int64_t n, const float *a, const float *b)
 {
     VecDouble low = {0}, high = {0};
