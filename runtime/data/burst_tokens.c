@@ -1,9 +1,8 @@
-/* burst_tokens.c: writes a token file from decimal integers separated by space, from raw ones (--raw), or
- * from bytes (--bytes); or one of documents whose lengths are drawn (--draw). The output is written whole or
- * stays as it was.
+/* burst_tokens.c: writes a token file from decimal integers separated by space, from raw integers (--raw),
+ * from bytes (--bytes), or with documents of drawn lengths (--draw). The output is replaced atomically.
  *
- * The format: "BURSTTOK", version 1 (uint32), bytes a token 2 or 4 (uint32), number of tokens (uint64), then
- * the tokens; all little-endian. */
+ * The format: "BURSTTOK", version 1 (uint32), bytes per token 2 or 4 (uint32), number of tokens (uint64),
+ * then the tokens; all little-endian. */
 #include "base/escape.h"
 #include "base/output_file.h"
 #include "data/burst_tokens_draw.h"
@@ -24,14 +23,14 @@ typedef enum Form { DECIMAL, BYTES, RAW } Form;
 typedef struct Job {
     const char *input, *output;
     Form form;
-    int raw;    /* bytes of a raw token */
-    int width;  /* bytes of a written one */
+    int raw;    /* bytes per raw token */
+    int width;  /* bytes per written token */
     uint64_t count;
-    char word[WORD]; /* the last decimal one */
+    char word[WORD]; /* the last decimal word */
     bool cut;        /* it has more characters */
-    const char *draw, *seed, *documents, *vocabulary; /* as given; NULL: not */
+    const char *draw, *seed, *documents, *vocabulary; /* as given; NULL: not given */
     Drawing drawing;
-    Lengths read; /* of a file of lengths */
+    Lengths read; /* from a file of lengths */
 } Job;
 
 static void help(FILE *out)
@@ -79,7 +78,7 @@ static int cannot(const char *what, const char *path, int reason)
 
 /* ---- reading ---- */
 
-/* NULL with errno: EINVAL for a device, which may have no end. */
+/* Returns NULL with errno; EINVAL: a device, which may be endless. */
 static FILE *open_input(const char *path)
 {
     struct stat st;
@@ -94,7 +93,7 @@ static FILE *open_input(const char *path)
 
 typedef enum Next { END, TOKEN, WRONG } Next;
 
-/* All characters up to the next space, or the first of many; false at the end. */
+/* Reads the characters up to the next space, at most WORD. Returns false at the end. */
 static bool next_word(FILE *in, Job *j)
 {
     size_t n = 0;
@@ -119,7 +118,7 @@ static Next next_decimal(FILE *in, Job *j, uint64_t *token)
         return WRONG;
     }
     errno = 0;
-    *token = strtoull(j->word, NULL, 10); /* UINT64_MAX where it is more: too wide as well */
+    *token = strtoull(j->word, NULL, 10); /* UINT64_MAX on overflow, which is too wide as well */
     return TOKEN;
 }
 
@@ -170,7 +169,7 @@ static void put_header(FILE *out, const Job *j)
     put(out, j->count, 8);
 }
 
-/* The tokens, counted. */
+/* Copies and counts the tokens. */
 static int copy_tokens(FILE *in, FILE *out, Job *j)
 {
     uint64_t token;
@@ -194,7 +193,7 @@ static int copy_file(FILE *from, FILE *to)
     return ferror(from) ? errno : 0;
 }
 
-/* Through a temporary file: the header stands first, and a stream cannot be gone back in. */
+/* Uses a temporary file: the header comes first, and a stream cannot seek back. */
 static int stream(FILE *in, FILE *out, Job *j)
 {
     FILE *tokens = tmpfile();
@@ -223,7 +222,7 @@ static int fill(FILE *in, FILE *out, Job *j)
 
 /* ---- files ---- */
 
-/* Whatever names they go by. A device may be both. */
+/* Under any name. A device may be both. */
 static int check_input(const struct stat *from, const Job *j)
 {
     struct stat to;
@@ -264,7 +263,7 @@ static int write_drawn(const Job *j)
     return 0;
 }
 
-/* The whole file; NULL with errno. */
+/* Reads the whole file. Returns NULL with errno. */
 static char *read_text(const char *path, size_t *bytes)
 {
     FILE *in = open_input(path);
@@ -331,7 +330,7 @@ static int once(const char *name, const char *value, const char **to)
     return value ? 0 : usage(name, " requires a value");
 }
 
-/* A whole number of an option; value NULL: the number stays as it is. */
+/* Reads an option's whole number; value NULL: keeps the default. */
 static int read_count(const char *name, const char *value, int64_t least, int64_t most, int64_t *to)
 {
     char *end = NULL, text[WORD];
@@ -347,7 +346,7 @@ static int read_count(const char *name, const char *value, int64_t least, int64_
     return 0;
 }
 
-/* What of the options can not be combined with --draw, or requires it. */
+/* Options that cannot be combined with --draw, or that require it. */
 static int check_drawing(Job *j)
 {
     const bool draws = j->draw != NULL;

@@ -1,5 +1,5 @@
-/* burst_tokens_draw.c: drawn documents as a token file of version 2, which lists where they begin, or as a
- * table of lengths. Lengths are drawn once more wherever they are needed: nothing is kept, however many there
+/* burst_tokens_draw.c: writes drawn documents as a token file of version 2, which lists where they begin, or
+ * as a table of lengths. Lengths are drawn anew for each pass, so that none are stored, however many there
  * are. */
 #include "data/burst_tokens_draw.h"
 

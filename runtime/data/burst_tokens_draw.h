@@ -11,11 +11,11 @@ typedef struct Drawing {
     const Lengths *lengths;
     uint64_t seed;
     int64_t documents, vocabulary;
-    int width;    /* bytes of a token */
-    bool listing; /* lengths as text instead of tokens */
+    int width;    /* bytes per token */
+    bool listing; /* writes lengths as text instead of tokens */
 } Drawing;
 
-/* Writes them; errors stay with the stream. */
+/* Errors are left to ferror. */
 void drawing_write(const Drawing *d, FILE *out);
 
 #endif

@@ -16,9 +16,9 @@ enum { ROUNDS = 4 };
 /* A file, and how it is cut into sequences. */
 typedef struct File {
     Source source;
-    Packed packed;     /* first NULL: a sequence has the tokens that follow each other in the file */
-    int64_t sequences; /* an epoch */
-    int table[BURST_MAX_TABLES]; /* of each table that masks read and the file has: which; else -1 */
+    Packed packed;     /* first NULL: a sequence has consecutive tokens of the file */
+    int64_t sequences; /* per epoch */
+    int table[BURST_MAX_TABLES]; /* for each table that masks read: its index in the file; else -1 */
 } File;
 
 typedef struct Data {
@@ -26,17 +26,17 @@ typedef struct Data {
     int files;
     Mix *mix;        /* NULL: there is one file */
     bool in_order;   /* each sequence once, in the file's order: for evaluation */
-    int64_t n;       /* tokens of this rank */
-    int64_t first;   /* of all chunks' tokens, chunk by chunk, this rank's first */
+    int64_t n;       /* of this rank */
+    int64_t first;   /* this rank's first among all chunks' tokens, chunk by chunk */
     int64_t *position;
     Balance *balance;   /* NULL: chunks have the same tokens in every batch */
-    int64_t *positions; /* [sequence] of all chunks' tokens, where there is one */
-    Balance *counter; /* of the work of sequences that groups share out; NULL: each has those in its place */
+    int64_t *positions; /* [sequence] of all chunks' tokens, if balance is set */
+    Balance *counter; /* counts the work of sequences that groups divide; NULL: each group has fixed ones */
     BalanceGroups groups;
-    int64_t shared; /* the step of which the order is; -1: none */
+    int64_t shared; /* step of `order`; -1: none */
     int32_t *token, *label;
     float *weight;
-    int32_t *table[BURST_MAX_TABLES]; /* [sequence] each, that masks read */
+    int32_t *table[BURST_MAX_TABLES]; /* [sequence] each; tables that masks read */
 } Data;
 
 /* ---- opening ---- */
@@ -66,7 +66,7 @@ static int no_table(BurstCtx *c, const char *table, const char *path)
         table, path ? "'" : "random tokens do", path ? path : "", path ? "' does" : "");
 }
 
-/* Tables that are not made from documents are columns of the file. */
+/* Tables that are not computed from documents are columns of the file. */
 static int find_tables(BurstCtx *c, const BurstPlan *p, File *f)
 {
     for (int t = 0; t < p->table_count; t++) {
@@ -122,7 +122,7 @@ static int open_files(BurstCtx *c, const BurstPlan *p, Data *d, const BurstDataF
     for (; d->files < files; d->files++) {
         const int status = open_file(c, p, &d->file[d->files], &from[d->files]);
         if (status != BURST_OK) {
-            d->files++; /* it is closed as the others are */
+            d->files++; /* so that it is closed like the others */
             return status;
         }
     }
@@ -133,7 +133,7 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
 {
     int chunk = p->chunk_of ? p->chunk_of(c->rank) : c->rank % p->group;
     const BurstOwn own = burst_own_tokens(p, c->rank, p->tokens_of(chunk));
-    size_t n = (size_t)(d->n = own.tokens) + 1; /* of which there may be none */
+    size_t n = (size_t)(d->n = own.tokens) + 1; /* may be 0 tokens */
     d->position = calloc(n, sizeof *d->position);
     d->token = calloc(n, sizeof *d->token);
     d->label = calloc(n, sizeof *d->label);
@@ -148,7 +148,7 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
                         !(d->positions = calloc((size_t)p->sequence, sizeof *d->positions))))
         return burst_fail(c, BURST_E_MEMORY, "out of memory for balancing a sequence of %lld tokens",
                           (long long)p->sequence);
-    d->first = chunk * p->max_tokens + own.first; /* of balanced chunks, which are equal */
+    d->first = chunk * p->max_tokens + own.first; /* balanced chunks are of equal size */
     for (int64_t i = 0; i < d->n; i++) {
         d->position[i] = p->position(chunk, own.first + i);
         if (d->position[i] < 0 || d->position[i] >= p->sequence)
@@ -162,7 +162,7 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     return BURST_OK;
 }
 
-/* Data groups with several sequences each have unlike work where masks read tables. */
+/* Data groups with several sequences have unequal work if masks read tables. */
 static int open_groups(BurstCtx *c, const BurstPlan *p, Data *d)
 {
     const size_t sequences = (size_t)c->train->batch, groups = (size_t)p->data;
@@ -287,7 +287,7 @@ static uint64_t permuted(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t
     return i;
 }
 
-/* The number of the file's sequence that is the n-th to be read from it. */
+/* Index in the file of the n-th sequence read from it. */
 static int64_t sequence_of(const File *f, uint64_t seed, int64_t n)
 {
     return (int64_t)permuted(seed, (uint64_t)(n / f->sequences), (uint64_t)f->sequences,
@@ -300,10 +300,10 @@ typedef struct Window {
     const Piece *piece; /* NULL: documents are not packed, and `whole` is the only one */
     int64_t pieces;
     Piece whole;
-    bool none; /* behind the last sequence of an evaluation: no token counts */
+    bool none; /* after the last sequence of an evaluation: no token counts */
     uint64_t seed, number; /* of random tokens */
     int vocab;
-    int64_t ahead, at, first; /* the piece of the last position, and where in the sequence it begins */
+    int64_t ahead, at, first; /* the piece of the last position, and its begin in the sequence */
 } Window;
 
 static void take_sequence(const BurstPlan *p, Window *w, int64_t number)
@@ -335,7 +335,7 @@ static Window window_at(const BurstCtx *c, const BurstPlan *p, Data *d, int64_t 
 
 static const Piece *piece_at(const Window *w, int64_t i) { return w->piece ? &w->piece[i] : &w->whole; }
 
-/* The token of the file at a position; -1: the sequence has none there. Positions mostly ascend. */
+/* The file's token at a position; -1: the sequence has none there. Positions mostly ascend. */
 static int64_t place_of(Window *w, int64_t position)
 {
     if (position < w->first)
@@ -350,8 +350,8 @@ static uint32_t random_token(const Window *w, int64_t position)
     return (uint32_t)(hash3(~w->seed, w->number, (uint64_t)position) % (uint64_t)w->vocab);
 }
 
-/* Of a token of the file, which may lie on another rank or behind the sequence's end: the label, none where
- * its document ends before. */
+/* Reads the label of a token of the file, which may be on another rank or after the sequence's end. There is
+ * none if its document ends first. */
 static int read_label(BurstCtx *c, Window *w, int64_t at, uint32_t token, int32_t *label, float *weight)
 {
     Source *s = &w->file->source;
@@ -366,7 +366,7 @@ static int read_label(BurstCtx *c, Window *w, int64_t at, uint32_t token, int32_
     return none ? BURST_OK : source_weight(c, s, at + w->ahead, weight);
 }
 
-/* What fills a sequence that is not full: it has no labels. */
+/* Fills up a short sequence; has no labels. */
 static int32_t padding(const BurstCtx *c)
 {
     return c->train->separator > 0 ? (int32_t)c->train->separator : 0;
@@ -411,7 +411,8 @@ static int read_tokens(BurstCtx *c, Window *w)
     return BURST_OK;
 }
 
-/* A separator belongs to the document that it ends. Pieces are documents of their own, and padding is one. */
+/* A separator belongs to the document that it ends. Pieces are documents of their own, and padding is
+ * one. */
 static int ends_document(BurstCtx *c, Window *w, int64_t i, bool *ends)
 {
     uint32_t token = 0;
@@ -427,7 +428,7 @@ static int ends_document(BurstCtx *c, Window *w, int64_t i, bool *ends)
     return BURST_OK;
 }
 
-/* Padding has 0. */
+/* Padding gets 0. */
 static int read_tables(BurstCtx *c, const BurstPlan *p, Window *w)
 {
     Data *d = c->data;
@@ -441,7 +442,7 @@ static int read_tables(BurstCtx *c, const BurstPlan *p, Window *w)
     return BURST_OK;
 }
 
-/* The tables of documents. */
+/* Computes the tables of documents. */
 static int find_documents(BurstCtx *c, const BurstPlan *p, Window *w)
 {
     Data *d = c->data;
@@ -463,7 +464,7 @@ static int find_documents(BurstCtx *c, const BurstPlan *p, Window *w)
     return BURST_OK;
 }
 
-/* Which tokens of this window each chunk has, and so this rank. */
+/* Assigns this window's tokens to chunks, and so to this rank. */
 static int balance(BurstCtx *c, const BurstPlan *p, BurstTables *t)
 {
     Data *d = c->data;
@@ -476,15 +477,15 @@ static int balance(BurstCtx *c, const BurstPlan *p, BurstTables *t)
     return BURST_OK;
 }
 
-/* The tables of a sequence of the batch, whichever rank reads it. */
+/* Reads the tables of a sequence of the batch, whichever rank reads it. */
 static int read_documents(BurstCtx *c, const BurstPlan *p, Window *w)
 {
     BURST_TRY(find_documents(c, p, w));
     return read_tables(c, p, w);
 }
 
-/* Which sequences of the step's batch each group has, so that they have as much work as can be: every rank
- * finds the same, by the tables of all of them. */
+/* Assigns the sequences of the step's batch to groups so that work is balanced. Every rank computes the same
+ * from the tables of all sequences. */
 static int share_out(BurstCtx *c, const BurstPlan *p, int64_t step)
 {
     Data *d = c->data;

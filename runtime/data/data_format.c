@@ -1,5 +1,5 @@
-/* data_format.c: known formats by how they begin. A row's advice says how to read it, or what makes a token
- * file of it. */
+/* data_format.c: recognizes formats by their first bytes. A row's advice says how to read the format, or how
+ * to convert it to a token file. */
 #include "data/data_format.h"
 
 #include "base/escape.h"
@@ -34,9 +34,9 @@ static uint64_t little_endian(const char *at, int bytes)
     return value;
 }
 
-/* ---- formats that take more than a few bytes to know ---- */
+/* ---- formats that need more than a few bytes ---- */
 
-/* llm.c: 256 words of 4 bytes, of which the first is a date, then ids. */
+/* llm.c: 256 words of 4 bytes, the first of which is a date, then ids. */
 static bool is_llmc(const Head *h)
 {
     return h->n >= 1024 && (little_endian(h->at, 4) == 20240520 || little_endian(h->at, 4) == 20240801);
@@ -54,7 +54,8 @@ static bool is_text(const Head *h)
         const unsigned char *at = (const unsigned char *)h->at + i;
         n = *at < 0x80 ? isprint(*at) || isspace(*at) : utf8_length(at, h->n - i);
         if (n == 0)
-            return h->n == HEAD_MOST && h->n - i < 4 && h->at[i]; /* the head's end has cut a character */
+            /* the end of the head may cut a character */
+            return h->n == HEAD_MOST && h->n - i < 4 && h->at[i];
     }
     return h->n > 0;
 }
@@ -75,7 +76,7 @@ static bool is_pairs(const Head *h)
     return h->bytes % 2 == 0;
 }
 
-/* ---- the table: the first row that fits ---- */
+/* ---- the table: the first matching row counts ---- */
 #define X(magic) magic, sizeof magic - 1, NULL
 #define F(function) NULL, 0, function
 static const struct Row {

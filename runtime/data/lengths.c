@@ -1,11 +1,10 @@
-/* lengths.c: drawing lengths of documents.
+/* lengths.c: draws lengths of documents.
  *
  * Sets A (production), B (ProLong) and C (Wikipedia) are given by their quantiles 0.5, 0.9, 0.99, 0.999 and
  * their longest document, in WLB-LLM (arXiv 2503.17924) and later papers; the other knots are fitted to the
- * mean and to the share of tokens and of pairs in documents over 32Ki that are published beside them. D is
- * the histogram of MagiAttention's benchmarks. `tail` is C's quantiles alone: log-uniform up to its longest
- * document, it has one of hundreds of Ki tokens in most batches, more than any of the tables.
- */
+ * mean and to the published shares of tokens and pairs in documents over 32Ki. D is the histogram of
+ * MagiAttention's benchmarks. `tail` uses only C's quantiles: log-uniform up to its longest document, it has
+ * one of hundreds of Ki tokens in most batches, more than any of the tables. */
 #include "data/lengths.h"
 
 #include <ctype.h>
@@ -49,7 +48,7 @@ static const char *wrong(char why[LENGTHS_WHY], const char *what)
     return why;
 }
 
-/* A whole number from 1 to most; false: it is none. */
+/* Reads a whole number from 1 to most. Returns false for anything else. */
 static bool read_number(const char **at, const char *end, int64_t most, int64_t *to)
 {
     int64_t n = 0;
@@ -152,7 +151,7 @@ uint64_t lengths_random(uint64_t *state)
 static int64_t draw_listed(const Lengths *l, uint64_t random)
 {
     const int64_t document = (int64_t)(random % (uint64_t)l->until[l->listed - 1]);
-    int64_t lo = 0, hi = l->listed - 1; /* the first of which more documents are up to */
+    int64_t lo = 0, hi = l->listed - 1; /* the first length that covers the drawn number of documents */
     while (lo < hi) {
         const int64_t middle = lo + (hi - lo) / 2;
         if (l->until[middle] > document)

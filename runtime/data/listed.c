@@ -18,7 +18,7 @@ static bool replace_end(const char *path, const char *end, char out[PATH_MAX])
     return true;
 }
 
-/* The first n bytes of a regular file; false: it is none, or has fewer. */
+/* Reads the first n bytes of a regular file. Returns false for other files, and shorter ones. */
 static bool read_head(const char *path, void *head, size_t n)
 {
     struct stat st;
@@ -43,7 +43,7 @@ bool source_pair(const char *path, char bin[PATH_MAX], char idx[PATH_MAX])
            replace_end(path, ".idx", idx) && is_index(idx);
 }
 
-/* Token files of version 2 have a number of documents; a Megatron-LM index always lists them. */
+/* Token files of version 2 store the number of documents; a Megatron-LM index always lists them. */
 Listed data_listed(const char *path, int raw)
 {
     char bin[PATH_MAX], idx[PATH_MAX];

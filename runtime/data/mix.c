@@ -1,4 +1,4 @@
-/* mix.c: see mix.h. Each slot goes to the file that is furthest behind its share. */
+/* mix.c: see mix.h. Each slot goes to the file furthest below its share. */
 #include "data/mix.h"
 
 void mix_make(Mix *m, const double *share, int files)

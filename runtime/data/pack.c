@@ -1,5 +1,5 @@
-/* pack.c: see pack.h. Pieces, the longest first, go where the least room is left for them; then sequences
- * that have room take from those that have most. */
+/* pack.c: see pack.h. Pieces, longest first, go to the sequence with the least sufficient room; then
+ * sequences with room take from those with most. */
 #include "data/pack.h"
 
 #include <stdlib.h>
@@ -7,17 +7,17 @@
 
 enum { NONE = -1, WORD = 64, LEVELS = 6 };
 
-/* A piece in its sequence's list, or waiting for one. */
+/* A piece in its sequence's list, or not yet placed. */
 typedef struct Item {
     Piece piece;
     int64_t next;
 } Item;
-/* A sequence: its list of items, and the next one with as much room. */
+/* A sequence: its list of items, and the next one with equal room. */
 typedef struct Bin {
     int64_t head, last, room, next;
 } Bin;
 
-/* Which amounts of room there are: a bit each, and a bit for each word of the level below that is not 0. */
+/* Which amounts of room exist: a bit each, and a bit for each nonzero word of the level below. */
 typedef struct Rooms {
     uint64_t *level[LEVELS];
     int levels;
@@ -29,7 +29,7 @@ typedef struct Pack {
     int64_t items, item_room;
     Bin *bin;
     int64_t bins, bin_room;
-    int64_t *open; /* [sequence + 1]: the first bin with this much room */
+    int64_t *open; /* [sequence + 1]: the first bin with so much room */
     Rooms rooms;
 } Pack;
 
@@ -75,7 +75,7 @@ static void rooms_clear(Rooms *r, int64_t room)
     }
 }
 
-/* The least amount of at least `room`, of at most `most`; NONE: there is none. */
+/* The least existing amount from `room` to `most`; NONE: there is none. */
 static int64_t rooms_least(const Rooms *r, int64_t room, int64_t most)
 {
     for (int l = 0; l < r->levels; l++) {
@@ -105,7 +105,7 @@ static void bin_open(Pack *p, int64_t b)
     rooms_set(&p->rooms, bin->room);
 }
 
-/* The sequence with the least room of at least this much, or a new one, no longer in the lists. */
+/* Removes from the lists the sequence with the least room of at least `length`, or adds a new one. */
 static int64_t bin_take(Pack *p, int64_t length)
 {
     const int64_t room = rooms_least(&p->rooms, length, p->sequence);
@@ -147,7 +147,7 @@ static bool place(Pack *p, int64_t item)
 
 /* ---- best fit ---- */
 
-/* A document's whole sequences, and what is left of it. */
+/* Splits a document into whole sequences and the rest. */
 static bool cut(Pack *p, int64_t begin, int64_t end)
 {
     for (int64_t at = begin; at < end; at += p->sequence) {
@@ -159,7 +159,7 @@ static bool cut(Pack *p, int64_t begin, int64_t end)
     return true;
 }
 
-/* From the longest piece to the shortest, those of one length in the file's order; by_length: [sequence + 1]
+/* Places pieces from the longest to the shortest, equal ones in the file's order; by_length: [sequence + 1]
  * of NONE. */
 static bool place_all(Pack *p, int64_t *by_length)
 {
@@ -177,9 +177,9 @@ static bool place_all(Pack *p, int64_t *by_length)
     return true;
 }
 
-/* ---- no room but at the end ---- */
+/* ---- room only in the last sequence ---- */
 
-/* Out of its sequence's list, which `before` says where: the item before it, NONE: it is the first. */
+/* Removes an item from its sequence's list; before: the previous item, NONE: it is the first. */
 static void bin_remove(Pack *p, int64_t b, int64_t before, int64_t item)
 {
     Bin *bin = &p->bin[b];
@@ -192,7 +192,7 @@ static void bin_remove(Pack *p, int64_t b, int64_t before, int64_t item)
     bin->room += p->item[item].piece.length;
 }
 
-/* The longest piece of a sequence that another has room for goes there; if there is none, the end of its
+/* Moves the longest piece of a sequence for which another has room; if there is none, the end of its
  * longest. */
 static bool give(Pack *p, int64_t from, int64_t to)
 {
@@ -222,11 +222,11 @@ static int more_room(const void *a, const void *b)
     return (i > j) - (i < j);
 }
 
-/* Sequences in the order of their room: the first take from the last, until all but one are full. */
+/* Sorted by room, the first sequences take from the last, until all but one are full. */
 static bool fill_gaps(Pack *p)
 {
     for (int64_t b = 0; b < p->bins; b++)
-        p->bin[b].next = b; /* of sequences with the same room the earlier first */
+        p->bin[b].next = b; /* equal room: the earlier sequence first */
     qsort(p->bin, (size_t)p->bins, sizeof *p->bin, more_room);
     for (int64_t to = 0, from = p->bins - 1; to < from;) {
         if (p->bin[to].room == 0) {

@@ -1,4 +1,4 @@
-/* source.c: see source.h. Our own token files, files without a header, and what all formats share. */
+/* source.c: see source.h. Token files, files without a header, and code for all formats. */
 #include "data/source.h"
 
 #include <errno.h>
@@ -16,7 +16,8 @@ static inline bool in_block(const Column *n, off_t at)
     return at >= n->block_at && at + n->width <= n->block_at + n->block_bytes;
 }
 
-/* Blocks begin at numbers, so that none lies in two. false with errno 0: the file ends before. */
+/* Blocks begin at numbers, so that none straddles two. Returns false with errno 0 if the file ends
+ * before. */
 static bool read_block(Column *n, off_t at)
 {
     ssize_t got;
@@ -47,7 +48,7 @@ static int cannot_read(BurstCtx *c, const Source *s, int64_t at)
                       s->path, (long long)at, (long long)s->count);
 }
 
-/* The bit that makes a number negative; 0: none does. */
+/* The sign bit of its numbers; 0: unsigned. */
 static inline uint64_t sign_of(const Column *n)
 {
     return n->is_signed ? UINT64_C(1) << (8 * n->width - 1) : 0;
@@ -118,7 +119,7 @@ int source_table(BurstCtx *c, Source *s, int table, int64_t at, int32_t *value)
 
 /* ---- documents ---- */
 
-/* The document of a token: that of the last look-up, the next one, or by bisection. */
+/* The document of a token: the last one looked up, the next one, or by bisection. */
 static int64_t document_of(Source *s, int64_t at)
 {
     int64_t lo = 0, hi = s->documents;
@@ -198,7 +199,7 @@ int source_check_end(BurstCtx *c, const char *path, off_t end, off_t bytes)
                       (long long)bytes, (long long)end);
 }
 
-/* ---- our own files ---- */
+/* ---- token files ---- */
 
 static int truncated(BurstCtx *c, const Source *s, const char *what, uint64_t promised, uint64_t found)
 {
@@ -206,7 +207,7 @@ static int truncated(BurstCtx *c, const Source *s, const char *what, uint64_t pr
                       (unsigned long long)promised, what, (unsigned long long)found);
 }
 
-/* What follows `at`, in multiples of 8 bytes from the file's begin. */
+/* The offset after `count` numbers at `at`, rounded up to a multiple of 8 bytes. */
 static off_t after(off_t at, uint64_t count, int width) { return (at + (off_t)count * width + 7) / 8 * 8; }
 
 static int read_documents(BurstCtx *c, Source *s, off_t at, uint64_t documents)
@@ -226,7 +227,7 @@ static int read_documents(BurstCtx *c, Source *s, off_t at, uint64_t documents)
     return source_check_documents(c, s);
 }
 
-/* A column of s->count numbers; *at: where it begins, and then what comes after it. */
+/* A column of s->count numbers at *at, which is advanced past it. */
 static int read_column(BurstCtx *c, Source *s, const char *what, int width, off_t *at, Column *column)
 {
     const uint64_t room = *at < s->bytes ? (uint64_t)(s->bytes - *at) / (uint64_t)width : 0;
@@ -237,7 +238,7 @@ static int read_column(BurstCtx *c, Source *s, const char *what, int width, off_
     return BURST_OK;
 }
 
-/* Its name, zero bytes up to TABLE_NAME, and its values. */
+/* Reads its name, padded with zero bytes to TABLE_NAME, and its values. */
 static int read_table(BurstCtx *c, Source *s, off_t *at)
 {
     NamedColumn *table = &s->table[s->tables];
@@ -258,7 +259,7 @@ static int read_table(BurstCtx *c, Source *s, off_t *at)
     return read_column(c, s, "values of a table", 4, at, &table->value);
 }
 
-/* The columns of version 2: weights behind the tokens, then documents, then tables. */
+/* Reads the columns of version 2: weights after the tokens, then documents, then tables. */
 static int read_columns(BurstCtx *c, Source *s, const unsigned char *head)
 {
     const uint64_t width = source_number(head + 24, 4), tables = source_number(head + 28, 4),
@@ -301,7 +302,7 @@ static int read_own(BurstCtx *c, Source *s, const unsigned char *head, size_t n)
 
 /* ---- files without a header ---- */
 
-/* A format that says what it has must not be read as something else. */
+/* A format that describes itself must not be read as something else. */
 static int says_itself(BurstCtx *c, const Source *s, int raw)
 {
     const char *option = raw == 1 ? "`--bytes`, or `bytes`" : "`--raw`, or `raw`";
@@ -322,7 +323,7 @@ static int read_raw(BurstCtx *c, Source *s, int width)
     return BURST_OK;
 }
 
-/* Any file is tokens of one byte where the vocabulary has no others. */
+/* Any file can be tokens of one byte if the vocabulary has only such. */
 static int read_foreign(BurstCtx *c, Source *s, const unsigned char *head, size_t n)
 {
     if (s->vocab <= BYTE_TOKENS)

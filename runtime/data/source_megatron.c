@@ -1,5 +1,5 @@
-/* source_megatron.c: data sets of Megatron-LM: NAME.bin has the tokens, NAME.idx their type, the sequences
- * that follow each other there, and of which sequences documents are made (IndexedDataset). */
+/* source_megatron.c: data sets of Megatron-LM: NAME.bin has the tokens, NAME.idx their type, the lengths of
+ * consecutive sequences, and the sequences of each document (IndexedDataset). */
 #include "data/source.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ enum { HEADER = 34 }; /* magic and a zero byte, version (8), type (1), sequences
 typedef struct Index {
     int fd;
     off_t bytes;
-    uint64_t sequences, documents; /* documents: with the end of the last */
+    uint64_t sequences, documents; /* documents: including the end of the last */
     int width;
     bool is_signed;
 } Index;
@@ -51,7 +51,7 @@ static int read_header(BurstCtx *c, const Source *s, Index *x)
     return source_check_end(c, s->idx, HEADER + (off_t)(12 * x->sequences + 8 * x->documents), x->bytes);
 }
 
-/* The token that each sequence begins with, and their number: [sequences + 1]. */
+/* The first token of each sequence, then the number of tokens: [sequences + 1]. */
 static int read_sequences(BurstCtx *c, const Source *s, const Index *x, int64_t *begin)
 {
     const size_t n = x->sequences;
@@ -81,7 +81,7 @@ static int wrong_document(BurstCtx *c, const Source *s, const Index *x, size_t i
 }
 
 /* The entries are the first sequence of each document and the end of the last. Documents without a token are
- * left out. */
+ * skipped. */
 static int take_documents(BurstCtx *c, Source *s, const Index *x, const int64_t *begin,
                           const unsigned char *entry)
 {
@@ -104,7 +104,7 @@ static int take_documents(BurstCtx *c, Source *s, const Index *x, const int64_t 
     return source_check_documents(c, s);
 }
 
-/* Without any entry, separators end documents. */
+/* Without entries, separators end documents. */
 static int read_documents(BurstCtx *c, Source *s, const Index *x, const int64_t *begin)
 {
     const size_t n = x->documents;
@@ -144,7 +144,7 @@ static int read_index(BurstCtx *c, Source *s, Index *x)
     return status;
 }
 
-/* Either name stands for both. */
+/* Either name refers to both files. */
 static int open_bin(BurstCtx *c, Source *s)
 {
     close(s->fd);

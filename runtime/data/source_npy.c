@@ -1,5 +1,5 @@
-/* source_npy.c: NumPy's .npy files (NEP 1): whole numbers, little-endian, in the order of C. Rows of an array
- * of several dimensions follow each other. */
+/* source_npy.c: NumPy's .npy files (NEP 1): whole numbers, little-endian, in C order. Arrays of several
+ * dimensions are read row by row. */
 #include "data/source.h"
 
 #include <errno.h>
@@ -17,14 +17,14 @@ static int refuse(BurstCtx *c, const Source *s, const char *what)
                       s->path, what);
 }
 
-/* What follows a key of the header's dictionary; NULL: nothing does. */
+/* The text after a key of the header's dictionary; NULL: not found. */
 static const char *value_of(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
     return at ? at + strlen(key) + strspn(at + strlen(key), "': ") : NULL;
 }
 
-/* "<u4": bytes a number and whether it has a sign; false: another type. */
+/* "<u4": bytes per number and signedness. Returns false for other types. */
 static bool read_type(const char *descr, Column *token)
 {
     static const char *const types[] = {"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8"};
@@ -37,7 +37,7 @@ static bool read_type(const char *descr, Column *token)
     return false;
 }
 
-/* The product of "(3, 4)"; -1: it is none, or too many. */
+/* The product of "(3, 4)"; -1: malformed, or too large. */
 static int64_t count_of(const char *shape)
 {
     int64_t count = 1;

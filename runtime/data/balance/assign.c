@@ -1,21 +1,20 @@
-/* assign.c: the owner of each tile.
+/* assign.c: chooses the owner of each tile.
  *
- * The sequence is cut where nothing crosses, which for packed documents is between them: a component stays
- * whole where it fits. Ranks are filled one after the other, each to its tokens and to the mean of the work
- * that is left. A rank begins with the densest component (most work a tile). If that is too much for one
- * rank, it gets as much of its end as the rest of its tokens, filled with the lightest runs, leaves room for:
- * who has a document's last tokens receives all of it, so as few ranks as possible should have them. Who has
- * its first tokens sends them to all of these, so each of them gets a slice of its beginning as well. Then
- * come components that fill what work is left, from the largest that fits downwards, a part of one, and the
- * lightest runs. Lastly ranks exchange parts of runs until all are nearly level (level.c).
- */
+ * The sequence is cut where no pair crosses, which in packed documents is between them; a component stays
+ * whole if it fits. Ranks are filled one after the other, each to its tokens and to the mean of the
+ * remaining work. A rank begins with the densest component (most work per tile). If that is too much for one
+ * rank, it gets as much of its end as still lets the rest of its tokens hold the lightest runs: the rank
+ * with a document's last tokens receives all of it, so few ranks should have them. The rank with its first
+ * tokens sends them to all of these, so each of them also gets a slice of its beginning. Components that
+ * fill the remaining work follow, from the largest that fits downwards, then part of one, then the lightest
+ * runs. Finally ranks exchange parts of runs until all are nearly level (level.c). */
 #include "data/balance/internal.h"
 
 #include <string.h>
 
 enum {
-    CLOSE = 256, /* a rank is full if it has all but one of so many parts of its work */
-    TRIES = 8,   /* densities from which a component is tried */
+    CLOSE = 256, /* a rank is full if it lacks at most one of so many parts of its work */
+    TRIES = 8,   /* densities from which components are tried */
     SLICED = 48  /* slices have one of so many parts of a component's work */
 };
 
@@ -36,7 +35,8 @@ int balance_split(Balance *b, int run, int tiles)
     return rest;
 }
 
-/* Components, short ones joined. A cut may cross the tile in which one ends and the next begins. */
+/* Fills the pool with components, joining short ones. A cut may cross the tile in which one ends and the
+ * next begins. */
 static void fill_pool(Balance *b)
 {
     BalanceRun *run = b->run;
@@ -65,7 +65,7 @@ static void give(Balance *b, Share *s, int run)
     s->work += run_work(b, run);
 }
 
-/* The last tiles of a run; what is left of it, -1: nothing. */
+/* Gives the last tiles of a run to the rank; returns the rest of the run, -1: nothing. */
 static int give_end(Balance *b, Share *s, int run, int tiles)
 {
     const int rest = tiles_of(b, run) - tiles;
@@ -74,10 +74,10 @@ static int give_end(Balance *b, Share *s, int run, int tiles)
     return rest > 0 ? run : -1;
 }
 
-/* ---- how much of a run ---- */
+/* ---- parts of a run ---- */
 
-/* Work that the rest of the rank's tokens has at least, with the last tiles of a run taken: that of the
- * lightest runs, and where there are too few, of the run's own begin. */
+/* The least work of the rank's other tokens if the last tiles of a run are taken: the lightest runs' and, if
+ * these are too few, that of the run's own beginning. */
 static int64_t rest_work(const Balance *b, const Share *s, int run, int taken)
 {
     const int64_t tiles = s->room - taken, own = tiles - b->pool.all_tiles, begin = b->run[run].begin,
@@ -86,7 +86,7 @@ static int64_t rest_work(const Balance *b, const Share *s, int run, int taken)
     return own > 0 ? work + work_of(b, begin, begin + (own < left ? own : left)) : work;
 }
 
-/* The most last tiles of a run which is not in the pool, so that the rank does not exceed its goal. */
+/* The most last tiles of a run outside of the pool with which the rank does not exceed its goal. */
 static int end_that_fits(const Balance *b, const Share *s, int run)
 {
     const int end = b->run[run].end, tiles = tiles_of(b, run);
@@ -101,17 +101,17 @@ static int end_that_fits(const Balance *b, const Share *s, int run)
     return lo;
 }
 
-/* ---- the parts of a rank ---- */
+/* ---- parts of a rank ---- */
 
-/* Less work a tile than the ranks have: other ranks can use it beside what is dense. */
+/* Less work per tile than the ranks' mean: other ranks can combine it with dense runs. */
 static bool is_light(const Balance *b, const Share *s, int run)
 {
     return run_work(b, run) * b->share < s->goal * tiles_of(b, run);
 }
 
-/* The tiles of a component's beginning that each rank which works on it gets, so that all send them: their
- * work is done by ranks that receive the whole component, of which so many more are needed. 0: few tiles are
- * read to the end (windows), or one rank has all. */
+/* Tiles of a component's beginning that each rank working on it gets, so that all share in sending them:
+ * otherwise more ranks would have to receive the whole component. 0: few tiles are read to the end
+ * (windows), or one rank has all. */
 static int slice_of(const Balance *b, const Share *s, int run)
 {
     const int64_t begin = b->run[run].begin, end = b->run[run].end, work = run_work(b, run);
@@ -152,7 +152,7 @@ static void give_densest(Balance *b, Share *s)
     b->open = give_end(b, s, b->open, n > 0 ? n : 1);
 }
 
-/* Of a run's last tiles, as many as there is room for: work beyond that of the lightest run. */
+/* Work beyond the lightest run's in as many last tiles of the run as fit. */
 static int64_t surplus_of(const Balance *b, const Share *s, int run, int lightest)
 {
     const int64_t n = tiles_of(b, run) < s->room ? tiles_of(b, run) : s->room;
@@ -160,13 +160,13 @@ static int64_t surplus_of(const Balance *b, const Share *s, int run, int lightes
            n * run_work(b, lightest) / tiles_of(b, lightest);
 }
 
-/* The lowest density whose runs are more than what is missing, if surplus grows with density, as it does in
+/* The lowest density whose runs have more surplus than is missing, if surplus grows with density, as in
  * documents; -1: none. */
 static int first_too_dense(const Balance *b, const Share *s, int64_t missing)
 {
     const BalancePool *pool = &b->pool;
     const int lightest = pool->first[pool_lightest(pool)];
-    int lo = 0, hi = BALANCE_DENSITIES; /* those below lo are not, those from hi on are */
+    int lo = 0, hi = BALANCE_DENSITIES; /* densities below lo have not, densities from hi on have */
     while (lo < hi) {
         const int middle = lo + (hi - lo) / 2, at = pool_up(pool, middle);
         if (at < 0 || at >= hi || surplus_of(b, s, pool->first[at], lightest) > missing)
@@ -218,7 +218,7 @@ static void give_what_is_missing(Balance *b, Share *s)
     }
 }
 
-/* The first tiles of a run; what is left of it, -1: nothing. */
+/* Gives the first tiles of a run to the rank; returns the rest of the run, -1: nothing. */
 static int give_begin(Balance *b, Share *s, int run)
 {
     const int rest = tiles_of(b, run) > s->room ? balance_split(b, run, s->room) : -1;

@@ -1,8 +1,7 @@
-/* balance.h: who has which tokens of one batch, where the plan decides that for each batch (`partition
- * balanced(B)`). The sequence is cut into runs of whole tiles, and every rank gets as many tiles as any
- * other. Work is what the masks leave, in tiles, so any mask with per-token tables balances. The same batch
- * gives the same answer on every rank: nothing is exchanged, and all arithmetic is in integers.
- */
+/* balance.h: assigns the tokens of one batch to ranks, if the plan does so for each batch (`partition
+ * balanced(B)`). The sequence is cut into runs of whole tiles, and all ranks get equally many tiles. Work is
+ * counted in unmasked tiles, so any mask with per-token tables can be balanced. All ranks compute the same
+ * result without communication: all arithmetic is in integers. */
 #ifndef BURST_DATA_BALANCE_H
 #define BURST_DATA_BALANCE_H
 
@@ -15,10 +14,11 @@ typedef struct BalanceMask {
     const void *of;
 } BalanceMask;
 
-/* Of a tile of queries, in tiles of keys, those of a mask counted once for every layer that has it. */
+/* Counts of a tile of queries, in tiles of keys; a mask's tiles are counted once for each layer that has
+ * it. */
 typedef struct BalanceTile {
-    int64_t work;         /* all that are live */
-    int64_t below, above; /* those before and behind the tile itself: who has it receives them */
+    int64_t work;         /* all live tiles */
+    int64_t below, above; /* live tiles before and after the tile itself: its owner receives them */
 } BalanceTile;
 
 /* Tiles [begin, end), in the list of a rank or of a density (pool.c). */
@@ -27,68 +27,69 @@ typedef struct BalanceRun {
     int next; /* -1: the last of its list */
 } BalanceRun;
 
-/* Runs that have no rank yet, by their work a tile: a list and a node of a Fenwick tree for each of some
- * densities, 2 % apart. */
+/* Runs without a rank, by work per tile: for each density, 2 % apart, a list and a node of a Fenwick
+ * tree. */
 enum { BALANCE_DENSITIES = 1024 };
 typedef struct BalancePool {
     int first[BALANCE_DENSITIES];              /* -1: none */
     uint64_t filled[BALANCE_DENSITIES / 64];   /* bits */
-    int64_t tiles[BALANCE_DENSITIES + 1], work[BALANCE_DENSITIES + 1]; /* sums, as the tree has them */
+    int64_t tiles[BALANCE_DENSITIES + 1], work[BALANCE_DENSITIES + 1]; /* sums of the Fenwick tree */
     int64_t all_tiles;
 } BalancePool;
 
-/* What tables have at the first and the last token of a segment. */
+/* The tables' values at the first and the last token of a segment. */
 typedef struct BalanceEnds {
     int32_t table[2][BURST_MAX_TABLES];
 } BalanceEnds;
 
 typedef struct Balance {
-    int ranks, tiles, share; /* share: tiles of a rank */
-    int joined;              /* short components side by side are one run, up to so many tiles */
+    int ranks, tiles, share; /* share: tiles per rank */
+    int joined;              /* adjacent short components are joined to runs of up to so many tiles */
     int masks;
-    int64_t sequence, size;  /* size: tokens of a tile */
-    int *layers;       /* [masks] that have it */
-    BalanceMask *mask; /* [masks] the plan's; a plan without masks leaves them to the caller */
+    int64_t sequence, size;  /* size: tokens per tile */
+    int *layers;       /* [masks] layers that have it */
+    BalanceMask *mask; /* [masks] the plan's; for a plan without masks the caller sets them */
     int all_layers;
     BalanceTile *tile; /* [tiles + 1] */
-    int64_t *upto;     /* [tiles + 1] work of all tiles before */
+    int64_t *upto;     /* [tiles + 1] work of all earlier tiles */
     int *owner;        /* [tiles] */
     /* scratch */
     int *segment;     /* [tiles + 1] first tile of each, and the end of the last */
     BalanceEnds *end; /* [tiles + 1] of each segment */
-    int levels;       /* of boxes: segments, pairs of segments, ...; as many as if each tile were one */
-    int *boxes;       /* [levels] of this batch */
+    int levels;       /* of boxes: segments, pairs of segments, ...; enough for segments of one tile */
+    int *boxes;       /* [levels] in this batch */
     BurstSide **side; /* [levels][boxes] */
     BalanceRun *run;  /* [most_runs] */
     int runs, most_runs;
     BalancePool pool;
-    int open;      /* run whose end the ranks before have taken; -1: none */
-    int slice;     /* tiles of its beginning that each of them gets */
+    int open;      /* run whose end earlier ranks have taken; -1: none */
+    int slice;     /* tiles of its beginning for each of them */
     int *held;     /* [ranks] first run of each */
     int64_t *load; /* [ranks] work */
-    int *order;    /* [ranks] ascending by it */
+    int *order;    /* [ranks] by ascending work */
     int64_t *next; /* [ranks] */
 } Balance;
 
-/* Of a plan with `balanced` runs; NULL: out of memory. */
+/* For a plan with `balanced` runs; NULL: out of memory. */
 Balance *balance_open(const BurstPlan *p);
 void balance_close(Balance *b);
-/* Fills tile and upto from the tables of a batch. */
+/* Sets tile and upto from the tables of a batch. */
 void balance_count(Balance *b, const BurstTables *tables, int table_count);
-/* Fills owner from tile and upto. */
+/* Sets owner from tile and upto. */
 void balance_assign(Balance *b);
-/* Fills position[sequence], chunk by chunk, each ascending, from owner; false: some chunk has not its
- * equal share, or a tile has no owner. */
+/* Sets position[sequence] from owner, chunk by chunk, each ascending. Returns false if chunks have unequal
+ * shares, or a tile has no owner. */
 bool balance_positions(const Balance *b, int64_t *position);
 
-/* Sequences of a batch, as many for each group: the heaviest first, each to the group with least work that
- * has room (Graham, 1969). order: those of the first group, ascending, of the second, ... */
+/* Assigns the sequences of a batch to groups, equally many each: the heaviest first, each to the group with
+ * least work that has room (Graham, 1969). order: sequences of the first group, ascending, of the second,
+ * ... */
 typedef struct BalanceGroups {
     int sequences, groups; /* the groups divide the sequences */
     int64_t *work;         /* [sequences] */
     int *order;            /* [sequences] */
     int *group;            /* [sequences] */
-    int64_t *load;         /* [groups] scratch, as is: */
+    int64_t *load;         /* [groups] scratch */
     int *has;              /* [groups] */
 } BalanceGroups;
 void balance_groups(const BalanceGroups *of);

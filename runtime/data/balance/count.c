@@ -1,11 +1,10 @@
-/* count.c: work of every tile of queries of a batch, counted by the mask itself: the tiles of keys that it
- * does not leave empty, exactly. Consecutive tiles that have one value in each table, as inside a document,
- * are a segment. Boxes of segments are judged from the whole sequence downwards, and where a box of two
- * segments stays open, its parts: one that the mask leaves empty or full is not looked into, which
- * burst_mask.h allows, as masks are isotone; nor one of which a token meets all of the other side. Segments
- * end where documents do, so few boxes are open but those that the mask's edge crosses; tables that change
- * with every token make each tile a segment.
- */
+/* count.c: counts the work of every tile of queries of a batch exactly, with the mask: its tiles of keys
+ * that are not empty. Consecutive tiles with one value in each table, as inside a document, form a segment.
+ * Boxes of segments are judged from the whole sequence downwards, and a box of two segments that stays open,
+ * by parts. A box that the mask leaves empty or full is not refined, which is correct since masks in
+ * burst_mask.h are isotone; nor is one with a token that attends all of the other side. Segments end where
+ * documents do, so only boxes on the mask's edge are open; tables that change with every token make each
+ * tile a segment. */
 #include "data/balance/internal.h"
 
 #include <stdlib.h>
@@ -70,8 +69,9 @@ static bool open_masks(Balance *b, const BurstPlan *p)
     return true;
 }
 
-/* A tile of a GPU's kernels in which two runs meet is partial with every tile between their ends. So runs
- * have whole ones of GPU_TILE tokens, which most kernels have, where a rank's tokens and its runs do. */
+/* A GPU kernel's tile in which two runs meet is partial with every tile between their ends. So runs consist
+ * of whole tiles of GPU_TILE tokens, the size of most kernels, if a rank's tokens and its runs are multiples
+ * of it. */
 static int64_t tokens_of_tile(const BurstPlan *p)
 {
     enum { GPU_TILE = 2 * BURST_TILE };
@@ -106,7 +106,7 @@ void balance_close(Balance *b)
 
 /* ---- segments ---- */
 
-/* Its first tile, and the end of its last. */
+/* From its first tile to the end of its last. */
 typedef struct Range {
     int64_t begin, end;
 } Range;
@@ -117,13 +117,13 @@ static inline int64_t tokens_until(const Balance *b, int64_t tile)
     return end < b->sequence ? end : b->sequence;
 }
 
-/* As burst_sides, of consecutive tokens: without an index a token, counting takes half as long. */
+/* As burst_sides, for consecutive tokens: without an index per token, counting takes half as long. */
 static void tile_side(BurstSide *s, int64_t begin, int64_t end, const BurstTables *t, int tables)
 {
     *s = (BurstSide){.lo = begin, .hi = end - 1};
     for (int i = 0; i < tables; i++) {
         int32_t lo = t->table[i][begin], hi = lo;
-        for (int64_t j = begin; j < end; j++) { /* not from the second on: whole vectors are faster */
+        for (int64_t j = begin; j < end; j++) { /* starts at the first: whole vectors are faster */
             const int32_t v = t->table[i][j];
             lo = v < lo ? v : lo;
             hi = v > hi ? v : hi;
@@ -134,7 +134,7 @@ static void tile_side(BurstSide *s, int64_t begin, int64_t end, const BurstTable
         s->table_lo[i] = INT32_MIN, s->table_hi[i] = INT32_MAX;
 }
 
-/* The end of the tiles that have, from a tile on, the one value that a table has before them. */
+/* The end of the run of tiles, from `tile` on, in which a table keeps the value `same`. */
 static int64_t same_until(const Balance *b, const int32_t *value, int32_t same, int64_t tile, int64_t most)
 {
     for (; tile < most; tile++) {
@@ -161,7 +161,7 @@ static int64_t segment_end(const Balance *b, int64_t tile, const BurstSide *s, c
     return end;
 }
 
-/* While they are in the cache. */
+/* Called while they are in the cache. */
 static void fill_ends(BalanceEnds *e, const BurstSide *s, const BurstTables *t, int tables)
 {
     for (int i = 0; i < tables; i++)
@@ -183,7 +183,7 @@ static void fill_segments(Balance *b, const BurstTables *t, int tables)
     b->boxes[0] = n;
 }
 
-/* Hulls of pairs of segments, of pairs of these, ..., of all; the level of that. */
+/* Computes hulls of pairs of segments, pairs of pairs, ..., up to the whole; returns that level. */
 static int fill_levels(Balance *b)
 {
     int l = 0;
@@ -202,7 +202,7 @@ typedef struct Count {
     const BalanceMask *mask;
     int tables;
     int64_t layers;
-    BurstSide q, k; /* of parts of two segments, whose tables are those of the segments */
+    BurstSide q, k; /* parts of two segments, with the segments' tables */
 } Count;
 
 static inline int judge(const Count *c, const BurstSide *q, const BurstSide *k)
@@ -224,8 +224,8 @@ static int64_t between(int64_t x, int64_t most)
 
 static bool is_tile(Range r) { return r.end - r.begin == 1; }
 
-/* Tiles of queries have work with every tile of keys. While counting, a tile has what it has more than the
- * one before it, and work is that with the tile itself. */
+/* Tiles of queries have work with every tile of keys. While counting, a tile stores its difference from the
+ * previous one, and work is that with the tile itself. */
 static void add_box(const Count *c, Range q, Range k)
 {
     BalanceTile *tile = c->b->tile;
@@ -247,11 +247,11 @@ static void add_box(const Count *c, Range q, Range k)
     }
 }
 
-/* Rows of open boxes of so few tiles are judged tile by tile, since most of them are not empty: edges of
+/* Rows of open boxes with so few tiles are judged tile by tile, since most tiles are live: edges of
  * documents. */
 enum { FEW = 16 };
 
-/* An open box of a tile of queries or of keys, and few of the other; way: the side that has few. */
+/* An open box of a tile of queries or keys and few of the other; way: the side with few. */
 static void count_strip(Count *c, BurstSide *way, Range few, Range q, Range k)
 {
     const bool rows = way == &c->q;
@@ -268,8 +268,8 @@ static void count_strip(Count *c, BurstSide *way, Range few, Range q, Range k)
     }
 }
 
-/* A tile is not empty where any pair of it is kept. So where the mask keeps all pairs of one token with many,
- * which it says at once, the tiles of these need no judging one by one. */
+/* A tile is live if any of its pairs is kept. So if the mask keeps all pairs of one token with many tiles,
+ * which one verdict shows, these need not be judged one by one. */
 static BurstSide end_side(const Count *c, int segment, bool last)
 {
     BurstSide s = c->b->side[0][segment];
@@ -279,15 +279,15 @@ static BurstSide end_side(const Count *c, int segment, bool last)
     return s;
 }
 
-/* Of two segments, one of them a tile: whether the token of that which is nearer to the other meets all of
- * the other. */
+/* For two segments, one of them a tile: whether its token nearer to the other segment attends all of
+ * that. */
 static bool end_meets(const Count *c, int q, int k, bool q_is_tile)
 {
     const BurstSide end = q_is_tile ? end_side(c, q, q < k) : end_side(c, k, k < q);
     return (q_is_tile ? judge(c, &end, &c->k) : judge(c, &c->q, &end)) == BURST_FULL;
 }
 
-/* Of a row of a part: whether its last token meets all keys from the part's first up to its tile's first. */
+/* Whether a row's last token attends all keys from the part's first up to its tile's first. */
 static bool row_meets(Count *c, int64_t begin, int64_t t)
 {
     c->q.lo = c->q.hi = tokens_until(c->b, t + 1) - 1;
@@ -298,8 +298,8 @@ static bool row_meets(Count *c, int64_t begin, int64_t t)
 static void count_parts(Count *c, Range q, Range k);
 static int count_part(Count *c, Range q, Range k);
 
-/* Of a row of an open box, the tiles [begin, end) of keys: how many have work, where the mask says that of
- * all at once; otherwise they are counted. */
+/* The number of live tiles of keys [begin, end) in a row of an open box: by one verdict if possible,
+ * otherwise counted. */
 static int64_t judge_row(Count *c, int64_t t, int64_t begin, int64_t end)
 {
     if (begin == end)
@@ -315,7 +315,8 @@ static int64_t judge_row(Count *c, int64_t t, int64_t begin, int64_t end)
     return 0;
 }
 
-/* An open box of few tiles with themselves: of each, those before it, itself, and those behind it. */
+/* An open box of few tiles with themselves: for each, the tiles before it, itself, and the tiles after
+ * it. */
 static void count_rows(Count *c, Range r)
 {
     for (int64_t t = r.begin; t < r.end; t++) {
@@ -331,8 +332,8 @@ static void count_rows(Count *c, Range r)
     }
 }
 
-/* An open box of a part with itself. Where what is below the diagonal is judged otherwise than what is above
- * it, the boxes on it are open too. */
+/* An open box of a part with itself. If verdicts differ below and above the diagonal, the boxes on it are
+ * open too. */
 static void count_diagonal(Count *c, Range r)
 {
     if (r.end - r.begin <= FEW) {
@@ -349,7 +350,7 @@ static void count_diagonal(Count *c, Range r)
             count_part(c, part[i], part[i]);
 }
 
-/* An open box of parts of two segments, of more than a tile. */
+/* An open box of parts of two segments, larger than a tile. */
 static void count_parts(Count *c, Range q, Range k)
 {
     const int64_t rows = q.end - q.begin, columns = k.end - k.begin;
@@ -405,7 +406,7 @@ static void count_segments(Count *c, int q, int k)
 
 static int count_box(Count *c, int level, int q, int k);
 
-/* An open box of two tiles a side, of which no table has one value. */
+/* An open box of two tiles a side whose tables all vary. */
 static void count_tiles(Count *c, int q, int k)
 {
     const Balance *b = c->b;
@@ -420,7 +421,7 @@ static void count_tiles(Count *c, int q, int k)
     }
 }
 
-/* An open box of several segments a side. */
+/* An open box of several segments per side. */
 static void count_open(Count *c, int level, int q, int k)
 {
     if (level == 1 && c->b->boxes[0] == c->b->tiles) {
@@ -437,7 +438,7 @@ static void count_open(Count *c, int level, int q, int k)
         count_box(c, below, q_next, k_next);
 }
 
-/* As count_diagonal, of a box of several segments with themselves. */
+/* As count_diagonal, for a box of several segments with themselves. */
 static void count_open_diagonal(Count *c, int level, int at)
 {
     const int first = 2 * at, n = c->b->boxes[level - 1] - first < 2 ? 1 : 2;

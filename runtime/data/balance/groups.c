@@ -1,4 +1,4 @@
-/* groups.c: which sequences of a batch each data group computes. */
+/* groups.c: assigns the sequences of a batch to data groups. */
 #include "data/balance/balance.h"
 
 static int most_work_left(const int64_t *work, int sequences, const int *group)
@@ -10,7 +10,7 @@ static int most_work_left(const int64_t *work, int sequences, const int *group)
     return most;
 }
 
-/* That with least work, of those with room. */
+/* The group with least work among those with room. */
 static int lightest_group(const int64_t *load, const int *has, int groups, int each)
 {
     int least = -1;

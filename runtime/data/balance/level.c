@@ -1,14 +1,13 @@
 /* level.c: the rank with most work exchanges the last tiles of one of its runs for as many first tiles of a
- * run of one of the lightest, as long as that helps. Of exchanges that move about as much work, it takes the
- * one whose cuts are crossed by the fewest keys.
- */
+ * run of one of the lightest ranks, as long as that helps. Among exchanges that move about as much work, it
+ * takes the one whose cuts the fewest keys cross. */
 #include "data/balance/internal.h"
 
 #include <string.h>
 
 enum {
     PARTNERS = 3, /* of the lightest ranks */
-    NEAR = 512    /* a rank may have one of so many parts more than the mean */
+    NEAR = 512    /* a rank may exceed the mean by one of so many parts */
 };
 
 typedef struct Exchange {
@@ -17,7 +16,7 @@ typedef struct Exchange {
     int64_t gain, cost;
 } Exchange;
 
-/* Far more gain, or about as much for less. */
+/* Whether it gains much more, or about as much at lower cost. */
 static bool is_better(const Exchange *x, const Exchange *best)
 {
     if (2 * x->gain > 3 * best->gain)
@@ -43,7 +42,7 @@ static void try_runs(const Balance *b, Exchange x, int64_t wanted, Exchange *bes
             hi = n - 1;
     }
     x.tiles = lo, x.gain = gain_of(b, out, in, lo);
-    if (3 * x.gain <= 2 * best->gain) /* not better at any cost */
+    if (3 * x.gain <= 2 * best->gain) /* too little gain at any cost */
         return;
     x.cost = (lo < have ? cut_cost(b, out->end - lo) : 0) + (lo < come ? cut_cost(b, in->begin + lo) : 0);
     if (x.gain > 0 && is_better(&x, best))
@@ -61,7 +60,7 @@ static void try_partner(const Balance *b, int from, int partner, int64_t mean, E
             try_runs(b, (Exchange){.partner = partner, .out = out, .in = in}, wanted, best);
 }
 
-/* ---- ranks in the order of their work, of equal ones the lower first ---- */
+/* ---- ranks sorted by work, equal ones by number ---- */
 
 static int place_of(const Balance *b, int ranks, int rank)
 {
@@ -76,7 +75,7 @@ static int place_of(const Balance *b, int ranks, int rank)
     return lo;
 }
 
-/* Beside so many that are in order. */
+/* Inserts the rank among so many sorted ones. */
 static void put_in_order(Balance *b, int ranks, int rank)
 {
     int *at = b->order + place_of(b, ranks, rank);

@@ -1,5 +1,5 @@
-/* pool.c: runs without a rank, by density: floating-point-like numbers of work a tile, with 5 bits behind the
- * first. */
+/* pool.c: runs without a rank, by density: floating-point-like values of work per tile, with 5 bits after
+ * the leading one. */
 #include "data/balance/internal.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ int pool_up(const BalancePool *pool, int density)
     return bits ? 64 * word + __builtin_ctzll(bits) : -1;
 }
 
-/* Of the runs of one density, which has more than so many tiles. */
+/* For a density with more than so many tiles. */
 static int64_t part_of_density(const Balance *b, int density, int64_t tiles)
 {
     int64_t work = 0, seen = 0, seen_work = 0;
