@@ -1,4 +1,4 @@
-/* checkpoint/file.c: what is in a checkpoint file, and where. */
+/* checkpoint/file.c: the contents and layout of a checkpoint file. */
 #include "checkpoint/checkpoint.h"
 #include "families/families.h"
 #include "safetensors/safetensors.h"
@@ -43,7 +43,7 @@ static json_t *scale_facts(const BurstPlan *p)
     return scales;
 }
 
-/* Which parts layers have, where they are not a Llama's; what RoPE is in every layer, where it differs. */
+/* The parts of layers that differ from a Llama's, and RoPE by layer if it differs. */
 static json_t *layer_facts(const BurstPlan *p)
 {
     static const char *const words[][7] = {
@@ -107,7 +107,8 @@ static const char *const optimizer_names[] = {
 #undef X
 };
 
-/* What a run that goes on may have changed: compared, and said; but for the optimizer. */
+/* Facts that a resumed run may have changed: differences are reported, and a different optimizer is an
+ * error. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
     char rope[ROPE_TEXT];
@@ -178,7 +179,7 @@ int layout_at(BurstCtx *c, const BurstPlan *p, off_t data_at, Layout *l)
     return BURST_OK;
 }
 
-/* Paths may be called differently on the ranks' hosts: rank 0's header is the file's. */
+/* Paths may have other names on other ranks' hosts: rank 0's header is used. */
 int layout_make(BurstCtx *c, const BurstPlan *p, int64_t done, Layout *l)
 {
     *l = (Layout){0};

@@ -1,5 +1,4 @@
-/* checkpoint/folder.c: a run's folder: names, what earlier runs have left in it, and whether it can be
- * written at all. */
+/* checkpoint/folder.c: a run's folder: names, files of earlier runs, and whether it can be written. */
 #include "checkpoint/checkpoint.h"
 
 #include <dirent.h>
@@ -36,7 +35,7 @@ static bool has_ends(const char *name, const char *begin, const char *end)
     return n >= b + e && strncmp(name, begin, b) == 0 && strcmp(name + n - e, end) == 0;
 }
 
-/* -1: no name that a run gives. */
+/* -1: not the name of a checkpoint. */
 static int64_t steps_in_name(const char *name)
 {
     char again[NAME];
@@ -45,7 +44,7 @@ static int64_t steps_in_name(const char *name)
     return done >= 1 && done <= CHECKPOINT_STEPS_MOST && strcmp(again, name) == 0 ? done : -1;
 }
 
-/* ---- what is there ---- */
+/* ---- existing files ---- */
 
 static int compare_steps(const void *a, const void *b)
 {
@@ -96,7 +95,8 @@ int checkpoint_list(BurstCtx *c, const char *directory, bool complain, Steps *s)
 
 /* ---- opening ---- */
 
-/* Unfinished files whose runs are dead, as the lock is ours. Links and the like are nobody's leftovers. */
+/* Removes unfinished files; their runs are dead, since this run has the lock. Links and other kinds of files
+ * are skipped. */
 static int remove_leftovers(BurstCtx *c, const char *directory)
 {
     char path[PATH_MAX];
@@ -147,8 +147,8 @@ static int see_trial(BurstCtx *c, const char *path)
                       path, c->rank);
 }
 
-/* How many files this run needs at once beyond those that are there: those of `keep` and the one that is
- * being written, but one at least, and no more than it writes. */
+/* The number of files that this run needs at a time beyond the existing ones: `keep` and the one being
+ * written, but at least one, and no more than it writes. */
 static int files_needed(BurstCtx *c, const Folder *f, int64_t done, int64_t writes, int64_t keep,
                         int64_t *needed)
 {
@@ -164,7 +164,7 @@ static int files_needed(BurstCtx *c, const Folder *f, int64_t done, int64_t writ
     return status;
 }
 
-/* As checkpoints will be written, but for the weights. */
+/* Reserves space as checkpoints will, but without writing weights. */
 static int take_room(BurstCtx *c, const Layout *l, Folder *f, int64_t needed, int64_t keep)
 {
     char path[PATH_MAX];
@@ -217,7 +217,7 @@ int checkpoint_try(BurstCtx *c, const BurstPlan *p, Folder *f, int64_t done, int
     return status;
 }
 
-/* Rank 0's tag, in halves that doubles hold. */
+/* Broadcasts rank 0's tag, in halves that doubles represent exactly. */
 static int share_tag(BurstCtx *c, Folder *f)
 {
     double half[2] = {(double)(f->tag >> 32), (double)(uint32_t)f->tag};
@@ -255,7 +255,7 @@ void checkpoint_close(Folder *f)
     *f = (Folder){.lock = -1};
 }
 
-/* ---- checkpoints of runs before ---- */
+/* ---- checkpoints of earlier runs ---- */
 
 int checkpoint_begins(BurstCtx *c, const Folder *f, int64_t done)
 {
@@ -292,7 +292,7 @@ static int make_aside(BurstCtx *c, const char *directory, char path[ASIDE])
     return io_failed(c, "create the directory", path);
 }
 
-/* The oldest first: interrupted, this leaves the newest where it was. */
+/* Starts with the oldest: if interrupted, the newest is still in place. */
 static int move_aside(BurstCtx *c, const char *directory, const Steps *s, int first)
 {
     char aside[ASIDE], from[PATH_MAX], to[PATH_MAX];

@@ -1,6 +1,6 @@
-/* checkpoint/lock.c: one run a folder. Rank 0 locks the folder's .lock, which also says who holds it. The
- * kernel (or the server of a network file system) lets go when the process ends, however it ends; the file
- * stays. */
+/* checkpoint/lock.c: one run per folder. Rank 0 locks the folder's .lock, which also names the holder. The
+ * kernel (or a network file system's server) releases it when the process ends in any way; the file
+ * remains. */
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -22,14 +22,14 @@ static int lock_path(BurstCtx *c, const char *directory, char path[PATH_MAX])
     return burst_fail(c, BURST_E_IO, "the path '%s' is too long", directory);
 }
 
-/* Of the open file, not of the process: nothing else that the process closes lets it go. */
+/* A lock of the open file, not of the process: closing another descriptor does not release it. */
 static bool lock_file(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(fd, F_OFD_SETLK, &whole) == 0;
 }
 
-/* ---- who holds it ---- */
+/* ---- the holder ---- */
 
 static void host_name(char name[HOST])
 {
@@ -52,7 +52,7 @@ static bool name_holder(const BurstPlan *p, int fd)
     return ftruncate(fd, 0) == 0 && write_at(fd, text, (size_t)n, 0);
 }
 
-/* A whole line, with nothing in it that a terminal would obey; else empty. Opened anew each time: over a
+/* Reads a whole line without control characters; otherwise empty. Opens the file anew each time: over a
  * network, only that shows what another host has written. */
 static void read_holder(const char *path, char text[HOLDER])
 {
@@ -68,7 +68,7 @@ static void read_holder(const char *path, char text[HOLDER])
         close(fd);
 }
 
-/* What an earlier holder has left, where the new one has not yet written. */
+/* Whether the text is an earlier holder's, since the new one has not yet written. */
 static bool has_ended(const char *text)
 {
     char there[HOST], here[HOST];
@@ -91,9 +91,9 @@ static int held_by_another(BurstCtx *c, const char *directory, const char *path)
                       *text ? text : "it has not written its name yet");
 }
 
-/* ---- taking it ---- */
+/* ---- taking the lock ---- */
 
-/* A file that is open for reading only can be locked too: who may not write it may not read it. */
+/* A file opened for reading can be locked too, so whoever may not write it may not read it either. */
 static void close_to_readers(int fd)
 {
     struct stat st;
@@ -131,7 +131,7 @@ int lock_take(BurstCtx *c, const BurstPlan *p, const char *directory, int *fd)
     close_to_readers(lock);
     if (!is_regular(lock))
         status = burst_fail(c, BURST_E_IO, "'%s' is not a regular file", path);
-    /* its holder took it away just before it ended */
+    /* its holder removed it just before it ended */
     else if (lock_file(lock) && !lock_stands(directory, lock))
         return close(lock), lock_take(c, p, directory, fd);
     else if (lock_file(lock))

@@ -1,5 +1,4 @@
-/* checkpoint/read.c: verifies checkpoints and reads this rank's slices, whatever the world size that wrote
- * them. */
+/* checkpoint/read.c: verifies checkpoints and reads this rank's slices, for any world size of the writer. */
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Why a file is not used. What one rank finds, all have to know. */
+/* Why a file is not used. A reason found by one rank is shared with all. */
 #define REASONS(X) \
     X(UNREADABLE, "some ranks cannot read it") \
     X(IRREGULAR, "it is not a regular file") \
@@ -40,17 +39,17 @@ static const char *const reason_text[REASON_COUNT] = {
 enum { DAMAGED = 1, BLOCK = 1 << 20, TEXT_FLAGS = JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII };
 enum { TRAILER = 12 }; /* the header's sum and the end mark */
 
-/* A file as one rank sees it. */
+/* A file from one rank's view. */
 typedef struct Source {
     const char *path;
-    int64_t named; /* steps that its name says, 0: any */
+    int64_t named; /* steps in its name; 0: any */
     int fd;
     off_t size;
     Layout l;
     json_t *facts;
     int64_t done;
     enum Reason reason;
-    int error; /* errno, where it is UNREADABLE here */
+    int error; /* errno, if it is UNREADABLE here */
 } Source;
 
 static int damaged(Source *s, enum Reason reason)
@@ -86,7 +85,7 @@ static uint32_t sum_of(int fd, off_t begin, off_t end, unsigned char *block, boo
     return (uint32_t)sum;
 }
 
-/* Nothing of the header counts before its sum was seen to be right: it stands at the file's end. */
+/* The header is used only after its sum, at the file's end, was verified. */
 static int check_header(Source *s, uint32_t *json_bytes, unsigned char *block)
 {
     unsigned char prefix[CHECKPOINT_PREFIX], trailer[TRAILER];
@@ -122,7 +121,7 @@ static int check_steps(Source *s)
     return s->named && s->named != s->done ? damaged(s, NAME) : BURST_OK;
 }
 
-/* Another model is no damage: nothing older will fit either. */
+/* Another model is not damage: no older file will fit either. */
 static int other_model(BurstCtx *c, const char *path, json_t *there, json_t *here)
 {
     const char *key;
@@ -140,10 +139,10 @@ static int other_model(BurstCtx *c, const char *path, json_t *there, json_t *her
     return BURST_OK;
 }
 
-/* What may be changed between two runs, but not without a word. A fact that an older file lacks is none. */
+/* Reports changes between two runs that are allowed. A fact that an older file lacks is not a change. */
 static void add_differences(FILE *to, json_t *there, json_t *here)
 {
-    /* the first two: an error */
+    /* differences in the first two are errors */
     static const char *const free_to_change[] = {"model", "units", "step", "source", "world"};
     const char *key;
     json_t *value;
@@ -174,7 +173,8 @@ static void say_differences(const char *path, json_t *there, json_t *here)
     free(text);
 }
 
-/* The first moments of matrices are other sums, and Muon leaves no second ones. An older file has AdamW's. */
+/* First moments of matrices are different sums, and Muon has no second moments. An older file has
+ * AdamW's. */
 static int other_optimizer(BurstCtx *c, const char *path, json_t *there, json_t *here)
 {
     const char *was = json_string_value(json_object_get(there, "optimizer")),
@@ -196,7 +196,7 @@ static int compare(BurstCtx *c, const Source *s, json_t *here)
     return other_optimizer(c, s->path, s->facts, here);
 }
 
-/* The ranks share the work: each looks at every world-th section. */
+/* The ranks divide the work: each verifies every world-th section. */
 static int verify_sums(const BurstCtx *c, Source *s, unsigned char *footer, unsigned char *block)
 {
     const Layout *l = &s->l;
@@ -245,11 +245,11 @@ static int check_blocks(BurstCtx *c, const BurstPlan *p, Source *s, json_t *here
     return verify(c, s, block);
 }
 
-/* BURST_OK, DAMAGED, or an error. */
+/* Returns BURST_OK, DAMAGED, or an error. */
 static int check(BurstCtx *c, const BurstPlan *p, Source *s, json_t *here)
 {
     struct stat st;
-    /* nobody may be writing into a FIFO */
+    /* a FIFO may have no writer */
     s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (s->fd < 0 || fstat(s->fd, &st) != 0)
         return damaged(s, UNREADABLE);
@@ -263,7 +263,7 @@ static int check(BurstCtx *c, const BurstPlan *p, Source *s, json_t *here)
     return status;
 }
 
-/* What one rank finds damaged is damaged for all; its own reason comes before another's. */
+/* A file that one rank finds damaged is damaged for all; a rank's own reason comes before another's. */
 static int agree(BurstCtx *c, Source *s, int status)
 {
     double found[REASON_COUNT] = {0};
@@ -295,7 +295,7 @@ static int read_file(BurstCtx *c, const BurstPlan *p, BurstWeights *w, Source *s
     return status;
 }
 
-/* Rank 0 has looked into the directory for all: -1 where there are no more. */
+/* Rank 0 has listed the directory for all; -1: no more. */
 static int next_for_all(BurstCtx *c, const Steps *s, int i, int64_t *steps)
 {
     const double found = i >= 0 ? (double)s->at[i] : -1;

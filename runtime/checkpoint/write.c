@@ -1,4 +1,5 @@
-/* checkpoint/write.c: every rank writes its slices into one file, which gets its name when it is whole. */
+/* checkpoint/write.c: every rank writes its slices into one file, which gets its name once it is
+ * complete. */
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* The sums of all slices stand behind the footer until they have been combined; layout_room counts them. */
+/* The sums of all slices are after the footer until they are combined; layout_room includes them. */
 static off_t slice_sums_at(const Layout *l, int rank)
 {
     return l->end + (off_t)rank * l->sections * (off_t)sizeof(uint32_t);
@@ -32,8 +33,8 @@ int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
                                  (double)bytes / (1 << 30), strerror(reason));
 }
 
-/* Elements of a section that the rank sums up: its shard, or none where a replica does; of one that tensor
- * ranks have by columns, the whole section or nothing. */
+/* Elements of a section whose sum this rank computes: its shard, or none if a replica does. A section that
+ * tensor ranks split by columns counts whole or not at all. */
 static int64_t slice_of(const BurstPlan *p, int section, int rank)
 {
     const BurstUnit *u = burst_unit(p, section / CHECKPOINT_KINDS);
@@ -85,7 +86,8 @@ static bool sum_section(int fd, off_t at, off_t end, uint32_t *sum)
     return true;
 }
 
-/* Of sections whose elements no rank has in their order: read again, once all ranks have written. */
+/* Computes sums of sections whose elements no rank has in order, by reading them once all ranks have
+ * written. */
 static int sum_split(BurstCtx *c, const BurstPlan *p, const Layout *l, const char *path)
 {
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -148,7 +150,7 @@ static int finish(BurstCtx *c, const BurstPlan *p, const Layout *l, const char *
     return status;
 }
 
-/* Gives the file its name, and makes sure that the name outlives a crash. */
+/* Gives the file its name, and makes the name durable. */
 static int publish(BurstCtx *c, const char *directory, const char *path, const char *final)
 {
     if (rename(path, final) != 0)
@@ -159,7 +161,7 @@ static int publish(BurstCtx *c, const char *directory, const char *path, const c
     return close_written(c, fd, true, directory);
 }
 
-/* Newer ones than this, damaged ones that a resumed run has passed over, stay. */
+/* Keeps newer checkpoints: damaged ones that a resumed run skipped. */
 static int prune(BurstCtx *c, const char *directory, int64_t done, int64_t keep)
 {
     char path[PATH_MAX];
@@ -174,7 +176,7 @@ static int prune(BurstCtx *c, const char *directory, int64_t done, int64_t keep)
     return status;
 }
 
-/* Somebody may have replaced the folder while the run was in it. */
+/* Checks the lock: the folder may have been replaced during the run. */
 static int hold(BurstCtx *c, const BurstPlan *p, Folder *f)
 {
     if (f->lock < 0 || lock_stands(f->path, f->lock))
@@ -183,8 +185,8 @@ static int hold(BurstCtx *c, const BurstPlan *p, Folder *f)
     return checkpoint_take(c, p, f);
 }
 
-/* Every rank learns whether all have written: then none waits for one that failed, and all can try another
- * place. */
+/* All ranks agree whether all have written: then none waits for one that failed, and all can try another
+ * location. */
 static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, Folder *f,
                      const char *path)
 {
@@ -213,7 +215,7 @@ static int write_laid_out(BurstCtx *c, const BurstPlan *p, const BurstWeights *w
         return unlink(path), all_agree(c, status);
     region_saved(c->region, final);
     if (atomic_load(&region_head(c->region)->state) != RUNNING)
-        /* a failure that is being told may name the checkpoint before this one */
+        /* a failure report may name the previous checkpoint */
         return all_agree(c, BURST_OK);
     return all_agree(c, prune(c, f->path, done, keep));
 }
