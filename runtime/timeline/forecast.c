@@ -1,5 +1,5 @@
-/* forecast.c: lays the predicted step out in time: the compiler's stretches one after the other. Nothing
- * is decided here. */
+/* forecast.c: lays out the predicted step in time: the compiler's stretches one after the other, without
+ * further decisions. */
 #include "timeline/forecast.h"
 
 typedef struct Layout {

@@ -1,4 +1,4 @@
-/* spans.c: parts of a traced step: recording. Nothing is allocated after start-up. */
+/* spans.c: records the parts of a traced step. Nothing is allocated after start-up. */
 #include "timeline/spans.h"
 
 #include "core/internal.h"

@@ -1,9 +1,8 @@
 /* timeline.c: traced steps as a file and as a table.
  *
- * Time is the host's monotonic clock, counted from where all ranks had met before the first traced step.
- * Ranks of rank 0's host share that clock; another host's times are shifted so that its ranks left the
- * meeting when rank 0 did.
- */
+ * Time is the host's monotonic clock, counted from when all ranks had met before the first traced step.
+ * Ranks of rank 0's host share that clock; another host's times are shifted so that all ranks leave the
+ * barrier together. */
 #include "timeline/timeline.h"
 
 #include "base/escape.h"
@@ -12,7 +11,7 @@
 
 #include <string.h>
 
-/* spans of a message: through the slot's shared memory */
+/* spans per message, through the slot's shared memory */
 enum { PIECE = REDUCE_MAX * sizeof(double) / sizeof(BurstSpan) };
 
 static BurstGroup everyone(const BurstCtx *c)
@@ -61,7 +60,7 @@ int timeline_begin(Timeline *t, BurstCtx *c, int64_t step)
 
 /* ---- end ---- */
 
-/* What rank 0 knows of one rank's spans, wherever they were recorded. */
+/* Rank 0's summary of one rank's spans, recorded anywhere. */
 typedef struct Sums { double seconds[BURST_ROW_COUNT], calls[BURST_ROW_COUNT], end; } Sums;
 
 static const int row_of[BURST_P_COUNT] = {

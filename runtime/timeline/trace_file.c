@@ -21,13 +21,13 @@ void span_name(const BurstSpan *s, char *text, size_t size)
 {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(text, size, part_name[s->part], s->a, s->b); /* names of the table have at most two %d */
+    snprintf(text, size, part_name[s->part], s->a, s->b); /* names in the table have at most two %d */
 #pragma GCC diagnostic pop
 }
 
 /* ---- events ---- */
 
-/* A byte that is not UTF-8, which JSON is, is text: \xNN. */
+/* JSON requires UTF-8; other bytes are written as the text \xNN. */
 static void add_string(FILE *f, const char *text)
 {
     char *escaped = escaped_utf8(text);
@@ -47,7 +47,7 @@ static void next_event(FILE *f, bool *any)
     *any = true;
 }
 
-/* thread -1: of the process. */
+/* thread -1: the process. */
 static void add_name(FILE *f, bool *any, int process, int thread, const char *name, int order)
 {
     const char *what = thread < 0 ? "process" : "thread";
@@ -94,7 +94,7 @@ void trace_file_begin(FILE *f, bool *any, const BurstPlan *p)
     name_rows(f, any, p, p->world, text, 2 * p->forecast->rank + 1);
 }
 
-/* ---- the predicted step, as a process behind the ranks ---- */
+/* ---- the predicted step, as a process after the ranks ---- */
 
 typedef struct Predicted { FILE *f; bool *any; int process; } Predicted;
 
