@@ -1,5 +1,5 @@
-/* evaluate.c: see evaluate.h. Batches are read as those of training are, but from another file and in its
- * order; behind its last sequence no token counts. */
+/* evaluate.c: see evaluate.h. Batches are read like training's, but from another file and in its order;
+ * after its last sequence no token counts. */
 #include "report/evaluate.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ bool evaluate_due(const Options *o, int64_t done)
     return o->evaluation && (done == o->steps || (o->evaluate_every > 0 && done % o->evaluate_every == 0));
 }
 
-/* Of a file, or all that it has. */
+/* The requested number, or all that the file has. */
 static int64_t batches_of(const BurstCtx *c, const Options *o, int64_t sequences)
 {
     const int64_t all = (sequences + c->train->batch - 1) / c->train->batch;
@@ -50,7 +50,7 @@ static int losses(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w,
     return BURST_OK;
 }
 
-/* A file whose tokens all weigh nothing has no mean. */
+/* A file in which no token counts has no mean. */
 static int check(BurstCtx *c, const BurstStep *r, int64_t done)
 {
     if (r->tokens <= 0)

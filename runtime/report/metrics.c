@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { BEGIN = 9 };
-static const char begins[] = "{\"step\": "; /* every line of a metrics file */
+static const char begins[] = "{\"step\": "; /* every line of a metrics file begins like this */
 
 static int cannot_write(BurstCtx *c, const Metrics *m)
 {
@@ -35,9 +35,9 @@ int metrics_open(BurstCtx *c, const char *path, Metrics *m)
     return BURST_OK;
 }
 
-/* ---- what a run before has left ---- */
+/* ---- lines of an earlier run ---- */
 
-/* The bytes behind the last line's end, as many as a line has; the file's length in *end. -1: it cannot be
+/* Reads the bytes after the last line's end, at most a line; *end: the file's length. -1: it cannot be
  * read. */
 static ssize_t read_tail(const Metrics *m, char tail[METRICS_LINE], off_t *end)
 {
@@ -53,7 +53,7 @@ static ssize_t read_tail(const Metrics *m, char tail[METRICS_LINE], off_t *end)
     return n;
 }
 
-/* The tail of a line that a run has begun; anything else is somebody's text and stays. */
+/* Whether the tail is a line that a run has begun; other text is not touched. */
 static bool is_cut(const char *tail, size_t n)
 {
     return memcmp(tail, begins, n < BEGIN ? n : BEGIN) == 0;
@@ -75,15 +75,15 @@ static int mend(BurstCtx *c, const Metrics *m)
     return mended ? BURST_OK : cannot_write(c, m);
 }
 
-/* -1: not a run's line. */
+/* -1: not a metrics line. */
 static long long step_of(const char *line)
 {
     long long step;
     return sscanf(line, "{\"step\": %lld, ", &step) == 1 ? step : -1;
 }
 
-/* Keeps the evaluation after `done` steps. Where the lines of later steps begin, if nothing else follows
- * them; -1: nowhere. */
+/* Saves the evaluation after `done` steps. Returns where the lines of later steps begin, if nothing else
+ * follows them; -1: nowhere. */
 static off_t find_later(Metrics *m, int64_t done)
 {
     FILE *f = fopen(m->path, "re");
@@ -130,7 +130,7 @@ static bool write_line(const Metrics *m, const char *line, size_t bytes)
     return true;
 }
 
-/* A training outlives who watches it. */
+/* The reader has gone; training continues. */
 static int lose_reader(Metrics *m)
 {
     say_line("nobody reads '%s' any more; training continues, and metrics are written again when it is read",
@@ -141,7 +141,7 @@ static int lose_reader(Metrics *m)
     return BURST_OK;
 }
 
-/* What is no FIFO any more is somebody's file. */
+/* Reopens the FIFO once it has a reader. If it is no longer a FIFO, it is somebody's file. */
 static bool find_reader(Metrics *m)
 {
     struct stat st;
@@ -171,7 +171,7 @@ int metrics_line(BurstCtx *c, Metrics *m, const char *format, ...)
     if (reason == EPIPE && m->fifo)
         return lose_reader(m);
     if (known)
-        (void)!ftruncate(m->fd, st.st_size); /* a part of a line is worse than none */
+        (void)!ftruncate(m->fd, st.st_size); /* an incomplete line is worse than none */
     errno = reason;
     return cannot_write(c, m);
 }

@@ -1,4 +1,4 @@
-/* metrics.h: the metrics file: one JSON object a line. A line is there whole or not at all. */
+/* metrics.h: the metrics file: one JSON object a line. Lines are written whole or not at all. */
 #ifndef BURST_METRICS_H
 #define BURST_METRICS_H
 
@@ -9,18 +9,17 @@ typedef struct Metrics {
     const char *path;
     int fd;
     bool regular;
-    bool fifo, unread; /* unread: nobody has it open for reading; fd is -1 then */
+    bool fifo, unread; /* unread: no process has it open for reading; fd is then -1 */
     char evaluation[METRICS_LINE]; /* the file's line of an evaluation after the steps done; "": none */
 } Metrics;
 
-/* Opens the file and leaves it as it is. path NULL: no metrics. */
+/* Opens the file without changing it. path NULL: no metrics. */
 int metrics_open(BurstCtx *c, const char *path, Metrics *m);
-/* Empties it; where a run goes on after `done` steps, mends what a killed run has left of its last line.
- * again: lines of later steps are removed, since these steps are trained again; but none is where other lines
- * follow. */
+/* Empties it or, if a run resumes after `done` steps, repairs the last line of a killed run. again: removes
+ * lines of later steps, which are trained once more, unless other lines follow. */
 int metrics_begin(BurstCtx *c, Metrics *m, int64_t done, bool again);
-/* Lines of a FIFO that nobody reads any more are dropped, until somebody does; that is said. */
+/* Lines to a FIFO without a reader are dropped until there is one, which is reported. */
 __attribute__((format(printf, 3, 4))) int metrics_line(BurstCtx *c, Metrics *m, const char *format, ...);
-/* Returns status, or the failure to write what was still under way. */
+/* Returns status, or the failure to write pending lines. */
 int metrics_close(BurstCtx *c, Metrics *m, int status);
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINES = 20, LINE = 256, TEXT = 4096 }; /* lines in all, where nobody watches */
+enum { LINES = 20, LINE = 256, TEXT = 4096 }; /* lines in total without a terminal */
 /* Fields of a step's line, in order. */
 enum { STEP, LOSS, NORM, RATE, SPEED, FLOPS, MFU, MEMORY, SECONDS_TAKEN, LEFT, FIELDS };
 enum { FIELD = 96, COLUMNS = 100 };
@@ -60,8 +60,7 @@ int progress_memory(BurstCtx *c)
     return output_printed(c);
 }
 
-/* A line about devices asks all ranks, and under mpirun only some of them may see a terminal: rank 0's
- * word counts. */
+/* A line about devices involves all ranks, and under mpirun only some may see a terminal: rank 0 decides. */
 static int agree(BurstCtx *c, int64_t *every)
 {
     double value = c->rank == 0 ? (double)*every : 0;
@@ -93,8 +92,8 @@ int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
     return metrics_open(c, o->metrics, &s->metrics);
 }
 
-/* After a restart, steps after the newest checkpoint are trained again. Who resumes from another FILE may
- * want to compare both runs. */
+/* After a restart, steps after the newest checkpoint are trained once more. With --resume of another FILE,
+ * the user may want to compare both runs. */
 int progress_begin(Progress *s, BurstCtx *c, const Options *o, int64_t done)
 {
     return metrics_begin(c, &s->metrics, done, !o->resume_file && done < o->steps);
@@ -102,15 +101,14 @@ int progress_begin(Progress *s, BurstCtx *c, const Options *o, int64_t done)
 
 bool progress_evaluated(const Progress *s) { return s->metrics.evaluation[0] != 0; }
 
-/* Model flops over what the ranks could do in that time at a rate; recomputation is not counted, nor are
- * masked pairs. */
+/* Model flops relative to the ranks' capacity in that time at `rate`, without recomputation and masked
+ * pairs. */
 static double share_of(double rate, const BurstPlan *p, double seconds)
 {
     return rate > 0 ? p->flops / seconds / (rate * p->world) : 0;
 }
 
-/* Once: no device does more than its rate, so that the rate is wrong, and with it what was predicted and
- * chosen. */
+/* Warned once: no device exceeds its rate, so the rate is wrong, and so are prediction and choice. */
 static void say_share(Progress *s, const BurstPlan *p, double seconds)
 {
     const double share = share_of(p->matmul_flops, p, seconds);
@@ -122,7 +120,7 @@ static void say_share(Progress *s, const BurstPlan *p, double seconds)
            100 * share);
 }
 
-/* The most that a rank has in use, after rounds of as many ranks as an allreduce takes. */
+/* The largest memory in use by a rank, in rounds of as many ranks as an allreduce takes. */
 static int most_memory(BurstCtx *c, double *most)
 {
     size_t used = burst_arena_used(c);
@@ -142,7 +140,7 @@ static int most_memory(BurstCtx *c, double *most)
     return BURST_OK;
 }
 
-/* All of a batch's tokens, those that do not count in the loss too. */
+/* All tokens of a batch, including those that do not count in the loss. */
 static double tokens_of(const BurstPlan *p)
 {
     return (double)p->sequence * (double)p->train.batch;
@@ -163,7 +161,7 @@ static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, int64_t s
                         p->predicted_memory);
 }
 
-/* What is left, by the steps so far; empty after the last one. */
+/* The remaining time, from the steps so far; empty after the last one. */
 static void print_left(const Progress *s, int64_t step, double seconds, char text[FIELD])
 {
     static const struct { double seconds; const char *format; } unit[] = {
@@ -178,7 +176,7 @@ static void print_left(const Progress *s, int64_t step, double seconds, char tex
         snprintf(text, FIELD, unit[i].format, left / unit[i].seconds);
 }
 
-/* On a terminal, what matters least is left out until a line has COLUMNS. */
+/* On a terminal, the least important fields are dropped until a line has COLUMNS. */
 static void print_fields(char field[FIELDS][FIELD], bool terminal)
 {
     static const int least[] = {FLOPS, MEMORY, RATE, NORM, MFU};
@@ -221,7 +219,7 @@ static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options 
     return output_printed(c);
 }
 
-/* Its loss is 0 by definition, which looks like success. */
+/* Its loss is 0 by definition, which would look like success. */
 static void say_none_counts(Progress *s, int64_t step, const BurstStep *r)
 {
     if (r->tokens > 0 || s->none_said)
@@ -258,7 +256,7 @@ int progress_evaluation(Progress *s, BurstCtx *c, const Options *o, int64_t done
              "{\"step\": %lld, \"evaluation_loss\": %.17g, \"perplexity\": %.17g, "
              "\"evaluation_tokens\": %.17g, ",
              (long long)done, r->loss, exp(r->loss), r->tokens);
-    /* --evaluate may repeat what the run before it evaluated */
+    /* --evaluate may repeat the previous run's evaluation */
     if (strncmp(s->metrics.evaluation, line, strlen(line)) != 0)
         BURST_TRY(metrics_line(c, &s->metrics, "%s\"evaluation_seconds\": %.6g}\n", line, seconds));
     if (o->quiet)
