@@ -1,5 +1,4 @@
-/* muon.c: Muon's matrices: their owners, the way of their parts there and back, and the host's update of
- * them. */
+/* muon.c: Muon's matrices: their owners, the exchange of their parts, and the host's update. */
 #include "optimizer/muon.h"
 #include "core/internal.h"
 #include "burst_step.h"
@@ -15,7 +14,7 @@ bool muon_updates(const BurstPlan *p, int unit, const BurstTensor *t)
 
 /* ---- owners ---- */
 
-/* Of all layers, made once: [layers][matrices]. */
+/* For all layers, made once: [layers][matrices]. */
 struct MuonOwners {
     int matrices;
     int *owner;
@@ -81,9 +80,10 @@ MuonPart muon_part(const BurstCtx *c, int rank, int unit, const MuonMatrix *x)
                       .sends = tensor_is_written(p, rank, u, x->tensor)};
 }
 
-/* ---- between shards and owners ---- */
+/* ---- exchange between shards and owners ---- */
 
-/* Its parts at the owner, from the ranks that have them; or to all that have them. */
+/* Gathers a matrix's parts at its owner from the ranks that have them, or with `back` sends them to all of
+ * these. */
 static int exchange_at_owner(BurstCtx *c, int unit, const MuonMatrix *x, float *matrices, bool back)
 {
     const BurstGroup g = burst_shard_group(c);
@@ -106,7 +106,8 @@ static int exchange_at_owner(BurstCtx *c, int unit, const MuonMatrix *x, float *
     return BURST_OK;
 }
 
-/* Matrix after matrix, in one order on all ranks: who waits, waits for one that is not behind. */
+/* Exchanges matrix by matrix in the same order on all ranks, so that no rank waits for one that is
+ * behind. */
 static int exchange(BurstCtx *c, int unit, float *shard, float *matrices, bool back)
 {
     MuonMatrix matrix[BURST_MUON_MATRICES];
@@ -166,8 +167,8 @@ static void elements_part(const void *what, int part, int parts)
     }
 }
 
-/* Of each matrix of the unit what this rank has: its momentum, from which the update comes, or its
- * parameters by the update. */
+/* Calls for this rank's part of each matrix of the unit: its momentum, which gives the update, or the update
+ * of its parameters. */
 static int each_part(BurstCtx *c, const BurstWeights *w, int unit, const BurstAdamW *o, float *update,
                      bool momentum)
 {

@@ -1,4 +1,4 @@
-/* muon.h: the matrices of a layer that Muon updates, for both backends. */
+/* muon.h: the layers' matrices that Muon updates, for both backends. */
 #ifndef BURST_CORE_MUON_H
 #define BURST_CORE_MUON_H
 
@@ -9,24 +9,24 @@
 extern "C" {
 #endif
 
-/* A matrix lies at its owner as tensor ranks have it: one part after the other, each [rows][cols / parts]
- * where they split its columns. */
+/* At its owner a matrix is stored as tensor ranks split it: one part after the other, each [rows][cols /
+ * parts] if its columns are split. */
 typedef struct MuonMatrix {
     const BurstTensor *tensor;
-    int owner;     /* of the ranks that share the weights */
-    int64_t at;    /* where the owner has it, in elements of `matrices` */
-    int parts;     /* over which its columns are split; 1: none are */
+    int owner;     /* among the ranks that share the weights */
+    int64_t at;    /* its offset at the owner, in elements of `matrices` */
+    int parts;     /* parts of its columns; 1: not split */
 } MuonMatrix;
-/* What a rank of the world has of a matrix: `count` elements from `begin` of its shard, which are those from
- * `at` on at the owner. sends: it is the one of those that have the same which sends it. */
+/* A world rank's part of a matrix: `count` elements from `begin` of its shard, at offset `at` at the owner.
+ * sends: this rank sends it, among those that have the same. */
 typedef struct MuonPart {
     int64_t begin, count, at;
     bool sends;
 } MuonPart;
 
 bool muon_updates(const struct BurstPlan *p, int unit, const BurstTensor *t);
-/* Of the unit, which is a layer: how many; BURST_E_MEMORY with a text where there is no memory for the table.
- */
+/* Fills matrix with a layer unit's matrices; *count: their number. Returns BURST_E_MEMORY with a message if
+ * the table cannot be allocated. */
 int muon_matrices(BurstCtx *c, int unit, MuonMatrix matrix[BURST_MUON_MATRICES], int *count);
 MuonPart muon_part(const BurstCtx *c, int rank, int unit, const MuonMatrix *x);
 

@@ -1,5 +1,5 @@
-/* update.c: the optimizer on the host's cores: norm of the gradients, AdamW unit by unit, rounded
- * parameters for a device. */
+/* update.c: the optimizer on the host's cores: norm of the gradients, AdamW unit by unit, rounded parameters
+ * for a device. */
 #include "core/internal.h"
 #include "optimizer/muon.h"
 #include "burst_step.h"
@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* elements that are updated and rounded while they are in a cache; bits do not depend on how many threads
- * there are */
+/* elements that are updated and rounded while in cache; results do not depend on the number of threads */
 enum { BLOCK = 1 << 14 };
 
-/* What a device keeps in bf16, as fp32: as many elements of it as the next loop takes. */
+/* Converts a device's bf16 values to fp32, as many as the next loop takes. */
 static const float *widened(const uint16_t *bf16, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -24,7 +23,7 @@ static const float *widened(const uint16_t *bf16, int64_t count, float *to)
 
 /* ---- the norm ---- */
 
-/* elements of a sum of squares: their sums are added up in order, however many threads there are */
+/* elements per partial sum of squares; partial sums are added in order, for any number of threads */
 enum { SEGMENT = 1 << 22 };
 typedef struct Squares {
     const BurstCtx *c;
@@ -51,7 +50,7 @@ static double squares_between(const BurstWeights *w, int unit, int64_t begin, in
     return squares;
 }
 
-/* What several ranks have counts once. */
+/* Counts elements that several ranks have once. */
 static double squares_of(const BurstPlan *p, int rank, const BurstWeights *w, int unit, int64_t segment)
 {
     const BurstUnit *u = burst_unit(p, unit);
@@ -158,7 +157,7 @@ void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
                        w->v[unit], w->grad_bf16[unit], bf16});
 }
 
-/* ---- as operations of the step ---- */
+/* ---- operations of the step ---- */
 
 int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,
                   double *norm, BurstAdamW *o)
