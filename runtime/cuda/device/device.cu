@@ -1,8 +1,7 @@
-/* device.cu: which of the machine's devices a rank takes, and whether the plan can run there.
+/* device.cu: chooses a rank's device, and checks whether the plan can run there.
  *
- * Each rank has a device of its own, unless BURST_SHARE_GPUS says that they may share: then a plan for
- * many devices runs on few, slowly, so that what it computes can be checked before the machines are there.
- */
+ * Each rank has a device of its own, unless BURST_SHARE_GPUS allows sharing: then a plan for many devices
+ * runs slowly on few, so that its results can be checked before the machines exist. */
 #include "cuda/gpu.h"
 
 #include <stdio.h>
@@ -39,13 +38,12 @@ static int no_such_device(BurstGpu *g, int count)
                       locals, plural(locals), locals == 1 ? "s" : "", count);
 }
 
-/* Of the visible devices the one of the rank's number on its host, as the launcher counts. A launcher that
- * shows each process a device of its own shows one. */
+/* Among the visible devices, the one with the rank's index on its host, as the launcher counts. A launcher
+ * that shows each process its own device shows one. */
 static int choose(BurstGpu *g)
 {
     int count = 0, wanted = host_device(g->ctx);
-    /* Streams share hardware queues, of which there are 8 by default: one that waits for a peer would hold
-     * up the others. */
+    /* Streams share hardware queues, 8 by default: a stream that waits for a peer would block others. */
     if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0)
         return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for an environment variable");
     cudaError_t e = cudaGetDeviceCount(&count);
@@ -69,7 +67,7 @@ static uint64_t hash_text(const char *text)
     return h;
 }
 
-/* What follows is done by all ranks together, or by none. */
+/* All ranks share, or none does. */
 static int agree_to_share(BurstGpu *g)
 {
     double say_yes = g->may_share;
@@ -81,8 +79,8 @@ static int agree_to_share(BurstGpu *g)
                       say_yes, g->world);
 }
 
-/* Two ranks with the same device would fill its memory twice, and NCCL refuses it in words of its own: it
- * takes ranks for different ones by their host's name and the device. */
+/* Two ranks on one device would need its memory twice, and NCCL refuses it with an obscure message: it tells
+ * ranks apart by host name and device. */
 static int claim(BurstGpu *g)
 {
     cudaDeviceProp p;

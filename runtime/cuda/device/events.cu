@@ -1,5 +1,5 @@
-/* events.cu: events that are made once and kept until the device is closed: of a program, and of a plan
- * inside another one. */
+/* events.cu: events that are created once and kept until the device is closed, for a program and for a plan
+ * inside another. */
 #include "cuda/gpu.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* host_side.c: the CUDA runtime's view of the context: place on the host, broadcast, watch over device
- * waits. */
+/* host_side.c: the context's functions for the CUDA runtime: ranks on the host, broadcast, the watchdog of
+ * device waits. */
 #include "cuda/device/host_side.h"
 #include "core/internal.h"
 
@@ -88,7 +88,7 @@ void *host_shared(BurstCtx *c)
     return c->slot->reduce;
 }
 
-/* Posts everything before it waits for anything; req: two for each rank of the host. */
+/* Posts everything before it waits. req: two per rank of the host. */
 static int swap_locals(BurstCtx *c, size_t bytes, char *all, BurstReq *req)
 {
     int posted = 0;
@@ -133,7 +133,7 @@ int host_collect(BurstCtx *c, const void *mine, size_t bytes, void *all)
     return BURST_OK;
 }
 
-/* What the other ranks of this host do: who waits for a device waits, in the end, for one of the ranks. */
+/* Describes what this host's other ranks do: a wait for a device is finally a wait for one of them. */
 static void describe_others(const BurstCtx *c, char *text, size_t size)
 {
     size_t used = 0;
@@ -185,11 +185,11 @@ void host_nap(long microseconds)
     nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
 }
 
-/* ---- memory that a device copies from and to ---- */
+/* ---- host memory for device copies ---- */
 
 typedef struct Pages { volatile char *at; size_t bytes; } Pages;
 
-enum { PAGE = 4096 }; /* the least that a processor has: a step of it touches larger ones as well */
+enum { PAGE = 4096 }; /* the smallest page size; a stride of it touches larger pages too */
 
 static void touch_pages(const void *what, int part, int parts)
 {
@@ -206,7 +206,7 @@ void *host_pages(BurstCtx *c, size_t bytes)
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         return NULL;
-    madvise(at, bytes, MADV_HUGEPAGE); /* where the kernel has none, pages are small */
+    madvise(at, bytes, MADV_HUGEPAGE); /* without huge pages, small ones are used */
     const Pages p = {at, bytes};
     in_parts(c, touch_pages, &p);
     return at;

@@ -1,4 +1,4 @@
-/* host_side.h: what the CUDA runtime asks of the host runtime's context (whose header is C only). */
+/* host_side.h: the host context's functions for the CUDA runtime (the context's own header is C only). */
 #ifndef BURST_CUDA_HOST_SIDE_H
 #define BURST_CUDA_HOST_SIDE_H
 
@@ -8,47 +8,47 @@
 extern "C" {
 #endif
 
-int host_local(const BurstCtx *c);  /* this rank's number among those that share its memory */
+int host_local(const BurstCtx *c);  /* this rank's index among those that share its memory */
 const struct BurstPlan *host_plan(const BurstCtx *c);
-/* all[i] = mine of the host's i-th rank, bytes each, at most HOST_SHARED_BYTES. Every rank of the host
- * calls. Waits. */
+/* all[i] = mine of the host's i-th rank, bytes each, at most HOST_SHARED_BYTES. Collective on the host.
+ * Waits. */
 enum { HOST_SHARED_BYTES = 512, HOST_CHANNEL = 15 /* of the host's messages: free for the device's */ };
 int host_share(BurstCtx *c, const void *mine, size_t bytes, void *all);
-/* The same from all ranks of the world to rank 0, which alone needs `all`. */
+/* The same from all ranks of the world to rank 0; only rank 0 needs `all`. */
 int host_collect(BurstCtx *c, const void *mine, size_t bytes, void *all);
-/* HOST_SHARED_BYTES of memory that messages can be sent from; any collective overwrites it. */
+/* HOST_SHARED_BYTES of memory for sending messages; any collective overwrites it. */
 void *host_shared(BurstCtx *c);
-/* this rank's number on its host, as the launcher counts where there is one */
+/* this rank's index on its host, as the launcher counts if there is one */
 int host_device(const BurstCtx *c);
-int host_locals(const BurstCtx *c);    /* ranks that share memory with this one, and itself */
-/* by mpirun, torchrun or srun: each process has an environment of its own */
+int host_locals(const BurstCtx *c);    /* number of ranks that share memory with this one, including it */
+/* started by mpirun, torchrun or srun: each process has an environment of its own */
 bool host_launched(const BurstCtx *c);
-/* Shows the other ranks of the host which device this one has (a number that tells devices apart). *other:
- * the first of them with the same, -1: none. All ranks call it; waits. */
+/* Tells the host's other ranks which device this one has (a number that identifies it). *other: the first
+ * rank with the same device, -1: none. Collective on the host; waits. */
 int host_claim(BurstCtx *c, uint64_t device, int *other);
-/* Of a unit's shard, what this rank has of a tensor, from `begin` to before `end`; end <= begin: nothing.
- * counts: it is this rank's to count where several have the same; copies: how many tensor ranks have. */
+/* This rank's part of a tensor in a unit's shard, [begin, end); end <= begin: nothing. counts: whether this
+ * rank counts it, if several have it; copies: the number of tensor ranks that have it. */
 typedef struct HostPart { int64_t begin, end; bool counts; int copies; } HostPart;
 HostPart host_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
-/* some tensor ranks, not all, that have the same of a tensor; else this rank alone */
+/* the tensor ranks that have the same part of a tensor, if they are some and not all; else this rank */
 BurstGroup host_copies(const BurstCtx *c);
-/* bytes[count] of the group's first rank to all of it; count a multiple of 4, at most 256. Waits. */
+/* Sends bytes[count] of the group's first rank to all of it; count: a multiple of 4, at most 256. Waits. */
 int host_broadcast(BurstCtx *c, BurstGroup g, void *bytes, int count);
-/* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing
- * has moved for the time limit (what: what is waited for). Zeroed memory begins the watch. */
+/* Called while waiting for the device: fails if another rank failed or was lost, or if nothing has moved
+ * within the time limit. what: what is waited for. Starts from zeroed memory. */
 typedef struct HostWatchdog { double begin, checked; } HostWatchdog;
 int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what);
-/* Whether another rank's failure or loss becomes known within this time: it is then the reason for this
- * one's, and the context's error. */
+/* Whether another rank's failure or loss becomes known within this time; it is then the cause of this one's,
+ * and the context's error. */
 bool host_failure_known(BurstCtx *c, double seconds);
 void host_nap(long microseconds);
-/* Zeroed memory of this process in huge pages where the host has them, all of it present: written to by
- * as many threads as this rank has cores, since the kernel clears pages at 2 to 5 GB/s a core. NULL: there
- * is not so much. Freed by host_pages_free, whose bytes are the same. */
+/* Zeroed, resident memory of this process, in huge pages if the host has them. As many threads as this rank
+ * has cores touch it, since the kernel clears pages at 2 to 5 GB/s per core. NULL: too little memory. Freed
+ * by host_pages_free with the same size. */
 void *host_pages(BurstCtx *c, size_t bytes);
 void host_pages_free(void *at, size_t bytes);
-bool host_traced(const BurstCtx *c);          /* whether any step of this run is */
-/* from now on the context knows the device; an empty one: no longer */
+bool host_traced(const BurstCtx *c);          /* whether any step of this run is traced */
+/* Registers the device with the context; an empty one unregisters it. */
 void host_watch(BurstCtx *c, HostDevice d);
 
 #ifdef __cplusplus

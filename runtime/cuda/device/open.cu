@@ -1,4 +1,4 @@
-/* open.cu: one rank's streams, communicators, memory. All of it is made here; nothing later allocates. */
+/* open.cu: creates a rank's streams, communicators and memory. Nothing is allocated later. */
 #include "cuda/gpu.h"
 
 #include <stdlib.h>
@@ -7,8 +7,7 @@
 enum { ID_BYTES = sizeof(ncclUniqueId) };
 static constexpr size_t ALIGNMENT = 256, PAGE = (size_t)2 << 20;
 
-/* Transfers come first wherever both have work: their few blocks should not queue behind a wave of
- * computing. */
+/* Transfers have priority over computing: their few blocks should not queue after a wave of it. */
 static int make_streams(BurstGpu *g)
 {
     int least, greatest;
@@ -23,7 +22,7 @@ static int make_streams(BurstGpu *g)
     return BURST_OK;
 }
 
-/* Nothing where the group is this rank alone. */
+/* Creates none if the group is this rank alone. */
 static int make_communicator(BurstGpu *g, BurstGroup group, ncclComm_t *out)
 {
     ncclUniqueId id;
@@ -36,7 +35,7 @@ static int make_communicator(BurstGpu *g, BurstGroup group, ncclComm_t *out)
     return BURST_OK;
 }
 
-/* NVLink multicast stays off unless asked for: it needs a fabric manager that not every machine has. */
+/* NVLink multicast is off unless requested: it needs a fabric manager, which not every machine has. */
 static int make_communicators(BurstGpu *g)
 {
     if (g->world == 1)
@@ -44,7 +43,7 @@ static int make_communicators(BurstGpu *g)
     if (setenv("NCCL_NVLS_ENABLE", "0", 0) != 0)
         return burst_fail(g->ctx, BURST_E_MEMORY, "out of memory for an environment variable");
     BURST_TRY(gpu_name_host(g));
-    /* each takes a fifth of a gigabyte: channels have none where all ranks are peers */
+    /* each takes 0.2 GB; channels need none if all ranks are peers */
     for (int i = 0; i < g->channels && !g->all_peers; i++)
         BURST_TRY(make_communicator(g, BurstGroup{0, 1, g->world}, &g->comm[i]));
     for (int i = 0; i < GPU_GROUPS; i++)
@@ -53,7 +52,7 @@ static int make_communicators(BurstGpu *g)
     return BURST_OK;
 }
 
-/* Whether the ranks of a group have each other's memory: all of them agree. */
+/* All ranks of the group agree whether they have each other's memory. */
 static int agree_on_peers(BurstGpu *g, Members *m)
 {
     double apart = 0;
@@ -66,7 +65,7 @@ static int agree_on_peers(BurstGpu *g, Members *m)
     return BURST_OK;
 }
 
-/* Layers are what tensor ranks split, and units from the second on. */
+/* Tensor ranks split layers, which are the units from the second on. */
 static int make_groups(BurstGpu *g)
 {
     const BurstGroup tensor = burst_tensor_group(g->ctx), shards = burst_shard_group(g->ctx);
@@ -93,7 +92,7 @@ static int make_staging(BurstGpu *g)
     return BURST_OK;
 }
 
-/* What came into use since the last call. */
+/* Device memory that came into use since the last call. */
 static int measure(BurstGpu *g, int step, size_t *last)
 {
     size_t used = 0;
@@ -103,8 +102,8 @@ static int measure(BurstGpu *g, int step, size_t *last)
     return BURST_OK;
 }
 
-/* In whole pages: memory of another size the driver may map in smaller ones, and then what peers copy into it
- * moves at 277 GB/s where the link has 391. */
+/* Allocates whole pages: the driver may map memory of other sizes in smaller pages, and peers then copy into
+ * it at 277 GB/s instead of the link's 391. */
 static int make_buffers(BurstGpu *g)
 {
     const size_t bytes = (gpu_flags_at(g) + FLAG_BYTES + PAGE - 1) / PAGE * PAGE;
@@ -174,14 +173,14 @@ int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **ou
     return status;
 }
 
-/* After a failure the streams may never come to rest, and freeing device memory would wait for them. */
+/* After a failure the streams may never become idle, and freeing device memory would wait for them. */
 static bool came_to_rest(BurstGpu *g)
 {
     return !g->broken && !*burst_error(g->ctx) && burst_gpu_sync(g) == BURST_OK &&
            burst_barrier(g->ctx, BurstGroup{0, 1, g->world}) == BURST_OK;
 }
 
-/* No rank frees memory that another one has opened. */
+/* No rank frees memory that another has opened. */
 static bool left_peers(BurstGpu *g)
 {
     gpu_peers_close(g);
@@ -218,8 +217,8 @@ void burst_gpu_close(BurstGpu *g)
     if (!g)
         return;
     bool orderly = came_to_rest(g) && left_peers(g);
-    /* Aborting frees device memory, which waits for the streams; NCCL's kernels end when aborted, but a
-     * stream that waits for a lost peer's flag never does. What is left then ends with the process. */
+    /* Aborting frees device memory, which waits for the streams. NCCL's kernels end when aborted, but a
+     * stream that waits for a lost peer's flag never does; the rest is released with the process. */
     for (int i = 0; g->comm && i < g->channels + GPU_GROUPS; i++) {
         const ncclComm_t comm = gpu_communicator(g, i);
         if (comm && (orderly || g->peers == 0))

@@ -1,4 +1,4 @@
-/* wait.cu: waiting for the device under watch, marks, and copies between host and device. */
+/* wait.cu: watched waits for the device, marks, and copies between host and device. */
 #include "cuda/gpu.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { LINE = 256, SPINS = 500, NAP_US = 20, NAPS_A_LOOK = 16 };
-/* seconds: NCCL may notice a lost peer before the launcher says who it was */
+/* seconds: NCCL may notice a lost peer before the launcher reports which rank it was */
 static const double peers_word = 1;
 
 int burst_gpu_sync(BurstGpu *g)
@@ -47,7 +47,7 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
 }
 
 /* ---- waiting ---- */
-/* The n-th stream and its name; false behind the last. */
+/* The n-th stream and its name; false if there are fewer. */
 static bool nth_stream(BurstGpu *g, int n, cudaStream_t *stream, char *name, size_t size)
 {
     static const char *const names[] = {"compute", "weights", "copies", "downloads", "tensor ranks"};
@@ -89,7 +89,7 @@ static void describe_unfinished(BurstGpu *g, char *text, size_t size)
                  g->beats);
 }
 
-/* What uses a communicator, by gpu_communicator's number. */
+/* The user of a communicator, by gpu_communicator's index. */
 static const char *use_of(const BurstGpu *g, int i)
 {
     if (i < g->channels)
@@ -110,7 +110,7 @@ static int check_communicators(BurstGpu *g)
     return BURST_OK;
 }
 
-/* The limit counts from the last sign of life: a step of a long sequence may take longer than the limit. */
+/* The limit counts from the last progress: a step of a long sequence may take longer. */
 static int look_around(BurstGpu *g, HostWatchdog *v, uint32_t *beat)
 {
     char text[LINE] = "";
@@ -155,7 +155,7 @@ int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
 
 int burst_gpu_mark_too(BurstGpu *g, const BurstMark *same, BurstMark *m)
 {
-    (void)same; /* each mark has an event of its own, for it is set again at another time */
+    (void)same; /* each mark has an event of its own, since it is recorded again later */
     return burst_gpu_mark(g, g->compute, m);
 }
 
@@ -180,7 +180,7 @@ static size_t piece_of(size_t bytes, size_t at)
     return bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
 }
 
-/* Waits only while all slots are still on their way. */
+/* Waits only if all slots are in use. */
 int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device)
 {
     for (size_t at = 0; at < bytes; at += STAGING_BYTES) {
@@ -195,7 +195,7 @@ int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device)
     return BURST_OK;
 }
 
-/* The link fills one slot while the host empties the one before. */
+/* The link fills one slot while the host empties the previous one. */
 int burst_gpu_download(BurstGpu *g, const void *device, size_t bytes, void *host)
 {
     unsigned before = 0;

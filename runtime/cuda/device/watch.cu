@@ -1,12 +1,11 @@
 /* watch.cu: parts of a step on the device's streams: timed events for --trace, ranges for profilers (NVTX).
  *
- * A stream that begins a part gets an event there; the next part's event ends it. All events are made when
- * the device is opened and read when a traced step has come to rest. Without --trace and without a
- * profiler nothing is recorded.
- */
+ * A stream that begins a part records an event; the next part's event ends it. All events are created when
+ * the device is opened, and read when a traced step has ended and the device is idle. Without --trace and
+ * without a profiler nothing is recorded. */
 #include "cuda/gpu.h"
 
-#if __has_include(<nvtx3/nvToolsExt.h>) /* some toolkits come without it: then there are no ranges */
+#if __has_include(<nvtx3/nvToolsExt.h>) /* some toolkits lack it: then there are no ranges */
 #include <nvtx3/nvToolsExt.h>
 #define BURST_NVTX
 #endif
@@ -18,12 +17,12 @@ enum { EVENTS = 1 << 16, NAME = 96 };
 
 struct Watch {
     BurstGpu *gpu;
-    Spans *spans;        /* of the step that is traced, else NULL */
+    Spans *spans;        /* of the traced step; else NULL */
 #ifdef BURST_NVTX
     nvtxDomainHandle_t domain; /* NULL: no profiler */
 #endif
     bool profiled;
-    unsigned pushed;     /* lanes whose range is open */
+    unsigned pushed;     /* lanes with an open range */
     cudaEvent_t base;    /* of the traced step; its time on the host's clock: */
     double anchor;
     cudaEvent_t *event;  /* [events] */
@@ -56,7 +55,8 @@ static cudaStream_t stream_of(const BurstGpu *g, int lane)
     return lane == BURST_LANE_WEIGHTS ? g->weights : g->compute;
 }
 
-/* Without an event left the lane's part ends here unseen, the new one is not begun, and both are counted. */
+/* If no event is left, the lane's part ends here unrecorded, the new one is not begun, and both are
+ * counted. */
 static int record(Watch *w, int lane, int part, int a, int b)
 {
     if (w->used == w->events) {
@@ -125,8 +125,8 @@ void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received)
                                                                                               : received);
 }
 
-/* ---- waits of the compute stream: they cut what it does ---- */
-/* What compute is said to do while it waits for a mark of a lane. */
+/* ---- waits of the compute stream, which interrupt its part ---- */
+/* The part that compute is shown as doing while it waits for a lane's mark. */
 static int part_of_wait(int lane)
 {
     switch (lane) {
@@ -150,8 +150,7 @@ int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int beg
 }
 
 /* ---- a traced step ---- */
-/* The streams are at rest: the base event is passed as soon as it is queued, between the two looks at the
- * clock. */
+/* The streams are idle, so the base event is passed as soon as it is queued, between the two clock reads. */
 static int trace_begin(void *arg, Spans *spans)
 {
     BurstGpu *g = (BurstGpu *)arg;
@@ -174,7 +173,7 @@ static int seconds_of(Watch *w, double *when)
     return BURST_OK;
 }
 
-/* Waits for the device; numbers of events become seconds. */
+/* Waits for the device, and converts events to seconds. */
 static int trace_end(void *arg)
 {
     BurstGpu *g = (BurstGpu *)arg;
@@ -210,13 +209,13 @@ static int memory_now(void *arg, size_t *used)
     return gpu_memory_now((BurstGpu *)arg, used);
 }
 
-/* The plan of one node counts on copy engines, which need no communicators. */
+/* A plan for one node expects copy engines, which need no communicators. */
 static int unplanned_channels(const BurstGpu *g)
 {
     return g->world > 1 && !g->all_peers && host_plan(g->ctx)->nodes <= 1 ? g->channels : 0;
 }
 
-/* What another process has of the device counts as the context's. */
+/* Other processes' use of the device is counted as the context's. */
 static int describe_memory(void *arg, char *text, size_t size)
 {
     static const double gib = 1.0 / (1 << 30);

@@ -71,8 +71,8 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
     return BURST_OK;
 }
 
-/* As floats: it arrives in the second half of where they will be, and none is overwritten before it is
- * read. */
+/* Converts to floats in place: bf16 arrives in the second half of the buffer, and no value is overwritten
+ * before it is read. */
 static int download_bf16(BurstGpu *g, const BurstBf16 *from, int64_t count, float *to)
 {
     const BurstBf16 *half = (BurstBf16 *)to + count;
@@ -99,8 +99,8 @@ int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGp
 }
 
 /* ---- the norm ---- */
-/* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups that begin at
- * multiples of eight: tensors may begin anywhere. Launches follow each other, so the order is fixed. */
+/* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups aligned to
+ * multiples of eight, since tensors may begin anywhere. Launches are in order, so additions are too. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
     squares_kernel(int64_t begin, int64_t end, const T *x, double *sums)
@@ -143,7 +143,7 @@ int gpu_squares(BurstGpu *g, int64_t count, const BurstBf16 *x)
     return gpu_launched(g, "the sum of squares");
 }
 
-/* Of a unit that tensor ranks split, what several of them have counts once. */
+/* If tensor ranks split the unit, elements that several have count once. */
 template <class T> static int unit_squares(BurstGpu *g, const BurstUnit *u, const T *grad)
 {
     bool all = true;
@@ -174,7 +174,7 @@ static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWei
 }
 
 /* ---- AdamW ---- */
-/* As the host's: p = p decay - rate m / (sqrt(v) root + eps), where rate and root carry the bias
+/* As on the host: p = p decay - rate m / (sqrt(v) root + eps), where rate and root include the bias
  * corrections. */
 typedef struct Update {
     float scale, keep1, take1, keep2, take2, rate, root, eps, decay;
@@ -215,7 +215,7 @@ template <class G> static __device__ void update_one(const Update &u, const Shar
     s.grad[i] = G(0.0f);
 }
 
-/* Elements [begin, end) of a shard, in groups that begin at multiples of eight: tensors may begin
+/* Elements [begin, end) of a shard, in groups aligned to multiples of eight, since tensors may begin
  * anywhere. */
 template <class G>
 static __global__ void __launch_bounds__(THREADS)
@@ -241,8 +241,7 @@ static __global__ void __launch_bounds__(THREADS)
     store(s.grad + i, zero);
 }
 
-/* What lies behind the unit's last element on the last ranks is zero and stays so. Muon updates its matrices
- * itself. */
+/* Padding after the unit's last element on the last ranks stays zero. Muon updates its matrices itself. */
 template <class G> static int update_unit(BurstGpu *g, int number, const Update which[2], const Shard<G> &s)
 {
     const BurstUnit *unit = burst_unit(host_plan(g->ctx), number);
@@ -259,7 +258,7 @@ template <class G> static int update_unit(BurstGpu *g, int number, const Update 
     return BURST_OK;
 }
 
-/* The weights' stream adds the last gradients. */
+/* The last gradients are added on the weights' stream. */
 int burst_op_norm_fetched(BurstGpu *g, BurstCtx *c, const BurstPlan *p, const BurstGpuWeights *w,
                           int64_t step, double *norm, BurstAdamW *o)
 {
@@ -291,7 +290,7 @@ int burst_op_adamw_rest(BurstGpu *g, const BurstPlan *p, const BurstGpuWeights *
                                                          w->v[unit], w->bf16[unit]});
 }
 
-/* Its rounded parameters lie where w has them, which is `to`. */
+/* Its rounded parameters are where w has them, which is `to`. */
 int burst_op_adamw_fetched(BurstGpu *g, BurstCtx *c, const BurstPlan *p, const BurstGpuWeights *w, int unit,
                            const BurstAdamW *o, void *to)
 {
@@ -314,7 +313,7 @@ int burst_op_update(BurstGpu *g, const BurstPlan *p, BurstGpuWeights *w, int64_t
     return burst_op_all_updated(g);
 }
 
-/* ---- where the host updates ---- */
+/* ---- updates on the host ---- */
 
 int burst_op_norm(BurstGpu *g, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,
                   double *norm, BurstAdamW *o)

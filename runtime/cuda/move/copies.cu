@@ -1,11 +1,11 @@
-/* copies.cu: pinned memory of the host that a step's values are staged to, and the stream of copies. */
+/* copies.cu: pinned host memory for staged values, and the stream of copies. */
 #include "cuda/gpu.h"
 
 #include <stdio.h>
 
 static constexpr double GIB = 1 << 30;
 
-/* Bytes; 0: the file does not say. */
+/* Bytes; 0: the file does not have the number. */
 static size_t number_in(const char *path, const char *format, size_t unit)
 {
     char line[256];
@@ -18,7 +18,7 @@ static size_t number_in(const char *path, const char *format, size_t unit)
     return n * unit;
 }
 
-/* What is left of the machine's memory, and of what this process's group may have; 0: not known. */
+/* The smaller of the machine's available memory and the process's group limit; 0: unknown. */
 static size_t available(void)
 {
     const size_t machine = number_in("/proc/meminfo", "MemAvailable: %zu kB", 1024);
@@ -42,7 +42,7 @@ static void *too_little(BurstGpu *g, size_t bytes, const char *what)
     return NULL;
 }
 
-/* Every rank of the host looks before any of them takes. */
+/* Every rank of the host checks before any of them allocates. */
 void *burst_gpu_take_host(BurstGpu *g, size_t bytes)
 {
     char what[128];

@@ -1,29 +1,29 @@
-/* link_check.cu: at start-up, the rate from each rank to the next against what the topology says.
+/* link_check.cu: at start-up, compares the rate from each rank to the next with the topology's.
  *
- * A wrong path costs a factor of ten and nothing else tells: copies that are staged through the host, a
- * slow network card, a link that is down. Each rank times some pushes of its memory, which is still all
- * zeros, into the next rank's, which is too; or, between ranks without peer memory, messages by NCCL. All
- * at the same time, as a ring does. Rank 0 reports.
- */
+ * A wrong path is ten times slower and shows in no other way: copies staged through the host, a slow network
+ * card, a link that is down. Each rank times a few pushes of its memory, which is still zero, into the next
+ * rank's, also zero; or messages by NCCL between ranks without peer memory. All do so at the same time, as a
+ * ring does. Rank 0 reports. */
 #include "cuda/gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The host queues the ROUNDS that are timed while the QUEUED ones run; the first is slow on an idle link. */
+/* The timed ROUNDS are queued while the QUEUED ones run; the first is slow on an idle link. */
 enum { QUEUED = 2, ROUNDS = 4, LINES = 8 };
 static constexpr size_t MOST = 256u << 20, LEAST = 16u << 20; /* bytes */
 static constexpr double LONGEST = 0.05;                       /* seconds of a round at the topology's rate */
-static constexpr double SHARE = 0.75, NCCL_SHARE = 0.5;       /* of the topology's rate that is enough */
+/* fraction of the topology's rate that suffices */
+static constexpr double SHARE = 0.75, NCCL_SHARE = 0.5;
 
 typedef struct Rate { double measured, expected; int to, by_peer; } Rate;
 
-/* The link from a rank to the next: both ends must come to the same. */
+/* The link from a rank to the next; both ends must compute the same. */
 typedef struct Link { int from, to; double expected; size_t bytes; bool by_peer; } Link;
 
-/* Small plans are not measured, what starts a transfer would count for too much; nor is NCCL inside a node
- * below MOST, which it needs to reach its rate; nor what the topology does not know. Nodes are the plan's:
- * other ranks have a card between. */
+/* Not measured: small plans, in which start-up time would dominate; NCCL inside a node below MOST, which it
+ * needs to reach its rate; links that the topology does not have. Nodes are the plan's: between them is a
+ * card. */
 static Link link_from(const BurstGpu *g, int from)
 {
     const BurstPlan *p = host_plan(g->ctx);
@@ -40,7 +40,7 @@ static Link link_from(const BurstGpu *g, int from)
     return l;
 }
 
-/* What this rank sends to the next, and receives from the one before where they have no peer memory. */
+/* Sends to the next rank, and receives from the previous one if they have no peer memory. */
 static int send_once(BurstGpu *g, const Link *out, const Link *in)
 {
     const cudaStream_t stream = gpu_stream(g, 0);
@@ -128,10 +128,10 @@ int gpu_check_links(BurstGpu *g)
     const Link out = link_from(g, g->rank), in = link_from(g, (g->rank + g->world - 1) % g->world);
     Rate mine = {0, out.bytes ? out.expected : 0, out.to, out.by_peer};
     burst_doing(g->ctx, "checking the links");
-    /* NCCL connects unwatched: nobody is late */
+    /* NCCL connects unwatched, so no rank may be late */
     BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world}));
     BURST_TRY(measure_rate(g, &out, &in, &mine.measured));
     BURST_TRY(collect(g, &mine));
-    /* nobody writes into this rank's memory any more */
+    /* no rank writes into this rank's memory any more */
     return burst_barrier(g->ctx, BurstGroup{0, 1, g->world});
 }

@@ -1,12 +1,10 @@
-/* peer.cu: at start-up, which ranks of the host can write into each other's device memory, and why not
- * where they cannot.
+/* peer.cu: at start-up, finds which ranks of the host can write into each other's device memory, and reports
+ * why others cannot.
  *
- * A rank exports its one allocation (CUDA IPC) and opens those of the other ranks of its host; a pair uses
- * peer memory where both could. Opening enables the devices' access to each other as far as this
- * allocation needs it: enabling it explicitly would make a context on the other device, which costs memory
- * there. Ranks with different NCCL_HOSTID count as different hosts, so that one host can play several
- * nodes.
- */
+ * A rank exports its one allocation (CUDA IPC) and opens those of the host's other ranks; a pair uses peer
+ * memory if both succeeded. Opening enables peer access as far as this allocation needs it; enabling it
+ * explicitly would create a context on the other device, which costs memory there. Ranks with different
+ * NCCL_HOSTID count as different hosts, so that one host can simulate several nodes. */
 #include "cuda/gpu.h"
 
 #include <stdio.h>
@@ -38,9 +36,9 @@ static const char *const reason_text[REASON_COUNT] = {
 #undef REASON
 };
 
-/* Why not: a reason and, where there is one, CUDA's error. */
+/* Why not: a reason and, if there is one, CUDA's error. */
 typedef struct Refusal { int reason, error; } Refusal;
-/* What a rank tells the others of its host. */
+/* A rank's message to the others of its host. */
 enum { BUS_ID = 32 };
 typedef struct Offer {
     cudaIpcMemHandle_t handle;
@@ -49,7 +47,7 @@ typedef struct Offer {
     char bus[BUS_ID];
     Refusal refusal;
 } Offer;
-/* And then what came of it, for each rank of the host; told again after the trial. */
+/* The results for each rank of the host; sent again after the trial. */
 typedef struct Opened { Refusal refusal[PEERS_MOST]; } Opened;
 static_assert(sizeof(Offer) <= HOST_SHARED_BYTES && sizeof(Opened) <= HOST_SHARED_BYTES, "one message each");
 
@@ -111,13 +109,13 @@ static int make_offer(BurstGpu *g, Offer *o)
 }
 
 /* ---- opening ---- */
-/* Memory of a device that a launcher hides from this process may open all the same; only asking first is
- * not possible. */
+/* Memory of a device that a launcher hides from this process may open all the same; it only cannot be
+ * queried first. */
 static Refusal open_memory(BurstGpu *g, const Offer *theirs, char **memory)
 {
     int device = 0, access = 1;
     const bool visible = cudaDeviceGetByPCIBusId(&device, theirs->bus) == cudaSuccess;
-    /* CUDA says of a device that it is no peer of itself */
+    /* CUDA does not count a device as its own peer */
     const bool other = visible && device != g->device;
     cudaError_t e = other ? cudaDeviceCanAccessPeer(&access, g->device, device) : cudaSuccess;
     if (e == cudaSuccess && access)
@@ -132,7 +130,7 @@ static Refusal open_memory(BurstGpu *g, const Offer *theirs, char **memory)
 }
 
 /* ---- a trial ---- */
-/* what a rank's stream writes into the memory of all it has opened */
+/* written by a rank's stream into all memory that it has opened */
 static constexpr uint64_t TRIAL = 0x6275727374;
 
 static size_t trial_at(const BurstGpu *g, int writer)
@@ -153,7 +151,7 @@ static Refusal try_write(BurstGpu *g, const Peer *p)
     return Refusal{e == cudaSuccess ? REASON_NONE : REASON_WRITE, e};
 }
 
-/* After all have written: looks at what has come from those that say they could, and leaves the flags at
+/* After all have written: reads what has arrived from ranks that opened this memory, and resets the flags to
  * zero. */
 static int look_for_trials(BurstGpu *g, const Opened *all, Opened *mine)
 {
@@ -171,13 +169,13 @@ static int look_for_trials(BurstGpu *g, const Opened *all, Opened *mine)
     return BURST_OK;
 }
 
-/* Whether the two ranks are meant to use peer memory. */
+/* Whether the two ranks should use peer memory. */
 static bool meant(const Offer *a, const Offer *b)
 {
     return a->rank != b->rank && a->host == b->host && a->transport != NCCL;
 }
 
-/* Beginning with the next rank of the host, as Peer lists want it. */
+/* Begins with the host's next rank, as Peer lists do. */
 static void open_offers(BurstGpu *g, int locals, const Offer *offer, Opened *mine)
 {
     const int me = host_local(g->ctx);
@@ -189,7 +187,7 @@ static void open_offers(BurstGpu *g, int locals, const Offer *offer, Opened *min
             continue;
         *refusal = offer[me].refusal;
         if (refusal->reason != REASON_NONE || theirs->refusal.reason != REASON_NONE)
-            continue; /* the other rank says why */
+            continue; /* the other rank reports why */
         Peer *p = &g->peer[g->peers++];
         *p = Peer{theirs->rank, local, NULL};
         *refusal = open_memory(g, theirs, &p->memory);
@@ -198,8 +196,7 @@ static void open_offers(BurstGpu *g, int locals, const Offer *offer, Opened *min
     }
 }
 
-/* Whether every rank of the world has the memory of every other. Each rank looks at the same and comes to
- * the same. */
+/* Whether every rank of the world has every other's memory. All ranks compute the same. */
 static bool all_opened(const BurstGpu *g, int locals, const Offer *offer, const Opened *all)
 {
     for (int i = 0; i < locals; i++)
@@ -209,7 +206,7 @@ static bool all_opened(const BurstGpu *g, int locals, const Offer *offer, const 
     return locals == g->world;
 }
 
-/* Keeps those pairs of which both could. */
+/* Keeps the pairs in which both succeeded. */
 static int settle(BurstGpu *g, const Opened *all)
 {
     const int me = host_local(g->ctx);
@@ -228,15 +225,14 @@ static int settle(BurstGpu *g, const Opened *all)
     return BURST_OK;
 }
 
-/* ---- saying why not ---- */
+/* ---- reporting why not ---- */
 static void describe(const Refusal *r, char *text, size_t size)
 {
     const char *error = r->error ? cudaGetErrorString((cudaError_t)r->error) : "";
     snprintf(text, size, "%s%s%s", reason_text[r->reason], *error ? ": " : "", error);
 }
 
-/* The first pair of the host that was meant to use peer memory and cannot is named once, by the host's
- * first rank. */
+/* The host's first rank reports, once, the first pair that should use peer memory and cannot. */
 static int report(BurstGpu *g, int locals, const Offer *offer, const Opened *all)
 {
     char text[256];
@@ -261,8 +257,8 @@ static int report(BurstGpu *g, int locals, const Offer *offer, const Opened *all
     return BURST_OK;
 }
 
-/* Senders compute where their data land: memory must be laid out alike. Nor may the ranks be told
- * different things. */
+/* Senders compute the receiver's addresses, so memory must be laid out alike. All ranks must have been given
+ * the same settings. */
 static int check_alike(BurstGpu *g, int locals, const Offer *offer)
 {
     const Offer *mine = &offer[host_local(g->ctx)];
@@ -332,7 +328,7 @@ int gpu_peers_open(BurstGpu *g)
     return status;
 }
 
-/* Before any rank frees what others have opened. */
+/* Called before any rank frees memory that others have opened. */
 void gpu_peers_close(BurstGpu *g)
 {
     for (int i = 0; i < g->peers; i++)

@@ -1,24 +1,23 @@
-/* peer_move.cu: messages between ranks of a host by copy engines, straight into the receiver's memory.
+/* peer_move.cu: messages between ranks of a host by copy engines, directly into the receiver's memory.
  *
- * All on one stream of each rank, the host waits for nothing. For each message the receiver writes `ready`
- * into the sender's memory when its stream gets there: what the buffer held is no longer needed. The
- * sender waits for that, copies, and writes `arrived` into the receiver's memory, which waits for it.
- * Every rank queues first all its `ready`, then its copies, then what NCCL moves, then its waits for
- * `arrived`: whoever waits, waits for what its peer has queued in the same or an earlier part of the same
- * call, and calls come in the same order on all ranks, so there is no circle.
+ * Each rank uses one stream, and the host does not wait. For each message the receiver's stream writes
+ * `ready` into the sender's memory once the buffer's old content is no longer needed. The sender waits for
+ * that, copies, and writes `arrived` into the receiver's memory, which waits for it. Every rank queues first
+ * all its `ready`, then its copies, then what NCCL moves, then its waits for `arrived`: each wait is for
+ * something that its peer queued in the same or an earlier part of the same call, and calls have the same
+ * order on all ranks, so there is no deadlock.
  *
- * Flags are written and awaited by memory operations of the stream (as NCCL's own copy-engine collectives
- * do), which take no multiprocessor and are ordered after the copies queued before them, for the whole
- * system. A flag is a number of the message with a hash of what it fills, and the wait is for just this
- * value: if sender and receiver mean different places the data stay unsent, and the watchdog ends the run.
- * A flag is written again only after its reader has said so: the next `ready` follows the wait for
- * `arrived`, and the next `arrived` follows the wait for that `ready`.
- */
+ * Flags are written and awaited by stream memory operations (as in NCCL's own copy-engine collectives),
+ * which take no multiprocessor and are ordered after earlier copies, system-wide. A flag contains the
+ * message's number and a hash of what it fills, and the wait is for exactly this value: if sender and
+ * receiver disagree about the address, the data are not sent, and the watchdog ends the run. A flag is
+ * written again only after its reader has read it: the next `ready` follows the wait for `arrived`, and the
+ * next `arrived` follows the wait for that `ready`. */
 #include "cuda/gpu.h"
 
 enum { READY, ARRIVED, KINDS, SENT = 0, RECEIVED = 1 };
 
-/* ---- where messages land ---- */
+/* ---- destinations of messages ---- */
 static uint64_t mixed(uint64_t h, uint64_t x)
 {
     x = (h ^ x) * 0x9e3779b97f4a7c15u;
@@ -26,7 +25,7 @@ static uint64_t mixed(uint64_t h, uint64_t x)
     return x ^ x >> 32;
 }
 
-/* One piece's place, as the receiver has it: the same for rows that follow each other as for one long row. */
+/* Adds one piece's destination at the receiver; contiguous rows count as one long row. */
 static int add_landing(BurstGpu *g, const BurstPiece *p, bool sending, Landing *l)
 {
     const char *at = (const char *)(sending ? p->lands : p->data);
@@ -57,7 +56,7 @@ int gpu_landing(BurstGpu *g, const BurstPiece *p, int count, int peer, bool send
 }
 
 /* ---- flags ---- */
-/* In the memory of its reader: written by the rank that is `writer` on the host. */
+/* The flag's address in its reader's memory; `writer`: the writing rank's index on the host. */
 static CUdeviceptr flag_at(const BurstGpu *g, const char *memory, int channel, int writer, int kind)
 {
     const size_t number = (size_t)((channel * PEERS_MOST + writer) * KINDS + kind);
@@ -121,7 +120,7 @@ static int push_to(BurstGpu *g, int channel, const Peer *to, const BurstPiece *p
     return BURST_OK;
 }
 
-/* Says of each peer that sends that its message may come. */
+/* Tells each sending peer that its message may come. */
 static int make_ready(BurstGpu *g, int channel, const BurstPiece *receive, int receives, FlagOps *ops)
 {
     const int me = host_local(g->ctx);

@@ -1,6 +1,6 @@
-/* transfer.cu: hops, all-to-all pieces, the weights' gather and reduce-scatter, on streams of their own,
- * and those of tensor ranks, which computing waits for, on its own: by copy engine where two ranks have
- * each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
+/* transfer.cu: hops, all-to-all pieces, the weights' gather and reduce-scatter, and tensor ranks'
+ * collectives, on streams of their own: by copy engine between ranks with each other's memory
+ * (peer_move.cu), by NCCL elsewhere, and as a copy from a rank to itself. */
 #include "optimizer/muon.h"
 #include "cuda/gpu.h"
 
@@ -9,10 +9,10 @@
 enum { SENDING = 1, RECEIVING = 2, SUMMING = 4, EXCHANGING = 8 };
 
 /* ---- meeting ---- */
-/* The first message between two ranks, on each channel and in each direction. NCCL connects them then, and
- * waits for the other's call with nobody watching: so both meet on the host before, where a lost or late
- * rank is noticed. Over peer memory they tell each other what the message fills: that is how a memory that
- * is not laid out alike is found. */
+/* The first message between two ranks, for each channel and direction. NCCL connects on it, and waits for
+ * the other's call without a watchdog: so both first meet on the host, where a lost or late rank is noticed.
+ * Over peer memory they also tell each other what the message fills, which detects memory that is not laid
+ * out alike. */
 static int greet(BurstGpu *g, int channel, const BurstPiece *p, int count, int peer, int direction)
 {
     uint8_t *met = &g->met[channel * g->world + peer];
@@ -59,7 +59,7 @@ static int meet(BurstGpu *g, int channel)
     return BURST_OK;
 }
 
-/* The same for a group's collectives; direction tells gather, reduction and sum apart. */
+/* The same for a group's collectives; direction distinguishes gather, reduction and sum. */
 static int meet_all(BurstGpu *g, int direction, Members *m)
 {
     if (m->met & direction)
@@ -80,7 +80,7 @@ int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t fro
     return BURST_OK;
 }
 
-/* The next piece of this rank itself, from i; count where there is none. */
+/* The index of this rank's next piece to itself, from i on; count if there is none. */
 static int next_own(BurstGpu *g, const BurstPiece *p, int count, int i)
 {
     while (i < count && p[i].peer != g->rank)
@@ -88,8 +88,8 @@ static int next_own(BurstGpu *g, const BurstPiece *p, int count, int i)
     return i;
 }
 
-/* What a rank sends to itself: copies. Inside a device they take multiprocessors, and so wait for a product
- * that has them all (some 15 ms of 218 MB); cudaMemcpyFlagPreferOverlapWithCompute changes nothing. */
+/* Copies what a rank sends to itself. Inside a device copies take multiprocessors, and so wait for a product
+ * that occupies all (some 15 ms for 218 MB); cudaMemcpyFlagPreferOverlapWithCompute changes nothing. */
 static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, int sends,
                     const BurstPiece *receive, int receives)
 {
@@ -135,7 +135,7 @@ static int greet_all(BurstGpu *g, int channel, const BurstPiece *p, int count, i
 /* Packing memory, used from its begin in the order of the pieces. */
 typedef struct Packing { char *at; size_t bytes, used; } Packing;
 
-/* Where NCCL reads or writes the piece: in place, or the next part of the packing memory. */
+/* The address that NCCL reads or writes for the piece: in place, or the next part of the packing memory. */
 static int place_of(BurstGpu *g, const BurstPiece &p, Packing *packing, char **at)
 {
     const size_t needed = (size_t)burst_gpu_packing((int64_t)p.width, (int64_t)p.rows, (int64_t)p.pitch);
@@ -162,7 +162,7 @@ static int nccl_one(BurstGpu *g, int channel, char *at, size_t bytes, int peer, 
     return BURST_OK;
 }
 
-/* Without packing memory a message a row. */
+/* Without packing memory, one message per row. */
 static int nccl_pieces(BurstGpu *g, int channel, const BurstPiece *p, int count, Packing packing, bool sends)
 {
     for (int i = 0; i < count; i++) {
@@ -179,7 +179,7 @@ static int nccl_pieces(BurstGpu *g, int channel, const BurstPiece *p, int count,
     return BURST_OK;
 }
 
-/* Packs (or, where out, unpacks) what is not contiguous; *packing is left behind it. */
+/* Packs (with `out`, unpacks) what is not contiguous; *packing is advanced. */
 static int pack(BurstGpu *g, cudaStream_t stream, const BurstPiece *p, int count, bool out, Packing *packing)
 {
     for (int i = 0; i < count && packing->at; i++) {
@@ -205,7 +205,7 @@ static bool any_by_nccl(const BurstGpu *g, const BurstPiece *p, int count)
     return false;
 }
 
-/* Sends are packed at the begin of the packing memory, receives behind them. */
+/* Sends are packed at the begin of the packing memory, receives after them. */
 static int move_by_nccl(BurstGpu *g, int channel, const BurstPiece *send, int sends,
                         const BurstPiece *receive, int receives, Packing packing)
 {
@@ -238,7 +238,7 @@ static int check_channel(BurstGpu *g, int channel)
                       g->channels, channel);
 }
 
-/* Peers first: the way to them is the shorter one, and should not wait for a way between hosts. */
+/* Peers come first: they are closer and should not wait for transfers between hosts. */
 static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive,
                        int receives, Packing packing)
 {
@@ -291,13 +291,13 @@ static int member_of(const BurstGpu *g, const Members *m)
     return (g->rank - m->ranks.first) / m->ranks.stride;
 }
 
-/* Those that share the unit's weights. */
+/* The ranks that share the unit's weights. */
 static Members *unit_group(BurstGpu *g, int unit)
 {
     return &g->group[burst_unit_group(g->ctx, unit).stride > 1 ? GROUP_SPLIT : GROUP_SHARDS];
 }
 
-/* Member i's part lies in every member's whole at the same place. */
+/* Member i's part is at the same offset in every member's whole. */
 static int gather_over_peers(BurstGpu *g, int channel, const Members *m, const BurstBf16 *part,
                              int64_t elements, BurstBf16 *whole)
 {
@@ -312,8 +312,8 @@ static int gather_over_peers(BurstGpu *g, int channel, const Members *m, const B
     return move_pieces(g, channel, send, count, receive, count, Packing{NULL, 0, 0});
 }
 
-/* Where not all of them are peers NCCL moves everything: its ring sends each part between two nodes once
- * only. */
+/* If not all members are peers, NCCL moves everything: its ring sends each part between two nodes only
+ * once. */
 static int gather(BurstGpu *g, int channel, Members *m, const BurstBf16 *part, int64_t elements,
                   BurstBf16 *whole)
 {
@@ -324,7 +324,7 @@ static int gather(BurstGpu *g, int channel, Members *m, const BurstBf16 *part, i
     return BURST_OK;
 }
 
-/* part: this member's of the sum; it may be where it is in whole. */
+/* part: this member's part of the sum; it may be its place in whole. */
 static int reduce(BurstGpu *g, int channel, Members *m, const void *whole, int64_t elements, void *part,
                   ncclDataType_t type, size_t size)
 {
@@ -354,7 +354,7 @@ int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elem
     return gather(g, g->channels, unit_group(g, unit), shard, elements, full);
 }
 
-/* What is added to other sequences' gradients is summed in place first, and added as a whole. */
+/* Gradients that are added to other sequences' are first summed in place, then added as a whole. */
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add)
 {
     Members *m = unit_group(g, unit);
@@ -425,7 +425,7 @@ int burst_gpu_tensor_sum_bf16(BurstGpu *g, int unit, BurstBf16 *shard, int64_t e
 }
 
 /* ---- Muon's matrices ---- */
-/* A matrix between its owner and a rank that has a part of it. */
+/* Moves a matrix's part between its owner and a rank that has it. */
 static int move_part(BurstGpu *g, const Members *m, const MuonMatrix *x, int member, int unit,
                      BurstBf16 *shard, BurstBf16 *matrices, bool back)
 {
@@ -460,7 +460,7 @@ static int move_matrices(BurstGpu *g, const Members *m, int unit, BurstBf16 *sha
     return BURST_OK;
 }
 
-/* On the weights' stream, between what computing was given before and after. */
+/* On the weights' stream, ordered between earlier and later computing. */
 static int exchange(BurstGpu *g, int unit, BurstBf16 *shard, BurstBf16 *matrices, bool back)
 {
     Members *m = &g->group[GROUP_SHARDS];

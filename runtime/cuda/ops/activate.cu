@@ -1,4 +1,5 @@
-/* activate.cu: activations beside SwiGLU, with a gate and without, and their gradients; one block a token. */
+/* activate.cu: activations other than SwiGLU, with a gate and without, and their gradients; one block per
+ * token. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -13,7 +14,7 @@ static __device__ float value_of(int kind, float x)
     case BURST_ACTIVATION_GELU: return 0.5f * x * (1 + erff(x * 0.70710678f));
     case BURST_ACTIVATION_GEGLU_TANH:
     case BURST_ACTIVATION_GELU_TANH: return 0.5f * x * (1 + tanhf(ROOT * (x + CUBE * x * x * x)));
-    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : x * x; /* NaN stays */
+    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : x * x; /* NaN propagates */
     default: return x / (1 + __expf(-x));
     }
 }
@@ -36,7 +37,7 @@ static __device__ float slope_of(int kind, float x)
 
 static bool gated(int kind) { return kind <= BURST_ACTIVATION_GEGLU_TANH; }
 
-/* gate: a row has two halves, of which the second is gated. */
+/* gate: a row has two halves; the second is gated. */
 template <bool GATE>
 static __global__ void __launch_bounds__(THREADS)
     activate_kernel(int kind, int ffn, const BurstBf16 *x, BurstBf16 *y)
@@ -65,7 +66,7 @@ int burst_op_activate(BurstGpu *g, int kind, int64_t n, int ffn, const BurstBf16
     return gpu_launched(g, "activate");
 }
 
-/* dx may be x: a thread writes where it has read. */
+/* dx may be x: a thread writes only what it has read. */
 template <bool GATE>
 static __global__ void __launch_bounds__(THREADS)
     activate_back_kernel(int kind, int ffn, const BurstBf16 *x, const BurstBf16 *dy, BurstBf16 *dx)

@@ -1,4 +1,4 @@
-/* bias.cu: one row added to all rows, and the sum of all rows. */
+/* bias.cu: adds one row to all rows, and sums all rows. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -28,11 +28,11 @@ int burst_op_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const B
     return gpu_launched(g, "bias");
 }
 
-/* A block has its columns of all rows, so that sums are taken in one order. */
+/* A block sums its columns over all rows, so that the order of additions is fixed. */
 static __global__ void __launch_bounds__(LANES *ROWS)
     bias_back_kernel(int64_t n, int width, int64_t stride, const BurstBf16 *dy, double by, float *db)
 {
-    /* a thread touches its own columns of its rows only, up to the end */
+    /* a thread accesses only its own columns of its rows until the end */
     __shared__ double part[ROWS][COLUMNS];
     const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES,
               column = (int)blockIdx.x * COLUMNS + VEC * lane;

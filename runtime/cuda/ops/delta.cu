@@ -1,11 +1,11 @@
-/* delta.cu: rowsum(dO * O) for attention's backward, the two plainest kernels, zero and add, and outputs
- * merged by their lse. */
+/* delta.cu: rowsum(dO * O) for attention's backward, zero and add kernels, and the merge of outputs by their
+ * lse. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
 enum { THREADS = 256 };
 
-enum { ROWS = 16 }; /* of a warp: heads of tokens, token * heads + head */
+enum { ROWS = 16 }; /* per warp: heads of tokens, token * heads + head */
 
 /* Two elements of a row; zeros after its end. */
 static __device__ __forceinline__ uint32_t two_of(const BurstBf16 *row, int i, int d)
@@ -21,10 +21,10 @@ static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* The diagonal of O dO^T, in the order in which attention's backward makes dP = V dO^T, by instructions of
- * m16n8k16: where a row sees one key, whose value is its O, dP - delta is exactly 0, as dQ and dK are then.
- * Rounding noise would be all that some weights have as a gradient, and an optimizer that normalises would
- * make a full update of it. */
+/* The diagonal of O dO^T, computed in the order in which attention's backward computes dP = V dO^T, by
+ * m16n8k16 instructions: if a row sees one key, whose value is its O, dP - delta, dQ and dK are exactly 0.
+ * Rounding noise would be the whole gradient of some weights, and a normalising optimizer would make a full
+ * update of it. */
 static __global__ void __launch_bounds__(THREADS)
     delta_kernel(int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta)
 {
@@ -74,7 +74,7 @@ int burst_op_zero(BurstGpu *g, float *x, int64_t count)
 }
 
 /* ---- add ---- */
-/* y = x, or y + x where add: in fp32, rounded to what y is. */
+/* y = x, or with add y + x: in fp32, rounded to y's type. */
 template <class X, class T>
 static __global__ void __launch_bounds__(THREADS)
     add_kernel(int64_t count, int64_t pitch, bool aligned, bool add, const X *x, T *y)
@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(THREADS)
     store(y + i, b);
 }
 
-/* Of each row `count` elements, rows a pitch of elements apart. */
+/* Adds `count` elements of each row; rows are a pitch of elements apart. */
 template <class X, class T>
 static int add_to(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const X *x,
                   bool add, T *y)
@@ -170,7 +170,7 @@ static __device__ bool is_in(const BurstTileRanges &tiles, int64_t token)
     return in;
 }
 
-/* A warp a row: each output weighs exp(its lse), and one without a key nothing. NaN stays. */
+/* One warp per row: outputs are weighted by exp(lse); one without a key weighs nothing. NaN propagates. */
 static __global__ void __launch_bounds__(THREADS)
     merge_kernel(int64_t rows, int64_t tokens, BurstTileRanges tiles, int d, bool first, const float *o_in,
                  const float *lse_in, float *o, float *lse)

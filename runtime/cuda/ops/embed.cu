@@ -1,16 +1,16 @@
-/* embed.cu: embedding rows and their gradients. No atomics: tokens are sorted by row, stably, chunks of
- * them are summed, and then what several chunks have of a row, in doubles: every run gives the same bits,
- * a frequent token is many blocks' work, and its error does not grow with how often it comes. */
+/* embed.cu: embedding rows and their gradients. Instead of atomics, tokens are sorted by row, stably, chunks
+ * of them are summed, and then the sums of a row in several chunks, in doubles: every run gives the same
+ * bits, a frequent token is many blocks' work, and its error does not grow with its count. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
 #include <cub/device/device_radix_sort.cuh>
 
 enum { THREADS = 256, COLUMNS = THREADS * VEC, CHUNK = 64 }; /* CHUNK: sorted tokens that are added in fp32 */
-/* of a block that adds sums of chunks: ROWS of them at a time, of LANES * VEC columns */
+/* of a block that adds sums of chunks: ROWS of them at a time, with LANES * VEC columns */
 enum { LANES = 8, ROWS = 64 };
-/* Tokens that one sort takes in the workspace of matrix products: rows and places before and after it, and
- * as much again for the sort. */
+/* Tokens that one sort can process in the matrix products' workspace: rows and indices before and after it,
+ * and as much again for the sort. */
 static constexpr int64_t SORTED = 2 << 20;
 
 static __global__ void __launch_bounds__(THREADS)
@@ -40,7 +40,7 @@ static __global__ void places_kernel(int n, int32_t *place)
         place[i] = i;
 }
 
-/* The first of the sorted rows beyond `mine`, which row[at] is. */
+/* The end of the run of row `mine`, which row[at] is, in the sorted rows. */
 static __device__ int run_end(const int32_t *row, int at, int n, int32_t mine)
 {
     int end = n;
@@ -54,11 +54,11 @@ static __device__ int run_end(const int32_t *row, int at, int n, int32_t mine)
     return end;
 }
 
-/* What one sort has put in order, and the columns of which sums are taken in one go. */
+/* The result of a sort, and the columns that are summed in one pass. */
 typedef struct Sorted {
     int n, hidden, first, columns;
     const int32_t *row, *place;
-    const BurstBf16 *dx; /* [n][hidden] at the places */
+    const BurstBf16 *dx; /* [n][hidden], by index */
     float *dtable, *partial; /* partial [chunks][columns] */
 } Sorted;
 
@@ -71,8 +71,8 @@ static __device__ void add_to(float *to, const float sum[VEC])
     store(to, f);
 }
 
-/* A chunk of the sorted tokens, row after row: the chunk where a row's tokens begin adds to the table,
- * later ones leave their sums. */
+/* Sums a chunk of the sorted tokens, row by row: the chunk where a row begins adds to the table, later ones
+ * store their sums. */
 static __global__ void __launch_bounds__(THREADS) chunks_kernel(Sorted s)
 {
     __shared__ int32_t row[CHUNK], place[CHUNK];
@@ -104,8 +104,7 @@ static __global__ void __launch_bounds__(THREADS) chunks_kernel(Sorted s)
     }
 }
 
-/* The sums that chunks have left of one row, in doubles: by the block of the first such chunk, in one
- * order. */
+/* Adds the stored sums of a row in doubles, by the block of the first such chunk, in a fixed order. */
 static __global__ void __launch_bounds__(LANES *ROWS) rest_kernel(Sorted s)
 {
     __shared__ double part[ROWS][LANES * VEC];
@@ -135,7 +134,7 @@ static __global__ void __launch_bounds__(LANES *ROWS) rest_kernel(Sorted s)
     s.dtable[(int64_t)mine * s.hidden + s.first + column] += (float)all;
 }
 
-/* As many columns at once as the workspace has room for, of each chunk's sum. */
+/* Processes as many columns at a time as the workspace holds for all chunks. */
 static int add_rows(BurstGpu *g, Sorted s, size_t room)
 {
     const int chunks = (s.n + CHUNK - 1) / CHUNK,
@@ -152,7 +151,7 @@ static int add_rows(BurstGpu *g, Sorted s, size_t room)
     return BURST_OK;
 }
 
-/* Of at most SORTED tokens. What only the sort needs lies last, and is room for sums after it. */
+/* For at most SORTED tokens. Memory that only the sort needs comes last and is reused for sums. */
 static int add_sorted(BurstGpu *g, int n, int hidden, const int32_t *token, const BurstBf16 *dx,
                       float *dtable)
 {

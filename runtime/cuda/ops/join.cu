@@ -1,11 +1,11 @@
-/* join.cu: heads of elements of their own and of those that all heads of a token share (keys of multi-head
- * latent attention, DeepSeek-V2, arXiv 2405.04434); one block a token. */
+/* join.cu: joins heads' own elements with those that all heads of a token share (keys of multi-head latent
+ * attention, DeepSeek-V2, arXiv 2405.04434); one block per token. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
 enum { THREADS = 256 };
 
-/* Eight elements a thread: of each head its own, then the shared ones. */
+/* Eight elements per thread: each head's own, then the shared ones. */
 static __global__ void __launch_bounds__(THREADS)
     join_kernel(int heads, int own, int shared, const BurstBf16 *x, const BurstBf16 *every, BurstBf16 *y)
 {
@@ -30,7 +30,7 @@ int burst_op_join(BurstGpu *g, int64_t n, int heads, int own, int shared, const 
     return gpu_launched(g, "join");
 }
 
-/* The sum over heads in fp32, in their order. */
+/* The sum over heads in fp32, in order. */
 static __global__ void __launch_bounds__(THREADS)
     join_back_kernel(int heads, int own, int shared, const BurstBf16 *dy, BurstBf16 *dx, BurstBf16 *d_every,
                      bool add)

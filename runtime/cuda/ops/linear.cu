@@ -1,5 +1,6 @@
 /* linear.cu: the three products of a linear layer. cublasLt is column-major: a row-major [r][c] matrix is
- * its c x r one, so operands change places. Layouts and the chosen algorithm of every shape are kept. */
+ * its c x r matrix, so operands are exchanged. Layouts and the chosen algorithm of every shape are
+ * cached. */
 #include "cuda/gpu.h"
 
 #include <stdlib.h>
@@ -159,7 +160,7 @@ static Product *find(BurstGpu *g, const Shape *s, const uint32_t alignment[OPERA
     return NULL;
 }
 
-/* A program has some ten shapes; the list stays short and only grows in its first step. */
+/* A program has about ten shapes, so the list is short; it grows only in the first step. */
 static int planned(BurstGpu *g, const Shape *s, const uint32_t alignment[OPERANDS], Product **out)
 {
     *out = find(g, s, alignment);

@@ -1,6 +1,6 @@
-/* loss.cu: LM head and cross entropy fused over tiles of tokens (BurstEngine, 3.3). A tile's logits are
- * fp32 in scratch; their gradients replace them as bf16, and feed the two products back. Nothing of size n
- * x vocab is stored. */
+/* loss.cu: LM head and cross entropy fused over tiles of tokens (BurstEngine, 3.3). A tile's logits are fp32
+ * in scratch; their gradients replace them as bf16 and are the input of the two products of backward.
+ * Nothing of size n x vocab is stored. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -8,8 +8,8 @@
 
 enum { THREADS = 512 };
 
-/* ---- what logits are, beside the product ---- */
-/* bias NULL: none; cap 0: none. Heads without either have kernels of their own. */
+/* ---- logits after the product ---- */
+/* bias NULL: none; cap 0: none. Heads with neither have kernels of their own. */
 typedef struct Finish {
     const BurstBf16 *bias; /* [vocab] */
     float bias_scale, cap;
@@ -23,7 +23,7 @@ template <bool FINISHES> static __device__ float finished(const Finish &h, int w
     return h.cap > 0 ? h.cap * tanhf(z / h.cap) : z;
 }
 
-/* Of a finished logit by the product's. */
+/* The slope of a finished logit with respect to the product. */
 template <bool FINISHES> static __device__ float slope(const Finish &h, float logit)
 {
     if (!FINISHES || !(h.cap > 0))
@@ -33,8 +33,8 @@ template <bool FINISHES> static __device__ float slope(const Finish &h, float lo
 }
 
 /* ---- one token ---- */
-/* The greatest logit seen, and the sum of exp(logit - top) over all but the label: the label's own
- * gradient is -others / (others + its own exp), which keeps its digits where the label is nearly certain. */
+/* The greatest logit, and the sum of exp(logit - top) over all but the label: the label's own gradient is
+ * -others / (others + its own exp), which is accurate even if the label is nearly certain. */
 typedef struct Sums {
     float top, others;
 } Sums;
@@ -47,7 +47,7 @@ static __device__ Sums join(Sums a, Sums b)
     return Sums{top, a.others * __expf(a.top - top) + b.others * __expf(b.top - top)};
 }
 
-/* Eight logits at i, -inf behind the vocabulary. */
+/* Loads eight logits at i; -inf after the vocabulary. */
 template <bool FINISHES>
 static __device__ void load_logits(const Finish &h, const float *logit, int vocab, int i, float f[VEC])
 {
@@ -87,14 +87,14 @@ static __device__ Sums block_sums(Sums s)
     return s;
 }
 
-/* The gradient of a product by that of the finished logit; of what lies behind the vocabulary 0. */
+/* The gradient of the product from the finished logit's; 0 after the vocabulary. */
 template <bool FINISHES> static __device__ float gradient_before(const Finish &h, float logit, float gradient)
 {
     return FINISHES && gradient == 0 ? 0 : gradient * slope<FINISHES>(h, logit);
 }
 
-/* factor (softmax - onehot) as bf16 in place: the first half of the row's bytes. What a round writes lies
- * in places that this or an earlier round has read. */
+/* Writes factor (softmax - onehot) as bf16 in place: in the first half of the row's bytes. A round writes
+ * only what this or an earlier round has read. */
 template <bool FINISHES>
 static __device__ void gradients(const Finish &h, float *logit, int vocab, int label, float top, float share,
                                  float at_label)
@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(THREADS)
     gradients<FINISHES>(h, logit, vocab, mine, s.top, factor / sum, -factor * (s.others / sum));
 }
 
-/* One block, in a fixed order. */
+/* One block, with a fixed order. */
 static __global__ void __launch_bounds__(THREADS)
     add_losses_kernel(int64_t tokens, const double *loss, double *loss_sum)
 {
@@ -179,7 +179,7 @@ static int logits_of(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16
     return gpu_product(g, &s, h->w, x, h->logits, h->logits);
 }
 
-/* dx^T = W^T dlogits^T, dw^T += x^T dlogits, and the bias's sums; a bf16 row of dlogits takes the room of an
+/* dx^T = W^T dlogits^T, dw^T += x^T dlogits, and the bias's sums. A bf16 row of dlogits has the stride of an
  * fp32 one. */
 static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16 *x, BurstBf16 *dx)
 {

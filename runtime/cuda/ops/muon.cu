@@ -1,5 +1,5 @@
-/* muon.cu: Muon's update of a layer's matrices: momentum and parameters in fp32, and the iterations that
- * orthogonalise a matrix in bf16, as its authors run them, with sums of products in fp32. */
+/* muon.cu: Muon's update of a layer's matrices: momentum and parameters in fp32; the orthogonalising
+ * iterations in bf16, as its authors run them, with fp32 accumulation. */
 #include "optimizer/muon.h"
 #include "cuda/gpu.h"
 
@@ -14,7 +14,7 @@ struct Momentum {
     float scale, keep;
 };
 
-/* As the host's: m = keep m + g, u = g + keep m. */
+/* As on the host: m = keep m + g, u = g + keep m. */
 template <class G>
 static __global__ void __launch_bounds__(THREADS)
     momentum_kernel(Momentum o, int64_t count, const G *grad, float *m, BurstBf16 *update)
@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(THREADS)
     update[i] = __float2bfloat16_rn(g + o.keep * moved);
 }
 
-/* The parameter, its rounded copy; and no gradient, as after AdamW. */
+/* Updates the parameter and its rounded copy, and clears the gradient, as AdamW does. */
 template <class G>
 static __global__ void __launch_bounds__(THREADS)
     update_kernel(float decay, float scale, int64_t count, const BurstBf16 *update, float *param,
@@ -93,7 +93,7 @@ int burst_op_muon(BurstGpu *g, const BurstGpuWeights *w, int unit, const BurstAd
 }
 
 /* ---- Newton-Schulz ---- */
-/* [rows][cols] as parts of its columns, one after the other, have it. */
+/* [rows][cols] stored as consecutive parts of its columns. */
 struct Parts {
     int64_t rows, cols, width;
 };
@@ -132,7 +132,7 @@ static int product(BurstGpu *g, bool transpose_a, bool transpose_b, int64_t m, i
     return gpu_scaled_product(g, &s, (float)alpha, b, a, (float)beta, c, d);
 }
 
-/* y = a x + (b s + c s s) x with s = x x^T, or the same from the other side where that is shorter. */
+/* y = a x + (b s + c s s) x with s = x x^T, or the same from the other side if that is smaller. */
 static int iterate(BurstGpu *g, int64_t rows, int64_t cols, const BurstBf16 *x, BurstBf16 *y, BurstBf16 *s,
                    BurstBf16 *polynomial)
 {

@@ -1,11 +1,11 @@
-/* norm.cu: RMSNorm of rows, RMSNorm of parts of rows whose mean of squares is given (PART), LayerNorm without
- * its bias (CENTERED), and their gradients. A row is read twice by the same block, the second time from its
- * cache. Narrow rows, such as heads, are a warp's each, in registers. */
+/* norm.cu: RMSNorm of rows, RMSNorm of parts of rows with a given mean of squares (PART), LayerNorm without
+ * its bias (CENTERED), and their gradients. A block reads its row twice, the second time from its cache.
+ * Narrow rows, such as heads, are processed by a warp each, in registers. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
-/* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; all resident at
- * once, as a few blocks behind the others would take as long again. */
+/* Backward has a fixed number of blocks, so that dw's partial sums are the same on every device. All are
+ * resident at once: a few blocks after the others would take as long again. */
 enum {
     THREADS = 256,
     BACK_THREADS = 512,
@@ -14,9 +14,9 @@ enum {
     BACK_BLOCKS = BURST_GPU_NORM_BLOCKS
 };
 enum { COLUMNS = 32, ROWS = 16 };
-/* a warp has NARROW columns at most */
+/* a warp has at most NARROW columns */
 enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THREADS / WARP };
-/* more than FREE_SHARED must be asked for */
+/* more than FREE_SHARED must be requested */
 static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10;
 
 enum Form { WHOLE, PART, CENTERED };
@@ -47,7 +47,7 @@ static __device__ float row_square(const BurstBf16 *row, int hidden, float mean)
     return block_sum(square) / (float)hidden;
 }
 
-/* square: of PART, each row's mean of squares. */
+/* square: for PART, each row's mean of squares. */
 template <Form FORM>
 static __global__ void __launch_bounds__(THREADS)
     norm_kernel(int hidden, const BurstBf16 *x, const float *square, const BurstBf16 *w, float eps,
@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A warp's columns of a narrow row; beyond the row, zeros. */
+/* Loads a warp's columns of a narrow row; zeros after the row. */
 static __device__ __forceinline__ void load_narrow(const BurstBf16 *row, int hidden, float f[VEC])
 {
     const int at = VEC * (threadIdx.x % WARP);
@@ -144,7 +144,7 @@ int burst_op_layernorm(BurstGpu *g, int64_t n, int hidden, double eps, const Bur
 
 /* ---- the squares of parts of rows ---- */
 
-/* part = the sum of squares of a row, divided by the elements of all ranks: a warp a row. */
+/* part = the sum of squares of a row, divided by the number of elements on all ranks; one warp per row. */
 static __global__ void __launch_bounds__(THREADS)
     squares_kernel(int64_t n, int width, float elements, const BurstBf16 *x, float *part, uint32_t *beat,
                    uint32_t number)
@@ -217,7 +217,7 @@ typedef struct Back {
     const float *rstd;
     BurstBf16 *dx; /* may be add or dy: each element is read and written by one thread */
     double *partial; /* [BACK_BLOCKS][hidden] */
-    float *d_square; /* of PART: the gradient of each row's mean of squares */
+    float *d_square; /* for PART: the gradient of each row's mean of squares */
 } Back;
 
 /* *all: the sum of w dy. */
@@ -237,18 +237,19 @@ static __device__ float along_row(const Back &b, int64_t row, float mean, float 
     return block_sum(sum);
 }
 
-/* Of a row whose sum of w dy x is `along`, what x gets of it: of a part, the gradient of the mean of squares
- * has it instead. */
+/* x's share of a row whose sum of w dy x is `along`; for PART the gradient of the mean of squares has it
+ * instead. */
 template <Form FORM>
 static __device__ __forceinline__ float share_of_x(const Back &b, int64_t row, float r, float along)
 {
     if (FORM == PART && threadIdx.x % WARP == 0)
-        b.d_square[row] = -0.5f * r * r * r * along; /* by the first of each warp, the same */
+        /* written by the first lane of each warp; equal values */
+        b.d_square[row] = -0.5f * r * r * r * along;
     return FORM == PART ? 0 : along / (float)b.hidden * r * r;
 }
 
-/* dx = add + r (w dy - all - (x - mean) r^2 mean(w dy (x - mean))); dw's share is added to this thread's
- * columns of sums. */
+/* dx = add + r (w dy - all - (x - mean) r^2 mean(w dy (x - mean))). Adds dw's share to this thread's columns
+ * of sums. */
 static __device__ void row_back(const Back &b, int64_t row, float r, float mean, float all, float along,
                                 float *sums)
 {
@@ -269,8 +270,8 @@ static __device__ void row_back(const Back &b, int64_t row, float r, float mean,
     }
 }
 
-/* This thread's columns of sums go to the block's doubles, and begin again. first: nothing has gone there
- * before. */
+/* Adds this thread's columns of sums to the block's doubles and resets them. first: the doubles are not yet
+ * set. */
 static __device__ void add_to_partial(const Back &b, bool first, float *sums)
 {
     double *to = b.partial + (int64_t)blockIdx.x * b.hidden;
@@ -287,7 +288,7 @@ template <Form FORM>
 static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
     norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
-    extern __shared__ __align__(16) float sums[]; /* [hidden]; a thread touches its own columns only */
+    extern __shared__ __align__(16) float sums[]; /* [hidden]; a thread accesses only its own columns */
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)
         for (int j = 0; j < VEC; j++)
             sums[i + j] = 0;
@@ -308,7 +309,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT)
         *beat = number;
 }
 
-/* One row of a warp; its columns' shares of dw are added to sum. */
+/* One row of a warp; adds its columns' shares of dw to sum. */
 template <Form FORM>
 static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t row, const float w[VEC],
                                                        float sum[VEC])
@@ -335,7 +336,7 @@ template <Form FORM>
 static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT)
     narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
-    /* a thread touches its own columns of its warp only, up to the end */
+    /* a thread accesses only its own columns of its warp until the end */
     __shared__ double part[BACK_WARPS][NARROW];
     const int warp = threadIdx.x / WARP, at = VEC * (threadIdx.x % WARP);
     float w[VEC], sum[VEC] = {};
@@ -388,7 +389,7 @@ template <Form FORM> static int allow_shared(BurstGpu *g, const char *name, size
     return BURST_OK;
 }
 
-/* Rows of a LayerNorm are none of heads. */
+/* Rows of a LayerNorm are never heads. */
 template <Form FORM> static void launch_back(BurstGpu *g, const Back &b, size_t shared)
 {
     if constexpr (FORM != CENTERED)

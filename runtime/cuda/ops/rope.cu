@@ -1,10 +1,10 @@
-/* rope.cu: rotation of heads by their global position, forward in place or elsewhere, from fp32 to bf16
- * backward. */
+/* rope.cu: rotates heads by their global position; forward in place or out of place, backward from fp32 to
+ * bf16. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 #include "families/frequency.h"
 
-/* Blocks stay for many tokens: the frequencies (powers, in double) are computed once a block. */
+/* Blocks process many tokens: the frequencies (powers, in double) are computed once per block. */
 enum { THREADS = 256 };
 static constexpr unsigned BLOCKS = 2048;
 
@@ -13,10 +13,10 @@ typedef struct Rope {
     int heads, d;
     BurstRope rope;
     const int32_t *position;
-    int64_t row, head; /* strides of what is read: token-major, or by heads */
+    int64_t row, head; /* strides of the input: token-major, or by heads */
 } Rope;
 
-/* What frequencies are divided by: nothing, or of longrope a factor a pair. */
+/* Divisors of frequencies: none, or for longrope a factor per pair. */
 struct NoFactors {
     __device__ double operator[](int) const { return 1; }
 };
@@ -25,8 +25,8 @@ struct Factors {
     __device__ double operator[](int pair) const { return by[pair]; }
 };
 
-/* Turns in double: at position 4M an fp32 angle would be off by a quarter. What is left after whole turns
- * is small. */
+/* Computed in double: at position 4M an fp32 angle would be off by a quarter. The remainder after whole
+ * turns is small. */
 static __device__ void angles(const Rope &r, const double *frequency, int32_t position, float direction,
                               float *cosine, float *sine)
 {
@@ -68,8 +68,8 @@ static __device__ void rotate_neighbours(const In *x, BurstBf16 *y, const float 
     store(y, out);
 }
 
-/* A thread's part of a head: pairs of the elements that turn, or eight of the others, which lie before or
- * behind them. */
+/* A thread's part of a head: pairs of rotated elements, or eight of the others, which lie before or after
+ * them. */
 template <typename In>
 static __device__ void turn(const Rope &r, int rotary, int part, const In *x, BurstBf16 *y,
                             const float *cosine, const float *sine)
@@ -92,7 +92,7 @@ template <typename In, typename By>
 static __global__ void __launch_bounds__(THREADS)
     rope_kernel(Rope r, By factor, float direction, const In *x, BurstBf16 *y)
 {
-    /* [rotary/2], turns a position; behind it the cosines and sines of one token */
+    /* [rotary/2] turns per position; then the cosines and sines of one token */
     extern __shared__ double frequency[];
     const int rotary = burst_rope_rotary(&r.rope, r.d), half = rotary / 2;
     const int pieces = (r.rope.interleaved ? rotary : half) / VEC + (r.d - rotary) / VEC;
@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* fp32 by heads to [n][heads * d] bf16. */
+/* Rounds fp32 by heads to [n][heads * d] bf16. */
 static __global__ void __launch_bounds__(THREADS) round_kernel(Rope r, const float *x, BurstBf16 *y)
 {
     const int64_t count = r.n * r.heads * r.d, step = (int64_t)VEC * THREADS * gridDim.x;
@@ -147,7 +147,7 @@ static int rotate_rows(BurstGpu *g, const Rope &r, float direction, const In *x,
 int burst_op_rope_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                        const int32_t *position, const BurstBf16 *x, BurstBf16 *y)
 {
-    (void)all; /* only fp32 gradients lie by heads */
+    (void)all; /* only fp32 gradients are by heads */
     return rotate_rows<BurstBf16>(g, Rope{n, heads, d, *rope, position, heads * d, d}, 1, x, y);
 }
 

@@ -1,4 +1,4 @@
-/* scale.cu: rows multiplied by a number, and added to others; one block a row. */
+/* scale.cu: scales rows, and adds scaled rows to others; one block per row. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 

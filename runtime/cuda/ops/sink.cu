@@ -1,11 +1,11 @@
-/* sink.cu: learned sinks (GPT-OSS), where a row's keys are all known: see burst_sink in burst_rt.h. */
+/* sink.cu: learned sinks (GPT-OSS), applied once a row's attention is complete: see burst_sink in
+ * burst_rt.h. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
 enum { THREADS = 256 };
 
-/* What a launch works on: `lanes` neighbours share a row, a head of a token: a power of two, at most a
- * warp. */
+/* A launch: `lanes` adjacent lanes share a row, a head of a token: a power of two, at most a warp. */
 typedef struct Sink {
     int64_t n;
     int heads, d, lanes;
@@ -14,8 +14,8 @@ typedef struct Sink {
     const BurstBf16 *sink;
 } Sink;
 
-/* Of row token * heads + head: its number in [heads][n], and the weights that its keys and its sink have.
- * Neither is one less the other, which would lose the digits of a small one. */
+/* For row token * heads + head: its index in [heads][n], and the weights of its keys and its sink. Neither
+ * is computed as 1 minus the other, which would lose the digits of a small one. */
 typedef struct Weights {
     int64_t at;
     float keep, sink;
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS)
         d_lse[w.at] = w.keep * w.sink * sum;
 }
 
-/* A block a head, in a fixed order. */
+/* One block per head, with a fixed order. */
 static __global__ void __launch_bounds__(THREADS)
     sink_sum_kernel(int64_t n, const float *d_lse, float *d_sink)
 {

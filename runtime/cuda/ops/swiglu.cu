@@ -1,4 +1,4 @@
-/* swiglu.cu: a = silu(gate) * up and its gradients; one block a token. */
+/* swiglu.cu: a = silu(gate) * up and its gradients; one block per token. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -28,7 +28,7 @@ int burst_op_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstB
     return gpu_launched(g, "swiglu");
 }
 
-/* silu'(x) = s + x s (1 - s). dgu may be gu: a thread writes where it has read. */
+/* silu'(x) = s + x s (1 - s). dgu may be gu: a thread writes only what it has read. */
 static __global__ void __launch_bounds__(THREADS)
     swiglu_back_kernel(int ffn, const BurstBf16 *gu, const BurstBf16 *da, BurstBf16 *dgu)
 {

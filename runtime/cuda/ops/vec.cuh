@@ -6,8 +6,7 @@
 #include <stdint.h>
 
 enum { VEC = 8, WARP = 32 };
-/* rows that one thread sums in fp32 before it adds them up in doubles: their error does not grow with
- * length */
+/* rows that one thread sums in fp32 before it adds to doubles: the error does not grow with the length */
 enum { IN_FLOATS = 64 };
 
 static __device__ __forceinline__ void load(const __nv_bfloat16 *p, float f[VEC])
@@ -48,7 +47,7 @@ static __device__ __forceinline__ void store(float *p, const float f[VEC])
     reinterpret_cast<float4 *>(p)[1] = make_float4(f[4], f[5], f[6], f[7]);
 }
 
-/* all += sum; sum is zero after it. */
+/* all += sum; resets sum. */
 static __device__ __forceinline__ void take_sum(float sum[VEC], double all[VEC])
 {
 #pragma unroll
@@ -64,7 +63,7 @@ template <typename T> static __device__ __forceinline__ T warp_sum(T x)
     return x;
 }
 
-/* The sum over a block of whole warps, in every thread. May be called again at once. */
+/* The sum over a block of whole warps, in every thread. May be called again immediately. */
 template <typename T> static __device__ __forceinline__ T block_sum(T x)
 {
     __shared__ T part[WARP];
