@@ -146,8 +146,8 @@ static inline int gpu_launched(BurstGpu *g, const char *kernel)
 /* Kernels move 16 bytes at a time: width (elements of a row) must be a multiple of 8, and all addresses
  * (or-ed) multiples of 16 bytes. */
 int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addresses);
-/* burst_op_bias_back for rows that are `stride`, a multiple of whole vectors, apart; values between rows are
- * not written. */
+/* burst_op_bias_back for rows that are `stride`, whole vectors, apart; padding between rows is
+ * read but has no effect. */
 int gpu_bias_back_rows(BurstGpu *g, int64_t n, int width, int64_t stride, const BurstBf16 *dy, double by,
                        float *db);
 static inline uintptr_t address(const void *p) { return (uintptr_t)p; }
