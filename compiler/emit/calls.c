@@ -1,6 +1,5 @@
-/* emit/calls.c: the operations of the step as calls of the runtime: the functions and words of their rows
- * (step/operations.def).
- */
+/* emit/calls.c: the step's operations as calls of the runtime, with the functions and words of their rows
+ * (step/operations.def). */
 #include "emit/emit_step.h"
 
 #include <stdlib.h>
@@ -14,7 +13,7 @@ static bool has_all_tokens(const Printer *p, Operand x)
                             p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
 }
 
-/* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
+/* The number of tokens: a chunk's, this rank's, or that of all tensor ranks. */
 static const char *count_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
@@ -25,19 +24,19 @@ static const char *count_text(const Printer *p, const Op *o, int none)
     return has_all_tokens(p, o->read[0]) ? "all" : "n";
 }
 
-/* A device has fp32 gradients so, and all else by tokens. */
+/* On a device, fp32 gradients are by heads and everything else by tokens. */
 static bool lies_by_heads(const Printer *p, const Value *v)
 {
     return v->by_heads && (v->element == EL_FLOAT || !p->step->program->target->one_layout);
 }
 
-/* Chunk after chunk, each as if there were no others. */
+/* Whether the value is stored chunk by chunk, each in its own layout. */
 static bool lies_by_chunks(const Printer *p, const Value *v)
 {
     return (p->step->by_queries && dim_of_queries(v->dim[1])) || (p->step->by_keys && dim_of_keys(v->dim[1]));
 }
 
-/* What lies by heads has so many tokens a head. */
+/* A value by heads has so many tokens per head. */
 static const char *rows_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
@@ -47,7 +46,7 @@ static const char *rows_text(const Printer *p, const Op *o, int none)
     return all_text(p);
 }
 
-/* The variable, or a chunk's part of what it points to. */
+/* The variable, or a chunk's part of the array that it points to. */
 static const char *operand_text(const Printer *p, const Op *o, Operand x)
 {
     const Value *v = &p->step->values.at[x.value];
@@ -106,7 +105,7 @@ static const char *const scale_constant[] = {
 
 /* ---- arguments ---- */
 
-/* operand: its number; outputs are numbered from OP_READS on */
+/* operand: its index; outputs begin at OP_READS */
 typedef const char *ArgumentText(const Printer *p, const Op *o, int operand);
 
 static Operand operand_of(const Op *o, int operand)
@@ -121,7 +120,7 @@ static const Value *value_of(const Printer *p, const Op *o, int operand)
 
 /* ---- of an operand ---- */
 
-/* NULL: what a sum over tensor ranks is added to, where that is nothing. */
+/* NULL: what a sum over tensor ranks is added to, if there is nothing to add. */
 static const char *at_text(const Printer *p, const Op *o, int operand)
 {
     return operand_of(o, operand).value < 0 ? "NULL" : operand_text(p, o, operand_of(o, operand));
@@ -144,7 +143,7 @@ static const char *head_width_argument(const Printer *p, const Op *o, int operan
     return head_width_text(value_of(p, o, operand)->dim[1]) + strlen(" * ");
 }
 
-/* Rows of a norm, of which the operand has a number each: tokens, or heads of tokens. */
+/* Rows of a norm, each with a number of the operand: tokens, or heads of tokens. */
 static const char *norm_rows_text(const Printer *p, const Op *o, int operand)
 {
     const Value *v = value_of(p, o, operand);
@@ -158,7 +157,7 @@ static const char *norm_width_text(const Printer *p, const Op *o, int operand)
     return value_of(p, o, operand)->dim[1] == DIM_ONE ? width_argument(p, o, 0) : "PLAN_HEAD_DIM";
 }
 
-/* Whether the output is added to. */
+/* Whether the output is accumulated. */
 static const char *adds_text(const Printer *p, const Op *o, int operand)
 {
     const int i = operand - OP_READS;
@@ -166,9 +165,9 @@ static const char *adds_text(const Printer *p, const Op *o, int operand)
     return o->adds[i] ? "true" : later;
 }
 
-/* ---- of the operation ---- */
+/* ---- arguments for the whole operation ---- */
 
-/* What a product is added to; of a sum over chunks of heads, after the first, the sum. */
+/* The value that a product is added to; after the first chunk of heads, the sum over chunks. */
 static const char *residual_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
@@ -187,7 +186,7 @@ static const char *scale_text(const Printer *p, const Op *o, int none)
     return o->kind == OP_LOSS ? "0" : "1";
 }
 
-/* The scale of the head's bias: where logits are scaled, the head's input is already, the bias is not. */
+/* The scale of the head's bias: scaled logits get it through the head's input, but the bias does not. */
 static const char *bias_scale_text(const Printer *p, const Op *o, int none)
 {
     (void)o, (void)none;
@@ -200,7 +199,7 @@ static bool is_norm_of_latent(const Printer *p, const Op *o)
     return d == DIM_LATENT || d == DIM_QUERY_LATENT;
 }
 
-/* Of the whole tensor of the output projection, of which the operation has a chunk's. */
+/* Columns of the whole output projection, of which the operation has a chunk. */
 static const char *columns_text(const Printer *p, const Op *o, int none)
 {
     (void)o, (void)none;
@@ -232,7 +231,7 @@ static const char *scratch_text(const Printer *p, const Op *o, int none)
     return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
 }
 
-/* What a sum over tensor ranks is added to. */
+/* The value that a sum over tensor ranks is added to. */
 static const char *added_to_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
@@ -251,7 +250,7 @@ static const char *rope_text(const Printer *p, const Op *o, int none)
     return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
 }
 
-/* Positions by which RoPE turns. */
+/* Positions by which RoPE rotates. */
 static const char *turns_text(const Printer *p, const Op *o, int none)
 {
     (void)o, (void)none;
@@ -265,7 +264,7 @@ static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
 
 /* ---- calls ---- */
 
-/* Words of a call (step/operations.def); of an operand: NAME(x0). */
+/* Words of a call (step/operations.def); with an operand: NAME(x0). */
 static const struct {
     const char *word;
     ArgumentText *text;
@@ -293,7 +292,7 @@ static const struct {
     {"chunk_positions", chunk_turns_text},
 };
 
-/* Whether it is x or y and a digit, and nothing else. */
+/* Whether it is x or y followed by a digit. */
 static bool is_operand(const char *word, size_t n)
 {
     return n == 2 && (word[0] == 'x' || word[0] == 'y') && word[1] >= '0' && word[1] <= '9';
@@ -313,7 +312,8 @@ static const char *word_text(const Printer *p, const Op *o, const char *word, si
     return arena_copy(p->emit->arena, word, n);
 }
 
-/* Of a norm whose rows tensor ranks share: the mean of their squares, or its gradient. */
+/* Whether a norm's rows are shared by tensor ranks, so that it has the mean of their squares, or its
+ * gradient. */
 static bool has_square(const Printer *p, const Op *o)
 {
     const bool back = o->kind == OP_NORM_BACK;
@@ -360,7 +360,7 @@ static const OpCall *call_of(const Printer *p, const Op *o)
     for (int i = 0; i < OP_CALLS && call[i].function; i++)
         if (call[i].form == form)
             return &call[i];
-    abort(); /* the pass that made the operation has a form that no function has */
+    abort(); /* the pass made an operation for which no function exists */
 }
 
 int call_words(const Printer *p, const Op *o, const char **function, const char *item[CALL_WORDS])

@@ -1,9 +1,8 @@
-/* check_text.c: the emitted text, read again as a C compiler reads it (libclang), before anybody gets it.
+/* check_text.c: checks the emitted text with libclang, as a C compiler reads it, before it is output.
  *
- * Four rules: clang has nothing to say; no status is dropped; every buffer of PlanBuffers is taken once
- * and used; nothing is called but the runtime, the text itself and a short list. They hold for the headers
- * that it includes of the same folder as the runtime's, too.
- */
+ * Four rules: clang reports nothing; no status is ignored; every buffer of PlanBuffers is allocated once and
+ * used; only the runtime, the text itself and a short list of functions are called. They also hold for the
+ * headers that it includes from the runtime's folder. */
 #include "emit/internal.h"
 
 #include <stdlib.h>
@@ -13,9 +12,9 @@
 #ifdef BURST_LIBCLANG
 #include "emit/libclang.h"
 
-/* How each language is read. A row a pass over the text; the runtime's include path and, for CUDA, the
- * toolkit's are added. CUDA 13 is newer than clang 19 knows: the version is stated, and a header that it
- * dropped is there and empty. */
+/* How each language is parsed: one row per pass over the text. The runtime's include path and, for CUDA, the
+ * toolkit's are added. CUDA 13 is newer than clang 19 supports: its version is overridden, and a header that
+ * it dropped is provided, empty. */
 enum { MAX_FLAGS = 24 };
 typedef struct Language {
     const Target *target;
@@ -33,15 +32,15 @@ static const Language languages[] = {
 };
 static const char dropped_header[] = "texture_fetch_functions.h";
 
-/* What the emitted text may call besides burst_rt.h and itself. */
+/* Functions that the emitted text may call in addition to burst_rt.h and itself. */
 static const char *const allowed_calls[] = {
     "memcpy", "memset", "memmove", "memcmp", "strcmp", "strlen", "snprintf", "fprintf", "printf", "sqrt",
     "sqrtf",  "exp",    "expf",    "log",    "logf",   "fabs",   "fabsf",    "fmin",    "fmax",   "abs",
 };
-/* Types that are a status wherever they come from. */
+/* Types that are a status in any function. */
 static const char *const status_types[] = {"cudaError_t", "ncclResult_t", "cublasStatus_t"};
 
-/* A buffer, a field of PlanBuffers, and what was seen of it. */
+/* A buffer, which is a field of PlanBuffers, and its uses. */
 typedef struct Field {
     CXCursor cursor;
     bool taken, used;
@@ -54,15 +53,15 @@ typedef struct Check {
     Arena *arena;
     Diags *diags;
     const Language *language;
-    const Source *source;  /* in the arena: diagnostics point at it */
-    const char *headers;   /* their folder */
+    const Source *source;  /* in the arena: diagnostics refer to it */
+    const char *headers;   /* the headers' folder */
     CXTranslationUnit unit;
-    Vec(Header) sources;   /* of the files that cursors were in */
+    Vec(Header) sources;   /* files that cursors were in */
     Vec(Field) fields;
     bool in_alloc; /* inside plan_alloc..., or plan_scratch */
     int problems;
 } Check;
-/* What encloses the cursor that is walked. */
+/* The context of the current cursor. */
 typedef struct Place {
     Check *check;
     bool dropped, stored;
@@ -78,7 +77,7 @@ static char *copy_string(Check *c, CXString s)
     return copy;
 }
 
-/* The source of a file: the text, or a header of the folder that it is compiled with; NULL: of another. */
+/* The source of a file: the text, or a header of its folder; NULL: another file. */
 static const Source *source_of(Check *c, CXFile file)
 {
     for (int i = 0; i < c->sources.n; i++)
@@ -176,8 +175,8 @@ static const char *declaring_path(Check *c, CXCursor function)
     return file ? copy_string(c, clang()->getFileName(file)) : "";
 }
 
-/* Declared by the CUDA toolkit (also where its headers are linked into another folder), or by clang's
- * headers for it. */
+/* Whether it is declared by the CUDA toolkit (also if its headers are linked into another folder), or by
+ * clang's headers for it. */
 static bool of_toolkit(Check *c, CXCursor function)
 {
     if (!c->language->toolkit)
@@ -188,7 +187,7 @@ static bool of_toolkit(Check *c, CXCursor function)
     return name && access(arena_printf(c->arena, "%s%s", cuda_folder(c->arena), name), R_OK) == 0;
 }
 
-/* Declared in the text itself or in one of the runtime's headers. */
+/* Whether it is declared in the text or in a header of the runtime. */
 static bool ours(Check *c, CXCursor function)
 {
     const char *path = declaring_path(c, function), *slash = strrchr(path, '/'),
@@ -198,8 +197,8 @@ static bool ours(Check *c, CXCursor function)
            (n > 4 && strcmp(base + n - 4, ".cuh") == 0);
 }
 
-/* Of a launch's configuration: grid, block, shared memory and stream, the last two of which C++ fills in
- * where they are not written. */
+/* Whether a launch's configuration has a stream, the last of grid, block, shared memory and stream; C++
+ * fills in the last two. */
 static bool has_stream(CXCursor configuration)
 {
     CXCursor stream = clang()->Cursor_getArgument(configuration, 3);
@@ -226,7 +225,7 @@ static void check_call(Check *c, CXCursor call, bool dropped)
 }
 
 /* ---- rule 3: buffers ---- */
-/* A pointer to a PlanSlot and the like refers to a part of the state itself. */
+/* A pointer to a PlanSlot and the like points into the state itself. */
 static bool is_plan_type(Check *c, CXType type)
 {
     const char *name = copy_string(c, clang()->getTypeSpelling(type));
@@ -287,9 +286,9 @@ static void check_fields(Check *c)
     }
 }
 
-/* ---- the walk: top down, knowing whether the value of the cursor is dropped or is where something
- * is stored ---- */
-/* The two semicolons of a for's head separate init, condition and increment, which libclang does not name. */
+/* ---- the walk, from the top down: tracks whether the cursor's value is dropped or is stored to ---- */
+/* The two semicolons in a for's head separate init, condition and increment; libclang does not say which is
+ * which. */
 static int semicolons_before(Span loop, unsigned offset)
 {
     int depth = 0, n = 0;
@@ -301,7 +300,7 @@ static int semicolons_before(Span loop, unsigned offset)
     return n;
 }
 
-/* Whether the statement keeps the value of its child: `index` counts from 0. */
+/* Whether the statement drops the value of its child; `index` counts from 0. */
 static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, bool dropped)
 {
     switch ((int)clang()->getCursorKind(parent)) {
@@ -374,7 +373,7 @@ static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent
     (void)parent;
     Check *c = data;
     if (!span_of(c, clang()->getCursorExtent(cursor)).src)
-        return CXChildVisit_Continue; /* of another folder */
+        return CXChildVisit_Continue; /* from another folder */
     const char *name = clang()->getCursorKind(cursor) == CXCursor_FunctionDecl
                            ? copy_string(c, clang()->getCursorSpelling(cursor))
                            : "";
@@ -416,7 +415,7 @@ static bool parse(Check *c, CXIndex index, const char *const *flag, int flags, c
     return code == CXError_Success;
 }
 
-/* The problems found, reported to c.diags. */
+/* Collects problems in c.diags. */
 static int check_once(Check c, const char *const *flag, int flags, const char *dropped)
 {
     CXIndex index = clang()->createIndex(0, 0);
@@ -430,15 +429,15 @@ static int check_once(Check c, const char *const *flag, int flags, const char *d
     return c.problems;
 }
 
-/* With the toolkit's headers as they were kept. They can pass a text; what is reported is found without them.
- */
+/* Checks with the cached headers. They can only pass a text; problems are reported from a check without
+ * them. */
 static bool passes(Check c, KeptHeaders kept, const char **flag, int flags, const char *dropped)
 {
     flag[flags++] = "-include-pch";
     flag[flags++] = arena_printf(c.arena, "/proc/self/fd/%d",
-                                 kept.file); /* the very file that was examined */
+                                 kept.file); /* the file that was verified */
     flag[flags++] = "-Xclang";
-    flag[flags++] = "-fmodules-validate-system-headers"; /* that no header has changed */
+    flag[flags++] = "-fmodules-validate-system-headers"; /* rejects the cache if a header has changed */
     c.diags = diags_new(c.arena);
     return check_once(c, flag, flags, dropped) == 0;
 }
@@ -468,8 +467,7 @@ static bool needs_toolkit(const Target *target)
     return false;
 }
 
-/* Whether libclang has the headers that it comes with, stdbool.h among them: a package of its own on some
- * systems. */
+/* Whether libclang has its own headers, such as stdbool.h, which some systems package separately. */
 static bool has_own_headers(void)
 {
     static const char text[] = "#include <stdbool.h>\n#include <stddef.h>\n";
@@ -495,7 +493,7 @@ static int check_passes(Arena *a, Diags *d, const Source *source, const char *ru
     return problems;
 }
 
-/* Why libclang cannot judge a text of the target; NULL: it can. Own headers are looked for only after a text
+/* Why libclang cannot check a text for the target; NULL: it can. Own headers are tested only after a text
  * has failed, since that takes a parse. */
 static const char *why_not(Arena *a, const Target *target)
 {

@@ -1,11 +1,10 @@
-/* emit/heads.c: how wide operands are, all heads of them or those of a loop's chunk, and where the chunk
- * begins: burst_head_chunks.h has them.
- */
+/* emit/heads.c: widths of operands, with all heads or those of a loop's chunk, and where the chunk begins
+ * (burst_head_chunks.h). */
 #include "emit/emit_step.h"
 
 #include <inttypes.h>
 
-/* What chunks of tokens are of, and what attention has. */
+/* Tokens of loops over chunks, and of attention. */
 const char *all_text(const Printer *p) { return p->step->shape.tensor > 1 ? "all" : "n"; }
 
 const char *all_heads_text(bool keys)
@@ -13,7 +12,7 @@ const char *all_heads_text(bool keys)
     return keys ? "PLAN_ALL_KV_HEADS" : "PLAN_ALL_HEADS";
 }
 
-/* How many heads: in a loop over chunks of them the chunk's, outside of it those of all chunks. */
+/* Number of heads: in a loop over chunks of them the chunk's, otherwise that of all chunks. */
 static const char *heads_text(const Printer *p, const Op *o, bool keys)
 {
     if (p->step->shape.head_chunks < 2)
@@ -58,14 +57,14 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     }
 }
 
-/* Where the loop's chunk of heads begins in a value that has those of all chunks. */
+/* The begin of the loop's chunk of heads in a value with all chunks' heads. */
 const char *heads_begin_text(const Printer *p, const Value *v)
 {
     return arena_printf(p->emit->arena, "s->heads.first_%s * %s%s", is_of_keys(v->dim[1]) ? "key" : "query",
                         all_text(p), head_width_text(v->dim[1]));
 }
 
-/* Elements before the loop's chunk of heads: those of so many key heads. */
+/* Elements before the loop's chunk of heads, as a multiple of key heads. */
 const char *heads_weight_text(const Printer *p, const UnitTensor *t)
 {
     const int64_t elements = t->heads == SPLIT_ROWS ? t->rows * t->cols : t->cols;

@@ -1,4 +1,4 @@
-/* emit/internal.h: between the files of the emitter. */
+/* emit/internal.h: shared by the files of the emitter. */
 #ifndef EMIT_H
 #define EMIT_H
 
@@ -10,41 +10,41 @@ typedef struct Emit {
     const Draft *draft;
     Text *out;
     int indent;
-    unsigned takes[STEP_BLOCKS]; /* by block of the step: bit 0 its layer, bit 1 its visit */
-    bool forecast; /* plan_forecast was written */
-    size_t hashed_from; /* where the text begins that text_hash counts */
+    unsigned takes[STEP_BLOCKS]; /* by block of the step: bit 0: its function takes a layer, bit 1: a visit */
+    bool forecast; /* plan_forecast was printed */
+    size_t hashed_from; /* begin of the text that text_hash covers */
 } Emit;
-/* One line, indented by braces: closing ones at its begin, opening ones at its end. */
+/* Prints one line, indented by braces: closing ones at its begin, opening ones at its end. */
 void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *base_name(const char *path);
-void emit_coordinates(Emit *e);                 /* their sizes */
-/* plan_forward and plan_backward; of each attention, where layers have several */
+void emit_coordinates(Emit *e);                 /* sizes of coordinates */
+/* plan_forward and plan_backward, for each attention if layers have several */
 void emit_attentions(Emit *e);
 /* their operations, for runtime/core/prune.c; by chunks only */
 void emit_traces(Emit *e);
-void emit_tensors(Emit *e);                     /* where tensors lie in their units */
-void emit_places(Emit *e);                      /* where the step's values lie in the arena */
-bool emit_scratch_moves(const Emit *e);         /* attention's scratch has a place for each layer */
-void emit_in_scratch(Emit *e, const Buffer *b); /* what says where in it the buffer or pool lies */
-/* where it moves, a function of the layer that says all of it */
+void emit_tensors(Emit *e);                     /* offsets of tensors in their units */
+void emit_places(Emit *e);                      /* offsets of the step's values in the arena */
+bool emit_scratch_moves(const Emit *e);         /* whether attention's scratch has an offset for each layer */
+void emit_in_scratch(Emit *e, const Buffer *b); /* prints the buffer's or pool's offset in it */
+/* if it moves, a function of the layer that sets all offsets */
 void emit_scratch(Emit *e);
-/* whether values beside parameters and moments lie in the host's memory */
+/* whether values other than parameters and moments are in host memory */
 bool emit_stages(const Emit *e);
-/* "D_X" of d_x: text in upper case, '_' for what a C name can't have */
+/* "D_X" for d_x: upper case, with '_' for characters not allowed in C names */
 const char *constant_name(Arena *a, const char *text);
-/* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight */
+/* "PLAN_W_MLP_GATE_PROJ" for mlp.gate_proj.weight */
 const char *weight_constant(Arena *a, const char *tensor);
-void emit_step_blocks(Emit *e);                 /* a function each */
-void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
+void emit_step_blocks(Emit *e);                 /* one function per block */
+void emit_step_sequence(Emit *e);               /* plan_sequence, which calls them */
 const char *all_heads_text(bool keys); /* of all chunks of heads */
-void emit_shards(Emit *e);                      /* of plan_alloc: where gradients lie */
-/* pairs of chunks, and what their copies move; nothing where keys stay on the device */
+void emit_shards(Emit *e);                      /* part of plan_alloc: addresses of gradients */
+/* pairs of chunks, and the bytes that their copies move; nothing if keys stay on the device */
 void emit_key_chunks(Emit *e);
-/* constants of attention through chunks of queries, or of heads; none where it goes through none */
+/* constants of attention over chunks of queries, or of heads; none without chunks */
 void emit_output_rows(Emit *e);
-void emit_head_chunks(Emit *e); /* of chunks of heads; none where there are none */
+void emit_head_chunks(Emit *e); /* of chunks of heads; none without chunks */
 extern const char *const part_constant[];       /* "BURST_P_NORM" */
-void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
+void emit_watching(Emit *e);                    /* what --trace shows in addition to measurements */
 void emit_predicted(Emit *e);                   /* the line of the header */
 /* of a library's header: what its calls take */
 void emit_library_sizes(Emit *e);

@@ -1,11 +1,10 @@
-/* kept_headers.c: what libclang made of the CUDA toolkit's headers, a precompiled header of some 10 MB, kept
- * in the user's cache: to read the headers again takes longer than to check the program.
+/* kept_headers.c: caches libclang's parse of the CUDA toolkit's headers, a precompiled header of some 10 MB,
+ * in the user's cache: parsing them takes longer than checking the program.
  *
- * Nothing here is an error. Where there is no file, the check reads the headers themselves. A child makes the
- * file, since clang aborts on a full disk. Its name holds a hash of what it depends on, then one of its
- * content, since clang crashes on damaged files; so a file is right under its name or not there. Whether a
- * header has changed since, clang sees by the time and size of each.
- */
+ * Nothing here is an error: without a cached file, the check parses the headers. A child process writes the
+ * file, since clang aborts on a full disk. Its name has a hash of its inputs and one of its content, since
+ * clang crashes on damaged files; so a file under its name is complete. Clang detects changed headers by
+ * their times and sizes. */
 #include "emit/internal.h"
 
 #ifdef BURST_LIBCLANG
@@ -24,10 +23,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Included by every CUDA program, by way of burst_gpu.h, and it includes the rest; none of burstc's own,
- * which change. */
+/* Every CUDA program includes it through burst_gpu.h, and it includes the rest, but none of burstc's own
+ * headers, which change. */
 static const char prefix_text[] = "#include <cuda_bf16.h>\n";
-/* Files that are kept: two for each toolkit or libclang in use. */
+/* Number of cached files: two for each toolkit or libclang in use. */
 enum { KEPT_FILES = 8 };
 static const char kept_prefix[] = "cuda-";
 
@@ -43,8 +42,8 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* All that decides the content but the headers' own, and the folder of burstc's headers, none of which is in
- * it. */
+/* Hashes all that determines the content, except the toolkit headers themselves and the folder of burstc's
+ * headers, which are not in it. */
 static uint64_t key_of(const char *const *flag, int flags, const char *cuda)
 {
     char real[PATH_MAX];
@@ -60,14 +59,14 @@ static uint64_t key_of(const char *const *flag, int flags, const char *cuda)
     return hash_text(hash, environment("CPLUS_INCLUDE_PATH", ""));
 }
 
-/* Nobody else can have written it. */
+/* Whether no other user can have written it. */
 static bool only_ours(const struct stat *s)
 {
     return s->st_uid == geteuid() && !(s->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* The folder, made where it is missing; NULL: there is none to be trusted. Nothing is made in a home of
- * another user, as under sudo: that user could not write there. */
+/* The folder, made if it is missing; NULL: no trusted folder. Nothing is made in another user's home, as
+ * under sudo: that user could not write there. */
 static const char *kept_folder(Arena *a)
 {
     struct stat s;
@@ -107,7 +106,7 @@ static const char *kept_name(Arena *a, const char *folder, uint64_t key, uint64_
 
 static int open_file(const char *path) { return open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); }
 
-/* The file of the key if it is whole; a damaged one is removed. */
+/* The key's file if it is complete; removes a damaged one. */
 static KeptHeaders find_file(Arena *a, const char *folder, uint64_t key)
 {
     const char *start = arena_printf(a, "%s%016" PRIx64 "-", kept_prefix, key);
@@ -129,7 +128,7 @@ static KeptHeaders find_file(Arena *a, const char *folder, uint64_t key)
     return found;
 }
 
-/* Also removes what runs that were killed have left. */
+/* Also removes files of killed runs. */
 static void remove_oldest(Arena *a, const char *folder)
 {
     int n = KEPT_FILES + 1;
@@ -154,13 +153,13 @@ static void remove_oldest(Arena *a, const char *folder)
     }
 }
 
-/* With the key, since hosts and containers that share a home have the same numbers of processes. */
+/* Includes the key, since hosts and containers with a common home may have equal process numbers. */
 static const char *new_name(Arena *a, const char *folder, uint64_t key, pid_t child)
 {
     return arena_printf(a, "%s/%snew-%016" PRIx64 "-%ld", folder, kept_prefix, key, (long)child);
 }
 
-/* In the child. */
+/* Runs in the child. */
 static void make_file(Arena *a, const char *folder, uint64_t key, const char *const *flag, int flags,
                       const char *dropped)
 {
@@ -190,16 +189,16 @@ KeptHeaders kept_headers(Arena *a, const char *const *flag, int flags, const cha
     const uint64_t key = key_of(flag, flags, cuda);
     KeptHeaders kept = find_file(a, folder, key);
     if (kept.file >= 0) {
-        futimens(kept.file, NULL); /* the one not used for longest is removed first */
+        futimens(kept.file, NULL); /* the least recently used one is removed first */
         return kept;
     }
     pid_t child = access(folder, W_OK) == 0 ? fork() : -1;
     if (child == 0) {
         int nowhere = open("/dev/null", O_WRONLY);
         dup2(nowhere, STDOUT_FILENO);
-        dup2(nowhere, STDERR_FILENO); /* what clang says as it aborts */
+        dup2(nowhere, STDERR_FILENO); /* hides clang's output if it aborts */
         umask(077);
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* where it aborts, it leaves none */
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* no core file if it aborts */
         make_file(a, folder, key, flag, flags, dropped);
         _exit(0);
     }
@@ -207,7 +206,7 @@ KeptHeaders kept_headers(Arena *a, const char *const *flag, int flags, const cha
         return kept;
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
-    unlink(new_name(a, folder, key, child)); /* there only if the child did not get further */
+    unlink(new_name(a, folder, key, child)); /* exists only if the child failed */
     return find_file(a, folder, key);
 }
 

@@ -1,5 +1,5 @@
-/* libclang.c: libclang's functions, found by name in the library that the build was configured with, or in
- * one of that name where the system's loader looks. */
+/* libclang.c: loads libclang's functions by name from the library that the build was configured with, or one
+ * of that name in the loader's path. */
 #ifdef BURST_LIBCLANG
 #include "emit/libclang.h"
 

@@ -1,11 +1,10 @@
-/* libclang.h: libclang, loaded when the first text is checked: to load it takes longer than most runs of
- * burstc, which check none.
- */
+/* libclang.h: libclang, loaded when the first text is checked: loading takes longer than most runs of
+ * burstc, which check none. */
 #ifndef EMIT_LIBCLANG_H
 #define EMIT_LIBCLANG_H
 #include <clang-c/Index.h>
 
-/* Of clang-c/Index.h, without the prefix clang_. */
+/* From clang-c/Index.h, without the prefix clang_. */
 #define LIBCLANG_FUNCTIONS(X) \
     X(Cursor_getArgument) \
     X(File_isEqual) \
@@ -59,7 +58,7 @@ typedef struct Libclang {
 #undef FIELD
 } Libclang;
 
-/* Loads the library where it is not loaded yet. NULL, or why it cannot be loaded. */
+/* Loads the library unless it is loaded. Returns NULL, or why it cannot be loaded. */
 const char *libclang_load(void);
 /* Its functions, after libclang_load. */
 const Libclang *clang(void);

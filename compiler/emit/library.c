@@ -1,5 +1,5 @@
-/* emit/library.c: what a library says of itself: its layout, what its calls take, and the table that the
- * runtime under it reads (burst_library.h). */
+/* emit/library.c: a library's description: its layout, its calls' arguments, and the table for the runtime
+ * (burst_library.h). */
 #include "emit/internal.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ const char *library_layout(const Emit *e)
     return arena_printf(e->arena, "layout { %s}", text);
 }
 
-/* Of a batch's arrays: each is taken rounded up to 64 bytes, as its row has it. */
+/* Bytes of a batch's arrays, each rounded up to 64 bytes. */
 static size_t batch_bytes(const Draft *d)
 {
     size_t bytes = 0;
@@ -47,8 +47,8 @@ void emit_library_sizes(Emit *e)
                 d->memory.scratch, batch_bytes(d), device_bytes(d));
 }
 
-/* Messages under way at a time: of each slot and each chunk at home, its parts on every channel and one that
- * arrives; and an exchange's. */
+/* The most messages in flight: for each slot and each of the rank's own chunks, its parts on every channel
+ * and one that arrives; and an exchange's. */
 static int requests(const Draft *d)
 {
     const int channels = attentions_channels(&d->attention), ranks = d->choice.ranks;

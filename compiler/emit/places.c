@@ -1,6 +1,5 @@
-/* emit/places.c: constants of the emitted program that say where the step's values lie in a rank's arena
- * (step_pack) and where tensors lie in their units.
- */
+/* emit/places.c: constants of the emitted program: offsets of the step's values in a rank's arena
+ * (step_pack) and of tensors in their units. */
 #include "emit/internal.h"
 
 #include <ctype.h>
@@ -15,7 +14,7 @@ const char *constant_name(Arena *a, const char *text)
     return copy;
 }
 
-/* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight. */
+/* "PLAN_W_MLP_GATE_PROJ" for mlp.gate_proj.weight. */
 const char *weight_constant(Arena *a, const char *tensor)
 {
     const char *suffix = strstr(tensor, ".weight");
@@ -35,7 +34,7 @@ static bool used_by_program(const Flow *f, int value)
     return false;
 }
 
-/* Before number i of a list that has so many on a line. */
+/* The separator before item i of a list with so many items per line. */
 static const char *between(int i, int on_line, const char *before_line, const char *before_first)
 {
     if (i % on_line)
@@ -43,7 +42,7 @@ static const char *between(int i, int on_line, const char *before_line, const ch
     return i ? before_line : before_first;
 }
 
-/* Where index i lies; before the first that has a place, as that one does. */
+/* The offset at an index; before the first index with an offset, that one's. */
 static int64_t offset_at(const Flow *f, int value, int index)
 {
     const int n = value_indices(f->step, &f->step->values.at[value]);
@@ -66,7 +65,7 @@ static bool a_stride_apart(const Flow *f, int value, int n)
     return true;
 }
 
-/* A value of each layer, visit or unit: a stride, or a table in units of the alignment. */
+/* A value per layer, visit or unit: a stride, or a table in units of the alignment. */
 static void emit_place(Emit *e, const Flow *f, int value, int n)
 {
     const char *name = constant_name(e->arena, f->step->values.at[value].name);
@@ -90,7 +89,7 @@ static bool has_places(const Flow *f, int value)
     return value_has_place(f->step, v, value_indices(f->step, v) - 1);
 }
 
-/* The host's memory, and what a sequence copies to and fro. */
+/* Host memory, and the bytes that a sequence copies in each direction. */
 static void emit_copied(Emit *e, const Flow *f)
 {
     static const struct { const char *name; OpKind kind; Dim tokens; const char *what;
@@ -123,7 +122,7 @@ void emit_places(Emit *e)
                 f->packed - f->state);
     if (emit_stages(e))
         emit_copied(e, f);
-    if (f->step->chunk && !f->step->by_queries) /* one chunk too is a loop */
+    if (f->step->chunk && !f->step->by_queries) /* a single chunk is a loop too */
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
                     f->step->by_tokens ? "a layer" : "the feed-forward network");
     if (f->step->tail)
@@ -151,7 +150,7 @@ bool emit_scratch_moves(const Emit *e)
     return e->draft->memory.flow->step->by_layer;
 }
 
-/* In forward queries travel without dO and the rows' statistics. */
+/* In forward, queries travel without dO and the rows' statistics. */
 static bool queries_alone(const Emit *e, const Pool *pool)
 {
     for (int i = 0; i < e->draft->attention.n; i++)
@@ -198,8 +197,7 @@ void emit_tensors(Emit *e)
                         e->draft->units.at[u].tensor[t].offset);
 }
 
-/* Whether all rows of attention's output are there, and of its statistics, or those of one chunk of
- * queries. */
+/* Whether attention's output and statistics have all rows, or those of one chunk of queries. */
 void emit_output_rows(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
@@ -213,8 +211,8 @@ void emit_output_rows(Emit *e)
                     heads ? lse->all_heads : lse->dim[1] != DIM_CHUNK);
 }
 
-/* A bit for each chunk of keys that a chunk of queries is attended with; bytes that this copies for each
- * of their tokens. */
+/* For each chunk of queries, a bit per chunk of keys that it attends; and the bytes that this copies per
+ * token. */
 void emit_key_chunks(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
@@ -240,7 +238,7 @@ void emit_key_chunks(Emit *e)
                      "sums, staged */\n");
 }
 
-/* Where the optimizer finds gradients and leaves rounded parameters. */
+/* Where the optimizer finds gradients and stores rounded parameters. */
 void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;

@@ -1,7 +1,7 @@
-/* emit/program.c: the program as text: constants, the plan, then masks, partition and what the runtime reads.
+/* emit/program.c: the program's text: constants, the plan, then masks, partition and the data for the
+ * runtime.
  *
- * What no plan changes is in headers beside the runtime's (templates/), which the program includes.
- */
+ * Text that is the same in all plans is in headers (templates/), which the program includes. */
 #include "emit/internal.h"
 #include "burst_plan.h"
 #include "ir/kernels.h"
@@ -38,14 +38,14 @@ void emit_line(Emit *e, const char *fmt, ...)
 
 /* ---- constants ---- */
 
-/* What of the text is another for each target. */
+/* Parts of the text that differ between targets. */
 typedef struct Language {
     const char *step;             /* header of a step's operations */
-    const char *attention;        /* of slots, transfers and computing */
-    const char *layer;            /* of what a step does beside its operations */
-    const char *library; /* of the calls of a library */
-    const char *host_masks;       /* where the host finds its masks: "plan_host::" */
-    const char *field, *field_end; /* one of burst_plan: C++17 has no designated initialisers */
+    const char *attention;        /* header of slots, transfers and computing */
+    const char *layer;            /* header of the step's other functions */
+    const char *library; /* header of a library's calls */
+    const char *host_masks;       /* namespace of the host's masks: "plan_host::" */
+    const char *field, *field_end; /* a field of burst_plan: C++17 has no designated initialisers */
     const char *values, *values_end;
 } Language;
 static const Language languages[TARGETS] = {
@@ -98,7 +98,7 @@ static int64_t elements_of(const Emit *e, const char *buffer)
     return 0;
 }
 
-/* step: of all but attention. */
+/* step: part of everything but attention. */
 typedef struct Constant {
     const char *name;
     int64_t value;
@@ -166,7 +166,7 @@ static void emit_group(Emit *e)
                      "schedules of attention; a layer's mask chooses");
 }
 
-/* Of the ranks that share heads; the most that any of them has. */
+/* Ranks that share heads; the most heads that any of them has. */
 static void emit_shares(Emit *e)
 {
     const Choice *c = &e->draft->choice;
@@ -215,7 +215,7 @@ static void emit_factors(Emit *e, const double *factor, int count)
     text_add(e->out, "}");
 }
 
-/* Of longrope, by rope; nothing where none has any. */
+/* For longrope, by rope; nothing if no rope has factors. */
 static void emit_rope_factors(Emit *e, const Model *m)
 {
     static const BurstRopeFactors none = {.count = 1, .short_factor = {1}, .long_factor = {1}};
@@ -237,7 +237,7 @@ static void emit_rope_factors(Emit *e, const Model *m)
     text_add(e->out, "};\n");
 }
 
-/* Of all layers, or by layer. */
+/* One for all layers, or one per layer. */
 static void emit_ropes(Emit *e, const Model *m)
 {
     emit_rope_factors(e, m);
@@ -358,7 +358,7 @@ static void emit_sizes(Emit *e)
                     e->draft->memory.total);
 }
 
-/* Not where a ring has one rank, and never passes any. */
+/* Whether outputs travel: not if a ring has one rank and never passes any. */
 static bool outputs_travel(const Draft *d)
 {
     for (int i = 0; i < d->attention.n; i++)
@@ -369,7 +369,7 @@ static bool outputs_travel(const Draft *d)
     return false;
 }
 
-/* How many slots the largest has. */
+/* Returns the slots of the largest pool. */
 static int emit_pools(Emit *e, const Schedule *s)
 {
     int most = 1;
@@ -405,7 +405,7 @@ static void emit_pool_names(Emit *e)
 
 /* ---- buffers ---- */
 
-/* What a rank holds besides its weights: the step's arena, and what lies in it or beside it. */
+/* A rank's memory other than its weights: the step's arena, and buffers inside and outside of it. */
 static void emit_buffers(Emit *e)
 {
     text_add(e->out, "\ntypedef struct PlanBuffers {\n");
@@ -467,7 +467,7 @@ static void emit_live(Emit *e)
                          "BURST_TRY(burst_live_make_ranges(c, &s->live[i / 2][i % 2]));\n");
 }
 
-/* Memory of each buffer, and where the optimizer finds its shards. */
+/* Allocates each buffer, and sets the optimizer's shards. */
 static void emit_alloc(Emit *e)
 {
     emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");
@@ -487,7 +487,7 @@ static void emit_alloc(Emit *e)
     emit_line(e, "%s", "");
 }
 
-/* ---- what the runtime reads ---- */
+/* ---- data for the runtime ---- */
 
 static void emit_unit(Emit *e, const Unit *u, const char *name)
 {
@@ -502,7 +502,7 @@ static void emit_unit(Emit *e, const Unit *u, const char *name)
          [SPLIT_ROWS] = ", BURST_BY_KEY_ROWS",
          [SPLIT_COLS] = ", BURST_BY_KEY_COLS"}};
     const int tensor = e->draft->shape.tensor;
-    int64_t at = 0; /* of the whole tensors, as files have them */
+    int64_t at = 0; /* in whole tensors, as in files */
     text_printf(e->out, "static const BurstTensor plan_%s[] = {\n", name);
     for (int i = 0; i < u->tensors; i++) {
         const UnitTensor *t = &u->tensor[i];
@@ -677,7 +677,7 @@ static void add_plan_values(Emit *e)
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
     if (device(e) && e->draft->memory.offloaded)
         add_field(e, "offloaded_bytes", "%zu", e->draft->memory.offloaded);
-    const bool mirror = device(e) && !e->draft->choice.optimizer; /* all of it */
+    const bool mirror = device(e) && !e->draft->choice.optimizer; /* the whole state */
     add_field(e, "places_gradients", mirror ? "false" : "true");
 }
 
@@ -729,7 +729,7 @@ static void add_plan_constants(Emit *e)
         add_field(e, "balanced", "PLAN_BALANCED");
 }
 
-/* FNV-1a of all before, but the header with its paths: ranks whose programs were compiled in different
+/* FNV-1a of the preceding text without the header and its paths, so that programs compiled in different
  * folders have the same plan. */
 static uint64_t hash_emitted(const Emit *e)
 {
@@ -779,7 +779,7 @@ static void emit_plan(Emit *e)
 
 /* ---- masks ---- */
 
-/* Which mask a layer has, and what each says. */
+/* The mask of each layer, and the text of each mask. */
 static void emit_layer_masks(Emit *e)
 {
     const Program *p = e->draft->program;
@@ -796,7 +796,7 @@ static void emit_layer_masks(Emit *e)
     text_add(e->out, "\n};\n");
 }
 
-/* On the host, which decides which pairs and transfers are left; a device's kernels have their own. */
+/* For the host, which finds live pairs and transfers; a device's kernels have their own. */
 static void emit_host_masks(Emit *e)
 {
     const Program *p = e->draft->program;
@@ -898,7 +898,7 @@ static void emit_rest(Emit *e)
     emit_plan(e);
 }
 
-/* What a program and a library have in common, until attention. */
+/* The common begin of a program and a library, up to attention. */
 static Emit emit_begin(Arena *a, const Found *f, const char *command, Text *out)
 {
     Emit e = {.arena = a, .found = f, .draft = plan_draft(f->plan), .out = out};
@@ -959,7 +959,7 @@ static void emit_batch_memory(Emit *e)
     emit_line(e, "%s", "");
 }
 
-/* Arrays of a batch, and where a call has its buffers. */
+/* Arrays of a batch, and a call's buffers. */
 static void emit_library_memory(Emit *e)
 {
     emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");

@@ -1,9 +1,8 @@
-/* emit/schedule.c: one direction of a schedule as C. Loops stay loops; ranks are arithmetic on the rank's
- * coordinates.
+/* emit/schedule.c: prints one direction of a schedule as C. Loops are printed as loops; ranks are arithmetic
+ * on the rank's coordinates.
  *
- * The same walk prints two functions: what the rank does, and the trace by which every rank finds out what
- * the mask leaves (runtime/core/prune.c). Both name one operation a leaf, in the same order.
- */
+ * The same walk prints two functions: the rank's operations, and the trace from which every rank finds what
+ * the mask leaves (runtime/core/prune.c). Both have one operation per leaf, in the same order. */
 #include "emit/internal.h"
 #include "ir/expr.h"
 
@@ -12,8 +11,8 @@
 
 typedef struct Walk { Emit *emit; const Schedule *s; bool trace; } Walk;
 
-/* "plan_forward", and where layers attend in several ways "plan_forward_as_near_keys": no function of the
- * headers has such a name. */
+/* "plan_forward"; if layers have several attentions, "plan_forward_as_near_keys", which no function of the
+ * headers is named. */
 static const char *named(Emit *e, const char *what, const Schedule *s)
 {
     return s->name ? arena_printf(e->arena, "%s_as_%s", what, s->name) : what;
@@ -44,7 +43,7 @@ static void add_variable(const Writer *w, int64_t v)
         text_printf(w->out, "i_%s", w->text->var_name[v]);
 }
 
-/* Of int alone in C: constants and sizes. */
+/* Whether C computes it in int: constants and sizes. */
 static bool is_int(const Expr *e)
 {
     if (e->op == E_POW)
@@ -54,7 +53,7 @@ static bool is_int(const Expr *e)
     return expr_ops[e->op].c.shape != SHAPE_CALL && e->a && is_int(e->a) && (!e->b || is_int(e->b));
 }
 
-/* A product may be too large for an int. */
+/* Casts a factor, as a product may be too large for an int. */
 static const char *widened(const Expr *e)
 {
     return e->op == E_MUL && e->a->op != E_MUL && is_int(e) ? "INT64_C(1) * " : "";
@@ -66,7 +65,7 @@ static void add_own(const ExprWriter *x, const Expr *e)
         text_printf(x->out, "%" PRId64, e->value);
     } else if (e->op == E_VAR) {
         add_variable(x->with, e->value);
-    } else { /* E_POW, of 2 */
+    } else { /* E_POW, to base 2 */
         text_add(x->out, "(INT64_C(1) << ");
         expr_write_operand(x, e->b);
         text_add(x->out, ")");
@@ -84,7 +83,7 @@ static void add_expr(const Writer *w, const Expr *e, bool nested)
     (nested ? expr_write_operand : expr_write)(&x, e);
 }
 
-/* coordinate + e: true, and e (NULL: zero) with its sign. */
+/* Splits coordinate + e: returns true, with e (NULL: zero) and its sign. */
 static bool split_hop(const Expr *to, int coord, const Expr **e, int *sign)
 {
     *e = NULL;
@@ -98,7 +97,7 @@ static bool split_hop(const Expr *to, int coord, const Expr **e, int *sign)
     return true;
 }
 
-/* base minus the hop in this coordinate: where a transfer comes from, and what it brings. */
+/* base minus the hop in this coordinate: the source of a transfer, and the chunk that it brings. */
 static void add_minus_hop(const Writer *w, const Expr *base, const Expr *to, int coord)
 {
     const Expr *e;
@@ -117,7 +116,7 @@ static void add_minus_hop(const Writer *w, const Expr *base, const Expr *to, int
 
 /* ---- coordinates ---- */
 
-/* "PLAN_SIZE1 * PLAN_SIZE2": the ranks inside one value of the coordinate; NULL: it is innermost. */
+/* "PLAN_SIZE1 * PLAN_SIZE2": ranks inside one value of the coordinate; NULL: it is innermost. */
 static const char *inner_sizes(Emit *e, const Schedule *s, int coord)
 {
     const Choice *c = s->choice;
@@ -170,7 +169,7 @@ static void emit_chunk(Emit *e, const Schedule *s)
     emit_line(e, "}");
 }
 
-/* "plan_chunk(my_n - i_o, my_l)"; with to: less the hop. */
+/* "plan_chunk(my_n - i_o, my_l)"; with `to`: minus the hop. */
 static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS],
                               const Expr *const to[MAX_COORDS])
 {
@@ -179,7 +178,7 @@ static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS]
     text_printf(&t, "%s(", named(k->emit, "plan_chunk", k->s));
     Expr self = {.op = E_VAR};
     for (int i = 0; i < w.text->coords; i++) {
-        self.value = i; /* of chunks by heads: at the rank's own place */
+        self.value = i; /* for chunks by heads: the rank's own coordinate */
         text_add(&t, i ? ", " : "");
         if (to)
             add_minus_hop(&w, index ? index[i] : NULL, to[i], i);
@@ -198,7 +197,7 @@ static const char *expr_text(const Walk *k, const Expr *e)
     return text_keep(k->emit->arena, &t);
 }
 
-/* " + PLAN_GROUP", "" of the first piece and of chunks without pieces. */
+/* " + PLAN_GROUP"; "" for the first piece and for chunks without pieces. */
 static const char *piece_text(const Walk *k, const Expr *piece)
 {
     if (!piece || (piece->op == E_CONST && piece->value == 0))
@@ -210,7 +209,7 @@ static const char *piece_text(const Walk *k, const Expr *piece)
                         expr_text(k, piece));
 }
 
-/* A chunk with its piece; with to: less the hop. */
+/* A chunk with its piece; with `to`: minus the hop. */
 static const char *ref_text(const Walk *k, const ChunkRef *ref, const Expr *const to[MAX_COORDS])
 {
     return arena_printf(k->emit->arena, "%s%s", chunk_text(k, ref->index, to), piece_text(k, ref->piece));
@@ -226,7 +225,7 @@ static const Instance *first_instance(const Schedule *s, const Node *n)
     return NULL;
 }
 
-/* Texts and names of files are input: they pass through mask_comment. */
+/* Prints a comment. Texts and file names are input, so they are escaped by mask_comment. */
 static void comment(Emit *e, const char *text)
 {
     Text t = {0};
@@ -235,7 +234,7 @@ static void comment(Emit *e, const char *text)
     text_free(&t);
 }
 
-/* "KV[3]", with pieces "KV[3].1": of rank 0. */
+/* "KV[3]", with pieces "KV[3].1": the first time at rank 0. */
 static const char *first_chunk(const Walk *k, TensorId t, int chunk)
 {
     const Choice *c = k->s->choice;
@@ -253,7 +252,7 @@ static void add_line(Span at, Text *out)
                     (int)(at.end - at.begin), at.src->text + at.begin);
 }
 
-/* The statement with its place, and what it is for rank 0 the first time. */
+/* Prints the statement with its location, and its first chunks at rank 0. */
 static void comment_statement(const Walk *k, const Node *n)
 {
     Text t = {0};
@@ -318,7 +317,7 @@ static void emit_compute(const Walk *k, const Node *n)
     emit_line(e, "}");
 }
 
-/* Sums that arrived at home are added, those of each piece. */
+/* Adds sums that arrived at their owner, for each piece. */
 static void emit_merge_home(const Walk *k, TensorId t)
 {
     for (int p = 0; p < tensor_pieces(k->s->choice, t); p++) {
@@ -328,7 +327,7 @@ static void emit_merge_home(const Walk *k, TensorId t)
     }
 }
 
-/* Waits before a transfer of `chunk`, then the transfer. */
+/* Prints the waits before a transfer of `chunk`, then the transfer. */
 static void emit_transfer(const Walk *k, const Node *n)
 {
     Emit *e = k->emit;
@@ -367,7 +366,7 @@ static void emit_pass(const Walk *k, const Node *n)
     Emit *e = k->emit;
     const Stmt *p = n->stmt;
     bool block = n->stays || !n->alone;
-    if (n->stays) /* a sum at home is where it belongs */
+    if (n->stays) /* a sum at its owner is not sent */
         emit_line(e, "if (%s != s->me) {", chunk_text(k, n->ref[0].index, NULL));
     else if (block)
         emit_line(e, "{");
@@ -378,7 +377,7 @@ static void emit_pass(const Walk *k, const Node *n)
         emit_line(e, "}");
 }
 
-/* "plan_chunk(my_n + 1, my_l - 1)": offset from this rank; sign -1: the opposite. */
+/* "plan_chunk(my_n + 1, my_l - 1)": an offset from this rank; sign -1: the opposite. */
 static const char *offset_text(const Walk *k, int offset, int sign)
 {
     const Choice *c = k->s->choice;
@@ -440,7 +439,7 @@ static void emit_leaf(const Walk *k, const Node *n)
     }
 }
 
-/* ---- conditions that C compilers find odd ---- */
+/* ---- conditions that C compilers warn about ---- */
 
 static bool same_expr(const Expr *x, const Expr *y)
 {
@@ -449,7 +448,7 @@ static bool same_expr(const Expr *x, const Expr *y)
     return x->op == y->op && x->value == y->value && same_expr(x->a, y->a) && same_expr(x->b, y->b);
 }
 
-/* The variable that the comparison compares with a constant; -1: it compares something else. */
+/* The variable that is compared with a constant; -1: another comparison. */
 static int64_t bounded_variable(const Expr *e)
 {
     if (expr_compares(e->op) && e->a->op == E_VAR && e->b->op == E_CONST)
@@ -457,8 +456,8 @@ static int64_t bounded_variable(const Expr *e)
     return expr_compares(e->op) && e->a->op == E_CONST && e->b->op == E_VAR ? e->b->value : -1;
 }
 
-/* A comparison of a thing with itself, or two of one variable with constants: the same throughout,
- * perhaps. */
+/* A comparison of equal operands, or two comparisons of one variable with constants, which may always be
+ * true or false. */
 static bool is_odd(const Expr *e)
 {
     if (expr_compares(e->op))
@@ -520,11 +519,11 @@ static void emit_trace(Emit *e, const Schedule *s)
     emit_line(e, "%s", "");
 }
 
-/* What is left at the end: sums that arrived last are added at home, and all transfers end. */
+/* At the end: adds the last sums at their owner, and waits for all transfers. */
 static void emit_end(const Walk *k)
 {
     for (int t = 0; t < TENSOR_COUNT; t++)
-        /* else before its exchange */
+        /* otherwise before its exchange */
         if (k->s->partial_pool[t] >= 0 && !choice_by_heads(k->s->choice, k->s->backward))
             emit_merge_home(k, (TensorId)t);
     emit_line(k->emit, "return plan_settle(c, s);");
@@ -558,8 +557,7 @@ static void emit_schedule(Emit *e, const Schedule *s)
     emit_line(e, "%s", "");
 }
 
-/* How the layers of each mask attend: what they do, and the trace by which they know what the mask leaves
- * of it. */
+/* The table of attentions by mask: their functions, and the traces that pruning uses. */
 static void emit_table(Emit *e)
 {
     const Draft *d = e->draft;

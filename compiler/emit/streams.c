@@ -1,12 +1,10 @@
-/* emit/streams.c: the step's operations of the streams of weights and of copies as calls, those of whole
- * units, and waits as the list has them.
- */
+/* emit/streams.c: prints operations on the streams of weights and copies, operations on whole units, and
+ * listed waits. */
 #include "emit/emit_step.h"
 
 /* ---- units ---- */
 
-/* Which arrival is a gathered unit's: two for those of visits, which alternate, then one for a tied
- * embedding. */
+/* The arrival of a gathered unit: two alternate between visits, and a third is for a tied embedding. */
 static const char *arrival_text(const Printer *p, Operand x)
 {
     if (p->step->values.at[x.value].index == INDEX_NONE)
@@ -48,7 +46,7 @@ static void emit_reduce(Printer *p, const Op *o)
     p->said = false;
 }
 
-/* Of shards that are kept in bf16, in the fp32 memory of the unit's sum. */
+/* With shards in bf16, the unit's sum is in its fp32 memory. */
 static void emit_sum(Printer *p, const Op *o, const char *name)
 {
     const bool rounded = o->write[1].value >= 0;
@@ -62,7 +60,7 @@ static void emit_sum(Printer *p, const Op *o, const char *name)
     p->said = false;
 }
 
-/* Sums of a whole unit; or, of one rank alone, the shard itself. */
+/* Clears the sums of a whole unit or, on a single rank, the shard itself. */
 static void emit_zero(Printer *p, const Op *o)
 {
     const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
@@ -73,8 +71,8 @@ static void emit_zero(Printer *p, const Op *o)
               shard ? "" : ranks, split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
 }
 
-/* The host's update of a unit in its memory, and the parameters that come of it; or the device's of what
- * came of it. */
+/* The host's update of a unit in its memory, and the upload of its parameters; or the device's update of a
+ * fetched unit. */
 static void emit_update(Printer *p, const Op *o)
 {
     if (p->step->choice.optimizer == OPTIMIZER_FETCHED) {
@@ -89,7 +87,8 @@ static void emit_update(Printer *p, const Op *o)
     emit_list(p->emit, "BURST_TRY(burst_op_adamw(c, ", item, countof(item), "));");
 }
 
-/* Of Muon, and of AdamW beside it, where parameters lie beside what is computed with. */
+/* Muon's update, and AdamW's for the rest, if parameters are separate from the copies that computing
+ * uses. */
 static void emit_muon(Printer *p, const Op *o)
 {
     const bool weights = o->kind == OP_MOMENTUM || o->kind == OP_MUON || o->kind == OP_OPTIMIZER,
@@ -130,7 +129,7 @@ static void emit_unit_copy(Printer *p, const Op *o)
     p->said = false;
 }
 
-/* Of this rank's tokens, or all of those that it has with the ranks that split a layer. */
+/* Copies this rank's tokens, or all tensor ranks' tokens. */
 static void emit_copy(Printer *p, const Op *o)
 {
     const bool stage = o->kind == OP_STAGE;
@@ -151,8 +150,8 @@ static void emit_copy(Printer *p, const Op *o)
     p->said = false;
 }
 
-/* A chunk of the copied value's rows: where the host has it, and its bytes; begin and rows: as the loop
- * names them. */
+/* A chunk of the copied value's rows: its address on the host, and its bytes; begin and rows: the loop's
+ * names. */
 static const char *rows_at(const Printer *p, const Op *o, Operand host, const char *begin)
 {
     const Value *v = &p->step->values.at[host.value];
@@ -167,8 +166,8 @@ static const char *rows_bytes(const Printer *p, const Op *o, Operand host, const
                         v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false), type_of(v));
 }
 
-/* Of a chunk that a loop has made, of its tokens or of keys; or of the chunk of keys that the loop around
- * it fetches. */
+/* Copies a chunk of tokens or keys that a loop has computed, or the chunk of keys that the outer loop
+ * fetches. */
 static void emit_chunk_copy(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
@@ -188,7 +187,7 @@ static void emit_chunk_copy(Printer *p, const Op *o)
     p->said = false;
 }
 
-/* The loop's first chunk as it begins, then the one after each, beside its computing. */
+/* Fetches the first chunk at the loop's begin, then the next one during each chunk's computing. */
 static void emit_fetch_ahead(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
@@ -238,7 +237,7 @@ bool emit_stream_op(Printer *p, const Op *o)
 
 /* ---- waits ---- */
 
-/* Of weights that stay until the step ends, in its first sequence. */
+/* Waits for weights that stay until the step ends, in its first sequence. */
 static void emit_arrival(Printer *p, const Op *o)
 {
     const bool first = o->when == WHEN_FIRST;
@@ -299,7 +298,7 @@ bool emit_wait(Printer *p, const Op *o)
     case OP_STAGE: emit_staged(p, o); return true;
     case OP_UPLOAD: emit_uploaded(p); return true;
     case OP_WRITE_BACK: emit_written_back(p, o); return true;
-    /* the gradients' norm has waited for all of them: burst_op_norm */
+    /* burst_op_norm has waited for all of the gradients' downloads */
     case OP_DOWNLOAD:
         if (!updates)
             emit_downloaded(p);

@@ -1,5 +1,5 @@
-/* emit/tracing.c: what --trace of an emitted program shows beside what it measures: names of streams, the
- * predicted step. */
+/* emit/tracing.c: what --trace of an emitted program shows in addition to measurements: names of streams,
+ * the predicted step. */
 #include "emit/internal.h"
 
 #include "burst_plan.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* An attention with more spans is shown as one: the text does not grow with the ranks. */
+/* An attention with more spans is shown as one, so that the text does not grow with the ranks. */
 enum { MOST_SPANS = 32 };
 
 static const char *channel_of(const Schedule *s, int channel)
@@ -21,7 +21,7 @@ static const char *channel_of(const Schedule *s, int channel)
     return NULL;
 }
 
-/* Layers that attend in different ways use it one after the other, perhaps for different tensors. */
+/* Layers with different attentions use it one after the other, perhaps for different tensors. */
 static const char *channel_name(Arena *a, const Draft *d, int channel)
 {
     const char *all = NULL;
@@ -147,7 +147,7 @@ void print_trace(Arena *a, const Plan *p, Text *out)
 
 /* ---- the program's header ---- */
 
-/* The memory is that of the table of candidates. */
+/* The memory is the same as in the table of candidates. */
 void emit_predicted(Emit *e)
 {
     const Cost *c = &e->found->cost;
