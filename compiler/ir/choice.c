@@ -1,4 +1,4 @@
-/* ir/choice.c: what a choice says of its ranks, chunks and directions.
+/* ir/choice.c: properties of a choice: ranks, chunks and directions.
  *
  * Chunks and hops are relative to the rank that acts: sums of coordinate * stride, which wrap in each
  * coordinate.
@@ -38,7 +38,7 @@ int result_tensor(bool backward, int side)
     return results[backward][side];
 }
 
-/* ---- two choices compared, by the table of fields ---- */
+/* ---- comparison of two choices, by the table of fields ---- */
 
 static bool same_text(const char *x, const char *y)
 {
@@ -88,7 +88,7 @@ void choice_copy(Choice *to, const Choice *from, unsigned keys)
 #undef X
 }
 
-/* Which chunks of keys are attended depends on where the tokens of chunks lie. */
+/* The attended chunks of keys depend on the positions of chunks. */
 unsigned choice_step_keys(const Choice *c)
 {
     return KEY_STEP | (choice_chunks_keys(c) ? KEY_COUNTS : 0);
@@ -182,11 +182,11 @@ const Phase *phase_of(const Choice *c, bool backward)
     return backward ? c->schedule->backward[c->travel] : c->schedule->forward;
 }
 
-/* One rank alone has all heads: its exchanges do nothing. */
+/* A single rank has all heads: its exchanges do nothing. */
 bool choice_by_heads(const Choice *c, bool backward)
 {
     const Phase *phase = phase_of(c, backward);
-    /* no coordinates: there are no sizes */
+    /* without coordinates there are no sizes */
     return phase && phase->exchanges && (!c->coords || c->size[c->schedule->exchanged] > 1);
 }
 
@@ -208,7 +208,7 @@ int choice_member(const Choice *c, int rank, int i)
     return rank + (i - rel_coord(c, rank, x)) * c->stride[x];
 }
 
-/* Whether any chunk of the one rank and those that share heads with it has a pair with any of the other. */
+/* Whether any chunk in row q has a live pair with any in row k; rows are ranks that share heads. */
 static bool rows_meet(const Choice *c, int q, int k, const uint8_t *pair)
 {
     const int shares = c->size[c->schedule->exchanged];

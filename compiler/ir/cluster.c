@@ -1,4 +1,4 @@
-/* cluster.c: where a rank is. Ranks are numbered node by node, in the order of the cluster's text. */
+/* cluster.c: the node of a rank. Ranks are numbered node by node, in the order of the cluster's text. */
 #include "ir/cluster.h"
 
 /* The node group that holds the rank, the first rank of that group, and the first node. */

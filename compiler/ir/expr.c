@@ -1,5 +1,5 @@
-/* expr.c: the value of an expression at one point; the definition that every other reading of a mask is
- * tested against. */
+/* expr.c: the value of an expression at one point: the reference that tests compare other evaluations
+ * with. */
 #include "ir/expr.h"
 
 const ExprOpRow expr_ops[EXPR_OP_COUNT] = {

@@ -1,5 +1,5 @@
-/* kernels.c: the registry of CUDA attention kernels: which form runs on a cluster's devices, its headers
- * and its tiles.
+/* kernels.c: the registry of CUDA attention kernels: the form for a cluster's devices, its headers and its
+ * tiles.
  *
  * Tiles are those of runtime/include/burst_kernels.h, which the kernels read too. A program is compiled
  * for one architecture, so a cluster of several takes the form that runs on all of them.
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From the best form on; arch: the only one that runs it, NULL: every one. share: of the rates of a better
- * form's devices, measured at head_dim 128 on an H200 (benchmarks/log) and taken for all; of that,
- * backward with tiles of 64 keys reached `narrow`. */
+/* Best form first; arch: the only one that runs it, NULL: all. share: fraction of a better form's rates,
+ * measured at head_dim 128 on an H200 (benchmarks/log) and used for all; of that, backward with tiles of 64
+ * keys reached `narrow`. */
 static const double narrow = 0.73;
 static const struct Form { int form; const char *arch, *header[2]; double share[2]; } forms[] = {
     {90, "sm_90a", {"cuda_hopper_forward.cuh", "cuda_hopper_backward.cuh"}, {1, 1}},
@@ -27,7 +27,7 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
     return true;
 }
 
-/* That the device with the least has. */
+/* The smallest among the devices. */
 static BurstKernelRoom kernels_room(const Program *p)
 {
     BurstKernelRoom room = {INT_MAX, p->table_count};
@@ -39,11 +39,11 @@ static BurstKernelRoom kernels_room(const Program *p)
     return room;
 }
 
-/* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to
- * head_dim 64 all registers are in use: with capped scores products would wait for one another. Of 256 all
- * shared memory is: there is no room for the values of a second table. Backward of 192 with values of 128
- * spills registers where a mask reads a table. In the sm_80 form threads add to dQ
- * from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
+/* Why a program cannot use a form, after "kernels for sm_…"; NULL: it can. Up to head_dim 64 the sm_90a form
+ * uses all registers: with capped scores, products would wait for each other. At 256 it uses all shared
+ * memory: a second table's values do not fit. Backward at 192 with values of 128 spills registers if a mask
+ * reads a table. In the sm_80 form threads add to dQ from registers, at no point where a block could wait
+ * for its turn; turns were measured at 64 and 128. */
 static const char *unfit(const struct Form *f, const Program *p)
 {
     const Model *m = &p->model;
@@ -118,8 +118,8 @@ double model_columns(const Model *m, bool backward)
     return backward ? (3 * m->head_dim + 2 * m->value_dim) / 5.0 : (m->head_dim + m->value_dim) / 2.0;
 }
 
-/* Two of the five backward products of the sm_80 form make columns of dK and dV, one those of dQ in groups of
- * 32, two read head_dim as it is. */
+/* Two of the five backward products of the sm_80 form compute columns of dK and dV, one computes dQ in
+ * groups of 32 columns, and two read head_dim without padding. */
 double kernels_columns(const Program *p, bool backward)
 {
     const int d = p->model.head_dim;

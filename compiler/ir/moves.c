@@ -1,6 +1,5 @@
-/* ir/moves.c: whether queries or their sums leave their rank, given the sizes of the
- * coordinates: a mesh of 4 x 1 passes keys alone, and one rank passes nothing.
- */
+/* ir/moves.c: whether queries or their sums leave their rank, given the sizes of the coordinates: a mesh of
+ * 4 x 1 passes only keys, and one rank passes nothing. */
 #include "ir/choice.h"
 #include "ir/expr.h"
 
@@ -28,7 +27,7 @@ static bool is_of_queries(const Stmt *s)
 
 static bool moves(Mover *m, const Stmt *s);
 
-/* A loop that turns too often is refused elsewhere. */
+/* Loops with too many iterations are refused elsewhere. */
 static bool loop_moves(Mover *m, const Stmt *s)
 {
     const int64_t first = expr_eval(s->lo, 0, 0, m->var, NULL), last = expr_eval(s->hi, 0, 0, m->var, NULL);
@@ -40,7 +39,7 @@ static bool loop_moves(Mover *m, const Stmt *s)
     return any;
 }
 
-/* What comes home at the end of a direction is elsewhere only where something was passed before. */
+/* A return at the end of a direction moves something only if something was passed before. */
 static bool moves(Mover *m, const Stmt *s)
 {
     bool any = false;

@@ -22,7 +22,7 @@ static int64_t piece_at(const Piece *p, int64_t i)
     return p->count == 1 ? p->start + i : p->start + i / p->run * p->stride + i % p->run;
 }
 
-/* Leaves out empty pieces; writes contiguous ones as one run, and joins them to the one before where they
+/* Skips empty pieces; writes contiguous ones as one run, and joins them to the previous one if they
  * touch. */
 void pos_add_piece(PosSet *s, Piece *pieces, Piece p)
 {
@@ -64,7 +64,7 @@ PosSet pos_run(Piece *p, int64_t begin, int64_t end)
     return (PosSet){.tokens = end - begin, .npieces = 1, .pieces = p};
 }
 
-/* In a piece: whole runs before x, and the part before x of the run that contains x. */
+/* Tokens of a piece before x: whole runs, and the part before x of the run that contains x. */
 int64_t pos_before(const PosSet *s, int64_t x)
 {
     int64_t n = 0;
@@ -81,8 +81,8 @@ int64_t pos_cut(int64_t tokens, int i, int shares)
     return tokens * i / shares;
 }
 
-/* Tokens begin .. end of a piece, counted in it: what is left of the run that it begins in, whole runs,
- * what is left. */
+/* Tokens begin .. end of a piece, counted in it: the rest of the first run, whole runs, the begin of the
+ * last. */
 static void add_share(PosSet *s, Piece *pieces, const Piece *p, int64_t begin, int64_t end)
 {
     while (begin < end) {

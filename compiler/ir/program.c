@@ -1,4 +1,4 @@
-/* ir/program.c: the words of a layout's choices (ir/layout.h), and what they make of the model. */
+/* ir/program.c: words of the layout's choices whose rows are in ir.h, and their effect on the model. */
 #include "burst_sizes.h"
 #include "ir/choice.h"
 

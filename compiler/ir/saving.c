@@ -1,4 +1,4 @@
-/* ir/saving.c: what layers save from forward for backward, as sets of the step's values by their names.
+/* ir/saving.c: what layers save from forward for backward, as sets of names of the step's values.
  *
  * A rule of recomputation is a set. What a layout says, and what the search decides, are sets too.
  */

@@ -1,4 +1,4 @@
-/* ir/settings.c: settings of a layout that are one of some words, or a count: how they are written. */
+/* ir/settings.c: the syntax of settings whose value is a word or a count. */
 #include "ir/layout.h"
 
 #include <stddef.h>

@@ -1,14 +1,14 @@
-/* ir/shape.c: what a rank has of the model's heads and feed-forward network. The program's model stays as it
- * is written; all that a choice makes of it is here. */
+/* ir/shape.c: a rank's part of the model's heads and feed-forward network. The program's model is not
+ * changed; this file has all that a choice derives from it. */
 #include "ir/choice.h"
 
-/* As many queries read each key head. */
+/* The same number of queries per key head. */
 static Heads with_kv_heads(Heads h, int kv_heads)
 {
     return (Heads){h.heads / h.kv_heads * kv_heads, kv_heads};
 }
 
-/* Where ranks are more than key heads, as many neighbours have the same one. */
+/* If ranks outnumber key heads, equally many neighbours share one. */
 static Shape split(const Model *m, int tensor)
 {
     const int copies = m->kv_heads < tensor ? tensor / m->kv_heads : 1;

@@ -1,4 +1,4 @@
-/* target.c: the registry of what programs are written for. A row is all that passes know of a target. */
+/* target.c: the registry of targets. A row has all that passes know about a target. */
 #include "ir/cluster.h"
 
 #include "burst_kernels.h"
