@@ -1,4 +1,4 @@
-/* main.c: the command line: what is asked for, and who does it. */
+/* main.c: the command line: parses the request and runs it. */
 #include "base/progress.h"
 #include "import/import.h"
 #include "tools/forms.h"
@@ -28,7 +28,7 @@ static int usage_error(const char *fmt, const char *what)
     return see_help();
 }
 
-/* The folder with stock files: beside the program's, unless BURSTC_SHARE names it. */
+/* The folder with stock files: next to the program's, unless BURSTC_SHARE is set. */
 static const char *share_folder(Arena *a)
 {
     const char *given = environment("BURSTC_SHARE", NULL);
@@ -55,8 +55,8 @@ static const char *command_text(Arena *a, int argc, char **argv)
     return command;
 }
 
-/* The value of `name value` or `name=value`; moves past it. NULL: another option. A value that looks like
- * an option is one whose value was forgotten; a file of such a name has another one, ./-name. */
+/* The value of `name value` or `name=value`; moves past it. NULL: another option. A value that looks like an
+ * option means that the value is missing; such a file can be named ./-name. */
 static const char *option_value(const char *name, int argc, char **argv, int *i)
 {
     size_t n = strlen(name);
@@ -70,7 +70,7 @@ static const char *option_value(const char *name, int argc, char **argv, int *i)
 
 static int given_twice(const char *name) { return usage_error("'%s' is given twice", name); }
 
-/* names: a line each, of which word is one up to a '='; otherwise: what follows where none is near. */
+/* names: one per line, up to a '='; otherwise: the text if no name is near. */
 static int unknown_name(Arena *a, const char *kind, const char *word, char *names, const char *otherwise)
 {
     enum { MOST = 64 };
@@ -88,7 +88,7 @@ static int unknown_name(Arena *a, const char *kind, const char *word, char *name
     return see_help();
 }
 
-/* command: "-", or the one that argv is of. */
+/* command: "-", or the command that argv belongs to. */
 static int unknown_option(Arena *a, const char *command, int argc, char **argv, int i)
 {
     static const char *const with_value[] = {"-o", "--emit", "--schedule", "--dump-after"};
@@ -119,10 +119,10 @@ static int check_fit(const Request *o)
 static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
 static int run_fit(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
 
-/* What burstc does besides writing programs: `burstc NAME ...`. */
+/* The commands other than writing programs: `burstc NAME ...`. */
 typedef struct Action {
-    const char *name, *writes; /* what it writes, which has no forms */
-    /* of the operands: the cluster is the one that ends in .topo, and may be left out */
+    const char *name, *writes; /* its output, which has no forms */
+    /* operands in any order: the cluster ends in .topo and is optional */
     bool any_order;
     int (*check)(const Request *o);
     int (*run)(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
@@ -161,7 +161,7 @@ static int check_action(const Request *o)
     return o->action->check(o);
 }
 
-/* *twice: the name, where the option had a value before. */
+/* *twice: the name, if the option already had a value. */
 static void take_once(const char **to, const char *value, const char *name, const char **twice)
 {
     *twice = *to ? name : *twice;
@@ -221,7 +221,7 @@ static bool form_exists(const char *name)
     return !name || strcmp(name, "ast") == 0 || target_named(name) || find_form(name);
 }
 
-/* A name that says what no form of that name could be. */
+/* Refuses a file name whose ending does not fit the form. */
 static int check_suffix(const Request *o)
 {
     const Form *form = o->emit ? find_form(o->emit) : NULL;
@@ -273,7 +273,7 @@ static int run_action(Arena *a, Diags *d, const Request *o)
     return status;
 }
 
-/* A file that somebody else wrote is not a cluster that may be measured anew. */
+/* Refuses to overwrite a file that is not a measured cluster. */
 static int check_probed(Arena *a, const char *path)
 {
     static const char first[] = "# Written by `burstc probe`";
@@ -312,7 +312,7 @@ static int probe_options(Arena *a, int argc, char **argv, ProbeOptions *o, const
     return 0;
 }
 
-/* 0: it is no number, or has another suffix. */
+/* 0: not a number, or with another suffix. */
 static int64_t whole_number(const char *text)
 {
     char *suffix;
@@ -392,7 +392,7 @@ static int run_bench(Arena *a, Diags *d, int argc, char **argv)
     return status;
 }
 
-/* What burstc does without a cluster to read. */
+/* Runs without a cluster. */
 static int run_import(Arena *a, Diags *d, int argc, char **argv)
 {
     const char *output = NULL, *folder = NULL;
@@ -444,8 +444,8 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
     return status;
 }
 
-/* A search makes and frees an arena for each candidate: memory that goes back to the system in between is
- * cleared page by page when it comes again. */
+/* A search makes and frees an arena for each candidate: memory returned to the system in between would be
+ * cleared page by page when it is allocated once more. */
 static void keep_memory(void)
 {
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
