@@ -1,6 +1,5 @@
-/* pipeline.c: from texts to a program: compile() reads top to bottom. What a candidate of the search goes
- * through is search/candidate.c, and the passes that make a step are step/passes/pipeline.c.
- */
+/* pipeline.c: from texts to a program: compile() reads from top to bottom. search/candidate.c has a
+ * candidate's passes, step/passes/pipeline.c the passes that make a step. */
 #include "base/progress.h"
 #include "import/import.h"
 #include "tools/forms.h"
@@ -34,7 +33,7 @@ static int print_tree(Arena *a, Diags *d, const Request *o, const FrontEnd *in)
     return status;
 }
 
-/* By name; all else, binaries and the forms before the program, as the cluster's devices are. */
+/* By the output's name; binaries, and forms before the program, use the target of the cluster's devices. */
 static const Target *target_asked(const Request *o)
 {
     if (o->emit)
@@ -42,7 +41,7 @@ static const Target *target_asked(const Request *o)
     return o->output ? target_of_suffix(o->output) : NULL;
 }
 
-/* What was asked for beside the output. */
+/* Prints what was requested in addition to the output. */
 static int print_asked(Arena *a, const Request *o, const Destination *t, const Program *p, const Found *f)
 {
     int status = 0;
@@ -53,7 +52,7 @@ static int print_asked(Arena *a, const Request *o, const Destination *t, const P
     return status;
 }
 
-/* The program, checked; as C or, through the C compiler, as a binary beside its source. */
+/* Writes the checked program, as C or, through the C compiler, as a binary and its source. */
 static int write_program(Arena *a, Diags *d, const Request *o, const Destination *to, const Found *f)
 {
     Text t = {0};
@@ -77,7 +76,7 @@ static int write_program(Arena *a, Diags *d, const Request *o, const Destination
     return status;
 }
 
-/* What a proof refused, as a form that needs no plan: that is where the fault can be read. */
+/* Prints what a proof refused, if the form needs no plan, to find the fault. */
 static void print_refused(Arena *a, const Request *o, const Found *f)
 {
     const Form *form = o->emit && f->refused ? find_form(o->emit) : NULL;
@@ -85,7 +84,7 @@ static void print_refused(Arena *a, const Request *o, const Found *f)
         print_form(a, o, f);
 }
 
-/* The plan, proved, as a form or as the program. */
+/* Writes the proved plan, as a form or as the program. */
 static int write_found(Arena *a, Diags *d, const Request *o, const Destination *to, const Program *p,
                        const Found *f)
 {
@@ -100,7 +99,7 @@ static int write_found(Arena *a, Diags *d, const Request *o, const Destination *
     return o->emit && find_form(o->emit) ? print_form(a, o, f) : write_program(a, d, o, to, f);
 }
 
-/* Read and check; decide what the layout leaves open, by candidates that are verified; write. */
+/* Reads and checks the texts, searches what the layout leaves open among verified candidates, and writes. */
 int compile(Arena *a, Diags *d, Request *o)
 {
     FrontEnd in = {o->topo,
