@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST = 4 }; /* bytes of a character */
+enum { LONGEST = 4 }; /* bytes per character */
 
 int utf8_length(const unsigned char *s, size_t left)
 {
@@ -27,7 +27,7 @@ int utf8_length(const unsigned char *s, size_t left)
     return 0;
 }
 
-/* Of text that ends with a zero byte: of one byte or of more. */
+/* Length of the character of a zero-terminated text. */
 static size_t character_length(const char *text)
 {
     const size_t left = strnlen(text, LONGEST);
@@ -45,7 +45,7 @@ static uint32_t decode(const char *text, size_t n)
 
 size_t shown_length(const char *text)
 {
-    /* ASCII's and Latin-1's controls; marks of direction, separators of lines; the mark of byte order */
+    /* controls of ASCII and Latin-1; marks of direction, line separators; the byte order mark */
     static const struct {
         uint32_t first, last;
     } obeyed[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x200b, 0x200f},  {0x2028, 0x202e},

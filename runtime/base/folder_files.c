@@ -40,7 +40,7 @@ bool same_inode(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* By a name in the folder. target: where links lead. */
+/* Whether target, where links lead, has a kept name in the folder. */
 static bool is_named(const struct stat *folder, const char *target, bool (*is_kept)(const char *name))
 {
     const char *slash = strrchr(target, '/');

@@ -1,5 +1,5 @@
-/* folder_files.h: which files of a folder are read or written by whoever the folder is for, so that no other
- * output may take their place. For the compiler and for programs: no BurstCtx. */
+/* folder_files.h: which files of a folder its user reads or writes, so that no other output replaces them.
+ * Used by the compiler and by programs, so without BurstCtx. */
 #ifndef BURST_FOLDER_FILES_H
 #define BURST_FOLDER_FILES_H
 
@@ -12,7 +12,7 @@ bool is_weights_file(const char *name);
 bool is_checkpoint_file(const char *name);
 
 bool same_inode(const struct stat *a, const struct stat *b);
-/* Whether `path` is a file of the folder that is_kept: by a name in it, whether there is one of that name or
- * not, or by any link to one that is there. */
+/* Whether `path` is a file of the folder for which is_kept is true: by a name in it, existing or not, or by
+ * a link to an existing one. */
 bool folder_keeps(const char *folder, const char *path, bool (*is_kept)(const char *name));
 #endif

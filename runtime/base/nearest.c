@@ -8,7 +8,7 @@
 
 enum { LONGEST = 256, ROW = LONGEST + LONGEST / 4 + 3 };
 
-/* Levenshtein distance, or limit + 1 where it is greater. a: LONGEST bytes at most. */
+/* Levenshtein distance, or limit + 1 if it is larger. a: at most LONGEST bytes. */
 static int edit_distance(const char *a, const char *b, int limit)
 {
     int n = (int)strlen(a), m = (int)strlen(b), row[ROW];

@@ -1,4 +1,4 @@
-/* output_file.c: output by a temporary file and rename, where that would not destroy what is there. */
+/* output_file.c: atomic output by a temporary file and rename, for regular files. */
 #include "base/output_file.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { LINKS = 40, NAMES = 100 };
 
-/* The folder of `path`, with its slash, and `name` in it. */
+/* The path of `name` in the folder of `path`. */
 static char *beside(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
@@ -24,7 +24,7 @@ static char *beside(const char *path, const char *name)
     return joined;
 }
 
-/* A link of /proc stands for an open file: what it reads as need not be a path. */
+/* A link in /proc refers to an open file: its text need not be a path. */
 static bool is_open_file(const struct stat *link)
 {
     struct stat proc;
@@ -68,7 +68,8 @@ char *output_follow(const char *path)
     return at;
 }
 
-/* A new file beside the target; the kernel applies the umask. old NULL: there was none. */
+/* Makes a new file in the target's folder; the kernel applies the umask. old NULL: the target does not
+ * exist. */
 static int open_part(OutputFile *o, const struct stat *old)
 {
     char name[48];
@@ -83,14 +84,15 @@ static int open_part(OutputFile *o, const struct stat *old)
             return -1;
     }
     if (fd >= 0 && old && (old->st_uid != geteuid() || old->st_gid != getegid()))
-        (void)!fchown(fd, old->st_uid, old->st_gid); /* who may not is the owner from now on */
+        /* without the right to do so, this user becomes the owner */
+        (void)!fchown(fd, old->st_uid, old->st_gid);
     if (fd >= 0 && old)
         (void)!fchmod(fd, old->st_mode & 0777);
     return fd;
 }
 
-/* An open file of this process by its name, as /dev/stdout leads to: its number; -1: another path. Opened
- * anew it would be written from another place on, over what is there. */
+/* The descriptor of a path that is an open file of this process, such as /dev/stdout; -1: another path.
+ * Opening it anew would write at another offset, over existing text. */
 static int open_number(const char *path)
 {
     int n, end = 0;
@@ -167,8 +169,8 @@ int output_open(OutputFile *o, const char *path)
     return forget(o, reason);
 }
 
-/* A write that failed before now left ferror() set and its errno is gone: one more byte fails for the same
- * reason. EIO where it does not, since what failed is missing in the file. */
+/* After an earlier failed write ferror() is set but errno is lost: writing one more byte fails for the same
+ * reason. EIO if it succeeds, since data are missing. */
 int output_flush(FILE *f)
 {
     if (fflush(f) != 0)

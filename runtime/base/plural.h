@@ -1,5 +1,4 @@
-/* plural.h: the ending of a noun after its count, "%d rank%s"; in messages of the compiler and the
- * runtime. */
+/* plural.h: the plural ending after a count, "%d rank%s", in messages of the compiler and the runtime. */
 #ifndef BURST_PLURAL_H
 #define BURST_PLURAL_H
 
