@@ -35,18 +35,18 @@ static bool checkpoint_due(const Options *o, int64_t done)
     return o->checkpoint && (done == o->steps || (o->every > 0 && done % o->every == 0));
 }
 
-/* Brings a device's weights to where they are written from. */
+/* Copies a device's weights to the host's, which are written. */
 static int bring(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w)
 {
     return p->save ? p->save(c, state, w) : BURST_OK;
 }
 
-/* What a run writes to. */
+/* The outputs of a run. */
 typedef struct Watch { Progress show; Timeline timeline; Folder folder; Export *export; } Watch;
 
 /* ---- before the first step ---- */
 
-/* A run that trains nothing only reads; else the folder is this run's before anything is read from it. */
+/* A run that trains nothing only reads; otherwise the folder is locked before anything is read from it. */
 static int open_folder(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights *w, Folder *f,
                        int64_t *done)
 {
@@ -62,7 +62,7 @@ static int open_folder(BurstCtx *c, const BurstPlan *p, const Options *o, BurstW
     return o->fresh || (o->resume && !o->resume_file) ? BURST_OK : checkpoint_begins(c, f, *done);
 }
 
-/* How many checkpoints the run writes. */
+/* The number of checkpoints that the run writes. */
 static int64_t writes_after(const Options *o, int64_t done)
 {
     if (!o->checkpoint || done >= o->steps)
@@ -70,7 +70,7 @@ static int64_t writes_after(const Options *o, int64_t done)
     return o->every > 0 ? (o->steps - 1) / o->every - done / o->every + 1 : 1;
 }
 
-/* All outputs take their room together, as they will at the end. */
+/* All outputs reserve space together, as they need it at the end. */
 static int try_outputs(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, int64_t done)
 {
     int status = checkpoint_try(c, p, &watch->folder, done, writes_after(o, done), o->keep);
@@ -101,7 +101,7 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
     return BURST_OK;
 }
 
-/* Files of runs before are as they were until every rank could begin. */
+/* Files of earlier runs do not change until every rank can begin. */
 static int start(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
                  BurstWeights *w, int64_t done)
 {
@@ -117,7 +117,7 @@ static int start(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
 
 /* ---- what must not be lost ---- */
 
-/* What went wrong first, while something else is tried. */
+/* The first failure, kept while something else is tried. */
 typedef struct Failure { int status; bool others; char doing[DOING_TEXT], text[ERROR_TEXT]; } Failure;
 
 static Failure failure_of(const BurstCtx *c, int status)
@@ -135,8 +135,8 @@ static int fail_again(BurstCtx *c, const Failure *f)
     return burst_fail(c, f->status, "%s", f->text);
 }
 
-/* The state, in a folder of its own where there is room for it: the reason why it is not where it should
- * be is told with its name. Only a failure to write, which all ranks know of, leaves them able to. */
+/* Saves the state in a new folder that has space, and reports the original failure with that folder's name.
+ * Only after a write failure that all ranks know about can they do so. */
 static int rescue(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t done, int status)
 {
     const char *temporary = getenv("TMPDIR"), *base[] = {".", temporary && *temporary ? temporary : "/tmp"};
@@ -162,7 +162,7 @@ static int save(BurstCtx *c, const BurstPlan *p, const Options *o, Folder *f, vo
     return status == BURST_E_IO ? rescue(c, p, w, done, status) : status;
 }
 
-/* kept: the state has been saved, or is where it was read from. */
+/* kept: the state has been saved, or was not changed since it was read. */
 static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Export *e, void *state,
                           BurstWeights *w, bool kept)
 {
@@ -170,7 +170,8 @@ static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Exp
         return BURST_OK;
     BURST_TRY(bring(c, p, state, w));
     int status = export_write(c, p, w, e);
-    const bool known = status == BURST_E_IO || status == BURST_E_USAGE; /* by all ranks, which go on */
+    /* known to all ranks, which continue */
+    const bool known = status == BURST_E_IO || status == BURST_E_USAGE;
     if (known && !kept && !export_is_whole(e))
         return rescue(c, p, w, o->steps, BURST_E_IO);
     BURST_TRY(status);
@@ -183,7 +184,7 @@ static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Exp
 
 /* ---- training ---- */
 
-/* What is said of a step. The ranks do not wait for rank 0 to have written it. */
+/* Reports a step. The ranks do not wait for rank 0 to write it. */
 static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, int64_t step,
                   const BurstStep *result, double seconds)
 {
@@ -194,8 +195,7 @@ static int report(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watc
     return said != BURST_OK ? said : traced;
 }
 
-/* *at: steps behind us. A line that cannot be written ends the run, but not before what is due then is
- * saved. */
+/* *at: steps done. A line that cannot be written ends the run, but only after saving what is due. */
 static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
                  BurstWeights *w, int64_t *at)
 {
@@ -226,7 +226,7 @@ static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
     return BURST_OK;
 }
 
-/* After the last step the weights are exported also where its line or its checkpoint could not be written. */
+/* After the last step the weights are exported even if its line or its checkpoint could not be written. */
 static int train_and_export(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch, void *state,
                             BurstWeights *w, int64_t began)
 {
@@ -287,7 +287,7 @@ static BurstTrain with_options(const BurstPlan *p, const Options *o)
     return t;
 }
 
-/* The help, or the version. */
+/* Prints the help or the version. */
 static int say(const BurstPlan *p, const Options *o, const char *program)
 {
     if (o->help)
@@ -308,7 +308,7 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     const int rank = place_rank();
     if (!burst_blas_fits(0, text, sizeof text)) {
         say_line("%s", text);
-        _exit(exit_code(BURST_E_MEMORY)); /* an exit would wait for OpenBLAS */
+        _exit(exit_code(BURST_E_MEMORY)); /* exit() would wait for OpenBLAS */
     }
     int status = options_read(&o, p, argc, argv, text, sizeof text);
     if (status != BURST_OK) {
@@ -318,7 +318,7 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     if (o.help || o.version)
         return rank == 0 ? say(p, &o, argc > 0 ? argv[0] : "program") : 0;
     signal(SIGXFSZ, SIG_IGN); /* a file too large for this user is an error like a full disk */
-    signal(SIGPIPE, SIG_IGN); /* and so is a pipe that nobody reads */
+    signal(SIGPIPE, SIG_IGN); /* so is a pipe without a reader */
     if ((o.transport && setenv("BURST_TRANSPORT", o.transport, 1) != 0) ||
         (o.share_gpus && setenv("BURST_SHARE_GPUS", "1", 1) != 0)) {
         fprintf(stderr, "burst: out of memory for an environment variable\n");

@@ -149,7 +149,7 @@ static const char *expected(const Row *row)
     return row->kind == CHOICE ? row->value : kinds[row->kind];
 }
 
-/* Reads one option at argv[*i]; leaves *i at its last word. */
+/* Reads the option at argv[*i]; leaves *i at its last word. */
 static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *i, char *text, size_t size)
 {
     const Row *row = find_row(argv[*i]);
@@ -177,7 +177,7 @@ static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *
     return usage(text, size, "%s is '%s', expected %s", row->name, next, expected(row));
 }
 
-/* An option that has nothing to act on is an error: what it acts on is missing. */
+/* Options that require another option; without it they are an error. */
 typedef struct Need {
     const char *option, *needs;
     size_t at;
@@ -199,7 +199,7 @@ static const Need needs[] = {
 
 /* ---- files of tokens ---- */
 
-/* Of the plan, as bytes or numbers where an option says so. */
+/* The plan's files, as bytes or numbers if an option says so. */
 static const BurstDataFile *read_as(const BurstDataFile *from, int files, int raw, BurstDataFile *to)
 {
     if (!raw)
@@ -211,7 +211,7 @@ static const BurstDataFile *read_as(const BurstDataFile *from, int files, int ra
     return to;
 }
 
-/* --bytes and --raw are of the files that the command line names; if it names none, of the plan's data. */
+/* --bytes and --raw apply to the files on the command line or, without any, to the plan's data. */
 static int find_files(Options *o, const BurstTrain *t, char *text, size_t size)
 {
     const int raw = o->raw ? o->raw[0] - '0' : o->bytes;
@@ -288,8 +288,8 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
     return BURST_OK;
 }
 
-/* What ranks may have of their own: what only one of them writes, when it gives up, and files of which the
- * content counts. */
+/* Options that may differ between ranks: paths that only one rank writes, time limits, and files whose
+ * contents are compared. */
 static bool may_differ(const Row *row)
 {
     static const char *const names[] = {"--data",       "--evaluate", "--weights", "--metrics",
@@ -301,7 +301,7 @@ static bool may_differ(const Row *row)
     return false;
 }
 
-/* Both files of Megatron-LM. */
+/* Both files of a Megatron-LM pair. */
 static void identify_data(struct Identity *id, const char *name, const BurstDataFile *f)
 {
     char bin[PATH_MAX], idx[PATH_MAX];

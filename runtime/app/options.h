@@ -11,18 +11,18 @@ typedef struct Options {
     const char *dtype; /* "bf16", "f32"; NULL: not given */
     const char *raw;   /* "2", "4"; NULL: not given */
     const char *evaluate_file;               /* NULL: the plan's */
-    const BurstDataFile *files, *evaluation; /* [file_count] to train on; to evaluate on, NULL: none */
+    const BurstDataFile *files, *evaluation; /* [file_count] training files; validation file, NULL: none */
     int file_count, export_dtype;
     BurstDataFile file_of[BURST_DATA_FILES],
-        evaluation_of; /* what these are, where they are not the plan's */
+        evaluation_of; /* storage of these, if they are not the plan's */
     bool evaluate;     /* also before the first step */
     bool bytes, resume, fresh, plan_masks, plan_rope, share_gpus, quiet, help, version;
 } Options;
 
-/* Fills in the plan's values and then the command line's. BURST_OK, or BURST_E_USAGE with the reason in
+/* Sets the plan's values, then the command line's. Returns BURST_OK, or BURST_E_USAGE with the reason in
  * text. */
 int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size);
-/* Adds what must be equal on all ranks. */
+/* Adds the options that must be equal on all ranks. */
 void options_identify(struct Identity *id, const Options *o);
 void options_help(const BurstPlan *p, const char *program);
 #endif

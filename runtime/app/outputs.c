@@ -1,5 +1,5 @@
-/* outputs.c: see outputs.h. Files are the same where device and inode are; one that is not there yet,
- * where folder and name are. */
+/* outputs.c: see outputs.h. Existing files are compared by device and inode, missing ones by folder and
+ * name. */
 #include "app/outputs.h"
 
 #include "base/folder_files.h"
@@ -16,20 +16,21 @@ typedef enum Role { IN_FILE, IN_FOLDER, OUT_FILE, OUT_STREAM, OUT_CHECKPOINTS, O
 typedef struct Named {
     const char *option, *path;
     Role role;
-    char *target;       /* where links lead */
-    const char *leaf;   /* its last name */
+    char *target;       /* after following links */
+    const char *leaf;   /* its last component */
     bool there, parent_there;
     struct stat st, parent;
 } Named;
 enum { NAMED_MOST = 10 + 2 * BURST_DATA_FILES };
 typedef struct Names { Named at[NAMED_MOST]; int count; } Names;
 
-/* What the owner of a folder reads or writes in it; NULL: others may not write there at all, or anything. */
+/* Files that the owner of a folder reads or writes in it; NULL: other outputs may not be in it at all, or
+ * may have any name. */
 static bool (*const kept_names[])(const char *name) = {[IN_FOLDER] = is_weights_file,
                                                        [OUT_CHECKPOINTS] = is_checkpoint_file,
                                                        [OUT_EXPORT] = NULL};
 
-/* ---- what is named ---- */
+/* ---- named files ---- */
 
 static void strip_slashes(char *path)
 {
@@ -46,7 +47,7 @@ static bool resolve(Named *n)
     n->target = output_follow(path);
     free(path);
     if (!n->target)
-        return true; /* links that go round: whoever opens it says so */
+        return true; /* a cycle of links: opening it will report that */
     char *slash = strrchr(n->target, '/'),
          *folder = slash ? strndup(n->target, (size_t)(slash - n->target) + 1) : strdup(".");
     n->leaf = slash ? slash + 1 : n->target;
@@ -65,7 +66,7 @@ static bool add(Names *all, const char *option, const char *path, Role role)
     return resolve(n);
 }
 
-/* Both files of Megatron-LM. */
+/* Both files of a Megatron-LM pair. */
 static bool add_data(Names *all, const char *option, const BurstDataFile *f)
 {
     char bin[PATH_MAX], idx[PATH_MAX];
@@ -75,7 +76,7 @@ static bool add_data(Names *all, const char *option, const BurstDataFile *f)
         return add(all, option, f->path, IN_FILE);
     const bool added = add(all, option, bin, IN_FILE) && add(all, option, idx, IN_FILE);
     for (int i = all->count - 1; added && i >= all->count - 2; i--)
-        all->at[i].path = f->path; /* as the user has it */
+        all->at[i].path = f->path; /* as the user wrote it */
     return added;
 }
 
@@ -101,7 +102,7 @@ static void drop(Names *all)
         free(all->at[i].target);
 }
 
-/* ---- one and the same ---- */
+/* ---- equal files ---- */
 
 static bool is_output(const Named *n)
 {
@@ -124,8 +125,7 @@ static bool same(const Named *a, const Named *b)
            strcmp(a->leaf, b->leaf) == 0;
 }
 
-/* /dev/stdout is meant to be standard output; checkpoints and weights have names of their own in one
- * folder. */
+/* /dev/stdout is standard output; checkpoints and weights have different names in one folder. */
 static bool may_share(const Named *a, const Named *b)
 {
     return (a->role == OUT_STREAM && output_is_open(b->target)) ||
