@@ -82,7 +82,6 @@ void emit_head_chunks(Emit *e)
                     s->head_chunks, s->short_chunks ? "the largest" : "one");
     if (s->short_chunks)
         text_printf(e->out,
-                    "#define PLAN_SHORT_CHUNKS %d /* the last so many of these have a key head less, with "
-                    "its queries */\n",
+                    "#define PLAN_SHORT_CHUNKS %d /* the last so many have a key head less */\n",
                     s->short_chunks);
 }

@@ -93,14 +93,14 @@ static bool has_places(const Flow *f, int value)
 static void emit_copied(Emit *e, const Flow *f)
 {
     static const struct { const char *name; OpKind kind; Dim tokens; const char *what;
-    } row[] = {{"STAGED", OP_STAGE, DIM_TOKENS, "a sequence stages, for each token of the rank's own"},
+    } row[] = {{"STAGED", OP_STAGE, DIM_TOKENS, "a sequence stages for each of the rank's own tokens"},
                {"FETCHED", OP_FETCH, DIM_TOKENS,
-                "it fetches: what comes by chunks once for each loop that reads it"},
+                "it fetches; values in chunks count once for each loop that reads them"},
                {"STAGED_ALL", OP_STAGE, DIM_ALL_TOKENS,
-                "a sequence stages, for each token that tensor ranks have together"},
-               {"FETCHED_ALL", OP_FETCH, DIM_ALL_TOKENS, "it fetches so"}};
+                "a sequence stages for each of all tensor ranks' tokens"},
+               {"FETCHED_ALL", OP_FETCH, DIM_ALL_TOKENS, "it fetches for these"}};
     text_printf(e->out,
-                "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n",
+                "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* staged values in host memory */\n",
                 f->host - f->host_state);
     for (int i = 0; i < countof(row); i++)
         text_printf(e->out, "#define PLAN_%s INT64_C(%" PRId64 ") /* bytes that %s */\n", row[i].name,
@@ -128,7 +128,7 @@ void emit_places(Emit *e)
     if (f->step->tail)
         text_printf(e->out,
                     "#define PLAN_TAIL %" PRId64
-                    " /* last tokens of a rank, of which layers keep attention's output */\n",
+                    " /* last tokens of a rank, whose attention output layers keep */\n",
                     f->step->tail);
     for (int v = 0; v < f->step->values.n; v++) {
         const Value *x = &f->step->values.at[v];
@@ -177,7 +177,7 @@ void emit_in_scratch(Emit *e, const Buffer *b)
 
 void emit_scratch(Emit *e)
 {
-    text_add(e->out, "/* What a layer's attention has in its scratch, which lies elsewhere in another. */\n");
+    text_add(e->out, "/* Sets the buffers in attention's scratch, whose offset differs between layers. */\n");
     emit_line(e, "static void plan_scratch(PlanState *s, int layer)");
     emit_line(e, "{");
     for (int i = 0; i < e->draft->memory.n; i++)
@@ -205,7 +205,7 @@ void emit_output_rows(Emit *e)
     const bool heads = s->shape.head_chunks > 1;
     if (s->by_queries || heads)
         text_printf(e->out,
-                    "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of %s "
+                    "#define PLAN_O_ROWS %d /* 1: attention's output has all chunks of %s "
                     "*/\n#define PLAN_LSE_ROWS %d\n",
                     heads ? o->all_heads : o->dim[0] != DIM_CHUNK, heads ? "heads" : "queries",
                     heads ? lse->all_heads : lse->dim[1] != DIM_CHUNK);
@@ -227,14 +227,14 @@ void emit_key_chunks(Emit *e)
                         s->pairs ? s->pairs[m * s->chunks + q] : UINT64_MAX >> (64 - s->chunks));
         text_add(e->out, "},\n");
     }
-    text_add(e->out, "}; /* bit k: it is attended with chunk k of keys */\nstatic const int64_t "
+    text_add(e->out, "}; /* bit k: chunk k of keys has a live pair */\nstatic const int64_t "
                      "plan_key_copies[PLAN_MASKS][3] = {");
     for (int m = 0; m < masks; m++) {
         const KeyCopies k = step_key_copies(s, m);
         text_printf(e->out, "%s{%" PRId64 ", %" PRId64 ", %" PRId64 "}", m ? ", " : "", k.fetched, k.begun,
                     k.staged);
     }
-    text_add(e->out, "}; /* bytes a token of each pair: fetched, fetched where queries before have begun "
+    text_add(e->out, "}; /* bytes per token of each pair: fetched, fetched if earlier queries have begun the "
                      "sums, staged */\n");
 }
 

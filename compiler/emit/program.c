@@ -132,9 +132,9 @@ static void emit_group(Emit *e)
     };
     add_constants(e, row, countof(row));
     if (c->partition == PART_BALANCED)
-        add_constant(e, "PLAN_BALANCED", c->block, "tokens of a run whose chunk each batch decides");
+        add_constant(e, "PLAN_BALANCED", c->block, "tokens of a run; each batch assigns runs to chunks");
     if (c->tensor)
-        add_constant(e, "PLAN_TENSOR", c->tensor, "tensor-parallel ranks; heads and ffn are those of one");
+        add_constant(e, "PLAN_TENSOR", c->tensor, "tensor-parallel ranks; heads and ffn are one rank's");
     if (e->draft->shape.key_copies > 1)
         add_constant(e, "PLAN_KEY_COPIES", e->draft->shape.key_copies,
                      "tensor ranks that have the same key heads");
@@ -142,21 +142,21 @@ static void emit_group(Emit *e)
         add_constant(e, "PLAN_PIECES", choice_pieces(c),
                      "pieces of a rank's keys: piece p of rank r is chunk p * PLAN_GROUP + r");
     if (attentions_at_once(&e->draft->attention, false))
-        add_constant(e, "PLAN_AT_ONCE", 1, "forward computes when all keys are there that its queries read");
+        add_constant(e, "PLAN_AT_ONCE", 1, "forward computes once all keys of its queries have arrived");
     if (attentions_at_once(&e->draft->attention, true))
-        add_constant(e, "PLAN_GRADS_AT_ONCE", 1, "backward has one launch for chunks that it meets in a row");
+        add_constant(e, "PLAN_GRADS_AT_ONCE", 1, "backward has one launch for consecutive chunks");
     if (choice_chunks_queries(c))
         add_constant(e, "PLAN_QUERY_CHUNKS", chunk_count(e->draft->partition->max_tokens, c->token_chunks),
                      "chunks of a rank's tokens; attention has the queries of one at a time");
     if (choice_chunks_keys(c))
-        add_constant(e, "PLAN_KEY_CHUNKS", 1, "and the keys of one, which wait in the host's memory"),
+        add_constant(e, "PLAN_KEY_CHUNKS", 1, "and the keys of one at a time, which are in host memory"),
             add_constant(e, "PLAN_KEY_TOKENS",
                          tokens_in_chunk(e->draft->partition->max_tokens, c->token_chunks),
-                         "most of a chunk");
+                         "most keys of a chunk");
     if (c->ranges)
         add_constant(e, "PLAN_RANGES", travelling_sides(e->draft),
-                     "transfers carry the tiles that somebody further along reads, or added to: 1 of "
-                     "queries, 2 of keys");
+                     "transfers carry the tiles that are read further along, or were added to: 1: "
+                     "queries, 2: keys");
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within,
                      "ranks that share the weights; other such groups have replicas");
@@ -174,7 +174,7 @@ static void emit_shares(Emit *e)
     const RowSizes h = row_sizes(&e->draft->shape, c, e->draft->partition, by_heads[1]);
     const Constant row[] = {
         {"PLAN_SHARES", h.shares, "ranks that share the heads"},
-        {"PLAN_SHARE_STRIDE", c->stride[c->schedule->exchanged], "from one of them to the next"},
+        {"PLAN_SHARE_STRIDE", c->stride[c->schedule->exchanged], "distance between neighbours of these"},
         {"PLAN_SHARE_HEADS", h.heads, "most query heads of a rank"},
         {"PLAN_SHARE_KV_HEADS", h.kv_heads, NULL},
         {"PLAN_ROW_TOKENS", h.tokens, "most tokens of the ranks that share heads"},
@@ -284,15 +284,15 @@ static void emit_scales(Emit *e, const Model *m)
 static void emit_latents(Emit *e, const Model *m, bool travel)
 {
     if (m->value_dim != m->head_dim)
-        add_constant(e, "PLAN_VALUE_DIM", m->value_dim, "of a head's values and output");
+        add_constant(e, "PLAN_VALUE_DIM", m->value_dim, "elements of a head's values and output");
     if (!m->latent)
         return;
-    add_constant(e, "PLAN_LATENT", m->latent, "that a token's keys and values are made of");
+    add_constant(e, "PLAN_LATENT", m->latent, "elements of a token's latent for keys and values");
     add_constant(e, "PLAN_SHARED", m->shared, "elements of a token's keys that all heads share");
     if (m->query_latent)
-        add_constant(e, "PLAN_QUERY_LATENT", m->query_latent, "that its queries are made of");
+        add_constant(e, "PLAN_QUERY_LATENT", m->query_latent, "elements of the latent of its queries");
     if (travel)
-        add_constant(e, "PLAN_LATENTS", 1, "keys and values travel as these");
+        add_constant(e, "PLAN_LATENTS", 1, "keys and values travel as latents");
 }
 
 static void emit_sizes(Emit *e)
@@ -311,15 +311,15 @@ static void emit_sizes(Emit *e)
         {"PLAN_FFN", s->ffn, NULL, true},
         {"PLAN_VOCAB", m->vocab, NULL, true},
         {"PLAN_LOSS_TILE", choice_loss_tile(e->draft->program, &e->draft->choice),
-         "tokens whose logits are there at once", true},
+         "tokens whose logits exist at a time", true},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
-        {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of each value in an arena"},
+        {"PLAN_ALIGN", e->draft->program->target->align, "bytes; alignment of values in an arena"},
     };
     add_constants(e, row, countof(row));
     const int group = saving_group(saving_of(&e->draft->choice));
     if (group > 1 && !e->draft->program->library)
-        add_constant(e, "PLAN_GROUP_LAYERS", group, "layers, of which the first saves its input");
+        add_constant(e, "PLAN_GROUP_LAYERS", group, "layers of a group; the first saves its input");
     emit_head_chunks(e);
     emit_latents(e, m, e->draft->choice.latents);
     if (!e->draft->program->library) {
@@ -328,24 +328,24 @@ static void emit_sizes(Emit *e)
         emit_scales(e, m);
     }
     if (m->rope_table)
-        add_constant(e, "PLAN_ROPE_TABLE", m->rope_table - 1, "by whose values RoPE turns");
+        add_constant(e, "PLAN_ROPE_TABLE", m->rope_table - 1, "by whose values RoPE rotates");
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
         text_add(e->out,
-                 "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
+                 "#define PLAN_DETERMINISTIC 1 /* additions to dQ have the same order on every run */\n");
     if (e->draft->choice.optimizer)
-        add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory");
+        add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments are in host memory");
     if (e->draft->program->train.optimizer == BURST_OPTIMIZER_MUON && !e->draft->program->library)
-        add_constant(e, "PLAN_MUON", 1, "matrices of layers are updated by Muon, all else by AdamW");
+        add_constant(e, "PLAN_MUON", 1, "layers' matrices are updated by Muon, everything else by AdamW");
     if (e->draft->choice.optimizer == OPTIMIZER_FETCHED)
-        add_constant(e, "PLAN_DEVICE_UPDATE", 1, "which the device updates, a unit at a time");
+        add_constant(e, "PLAN_DEVICE_UPDATE", 1, "the device updates them, one unit at a time");
     if (e->draft->choice.optimizer == OPTIMIZER_ON_HOST && e->draft->choice.bf16_gradients)
-        add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients go there as activations are");
+        add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients are copied in the activations' format");
     if (device(e) && e->draft->program->library) {
         add_constant(e, "PLAN_KEPT", e->draft->choice.ranks * choice_pieces(&e->draft->choice),
                      "launches of a call whose lists a batch may keep");
-        add_constant(e, "PLAN_KEPT_INTS", elements_of(e, "kept_lists"), "of lists so kept");
+        add_constant(e, "PLAN_KEPT_INTS", elements_of(e, "kept_lists"), "ints of these lists");
     }
     if (exchanges(e))
         emit_shares(e);
@@ -398,7 +398,7 @@ static void emit_pool_names(Emit *e)
         "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n",
         most, channels ? channels : 1);
     if (device(e))
-        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n",
+        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* partial outputs are merged at their owner */\n",
                     outputs_travel(e->draft));
     text_add(e->out, "};\n");
 }
@@ -412,7 +412,7 @@ static void emit_buffers(Emit *e)
     if (!e->draft->program->library)
         text_add(e->out, "    char *arena; /* the step's values */\n");
     if (emit_stages(e))
-        text_add(e->out, "    char *host; /* and those in the host's memory */\n");
+        text_add(e->out, "    char *host; /* the step's values in host memory */\n");
     for (int i = 0; i < e->draft->memory.n; i++) {
         const Buffer *b = &e->draft->memory.at[i];
         if (!b->type || b->pool)
@@ -747,7 +747,7 @@ static void emit_data_file(Emit *e, const BurstDataFile *f)
 static void emit_train_files(Emit *e, const Train *t)
 {
     if (t->data_files)
-        text_add(e->out, "/* path, bytes a token where the file has no header, share of the sequences */\n"
+        text_add(e->out, "/* path, bytes per token if the file has no header, share of the sequences */\n"
                          "static const BurstDataFile plan_data[] = {");
     for (int i = 0; i < t->data_files; i++) {
         text_add(e->out, i ? ",\n                                           " : "");
@@ -801,8 +801,8 @@ static void emit_host_masks(Emit *e)
 {
     const Program *p = e->draft->program;
     if (device(e))
-        text_add(e->out, "/* The masks on the host, which decides which pairs and transfers are left; the "
-                         "kernels have their own. */\n"
+        text_add(e->out, "/* The masks on the host, which finds live pairs and transfers; the kernels have "
+                         "their own. */\n"
                          "#pragma push_macro(\"BURST_MASK_DATA\")\n#undef BURST_MASK_DATA\n#define "
                          "BURST_MASK_DATA static const\n"
                          "namespace plan_host {\n");
@@ -845,12 +845,12 @@ static void emit_header(Emit *e, const char *command)
     else
         emit_predicted(e);
     text_add(e->out,
-             " * The same command with --print-build prints how to compile it. The headers contain what "
-             "all plans share.\n */\n");
+             " * The same command with --print-build prints how to compile it. Text that all plans share is "
+             "in the headers.\n */\n");
     if (device(e))
         kernels_define(e->draft->program, e->out);
     if (library)
-        text_add(e->out, "#define PLAN_LIBRARY 1 /* attention alone, of many batches */\n");
+        text_add(e->out, "#define PLAN_LIBRARY 1 /* only attention, for many batches */\n");
     text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);
     text_printf(
         e->out,
@@ -879,7 +879,7 @@ static void emit_plan_of_step(Emit *e)
 
 static void emit_pairs(Emit *e)
 {
-    text_add(e->out, "/* ---- which tokens and pairs a rank has ---- */\n\n");
+    text_add(e->out, "/* ---- a rank's tokens and pairs ---- */\n\n");
     placement_emit_c(e->arena, &e->draft->choice, e->out);
     partition_emit_c(e->draft->partition, e->out);
     emit_host_masks(e);
@@ -891,7 +891,7 @@ static void emit_pairs(Emit *e)
 static void emit_rest(Emit *e)
 {
     emit_pairs(e);
-    text_add(e->out, "/* ---- memory, and what the runtime reads ---- */\n\n");
+    text_add(e->out, "/* ---- memory, and data for the runtime ---- */\n\n");
     emit_alloc(e);
     emit_units(e);
     emit_watching(e);
@@ -991,7 +991,7 @@ void emit_library(Arena *a, const Found *f, const char *command, Text *out)
     emit_layer_masks(&e);
     text_printf(out, "\n#include \"%s\"\n\n", language(&e)->library);
     emit_pairs(&e);
-    text_add(out, "/* ---- memory, and what the runtime reads ---- */\n\n");
+    text_add(out, "/* ---- memory, and data for the runtime ---- */\n\n");
     emit_library_memory(&e);
     emit_library_names(&e);
     emit_library_table(&e, quoted(&e, library_layout(&e)), hash_emitted(&e));

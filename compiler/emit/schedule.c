@@ -564,7 +564,7 @@ static void emit_table(Emit *e)
     for (int i = 0; i < 2 * d->attention.n; i++)
         text_printf(e->out, "static void %s(BurstTrace *t, int me);\n",
                     trace_name(e, d->attention.at[i / 2].way[i % 2]));
-    text_add(e->out, "/* How the layers of each mask attend. */\nstatic const PlanAttention "
+    text_add(e->out, "/* The attention of each mask's layers. */\nstatic const PlanAttention "
                      "plan_attention_of[PLAN_MASKS] = {\n");
     for (int m = 0; m < d->program->mask_count; m++) {
         const Schedule *f = attentions_schedule(&d->attention, m, false),

@@ -67,9 +67,9 @@ static void emit_sequence(Emit *e, const BurstSequenceForecast *s, int number)
 static void emit_forecast(Emit *e, const BurstForecast *f)
 {
     text_add(e->out, "/* The predicted step of the rank that computes most: stretches (seconds, numbers of "
-                     "the part, stream), each once for all that\n"
-                     " * are alike; visits of a unit's weights, made of stretches; how many visits of a kind "
-                     "follow each other in a sequence. */\n");
+                     "the part, stream), stored once if they\n"
+                     " * are equal; visits of a unit's weights, made of stretches; runs of equal visits in a "
+                     "sequence. */\n");
     for (int k = 0; k < f->stretches; k++)
         emit_spans(e, &f->stretch[k], k);
     text_add(e->out, "static const BurstStretch plan_stretches[] = {\n");
