@@ -69,6 +69,10 @@ typedef struct PartField {
     bool absent; /* its value where it is not given */
     LayerParts adds;
 } PartField;
+/* A field that must be given, with the one value that is computed, as JSON. */
+typedef struct FixedField {
+    const char *name, *value;
+} FixedField;
 /* A row: model_type, architecture; which parts its layers have; and what transformers means where config.json
  * does not have a field: 0 of kv_heads: as many as heads, of head_dim: hidden / heads, of window: none. */
 typedef struct Family {
@@ -83,17 +87,18 @@ typedef struct Family {
     LayerParts parts; /* in any case */
     const PartField *flags; /* up to a name NULL; NULL: none */
     bool norms_less_one; /* folders have the weights of norms less one */
-    /* NULL: rms_norm_eps, hidden_act, partial_rotary_factor, rope_theta */
-    const char *eps_field, *activation_field, *part_field, *theta_field;
+    /* NULL: rms_norm_eps, hidden_act, partial_rotary_factor, rope_theta, intermediate_size */
+    const char *eps_field, *activation_field, *part_field, *theta_field, *ffn_field;
     const Alias *aliases; /* up to a name NULL; NULL: none */
     const char *activation; /* what that says; NULL: silu */
     int kv_heads, head_dim;
     /* of parts.layer.latent: kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, of
      * which 0 is hidden / heads */
     int latent, query_latent, own, shared, value_dim;
-    /* fields of layers with experts, up to NULL; NULL: the family has none. No layer may have some:
-     * first_k_dense_replace, 0 where it is not given, is at least the number of layers */
-    const char *const *experts;
+    const char *const *unread; /* fields of parts that no layer may have, up to NULL; NULL: none */
+    bool dense_first; /* layers from first_k_dense_replace on, 0 where it is not given, have experts */
+    bool hybrid; /* layer_types and num_local_experts, which must be given, say which layers are others */
+    const FixedField *fixed; /* up to a name NULL; NULL: none */
     bool all_heads; /* as many key heads as heads, of hidden / heads: no field says them */
     double norm_eps;
     BurstRope rope;

@@ -85,6 +85,7 @@ static const char *const without_effect[] = {
     "use_parallel_embedding",
     "attention_softmax_in_fp32",
     "scale_attention_softmax_in_fp32",
+    "embedding_initializer_range",
     "mup_denominator",       /* of MiniCPM's initial values and learning rates */
     "transformers.js_config",
 };
@@ -121,6 +122,7 @@ static const struct Neutral {
     {"no_rope_layer_interval", "[null, 0]"},
     {"use_mrope", "[false, null]"},
     {"use_bidirectional_attention", "[false, null]"},
+    {"rope_interleave", "[true]", "youtu"},
     {"rope_interleave", "[false, null]"},
     {"attention_bias", "[false, null]"},
     {"mlp_bias", "[false, null]"},
@@ -177,8 +179,11 @@ static const struct Neutral {
     {"scale_attn_weights", "[true]", "starcoder2"},
 };
 
-static bool is_without_effect(const char *name)
+static bool is_without_effect(const Family *family, const char *name)
 {
+    for (const char *const *unread = family->unread; unread && *unread; unread++)
+        if (strcmp(*unread, name) == 0)
+            return true;
     for (size_t i = 0; i < sizeof without_effect / sizeof *without_effect; i++)
         if (strcmp(name, without_effect[i]) == 0)
             return true;
@@ -217,7 +222,7 @@ void config_check_others(Misfits *m, const json_t *config, const Family *family)
     json_t *value;
     json_object_foreach((json_t *)config, name, value) {
         const struct Neutral *n = find_neutral(family, name);
-        if (config_is_compared(family, name) || is_without_effect(name))
+        if (config_is_compared(family, name) || is_without_effect(family, name))
             continue;
         if (n)
             check_neutral(m, family, n, value);

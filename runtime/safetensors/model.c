@@ -152,6 +152,8 @@ static const char *field_name(const Family *family, const Field *f)
 {
     if (f->kind == ACT && family->activation_field)
         return family->activation_field;
+    if (f->at == offsetof(HfModel, ffn) && family->ffn_field)
+        return family->ffn_field;
     return f->kind == REAL && family->eps_field ? family->eps_field : f->name;
 }
 
@@ -313,12 +315,24 @@ static void read_flag(Misfits *m, const json_t *config, const PartField *f, cons
         misfit(m, "%s is %s, expected %s", f->name, on ? "true" : "false", needed ? "true" : "false");
 }
 
+static void check_fixed(Misfits *m, const json_t *config, const FixedField *f)
+{
+    json_t *needed = json_loads(f->value, JSON_DECODE_ANY, NULL), *value = json_object_get(config, f->name);
+    char text[VALUE_TEXT];
+    value_text(value, text);
+    if (!value || !same_value(needed, value))
+        misfit(m, "%s is %s; only %s is computed", f->name, text, f->value);
+    json_decref(needed);
+}
+
 static void read_parts(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const Family *f = there->family;
     there->parts = f->parts;
     for (const PartField *flag = f->flags; flag && flag->name; flag++)
         read_flag(m, config, flag, plan ? &plan->parts : NULL, &there->parts);
+    for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
+        check_fixed(m, config, fixed);
     for (const char *const *zero = f->zero; zero && *zero; zero++)
         if (!json_object_get(config, *zero))
             misfit(m, "config.json has no %s, and a %s without it has dropout; set it to 0", *zero, f->type);
@@ -330,7 +344,7 @@ static void check_dense(Misfits *m, const json_t *config, const HfModel *there)
     const json_t *dense = json_object_get(config, "first_k_dense_replace");
     char text[VALUE_TEXT];
     value_text(dense, text);
-    if (there->family->experts && json_number_value(dense) < (double)there->layers)
+    if (there->family->dense_first && json_number_value(dense) < (double)there->layers)
         misfit(m,
                "first_k_dense_replace is %s; only %lld is computed, as many as there are layers: others have "
                "experts",
@@ -398,9 +412,9 @@ bool model_has_field(const Family *f, const char *name)
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     /* transformers does not read the usual field then */
     found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);
-    found = found || (f->experts && strcmp(name, "first_k_dense_replace") == 0);
-    for (const char *const *unread = f->experts; unread && *unread; unread++)
-        found = found || strcmp(*unread, name) == 0;
+    found = found || (f->dense_first && strcmp(name, "first_k_dense_replace") == 0);
+    for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
+        found = found || strcmp(fixed->name, name) == 0;
     /* these follow from others, whatever a file has */
     found = found ||
             (f->parts.layer.latent && (strcmp(name, "head_dim") == 0 || strcmp(name, "qk_head_dim") == 0));
@@ -443,7 +457,9 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, flag->name, json_boolean(part_field_is_on(flag, &m->parts))) == 0;
     for (const char *const *zero = m->family->zero; made && zero && *zero; zero++)
         made = json_object_set_new(config, *zero, json_integer(0)) == 0;
-    if (made && m->family->experts)
+    for (const FixedField *fixed = m->family->fixed; made && fixed && fixed->name; fixed++)
+        made = json_object_set_new(config, fixed->name, json_loads(fixed->value, JSON_DECODE_ANY, NULL)) == 0;
+    if (made && m->family->dense_first)
         made = json_object_set_new(config, "first_k_dense_replace", json_integer((json_int_t)m->layers)) == 0;
     if (made && m->family->layer_ropes == ROPES_BY_TYPE)
         return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);

@@ -43,23 +43,50 @@ static bool says_something(const json_t *value)
            json_array_size(value) > 0;
 }
 
+static bool tell(Misfits *m, const json_t *config, const char *field, const json_t *value, const char *has,
+                 const char *why)
+{
+    char named[VALUE_TEXT], text[VALUE_TEXT];
+    value_text(json_object_get(config, "model_type"), named);
+    value_text(value, text);
+    misfit_alone(m, "model_type is %s, which %s (%s is %s): %s", named, has, field, text, why);
+    return true;
+}
+
+static bool all_attend(const json_t *types)
+{
+    bool all = json_array_size(types) > 0;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        all = all && type && (strcmp(type, "attention") == 0 || strcmp(type, "full_attention") == 0);
+    }
+    return all;
+}
+
+/* A type that may have recurrent layers, experts, both or none. */
+static bool hybrid_is_unsupported(Misfits *m, const json_t *config)
+{
+    const json_t *types = json_object_get(config, "layer_types"),
+                 *experts = json_object_get(config, "num_local_experts");
+    if (!all_attend(types))
+        return tell(m, config, "layer_types", types, RECURRENT);
+    if (!json_is_integer(experts) || json_integer_value(experts) != 0)
+        return tell(m, config, "num_local_experts", experts, EXPERTS);
+    return false;
+}
+
 bool config_is_unsupported(Misfits *m, const json_t *config)
 {
     const json_t *type = json_object_get(config, "model_type"),
                  *text_part = json_object_get(config, "text_config");
-    char named[VALUE_TEXT], text[VALUE_TEXT];
-    if (!json_is_string(type) || family_named(json_string_value(type)))
-        return false;
+    const Family *family = family_named(json_string_value(type));
+    if (!json_is_string(type) || family)
+        return family && family->hybrid && hybrid_is_unsupported(m, config);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const json_t *own = json_object_get(config, parts[i].field),
                      *value = own ? own : json_object_get(text_part, parts[i].field);
-        if (!says_something(value))
-            continue;
-        value_text(type, named);
-        value_text(value, text);
-        misfit_alone(m, "model_type is %s, which %s (%s is %s): %s", named, parts[i].has, parts[i].field,
-                     text, parts[i].why);
-        return true;
+        if (says_something(value))
+            return tell(m, config, parts[i].field, value, parts[i].has, parts[i].why);
     }
     return false;
 }

@@ -85,6 +85,13 @@ def other_rope(draw):
                         "30000 dynamic { factor 4; original 32; }", "10000 llama3 { factor 8; original 16; low 1; high 4; }"))
 
 
+def model_class(kind):
+    """Its name in transformers, which has some types as its Llama."""
+    import transformers
+    own = kind + "ForCausalLM"
+    return own if hasattr(transformers, own) else "LlamaForCausalLM"
+
+
 def config_class(kind):
     """That of transformers; None: it has no class of such models."""
     import transformers
@@ -109,10 +116,10 @@ class Folders:
         import transformers
         folder, known = self.folder / f"base_{kind}", config_class(kind)()
         config = {field: value for field, value in self.sizes.items() if hasattr(known, field)}
-        config.update(self.kinds[kind], model_type=known.model_type, architectures=[kind + "ForCausalLM"])
+        config.update(self.kinds[kind], model_type=known.model_type, architectures=[model_class(kind)])
         if not folder.exists():
             torch.manual_seed(sum(map(ord, kind)))
-            model = getattr(transformers, kind + "ForCausalLM")(type(known).from_dict(dict(config)))
+            model = getattr(transformers, model_class(kind))(type(known).from_dict(dict(config)))
             for weight in model.parameters():
                 if weight.dim() == 1:
                     weight.data += 0.2 * torch.randn_like(weight)

@@ -104,6 +104,8 @@ CASES = {  # name: class, its configuration
     "gemma2": ("Gemma2", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES, attn_logit_softcapping=2.0,
                               final_logit_softcapping=1.5)),
     "gemma2_uncapped": ("Gemma2", dict(head_dim=16, attn_logit_softcapping=None, final_logit_softcapping=None)),
+    "vaultgemma": ("VaultGemma", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
+                                      final_logit_softcapping=1.5)),
     "gemma3": ("Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES, rope_parameters={
         "sliding_attention": dict(rope_type="default", rope_theta=10000.0),
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0)})),
@@ -117,6 +119,7 @@ CASES = {  # name: class, its configuration
     "nemotron_third": ("Nemotron", dict(BIASED, partial_rotary_factor=1 / 3, head_dim=48)),  # its digits make 15.99 elements
     "cohere": ("Cohere", dict(logit_scale=0.25)),
     "cohere2": ("Cohere2", dict(logit_scale=0.25, sliding_window=16, layer_types=TYPES)),
+    "jais2": ("Jais2", {}),
     "phi2": ("Phi", dict(partial_rotary_factor=0.25, num_key_value_heads=4)),
     "phi_grouped": ("Phi", {}),
     "pythia": ("GPTNeoX", {}),
@@ -136,6 +139,9 @@ CASES = {  # name: class, its configuration
     "deepseek_v2": ("DeepseekV2", dict(MLA, q_lora_rank=24, first_k_dense_replace=4)),
     "deepseek_v2_lite": ("DeepseekV2", dict(rope("yarn", factor=8.0, original_max_position_embeddings=8, mscale=0.707,
                                                  mscale_all_dim=0.707), **MLA, q_lora_rank=None, first_k_dense_replace=4)),
+    "youtu": ("Youtu", dict(rope("yarn", factor=8.0, original_max_position_embeddings=8, mscale=0.707, mscale_all_dim=0.707), **MLA,
+                            q_lora_rank=24, tie_word_embeddings=False)),
+    "iquestcoder": ("IQuestCoder", dict(head_dim=16)),
     "internlm2": ("InternLM2", dict(bias=False, rope_theta=1000000, max_position_embeddings=32,
                                     rope_scaling=dict(type="dynamic", factor=2.0))),
     "smollm3": ("SmolLM3", dict(no_rope_layer_interval=2)),
@@ -147,6 +153,9 @@ CASES = {  # name: class, its configuration
                                     partial_rotary_factor=0.75, original_max_position_embeddings=32, sliding_window=None)),
     "granite": ("Granite", dict(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
     "granite_ones": ("Granite", BIASED),
+    "granite4": ("GraniteMoeHybrid", dict(shared_intermediate_size=96, num_local_experts=0, layer_types=["full_attention"] * 4,
+                                          position_embedding_type="rope", mamba_n_heads=4, time_step_limit=(0.0, 1.0), embedding_multiplier=12.0,
+                                          residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
@@ -176,7 +185,8 @@ LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias", "mlp.output_norm.weight"]
 AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_layernorm": "mlp.output_norm"}
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
-NAMES = {"Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gemma3": GEMMA,
+NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}, "GraniteMoeHybrid": {
+             "shared_mlp.output_linear": "mlp.down_proj"}, "Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gemma3": GEMMA,
          "Glm4": {"post_self_attn_layernorm": "self_attn.output_norm", "post_mlp_layernorm": "mlp.output_norm"},
          "Starcoder2": {"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"},
          "InternLM2": {"model.tok_embeddings": "model.embed_tokens", "attention_norm": "input_layernorm",
@@ -189,7 +199,8 @@ NAMES = {"Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gem
                      "mlp.dense_4h_to_h": "mlp.down_proj"}}  # in a folder, in a plan
 PREFIX = {"GPTNeoX": "gpt_neox.layers."}  # of layers' names
 WHOLE_NORMS = {"Olmo2", "Olmo3"}  # norms over all heads, of which each tensor rank has a part
-FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj"),
+         "shared_mlp.input_linear": ("mlp.gate_proj", "mlp.up_proj")}
 
 
 def split_latent(name, gradient, config):
@@ -222,7 +233,7 @@ def split(kind, name, gradient, shape, config):
             "gate_proj": shape.ffn, "up_proj": shape.ffn}
     for whole, parts in FUSED.items():
         if f".{whole}." in name:
-            return [(name.replace(whole, part), g) for part, g in zip(parts, gradient.split([rows[part] for part in parts]))]
+            return [(name.replace(whole, part), g) for part, g in zip(parts, gradient.split([rows[part.removeprefix("mlp.")] for part in parts]))]
     return [(name, gradient)]
 
 
@@ -272,11 +283,10 @@ class Case:
             model = reference_described.Model(kind, {**sizes, **more})
             return model, model.config
         known = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))()
-        own_class = kind + "ForCausalLM" if hasattr(transformers, kind + "ForCausalLM") else "LlamaForCausalLM"
         config = type(known)(**{**{name: value for name, value in SIZES.items() if hasattr(known, name)}, **more})
         if getattr(config, "attn_logit_softcapping", None):
             config._attn_implementation = "eager"  # others leave it out
-        return getattr(transformers, own_class)(config), config
+        return getattr(transformers, random_exports.model_class(kind))(config), config
 
     def make(self):
         """start, text.bin, gradients and loss by transformers."""
