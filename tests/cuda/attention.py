@@ -5,11 +5,16 @@ many `fold` chunks of keys in a launch, and `together` chunks of queries.
 """
 import ctypes as C
 import os
+import pathlib
+import sys
 
 import torch
 
-MASKS = ["full", "causal", "window(100)", "window_sink(96, 20)", "dilated(20, 5)", "prefix_lm(130)", "document", "late",
-         "odd", "narrow_odd", "window(4096)", "window(1024)", "bigbird(64, 1, 3, 5)"]
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "reference"))
+from attention_torch import masks_of
+
+MASKS = masks_of(HERE / "masks.burst")
 MAX_TABLES = 4
 FIRST, LAST, PART = 1, 2, 4
 

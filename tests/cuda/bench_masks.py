@@ -13,27 +13,13 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from bench_attention import Ours, autograd, library, medians, tensors
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
-from attention_torch import bigbird_blocks
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "reference"))
+from attention_torch import mask_rule, masks_of
 
 N, D = 32768, 128
 DOCUMENTS = [8192, 1024, 512, 12000, 3000, 4096, 3944]
 IDS = torch.repeat_interleave(torch.arange(len(DOCUMENTS)), torch.tensor(DOCUMENTS)).int()
-
-
-def rules():
-    """Each mask after causal in the order of bench_masks.burst, as FlexAttention takes it."""
-    ids, drawn = IDS.long().cuda(), bigbird_blocks(N, "cuda")
-    return {
-        "window(4096)": lambda b, h, i, j: (i >= j) & (i - j < 4096),
-        "window(1024)": lambda b, h, i, j: (i >= j) & (i - j < 1024),
-        "document": lambda b, h, i, j: (i >= j) & (ids[i] == ids[j]),
-        "window_sink": lambda b, h, i, j: (i >= j) & ((i - j < 4096) | (j < 64)),
-        "prefix_lm": lambda b, h, i, j: (i >= j) | (j < 4096),
-        "bigbird(64)": lambda b, h, i, j: (i >= j) & drawn[i // 64, j // 64],
-        "landmarks": lambda b, h, i, j: (i >= j) & ((i - j < 4096) | (j % 1024 < 128)),
-        "halves": lambda b, h, i, j: (i >= j) & ((i - j < 1024) | (j % 512 < 64)),
-    }
 
 
 def main():
@@ -41,10 +27,11 @@ def main():
     data, path, table = tensors(N, h, hk, D), library(D, "masks"), IDS.cuda()
     causal = Ours(path, 0, data)
     causal.forward()
-    for number, (name, rule) in enumerate(rules().items(), 1):
+    for number, name in list(enumerate(masks_of(HERE / "bench_masks.burst")))[1:]:
+        sees = mask_rule(name, IDS.long().cuda())
         ours = Ours(path, number, data, table)
         ours.forward()
-        blocks = create_block_mask(rule, None, None, N, N, device="cuda")
+        blocks = create_block_mask(lambda b, h, i, j: sees(i, j), None, None, N, N, device="cuda")
         compiled = torch.compile(flex_attention, dynamic=False)
         run = lambda q, k, v: compiled(q, k, v, block_mask=blocks, enable_gqa=h != hk)
         theirs = run(*(x[None] for x in data[:3]))[0].float()
@@ -53,7 +40,7 @@ def main():
         f = medians([ours.forward, flex[0], causal.forward])
         b = medians([ours.backward, flex[1], ours.kernel, causal.kernel])
         tile = [ours.pairs(0) / f[0] / (causal.pairs(0) / f[2]), ours.pairs(1) / b[2] / (causal.pairs(1) / b[3])]
-        print(f"{name:13s} h{h}/{hk} forward {f[0]:7.3f} ms {f[1] / f[0]:5.2f} x flex tile {tile[0]:.2f}   "
+        print(f"{name:20s} h{h}/{hk} forward {f[0]:7.3f} ms {f[1] / f[0]:5.2f} x flex tile {tile[0]:.2f}   "
               f"backward {b[0]:7.3f} ms {b[1] / b[0]:5.2f} x flex tile {tile[1]:.2f}   apart {apart:.1e}{'' if apart < 1e-2 else ' WRONG'}", flush=True)
         del ours, flex
         torch.compiler.reset()

@@ -1,5 +1,7 @@
 """attention_torch.py: masks written from their definitions, and dense attention in torch: in float64 the truth, in float32 with
 `rounded` what a kernel of bf16 makes of the same inputs."""
+import re
+
 import torch
 
 
@@ -13,27 +15,46 @@ def hashed(a, b):
     return mix(mix((a + 0x9e3779b9) & low) ^ ((b * 0x9e3779b1) & low)) >> 1
 
 
-def bigbird_blocks(n, device, b=64, g=1, w=3, every=5):
-    """Which blocks of b queries by b keys bigbird(b, g, w, every) keeps, apart from causal."""
-    q, k = torch.arange(-(-n // b), device=device)[:, None], torch.arange(-(-n // b), device=device)[None]
-    return (k < g) | (q - k < w) | (hashed(q, k) % every == 0)
+def bigbird(doc, b, g, w, every):
+    """Which blocks of b queries by b keys are kept is decided once."""
+    q, k = (torch.arange(-(-len(doc) // b), device=doc.device).view(shape) for shape in ((-1, 1), (1, -1)))
+    blocks = (k < g) | (q - k < w) | (hashed(q, k) % every == 0)
+    return lambda q, k: (q >= k) & blocks[q // b, k // b]
+
+
+MASKS = {  # each mask of the tests on GPUs: of the tokens' documents and its parameters, whether query q sees key k
+    "full": lambda doc: lambda q, k: (q >= k) | True,
+    "causal": lambda doc: lambda q, k: q >= k,
+    "window": lambda doc, w: lambda q, k: (q >= k) & (q - k < w),
+    "window_sink": lambda doc, w, s: lambda q, k: (q >= k) & ((q - k < w) | (k < s)),
+    "dilated": lambda doc, w, d: lambda q, k: (q >= k) & (q - k < w * d) & ((q - k) % d == 0),
+    "prefix_lm": lambda doc, p: lambda q, k: (q >= k) | (k < p),
+    "document": lambda doc: lambda q, k: (q >= k) & (doc[q] == doc[k]),
+    "bigbird": bigbird,
+    "late": lambda doc: lambda q, k: q - k >= 6,
+    "odd": lambda doc: lambda q, k: (((q * q + 3 * k) % 13 != 4) & ((q - k).abs() < 333)) | (hashed(q // 16, k // 16) % 5 == 0),
+    "narrow_odd": lambda doc: lambda q, k: ((7 * q + 3 * k) % 11 < 8) & (q // 40 - k // 30 < 5),
+    "landmarks": lambda doc: lambda q, k: (q >= k) & ((q - k < 4096) | (k % 1024 < 128)),
+    "halves": lambda doc: lambda q, k: (q >= k) & ((q - k < 1024) | (k % 512 < 64)),
+}
+
+
+def masks_of(path):
+    """The masks of a model's layers as its text has them."""
+    text = re.sub(r"#.*", "", path.read_text())
+    layers = {int(layer): mask for layer, mask in re.findall(r"layers (\d+): ([^;]+);", text)}
+    return [re.search(r"default ([^;]+);", text)[1], *(layers[n] for n in range(1, len(layers) + 1))]
+
+
+def mask_rule(mask, doc):
+    """A mask as a model's text has it, as a function of tensors q and k; doc: each token's document."""
+    name, *parameters = re.findall(r"\w+", mask)
+    return MASKS[name](doc, *map(int, parameters))
 
 
 def kept(mask, n, doc, device):
-    """The mask as booleans [q][k]; doc: each token's document."""
-    q, k = torch.arange(n, device=device)[:, None], torch.arange(n, device=device)[None]
-    causal, far = q >= k, q - k
-    return {
-        "full": lambda: causal | True, "causal": lambda: causal, "window(100)": lambda: causal & (far < 100),
-        "window_sink(96, 20)": lambda: causal & ((far < 96) | (k < 20)),
-        "dilated(20, 5)": lambda: causal & (far < 100) & (far % 5 == 0),
-        "prefix_lm(130)": lambda: causal | (k < 130), "document": lambda: causal & (doc[q] == doc[k]),
-        "late": lambda: far >= 6,
-        "odd": lambda: (((q * q + 3 * k) % 13 != 4) & (far.abs() < 333)) | (hashed(q // 16, k // 16) % 5 == 0),
-        "narrow_odd": lambda: ((7 * q + 3 * k) % 11 < 8) & (q // 40 - k // 30 < 5),
-        "window(4096)": lambda: causal & (far < 4096), "window(1024)": lambda: causal & (far < 1024),
-        "bigbird(64, 1, 3, 5)": lambda: causal & bigbird_blocks(n, device)[q // 64, k // 64],
-    }[mask]()
+    """The mask as booleans [q][k]."""
+    return mask_rule(mask, doc[:n])(torch.arange(n, device=device)[:, None], torch.arange(n, device=device)[None])
 
 
 def dense(q, k, v, d_o, keep, rounded, by_head=False, softcap=0):
