@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a test that is written as commands and expected lines (after LLVM's lit and FileCheck, the part needed here).
 
-    lit.py TOOLCHAIN.json SCRATCH FILE.test [--update]     runs the file's RUN lines
+    lit.py TOOLCHAIN.json SCRATCH FILE.test                runs the file's RUN lines
     lit.py --check FILE.test PREFIX                        compares standard input with the file's PREFIX lines
 
 In a test, anywhere in a line:
@@ -14,10 +14,8 @@ in its folder. Words that are replaced in commands:
     %burstc %source %build %share %cc %mpirun     the compiler, folders, tools
     %s %S                                         the test, its folder
     %check [PREFIX]                               this program, as --check
-    %golden NAME                                  compares standard input with %S/NAME, with this folder's name left out
 and `exits N command...` expects an exit status.
 """
-import difflib
 import json
 import os
 import pathlib
@@ -68,16 +66,6 @@ def check(path, prefix):
     return None
 
 
-def golden(path, folder, update):
-    text = sys.stdin.read().replace(folder + "/", "")
-    if update:
-        path.write_text(text)
-    wanted = path.read_text() if path.exists() else ""
-    if text == wanted and text:
-        return None
-    return "\n".join(difflib.unified_diff(wanted.splitlines(), text.splitlines(), str(path), "printed", lineterm=""))
-
-
 def split_parts(text, folder):
     """Writes the files a test carries; returns what is before the first."""
     pieces = re.split(r"^#--- (\S+)\n", text, flags=re.M)
@@ -97,7 +85,7 @@ def replace(command, words):
     return re.sub(r"%(\w+)", lambda m: words.get(m.group(1), m.group(0)), command)
 
 
-def run(toolchain, scratch, path, update):
+def run(toolchain, scratch, path):
     tools = json.loads(pathlib.Path(toolchain).read_text())
     folder = pathlib.Path(scratch).resolve() / path.stem
     shutil.rmtree(folder, ignore_errors=True)
@@ -105,8 +93,7 @@ def run(toolchain, scratch, path, update):
     path = path.resolve()
     me = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(pathlib.Path(__file__).resolve()))}"
     words = {k: shlex.quote(v) for k, v in tools.items() if isinstance(v, str)}
-    words |= {"s": shlex.quote(str(path)), "S": shlex.quote(str(path.parent)), "check": f"{me} --check {shlex.quote(str(path))}",
-              "golden": f"{me} {'--update' if update else '--golden'} {shlex.quote(str(path.parent))}"}
+    words |= {"s": shlex.quote(str(path)), "S": shlex.quote(str(path.parent)), "check": f"{me} --check {shlex.quote(str(path))}"}
     wanted = commands(split_parts(path.read_text(), folder))
     if not wanted:
         return f"{path}: no RUN lines"
@@ -127,10 +114,8 @@ def main():
     arguments = sys.argv[1:]
     if arguments[0] == "--check":
         problem = check(pathlib.Path(arguments[1]), arguments[2] if len(arguments) > 2 else "CHECK")
-    elif arguments[0] in ("--golden", "--update"):
-        problem = golden(pathlib.Path(arguments[1]) / arguments[2], os.getcwd(), arguments[0] == "--update")
     else:
-        problem = run(arguments[0], arguments[1], pathlib.Path(arguments[2]), "--update" in arguments[3:])
+        problem = run(arguments[0], arguments[1], pathlib.Path(arguments[2]))
     if problem:
         print(problem)
     return 1 if problem else 0

@@ -27,7 +27,7 @@ A message stands for all that is printed: FILE:LINE:COLUMN: error: TEXT, the lin
 """
 import re
 
-from runner import require
+from runner import counts_agree, require, same
 
 MESSAGE = re.compile(r"# ( *)(\^~*)(?: (\d+))? ((?:error|warning|note): \S.*)")
 HEADER = re.compile(r"(?:(?P<path>\S+):(?P<line>\d+):(?P<column>\d+)|burstc): (?P<text>(?:error|warning|note): .*)")
@@ -118,6 +118,15 @@ class Case:
         for i, line in enumerate(inputs, len(self.start) + 1):
             self.lines += [line, *comments.get(i, [])]
         self.require(self.said() == said, f"what it prints cannot be written as messages:\n{said}")
+
+    def holds(self, status, said, wanted_status, word, update):
+        """Whether a program ended and printed as it must; prints how not. update: what was printed is what it must print."""
+        if status != wanted_status or word not in said:
+            print(f"{self}: exit status {status}; {wanted_status} and '{word.strip()}' are expected, and printed is\n{said}")
+            return False
+        if update:
+            self.rewrite(said)
+        return counts_agree(self, "".join(line for line in said.splitlines(True) if ": " in line)) and same(self, self.said(), said)
 
     def line_beside(self, block):
         """The line that a message stands beside; 0 where it is held as it is printed."""
