@@ -3,6 +3,7 @@
 #include "import/import.h"
 
 #include "base/progress.h"
+#include "core/context.h"
 #include "safetensors/safetensors.h"
 
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  * program compares again before it reads a weight. */
 #include "import/import.h"
 
+#include "core/context.h"
 #include "safetensors/safetensors.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 
 #include "base/escape.h"
 #include "base/nearest.h"
+#include "base/plural.h"
 #include "data/source.h"
 #include "host/launch/identity.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/folder_files.h"
 #include "base/output_file.h"
+#include "core/context.h"
 #include "data/source.h"
 
 #include <limits.h>

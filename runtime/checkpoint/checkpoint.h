@@ -2,7 +2,7 @@
 #ifndef BURST_CHECKPOINT_H
 #define BURST_CHECKPOINT_H
 
-#include "core/internal.h"
+#include "burst_plan.h"
 
 #include <jansson.h>
 #include <sys/types.h>
@@ -62,14 +62,6 @@ off_t layout_room(const Layout *l, int world); /* bytes while the ranks write it
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done);
 
 /* ---- files ---- */
-/* Reports "cannot <what> <path>: <errno's reason>"; errno 0: the file ends early. */
-int io_failed(BurstCtx *c, const char *what, const char *path);
-/* Closes a file. written: whether writing succeeded; else errno says why. On BURST_OK it is on the disk. */
-int close_written(BurstCtx *c, int fd, bool written, const char *path);
-/* Reserves a new file's space, so that a full disk fails before anything is written. If the file system
- * cannot reserve, its free space is compared. Returns false with errno. */
-bool reserve(int fd, off_t bytes);
-bool write_at(int fd, const void *data, size_t bytes, off_t at);
 /* On rank 0: makes the folder and takes its lock. */
 int checkpoint_take(BurstCtx *c, const BurstPlan *p, Folder *f);
 /* On rank 0: makes a checkpoint's unfinished file with its header, and reserves its space. */
@@ -81,11 +73,4 @@ int checkpoint_list(BurstCtx *c, const char *directory, bool complain, Steps *s)
 void checkpoint_path(char *path, size_t size, const char *directory, int64_t done);
 /* the path of a file until it is complete */
 int unfinished_path(BurstCtx *c, char *path, size_t size, const Folder *f, int64_t done);
-
-/* ---- one run per folder; on rank 0 ---- */
-/* Takes the folder's lock, which the process's end releases. *fd -1: the file system has no locks, which
- * stderr reports. */
-int lock_take(BurstCtx *c, const BurstPlan *p, const char *directory, int *fd);
-/* Whether the lock is still the folder's: the file may have been replaced during the run. */
-bool lock_stands(const char *directory, int fd);
 #endif

@@ -1,6 +1,10 @@
 /* checkpoint/file.c: the contents and layout of a checkpoint file. */
 #include "checkpoint/checkpoint.h"
+
+#include "core/context.h"
+#include "data/data.h"
 #include "families/families.h"
+#include "files/json.h"
 #include "safetensors/safetensors.h"
 
 #include <errno.h>
@@ -8,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 static json_t *model_facts(const BurstPlan *p)
@@ -204,51 +207,4 @@ void layout_free(Layout *l)
     free(l->header);
     free(l->section_at);
     *l = (Layout){0};
-}
-
-int io_failed(BurstCtx *c, const char *what, const char *path)
-{
-    return burst_fail(c, BURST_E_IO, "cannot %s '%s': %s", what, path,
-                      errno ? strerror(errno) : "the file is truncated");
-}
-
-int close_written(BurstCtx *c, int fd, bool written, const char *path)
-{
-    written = written && fsync(fd) == 0;
-    int reason = errno;
-    if (close(fd) != 0 && written) {
-        reason = errno;
-        written = false;
-    }
-    errno = reason;
-    return written ? BURST_OK : io_failed(c, "write", path);
-}
-
-bool reserve(int fd, off_t bytes)
-{
-    struct statvfs s;
-    int reserved;
-    do
-        reserved = fallocate(fd, 0, 0, bytes);
-    while (reserved != 0 && errno == EINTR);
-    if (reserved == 0 || errno != EOPNOTSUPP)
-        return reserved == 0;
-    if (fstatvfs(fd, &s) == 0 && s.f_bavail * s.f_frsize < (uint64_t)bytes)
-        return errno = ENOSPC, false;
-    return ftruncate(fd, bytes) == 0;
-}
-
-bool write_at(int fd, const void *data, size_t bytes, off_t at)
-{
-    const char *from = data;
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, from, bytes, at);
-        if (n < 0 && errno != EINTR)
-            return false;
-        n = n < 0 ? 0 : n;
-        from += n;
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return true;
 }

@@ -1,6 +1,10 @@
 /* checkpoint/folder.c: a run's folder: names, files of earlier runs, and whether it can be written. */
 #include "checkpoint/checkpoint.h"
 
+#include "core/context.h"
+#include "files/files.h"
+#include "files/lock.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

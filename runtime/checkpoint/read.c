@@ -1,6 +1,9 @@
 /* checkpoint/read.c: verifies checkpoints and reads this rank's slices, for any world size of the writer. */
 #include "checkpoint/checkpoint.h"
 
+#include "core/region.h"
+#include "files/files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

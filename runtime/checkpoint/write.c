@@ -2,6 +2,11 @@
  * complete. */
 #include "checkpoint/checkpoint.h"
 
+#include "core/region.h"
+#include "core/weights.h"
+#include "files/files.h"
+#include "files/lock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

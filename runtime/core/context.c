@@ -1,20 +1,17 @@
 /* context.c: one rank's context: errors, its arena, and what it shows of itself to the others. */
-#include "base/escape.h"
-#include "host/launch/place.h"
-#include "core/internal.h"
+#include "core/context.h"
+
+#include "core/region.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SPINS = 2000 }; /* some 20 us: shorter than a futex's way through the kernel and back */
-
-static int cores(void)
+int host_cores(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -22,40 +19,8 @@ static int cores(void)
 
 int host_threads(const BurstCtx *c)
 {
-    const int share = cores() / c->region->locals;
+    const int share = host_cores() / c->region->locals;
     return share > 1 ? share : 1;
-}
-
-int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *local_of, const Remote *remote)
-{
-    *c = (BurstCtx){.plan = job->plan,
-                    .train = job->train,
-                    .rank = rank,
-                    .world = job->plan->world,
-                    .local = local_of[rank],
-                    .local_of = local_of,
-                    .region = r,
-                    .timeout = job->timeout,
-                    .remote = remote,
-                    .unwatched = remote != NULL,
-                    .local_rank = job->place ? job->place->local : -1};
-    c->slot = region_slot(r, c->local);
-    c->arena = region_arena(r, c->local);
-    /* with fewer cores than ranks, spinning delays who is waited for */
-    c->spins = r->locals <= cores() ? SPINS : 0;
-    atomic_store(&c->slot->pid, getpid());
-    burst_doing(c, "starting");
-    return messages_open(c);
-}
-
-void context_close(BurstCtx *c)
-{
-    data_close(c);
-    pool_close(c);
-    weights_close(c);
-    muon_close(c);
-    messages_close(c);
-    spans_free(c->spans);
 }
 
 int burst_rank(const BurstCtx *c)
@@ -141,14 +106,4 @@ double default_timeout(void)
     if (text && !parse_seconds(text, &seconds))
         say_line("BURST_TIMEOUT is '%s', expected a number of seconds; using %.0f", text, seconds);
     return seconds;
-}
-
-int exit_code(int status)
-{
-    switch (status) {
-    case BURST_OK: return 0;
-    case BURST_E_USAGE: return 2;
-    case BURST_E_DEVICE: return 3;
-    default: return 1;
-    }
 }

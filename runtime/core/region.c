@@ -1,6 +1,8 @@
 /* region.c: the shared memory of one host's ranks, and the futexes in it. */
-#include "host/host.h"
-#include "core/internal.h"
+#include "core/region.h"
+
+#include "base/blas.h"
+#include "core/context.h"
 
 #include <errno.h>
 #include <linux/futex.h>

@@ -1,6 +1,6 @@
 /* say.c: what goes wrong, kept in a rank's context, and what is said on standard error. */
 #include "base/escape.h"
-#include "core/internal.h"
+#include "core/context.h"
 
 #include <stdarg.h>
 #include <stdio.h>

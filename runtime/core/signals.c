@@ -1,7 +1,8 @@
 /* signals.c: the signals that ask a job to end. A launcher of ours reads them from a descriptor; ranks
  * that somebody else started notice them in their next wait, or behind their step. */
-#include "core/internal.h"
 #include "core/signals.h"
+
+#include "core/context.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,12 +1,20 @@
-/* signals.h: the launcher's side of the signals that ask a job to end (SIGHUP, SIGINT, SIGTERM, where they
- * are not ignored). */
+/* signals.h: the signals that ask a job to end (SIGHUP, SIGINT, SIGTERM, where they are not ignored). */
 #ifndef BURST_SIGNALS_H
 #define BURST_SIGNALS_H
+
+#include "burst_context.h"
 
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
+/* ---- ranks of another launcher ---- */
+/* Under mpirun, torchrun and srun, which end the ranks by SIGTERM when one of them was lost. */
+void catch_termination(void);
+bool termination_told(void);
+int heed_termination(BurstCtx *c); /* fails when a signal has told this rank to end */
+
+/* ---- our launcher ---- */
 enum { SIGNAL_TEXT = 64 };
 typedef struct Signals {
     int fd; /* readable when one has come */

@@ -1,6 +1,6 @@
 /* threads.c: work of one rank on its share of the host's cores, by threads that stay: an optimizer step
  * asks for them once a unit. */
-#include "core/internal.h"
+#include "core/context.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 enum { MOST = 32 };
 
 typedef struct Worker { struct Pool *pool; int part; pthread_t thread; } Worker;
+typedef struct Pool Pool;
 struct Pool {
     pthread_mutex_t lock;
     pthread_cond_t begun, done;

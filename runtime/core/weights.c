@@ -1,7 +1,10 @@
 /* weights.c: the shards of all weights: first values, learning rate. Rank i of those that share a unit
  * holds elements [i * shard, (i + 1) * shard) of it; what lies beyond the last element is zero and stays
  * so. Where tensor ranks split a unit, it is what a tensor rank has of the tensors, one after the other. */
-#include "core/internal.h"
+#include "core/weights.h"
+
+#include "base/mix.h"
+#include "core/context.h"
 
 #include <math.h>
 #include <stdlib.h>

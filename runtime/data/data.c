@@ -1,11 +1,14 @@
 /* data.c: sequences of token files in a seeded order, and this rank's tokens of one. Sequence (step, index)
  * is a function of the seed and the files. */
+#include "data/data.h"
+
+#include "base/mix.h"
+#include "base/plural.h"
+#include "core/context.h"
 #include "data/balance/balance.h"
 #include "data/mix.h"
 #include "data/pack.h"
 #include "data/source.h"
-#include "core/internal.h"
-#include "base/plural.h"
 #include "burst_tables.h"
 
 #include <stdlib.h>

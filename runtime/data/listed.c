@@ -2,6 +2,7 @@
 #include "data/listed.h"
 
 #include "data/source.h"
+#include "files/files.h"
 
 #include <fcntl.h>
 #include <string.h>

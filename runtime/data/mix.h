@@ -3,7 +3,7 @@
 #ifndef BURST_MIX_H
 #define BURST_MIX_H
 
-#include "core/internal.h"
+#include "burst_plan.h"
 
 enum { MIX_SLOTS = 1 << 16 };
 typedef struct Mix {

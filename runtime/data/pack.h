@@ -4,7 +4,7 @@
 #ifndef BURST_PACK_H
 #define BURST_PACK_H
 
-#include "core/internal.h"
+#include "burst_plan.h"
 
 /* Consecutive tokens of the file and of a sequence. */
 typedef struct Piece {

@@ -1,6 +1,9 @@
 /* source.c: see source.h. Token files, files without a header, and code for all formats. */
 #include "data/source.h"
 
+#include "core/context.h"
+#include "files/files.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

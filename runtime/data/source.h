@@ -4,9 +4,9 @@
 #ifndef BURST_SOURCE_H
 #define BURST_SOURCE_H
 
-#include "core/internal.h"
 #include "data/data_format.h"
 #include "data/listed.h"
+#include "burst_plan.h"
 
 #include <limits.h>
 

@@ -1,6 +1,7 @@
 /* source_megatron.c: data sets of Megatron-LM: NAME.bin has the tokens, NAME.idx their type, the lengths of
  * consecutive sequences, and the sequences of each document (IndexedDataset). */
 #include "data/source.h"
+#include "files/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,8 @@
 /* muon.c: Muon's matrices: their owners, the exchange of their parts, and the host's update. */
 #include "optimizer/muon.h"
-#include "core/internal.h"
+
+#include "core/context.h"
+#include "core/weights.h"
 #include "burst_step.h"
 
 #include <math.h>

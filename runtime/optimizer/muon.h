@@ -3,7 +3,7 @@
 #define BURST_CORE_MUON_H
 
 #include "burst_muon.h"
-#include "burst_rt.h"
+#include "burst_plan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,7 @@ bool muon_updates(const struct BurstPlan *p, int unit, const BurstTensor *t);
 /* Fills matrix with a layer unit's matrices; *count: their number. Returns BURST_E_MEMORY with a message if
  * the table cannot be allocated. */
 int muon_matrices(BurstCtx *c, int unit, MuonMatrix matrix[BURST_MUON_MATRICES], int *count);
+void muon_close(BurstCtx *c);
 MuonPart muon_part(const BurstCtx *c, int rank, int unit, const MuonMatrix *x);
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 /* update.c: the optimizer on the host's cores: norm of the gradients, AdamW unit by unit, rounded parameters
  * for a device. */
-#include "core/internal.h"
+#include "core/context.h"
+#include "core/weights.h"
 #include "optimizer/muon.h"
 #include "burst_step.h"
 

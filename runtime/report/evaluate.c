@@ -2,6 +2,10 @@
  * after its last sequence no token counts. */
 #include "report/evaluate.h"
 
+#include "core/context.h"
+#include "core/signals.h"
+#include "data/data.h"
+
 #include <math.h>
 
 bool evaluate_due(const Options *o, int64_t done)

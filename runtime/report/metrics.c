@@ -2,6 +2,7 @@
 #include "report/metrics.h"
 
 #include "base/output_file.h"
+#include "core/context.h"
 
 #include <errno.h>
 #include <fcntl.h>

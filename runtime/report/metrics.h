@@ -2,7 +2,7 @@
 #ifndef BURST_METRICS_H
 #define BURST_METRICS_H
 
-#include "core/internal.h"
+#include "burst_plan.h"
 
 enum { METRICS_LINE = 1024 };
 typedef struct Metrics {

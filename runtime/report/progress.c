@@ -2,7 +2,10 @@
 #include "report/progress.h"
 
 #include "base/escape.h"
-#include "core/output.h"
+#include "base/plural.h"
+#include "core/context.h"
+#include "data/data.h"
+#include "files/output.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #ifndef BURST_PROGRESS_H
 #define BURST_PROGRESS_H
 
+#include "core/options.h"
 #include "report/metrics.h"
-#include "app/options.h"
 
 typedef struct Progress {
     Metrics metrics;

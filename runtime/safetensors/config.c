@@ -2,6 +2,8 @@
  * has what a plan has, fields.c all other fields. */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

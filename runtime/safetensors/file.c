@@ -2,7 +2,7 @@
  * fp32. */
 #include "safetensors/safetensors.h"
 
-#include "checkpoint/checkpoint.h"
+#include "files/files.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,6 +2,8 @@
  * tensors: by programs, and by burstc when it compiles one. */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,8 @@
  * from it. */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
  * does not fit a plan. */
 #include "safetensors/safetensors.h"
 
-#include "checkpoint/checkpoint.h"
 #include "base/escape.h"
 #include "base/plural.h"
+#include "files/files.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -113,14 +113,6 @@ int load_json(BurstCtx *c, const char *path, json_t **json)
     free(text);
     close(fd);
     return status;
-}
-
-json_t *json_text(const char *text)
-{
-    char *escaped = escaped_utf8(text);
-    json_t *json = escaped ? json_string(escaped) : NULL;
-    free(escaped);
-    return json;
 }
 
 /* ---- what does not fit ---- */

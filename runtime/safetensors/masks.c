@@ -5,6 +5,9 @@
  * used. */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+#include "files/json.h"
+
 #include <stdio.h>
 #include <string.h>
 

@@ -2,6 +2,8 @@
  */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+
 #include <string.h>
 
 #define GPTQMODEL \

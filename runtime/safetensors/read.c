@@ -2,6 +2,8 @@
  * each rank reads the bytes that it holds. */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+
 #include <math.h>
 
 enum { TIED_BLOCK = 1 << 14 }; /* elements */

@@ -8,8 +8,8 @@
 #ifndef BURST_SAFETENSORS_H
 #define BURST_SAFETENSORS_H
 
-#include "core/internal.h"
 #include "families/families.h"
+#include "burst_plan.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -23,8 +23,6 @@ enum { ST_DIMS = 8, ST_SHAPE_TEXT = 200, ST_NAME = 256 };
 /* The object in a file; the caller frees, also where it fails: of a file with Infinity or NaN, which is an
  * error, all else is there. */
 int load_json(BurstCtx *c, const char *path, json_t **json);
-/* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
-json_t *json_text(const char *text);
 
 /* What a folder says and the plan does not do, to be told in one message: what is so of several layers once.
  * Zeros to begin with; plan_masks, plan_rope: masks, or RoPE, that differ are told, and the plan's are used.

@@ -6,6 +6,8 @@
 #include "timeline/timeline.h"
 
 #include "base/escape.h"
+#include "core/context.h"
+#include "core/region.h"
 #include "report/progress.h"
 #include "timeline/trace_file.h"
 

@@ -3,8 +3,8 @@
 #ifndef BURST_TIMELINE_H
 #define BURST_TIMELINE_H
 
-#include "app/options.h"
-#include "core/output.h"
+#include "core/options.h"
+#include "files/output.h"
 
 typedef struct Timeline {
     const char *path; /* NULL: nothing is traced */

@@ -2,28 +2,12 @@
 #include "timeline/trace_file.h"
 
 #include "base/escape.h"
+#include "core/spans.h"
 #include "timeline/forecast.h"
-#include "timeline/spans.h"
 
 #include <stdlib.h>
 
 enum { NAME = 96, STEP_ROW = 99 };
-
-/* ---- names ---- */
-
-static const char *const part_name[BURST_P_COUNT] = {
-#define X(id, row, name) [BURST_P_##id] = name,
-    BURST_PARTS(X)
-#undef X
-};
-
-void span_name(const BurstSpan *s, char *text, size_t size)
-{
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(text, size, part_name[s->part], s->a, s->b); /* names in the table have at most two %d */
-#pragma GCC diagnostic pop
-}
 
 /* ---- events ---- */
 

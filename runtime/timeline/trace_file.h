@@ -3,7 +3,7 @@
 #ifndef BURST_TRACE_FILE_H
 #define BURST_TRACE_FILE_H
 
-#include "burst_rt.h"
+#include "burst_plan.h"
 
 #include <stdio.h>
 

@@ -1,10 +1,8 @@
 /* cuda_lists.cuh: makes the attention kernels' lists of tiles (BurstTileLists) on the device: the hull of
  * each tile's tokens, the tiles of the other side that hold an unmasked pair with it, and the order of
- * work. */
+ * work. cuda_attention.cuh includes it at its end. */
 #ifndef CUDA_LISTS_CUH
 #define CUDA_LISTS_CUH
-
-#include "cuda_attention.cuh"
 
 /* One side of a launch: tiles of `tile` tokens of its chunks, one after the other; chunk c has begin[c] ..
  * begin[c + 1] - 1. The mask judges each of a tile's `parts` separately. there: the tiles of each chunk that

@@ -1,5 +1,5 @@
 /* test_blas.c: which kernels and how many threads OpenBLAS has after burst_blas_setup. */
-#include "host/host.h"
+#include "base/blas.h"
 #include "kernel_test.h"
 
 #include <cblas.h>

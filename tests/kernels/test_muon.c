@@ -2,7 +2,7 @@
  * columns lie in parts; and how the ranks share matrices. */
 #include "burst_muon.h"
 #include "burst_rt.h"
-#include "host/host.h"
+#include "base/blas.h"
 #include "kernel_test.h"
 #include "model64.h"
 

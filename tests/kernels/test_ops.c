@@ -2,7 +2,7 @@
  * differences of those. */
 #include "burst_step.h"
 #include "burst_sizes.h"
-#include "host/host.h"
+#include "base/blas.h"
 #include "kernel_test.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@
  *
  *     fuzz_folders PUBLISHED.json FOLDERS [SEED]
  */
+#include "core/context.h"
 #include "safetensors/safetensors.h"
 
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* test_safetensors.c: the file format on files made by hand, good and malformed; folders on a plan of a
  * few tensors, whose elements are a formula, for every number of ranks. */
 #include "check.h"
+#include "core/context.h"
+#include "core/weights.h"
 #include "safetensors/safetensors.h"
 
 #include <float.h>

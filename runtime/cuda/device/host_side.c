@@ -1,7 +1,11 @@
 /* host_side.c: the context's functions for the CUDA runtime: ranks on the host, broadcast, the watchdog of
  * device waits. */
 #include "cuda/device/host_side.h"
-#include "core/internal.h"
+
+#include "core/context.h"
+#include "core/region.h"
+#include "core/weights.h"
+#include "host/net/messages.h"
 
 #include <sys/mman.h>
 #include <stdio.h>

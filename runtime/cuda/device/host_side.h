@@ -2,7 +2,8 @@
 #ifndef BURST_CUDA_HOST_SIDE_H
 #define BURST_CUDA_HOST_SIDE_H
 
-#include "timeline/spans.h"
+#include "core/spans.h"
+#include "burst_plan.h"
 
 #ifdef __cplusplus
 extern "C" {

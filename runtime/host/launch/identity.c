@@ -1,6 +1,9 @@
 /* identity.c: what must be equal on all ranks (identity.h). */
 #include "host/launch/identity.h"
 
+#include "base/mix.h"
+#include "base/plural.h"
+#include "core/weights.h"
 #include "host/launch/place.h"
 #include "host/net/socket.h"
 

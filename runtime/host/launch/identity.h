@@ -5,7 +5,8 @@
 #ifndef BURST_IDENTITY_H
 #define BURST_IDENTITY_H
 
-#include "core/internal.h"
+#include "host/launch/job.h"
+#include "burst_plan.h"
 
 enum { IDENTITY_TEXT = 8192 }; /* as ranks send it */
 typedef struct Identity {

@@ -1,5 +1,6 @@
 /* identity_files.c: files that all ranks read, which each host may have of its own: sizes, and hashes of
  * pieces. */
+#include "base/mix.h"
 #include "host/launch/identity.h"
 
 #include <dirent.h>

@@ -1,9 +1,10 @@
 /* launch.c: alone, one process starts all ranks and watches them; the first failure ends the others. */
-#include "host/host.h"
-#include "host/launch/identity.h"
-#include "core/internal.h"
-#include "host/launch/place.h"
+#include "base/blas.h"
+#include "base/plural.h"
+#include "core/context.h"
 #include "core/signals.h"
+#include "host/launch/identity.h"
+#include "host/launch/place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 
 enum { LINE = 256, GRACE_MS = 500 }; /* what the other ranks get to end by themselves after a failure */
 
@@ -32,38 +32,6 @@ static int usage_error(const char *text)
 {
     say_line("%s", text);
     return exit_code(BURST_E_USAGE);
-}
-
-static bool report(const BurstCtx *c, int status)
-{
-    char who[LINE], text[ERROR_TEXT + LINE + 4];
-    describe_rank(c->region, c->rank, c->local, who, sizeof who);
-    snprintf(text, sizeof text, "%s: %s", who, c->error);
-    /* not of this rank or step */
-    bool bare = c->relayed || status == BURST_E_USAGE || status == BURST_E_DEVICE;
-    return region_fail(c->region, status, bare ? c->error : text);
-}
-
-int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Remote *remote, bool *first)
-{
-    BurstCtx c;
-    int status = context_open(&c, job, r, rank, local_of, remote);
-    if (status == BURST_OK)
-        status = job->body(&c, job->plan, job->arg);
-    if (status != BURST_OK && c.others_failed)
-        (void)burst_barrier(&c, (BurstGroup){0, 1, c.world}); /* until whoever failed has said so */
-    if (status == BURST_OK)
-        status = messages_drain(&c);
-    if (status == BURST_OK && remote && remote->finish)
-        status = remote->finish(&c);
-    *first = status != BURST_OK && !c.echo && report(&c, status);
-    if (status == BURST_OK) {
-        atomic_store(&c.slot->ended, 1);
-        for (int i = 0; i < r->locals; i++)
-            slot_ring(region_slot(r, i));
-    }
-    context_close(&c);
-    return status;
 }
 
 /* The child of a fork. It dies with the launcher, also where that was killed before prctl. */

@@ -1,7 +1,7 @@
 /* members.c: rank 0 gathers who the ranks are, and gives all of them the table; the others find it. */
-#include "host/launch/rendezvous.h"
-
+#include "base/mix.h"
 #include "host/launch/identity.h"
+#include "host/launch/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,8 +2,10 @@
  * they do alone. Each message is two: a header with its bytes and number, so that a wrong size is named
  * and not truncated, and the data in pieces of at most 1 GiB (MPI counts in int). */
 #ifdef BURST_MPI
+#include "base/plural.h"
+#include "core/context.h"
+#include "core/signals.h"
 #include "host/launch/identity.h"
-#include "core/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

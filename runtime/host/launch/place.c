@@ -8,7 +8,8 @@
  * environment tells of tasks too but is none of them, and as the only task of a step. */
 #include "host/launch/place.h"
 
-#include "core/internal.h"
+#include "base/mix.h"
+#include "core/context.h"
 
 #include <ctype.h>
 #include <errno.h>

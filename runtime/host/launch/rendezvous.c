@@ -1,6 +1,9 @@
 /* rendezvous.c: the rounds of the rendezvous (rendezvous.h), and the job that its ranks then run. */
 #include "host/launch/rendezvous.h"
 
+#include "base/mix.h"
+#include "base/plural.h"
+#include "core/signals.h"
 #include "host/launch/identity.h"
 #include "host/net/tcp.h"
 

@@ -5,9 +5,12 @@
 #ifndef BURST_RENDEZVOUS_H
 #define BURST_RENDEZVOUS_H
 
-#include "host/net/handshake.h"
-#include "core/internal.h"
+#include "core/context.h"
+#include "core/region.h"
+#include "host/launch/job.h"
 #include "host/launch/place.h"
+#include "host/net/handshake.h"
+#include "burst_plan.h"
 
 enum { ADDRESSES = 8, MORE_CALLERS = 256 /* than ranks: strangers that have not yet been refused */ };
 

@@ -1,4 +1,5 @@
 /* share.c: ranks of one host share one region of memory, which the first of them makes. */
+#include "base/plural.h"
 #include "host/launch/rendezvous.h"
 
 #include <errno.h>

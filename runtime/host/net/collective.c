@@ -1,6 +1,7 @@
 /* collective.c: gather, reduce-scatter, allreduce and barrier, from messages: the same code inside and
  * between hosts. Sums are taken in the order of the members, so every run gives the same bits. */
-#include "core/internal.h"
+#include "core/context.h"
+#include "host/net/messages.h"
 
 #include <string.h>
 
@@ -228,22 +229,4 @@ int burst_barrier(BurstCtx *c, BurstGroup g)
 {
     double nothing = 0;
     return burst_allreduce(c, g, &nothing, 1);
-}
-
-int await_files(BurstCtx *c, double *values, int count)
-{
-    c->patient = true;
-    const int status = burst_allreduce(c, (BurstGroup){0, 1, c->world}, values, count);
-    c->patient = false;
-    return status;
-}
-
-int all_agree(BurstCtx *c, int status)
-{
-    double failed = status != BURST_OK;
-    BURST_TRY(await_files(c, &failed, 1));
-    if (status != BURST_OK || failed == 0)
-        return status;
-    c->others_failed = true;
-    return burst_fail(c, BURST_E_IO, "another rank failed");
 }

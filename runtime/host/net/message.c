@@ -2,7 +2,9 @@
  * region, and the receiver copies them straight out of there (one copy) and acknowledges; between hosts a
  * Remote carries them. Whatever has been posted moves on inside every blocking wait, so the order in which
  * a rank waits for its peers cannot lock it up. */
-#include "core/internal.h"
+#include "core/context.h"
+#include "core/region.h"
+#include "host/net/messages.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -2,7 +2,8 @@
 #ifndef BURST_TCP_H
 #define BURST_TCP_H
 
-#include "core/internal.h"
+#include "host/net/messages.h"
+#include "burst_plan.h"
 
 /* socket[world]: connected to the rank of that number, -1: it shares this rank's memory. Owns the sockets
  * of a mesh that it returns; NULL: no memory. */

@@ -1,6 +1,9 @@
 /* watchdog.c: what a waiting rank looks out for: another rank's failure, a lost peer, and its own time
  * limit. */
-#include "core/internal.h"
+#include "core/context.h"
+#include "core/region.h"
+#include "core/signals.h"
+#include "host/net/messages.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -3,6 +3,8 @@
  * of their own. */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+
 #include <stdlib.h>
 
 static int list_beside(BurstCtx *c, Beside *b, int64_t shard_bytes)

@@ -3,7 +3,8 @@
  * config.json that no plan has. */
 #include "safetensors/safetensors.h"
 
-#include "checkpoint/checkpoint.h"
+#include "core/context.h"
+#include "files/files.h"
 
 #include <dirent.h>
 #include <errno.h>

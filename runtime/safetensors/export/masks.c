@@ -1,6 +1,8 @@
 /* safetensors/export/masks.c: masks of a plan as fields of config.json. */
 #include "safetensors/safetensors.h"
 
+#include "core/context.h"
+
 #include <string.h>
 
 /* The first layer's that has one; 0: none has. */

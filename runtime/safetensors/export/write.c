@@ -2,8 +2,11 @@
  * files that rank 0 has made, and the folder gets its name when all of them are whole. */
 #include "safetensors/safetensors.h"
 
-#include "checkpoint/checkpoint.h"
-#include "core/output.h"
+#include "core/context.h"
+#include "core/weights.h"
+#include "files/files.h"
+#include "files/lock.h"
+#include "files/output.h"
 
 #include <dirent.h>
 #include <errno.h>

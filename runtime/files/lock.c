@@ -1,7 +1,10 @@
-/* checkpoint/lock.c: one run per folder. Rank 0 locks the folder's .lock, which also names the holder. The
+/* lock.c: one run per folder. Rank 0 locks the folder's .lock, which also names the holder. The
  * kernel (or a network file system's server) releases it when the process ends in any way; the file
  * remains. */
-#include "checkpoint/checkpoint.h"
+#include "files/lock.h"
+
+#include "core/context.h"
+#include "files/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

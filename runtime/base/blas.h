@@ -1,6 +1,6 @@
-/* host.h: declarations shared inside the host backend, not seen by emitted programs. */
-#ifndef BURST_HOST_H
-#define BURST_HOST_H
+/* blas.h: what OpenBLAS needs of the process. */
+#ifndef BURST_BASE_BLAS_H
+#define BURST_BASE_BLAS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* host/ops/blas.c: prepares OpenBLAS before its first product. */
-#include "host/host.h"
+/* blas.c: prepares OpenBLAS before its first product. */
+#include "base/blas.h"
 
 #include <cblas.h>
 #include <stdbool.h>

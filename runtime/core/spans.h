@@ -3,7 +3,8 @@
 #ifndef BURST_SPANS_H
 #define BURST_SPANS_H
 
-#include "burst_rt.h"
+#include "burst_context.h"
+#include "burst_parts.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,7 +34,8 @@ int spans_make(BurstCtx *c, Spans **out); /* allocates everything; freed with th
 void spans_free(Spans *s);
 /* Ends the lane's current part and begins this one at `when`. */
 void spans_switch(Spans *s, int lane, double when, int part, int a, int b);
-/* "attend Q[2] KV[1]"; trace_file.c */
+
+/* "attend Q[2] KV[1]"; span_name.c */
 void span_name(const BurstSpan *s, char *text, size_t size);
 
 #ifdef __cplusplus

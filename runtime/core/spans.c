@@ -1,7 +1,7 @@
 /* spans.c: records the parts of a traced step. Nothing is allocated after start-up. */
-#include "timeline/spans.h"
+#include "core/spans.h"
 
-#include "core/internal.h"
+#include "core/context.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
 #ifndef BURST_OUTPUT_H
 #define BURST_OUTPUT_H
 
-#include "core/internal.h"
 #include "base/output_file.h"
+#include "burst_plan.h"
 
 int output_begin(BurstCtx *c, const char *path, OutputFile *o);
 /* closes it; it has its name now, or this fails */

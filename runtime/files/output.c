@@ -1,5 +1,5 @@
 /* output.c: see output.h. */
-#include "core/output.h"
+#include "files/output.h"
 
 #include <errno.h>
 #include <string.h>
