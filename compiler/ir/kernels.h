@@ -6,17 +6,18 @@
 #include "burst_kernels.h"
 
 typedef struct Kernels {
-    int form;                      /* their architecture: 80, 90. 0: there are none */
+    int form;                      /* architecture: 80, 90. 0: no kernels */
     const char *forward, *backward; /* headers */
     BurstTileSizes tile;
-    /* the architecture of all devices, whose own kernels `unfit`; NULL: those run */
+    /* the architecture of all devices if their own kernels do not fit, and why (`unfit`); NULL: they fit */
     const char *missed, *unfit;
-    double share[2];    /* of the rates that such devices state, what these reach forward and backward */
+    /* share of the devices' stated rates that these kernels reach, forward and backward */
+    double share[2];
 } Kernels;
 Kernels kernels_of(const Program *p);
-/* What the kernels' headers ask of the program that includes them. */
+/* Writes the macros that the kernels' headers expect from the program that includes them. */
 void kernels_define(const Program *p, Text *out);
-/* All forms, the best first; unfit: why the program cannot have it, after "kernels for <arch>"; NULL: it
+/* All forms, the best first. unfit: why the program cannot use it, after "kernels for <arch>"; NULL: it
  * can. */
 enum { KERNEL_FORMS = 2 };
 typedef struct KernelForm {
@@ -26,11 +27,11 @@ typedef struct KernelForm {
     const char *unfit, *header[2];
 } KernelForm;
 int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
-/* Columns of a head in attention's products, on average: forward two of keys and values, backward three and
- * two. */
+/* Average columns of a head over attention's products: forward, two products of keys and values; backward,
+ * three and two. */
 double model_columns(const Model *m, bool backward);
-/* Columns of a head that attention's products take at the rates that the devices state: head_dim as
- * kernels pad it, over `share`. */
+/* Columns of a head that attention's products cost at the devices' stated rates: head_dim as padded by the
+ * kernels, divided by `share`. */
 double kernels_columns(const Program *p, bool backward);
 
 #endif

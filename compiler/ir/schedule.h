@@ -13,10 +13,10 @@ typedef enum TensorId {
 #undef X
     TENSOR_COUNT
 } TensorId;
-/* In backward, Q stands for the bundle Q, dO, D, lse; KV for K and V; dKV for dK and dV. */
+/* In backward, Q stands for Q, dO, D and lse together; KV for K and V; dKV for dK and dV. */
 enum { FIRST_LOOP = 2 * MAX_COORDS, MAX_LOOPS = 12, MAX_SCHED_VARS = FIRST_LOOP + MAX_LOOPS };
-/* heads: of the chunks of all ranks along the exchanged coordinate, the rank's share of the heads; its
- * index there is NULL. all: no index. piece: which one of the chunk; NULL: it has one, or all are meant. */
+/* heads: the rank's share of the heads of all chunks along the exchanged coordinate; the index there is
+ * NULL. all: no index. piece: index of the chunk's piece; NULL: there is one, or all are meant. */
 typedef struct ChunkRef {
     TensorId tensor;
     const Expr *index[MAX_COORDS], *piece;
@@ -31,43 +31,44 @@ typedef enum StmtKind {
 } StmtKind;
 typedef struct Stmt {
     StmtKind kind;
-    Span span;               /* the whole statement up to its body */
-    Span by, mirrored;       /* the `use` and the `mirrors` that wrote it here; src NULL: none did */
+    Span span;               /* the statement without its body */
+    Span by, mirrored;       /* the `use` and `mirrors` that inserted it; src NULL: none */
     struct Stmt *next, *body;
     int var;                 /* FOR: variable, lo .. hi inclusive */
     const char *var_name;
-    bool each_piece;         /* FOR: of the one statement in it, which names no piece */
+    bool each_piece;         /* FOR: repeats its one statement, which names no piece, for each piece */
     const Expr *lo, *hi;
     const Expr *cond;        /* IF */
-    ChunkRef refs[6];        /* ATTEND/GRAD: [0] Q with [1] KV; PASS, RETURN, EXCHANGE: nrefs of them */
+    ChunkRef refs[6];        /* ATTEND/GRAD: [0] Q and [1] KV; PASS, RETURN, EXCHANGE: nrefs entries */
     int nrefs;
-    const Expr *to[MAX_COORDS]; /* PASS: destination coordinates, wrap around */
+    const Expr *to[MAX_COORDS]; /* PASS: destination coordinates, which wrap around */
     bool tokens_to_heads;    /* EXCHANGE */
 } Stmt;
-Span stmt_place(const Stmt *s); /* in the schedule's own text */
-/* One direction. exchanges: it has an EXCHANGE, and so all its chunks are by heads. of: the direction that
- * this one mirrors, src NULL: none. */
+Span stmt_place(const Stmt *s); /* position in the schedule's text */
+/* One direction. exchanges: it has an EXCHANGE, so all its chunks are by heads. of: the direction that it
+ * mirrors; src NULL: none. */
 typedef struct Phase { Span span, of; const Stmt *body; bool exchanges; } Phase;
-typedef struct Require { const Expr *cond; Span span; struct Require *next; } Require; /* of the sizes */
-/* Variables of its expressions: coordinate i is i, its size is MAX_COORDS + i, loop variables from
- * FIRST_LOOP on. */
+typedef struct Require { const Expr *cond; Span span; struct Require *next; } Require; /* on the sizes */
+/* Variables of expressions: coordinate i is i, its size MAX_COORDS + i; loop variables start at
+ * FIRST_LOOP. */
 typedef struct SchedText {
     const char *name;
     const Source *source;
     int coords;
     const char *coord_name[MAX_COORDS], *size_name[MAX_COORDS]; /* "l" of "W" */
-    /* what moves along it: "lane", or where no word says so the coordinate's name */
+    /* what moves along it: "lane"; default: the coordinate's name */
     const char *way_name[MAX_COORDS];
-    bool lanes;               /* the last coordinate is `lane`: left open, it is the ranks of a node */
+    bool lanes;               /* the last coordinate is `lane`; if left open, it is the ranks of a node */
     int vars;
     const char *var_name[MAX_SCHED_VARS]; /* all variables, for printing */
     const Require *requires;
-    int pieces;               /* of a rank's chunk of KV and dKV: as many contiguous shares of its tokens */
-    int exchanged;            /* the coordinate that its exchanges are over; -1: it has none */
-    /* coordinates that `context` has the sizes of: of several all but the exchanged one, which `heads` has */
+    int pieces;               /* of a rank's chunk of KV and dKV: contiguous shares of its tokens */
+    int exchanged;            /* the coordinate of its exchanges; -1: none */
+    /* coordinates whose sizes `context` gives: if there are several, all but the exchanged one, which
+     * `heads` gives */
     int rings;
     const Phase *forward;
-    /* NULL where the file has none; "backward { }" without a word sets both */
+    /* NULL if the file has none; "backward { }" without a word sets both */
     const Phase *backward[TRAVELS];
     Span span;
 } SchedText;
