@@ -1,5 +1,4 @@
-/* burst_int.h: arithmetic of whole numbers, one definition for the compiler and for what it emits (C and
- * CUDA). */
+/* burst_int.h: integer arithmetic, defined once for the compiler and for what it emits (C and CUDA). */
 #ifndef BURST_INT_H
 #define BURST_INT_H
 
@@ -28,8 +27,8 @@ BURST_FN int64_t burst_max(int64_t a, int64_t b) { return a > b ? a : b; }
 BURST_FN int64_t burst_abs(int64_t a) { return a < 0 ? -a : a; }
 
 /* ---- the hash of mask expressions ---- */
-/* hash(a, b) in a mask is burst_hash(a, b): it only has to look random and to be the same number everywhere.
- * 32-bit multiplications, so that compilers can vectorise it. */
+/* hash(a, b) in a mask is burst_hash(a, b): it must look random and be the same number everywhere. Its
+ * multiplications have 32 bits, so that compilers can vectorise them. */
 #define BURST_HASH_LAST INT64_C(0x7fffffff) /* values are 0 .. BURST_HASH_LAST */
 
 /* Finaliser of MurmurHash3. */

@@ -1,10 +1,9 @@
-/* burst_kernels.h: the forms of the CUDA attention kernels and their tiles, for the compiler
- * (compiler/ir/kernels.c) and for the kernels themselves (templates/kernels/cuda_attention.cuh), where
- * these functions give constants.
+/* burst_kernels.h: the forms of the CUDA attention kernels and their tiles. The compiler
+ * (compiler/ir/kernels.c) and the kernels (templates/kernels/cuda_attention.cuh) use it; in the kernels
+ * these functions are constants.
  *
- * A form is named by the oldest architecture that runs it: 80 (mma.sync), 90 (wgmma and TMA: sm_90a
- * alone).
- */
+ * A form is named by the oldest architecture that runs it: 80 (mma.sync) or 90 (wgmma and TMA, on sm_90a
+ * only). */
 #ifndef BURST_KERNELS_H
 #define BURST_KERNELS_H
 
@@ -14,28 +13,28 @@
 #define BURST_KERNELS_FUNCTION static inline
 #endif
 
-/* head_dims that a form of the kernels can be made for: multiples of BURST_HEAD_DIM_STEP. So are the
- * value_dims, those of V, O and their gradients, which may be others. */
+/* The head_dims of the kernels: multiples of BURST_HEAD_DIM_STEP. value_dims, those of V, O and their
+ * gradients, have the same limits and may differ from head_dim. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };
 
-/* Chunks of queries or of keys that one launch of the sm_90a form takes; the sm_80 form takes one. */
+/* Chunks of queries or keys in one launch of the sm_90a form; the sm_80 form takes one. */
 enum { BURST_MOST_CHUNKS = 8 };
 
-/* Which of its form's key tiles a mask takes (mask_keys in compiler/mask/keys.c). LONG, forward alone:
- * lists of tiles are long. BLOCKS: forward tiles have 64 keys, and in both directions a consumer leaves
- * out tiles of which its BURST_90_PART tokens see nothing. */
+/* Which of its form's key tiles a mask uses (mask_keys in compiler/mask/keys.c). LONG, forward only: its
+ * lists of tiles are long. BLOCKS: forward tiles have 64 keys, and in both directions a consumer skips tiles
+ * of which its BURST_90_PART tokens see nothing. */
 enum { BURST_KEYS_USUAL, BURST_KEYS_LONG, BURST_KEYS_BLOCKS, BURST_KEYS_KINDS };
-/* A list is long from so many keys a query on, on average over the sequence. */
+/* A list is long from this many keys a query on average over the sequence. */
 enum { BURST_LONG_KEYS = 12288 };
-/* Queries (backward: keys) of a consumer in the sm_90a form. With tiles of BLOCKS it leaves out what these
- * see nothing of. */
+/* Queries (backward: keys) of a consumer in the sm_90a form. With tiles of BLOCKS it skips tiles of which
+ * these see nothing. */
 enum { BURST_90_PART = 64 };
 
-/* Where kernels run: the shared memory that a block may have, and tables of the program, of which a tile in
- * shared memory has the values of its tokens. */
+/* Limits of the kernels on a device: shared memory of a block, and the number of program tables whose values
+ * a tile in shared memory holds. */
 typedef struct BurstKernelRoom { int bytes, tables; } BurstKernelRoom;
 
-/* The shared memory of a block by architecture, 80 for sm_80 (CUDA C++ Programming Guide, compute
+/* Shared memory of a block by architecture, 80 for sm_80 (CUDA C++ Programming Guide, compute
  * capabilities). */
 BURST_KERNELS_FUNCTION int burst_block_bytes(int arch)
 {
@@ -46,28 +45,28 @@ BURST_KERNELS_FUNCTION int burst_block_bytes(int arch)
     }
 }
 
-/* What the kernels of a form are made with; queries and keys are tokens of a tile. forward_q 0: the form
- * has none. */
+/* Template parameters of a form's kernels; queries and keys are tokens of a tile. forward_q 0: the form does
+ * not fit. */
 typedef struct BurstTileSizes {
     int forward_q, forward_k[BURST_KEYS_KINDS];
     int forward_rows;                            /* queries of a warp */
     int backward_q, backward_k, backward_stages; /* stages: query tiles in shared memory */
 } BurstTileSizes;
 
-/* Of a row of a head in shared memory, which has panels of 64 columns of bf16. */
+/* Bytes of a head's row in shared memory, in panels of 64 bf16 columns. */
 BURST_KERNELS_FUNCTION int burst_row_bytes(int head_dim) { return (head_dim + 63) / 64 * 128; }
 
 /* ---- sm_80 form ---- */
 enum {
-    /* registers of a thread for sums and scores; the rest of 255 are addresses and operands */
+    /* registers of a thread for sums and scores; the other 63 hold addresses and operands */
     BURST_80_SUMS = 192,
-    BURST_80_TILES = 163840, /* bytes of shared memory for tiles, at most */
-    /* of backward's block: groups of 32 keys, by parts that split queries and head_dim */
+    BURST_80_TILES = 163840, /* limit of a block's shared memory for tiles, bytes */
+    /* warps of backward's block: a group of 32 keys times the parts that split queries and head_dim */
     BURST_80_WARPS = 8,
 };
 
-/* Parts of backward's queries and columns; head_dim padded with zeros, so that each part has whole blocks
- * of 16 columns. */
+/* Parts that backward's queries and columns are split into; and head_dim padded with zeros, so that each
+ * part has whole blocks of 16 columns. */
 BURST_KERNELS_FUNCTION int burst_80_parts(int keys) { return BURST_80_WARPS * 32 / keys; }
 BURST_KERNELS_FUNCTION int burst_80_columns(int head_dim, int keys)
 {
@@ -75,14 +74,14 @@ BURST_KERNELS_FUNCTION int burst_80_columns(int head_dim, int keys)
            burst_80_parts(keys);
 }
 
-/* Tiles, and positions and table values of so many tokens of them. */
+/* Bytes of `tiles`, and of positions and table values of `tokens` tokens. */
 BURST_KERNELS_FUNCTION int burst_80_room(BurstKernelRoom room, int tiles, int tokens)
 {
     return tiles <= BURST_80_TILES && tiles + tokens * 4 * (1 + room.tables) <= room.bytes;
 }
 
-/* 128 queries in warps of `rows`: four have 32 each and two blocks a multiprocessor, eight have 16. A lane
- * holds the warp's part of O and of scores. */
+/* 128 queries in warps of `rows`: four warps of 32, two blocks a multiprocessor; or eight warps of 16. Each
+ * lane holds its part of O and of the scores. */
 BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int value_dim, BurstKernelRoom room, int rows,
                                                  int keys)
 {
@@ -91,8 +90,8 @@ BURST_KERNELS_FUNCTION int burst_80_forward_fits(int head_dim, int value_dim, Bu
            burst_80_room(room, tiles, 128 + keys);
 }
 
-/* A lane holds dK, dV (fp32), S and dS of its part; shared memory K, V, stages of Q and dO, P and dS, and
- * stages of lse and delta. */
+/* Each lane holds its part of dK, dV (fp32), S and dS. Shared memory holds K, V, P, dS, and `stages` stages
+ * of Q, dO, lse and delta. */
 BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int value_dim, BurstKernelRoom room,
                                                   int queries, int keys, int stages)
 {
@@ -105,8 +104,9 @@ BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int value_dim, B
            burst_80_room(room, tiles, keys + stages * queries);
 }
 
-/* The largest tiles that registers and shared memory hold, in the order of what they cost: fewer rows a
- * warp double the loads of operands, fewer keys the tiles, a single stage lays bare the loads of queries. */
+/* The largest tiles that fit in registers and shared memory, the cheapest reduction first: fewer rows a warp
+ * double the loads of operands, fewer keys double the number of tiles, a single stage no longer hides the
+ * loads of queries. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim, int value_dim, BurstKernelRoom room)
 {
     BurstTileSizes t = {128, {0, 0, 0}, 0, 0, 0, 0};
@@ -125,11 +125,11 @@ BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim, int value_dim
 /* ---- sm_90a form ---- */
 enum {
     BURST_90_SUMS = 196,     /* registers of a thread for O, scores and P, of 232 */
-    BURST_90_TILES = 229376, /* bytes of shared memory for tiles, of a block's 227 KB */
+    BURST_90_TILES = 229376, /* limit of shared memory for tiles, of a block's 227 KB */
 };
 
-/* 128 queries, 64 a warpgroup, of a lane value_dim / 2 sums and as many scores as keys / 2, again half as
- * many as P; Q and two stages of K and V in shared memory. */
+/* 128 queries, 64 a warpgroup. Each lane holds value_dim / 2 sums, keys / 2 scores and half as many
+ * registers of P. Shared memory holds Q and two stages of K and V. */
 BURST_KERNELS_FUNCTION int burst_90_forward_fits(int head_dim, int value_dim, int keys)
 {
     return value_dim / 2 + keys / 2 + keys / 4 <= BURST_90_SUMS &&
@@ -137,8 +137,8 @@ BURST_KERNELS_FUNCTION int burst_90_forward_fits(int head_dim, int value_dim, in
                BURST_90_TILES;
 }
 
-/* Tiles found by measuring at 64 and 128, and 32 and 96 have those. Backward of larger ones has registers
- * for dK or dV of 64 keys in a warpgroup, not for both: each has one of them. */
+/* The tiles for 64 and 128 were found by measuring; 32 and 96 use the same. For larger head_dims a warpgroup
+ * has registers for dK or dV of 64 keys, not for both, so each computes one of them. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim, int value_dim)
 {
     const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
@@ -162,7 +162,7 @@ BURST_KERNELS_FUNCTION int burst_head_dim_made(int head_dim)
            head_dim % BURST_HEAD_DIM_STEP == 0;
 }
 
-/* Narrower values: those of MiniCPM3 and of DeepSeek-V2 and 3. */
+/* Narrower values: those of MiniCPM3 and of DeepSeek-V2 and V3. */
 BURST_KERNELS_FUNCTION int burst_90_made(int head_dim, int value_dim)
 {
     return head_dim == value_dim || (head_dim == 96 && value_dim == 64) ||
@@ -180,8 +180,8 @@ BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim, i
     return burst_tiles_80(head_dim, value_dim, room);
 }
 
-/* Parts of a tile of `tokens` that the kernels of a form judge by themselves, where a mask takes key tiles
- * of that kind (BurstTileLists). */
+/* Parts of a tile of `tokens` tokens that a form's kernels classify separately, with key tiles of kind
+ * `keys` (BurstTileLists). */
 BURST_KERNELS_FUNCTION int burst_tile_parts(int form, int keys, int tokens)
 {
     return form == 90 && keys == BURST_KEYS_BLOCKS ? tokens / BURST_90_PART : 1;

@@ -1,16 +1,15 @@
-/* burst_mask.h: interval arithmetic of masks, used by the compiler's mask pass and by every emitted
+/* burst_mask.h: interval arithmetic for masks, used by the compiler's mask pass and by every emitted
  * plan_mask<i>_tile.
  *
- * A tile is a box of positions, given by its two sides. The value of an arithmetic sub-expression on a box
- * is a form a*q + b*k + [lo, hi]: affine parts stay symbolic, so that `q - k < w` is decided exactly, and
- * everything else is an interval. A boolean is BURST_EMPTY (false everywhere), BURST_FULL (true
- * everywhere) or BURST_PARTIAL (no claim). Two properties that callers rely on: sound (EMPTY and FULL are
- * proofs) and isotone (a box inside a decided box is decided alike), so that a range of tiles may be
- * judged by its hull.
+ * A tile is a box of positions, given by its two sides. The value of an arithmetic expression on a box is a
+ * form a*q + b*k + [lo, hi]: affine parts stay symbolic, so that `q - k < w` is decided exactly, and
+ * everything else is an interval. A boolean is BURST_EMPTY (false everywhere), BURST_FULL (true everywhere)
+ * or BURST_PARTIAL (no claim). Callers rely on two properties. Soundness: EMPTY and FULL are proofs.
+ * Isotony: a box inside a decided box has the same result, so that a range of tiles can be decided by its
+ * hull.
  *
- * Sums wrap around instead of overflowing: partial results may leave int64 while the value itself cannot
- * (masks are checked to stay within +-2^62).
- */
+ * Sums wrap around instead of overflowing: partial results may leave int64, but the value itself cannot
+ * (masks are checked to stay within +-2^62). */
 #ifndef BURST_MASK_H
 #define BURST_MASK_H
 
@@ -24,12 +23,12 @@
 #endif
 #define BURST_MAYBE_UNUSED __attribute__((unused))
 
-/* ---- exact arithmetic, also for plan_mask<i>_row, in addition to burst_int.h's ---- */
+/* ---- exact arithmetic in addition to burst_int.h, also for plan_mask<i>_row ---- */
 BURST_FN int64_t burst_bitand(int64_t a, int64_t b) { return a & b; }
 BURST_FN int64_t burst_bitor(int64_t a, int64_t b) { return a | b; }
 BURST_FN int64_t burst_bitxor(int64_t a, int64_t b) { return a ^ b; }
 
-/* The same where 32 bits suffice, for plan_mask<i>_keep. */
+/* The same in 32 bits, for plan_mask<i>_keep. */
 BURST_FN int32_t burst_floor_div32(int32_t a, int32_t b) { return a / b - (a % b < 0); }
 BURST_FN int32_t burst_min32(int32_t a, int32_t b) { return a < b ? a : b; }
 BURST_FN int32_t burst_max32(int32_t a, int32_t b) { return a > b ? a : b; }
@@ -125,7 +124,7 @@ BURST_FN BurstForm burst_form_div(BurstForm x, int64_t d, const BurstSide *q, co
     return d == 1 ? x : burst_interval(burst_floor_div(u.lo, d), burst_floor_div(u.hi, d));
 }
 
-/* Within one period the affine form survives; otherwise anything in [0, d - 1]. */
+/* Within one period the result is affine; otherwise it is anything in [0, d - 1]. */
 BURST_FN BurstForm burst_form_mod(BurstForm x, int64_t d, const BurstSide *q, const BurstSide *k)
 {
     const BurstForm u = burst_range(x, q, k);
@@ -157,7 +156,7 @@ BURST_FN BurstForm burst_form_abs(BurstForm x, const BurstSide *q, const BurstSi
     return u.hi <= 0 ? burst_form_scale(x, -1) : burst_interval(0, burst_max(burst_minus(0, u.lo), u.hi));
 }
 
-/* The highest bit that is set, and all below it. */
+/* The highest set bit and all bits below it. */
 BURST_FN uint64_t burst_bits_below(uint64_t bits)
 {
     for (int by = 1; by < 64; by *= 2)
@@ -165,13 +164,14 @@ BURST_FN uint64_t burst_bits_below(uint64_t bits)
     return bits;
 }
 
-/* The bits that differ between lo and hi, and all below them: the others are the same at all values. */
+/* The bits that differ between lo and hi and all bits below them; the others are equal in all values. */
 BURST_FN uint64_t burst_changing_bits(BurstForm u)
 {
     return burst_bits_below((uint64_t)u.lo ^ (uint64_t)u.hi);
 }
 
-/* Bitwise and, of two's complement: not above an operand that is not negative, nor below both together. */
+/* Bitwise and in two's complement: at most any operand that is not negative, and at least the smaller bound
+ * of both together. */
 BURST_FN BurstForm burst_form_bitand(BurstForm x, BurstForm y, const BurstSide *q, const BurstSide *k)
 {
     const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k);
@@ -182,7 +182,8 @@ BURST_FN BurstForm burst_form_bitand(BurstForm x, BurstForm y, const BurstSide *
         hi = v.lo >= 0 ? burst_min(u.hi, v.hi) : u.hi;
     else if (v.lo >= 0)
         hi = v.hi;
-    if ((x_changes | y_changes) <= INT64_MAX) { /* both signs are known: bits that all have, that any has */
+    /* both signs are known: bits that all values have, or that any has */
+    if ((x_changes | y_changes) <= INT64_MAX) {
         const uint64_t least = (uint64_t)u.lo & ~x_changes & (uint64_t)v.lo & ~y_changes;
         const uint64_t most = ((uint64_t)u.lo | x_changes) & ((uint64_t)v.lo | y_changes);
         lo = burst_max(lo, (int64_t)least);
@@ -191,7 +192,7 @@ BURST_FN BurstForm burst_form_bitand(BurstForm x, BurstForm y, const BurstSide *
     return burst_interval(lo, hi);
 }
 
-/* Bitwise or, of two's complement: x | y is ~(~x & ~y), and ~x is -1 - x. */
+/* Bitwise or in two's complement: x | y is ~(~x & ~y), and ~x is -1 - x. */
 BURST_FN BurstForm burst_form_bitor(BurstForm x, BurstForm y, const BurstSide *q, const BurstSide *k)
 {
     const BurstForm ones = burst_affine(0, 0, -1);
@@ -199,11 +200,11 @@ BURST_FN BurstForm burst_form_bitor(BurstForm x, BurstForm y, const BurstSide *q
         ones, burst_form_bitand(burst_form_sub(ones, x), burst_form_sub(ones, y), q, k));
 }
 
-/* x below 0: the bits of -1 - x. An x that needs n bits lies in [-2^n, 2^n - 1]. */
+/* For negative x the bits of -1 - x. An x that needs n bits lies in [-2^n, 2^n - 1]. */
 BURST_FN uint64_t burst_magnitude(int64_t x) { return (uint64_t)(x < 0 ? ~x : x); }
 
-/* Bitwise exclusive or, of two's complement: bits that change in neither operand are the same at all
- * values; where a sign changes, as many bits as the widest operand has. */
+/* Bitwise exclusive or in two's complement: bits that change in neither operand are equal in all values. If
+ * a sign changes, the result has at most as many bits as the widest operand. */
 BURST_FN BurstForm burst_form_bitxor(BurstForm x, BurstForm y, const BurstSide *q, const BurstSide *k)
 {
     const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k);
@@ -217,7 +218,7 @@ BURST_FN BurstForm burst_form_bitxor(BurstForm x, BurstForm y, const BurstSide *
     return burst_interval(-1 - most, most);
 }
 
-enum { BURST_HASH_CASES = 16 }; /* so many argument pairs are tried one by one */
+enum { BURST_HASH_CASES = 16 }; /* up to this many argument pairs are tried one by one */
 
 /* hash(x, y) mod n; n = 0: the hash itself. */
 BURST_FN BurstForm burst_form_hash(BurstForm x, BurstForm y, int64_t n, const BurstSide *q,
@@ -225,7 +226,7 @@ BURST_FN BurstForm burst_form_hash(BurstForm x, BurstForm y, int64_t n, const Bu
 {
     const BurstForm u = burst_range(x, q, k), v = burst_range(y, q, k);
     const int64_t last = n ? burst_min(n - 1, BURST_HASH_LAST) : BURST_HASH_LAST;
-    /* less one */
+    /* one less than the number of values */
     const uint64_t rows = (uint64_t)u.hi - (uint64_t)u.lo, cols = (uint64_t)v.hi - (uint64_t)v.lo;
     if (rows >= BURST_HASH_CASES || cols >= BURST_HASH_CASES || (rows + 1) * (cols + 1) > BURST_HASH_CASES)
         return burst_interval(0, last);
@@ -255,7 +256,7 @@ BURST_FN int burst_zero(BurstForm x, const BurstSide *q, const BurstSide *k) /* 
     return u.lo == u.hi ? BURST_FULL : BURST_PARTIAL;
 }
 
-/* Pattern cells at (row, col): stops at the first cell that differs. */
+/* Pattern cells at (row, col). Stops at the first cell that differs. */
 BURST_FN int burst_pattern_cover(const uint8_t *cell, int64_t rows, int64_t cols, BurstForm row,
                                  BurstForm col, const BurstSide *q, const BurstSide *k)
 {

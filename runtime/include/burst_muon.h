@@ -1,12 +1,11 @@
-/* burst_muon.h: what compiler and programs share of Muon: which rank orthogonalises which matrix, where it
- * has it, and what that takes.
+/* burst_muon.h: what the compiler and programs share about Muon: which rank orthogonalises which matrix,
+ * where it stores it, and the cost.
  *
  * Muon (Jordan et al., 2024; Moonlight, arXiv 2502.16982) replaces a matrix's momentum by a matrix whose
  * singular values are near 1, by Newton-Schulz iterations X = a X + (b A + c A A) X with A = X X^T. That
- * needs the whole matrix, and shards hold parts of it. So each matrix has an owner among the ranks that share
- * the weights, to which they send their parts of its update and which sends them back: a rank sends and
- * receives no more than its shards, and computes on as many matrices as others do.
- */
+ * needs the whole matrix, and shards hold parts of it. Each matrix therefore has an owner among the ranks
+ * that share the weights: they send it their parts of the update, and it sends them the result. A rank sends
+ * and receives no more than its shards, and the owners' work is balanced. */
 #ifndef BURST_MUON_H
 #define BURST_MUON_H
 
@@ -18,9 +17,9 @@ enum { BURST_MUON_ITERATIONS = 5, BURST_MUON_ALIGN = 32 /* elements: 64 bytes of
 #define BURST_MUON_B (-4.7750)
 #define BURST_MUON_C 2.0315
 #define BURST_MUON_EPS 1e-7 /* added to the norm of an update */
-/* of an update, times sqrt(max(rows, cols)): its root mean square is then that of AdamW's */
+/* an update is scaled by this times sqrt(max(rows, cols)), which gives it AdamW's root mean square */
 #define BURST_MUON_SCALE 0.2
-enum { BURST_MUON_MATRICES = 32 }; /* of a layer, at most */
+enum { BURST_MUON_MATRICES = 32 }; /* of a layer */
 
 typedef struct BurstMatrix {
     int64_t rows, cols;
@@ -36,24 +35,24 @@ static inline double burst_muon_scale(BurstMatrix x)
     return BURST_MUON_SCALE * sqrt((double)(x.rows > x.cols ? x.rows : x.cols));
 }
 
-/* The shorter side, of A. */
+/* The shorter side, the size of A. */
 static inline int64_t burst_muon_side(BurstMatrix x) { return x.rows < x.cols ? x.rows : x.cols; }
 
-/* A and (b A + c A A) X: 2 side^2 times the longer side each; A A: 2 side^3. */
+/* A and (b A + c A A) X: 2 side^2 times the longer side each. A A: 2 side^3. */
 static inline int64_t burst_muon_flops(BurstMatrix x)
 {
     const int64_t side = burst_muon_side(x);
     return BURST_MUON_ITERATIONS * (4 * side * x.rows * x.cols + 2 * side * side * side);
 }
 
-/* Elements: two of X, two of A. */
+/* Elements of scratch: two X and two A. */
 static inline int64_t burst_muon_scratch(BurstMatrix x)
 {
     const int64_t side = burst_muon_side(x);
     return 2 * (burst_muon_room(x.rows * x.cols) + burst_muon_room(side * side));
 }
 
-/* The matrix with most operations of those that `done` has no bit for. */
+/* The matrix with most operations among those without a bit in `done`. */
 static inline int burst_muon_largest(const BurstMatrix *matrix, int matrices, uint32_t done)
 {
     int largest = -1;
@@ -64,9 +63,9 @@ static inline int burst_muon_largest(const BurstMatrix *matrix, int matrices, ui
     return largest;
 }
 
-/* The matrices of all layers, longest first, each to the rank that has least to do (LPT: Graham, 1969). owner
- * and at [layers][matrices]: its owner, and where that has it, in elements; load [ranks]: operations;
- * elements [ranks]: that the rank has in all. */
+/* Assigns the matrices of all layers, longest first, each to the rank with the least load (LPT: Graham,
+ * 1969). owner and at [layers][matrices]: the owner, and the offset at the owner in elements. load [ranks]:
+ * operations. elements [ranks]: elements in all. */
 static inline void burst_muon_share(const BurstMatrix *matrix, int matrices, int layers, int ranks,
                                     int *owner, int64_t *at, int64_t *load, int64_t *elements)
 {

@@ -1,12 +1,12 @@
-/* burst_parts.h: what a rank does in a step, by name: for --trace, for profilers, and for the prediction
- * that stands beside. */
+/* burst_parts.h: names of what a rank does in a step, for --trace, for profilers and for the prediction
+ * printed next to the measurement. */
 #ifndef BURST_PARTS_H
 #define BURST_PARTS_H
 
 #include <stdint.h>
 
-/* Rows of the table of parts. Those of computing and its waits, and what is left, add up to the step; the
- * rest runs beside computing on streams of its own. */
+/* Rows of the table of parts. Rows of computing, of its waits and of the rest add up to the step; other rows
+ * overlap computing on their own streams. */
 #define BURST_ROWS(X) /* id, text, computing */ \
     X(NONE, "", 0) \
     X(ATTENTION_FORWARD, "attention forward", 1) \
@@ -30,13 +30,13 @@ enum {
 };
 
 /* PASS and RECEIVE: one for each tensor, in the order of BURST_T_*. */
-#define BURST_PARTS(X) /* id, row, name, with up to two numbers */ \
+#define BURST_PARTS(X) /* id, row, name with up to two numbers */ \
     X(IDLE, NONE, "") \
     X(ATTEND, ATTENTION_FORWARD, "attend Q[%d] KV[%d]") \
     X(GRAD, ATTENTION_BACKWARD, "grad Q[%d] KV[%d]") \
     X(GRAD_BEGIN, ATTENTION_BACKWARD, "delta, zeroed gradients") \
     X(GRAD_END, ATTENTION_BACKWARD, "dQ in order") \
-    /* of other forms than pairs, and where predicted as a whole */ \
+    /* of forms other than pairs, and of predictions as a whole */ \
     X(ATTENTION, ATTENTION_FORWARD, "attention forward") \
     X(ATTENTION_BACK, ATTENTION_BACKWARD, "attention backward") \
     X(PROJECT, PROJECTIONS, "projections") \
@@ -73,20 +73,21 @@ enum {
     BURST_P_COUNT
 };
 
-/* One stretch of a part. lane: BURST_LANE_*, channels from BURST_LANE_CHANNEL on. Spans of one lane do not
+/* One interval of a part. lane: BURST_LANE_*, channels from BURST_LANE_CHANNEL on. Spans of one lane do not
  * overlap. */
 enum { BURST_LANE_COMPUTE, BURST_LANE_WEIGHTS, BURST_LANE_CHANNEL };
 typedef struct BurstSpan {
     double begin, end; /* seconds */
-    int64_t bytes;     /* of a transfer: the larger of what leaves and what comes; 0: unknown, or none */
-    int32_t a, b;      /* the numbers of the part's name */
+    /* of a transfer: the larger of what is sent and received; 0: unknown, or no transfer */
+    int64_t bytes;
+    int32_t a, b;      /* the numbers in the part's name */
     int16_t part, lane;
 } BurstSpan;
 
-/* A step visits its units of weights in this order: embedding (unit 0), layers (1 to `layers`), head,
- * layers backwards, embedding. Where layers are in groups of so many, of which only the first saves its
- * input, backward of a group begins with visits of all its layers but the last, upwards, that make the
- * others' inputs again; the last group, which may be shorter, still has them. group 1: each layer saves. */
+/* A step visits its units of weights in this order: embedding (unit 0), layers (1 to `layers`), head, layers
+ * in reverse, embedding. If layers are in groups of which only the first saves its input, backward of a
+ * group first visits all its layers but the last, upwards, to recompute the others' inputs; the last group
+ * may be shorter and does the same. group 1: each layer saves. */
 static inline int burst_visits(int layers, int group)
 {
     return 2 * layers + 3 + (layers - 1) / group * (group - 1);
@@ -106,24 +107,25 @@ static inline int burst_unit_at(int layers, int group, int visit)
     return at < group - 1 ? end - group + 1 + at : end - (at - (group - 1));
 }
 
-/* The predicted step of one rank, for laying out (runtime/timeline/forecast.c): sequences of visits, each
- * of a unit's weights (embedding, layers, head, layers backwards, embedding; at last the optimizer), and a
- * visit of stretches. Those that are alike are there once. */
+/* The predicted step of one rank (runtime/timeline/forecast.c). It is a sequence of visits, each of one
+ * unit's weights (embedding, layers, head, layers in reverse, embedding, finally the optimizer); a visit
+ * consists of stretches. Equal stretches are stored once. */
 typedef struct BurstStretch {
     double seconds;
     int spans;
-    /* from its begin; of collectives, a: of the embedding whatever b, b: of the unit so many visits on */
+    /* times from the stretch's begin. Collectives: a: unit 0 whatever b is; b: the unit this many visits
+     * later */
     const BurstSpan *span;
 } BurstStretch;
 enum { BURST_VISIT_STRETCHES = 5 };
 typedef struct BurstVisit { int stretches, stretch[BURST_VISIT_STRETCHES]; } BurstVisit;
 typedef struct BurstVisitRun { int visit, times; } BurstVisitRun;
 typedef struct BurstSequenceForecast {
-    int times, runs;       /* times: of so many sequences, one after the other */
+    int times, runs;       /* times: number of sequences, one after the other */
     const BurstVisitRun *run;
 } BurstSequenceForecast;
 typedef struct BurstForecast {
-    int rank;              /* whose: it computes most */
+    int rank;              /* the rank, the one that computes most */
     int layers, group, sequences, visits, stretches;
     const BurstSequenceForecast *sequence;
     const BurstVisit *visit;

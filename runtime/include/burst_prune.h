@@ -1,12 +1,11 @@
-/* burst_prune.h: which operations of a trace a mask leaves: one rule for burstc (all ranks in
+/* burst_prune.h: the operations of a trace that a mask leaves: one rule for burstc (all ranks in
  * compiler/attention/prune.c, the simulated ones in compiler/cost/live.c) and for the running program
  * (runtime/core/prune.c).
  *
- * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along
- * its path computes with it: found backwards in time. A partial sum travels only where something was added
- * to it: found forwards. Every rank runs the rule for all ranks, so both ends of a transfer agree without
- * talking. A mark is a few runs of a chunk's tiles: those that are read further along, or were added to.
- */
+ * Computing is skipped if the pair has no unmasked tile. A copy is sent only if a later rank of its path
+ * computes with it: found backwards in time. A partial sum is sent only if something was added to it: found
+ * forwards. Every rank runs the rule for all ranks, so both ends of a transfer agree without communicating.
+ * A mark is a few runs of a chunk's tiles: those that are read later, or were added to. */
 #ifndef BURST_PRUNE_H
 #define BURST_PRUNE_H
 
@@ -15,28 +14,28 @@
 #include <stddef.h>
 
 enum { BURST_LIVE_COMPUTE = 1, BURST_LIVE_SEND = 2, BURST_LIVE_RECV = 4 };
-/* In place of the tensor that moves: computing, and what no mask prunes. */
+/* Instead of a moving tensor: computing, and operations that masks never prune. */
 enum { BURST_PRUNE_COMPUTE = -1, BURST_PRUNE_OTHER = -2 };
 
-/* What one rank does in one operation. Chunks are numbered as the one who asks likes, for each rank. */
+/* What one rank does in one operation. The caller numbers the chunks of each rank as it likes. */
 typedef struct BurstPruneOp {
     int tensor; /* the same for all ranks: BURST_T_* of a transfer, or BURST_PRUNE_* */
     /* computing: chunks of queries and keys (BURST_OF_*), whether the pair has an unmasked tile, and which
-     * tiles of both it has work for (NULL: all) */
+     * tiles of each it has work for (NULL: all) */
     int chunk[BURST_SIDES];
     bool live;
     const BurstPairTiles *tiles;
-    /* transfer: the rank it goes to, and the chunk's number here and there */
+    /* transfer: destination rank, and the chunk's number here and there */
     int to, here, there;
 } BurstPruneOp;
 
-/* Who asks: of its ranks, each has so many chunks of a tensor at most. */
+/* The caller's ranks and operations; chunks: chunks of a tensor per rank, at most. */
 typedef struct BurstPrune {
     int ranks, chunks, ops;
     bool backward;
     void *asks;
     BurstPruneOp (*op)(void *asks, int at, int rank);
-    /* An operation of a rank that is left; bit: BURST_LIVE_*; moved: the tiles of a transfer. */
+    /* Called for each operation of a rank that is left; bit: BURST_LIVE_*; moved: the tiles of a transfer. */
     void (*left)(void *asks, int at, int rank, int bit, BurstTileRanges moved);
     BurstTileRanges *mark; /* [BURST_TENSORS][ranks][chunks], empty */
     BurstTileRanges *next; /* [ranks] */
@@ -58,7 +57,7 @@ static inline void burst_prune_widen(BurstTileRanges *mark, BurstTileRanges by)
     *mark = burst_join(*mark, by);
 }
 
-/* Computing marks the tiles of a tensor on either side; BURST_TENSORS: of none there. */
+/* Computing marks the tiles of a tensor on either side; BURST_TENSORS: no tensor on that side. */
 static inline void burst_prune_compute(const BurstPrune *p, int at, const int tensor[BURST_SIDES])
 {
     for (int r = 0; r < p->ranks; r++) {
@@ -70,8 +69,9 @@ static inline void burst_prune_compute(const BurstPrune *p, int at, const int te
     }
 }
 
-/* Moves the mark of a passed chunk from one end to the other for all ranks at once: what the receiver's
- * copy is needed for is what the sender's is; what was added to the sender's sum is in the receiver's. */
+/* Moves the mark of a passed chunk from one end to the other, for all ranks at once. Backwards: what the
+ * receiver's copy is needed for, the sender's is needed for. Forwards: what was added to the sender's sum is
+ * in the receiver's. */
 static inline void burst_prune_carry(const BurstPrune *p, int at, bool backwards)
 {
     const BurstTileRanges none = {{{0, 0}}};

@@ -1,26 +1,25 @@
-/* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler
- * and by the runtime by the rule of burst_prune.h.
- */
+/* burst_range.h: the tiles of a chunk that a transfer carries, as a few runs; the compiler and the runtime
+ * find them by the rule of burst_prune.h. */
 #ifndef BURST_RANGE_H
 #define BURST_RANGE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Tokens of a tile, by which masks are judged. */
+/* Tokens of a tile, the unit by which masks are evaluated. */
 enum { BURST_TILE = 64, BURST_ALL_TILES = INT32_MAX };
-/* Runs of a chunk, at most; and in how many cells gaps between them are looked for: a gap within two cells
- * is not worth a message. */
+/* Runs of a chunk, at most, and the number of cells in which gaps are searched. A gap shorter than two cells
+ * does not justify another message. */
 enum { BURST_RANGES = 4, BURST_CELLS = 32 };
-/* Tiles of a chunk in its local order, from lo up to hi; none where hi <= lo. hi BURST_ALL_TILES: to the
- * chunk's end. */
+/* Tiles [lo, hi) of a chunk in its local order; empty if hi <= lo. hi BURST_ALL_TILES: to the end of the
+ * chunk. */
 typedef struct BurstTileRange { int32_t lo, hi; } BurstTileRange;
-/* Ascending, with tiles between them that are in none; what is left of the array is empty. */
+/* Ascending and not adjacent; unused entries are empty. */
 typedef struct BurstTileRanges { BurstTileRange at[BURST_RANGES]; } BurstTileRanges;
-/* Of a pair of chunks, which tiles of its queries attend to any key, and which tiles of its keys are read. */
+/* For a pair of chunks: the tiles of queries that attend to any key, and the tiles of keys that are read. */
 enum { BURST_OF_QUERIES, BURST_OF_KEYS, BURST_SIDES };
 typedef struct BurstPairTiles { BurstTileRanges side[BURST_SIDES]; } BurstPairTiles;
-/* What a schedule passes. In backward, BURST_T_Q stands for Q, dO, D and lse together. */
+/* The tensors that a schedule passes. In backward, BURST_T_Q stands for Q, dO, D and lse together. */
 enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
 
 static inline bool burst_is_sum(int tensor)
@@ -64,7 +63,7 @@ static inline bool burst_is_whole(BurstTileRanges r)
     return r.at[0].lo == 0 && r.at[0].hi == BURST_ALL_TILES;
 }
 
-/* Closes the least gap of n runs, the first of equal ones. */
+/* Closes the smallest gap of n runs, the first of equal ones. */
 static inline void burst_close_gap(BurstTileRange *run, int n)
 {
     int least = 1;
@@ -75,7 +74,7 @@ static inline void burst_close_gap(BurstTileRange *run, int n)
         run[i] = run[i + 1];
 }
 
-/* What has both, with the least gaps closed where it would be too many runs. */
+/* The union; closes the smallest gaps if there are too many runs. */
 static inline BurstTileRanges burst_join(BurstTileRanges a, BurstTileRanges b)
 {
     BurstTileRange run[2 * BURST_RANGES] = {{0, 0}};
@@ -96,7 +95,7 @@ static inline BurstTileRanges burst_join(BurstTileRanges a, BurstTileRanges b)
     return both;
 }
 
-/* The first token of a tile; of one behind the chunk, its tokens. */
+/* The first token of a tile; `tokens` if the tile is beyond the chunk. */
 static inline int64_t burst_tile_begin(int32_t tile, int64_t tokens)
 {
     return (int64_t)tile * BURST_TILE < tokens ? (int64_t)tile * BURST_TILE : tokens;
@@ -115,12 +114,12 @@ static inline int64_t burst_ranges_tokens(BurstTileRanges r, int64_t tokens)
     return sum;
 }
 
-/* ---- which tiles of one side a pair has work for ---- */
+/* ---- the tiles of one side that a pair has work for ---- */
 
-/* Whether any of these tiles has; true where nobody can tell. */
+/* Whether any of these tiles has work; true if unknown. */
 typedef bool (*burst_any_fn)(const void *of, int32_t first, int32_t tiles);
 
-/* The first or the last tile of a run that has work, where one has. */
+/* The first or last tile with work in a run that has some. */
 static inline int32_t burst_tile_edge(burst_any_fn any, const void *of, BurstTileRange in, bool last)
 {
     while (in.hi - in.lo > 1) {
@@ -133,7 +132,7 @@ static inline int32_t burst_tile_edge(burst_any_fn any, const void *of, BurstTil
     return in.lo;
 }
 
-/* The least run with all tiles that have work. */
+/* The smallest run that contains all tiles with work. */
 static inline BurstTileRange burst_find_hull(burst_any_fn any, const void *of, int32_t tiles)
 {
     BurstTileRange hull = {0, 0};
@@ -145,7 +144,7 @@ static inline BurstTileRange burst_find_hull(burst_any_fn any, const void *of, i
     return hull;
 }
 
-/* The same without its gaps: found by cells, their ends to the tile. */
+/* The same without its gaps, which are found in whole cells and refined to tiles. */
 static inline BurstTileRanges burst_find_ranges(burst_any_fn any, const void *of, BurstTileRange hull)
 {
     const int32_t cell = (hull.hi - hull.lo + BURST_CELLS - 1) / BURST_CELLS;

@@ -1,11 +1,10 @@
-/* burst_step_cuda.h: a step's operations on a device (burst_step.h): those between streams, inline; the
- * runtime has the others.
+/* burst_step_cuda.h: a step's operations on a device (burst_step.h). Those that order streams are inline;
+ * the runtime has the others.
  *
- * Computing runs on the compute stream in order. A gather or a reduction runs on the weights' stream,
- * after all that computing was given before it, and so do copies to and from the host's memory on theirs;
- * computing waits where it needs what such a stream brought. Whose memory they may still use is the
- * packing's matter. Rotation and SwiGLU's backward work in place.
- */
+ * Computing runs on the compute stream in order. Gathers and reductions run on the weights' stream, and
+ * copies to and from the host's memory on theirs, after everything queued for computing before them.
+ * Computing waits where it needs their results. The packing keeps their memory from being reused too early.
+ * Rotation and SwiGLU's backward work in place. */
 #ifndef BURST_STEP_CUDA_H
 #define BURST_STEP_CUDA_H
 
@@ -16,14 +15,14 @@
 typedef BurstGpu BurstExec;
 typedef BurstBf16 BurstAct;
 typedef int32_t BurstPosition;
-/* where computing was, and the end of what followed */
+/* where computing was when the operation was queued, and the operation's end */
 typedef struct BurstOrder {
     BurstMark from, here;
 } BurstOrder;
 typedef BurstOrder BurstArrival;
 typedef BurstGpuWeights BurstShards;
-/* Where the stream of copies is: with what it stages, with what it fetches for two layers, which
- * alternate, and with units, down and up; bytes of this sequence so far, and of units of this step. */
+/* Positions of the copy streams: staging, fetches for two alternating layers, units downloaded and uploaded;
+ * bytes so far in this sequence, and for units in this step. */
 typedef struct BurstCopies {
     BurstOrder staged, fetched[2], down, up, back;
     int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes;
@@ -36,7 +35,7 @@ inline int burst_op_part(BurstExec *e, int part)
     return burst_gpu_part(e, burst_gpu_compute(e), part, 0, 0);
 }
 
-/* The stream of tensor ranks goes on when computing is here. */
+/* The tensor stream waits for computing. */
 static inline int burst_op_tensor_begin(BurstExec *e, BurstOrder *o)
 {
     BURST_TRY(burst_gpu_mark(e, burst_gpu_compute(e), &o->from));
@@ -67,13 +66,13 @@ inline int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, con
     return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
 }
 
-/* Computing goes on when all that tensor ranks were given to do is done. */
+/* Computing waits for all work queued for tensor ranks. */
 inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
 {
     return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
 }
 
-/* The weights' stream goes on when computing is here, with this part. */
+/* The weights' stream waits for computing, then runs this part. */
 static inline int burst_op_begin(BurstExec *e, int part, int unit, BurstOrder *o)
 {
     BURST_TRY(burst_gpu_mark(e, burst_gpu_compute(e), &o->from));
@@ -160,7 +159,7 @@ inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
     return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
 }
 
-/* The stream of copies goes on when computing is here. */
+/* The copy stream waits for computing. */
 static inline int burst_op_copy(BurstExec *e, const void *from, void *to, size_t bytes, BurstOrder *o)
 {
     BURST_TRY(burst_gpu_mark(e, burst_gpu_compute(e), &o->from));
@@ -169,7 +168,7 @@ static inline int burst_op_copy(BurstExec *e, const void *from, void *to, size_t
     return burst_gpu_mark(e, burst_gpu_copies(e), &o->here);
 }
 
-/* Of a layer, to pinned memory of the host. */
+/* A layer's values to pinned host memory. */
 inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
 {
     (void)layer;
@@ -177,7 +176,7 @@ inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, s
     return burst_op_copy(e, from, to, bytes, &c->staged);
 }
 
-/* Computing goes on when all that was staged is there. */
+/* Computing waits for all that was staged. */
 inline int burst_op_staged(BurstExec *e, BurstCopies *c)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
@@ -190,15 +189,14 @@ inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, s
     return burst_op_copy(e, from, to, bytes, &c->fetched[layer % 2]);
 }
 
-/* Computing goes on when what was fetched for the layer is there. */
+/* Computing waits for what was fetched for the layer. */
 inline int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     return burst_gpu_after(e, burst_gpu_compute(e), &c->fetched[layer % 2].here);
 }
 
-/* A unit's gradients, to pinned memory of the host, after what the weights' stream was given, which
- * reduces them. */
+/* A unit's gradients to pinned host memory, after all work on the weights' stream, which reduces them. */
 inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
 {
     (void)unit;
@@ -208,7 +206,7 @@ inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to,
     return burst_op_copy(e, from, to, bytes, &c->down);
 }
 
-/* Computing goes on when the last download is done. */
+/* Computing waits for the last download. */
 inline int burst_op_downloaded(BurstExec *e, BurstCopies *c)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
@@ -222,14 +220,14 @@ inline int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, s
     return burst_op_copy(e, from, to, bytes, &c->up);
 }
 
-/* Computing and gathers go on when all that was uploaded is there. */
+/* Computing and gathers wait for all uploads. */
 inline int burst_op_uploaded(BurstExec *e, BurstCopies *c)
 {
     BURST_TRY(burst_gpu_after(e, burst_gpu_weights(e), &c->up.here));
     return burst_gpu_after(e, burst_gpu_compute(e), &c->up.here);
 }
 
-/* A unit's parameters or moments, back to pinned memory of the host, on the stream of downloads. */
+/* A unit's parameters or moments back to pinned host memory, on the download stream. */
 inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes,
                                BurstCopies *c)
 {
@@ -241,17 +239,17 @@ inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *t
     return burst_gpu_mark(e, burst_gpu_downloads(e), &c->back.here);
 }
 
-/* Waits until all units are back: checkpoints read them there, and the step has ended. */
+/* The host waits until all units are back. Checkpoints read them there, and the step has ended. */
 inline int burst_op_all_back(BurstExec *e) { return burst_gpu_sync(e); }
 
-/* Computing and gathers go on when the last unit is back, so that it was updated. */
+/* Computing and gathers wait until the last unit is back and therefore updated. */
 inline int burst_op_written_back(BurstExec *e, BurstCopies *c)
 {
     BURST_TRY(burst_gpu_after(e, burst_gpu_weights(e), &c->back.here));
     return burst_gpu_after(e, burst_gpu_compute(e), &c->back.here);
 }
 
-/* Computing goes on, with the update, when the unit's parameters and moments are there. */
+/* Computing, and the update with it, waits for the unit's parameters and moments. */
 inline int burst_op_unit_fetched(BurstExec *e, BurstCopies *c)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));

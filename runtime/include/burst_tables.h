@@ -1,6 +1,5 @@
-/* burst_tables.h: per-token tables that are made of where documents end, for the compiler, for programs
- * (train.separator) and for libraries (cu_seqlens).
- */
+/* burst_tables.h: per-token tables computed from the ends of documents, for the compiler, for programs
+ * (train.separator) and for libraries (cu_seqlens). */
 #ifndef BURST_TABLES_H
 #define BURST_TABLES_H
 
@@ -16,7 +15,7 @@ typedef struct BurstDocument { int64_t number, begin, end; } BurstDocument;
     X(LAST, "last", d->end - 1) \
     X(POSITION, "position", at - d->begin)
 
-/* GIVEN: any other table; its values come from elsewhere. */
+/* GIVEN: any other table; its values are given. */
 typedef enum BurstTableKind {
     BURST_TABLE_GIVEN,
 #define KIND(id, name, value) BURST_TABLE_##id,
