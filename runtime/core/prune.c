@@ -1,6 +1,5 @@
-/* prune.c: which operations of a schedule a mask leaves, at run time (the rule of burst_prune.h, in
- * absolute chunks). The emitted trace function names the operations of any rank; each replays all ranks.
- */
+/* prune.c: prunes a schedule's operations by a mask at run time (the rule of burst_prune.h, in absolute
+ * chunks). The emitted trace function gives the operations of any rank; each rank replays all ranks. */
 #include "burst_prune.h"
 #include "burst_rt.h"
 #include "base/plural.h"
@@ -41,7 +40,7 @@ void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to)
 
 /* ops of rank r are op[r * ops ...] */
 typedef struct Replay {
-    int group, keys, ops; /* keys: chunks of them, and the most that any tensor has */
+    int group, keys, ops; /* keys: number of key chunks, the most that any tensor has */
     int me;
     const TraceOp *op;
     const uint8_t *pair;
@@ -65,7 +64,7 @@ static BurstPruneOp op_of(void *asks, int at, int rank)
     return o;
 }
 
-/* Of all ranks, what is left to this one. */
+/* Called for every rank; records the operations of this one. */
 static void leave(void *asks, int at, int rank, int bit, BurstTileRanges moved)
 {
     const Replay *z = asks;

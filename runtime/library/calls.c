@@ -11,7 +11,8 @@
 
 enum { ALIGN = 64 };
 
-/* Of each rank, rows that this one has in one layout and that one in another, by their tokens. */
+/* For each rank, the rows that this rank has in one layout and the other rank in the other, sorted by
+ * token. */
 typedef struct Rows {
     int32_t *row, *begin;
 } Rows;
@@ -21,9 +22,10 @@ struct BurstPlan {
     const BurstEmitted *emitted;
     BurstInfo info;
     BurstCtx ctx;
-    int32_t *token, *first; /* [tokens] of each rank's balanced rows; [ranks + 1] where its begin */
+    /* [tokens] tokens of all ranks' balanced rows, rank by rank; [ranks + 1] where each rank's begin */
+    int32_t *token, *first;
     int32_t *all;           /* [tokens] 0, 1, 2 ... */
-    Rows balanced, contiguous; /* own rows: what another has in the other of both */
+    Rows balanced, contiguous; /* this rank's rows in each layout, by the rank that has them in the other */
     char *memory;
 };
 
@@ -74,8 +76,8 @@ static void find_tokens(BurstPlan *p)
         p->all[i] = i;
 }
 
-/* Own balanced rows by the rank that has them contiguously, each rank's by their tokens; and the other way
- * round. at: [tokens] scratch. */
+/* Groups this rank's balanced rows by the rank that has them in the contiguous layout, each group sorted by
+ * token, and vice versa. at: [tokens] scratch. */
 static void find_moves(BurstPlan *p, int32_t *owner, int32_t *at)
 {
     const int me = p->ctx.rank, ranks = p->info.ranks;
@@ -146,7 +148,7 @@ static void close_plan(BurstPlan *p)
     free(p);
 }
 
-/* An error of one rank is told to all by connect_ranks: none returns before. */
+/* connect_ranks exchanges the errors, so no rank returns before all know them. */
 static void check_open(BurstPlan *p, const BurstGroup *group)
 {
     const BurstEmitted *e = p->emitted;
@@ -301,7 +303,7 @@ static void close_batch(BurstBatch *b)
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Its state, its arrays, its tables, in one piece. */
+/* Stores its state, arrays and tables in one allocation. */
 static int fill_batch(BurstBatch *b, const int32_t *const *tables)
 {
     BurstPlan *p = b->plan;
@@ -396,7 +398,7 @@ static int64_t batch_rows(const BurstBatch *b, BurstLayout layout, int32_t *row,
 
 /* ---- attention ---- */
 
-/* Nobody is told: the other ranks are in calls with the process that opened the plan. */
+/* Does not tell the other ranks: they call with the process that opened the plan. */
 static int refuse_fork(BurstCtx *c)
 {
     return burst_fail(
@@ -441,11 +443,11 @@ static int attend(BurstBatch *b, const BurstAttention *call, char *workspace, bo
         return status_of(refuse_fork(c));
     if (a.scale == 0)
         a.scale = 1 / sqrtf((float)e->head_dim);
-    /* before others are told of the call: one that needs nothing of this rank's would end well */
+    /* checked before others see the call: one that needs nothing from this rank would succeed */
     int status = c->broken ? c->broken : check_attention(b, &a, workspace, backward);
     if (status == BURST_OK)
         status = call_begin(c, &k);
-    if (status == BURST_OK && e->open) /* before anything is queued that would wait for other ranks */
+    if (status == BURST_OK && e->open) /* before anything is queued that waits for other ranks */
         status = call_agreed(c);
     if (status == BURST_OK) {
         e->place(b->state, workspace);
@@ -472,7 +474,7 @@ static void take_rows(const char *in, const int32_t *row, int64_t n, size_t byte
         memcpy(out + (size_t)i * bytes, in + (size_t)row[i] * bytes, bytes);
 }
 
-/* Between balanced and contiguous. */
+/* Between the balanced and contiguous layouts. */
 static int exchange_rows(BurstCtx *c, const Rows *from, const Rows *to, const char *in, char *out,
                          size_t bytes)
 {
@@ -494,7 +496,7 @@ static int exchange_rows(BurstCtx *c, const Rows *from, const Rows *to, const ch
     return BURST_OK;
 }
 
-/* Every rank's rows to all. token: of all ranks' rows, rank by rank; first [ranks + 1]. */
+/* Sends every rank's rows to all ranks. token: of all ranks' rows, rank by rank; first [ranks + 1]. */
 static int gather_rows(BurstPlan *p, bool balanced, const char *in, char *out, size_t bytes)
 {
     BurstCtx *c = &p->ctx;

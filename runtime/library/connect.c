@@ -1,8 +1,10 @@
-/* runtime/library/connect.c: connects each two ranks of a group over TCP, by what its all_gather carries.
+/* runtime/library/connect.c: connects all pairs of ranks of a group over TCP, with addresses exchanged by
+ * its all_gather.
  *
- * Every rank listens and tells the others where, with a secret; each dials those below it and shows them
- * their secret, so that nobody else's connection is taken for a rank's. On one host the loopback is used. A
- * rank that cannot go on says why before it returns: all others then end with that reason, and none waits. */
+ * Every rank listens and sends the others its address and a secret. Each rank dials those with lower numbers
+ * and sends them their secret, so that an unrelated connection is never taken for a rank's. Ranks on one
+ * host use the loopback interface. A rank that cannot continue sends its error before it returns: all others
+ * then fail with it, and none waits. */
 #include "library/library.h"
 
 #include <arpa/inet.h>
@@ -22,14 +24,14 @@ enum {
     ADDRESSES = 8,
     HOST_TEXT = 64,
     SECRET = 16,
-    CALLERS = 64, /* that have not yet said who they are */
+    CALLERS = 64, /* connections that have not identified themselves */
     DIAL_MS = 5000,
     HELLO_MS = 5000,
     ACCEPT_MS = 30000
 };
 static const uint32_t hello_magic = 0x42425631;
 
-/* What a rank tells the others; what it tells first has no port. */
+/* What a rank tells the others; the first exchange has no port. */
 typedef struct Card {
     uint64_t identity; /* of the plan and the runtime */
     char host[HOST_TEXT];
@@ -37,7 +39,7 @@ typedef struct Card {
     unsigned char secret[SECRET];
     uint16_t port;     /* network order */
     int addresses;
-    struct in6_addr address[ADDRESSES]; /* IPv4 as IPv6 has it */
+    struct in6_addr address[ADDRESSES]; /* IPv4 addresses are mapped to IPv6 */
 } Card;
 typedef struct Hello {
     uint32_t magic, rank;
@@ -45,20 +47,20 @@ typedef struct Hello {
 } Hello;
 typedef struct Caller {
     int fd;
-    size_t got; /* bytes of hello */
-    double end; /* of its time to say who it is */
+    size_t got; /* bytes of hello received */
+    double end; /* deadline for identifying itself */
     Hello hello;
 } Caller;
-/* Where the ranks above this one connect. */
+/* The socket that ranks with higher numbers connect to. */
 typedef struct Listener {
     int fd, callers;
     const unsigned char *secret;
-    Caller caller[CALLERS]; /* the oldest first */
+    Caller caller[CALLERS]; /* oldest first */
 } Listener;
 
-/* ---- where this rank is ---- */
+/* ---- addresses of this rank ---- */
 
-/* The machine since it booted, and the network that the process sees. */
+/* Identifies the machine, its boot and the network namespace of the process. */
 static void name_host(char host[HOST_TEXT])
 {
     struct stat st = {0};
@@ -105,7 +107,7 @@ static struct sockaddr_in6 socket_address(const struct in6_addr *to, uint16_t po
     return (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = *to};
 }
 
-/* IPv4 alone where there is no IPv6. */
+/* IPv4 only if there is no IPv6. */
 static int open_socket(const struct in6_addr *to, uint16_t port, struct sockaddr_storage *at, socklen_t *size)
 {
     const struct sockaddr_in6 six = socket_address(to, port);
@@ -118,7 +120,7 @@ static int open_socket(const struct in6_addr *to, uint16_t port, struct sockaddr
     return socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* On all interfaces, or the loopback's. */
+/* Listens on all interfaces, or on the loopback interface. */
 static int listen_at(BurstCtx *c, Card *card, bool one_host)
 {
     struct sockaddr_storage at;
@@ -147,7 +149,7 @@ static int listen_at(BurstCtx *c, Card *card, bool one_host)
 
 /* ---- connections ---- */
 
-/* Until one of them can move, or the time is over (false), whatever signals come. */
+/* Waits until one is ready or the time is over (false). Signals do not end it. */
 static bool wait_for(struct pollfd *p, int n, double end)
 {
     for (double left; (left = end - burst_seconds()) > 0;) {
@@ -208,7 +210,7 @@ static bool is_rank(const BurstCtx *c, const Listener *l, const Hello *h)
            h->rank > (uint32_t)c->rank && h->rank < (uint32_t)c->world && c->peer[h->rank].fd < 0;
 }
 
-/* Its connection is closed, where it is not a rank's. */
+/* Closes its connection unless it is a rank's. */
 static void drop_caller(Listener *l, int i, bool known)
 {
     if (!known)
@@ -217,7 +219,7 @@ static void drop_caller(Listener *l, int i, bool known)
     memmove(&l->caller[i], &l->caller[i + 1], (size_t)(l->callers - i) * sizeof *l->caller);
 }
 
-/* As far as it has come. */
+/* Reads what has arrived. */
 static void read_hello(BurstCtx *c, Listener *l, int i)
 {
     Caller *k = &l->caller[i];
@@ -233,7 +235,7 @@ static void read_hello(BurstCtx *c, Listener *l, int i)
     drop_caller(l, i, known);
 }
 
-/* All that have connected; where there are too many, the one that has waited longest is dropped. */
+/* Accepts all pending connections. If there are too many, drops the oldest. */
 static int accept_callers(BurstCtx *c, Listener *l)
 {
     for (int fd; (fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
@@ -256,7 +258,7 @@ static int missing_rank(const BurstCtx *c)
     return -1;
 }
 
-/* Until something comes, a caller's time is over, or `end`. */
+/* Waits until data arrive, a caller's deadline passes, or `end`. */
 static void wait_for_callers(const Listener *l, double end)
 {
     struct pollfd p[1 + CALLERS] = {{.fd = l->fd, .events = POLLIN}};
@@ -267,7 +269,7 @@ static void wait_for_callers(const Listener *l, double end)
     wait_for(p, 1 + l->callers, end);
 }
 
-/* Callers are read together: one that sends nothing, such as a port scanner, delays no rank. */
+/* Reads all callers concurrently, so that one that sends nothing, such as a port scanner, delays no rank. */
 static int accept_higher(BurstCtx *c, int listener, const unsigned char *secret)
 {
     const double end = burst_seconds() + ACCEPT_MS / 1e3;
@@ -306,7 +308,7 @@ static int connect_all(BurstCtx *c, int listener, const Card *card)
 
 /* ---- agreement ---- */
 
-/* What any rank brings as its error is the error of all; the lowest rank's counts. */
+/* Any rank's error becomes the error of all; the lowest rank's counts. */
 static int exchange(BurstCtx *c, const BurstGroup *group, Card *own, Card *all)
 {
     snprintf(own->error, sizeof own->error, "%s", c->error);
@@ -345,7 +347,7 @@ static int connect_cards(BurstCtx *c, const BurstGroup *group, Card *own, Card *
         status = connect_all(c, listener, all);
     if (listener >= 0)
         close(listener);
-    const int agreed = exchange(c, group, own, all); /* also that all are connected */
+    const int agreed = exchange(c, group, own, all); /* also ensures that all are connected */
     return status != BURST_OK ? status : agreed;
 }
 
@@ -356,7 +358,7 @@ int burst_library_gather(BurstCtx *c, const void *in, void *out, size_t bytes)
     return burst_fail(c, BURST_E_PEER, "the group's all_gather failed at rank %d", c->rank);
 }
 
-/* After what each rank did by itself: all have done it, or all fail. */
+/* After each rank's own work: succeeds on all ranks or fails on all. */
 int agree(BurstCtx *c, int status)
 {
     struct {

@@ -1,6 +1,6 @@
-/* runtime/library/library.h: a plan inside another program: what open.c, calls.c and transport.c share.
+/* runtime/library/library.h: what open.c, calls.c and transport.c share.
  *
- * burst_rt.h and burst.h use some names for different things: here the runtime's are renamed. */
+ * burst_rt.h and burst.h use some names for different things; the runtime's are renamed here. */
 #ifndef BURST_RUNTIME_LIBRARY_H
 #define BURST_RUNTIME_LIBRARY_H
 
@@ -19,8 +19,8 @@
 #include <poll.h>
 #include <sys/types.h>
 
-/* The calls of burst.h as the table of a plan, which plan.so exports as `burst_library`: loader.c finds it.
- * BurstPlan and BurstBatch begin with its address. */
+/* The functions of burst.h as a table, which plan.so exports as `burst_library` for loader.c. BurstPlan and
+ * BurstBatch begin with its address. */
 struct BurstLibrary {
     int abi;
     int (*open)(const BurstLibrary *self, const BurstGroup *group, BurstPlan **plan, char *error, size_t n);
@@ -42,12 +42,12 @@ struct BurstLibrary {
 
 enum { LIBRARY_TEXT = 512 };
 
-/* ---- transport.c: messages between ranks over one connection for each two ----
+/* ---- transport.c: messages between ranks, over one connection per pair ----
  *
- * All ranks run the same operations in the same order, so what two of them send each other is received in the
- * order in which it was sent: a connection is a sequence of messages. Each call begins with a message that
- * says what is called, and ranks that call something else end with an error that says so. */
-/* Rows of memory: strips of equal rows, or rows of a list. */
+ * All ranks run the same operations in the same order, so messages between two ranks are received in the
+ * order in which they were sent: a connection is a sequence of messages. Each call begins with a message
+ * that names it. Ranks that make different calls end with an error that names both. */
+/* Rows of memory: strips of equal rows, or rows selected by a list. */
 typedef struct Message {
     struct Message *next;
     uint32_t kind, channel;
@@ -64,9 +64,9 @@ typedef struct Frame {
     uint32_t magic, kind, channel, unused;
     uint64_t bytes;
 } Frame;
-/* What a rank calls. */
+/* A rank's call. */
 typedef struct Call {
-    uint64_t number, batch; /* batch: a hash of all that it was made of */
+    uint64_t number, batch; /* batch: a hash of the inputs it was made from */
     uint32_t what, from, to;
     int32_t mask;
     uint64_t row_bytes;
@@ -76,11 +76,11 @@ typedef struct Call {
 enum { CALL_FORWARD, CALL_BACKWARD, CALL_MOVE };
 typedef struct Peer {
     int fd;
-    bool deaf;         /* nothing can be sent to it any more */
-    bool ended, ahead; /* it said goodbye; its next call, `call`, has begun before ours */
+    bool deaf;         /* nothing more can be sent to it */
+    bool ended, ahead; /* it said goodbye; it has begun its next call, `call`, before this rank */
     Message *out, *out_last, *in, *in_last;
     Frame sent, got;
-    size_t sent_bytes, got_bytes; /* of the frames under way: header and text; of a message's data: moved */
+    size_t sent_bytes, got_bytes; /* of the current frames: header and text; of a message's data: moved */
     bool sending;
     uint64_t calls;
     Call call;
@@ -92,36 +92,36 @@ struct BurstCtx {
     pid_t owner;                  /* the process that opened the plan; a fork has copies of its sockets */
     int broken;                   /* status; 0: none */
     char error[LIBRARY_TEXT];
-    char *arena;                  /* of the batch that is being made */
+    char *arena;                  /* of the batch being made */
     size_t used, arena_bytes;
     const char *doing;
     double timeout;
     Peer *peer;                   /* [world] */
     struct pollfd *poll;          /* [world] */
-    Message *message, *free;      /* all there are; those that are not in use */
+    Message *message, *free;      /* all of them; the unused ones */
     Call call;
     void *device;
     const BurstGroup *group;      /* while a plan is opened */
 };
 
-/* fd[world]: connected, -1 at the own rank; the context owns them from here on. */
+/* fd[world]: connected sockets, -1 for this rank; the context owns them from here on. */
 int transport_open(BurstCtx *c, int rank, int world, int messages);
-/* In a process that was forked only descriptors are closed: the plan goes on in the one that opened it. */
+/* In a forked process only closes descriptors: the plan stays open in the process that opened it. */
 void transport_close(BurstCtx *c);
 bool is_forked(const BurstCtx *c);
 int call_begin(BurstCtx *c, const Call *call);
 int call_agreed(BurstCtx *c); /* waits until all ranks have begun the same call */
-/* Once all is done, or has failed: the others learn what. */
+/* Called when all operations have completed or failed; tells the others the status. */
 int call_end(BurstCtx *c, int status);
-/* Rows of a list: row[i] of `base`, so many of them. */
+/* Rows of a list: row[i] of `base`, for `rows` of them. */
 int send_listed(BurstCtx *c, int peer, const void *base, const int32_t *row, int64_t rows, size_t bytes,
                 BurstReq *req);
 int receive_listed(BurstCtx *c, int peer, void *base, const int32_t *row, int64_t rows, size_t bytes,
                    BurstReq *req);
 
 /* ---- connect.c ---- */
-/* Connects each two ranks; what any rank brings as an error (text, empty: none) is that of all. */
-/* Whether what all ranks have done by themselves went well; collective, while a plan is opened. */
+/* Connects all pairs of ranks; any rank's error (text, empty: none) becomes the error of all. */
+/* Whether all ranks' own work succeeded; collective, only while a plan is opened. */
 int agree(BurstCtx *c, int status);
 int connect_ranks(BurstCtx *c, const BurstGroup *group, uint64_t identity);
 

@@ -1,5 +1,5 @@
-/* runtime/library/loader.c: libburst, which a program links: the functions of burst.h, handed on to the table
- * that each plan has. */
+/* runtime/library/loader.c: libburst, which a program links: forwards the functions of burst.h to each
+ * plan's table. */
 #include "library/library.h"
 
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ int burst_plan_use(const BurstLibrary *library, const BurstGroup *group, BurstPl
     return library->open(library, group, plan, said, sizeof said);
 }
 
-/* The plan stays mapped: threads of the process may be in it. */
+/* The plan stays mapped, because threads of the process may be running in it. */
 int burst_plan_open(const char *path, const BurstGroup *group, BurstPlan **plan)
 {
     if (plan)

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 enum { MAGIC = 0x42424c31, STRETCHES = 64, POLL_MS = 100, FAREWELL_MS = 1000, LISTED = 255 };
-/* Ranks with GPUs come to a call within some microseconds of each other, and sleeping takes longer. */
+/* Ranks with GPUs arrive at a call within some microseconds of each other; sleeping takes longer. */
 static const double SPIN_SECONDS = 2e-4;
 enum { M_DATA, M_CALL, M_FAILED, M_GOODBYE, M_KINDS };
 
-/* ---- what the emitted text asks of a context ---- */
+/* ---- functions of a context that the emitted text calls ---- */
 
 int burst_rank(const BurstCtx *c) { return c->rank; }
 int burst_world(const BurstCtx *c) { return c->world; }
@@ -52,7 +52,7 @@ void *burst_take(BurstCtx *c, size_t bytes)
 
 /* ---- a message's memory ---- */
 
-/* The stretch of memory that holds byte `at` of the message, as far as it goes. */
+/* The contiguous memory that holds byte `at` of the message, up to its end. */
 static struct iovec stretch_at(const Message *m, uint64_t at)
 {
     if (m->row) {
@@ -117,15 +117,14 @@ static Message *finish(Message **first)
 
 static bool would_block(void) { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-/* Bytes that went, -1: the socket is full or closed. */
+/* Returns the bytes sent; -1: the socket is full or closed. */
 static ssize_t put(int fd, struct iovec *part, int parts)
 {
     const struct msghdr m = {.msg_iov = part, .msg_iovlen = (size_t)parts};
     return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* The first message's frame, then its bytes; true: it is complete. A peer that has closed is noted by who
- * reads. */
+/* Sends the first message's frame, then its data; true: complete. The reader detects a closed peer. */
 static bool send_some(Peer *p)
 {
     Message *m = p->out;
@@ -177,7 +176,7 @@ static void describe(const Call *k, char *text, size_t size)
                  k->with & 1 ? "with" : "without");
 }
 
-/* The other rank calls what this one does. */
+/* Whether the other rank makes the same call. */
 static int compare_calls(BurstCtx *c, int rank)
 {
     const Call *own = &c->call, *other = &c->peer[rank].call;
@@ -220,7 +219,7 @@ static int garbled(BurstCtx *c, int rank)
     return burst_fail(c, BURST_E_PEER, "corrupt message from rank %d", rank);
 }
 
-/* Where the bytes of the frame go; they may not exceed what belongs there. */
+/* Where the frame's bytes are stored; they may not exceed the space there. */
 static int open_frame(BurstCtx *c, int rank)
 {
     const Peer *p = &c->peer[rank];
@@ -259,7 +258,7 @@ static int close_frame(BurstCtx *c, int rank)
     }
 }
 
-/* Memory for the bytes that come next; 0: there is none yet. */
+/* Memory for the next bytes; 0: none yet. */
 static int landing(Peer *p, struct iovec part[STRETCHES])
 {
     const size_t text = p->got_bytes - sizeof p->got;
@@ -273,7 +272,7 @@ static int landing(Peer *p, struct iovec part[STRETCHES])
     return 1;
 }
 
-/* Nothing is read while the next message has no receive, or belongs to a call after ours. */
+/* Whether reading must pause: the next message has no receive yet, or belongs to a later call. */
 static bool stalled(const Peer *p)
 {
     return p->fd < 0 || p->ahead || (p->got_bytes >= sizeof p->got && p->got.kind == M_DATA && !p->in);
@@ -293,7 +292,7 @@ static int close_peer(BurstCtx *c, int rank)
     return c->peer[rank].ended ? BURST_OK : lost(c, rank);
 }
 
-/* What was read: where a frame's header is complete, or all of it. */
+/* Handles the n bytes read: completes a frame's header or a message. */
 static int took(BurstCtx *c, int rank, size_t n)
 {
     Peer *p = &c->peer[rank];
@@ -344,7 +343,7 @@ static int progress(BurstCtx *c, bool *moved)
     return BURST_OK;
 }
 
-/* Until a connection can move, or for a while. */
+/* Sleeps until a connection is ready, or for a while. */
 static void sleep_on(BurstCtx *c, int milliseconds, bool reads)
 {
     int n = 0;
@@ -357,7 +356,7 @@ static void sleep_on(BurstCtx *c, int milliseconds, bool reads)
     poll(c->poll, (nfds_t)n, milliseconds);
 }
 
-/* Whom `done` waits for must not be gone. */
+/* Fails if the peer that `done` waits for is gone. */
 static int wait_until(BurstCtx *c, bool (*done)(const BurstCtx *c, const void *what, int *peer),
                       const void *what)
 {
@@ -478,7 +477,7 @@ int receive_listed(BurstCtx *c, int peer, void *base, const int32_t *row, int64_
     return post_listed(c, false, peer, base, row, rows, bytes, req);
 }
 
-/* ---- calls, from begin to end ---- */
+/* ---- the begin and end of calls ---- */
 
 static int post_text(BurstCtx *c, int peer, uint32_t kind, void *text, size_t bytes)
 {
@@ -516,7 +515,7 @@ static bool all_called(const BurstCtx *c, const void *what, int *peer)
     return true;
 }
 
-/* What is not under way is forgotten. */
+/* Drops queued messages that have not started. */
 static void drop_queues(BurstCtx *c, Peer *p)
 {
     Message *rest = p->out && p->sending ? p->out->next : p->out;
@@ -539,7 +538,7 @@ static bool any_to_send(const BurstCtx *c)
     return false;
 }
 
-/* A last word to all others, as far as they take it. */
+/* Sends a last message to all others, as far as their sockets accept it. */
 static void tell_all(BurstCtx *c, uint32_t kind, char *text, size_t bytes)
 {
     const double end = burst_seconds() + FAREWELL_MS / 1e3;
@@ -561,7 +560,7 @@ static void tell_all(BurstCtx *c, uint32_t kind, char *text, size_t bytes)
             shutdown(c->peer[r].fd, SHUT_WR);
 }
 
-/* The messages of the call itself go back to where they were taken. */
+/* Returns the call's own messages to the free list. */
 static void forget_calls(BurstCtx *c)
 {
     c->free = NULL;
@@ -603,7 +602,7 @@ int transport_open(BurstCtx *c, int rank, int world, int messages)
     c->owner = getpid();
     c->timeout = default_timeout();
     c->doing = "opening";
-    messages += 4 * world; /* calls, and rows that move */
+    messages += 4 * world; /* calls, and rows of burst_move */
     c->peer = calloc((size_t)world, sizeof *c->peer);
     c->poll = calloc((size_t)world, sizeof *c->poll);
     c->message = calloc((size_t)messages + 1, sizeof *c->message);
@@ -611,7 +610,7 @@ int transport_open(BurstCtx *c, int rank, int world, int messages)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for %d messages", messages);
     for (int r = 0; r < world; r++)
         c->peer[r].fd = -1;
-    c->message[messages].peer = -1; /* ends them */
+    c->message[messages].peer = -1; /* terminates the list */
     forget_calls(c);
     return BURST_OK;
 }

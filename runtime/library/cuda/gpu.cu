@@ -1,8 +1,9 @@
-/* runtime/library/cuda/gpu.cu: the device of a plan inside another program: what its text calls of
- * burst_gpu.h, beside the kernels that it shares with programs.
+/* runtime/library/cuda/gpu.cu: the device of a plan inside another program: the functions of burst_gpu.h
+ * that its text calls, besides the kernels shared with programs.
  *
- * The process may have many plans, streams and other libraries on the device. So nothing here waits for
- * the device, changes the environment or takes memory but events, a stream and a communicator a channel. */
+ * The process may have many plans, streams and other libraries on the device. This file therefore never
+ * waits for the device, never changes the environment, and allocates only events, a stream and a
+ * communicator per channel. */
 #include "burst_gpu.h"
 #include "burst_library.h"
 #include "cuda/gpu.h"
@@ -35,11 +36,10 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
 }
 
 /* ---- order between streams ----
- *
- * Each call to CUDA takes the host about a microsecond, and a call of a plan should take few. So waits that
- * follow from others are left out: for a place in the same stream, or where the stream has waited for a
- * later place of that one. Channels queue their waits when something is queued that must wait. An event is
- * a call's, and marks are numbered through all calls: what another call marked is done before this one. */
+ * Each CUDA call costs the host about a microsecond, and a call of a plan should make few. Redundant waits
+ * are therefore skipped: for a mark in the same stream, or for one before a mark of that stream that was
+ * already waited for. Channels queue their waits when work that must wait is queued. Events belong to one
+ * call, and marks are numbered across calls: marks of earlier calls have completed. */
 
 /* Lanes: the channels, then computing. */
 static int lane_of(const BurstGpu *g, cudaStream_t stream)
@@ -55,7 +55,7 @@ static cudaStream_t stream_of(const BurstGpu *g, int lane)
     return lane < g->channels ? g->channel[lane] : g->compute;
 }
 
-/* Of what a stream must wait for, and has waited for, of another: the last place. */
+/* The latest mark of lane `of` that the lane must wait for (done false) or has waited for (true). */
 static BurstMark *wait_of(BurstGpu *g, int lane, int of, bool done)
 {
     const int lanes = g->channels + 1;
@@ -95,7 +95,7 @@ int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
     const int lane = lane_of(g, stream);
     *m = BurstMark{};
     if (g->world == 1)
-        return BURST_OK; /* all is in one stream */
+        return BURST_OK; /* everything runs in one stream */
     if (lane < g->channels)
         BURST_TRY(queue_waits(g, lane));
     BURST_TRY(next_event(g, &m->event));
@@ -233,7 +233,7 @@ int burst_library_gpu_end(BurstGpu *g)
 
 cudaStream_t burst_gpu_compute(BurstGpu *g) { return g->compute; }
 
-/* An error is told by the next transfer, for which what could not be queued is still there. */
+/* An error is reported by the next transfer, for which what could not be queued is kept. */
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel)
 {
     (void)queue_waits(g, channel);
@@ -263,7 +263,7 @@ static int copy_rows(BurstGpu *g, cudaStream_t stream, const BurstPiece *p, cons
     return BURST_OK;
 }
 
-/* Packing memory, used from its begin in the order of the pieces; NULL: a message a row. */
+/* Packing memory, used from its start in the order of the pieces; NULL: one message per row. */
 typedef struct Packing {
     char *at;
     size_t left;
@@ -289,7 +289,7 @@ static int take_place(BurstGpu *g, const BurstPiece *p, Packing *packing, char *
     return BURST_OK;
 }
 
-/* Packs what is not contiguous, or unpacks it. */
+/* Packs pieces that are not contiguous, or unpacks them. */
 static int pack(BurstGpu *g, cudaStream_t stream, const BurstPiece *p, int count, bool out, Packing *packing)
 {
     for (int i = 0; i < count; i++) {
@@ -329,7 +329,7 @@ static int move_all(BurstGpu *g, int channel, const BurstPiece *p, int count, Pa
     return BURST_OK;
 }
 
-/* A rank's own pieces, in their order on both sides. */
+/* Copies a rank's pieces for itself, in the same order on both sides. */
 static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, int sends,
                     const BurstPiece *receive, int receives)
 {
