@@ -1,10 +1,10 @@
-/* step/memory/buffers.c: what a rank has beside the step's arena, and what attention has inside it.
+/* step/memory/buffers.c: a rank's memory outside of the step's arena, and attention's buffers in its
+ * scratch.
  *
- * The step's values have their places from step_pack. What is here lives as long as the program, or is
- * attention's scratch: slots of travelling chunks, shares of heads, tile lists; a value of the step, whose
- * buffers lie in it as their rows say. The emitter prints a field and a place a row, so what is counted
- * here is what is taken there.
- */
+ * step_pack gives the step's values their offsets. Buffers here live as long as the program, or are in
+ * attention's scratch: slots of travelling chunks, shares of heads, tile lists. The scratch is a value of
+ * the step, and rows give the offsets of its buffers. The emitter prints a field and an offset for each row,
+ * so both count the same memory. */
 #include "step/memory/internal.h"
 
 #include "burst_sizes.h"
@@ -39,7 +39,7 @@ static void add_array(MemoryMaker *m, const char *name, const char *type, size_t
     m->rows.at[m->rows.n - 1].array = true;
 }
 
-/* What both directions use comes first; what one uses lies where the other has its own. */
+/* Buffers of both directions come first; those of one direction share memory with the other's. */
 void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size,
                  int copies, const char *shape, int64_t elements)
 {
@@ -106,7 +106,7 @@ static void add_chunks(MemoryMaker *m)
                     ranks * ranks);
 }
 
-/* Taken by burst_live_make, which owns the layout. */
+/* Allocated by burst_live_make, which defines the layout. */
 static void add_live(MemoryMaker *m)
 {
     const int64_t ops = attentions_operations(&m->draft->attention);
@@ -135,7 +135,7 @@ static void add_pools_of(MemoryMaker *m, const Attention *attention)
     }
 }
 
-/* No two attentions run at a time: their slots lie in the same place. */
+/* No two attentions run at a time, so their slots share memory. */
 static void add_pools(MemoryMaker *m)
 {
     int64_t most[2] = {m->scratch[0], m->scratch[1]};
@@ -149,8 +149,8 @@ static void add_pools(MemoryMaker *m)
     memcpy(m->scratch, most, sizeof most);
 }
 
-/* A rank's own keys and their gradients, a piece after the other: by heads, the tokens of a piece do not
- * follow each other. Keys of a device are by tokens. */
+/* A rank's own keys and their gradients, one piece after the other: by heads, a piece's tokens are not
+ * contiguous. A device has keys by tokens. */
 static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const char *v)
 {
     const Model *d = &m->program->model;
@@ -164,9 +164,9 @@ static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const
                     m->n * m->draft->shape.chunk.kv_heads * row[i].width);
 }
 
-/* Where keys and values travel as latents: those of one chunk, made of what arrived, and their gradients;
- * what the rank's own have for all heads together. On the device activations are bf16 and gradients are
- * rounded, by the operations of the step. */
+/* If keys and values travel as latents: those of one chunk, rebuilt from what arrived, and their gradients;
+ * and the rank's own shared gradients of all heads. On the device activations are bf16, and the step's
+ * operations round gradients. */
 void add_latents(MemoryMaker *m)
 {
     const Model *d = &m->program->model;
@@ -221,9 +221,9 @@ typedef struct RowsCopy {
     const char *name, *type;
     int size;
     bool keys;
-    enum { OF_HEAD, OF_VALUE, WIDER, ONE } width; /* WIDER: of the two */
+    enum { OF_HEAD, OF_VALUE, WIDER, ONE } width; /* WIDER: the wider of both */
 } RowsCopy;
-/* On the host rows are attended by heads, and the caller's are by tokens. */
+/* The host attends rows by heads, and the caller's are by tokens. */
 static const RowsCopy host_rows[] = {{BOTH, "rows_q", "float", 4, false},
                                      {BOTH, "rows_k", "float", 4, true},
                                      {BOTH, "rows_v", "float", 4, true, OF_VALUE},
@@ -233,7 +233,7 @@ static const RowsCopy host_rows[] = {{BOTH, "rows_q", "float", 4, false},
                                      {BACKWARD, "rows_dk", "float", 4, true},
                                      {BACKWARD, "rows_dv", "float", 4, true, OF_VALUE},
                                      {BACKWARD, "rows_delta", "float", 4, false, ONE}};
-/* A device's gradients are sums in fp32, and d_o is another with sinks. */
+/* A device sums gradients in fp32, and with sinks has a separate d_o. */
 static const RowsCopy device_rows[] = {{BACKWARD, "rows_do", "BurstBf16", 2, false, OF_VALUE},
                                        {BACKWARD, "rows_dq", "float", 4, false},
                                        {BACKWARD, "rows_dk", "float", 4, true},
@@ -257,7 +257,7 @@ static void add_rows(MemoryMaker *m, unsigned directions)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- all buffers ---- */
 
 /* The runtime's token, label, weight and table arrays of one sequence. */
 static void add_batch(MemoryMaker *m)
@@ -268,8 +268,8 @@ static void add_batch(MemoryMaker *m)
                     m->program->sequence);
 }
 
-/* A device's program has parameters, moments and gradients on the host too; where the optimizer is there,
- * its values have the gradients. */
+/* A device's program also has parameters, moments and gradients on the host; with an offloaded optimizer,
+ * its values include the gradients. */
 static size_t mirror_bytes(const Units *units, bool optimizer)
 {
     const size_t kinds = optimizer ? 3 : 4;
@@ -280,9 +280,9 @@ static size_t mirror_bytes(const Units *units, bool optimizer)
     return bytes;
 }
 
-/* Groups that a rank moves weights and tokens in, as runtime/cuda/device/open.cu makes communicators:
- * those that share the weights, those that share what tensor ranks split, those that have replicas, tensor
- * ranks, and those of them that have the same key heads. */
+/* Groups with communicators, as runtime/cuda/device/open.cu makes them: ranks that share the weights, those
+ * that share what tensor ranks split, those with replicas, tensor ranks, and those of them with the same key
+ * heads. */
 static int rank_groups(const Program *p, const Choice *c, const Shape *s)
 {
     const int ranks = c->within ? c->within : p->cluster.world;
@@ -336,7 +336,7 @@ Memory memory_make(Arena *a, const Draft *d)
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
 {
     m->flow = f;
-    if (p->library) { /* what a call takes; values of a step have no place */
+    if (p->library) { /* memory of a call; the step's values have no offsets */
         m->total += (size_t)m->scratch;
         m->host += p->target->device_memory ? 0 : (size_t)m->scratch;
         return;
@@ -344,7 +344,7 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     m->total += (size_t)f->packed;
     const bool device = p->target->device_memory;
     m->host += device ? mirror_bytes(&units, f->step->choice.optimizer) : (size_t)(f->packed + f->host);
-    m->offloaded = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
+    m->offloaded = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror includes the state */
 }
 
 MemoryBudget memory_budget(const Draft *t)
@@ -353,14 +353,15 @@ MemoryBudget memory_budget(const Draft *t)
     const Memory *m = &t->memory;
     const double device = (double)m->total + (double)m->beside,
                  mirror = t->choice.optimizer ? 0 : (double)mirror_bytes(&t->units, false),
-                 host = (double)m->host + mirror; /* an offloaded optimizer's state is of the flow's values */
+                 /* an offloaded optimizer's state is among the flow's values */
+                 host = (double)m->host + mirror;
     return (MemoryBudget){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
                           t->program->target->device_memory
                               ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)
                               : 0};
 }
 
-/* Measured (docs/runtime.md); on GPUs it is not of the device's memory, whose libraries are counted. */
+/* Measured (docs/runtime.md). On GPUs it is not device memory, where libraries are counted. */
 const char *memory_uncounted(const Program *p)
 {
     return p->target->device_memory ? NULL

@@ -1,9 +1,8 @@
-/* step/memory/buffers_gpu.c: what a rank has on its device beside the step's values, and what a token of a
- * travelling chunk weighs on either backend.
+/* step/memory/buffers_gpu.c: a rank's device memory in addition to the step's values, and the bytes per
+ * token of travelling chunks on either backend.
  *
- * Activations and gathered weights are bf16; statistics, running outputs and gradients that travel are
- * fp32.
- */
+ * Activations and gathered weights are bf16; statistics, running outputs and travelling gradients are
+ * fp32. */
 #include "step/memory/internal.h"
 
 #include "burst_sizes.h"
@@ -11,10 +10,10 @@
 enum { BF16 = 2, FP32 = 4 };
 enum { KEPT_BYTES = 32 << 20 }; /* of lists of a library's batch */
 
-/* ---- what travels ---- */
+/* ---- travelling chunks ---- */
 
-/* In backward Q stands for Q, dO, delta and lse; KV and dKV for two each. A part of O has lse in one
- * number, or in two on the host. Latents are of all heads. */
+/* In backward Q stands for Q, dO, delta and lse; KV and dKV for two tensors each. A part of O has lse as one
+ * number, or two on the host. Latents have no heads. */
 int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, bool latents, int heads,
                      int kv_heads)
 {
@@ -61,8 +60,8 @@ static void add_inputs(MemoryMaker *m)
     }
 }
 
-/* Lists that a library's batch keeps, of launches that take so many ints each at most. Where the limit cuts
- * them off, launches are so long that making their lists in each call costs next to nothing. */
+/* Lists that a library's batch keeps, for launches with at most so many ints each. Launches whose lists
+ * exceed the limit are so long that making them in each call costs almost nothing. */
 static void add_kept(MemoryMaker *m, int64_t ints)
 {
     const int64_t most = KEPT_BYTES / (int64_t)sizeof(int32_t),
@@ -74,8 +73,8 @@ static void add_kept(MemoryMaker *m, int64_t ints)
     m->on_device = false;
 }
 
-/* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, with its pieces,
- * or with all chunks. */
+/* Lists of live tiles, made before each launch: for a chunk of queries with one chunk of keys, with its
+ * pieces, or with all chunks. */
 static void add_lists(MemoryMaker *m)
 {
     const int turns = m->program->train.deterministic ? m->draft->shape.chunk.heads : 0;
@@ -106,7 +105,7 @@ void add_device(MemoryMaker *m, const Partition *part)
         add_shares(m, part);
     if (m->choice->latents)
         add_latents(m);
-    /* else one pair gives the output, or all at once */
+    /* otherwise a single pair or launch gives the output */
     if ((choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 &&
          !attentions_at_once(&m->draft->attention, false)) ||
         m->key_tokens)

@@ -1,9 +1,8 @@
-/* step/memory/buffers_heads.c: head parallelism: which heads each rank attends, and what a rank has for it.
+/* step/memory/buffers_heads.c: head parallelism: the heads that each rank attends, and their buffers.
  *
- * A share is the chunks of all ranks along the exchanged coordinate, with some of the heads. On a device,
- * blocks of it lie in rows apart at one end of an exchange; NCCL moves them through packing memory.
- * templates/cuda/burst_heads_cuda.cuh says where each array lies.
- */
+ * A share has the chunks of all ranks along the exchanged coordinate, with some of the heads. On a device
+ * its blocks are strided at one end of an exchange, and NCCL moves them through packing memory.
+ * templates/cuda/burst_heads_cuda.cuh has the layout of each array. */
 #include "step/memory/internal.h"
 
 #include "burst_sizes.h"
@@ -27,7 +26,7 @@ static int64_t greater(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Tokens of a chunk of the rank: its own, and those of the ranks that share heads with it. */
+/* Tokens of the rank's chunk and of those of the ranks that share heads with it. */
 static int64_t row_tokens(const Choice *c, const Partition *part, int shares, int rank)
 {
     int64_t tokens = 0;
@@ -67,9 +66,9 @@ RowSizes most_rows(const MemoryMaker *m)
     return h;
 }
 
-/* ---- what a rank has of its share ---- */
+/* ---- a rank's share ---- */
 
-/* Of the direction that exchanges; both have the same. */
+/* Of the direction that exchanges; if both do, they are equal. */
 static RowSizes share_rows(const MemoryMaker *m)
 {
     return m->of[choice_by_heads(m->choice, true)];
@@ -94,7 +93,7 @@ static void add_rows(MemoryMaker *m, const ShareRow *row, int n)
     }
 }
 
-/* The directions that exchange, of these. */
+/* The ones among these directions that exchange. */
 static unsigned exchanged(const MemoryMaker *m, unsigned directions)
 {
     for (int i = 0; i < 2; i++)
@@ -131,13 +130,13 @@ static void add_host_shares(MemoryMaker *m)
     add_rows(m, row, countof(row));
 }
 
-/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV, of a chunk of heads.
- */
+/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV, of a chunk of
+ * heads. */
 typedef struct Packing { int64_t q, kv; } Packing;
 static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition *part, int me)
 {
     const Model *d = &m->program->model;
-    const int64_t width[] = {d->head_dim, d->value_dim}; /* of Q and K, of V and O */
+    const int64_t width[] = {d->head_dim, d->value_dim}; /* of Q and K; of V and O */
     const Choice *c = m->choice;
     const int shares = share_rows(m).shares, lane = rel_coord(c, me, c->schedule->exchanged);
     const int64_t n = part->of[me].tokens, sequence = row_tokens(c, part, shares, me);
@@ -150,7 +149,7 @@ static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition
         const int64_t its = m->queries ? queries : tokens;
         if (i == lane)
             continue;
-        /* backward's Q, with dO and two rows of statistics: as much as forward's Q or O, and more */
+        /* backward's Q, with dO and two rows of statistics, is at least as large as forward's Q or O */
         for (int k = 0; k < countof(width); k++) {
             const int64_t vector = width[k] * BF16, gradient = width[k] * FP32;
             in.q += burst_gpu_packing(share.heads * vector, queries, all_heads.heads * vector);

@@ -1,4 +1,4 @@
-/* step/memory/internal.h: between buffers.c, buffers_gpu.c and buffers_heads.c. */
+/* step/memory/internal.h: shared by buffers.c, buffers_gpu.c and buffers_heads.c. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
@@ -13,32 +13,32 @@ typedef struct MemoryMaker {
     Arena *arena;
     const Program *program;
     const Choice *choice;
-    const Draft *draft; /* its schedules */
-    /* tokens that attention has at a time, of this rank and of those that share heads with it; 0: all of
-     * them */
+    const Draft *draft; /* for its schedules */
+    /* tokens that attention processes at a time, of this rank and of those that share heads with it; 0:
+     * all */
     int64_t queries;
-    int64_t key_tokens; /* the same of keys */
-    int64_t n, own; /* tokens of a chunk; of these, of a rank that has it with others */
+    int64_t key_tokens; /* the same for keys */
+    int64_t n, own; /* tokens of a chunk; own: of a tensor rank */
     RowSizes of[2]; /* forward, backward */
     Vec(Buffer) rows;
-    bool on_device; /* where the rows that are added now lie */
+    bool on_device; /* the following rows are on the device */
     size_t host, device;
     int64_t scratch[2]; /* of attention: forward, backward */
-    int64_t keys; /* and what stays from one chunk of queries to the next */
+    int64_t keys; /* bytes that persist from one chunk of queries to the next */
 } MemoryMaker;
 
-/* of so many keys, those that attention has at a time */
+/* the keys that attention has at a time, out of `all` */
 int64_t keys_at_a_time(const MemoryMaker *m, int64_t all);
 void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies,
                  const char *shape, int64_t elements);
 void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size,
                  int copies, const char *shape, int64_t elements);
-/* from one chunk of queries to the next */
+/* a buffer that persists from one chunk of queries to the next */
 void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, const char *shape,
                int64_t elements);
 RowSizes most_rows(const MemoryMaker *m); /* of both directions */
-void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism */
-void add_latents(MemoryMaker *m); /* before all that is of one direction */
-void add_device(MemoryMaker *m, const Partition *part); /* a rank's device buffers, pools aside */
+void add_shares(MemoryMaker *m, const Partition *part); /* for head parallelism */
+void add_latents(MemoryMaker *m); /* before buffers of a single direction */
+void add_device(MemoryMaker *m, const Partition *part); /* a rank's device buffers, except pools */
 
 #endif

@@ -1,44 +1,42 @@
-/* step/memory/pack.c: places of all items in the arena of their memory, so that no two that are in use at
- * once overlap.
+/* step/memory/pack.c: finds offsets of all items in the arena of their memory, so that no two items in use
+ * at the same time overlap.
  *
- * Items are placed one after the other, each at the lowest place that is free whenever it is in use. The
- * order decides how much is lost between them: several are tried, and the least kept; while much is lost,
- * the item on top goes half way to the begin of the order, and all are placed again. Parameters and
- * moments always come first, in their own order: they are in use throughout, and the runtime takes them
- * before anything else.
+ * Items are placed one after the other, each at the lowest offset that is free whenever it is in use. The
+ * order determines how much is lost between them: several orders are tried, and the tightest is kept. While
+ * much is lost, the topmost item moves half-way to the begin of the order, and all are placed once more.
+ * Parameters and moments always come first, in their own order: they are in use throughout, and the runtime
+ * allocates them first.
  *
- * What all layers have in one place may keep much apart: layers that stage have their values in two places
- * by turns, and between these the one place has to be free in all layers. Where much is still lost, each
- * layer has its own.
- */
+ * One offset for all layers may separate much: layers that stage alternate between two offsets, and memory
+ * between these must be free in all layers. If much is still lost, each layer has its own offset. */
 #include "step/memory/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 2000 }; /* items of which more than the first orders are tried */
+enum { FEW = 2000 }; /* number of items up to which further orders are tried */
 
-/* Items side by side, or of one value one above the other with gaps, the widest of which is known: each in
- * use only while the one before it is (rising: the one after it). What is in use together with one of them
- * is so with all outside of it: layers are looked at in a few steps, however many. Or one place, with all
- * its uses. */
+/* Adjacent items, or items of one value in order with gaps, the widest of which is known: each is in use
+ * only while the previous one is (rising: while the next one is). What overlaps one of them in time overlaps
+ * all outer ones, so a run is searched in a few steps for any number of layers. Or one place, with all its
+ * uses. */
 typedef struct Run { int64_t begin, end, widest; bool rising; Vec(const Item *) item; Item *place; } Run;
 typedef struct Packer {
     Arena *arena;
     Flow *flow;
-    int64_t align, begin, packed; /* begin: behind parameters and moments; packed: of the last order */
+    int64_t align, begin, packed; /* begin: after parameters and moments; packed: size of the last order */
     bool host;            /* which memory's items */
-    int items, *order;    /* of `flow` */
-    Vec(Run *) run;       /* by begin */
+    int items, *order;    /* indices into `flow` */
+    Vec(Run *) run;       /* sorted by begin */
     int states;
-    /* runs may have gaps: in the first order, where a value's items follow each other; others step through
-     * too many */
+    /* runs may have gaps: in the first order, where a value's items are consecutive; in others too many
+     * would be searched */
     bool gaps;
-    /* [flow->items][flow->items], where so few that all pairs can be looked at: used at once. NULL: runs
-     * serve */
+    /* [flow->items][flow->items], if all pairs can be tested: whether in use together. NULL: runs are
+     * used */
     const bool *together;
-    struct Placed *placed; /* by begin, what has a place so far */
+    struct Placed *placed; /* placed items, sorted by begin */
 } Packer;
 typedef struct Placed { int64_t begin, end; int item; } Placed;
 
@@ -70,14 +68,14 @@ static bool is_state(const Packer *p, int item)
     return p->flow->step->values.at[p->flow->item[item].value].kind == VALUE_STATE;
 }
 
-/* ---- what is placed ---- */
+/* ---- placed items ---- */
 
 static int64_t end_of(const Packer *p, const Item *i)
 {
     return i->offset + room(p, i);
 }
 
-/* Of a run, how many are used together with it: those are the outermost. */
+/* The number of a run's items in use together with it: the outermost ones. */
 static int used_together(const Run *r, const Item *i)
 {
     int low = 0, high = r->item.n;
@@ -93,7 +91,7 @@ static int used_together(const Run *r, const Item *i)
     return low;
 }
 
-/* The lowest gap from `at` on of that many bytes between the run's items first to last. */
+/* The lowest gap of so many bytes from `at` on between the run's items first to last. */
 static int64_t lowest_between(const Packer *p, const Run *r, int first, int last, int64_t bytes, int64_t at)
 {
     for (int high = last + 1; first < high;) {
@@ -108,7 +106,7 @@ static int64_t lowest_between(const Packer *p, const Run *r, int first, int last
     return at;
 }
 
-/* Where it could begin behind what of the run is in its way; `at` where nothing is. */
+/* The lowest begin after the run's items that are in its way; `at` if there are none. */
 static int64_t behind(const Packer *p, const Run *r, const Item *i, int64_t at)
 {
     const int64_t bytes = room(p, i);
@@ -122,7 +120,7 @@ static int64_t behind(const Packer *p, const Run *r, const Item *i, int64_t at)
     return r->item.at[first]->offset < at + bytes && end > at ? end : at;
 }
 
-/* The lowest gap among what is placed and in use with it. */
+/* The lowest gap among placed items in use with it. */
 static int64_t lowest(const Packer *p, const Item *i)
 {
     int64_t at = p->begin, before;
@@ -134,7 +132,7 @@ static int64_t lowest(const Packer *p, const Item *i)
     return at;
 }
 
-/* Whether the one is used only while the other is. */
+/* Whether one is in use only while the other is. */
 static bool within(const Item *one, const Item *other)
 {
     for (int r = 0; r < one->live.n; r++) {
@@ -145,7 +143,7 @@ static bool within(const Item *one, const Item *other)
     return true;
 }
 
-/* Uses of both, in their order. */
+/* Merges the uses of both in order. */
 static void add_all(Arena *a, Item *to, const Item *x, const Item *y)
 {
     for (int i = 0, j = 0; i < x->live.n || j < y->live.n;) {
@@ -154,8 +152,8 @@ static void add_all(Arena *a, Item *to, const Item *x, const Item *y)
     }
 }
 
-/* At the same place as the one before. The place's uses are copied only for an item with many: as many
- * layers join one by one, a copy for each of them would take memory by their square. */
+/* Joins a run at the same offset. A place's uses are copied only for an item with many: copies for each of
+ * many layers joining one by one would take quadratic memory. */
 static bool joins(Packer *p, Run *r, const Item *i)
 {
     enum { MERGES = 8 };
@@ -218,7 +216,7 @@ static void find_together(Packer *p)
     p->placed = NEW_ARRAY(p->arena, Placed, p->items);
 }
 
-/* What lowest and insert do, pair by pair. */
+/* The same as lowest and insert, pair by pair. */
 static void place_among(Packer *p, int count, int item)
 {
     Item *i = &p->flow->item[item];
@@ -226,7 +224,7 @@ static void place_among(Packer *p, int count, int item)
     const int64_t bytes = room(p, i);
     int64_t at = p->begin;
     int to = count;
-    /* which are in use together is random to a processor: no branch depends on it */
+    /* unpredictable, so without a branch */
     for (int k = 0; k < count && p->placed[k].begin < at + bytes; k++)
         at = larger(at, with[p->placed[k].item] * p->placed[k].end);
     for (; to > 0 && p->placed[to - 1].begin > at; to--)
@@ -235,7 +233,7 @@ static void place_among(Packer *p, int count, int item)
     i->offset = at;
 }
 
-/* ---- all of them ---- */
+/* ---- all items ---- */
 
 static int64_t place_all(Packer *p)
 {
@@ -254,7 +252,7 @@ static int64_t place_all(Packer *p)
     return end;
 }
 
-/* Those in use throughout, one after the other; they come first in every order. */
+/* Places the items in use throughout, one after the other; they are first in every order. */
 static void place_states(Packer *p)
 {
     for (; p->states < p->items && is_state(p, p->order[p->states]); p->states++) {
@@ -274,7 +272,7 @@ static int live_ops(const Item *i)
     return n;
 }
 
-/* Of the same key, one value's items follow each other, so that their places are a stride apart. */
+/* Items of one value with equal keys are consecutive, so that their offsets have a stride. */
 typedef struct Key { double key, then; int state, value, index, item; } Key;
 
 static int by_key(const void *a, const void *b)
@@ -292,8 +290,8 @@ static int by_key(const void *a, const void *b)
 typedef enum Rule {
     LARGEST, LONGEST, PRODUCT,
     FIRST, LAST, /* in use first; in use last */
-    /* By powers of two, the largest first: in bytes, of each those in use first; in time, of each the
-     * largest; in both, of each the largest product. */
+    /* By powers of two, largest first: of bytes, then those in use first; of time, then the largest; of
+     * both, then the largest product. */
     SIZES, TIMES, BOTH,
     RULES
 } Rule;
@@ -326,7 +324,7 @@ static void put_in_order(Packer *p, Key *key, Rule rule)
 
 typedef struct Best { int64_t end, *offset; int *order; } Best;
 
-/* Places all in the order; keeps it where it takes least. */
+/* Places all items in this order; keeps it if it is the tightest. */
 static void try_order(Packer *p, Best *best)
 {
     p->packed = place_all(p);
@@ -346,7 +344,7 @@ static void take(Packer *p, const Best *best)
         p->flow->item[p->order[i]].offset = best->offset[i];
 }
 
-/* The last item in order whose end is the packing's goes half way to the begin. */
+/* Moves the last item in order that ends at the top half-way to the begin. */
 static void raise_top(Packer *p)
 {
     int top = p->items - 1;
@@ -357,9 +355,8 @@ static void raise_top(Packer *p)
     p->order[to] = item;
 }
 
-/* What the packing may take without more being tried: beside the peak so small a share of it, or little.
- * Other orders and places by layer take longer than raising items of the first, and serve where more is
- * lost. */
+/* Size at which no more is tried: the peak plus a small share, or plus little. Other orders and offsets by
+ * layer take longer than raising items of the first order, and are tried only if more is lost. */
 enum { FOR_RAISING = 64, FOR_MORE = 32 };
 static int64_t enough(int64_t peak, int64_t fits, int share)
 {
@@ -367,7 +364,7 @@ static int64_t enough(int64_t peak, int64_t fits, int share)
     return larger(fits, peak + larger(peak / share, LITTLE));
 }
 
-/* Of few items, so many orders are tried from this one on, while that much is lost. */
+/* With few items, tries so many raised orders from this one while that much is lost. */
 static void raise(Packer *p, Best *best, int64_t until, int times)
 {
     if (!p->together && best->end > until)
@@ -378,11 +375,11 @@ static void raise(Packer *p, Best *best, int64_t until, int times)
     }
 }
 
-/* The items of one memory: what they take; *state: its begin, of parameters and moments. fits: no more
- * than that need not be made less. */
+/* Packs the items of one memory and returns its size; *state: the size of parameters and moments at its
+ * begin. fits: a size that need not be improved. */
 static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
 {
-    enum { MANY = 10000, /* of so many items the first order alone is tried, which leaves the fewest runs */
+    enum { MANY = 10000, /* with so many items only the first order is tried, which has the fewest runs */
            RAISED = 64 };
     Packer p = {.gaps = f->items >= MANY,
                 .arena = a,
@@ -419,7 +416,7 @@ void step_pack(Arena *a, Flow *f, int64_t align, MemoryBudget fits)
     f->host = pack(a, f, true, fits.host, &f->host_state);
 }
 
-/* ---- places by layer ---- */
+/* ---- offsets by layer ---- */
 
 void step_place_by_layer(Step *s, bool by_layer)
 {
@@ -439,7 +436,7 @@ bool memory_over(MemoryBudget most, int64_t device, int64_t host)
 
 Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, MemoryBudget most)
 {
-    enum { LESS = 64 }; /* a share of the peak, which places by layer save at least */
+    enum { LESS = 64 }; /* fraction of the peak that offsets by layer must save */
     Flow *f = step_flow(a, s);
     f->unpacked = memory_over(most, f->live_peak, f->host_peak);
     if (f->unpacked) {

@@ -1,6 +1,5 @@
-/* step/memory/report.c: what is alive in a step's memory, operation by operation, and why it is there:
- * --emit=memory, and what a step that does not fit is told.
- */
+/* step/memory/report.c: what is alive in a step's memory at each operation, and why: for --emit=memory, and
+ * for messages about steps that do not fit. */
 #include "step/memory/memory.h"
 
 #include <stdlib.h>
@@ -53,7 +52,7 @@ void print_lifetimes(const Flow *f, Text *out)
     free(alive);
 }
 
-/* ---- what memory is used for ---- */
+/* ---- uses of memory ---- */
 
 const UseText use_text[USES] = {
 #define X(id, column, what) {column, what},
@@ -70,7 +69,7 @@ Use value_use(const Value *v)
     return v->saved ? USE_SAVED : of[v->kind];
 }
 
-/* In layers that do not save it, a value is there for their time alone. */
+/* A value that layers do not save counts only during their time. */
 static Use item_use(const Flow *f, const Item *i)
 {
     const Value *v = &f->step->values.at[i->value];
@@ -80,7 +79,7 @@ static Use item_use(const Flow *f, const Item *i)
 
 int64_t *step_uses(Arena *a, const Flow *f)
 {
-    /* first what comes into use, less what goes out */
+    /* first differences: bytes that come into use minus those that go out */
     int64_t *bytes = NEW_ARRAY(a, int64_t, (f->ops + 1) * USES);
     for (int i = 0; i < f->items; i++)
         for (int r = 0; r < f->item[i].live.n && !item_on_host(f, &f->item[i]); r++) {
@@ -103,7 +102,7 @@ int64_t uses_sum(const int64_t *uses, int op)
 
 /* ---- sections of the step ---- */
 
-/* Visits of one block that follow each other, from an operation on: how many, and where they end. */
+/* The number of consecutive visits of one block from an operation on, and where they end. */
 static int visits_from(const Flow *f, int op, int *end)
 {
     int visits = 1;
@@ -112,7 +111,7 @@ static int visits_from(const Flow *f, int op, int *end)
     return visits;
 }
 
-/* The next `visits` visits, not beyond `end`, with the operation of them where most is alive. */
+/* The next `visits` visits, up to `end`, with their operation with most live bytes. */
 static Section section_of(const Flow *f, const int64_t *uses, int first, int visits, int end)
 {
     const int last_visit = f->op[first].visit + visits - 1;

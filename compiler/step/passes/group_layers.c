@@ -1,17 +1,16 @@
-/* step/passes/group_layers.c: layers in groups, of which only the first saves its input (checkpoints every
- * n layers: Chen et al., arXiv 1604.06174, section 4).
+/* step/passes/group_layers.c: groups of layers, of which only the first saves its input (checkpoints every n
+ * layers: Chen et al., arXiv 1604.06174, section 4).
  *
- * Before backward of a group, forward of its layers but the last makes the inputs of the others again, from
- * the one that was saved. The last group comes first in backward, and forward has just left its inputs.
- * Within a group a layer's input is saved as without groups; the places of those that are made again are
- * free before, which their lifetimes say.
+ * Before backward of a group, forward of its layers except the last recomputes the inputs of the others from
+ * the saved one. The last group comes first in backward, and its inputs are still there from forward. Within
+ * a group a layer's input is saved as without groups; memory of recomputed inputs is free before, which
+ * their lifetimes express.
  *
- * Where inputs wait in the host's memory, those of first layers do; each comes back as the forward that
- * begins with it is repeated, and stays until its own backward.
- */
+ * If inputs are offloaded, only the first layers' are. Each is fetched when the forward that begins with it
+ * is repeated, and stays until its own backward. */
 #include "step/step.h"
 
-/* Of layers' inputs, or a wait for one. */
+/* Whether it copies layers' inputs, or waits for such a copy. */
 static bool is_copy(const Step *s, const Op *o)
 {
     const OpKind k = o->kind == OP_WAIT ? o->awaits : o->kind;
@@ -44,7 +43,7 @@ void step_group(Step *s)
         return;
     again->end = s->program->model.layers;
     const Op *fetched = fetch_in(s, backward);
-    if (fetched) { /* backward's is of the layer before */
+    if (fetched) { /* backward fetches the previous layer's */
         Op fetch = *fetched;
         fetch.read[0].next = fetch.write[0].next = 0;
         *vec_push(s->arena, &again->ops) = fetch;

@@ -1,19 +1,18 @@
-/* step/passes/latents.c: keys and values travel as the latents that they are made of (`travel latents`;
- * multi-head latent attention, DeepSeek-V2, arXiv 2405.04434).
+/* step/passes/latents.c: latents travel instead of keys and values (`travel latents`; multi-head latent
+ * attention, DeepSeek-V2, arXiv 2405.04434).
  *
- * The rows of the model stay: a rank makes its own keys and values, and attends them. Beside them attention
- * reads the latent and the weights of both products, and sends its neighbours the latent and the elements of
- * a key that all heads share, turned: 576 numbers a token of DeepSeek-V2-Lite, not 5120. Of what arrives it
- * makes keys and values of all heads, once; in backward it makes of their gradients those of the latent and
- * of the shared elements, which travel on and home, and what it adds to those of the weights. At home the
- * latent's are the first part of its gradient, and the shared elements' are added to those of the first
- * head's key, whose sum over heads is taken behind (OP_JOIN_BACK).
- */
+ * The model's rows do not change: a rank computes its own keys and values, and attends them. In addition,
+ * attention reads the latent and the weights of both products, and sends its neighbours the latent and the
+ * shared, rotated elements of a key: 576 numbers per token in DeepSeek-V2-Lite instead of 5120. From what
+ * arrives it rebuilds keys and values of all heads, once. In backward it converts their gradients to
+ * gradients of the latent and the shared elements, which travel on to the owner, and adds to the weights'
+ * gradients. At the owner the latent's are the first part of its gradient, and the shared elements' are
+ * added to the first head's key gradient, which OP_JOIN_BACK then sums over heads. */
 #include "step/step.h"
 
 #include <string.h>
 
-/* The first of two tensors that follow each other: of keys' own elements, and of values. */
+/* The first of two consecutive tensors: of keys' own elements, and of values. */
 static const char weights[] = "self_attn.k_b_proj.weight";
 
 void step_latents(Step *s)
@@ -25,7 +24,7 @@ void step_latents(Step *s)
     for (int i = 0; i < b->ops.n; i++) {
         Op *o = &b->ops.at[i];
         if (o->kind == OP_LINEAR && !strcmp(o->weight, weights))
-            latent = o->read[0]; /* of all tensor ranks, where there are several */
+            latent = o->read[0]; /* of all tensor ranks, if there are several */
         if (o->kind != OP_ATTENTION)
             continue;
         op_read(o, latent.value, latent.next);

@@ -1,14 +1,13 @@
-/* step/passes/muon.c: the update of layers' matrices by Muon (Moonlight, arXiv 2502.16982) instead of AdamW,
- * which keeps norms, biases, the embedding and the head.
+/* step/passes/muon.c: updates layers' matrices by Muon (Moonlight, arXiv 2502.16982) instead of AdamW, which
+ * updates norms, biases, the embedding and the head.
  *
- * Momentum is as sharded as AdamW's first moment, and what it adds to a parameter is made where the shard is.
- * To be orthogonalised a matrix must be whole: its parts go to its owner (burst_muon.h), which has no more of
- * all matrices than other ranks, and come back. Instead each rank could gather all matrices, and compute as
- * much as one rank alone; or ranks could share each product, with five sums of A on the way. Both exchanges
- * come once a step, between the last gradients and the next weights, where activations' memory is free: whole
- * matrices lie there. Of each layer one after the other, so that owners have all layers at once, as many as
- * ranks need to have the same to do.
- */
+ * Momentum is sharded like AdamW's first moment, and updates are applied in the shards. A matrix must be
+ * whole to be orthogonalised: its parts go to its owner (burst_muon.h), chosen so that all ranks have about
+ * equal parts of the matrices, and come back. Alternatives: each rank gathers all matrices and computes as
+ * much as a single rank; or ranks share each product, with five sums of A on the way. Both exchanges happen
+ * once a step, between the last gradients and the next weights, when activations' memory is free for whole
+ * matrices. All layers are exchanged, one after the other, before any matrix is computed, so that work is
+ * balanced over as many matrices as possible. */
 #include "step/step.h"
 
 #include "burst_muon.h"

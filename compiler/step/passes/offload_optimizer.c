@@ -1,17 +1,15 @@
-/* step/passes/offload_optimizer.c: parameters and moments in the host's memory (ZeRO-Offload, arXiv
- * 2101.06840).
+/* step/passes/offload_optimizer.c: parameters and moments in host memory (ZeRO-Offload, arXiv 2101.06840).
  *
- * With `update host` the host's cores update them. A unit's gradients are downloaded when they are
- * complete, in the step's last sequence, while the unit after it computes: no more than two units' are on
- * the device then. When all are there, since clipping needs the norm of all of them, the host's cores
- * update one unit after the other, and each is uploaded, as products read it, while the next one is
- * updated. Downloads and uploads run on the stream of copies, one after the other; a download begins after
- * what the weights' stream was given before it, which reduces the gradients.
+ * With `update host` the host's cores update them. A unit's gradients are downloaded when they are complete,
+ * in the step's last sequence, while the next unit computes: at most two units' gradients are on the device
+ * then. When all have arrived, since clipping needs their norm, the host's cores update one unit after the
+ * other, and each unit's rounded parameters are uploaded while the next one is updated. Downloads and
+ * uploads run on the stream of copies, one after the other; a download begins after the earlier work of the
+ * weights' stream, which reduces the gradients.
  *
- * With `update device` the gradients stay on the device, and it updates one unit after the other: a unit's
- * parameters and moments come up on the stream of copies while the unit's before it go back on a stream of
- * their own, so that no more than two units' are on the device.
- */
+ * With `update device` the gradients stay on the device, which updates one unit after the other: a unit's
+ * parameters and moments are fetched on the stream of copies while the previous unit's are written back on a
+ * stream of their own, so that at most two units' are on the device. */
 #include "step/step.h"
 
 static int add_on_host(Step *s, const char *name, ValueKind kind, Element e)
@@ -42,7 +40,7 @@ static Op wait_for(OpKind k, int value, int next)
     return o;
 }
 
-/* Compute waits for the download of the unit before, so that its gradients' memory is free. */
+/* Makes compute wait for the previous unit's download, so that its gradients' memory is free. */
 static void download(Step *s, Block *b, int grad, int host)
 {
     if (b != &s->block[BLOCK_HEAD])
@@ -50,8 +48,8 @@ static void download(Step *s, Block *b, int grad, int host)
     *vec_push(s->arena, &b->ops) = copy_of(OP_DOWNLOAD, grad, host);
 }
 
-/* Compute waits for the unit before to be back while this one comes, so that the next one's memory is
- * free. */
+/* Makes compute wait until the previous unit is written back while this one is fetched, so that the next
+ * one's memory is free. */
 static void update_on_device(Step *s)
 {
     static const char *const there[] = {"param_fetched", "m_fetched", "v_fetched"};

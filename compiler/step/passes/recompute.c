@@ -1,11 +1,10 @@
-/* step/passes/recompute.c: what forward saves for backward, and what backward makes again.
+/* step/passes/recompute.c: what forward saves for backward, and what backward recomputes.
  *
- * A rule of recomputation is the set of values that it saves. What backward reads and nobody saved is made
- * again just before the operation that reads it: the operation of forward that wrote it, and before that
- * what it reads in turn. So a rule of one's own is a row. A set may have o_tail and lse_tail, which are
- * rows of attention's outputs: those of a rank's last tokens, whose attention costs most under a causal
- * mask (sequence-level selective checkpointing: BurstEngine, arXiv 2509.19836, section 3.3).
- */
+ * A rule of recomputation is the set of values that it saves. What backward reads and nothing saved is
+ * recomputed just before the operation that reads it: by the operation of forward that wrote it, and before
+ * that its own inputs if necessary. So a new rule is one row. A set may have o_tail and lse_tail, rows of
+ * attention's outputs: those of a rank's last tokens, whose attention costs most under a causal mask
+ * (sequence-level selective checkpointing: BurstEngine, arXiv 2509.19836, section 3.3). */
 #include "step/step.h"
 
 #include <string.h>
@@ -27,7 +26,7 @@ static const Op *writer_of(const Saver *s, int value)
     return NULL;
 }
 
-/* Attention whose last rows are kept computes the others again. */
+/* Attention whose last rows are kept recomputes the others. */
 static Op again_of(const Saver *s, const Op *w)
 {
     Op o = *w;
@@ -40,8 +39,8 @@ static Op again_of(const Saver *s, const Op *w)
     return o;
 }
 
-/* Of chunks of heads nothing is left when a sum over them is made but attention's outputs, which cost
- * most: what is read of the others later, and the norm before them, is made again. */
+/* After a sum over chunks of heads nothing of them is left but attention's outputs, which cost most: what
+ * later operations read, and the norm before, is recomputed. */
 static void leave_loop(Saver *s, const Op *w)
 {
     const Step *step = s->step;
@@ -55,9 +54,8 @@ static void leave_loop(Saver *s, const Op *w)
     }
 }
 
-/* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it.
- * What is made for queries beside attention is still there, and so is what a loop over heads reads of a
- * norm. */
+/* Chunks of tokens leave no norm's output: it is recomputed for gradients of weights. What was computed for
+ * queries next to attention is still there, and so is a norm that a loop over heads reads. */
 static void leave_chunks(Saver *s, const Op *w)
 {
     for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && s->step->shape.head_chunks < 2 &&
@@ -86,7 +84,7 @@ static void need(Saver *s, int value)
     leave_chunks(s, w);
 }
 
-/* Before all that attention goes through chunk by chunk with all keys. */
+/* Before everything that attention processes chunk by chunk with all keys. */
 static void need_keys(Saver *s)
 {
     for (int i = 0; i < s->forward->ops.n && s->step->by_queries; i++)
@@ -126,7 +124,7 @@ static int add_tail(Step *s, const char *of)
     return step_add_value(s, v);
 }
 
-/* Right behind attention. */
+/* Directly after attention. */
 static void keep_tail(Step *s, double share)
 {
     Block *b = &s->block[BLOCK_FORWARD];

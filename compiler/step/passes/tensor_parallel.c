@@ -1,18 +1,17 @@
 /* step/passes/tensor_parallel.c: layers split over tensor ranks, with sequence parallelism (Megatron-LM,
  * arXiv 1909.08053; 2205.05198, section 4.2).
  *
- * Ranks that have a chunk together each have some of the heads and of ffn, so of each product's weights
- * rows, or columns. What is as wide as they are has all tokens of the chunk; what is as wide as hidden has
- * the rank's own. A product that makes the former reads what a gather brings together; one that makes the
- * latter from the former has a part of every sum, and a scatter adds these up. Backward of either is the
- * other, by the rules of step/passes/backward.c. Latents that keys and queries are made of are of no head: a
- * rank makes those of its own tokens, and it is they that are gathered.
+ * Tensor ranks, which have a chunk together, each have some of the heads and of ffn, so rows or columns of
+ * each product's weights. Values with heads or ffn have all tokens of the chunk; values of the hidden size
+ * have the rank's own tokens. A product that computes the former reads a gather's result; one that computes
+ * the latter from the former has a part of every sum, and a scatter adds these up. Backward of each is the
+ * other, by the rules of step/passes/backward.c. Latents of keys and queries have no heads: a rank computes
+ * those of its own tokens, and they are gathered.
  *
- * A norm of all heads of a token together needs the mean of squares of what all ranks have of it: each
- * rank's part of it, a number a token, is summed over them, and so is its gradient in backward. Its sum has
- * the other projections beside it: the norms come after all of them. Backward does not sum it again, since
- * layers keep it by any rule of recomputation.
- */
+ * A norm over all heads of a token needs the mean of squares over all ranks: each rank's part, one number
+ * per token, is summed over them, and so is its gradient in backward. The other projections overlap the sum:
+ * the norms come after all of them. Backward does not repeat the sum, since every rule of recomputation
+ * saves it. */
 #include "step/step.h"
 
 #include <string.h>
@@ -25,7 +24,7 @@ static bool has_all_tokens(const Step *s, Operand x)
            (s->values.at[x.value].dim[0] == DIM_ALL_TOKENS || s->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
 }
 
-/* A value as another, but of all tokens. */
+/* A copy of the value's description, for all tokens. */
 static int all_tokens_of(Step *s, int value, const char *form)
 {
     Value v = s->values.at[value];
@@ -36,7 +35,7 @@ static int all_tokens_of(Step *s, int value, const char *form)
     return known >= 0 ? known : step_add_value(s, v);
 }
 
-/* h1 of all tokens, say, gathered before the first that reads it. */
+/* Gathers, for example, h1 of all tokens, before its first reader. */
 static void gather_input(Step *s, Block *to, Op *o, int operand)
 {
     const int own = o->read[operand].value, values = s->values.n, all = all_tokens_of(s, own, "%s_all");
@@ -49,7 +48,7 @@ static void gather_input(Step *s, Block *to, Op *o, int operand)
     o->read[operand].value = all;
 }
 
-/* The product alone, whose parts are then added to what it was to be added to. */
+/* Makes a product whose parts are scattered, and then added to its former addend. */
 static void scatter_output(Step *s, Block *to, Op o)
 {
     Op scatter = op_make(OP_TENSOR_SCATTER);
@@ -63,7 +62,7 @@ static void scatter_output(Step *s, Block *to, Op o)
     *vec_push(s->arena, &to->ops) = scatter;
 }
 
-/* Whether each rank has a part of the rows that the norm is of. */
+/* Whether each rank has a part of the rows that the norm covers. */
 static bool is_norm_of_parts(const Step *s, const Op *o)
 {
     return o->kind == OP_NORM && op_tensor(s, o, &s->block[BLOCK_FORWARD])->split != SPLIT_NONE;
@@ -80,7 +79,7 @@ static int add_square(Step *s, const char *form, const char *of, bool kept)
                                      .gradient = -1});
 }
 
-/* What the norm reads beside its input. Its statistics are of all tokens, as what it norms. */
+/* Adds the norm's second input. Its statistics cover all tokens, like its input. */
 static void sum_squares(Step *s, Block *to, Op *norm)
 {
     const char *of = s->values.at[norm->read[0].value].name;
@@ -107,7 +106,7 @@ static bool reads_from(const Op *o, const Ops *makers)
     return false;
 }
 
-/* Norms of parts of rows, and what is made of them, right before attention. */
+/* Puts norms of parts of rows, and what is computed from them, directly before attention. */
 static void split_norms(Step *s)
 {
     Block *b = &s->block[BLOCK_FORWARD], to = *b;

@@ -1,12 +1,11 @@
-/* step/passes/tile_queries.c: attention in the loop over chunks of the tokens: a chunk of queries at a
- * time, with all keys (FPDT's forward goes through its sequence so: arXiv 2408.16978, section 3).
+/* step/passes/tile_queries.c: attention in the loop over chunks of the tokens: one chunk of queries at a
+ * time, with all keys (as in FPDT's forward: arXiv 2408.16978, section 3).
  *
- * Keys and values are made in a loop of their own before it, and backward of them comes in one after it.
- * In between, queries, attention's output, its statistics and all their gradients are there for one chunk,
- * unless layers save them; sums of gradients of keys grow from chunk to chunk. So that both loops have
- * what they read, queries have a norm of the layer's input of their own, of the same weight: its gradient
- * is done with when that of the chunk's queries is.
- */
+ * Keys and values are computed in a loop before it, and their backward is in a loop after it. In between,
+ * queries, attention's output, its statistics and all their gradients exist for one chunk, unless layers
+ * save them; gradient sums of keys grow from chunk to chunk. So that both loops have their inputs, queries
+ * have a separate norm of the layer's input with the same weight: its backward follows that of the chunk's
+ * queries. */
 #include "step/step.h"
 
 #include <string.h>
@@ -18,7 +17,7 @@ static int add_like(Step *s, int value)
     return step_add_value(s, v);
 }
 
-/* Behind the operation that makes the value. */
+/* After the operation that computes the value. */
 static int behind(const Block *b, int value)
 {
     int i = 0;
@@ -39,7 +38,7 @@ void step_queries(Step *s)
     for (int i = 0; i < lead; i++) {
         for (int j = 0; j < OP_WRITES && queries[i].write[j].value >= 0; j++)
             queries[i].write[j].value = add_like(s, queries[i].write[j].value);
-        queries[i + 1].read[0] = queries[i].write[0]; /* the last: the product that makes queries */
+        queries[i + 1].read[0] = queries[i].write[0]; /* the last: the product that computes queries */
     }
     memmove(&b->ops.at[lead], &b->ops.at[keys], sizeof(Op) * (size_t)(end - keys));
     memcpy(&b->ops.at[end - keys + lead], queries + lead, sizeof(Op) * (size_t)(keys - lead));

@@ -1,22 +1,21 @@
-/* step/verify/tensor_parallel.c: forward of a layer that tensor ranks split, as what each rank has of a
- * value: its own tokens or all of them, and the whole or a part of a sum that the ranks have together.
+/* step/verify/tensor_parallel.c: checks forward of a layer that tensor ranks split, by what each rank has of
+ * a value: its own tokens or all of them, the whole or a part of a sum over the ranks.
  *
- * A product with some rows of a matrix has some columns of what all have, and needs all tokens, whole. One
- * with some columns has a part of every sum, which a scatter alone may read, once. One with all of a matrix
- * has the rank's own tokens. A norm whose weight is split has a part of every row, and needs the mean of
- * squares of all of the row: the ranks' parts of it, summed up. Every other operation reads and writes the
- * same tokens, whole.
- */
+ * A product with some rows of a matrix has some columns of a common value, and needs all tokens, whole. One
+ * with some columns has a part of every sum, which only a scatter may read, once. One with all of a matrix
+ * has the rank's own tokens. A norm with a split weight has a part of every row, and needs the mean of
+ * squares of the whole row: the ranks' parts of it, summed up. Every other operation reads and writes the
+ * same tokens, whole. */
 #include "step/verify/internal.h"
 
-/* sums: how many operations add it up; of: the value, plus 1, whose squares it is of; 0: of none */
+/* sums: operations that add it up; of: 1 + the value whose squares it is; 0: none */
 typedef struct Held { bool all, part; int sums, of; } Held;
 
 static bool has_all_tokens(const Machine *m, Operand x)
 {
     const Value *v = &m->step->values.at[x.value];
     for (int i = 0; i < countof(v->dim); i++)
-        /* chunks, and the last, of all */
+        /* chunks and the tail are of all tokens */
         if (v->dim[i] == DIM_ALL_TOKENS || v->dim[i] == DIM_CHUNK || v->dim[i] == DIM_TAIL)
             return true;
     return false;
@@ -24,7 +23,7 @@ static bool has_all_tokens(const Machine *m, Operand x)
 
 static bool adds_up(OpKind k) { return k == OP_TENSOR_SCATTER || k == OP_TENSOR_ALL_REDUCE; }
 
-/* Of an operation that reads x; NULL: nothing. */
+/* What is wrong with an operation that reads x; NULL: nothing. */
 static const char *what_is_wrong(const Op *o, Held x, Split split)
 {
     if (x.part && !adds_up(o->kind))
@@ -47,7 +46,7 @@ static const char *what_is_wrong(const Op *o, Held x, Split split)
                : NULL;
 }
 
-/* Of a norm: whether its mean of squares, its second operand, is of all of its rows. */
+/* Whether a norm's second operand, its mean of squares, covers all of its rows. */
 static const char *what_is_wrong_with_norm(const Op *o, Held square, Split split)
 {
     if (split == SPLIT_NONE)
@@ -70,7 +69,7 @@ static int squares_of(const Op *o, Held x)
     return o->kind == OP_TENSOR_ALL_REDUCE ? x.of : 0;
 }
 
-/* What its outputs are, by what it reads. */
+/* The outputs' shares, from the inputs'. */
 static Held share_of_output(Machine *m, const Op *o, const Held *share)
 {
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[BLOCK_FORWARD]);

@@ -1,4 +1,4 @@
-/* step/verify/verify.h: proofs 7 to 10, of the step's list of operations and of where its values lie. */
+/* step/verify/verify.h: proofs 7 to 10, of the step's list of operations and of its values' offsets. */
 #ifndef BURST_STEP_VERIFY_VERIFY_H
 #define BURST_STEP_VERIFY_VERIFY_H
 
@@ -12,9 +12,10 @@ typedef enum StepProof {
     STEP_PROOFS(X)
 #undef X
 } StepProof;
-/* False after one diagnostic, about a fault of burstc. */
+/* Returns false after one diagnostic, about a fault of burstc. */
 bool step_verify(Arena *a, Diags *d, const Flow *f);
-/* What holds after every pass (verify/passes.c); false after one diagnostic, about a fault of burstc. */
+/* Checks invariants after every pass (verify/passes.c). Returns false after one diagnostic, about a fault of
+ * burstc. */
 bool step_check(Diags *d, const Step *s, const char *pass);
 void print_step_proofs(Text *out);
 
