@@ -31,7 +31,7 @@ static void add_line(Identity *id, const char *name, const char *value)
         id->used += (size_t)n;
         return;
     }
-    /* Not reached with the tables as they are; what has no room still counts. */
+    /* Not reached with today's tables. A value without space still counts in the hash. */
     uint64_t last = hash_bytes(hash_bytes(0, id->text, sizeof id->text), value, strlen(value));
     memcpy(id->text + sizeof id->text - sizeof last, &last, sizeof last);
 }
@@ -56,7 +56,7 @@ void identity_add(Identity *id, const char *name, const char *format, ...)
 /* ---- the plan ---- */
 enum { INT, INT64, SIZE, REAL, FLAG };
 typedef struct Field { const char *name; int kind; size_t at; } Field;
-/* clang-format off: a row a line */
+/* clang-format off: one row per line */
 #define PLAN(name, kind, field) {name, kind, offsetof(BurstPlan, field)},
 static const Field fields[] = {
     PLAN("number of ranks", INT, world) PLAN("number of data groups", INT, data)
@@ -86,7 +86,7 @@ static const Field fields[] = {
                                                         PLAN("clip", REAL, train.clip)
                                                             PLAN("export dtype", INT, train.export_dtype)
                                                                 PLAN("target (1: CUDA)", FLAG, on_gpu)};
-static const Field sizes[] = { /* follow from other things, which say more where they differ too */
+static const Field sizes[] = { /* derived from other fields, which explain a difference better */
     PLAN("number of tables", INT, table_count)
     PLAN("number of channels", INT, channels)
     PLAN("tokens per rank", INT64, max_tokens)
@@ -122,7 +122,7 @@ static void add_fields(Identity *id, const BurstPlan *p, const Field *table, siz
         add_field(id, &table[i], p);
 }
 
-/* Of the first layer the text, which most plans have in all of them. */
+/* Adds the first layer's text only: most plans have the same in all layers. */
 static void add_masks(Identity *id, const BurstPlan *p)
 {
     uint64_t h = 1;
@@ -138,7 +138,8 @@ static void add_masks(Identity *id, const BurstPlan *p)
 
 static void add_environment(Identity *id)
 {
-    static const char *const names[] = {"BURST_TRANSPORT", "BURST_SHARE_GPUS"}; /* options are set here too */
+    /* options of the command line are set here too */
+    static const char *const names[] = {"BURST_TRANSPORT", "BURST_SHARE_GPUS"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = getenv(names[i]);
         identity_add(id, names[i], "%s", text ? text : "not set");
@@ -151,7 +152,7 @@ void identity_make(Identity *id, const Job *job)
     memset(id, 0, sizeof *id);
     identity_add(id, "runtime", "%s", burst_runtime_sources);
     identity_add(id, "runtime interface", "%d", p->abi);
-    if (p->abi != BURST_RT_ABI) /* the rest lies elsewhere */
+    if (p->abi != BURST_RT_ABI) /* other fields lie elsewhere */
         return;
     add_fields(id, p, fields, sizeof fields / sizeof *fields);
     add_masks(id, p);
@@ -208,7 +209,7 @@ static size_t line_length(const char *at)
     return strcspn(at, "\n");
 }
 
-/* Which of the lines is the first that differs, and where it begins in both; -1: none. */
+/* Index of the first line that differs, and its start in both; -1: none. */
 static int first_difference(const char **a, const char **b)
 {
     for (int line = 0; **a || **b; line++) {
@@ -221,7 +222,7 @@ static int first_difference(const char **a, const char **b)
     return -1;
 }
 
-/* "seed", "5" of "seed\t5\n". What another host sent goes to a terminal. */
+/* Splits "seed\t5\n" into "seed" and "5". Escapes text from another host for the terminal. */
 static void split_line(const char *at, char name[NAME], char *value, size_t size)
 {
     const int n = (int)line_length(at), named = (int)strcspn(at, "\t\n");
@@ -238,7 +239,7 @@ static int difference_of(const char *all, int rank, const char **zero, const cha
     return first_difference(zero, other);
 }
 
-/* "ranks 1, 2 and 5" of those that differ in this line. How many. */
+/* Writes "ranks 1, 2 and 5" for those that differ in this line; returns their number. */
 static int name_ranks(const char *all, int world, int line, char *text, size_t size)
 {
     const char *zero, *other;

@@ -1,5 +1,5 @@
-/* identity_files.c: files that all ranks read, which each host may have of its own: sizes, and hashes of
- * pieces. */
+/* identity_files.c: files that all ranks read and of which each host may have its own copy: sizes, and
+ * hashes of pieces. */
 #include "base/mix.h"
 #include "host/launch/identity.h"
 
@@ -17,7 +17,7 @@ enum { PIECE = 16 << 10, PIECES = 64 };
 
 typedef struct Sum { uint64_t hash; long long bytes; int files; } Sum;
 
-/* NULL, or why not. */
+/* Returns NULL or the reason of a failure. */
 static const char *hash_piece(int fd, off_t at, char *room, uint64_t *hash)
 {
     ssize_t n = pread(fd, room, PIECE, at);
@@ -35,14 +35,14 @@ static const char *hash_pieces(int fd, off_t size, uint64_t *hash)
     char *room = malloc(PIECE);
     if (!room)
         return strerror(ENOMEM);
-    for (int i = 0; i < pieces && !reason; i++) /* the last of a large file is its end */
+    for (int i = 0; i < pieces && !reason; i++) /* the last piece of a large file is its end */
         reason = hash_piece(fd, size >= most ? (off_t)((double)last * i / (PIECES - 1)) : (off_t)i * PIECE,
                             room, hash);
     free(room);
     return reason;
 }
 
-/* Opened so that a FIFO does not wait for its writer. */
+/* Opened without waiting for a FIFO's writer. */
 static const char *add_file(const char *path, Sum *sum)
 {
     struct stat st;
@@ -85,7 +85,7 @@ static int is_of_weights(const struct dirent *e)
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
 {
-    return strcmp((*a)->d_name, (*b)->d_name); /* in every locale the same */
+    return strcmp((*a)->d_name, (*b)->d_name); /* the same in every locale */
 }
 
 void identity_add_folder(Identity *id, const char *name, const char *path)

@@ -1,4 +1,5 @@
-/* launch.c: alone, one process starts all ranks and watches them; the first failure ends the others. */
+/* launch.c: without a launcher, one process starts all ranks and watches them; the first failure ends the
+ * others. */
 #include "base/blas.h"
 #include "base/plural.h"
 #include "core/context.h"
@@ -18,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LINE = 256, GRACE_MS = 500 }; /* what the other ranks get to end by themselves after a failure */
+enum { LINE = 256, GRACE_MS = 500 }; /* time for the other ranks to end by themselves after a failure */
 
 typedef struct Child { pid_t pid; int watch; } Child; /* watch: pidfd, -1 once it has ended */
 typedef struct Crew {
@@ -34,7 +35,7 @@ static int usage_error(const char *text)
     return exit_code(BURST_E_USAGE);
 }
 
-/* The child of a fork. It dies with the launcher, also where that was killed before prctl. */
+/* Runs a forked rank. It dies with the launcher, even if that was killed before prctl. */
 static void child_main(const Job *job, Crew *crew, int rank, pid_t launcher)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -43,7 +44,7 @@ static void child_main(const Job *job, Crew *crew, int rank, pid_t launcher)
     signals_release(&crew->signals);
     bool first;
     int status = rank_run(job, crew->r, rank, crew->local_of, NULL, &first);
-    if (first && is_stopped(launcher)) /* it would say so when it goes on */
+    if (first && is_stopped(launcher)) /* it reports when it continues */
         region_say(crew->r);
     fflush(NULL);
     _exit(exit_code(status));
@@ -57,7 +58,7 @@ static void describe_end(int status, char *text, size_t size)
         snprintf(text, size, "ended early with exit code %d", WEXITSTATUS(status));
 }
 
-/* Takes the end of a child; whatever is not a good end fails the job (the first reason stands). */
+/* Handles the end of a child. Any end but success fails the job; the first reason is kept. */
 static void reap(Region *r, Child *child, int rank)
 {
     int status = 0;
@@ -86,7 +87,7 @@ static void end_by_signal(Crew *crew)
     region_fail(crew->r, BURST_E_PEER, text);
 }
 
-/* A signal to all of a terminal's processes ends ranks too: it is looked at first. */
+/* Reads signals first: one sent to all processes of a terminal also ends ranks. */
 static int await_ends(Crew *crew, int timeout_ms)
 {
     const int started = crew->started;
@@ -152,7 +153,7 @@ static int start_rank(const Job *job, Crew *crew, int rank)
 static int run_children(const Job *job, Crew *crew)
 {
     const int world = job->plan->world;
-    fflush(NULL); /* or every child would write what is buffered again */
+    fflush(NULL); /* else every child would write the buffered text again */
     for (int i = 0; i < world; i++)
         crew->local_of[i] = i;
     while (crew->started < world && start_rank(job, crew, crew->started) == 0)
@@ -211,14 +212,15 @@ static int run_alone(const Job *job)
     return code;
 }
 
-/* What a caller has closed would be taken by the next file or memory that is opened, and text written into
- * it. In the wrong direction, so that writing fails as it does on a closed one. */
+/* A descriptor that the caller has closed would be reused by the next file or memory that is opened, and
+ * output would be written into it. Opens placeholders in the wrong direction, so that writing fails as it
+ * does on a closed descriptor. */
 static void keep_standard_descriptors(void)
 {
     static const int mode[] = {O_WRONLY, O_RDONLY, O_RDONLY};
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode[fd]) < 0)
-            return; /* nothing that could be said, nor where */
+            return; /* there is no way to report it */
 }
 
 int job_run(const Job *job)

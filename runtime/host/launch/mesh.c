@@ -1,5 +1,5 @@
-/* mesh.c: a connection for each two ranks that share no memory. The higher one dials; all are connected at
- * once. */
+/* mesh.c: a connection for each pair of ranks that share no memory. The higher rank dials; all connect
+ * concurrently. */
 #include "host/launch/rendezvous.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static int count_apart(const Rendezvous *m, int first, int end)
     return count;
 }
 
-/* On the interface that leads to rank 0, and only where somebody will call. Rank 0 listens already. */
+/* Listens on the interface that leads to rank 0, only if a rank will call. Rank 0 already listens. */
 static bool listen_for_higher(Rendezvous *m, uint16_t *port)
 {
     Address at = m->all[m->rank].at, bound = {0};
@@ -34,7 +34,7 @@ static bool listen_for_higher(Rendezvous *m, uint16_t *port)
     at.port = 0;
     at.unix_name = at.unix_name ? m->name : 0;
     int fd = socket_listen(&at, m->world + MORE_CALLERS, &bound);
-    if (fd < 0 && errno == EADDRNOTAVAIL) { /* rank 0 sees another address, as behind a translation */
+    if (fd < 0 && errno == EADDRNOTAVAIL) { /* rank 0 sees another address, as behind NAT */
         at = (Address){0};
         fd = socket_listen(&at, m->world + MORE_CALLERS, &bound);
     }
@@ -56,7 +56,7 @@ static Address address_of(const Rendezvous *m, int i, uint16_t port)
     return at;
 }
 
-/* A caller has proven the key and names its rank: it must be one that calls this one. */
+/* Whether the caller, which has proven the key and named its rank, is one that calls this rank. */
 static bool expected(const Rendezvous *m, const Connected *who)
 {
     if (who->dialled)
@@ -82,7 +82,7 @@ static bool name_unconnected(Rendezvous *m, const Handshakes *g, int reason)
                            m->rank, missing, m->all[missing].hello.name, strerror(reason));
 }
 
-/* A rank that calls again has lost its first call. */
+/* A rank that calls again has lost its first connection. */
 static bool connect_all(Rendezvous *m, Handshakes *g)
 {
     for (int left = count_apart(m, 0, m->world); left > 0;) {
@@ -129,7 +129,7 @@ bool connect_mesh(Rendezvous *m)
     g.listener = m->listener;
     g.listeners = m->listeners;
     ok = ok && dial_lower(m, &g, port) && connect_all(m, &g) &&
-         rendezvous_agree(m, &done, sizeof done, m->shares); /* nobody begins before all are connected */
+         rendezvous_agree(m, &done, sizeof done, m->shares); /* nobody starts before all are connected */
     handshakes_close(&g);
     free(port);
     return ok;

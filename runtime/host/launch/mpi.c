@@ -1,6 +1,6 @@
-/* mpi.c: taking one's place under mpirun, and messages between hosts. Ranks of one host share memory as
- * they do alone. Each message is two: a header with its bytes and number, so that a wrong size is named
- * and not truncated, and the data in pieces of at most 1 GiB (MPI counts in int). */
+/* mpi.c: launch under mpirun, and messages between hosts. Ranks of one host share memory as without a
+ * launcher. Each message is a header with its bytes and number, so that a wrong size is reported and not
+ * truncated, and the data in pieces of at most 1 GiB (MPI counts in int). */
 #ifdef BURST_MPI
 #include "base/plural.h"
 #include "core/context.h"
@@ -20,7 +20,7 @@ enum { LINE = 256, PIECE = 1 << 30, GRACE_US = 300000, NAP_US = 200 };
 typedef struct Parcel {
     uint64_t header[2]; /* bytes, sequence */
     float *landing;     /* of a receive that adds */
-    MPI_Request *request; /* the header's, then the pieces' */
+    MPI_Request *request; /* of the header, then the pieces */
     int requests, room;
 } Parcel;
 
@@ -96,7 +96,7 @@ static void add_landed(const Op *op, const Parcel *p)
         to[i] += p->landing[i];
 }
 
-/* The header goes first: only when its bytes are the expected ones may the pieces be looked at. */
+/* The header comes first: pieces may be tested only if its bytes are as expected. */
 static int remote_test(BurstCtx *c, Op *op, bool *done)
 {
     Parcel *p = op->remote;
@@ -116,7 +116,7 @@ static int remote_test(BurstCtx *c, Op *op, bool *done)
 
 static const Remote over_mpi = {.start = remote_start, .test = remote_test, .release = parcel_release};
 
-/* ---- taking one's place ---- */
+/* ---- launch ---- */
 static void finalize(void)
 {
     int done = 0;
@@ -137,8 +137,8 @@ static void initialize(void)
     catch_termination();
 }
 
-/* The first rank of the host makes the region, the others open its descriptor through /proc. Where one of
- * them may not (separate containers), false for all. */
+/* The first rank of the host makes the region, and the others open its descriptor through /proc. If any of
+ * them may not (separate containers), returns false on all. */
 static bool share(MPI_Comm host, Region *r, size_t arena_bytes)
 {
     int locals, local, ok = 1, all;
@@ -184,7 +184,7 @@ static int *find_locals(MPI_Comm host, int world)
     return local;
 }
 
-/* Ends the whole job. Whoever failed first on this host says so; the others leave it the time to. */
+/* Ends the whole job. The rank of this host that failed first reports; the others give it time. */
 static void end_all(const Region *r, int status, bool first)
 {
     if (first)
@@ -209,12 +209,12 @@ static int run_here(const Job *job, MPI_Comm host, Region *r)
     int status = rank_run(job, r, rank, local_of, &over_mpi, &first);
     if (status != BURST_OK)
         end_all(r, status, first);
-    MPI_Barrier(MPI_COMM_WORLD); /* no arena goes before all have read from it */
+    MPI_Barrier(MPI_COMM_WORLD); /* no arena may be freed before all have read from it */
     free(local_of);
     return exit_code(status);
 }
 
-/* As MPI_Wait, but not for ever: a rank may never come. */
+/* MPI_Wait with a deadline: a rank may never arrive. */
 static bool await_all(MPI_Request *request, double deadline)
 {
     int done = 0;
@@ -223,7 +223,7 @@ static bool await_all(MPI_Request *request, double deadline)
     return done;
 }
 
-/* At rank 0, which says what differs. */
+/* On rank 0, which reports the difference. */
 static int compare_all(const Job *job, char *all, int size)
 {
     char text[ERROR_TEXT];
@@ -235,8 +235,8 @@ static int compare_all(const Job *job, char *all, int size)
     return status;
 }
 
-/* Whether all ranks run the same. Nothing else has been made yet: what differs may be any size of the
- * plan. */
+/* Whether all ranks run the same plan. Called before anything else is allocated, since the plan's sizes may
+ * differ. */
 static int meet(const Job *job, int rank, int size)
 {
     const double deadline = burst_seconds() + job->timeout;
@@ -293,5 +293,5 @@ int mpi_job_run(const Job *job)
     return code;
 }
 #else
-typedef int burst_built_without_mpi; /* ISO C wants a file to declare something */
+typedef int burst_built_without_mpi; /* ISO C requires a declaration in every file */
 #endif

@@ -1,11 +1,12 @@
-/* place.c: reads what mpirun, torchrun and srun say in the environment. Which of them counts:
- *   1. torchrun, which is always the innermost: TORCHELASTIC_RUN_ID
- *   2. mpirun, where the runtime was built with MPI. srun sets PMI's variables too, and which MPI could use
- *      them nobody knows: where they number the processes as srun's own variables do, it is srun
- *   3. RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, set by hand or by another launcher
- *   4. srun, for a step of more than one task
- * Without any of them the program starts all ranks itself; so it does inside a batch script, whose
- * environment tells of tasks too but is none of them, and as the only task of a step. */
+/* place.c: finds this process's rank in the environment of mpirun, torchrun or srun. The first that matches
+ * counts:
+ * 1. torchrun, always the innermost: TORCHELASTIC_RUN_ID
+ * 2. mpirun, if the runtime was built with MPI. srun sets PMI's variables too, and it is unknown which MPI
+ * can use them: if they number the processes as srun's own variables do, it is srun
+ * 3. RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, set by hand or by another launcher
+ * 4. srun, for a step of more than one task
+ * Without any of them the program starts all ranks itself. It also does so inside a batch script, whose
+ * environment mentions tasks although it is none, and as the only task of a step. */
 #include "host/launch/place.h"
 
 #include "base/mix.h"
@@ -19,10 +20,10 @@
 #include <string.h>
 
 enum { PORTS = RENDEZVOUS_PORTS, LAST_PORT = 65535, SLURM_PORTS = 20000, SLURM_PORT_RANGE = 10000 };
-/* Steps that are no srun of the user's: batch script, interactive shell, extern. */
+/* Steps that the user's srun did not create: batch script, interactive shell, extern. */
 static const long long slurm_own_steps = 0xfffffff0;
 
-typedef struct Reader { char *text; size_t size; } Reader; /* of an error */
+typedef struct Reader { char *text; size_t size; } Reader; /* buffer for an error's text */
 
 __attribute__((format(printf, 2, 3))) static int unusable(const Reader *r, const char *format, ...)
 {
@@ -33,7 +34,7 @@ __attribute__((format(printf, 2, 3))) static int unusable(const Reader *r, const
     return BURST_E_USAGE;
 }
 
-/* An empty variable is one that is not set. */
+/* Returns NULL for an empty variable too. */
 static const char *variable(const char *name)
 {
     const char *text = getenv(name);
@@ -61,7 +62,7 @@ static uint64_t token_of(const char *text, uint64_t number)
     return h;
 }
 
-/* BURST_PORT instead of the launcher's choice. */
+/* BURST_PORT overrides the launcher's port. */
 static int choose_port(Place *p, const Reader *r, int port)
 {
     long long wanted;
@@ -75,7 +76,7 @@ static int choose_port(Place *p, const Reader *r, int port)
     return BURST_OK;
 }
 
-/* Short ones could be guessed from one recorded handshake. */
+/* Refuses short secrets, which could be guessed from one recorded handshake. */
 static int read_secret(Place *p, const Reader *r)
 {
     const char *text = variable("BURST_SECRET");
@@ -100,8 +101,8 @@ static int set_master(Place *p, const Reader *r, const char *name, const char *t
 /* ---- torchrun ---- */
 static const char *const torch_names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK"};
 
-/* The variables that say who this process is come together or not at all. MASTER_ADDR and MASTER_PORT
- * alone say nothing of that: scripts export them for everyone. */
+/* The variables that identify this process must be set together or not at all. MASTER_ADDR and MASTER_PORT
+ * alone do not identify it: scripts export them for every process. */
 static int torch_half_set(const Reader *r, bool *set)
 {
     const char *have = NULL;
@@ -118,7 +119,7 @@ static int torch_half_set(const Reader *r, bool *set)
     return BURST_OK;
 }
 
-/* MASTER_PORT itself is taken by torchrun's own store. */
+/* torchrun's own store uses MASTER_PORT itself. */
 static int torch_master(Place *p, const Reader *r)
 {
     long long port;
@@ -164,7 +165,7 @@ static bool name_character(int c)
 bool place_first_node(const char *list, char *name, size_t size)
 {
     size_t n = 0;
-    bool inside = false, passed = false; /* brackets; their first entry is behind us */
+    bool inside = false, passed = false; /* brackets; past their first entry */
     for (const char *at = list; *at && (inside || *at != ','); at++) {
         if (*at == '[' || *at == ']') {
             if (inside == (*at == '['))
@@ -236,7 +237,7 @@ static bool says(const char *name, long long number)
     return !text || atoll(text) == number;
 }
 
-/* Also for a step of one task. mpirun inside a step has numbers of its own, or the same processes. */
+/* Also for a step of one task. mpirun inside a step sets its own numbers, or starts the same processes. */
 static bool pmi_is_srun(void)
 {
     const char *step = variable("SLURM_STEP_ID"), *rank = variable("SLURM_PROCID");

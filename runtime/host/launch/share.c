@@ -1,4 +1,4 @@
-/* share.c: ranks of one host share one region of memory, which the first of them makes. */
+/* share.c: ranks of one host share a region of memory, which the first of them makes. */
 #include "base/plural.h"
 #include "host/launch/rendezvous.h"
 
@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct Share { int64_t pid, fd; } Share; /* of a host's first rank: the region is /proc/pid/fd/fd */
+typedef struct Share { int64_t pid, fd; } Share; /* by a host's first rank: the region is /proc/pid/fd/fd */
 
-/* Numbers the ranks of this host; how many. */
+/* Numbers the ranks of this host; returns their number. */
 static int find_locals(Rendezvous *m)
 {
     int locals = 0;
@@ -35,7 +35,7 @@ bool make_region(Rendezvous *m, Region *r, int locals)
                            (double)bytes / (1 << 30), strerror(errno));
 }
 
-/* A file of another size is not what was meant: the number of the process is of another host after all. */
+/* A file of another size is not the region: the process number belongs to another host. */
 static bool join_region(Region *r, const Share *s, int locals, size_t arena_bytes)
 {
     char path[64];
@@ -46,7 +46,7 @@ static bool join_region(Region *r, const Share *s, int locals, size_t arena_byte
            (size_t)info.st_size == r->bytes;
 }
 
-/* Who found no memory to share is on its own, and so are all of its host. */
+/* If any rank of a host cannot share memory, none of its ranks does. */
 static bool share_or_not(Rendezvous *m, Region *r, bool ok)
 {
     uint8_t mine = ok;

@@ -1,5 +1,5 @@
-/* collective.c: gather, reduce-scatter, allreduce and barrier, from messages: the same code inside and
- * between hosts. Sums are taken in the order of the members, so every run gives the same bits. */
+/* collective.c: gather, reduce-scatter, allreduce and barrier built from messages, inside and between hosts.
+ * Sums run in the order of the members, so every run has the same bits. */
 #include "core/context.h"
 #include "host/net/messages.h"
 
@@ -10,7 +10,7 @@ static int member_rank(BurstGroup g, int member)
     return g.first + member * g.stride;
 }
 
-/* My number in the group, or -1 with an error text. */
+/* This rank's index in the group, or -1 with an error text. */
 static int my_member(BurstCtx *c, BurstGroup g)
 {
     for (int i = 0; i < g.count; i++)
@@ -29,7 +29,7 @@ static int free_gather(BurstCtx *c)
     return burst_fail(c, BURST_E_PLAN, "more than %d all-gathers are in flight", GATHERS_MAX), -1;
 }
 
-/* The sends are not waited for: members differ in when they need the result, and none should wait for the
+/* Does not wait for the sends: members need the result at different times, and none should wait for the
  * slowest. */
 int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full,
                        BurstGather *op)
@@ -40,7 +40,7 @@ int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t sh
         return BURST_E_PLAN;
     *op = (BurstGather){g, slot + 1, c->gather_reqs + (size_t)slot * (size_t)c->world};
     c->gather_busy[slot] = true;
-    /* each begins with its successor: no member is asked by all at once */
+    /* start with the successor, so that not all members address the same one */
     for (int i = 1; i < g.count; i++) {
         int to = (me + i) % g.count, from = (me + g.count - i) % g.count;
         BurstReq sent;
@@ -119,13 +119,13 @@ int burst_all_gather(BurstCtx *c, BurstGroup g, const float *shard, int64_t shar
     return BURST_OK;
 }
 
-/* Of elements that members share, where the part of each begins. */
+/* Start of a member's part of `elements`. */
 static int64_t part_begin(int64_t elements, BurstGroup g, int member)
 {
     return elements * member / g.count;
 }
 
-/* Part of `member` to it, or my own part to it; a part may be empty. */
+/* Sends each member its part, or this rank's part (mine); a part may be empty. */
 static int send_parts(BurstCtx *c, BurstGroup g, int me, const float *data, int64_t elements, bool mine)
 {
     BurstReq *sent = c->gather_reqs + (size_t)GATHERS_MAX * (size_t)c->world;
@@ -147,7 +147,7 @@ static int sent_parts(BurstCtx *c, BurstGroup g, int me)
     return BURST_OK;
 }
 
-/* Each member adds the others' to its part, in their order, and sends it round. */
+/* Each member adds up its part in the order of the members and sends it to all. */
 int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements)
 {
     int me = my_member(c, g);
@@ -190,7 +190,7 @@ static int receive_now(BurstCtx *c, int rank, void *data, size_t bytes)
     return burst_wait(c, &req);
 }
 
-/* The first member adds all up and sends the result round. */
+/* The first member adds all values and sends the result to all. */
 static int reduce_at_first(BurstCtx *c, BurstGroup g, double *values, int count)
 {
     double other[REDUCE_MAX];

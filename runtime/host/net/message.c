@@ -1,7 +1,7 @@
-/* message.c: messages between ranks. On one host the sender publishes where its data lie in the shared
- * region, and the receiver copies them straight out of there (one copy) and acknowledges; between hosts a
- * Remote carries them. Whatever has been posted moves on inside every blocking wait, so the order in which
- * a rank waits for its peers cannot lock it up. */
+/* message.c: messages between ranks. On one host the sender publishes the offset of its data in the shared
+ * region; the receiver copies them from there (one copy) and acknowledges. Between hosts a Remote carries
+ * them. Every blocking wait makes progress on all posted messages, so the order in which a rank waits for
+ * its peers cannot cause a deadlock. */
 #include "core/context.h"
 #include "core/region.h"
 #include "host/net/messages.h"
@@ -12,8 +12,8 @@
 
 enum { IDLE = 0, SEND = 1, RECEIVE = 2 };
 enum { SLEEP_US = 100000 };
-/* A message between hosts rings no bell: it moves on only when asked, by MPI over TCP on every eighth time
- * only. */
+/* A message between hosts rings no bell and makes progress only when polled; MPI over TCP only on every
+ * eighth poll. */
 enum { POLL_US = 50, POLLS = 64, POLLS_A_SLEEP = 8 };
 
 int messages_open(BurstCtx *c)
@@ -192,7 +192,7 @@ static int move_on(BurstCtx *c, Lane *l, bool *moved)
     return l->sending ? send_on(c, l, moved) : receive_on(c, l, moved);
 }
 
-/* Moves on whatever can move; lanes that have become empty leave the list. */
+/* Makes progress on all lanes and removes empty ones from the list. */
 static int progress(BurstCtx *c, bool *moved)
 {
     for (Lane **at = &c->active; *at;) {
@@ -224,7 +224,7 @@ static int pause_for(BurstCtx *c, Watchdog *v, const Op *op, uint32_t bell)
     return BURST_OK;
 }
 
-/* op NULL: until nothing is under way. */
+/* op NULL: waits until nothing is in flight. */
 static int wait_for(BurstCtx *c, const Op *op)
 {
     Watchdog v = {0};
@@ -232,7 +232,7 @@ static int wait_for(BurstCtx *c, const Op *op)
         uint32_t bell = atomic_load(&c->slot->bell);
         bool moved = false;
         BURST_TRY(progress(c, &moved));
-        if (moved) /* begins to count again; it may not wait at all any more */
+        if (moved) /* restart the count; the wait may be over */
             v = (Watchdog){.begin = v.begin > 0 ? awake_seconds() : 0, .spins = v.spins};
         else
             BURST_TRY(pause_for(c, &v, op ? op : c->active->head, bell));
@@ -293,7 +293,7 @@ int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, Bur
     return post(c, (Op){.data = data, .bytes = bytes}, RECEIVE, channel, peer, req);
 }
 
-/* A message a row. A lane's end in order, so that the last stands for all. */
+/* One message per row. A lane completes in order, so the last message stands for all. */
 static int post_rows(BurstCtx *c, int kind, int channel, int peer, const BurstStrip *strip, int strips,
                      BurstReq *req)
 {
@@ -328,7 +328,8 @@ int receive_adding(BurstCtx *c, int channel, int peer, float *data, size_t bytes
     return post(c, (Op){.data = data, .bytes = bytes, .add = true}, RECEIVE, channel, peer, req);
 }
 
-/* A traced wait cuts what the rank computes, and stands in the row of the message's channel. */
+/* A traced wait interrupts the part that the rank computes, and is shown in the row of the message's
+ * channel. */
 static int wait_shown(BurstCtx *c, const Op *op)
 {
     const int channel = op->lane->channel,

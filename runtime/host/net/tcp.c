@@ -1,14 +1,14 @@
-/* tcp.c: messages between hosts over TCP, one connection for each two ranks.
+/* tcp.c: messages between hosts over TCP, one connection per pair of ranks.
  *
- * A message goes in segments, each with a header, so that messages of several channels and both directions
- * move side by side. The receiver says how many receives it has posted on a channel (GRANT), and a message
- * is sent only to a posted receive: it lands where it belongs, and one that nobody waits for yet does not
- * hold up the others. Small messages go ahead of their grant, RING_SLOTS of each channel, and are kept
- * until their receive comes: so a peer can make this rank keep RING_SLOTS * SMALL bytes a channel and not
- * more. Every header is checked against what its sender may say at that point.
+ * A message is sent in segments with headers, so that messages of several channels and both directions
+ * interleave. The receiver grants as many messages on a channel as it has posted receives (GRANT). A message
+ * is sent only to a posted receive, so it is read into its destination, and one without a receive never
+ * blocks others. Small messages may precede their grant, RING_SLOTS per channel, and are buffered until
+ * their receive is posted; a peer can therefore make this rank buffer at most RING_SLOTS * SMALL bytes per
+ * channel. Every header is checked against what its sender may send at that point.
  *
- * A rank that ends in order says so (BYE) and waits for the others' word: a connection that closes without
- * is a lost rank. What goes wrong is noted where it is seen and told by look(), which every wait calls. */
+ * A rank that ends normally sends BYE and waits for the others'. A connection closed without BYE means a
+ * lost rank. Errors are recorded where they occur and reported by look(), which every wait calls. */
 #include "host/net/tcp.h"
 
 #include "host/net/socket.h"
@@ -25,21 +25,21 @@ enum { SEGMENT = 256 << 10, SMALL = 4096, MAGIC = 0x42525354, WAIT_MS = 20, FRAM
 static const double look_every = 1e-3; /* seconds */
 
 enum { F_DATA, F_GRANT, F_STEP, F_BYE, F_FAILED, F_KINDS };
-/* as it is on the wire; the ranks of a job are of one byte order (the handshake's magic tells) */
+/* sent over the wire; all ranks of a job have the same byte order (checked by the handshake's magic) */
 typedef struct Frame {
-    uint32_t magic, kind, channel, length; /* length: bytes behind this header */
-    uint64_t sequence; /* DATA: of the message; GRANT: receives posted so far; FAILED: the status, negated */
-    uint64_t bytes, at; /* of the message, and where this segment begins in it */
+    uint32_t magic, kind, channel, length; /* length: bytes after this header */
+    uint64_t sequence; /* DATA: of the message; GRANT: receives posted so far; FAILED: the negated status */
+    uint64_t bytes, at; /* of the message; offset of this segment in it */
     int64_t step;      /* of the sender */
 } Frame;
 
-typedef struct Parcel { uint64_t moved; bool complete; } Parcel; /* of an op */
-typedef struct Early { uint64_t bytes; char data[]; } Early; /* a message ahead of its receive */
+typedef struct Parcel { uint64_t moved; bool complete; } Parcel; /* progress of an op */
+typedef struct Early { uint64_t bytes; char data[]; } Early; /* a message that arrived before its receive */
 
 typedef struct Conn {
     int fd, peer; /* fd -1: none, or closed */
-    bool ended, lost; /* it said BYE; it closed without */
-    int64_t step; /* the peer's, when we last heard */
+    bool ended, lost; /* it sent BYE; it closed without BYE */
+    int64_t step; /* the peer's step in its last message */
     /* outgoing */
     Frame out;
     const char *payload;
@@ -47,28 +47,29 @@ typedef struct Conn {
     Op *out_op;
     bool bye_due, bye_said;
     int turn; /* channel that may send next */
-    uint64_t granted[BURST_CHANNELS], told[BURST_CHANNELS]; /* by the peer to us, by us to the peer */
+    /* by the peer to this rank; by this rank to the peer */
+    uint64_t granted[BURST_CHANNELS], told[BURST_CHANNELS];
     int64_t told_step;
     /* incoming */
     Frame in;
     size_t in_done; /* of header and payload */
     char *into;
     Op *in_op;
-    uint64_t begun[BURST_CHANNELS]; /* messages of which something has come */
+    uint64_t begun[BURST_CHANNELS]; /* messages that have begun to arrive */
     Early *early[BURST_CHANNELS][RING_SLOTS]; /* at sequence % RING_SLOTS */
     bool in_early;
-    float *landing; /* [SEGMENT] bytes: what is to be added */
+    float *landing; /* [SEGMENT] bytes: floats to be added */
     char failure[ERROR_TEXT]; /* the text of FAILED */
     int failure_status;
 } Conn;
 
 typedef struct Mesh {
-    Remote remote; /* first: what the context holds */
+    Remote remote; /* first: the context points to it */
     int world;
     Conn *conn;    /* [world] */
     struct pollfd *poll;
     double looked;
-    int64_t step;  /* that all peers were told */
+    int64_t step;  /* last sent to all peers */
 } Mesh;
 
 static Mesh *mesh_of(const BurstCtx *c)
@@ -104,7 +105,7 @@ static void put(Conn *k, const BurstCtx *c, Frame f, const void *payload)
     k->out_left = sizeof f + f.length;
 }
 
-/* A message that has its receive, or is small and not too far ahead of it. */
+/* Whether the message has a receive, or is small and not too far ahead of it. */
 static bool may_send(const Conn *k, const Op *op, int channel)
 {
     return op && (op->sequence < k->granted[channel] ||
@@ -147,8 +148,7 @@ static bool put_grant(Conn *k, BurstCtx *c)
     return false;
 }
 
-/* The next frame, in order of urgency; BYE only behind all else. A peer that has ended wants to know
- * nothing more. */
+/* Queues the next frame, by urgency; BYE comes last. A peer that has ended gets no more frames. */
 static bool put_next(Conn *k, BurstCtx *c)
 {
     if (!k->ended && (put_grant(k, c) || put_data(k, c)))
@@ -176,12 +176,12 @@ static void sent_frame(Conn *k)
         op->lane->unpublished = op->next;
 }
 
-/* Writes what is left of the frame: 1 all, 0 the socket is full, -1 it is closed. */
+/* Writes the rest of the frame: 1 all, 0 the socket is full, -1 it is closed. */
 static int write_frame(Conn *k)
 {
     size_t done = sizeof k->out + k->out.length - k->out_left,
            head = done < sizeof k->out ? sizeof k->out - done : 0;
-    size_t skip = head ? 0 : done - sizeof k->out; /* of the payload */
+    size_t skip = head ? 0 : done - sizeof k->out; /* offset in the payload */
     struct iovec part[2] = {{(char *)&k->out + done, head}, {(char *)k->payload + skip, k->out_left - head}};
     struct msghdr m = {.msg_iov = head ? part : part + 1,
                        .msg_iovlen = head && k->out_left > head ? 2 : 1};
@@ -192,7 +192,7 @@ static int write_frame(Conn *k)
     return k->out_left == 0;
 }
 
-/* What the peer wrote before it closed is still to be read: only reading notes the end. */
+/* After a failed write, reads what the peer sent before it closed; only reading detects the end. */
 static void conn_write(Conn *k, BurstCtx *c)
 {
     while (k->fd >= 0 && (k->out_left || put_next(k, c))) {
@@ -249,7 +249,8 @@ static int land(Conn *k, BurstCtx *c, Op *op)
     return BURST_OK;
 }
 
-/* Messages of a channel come in order, each from its begin, and none without bytes but an empty one. */
+/* Messages of a channel must arrive in order and from their beginning, and only empty ones may have no
+ * bytes. */
 static bool in_order(const Conn *k)
 {
     const Frame *f = &k->in;
@@ -271,7 +272,7 @@ static int open_data(Conn *k, BurstCtx *c)
     return ahead && f->length == f->bytes && f->bytes <= SMALL ? keep(k, c) : garbled(k, c);
 }
 
-/* Receives that a peer has posted become no fewer. */
+/* The number of granted receives must not fall. */
 static bool is_grant(const Conn *k)
 {
     return k->in.sequence >= k->granted[k->in.channel] && k->in.sequence < UINT64_MAX - RING_SLOTS;
@@ -282,7 +283,7 @@ static bool is_failure(const Frame *f)
     return f->sequence > 0 && f->sequence <= -(int64_t)BURST_E_DEVICE && f->length < ERROR_TEXT;
 }
 
-/* The header is there: where its payload goes. */
+/* After a complete header: chooses where its payload goes. */
 static int open_frame(Conn *k, BurstCtx *c)
 {
     const Frame *f = &k->in;
@@ -327,7 +328,7 @@ static void close_frame(Conn *k)
     k->in_done = 0;
 }
 
-/* Reads until nothing is there, or for so long that a peer that says much holds up nobody. */
+/* Reads until nothing is pending, for a limited time, so that one busy peer does not starve the others. */
 static int conn_read(Conn *k, BurstCtx *c)
 {
     for (int frames = 0; k->fd >= 0 && frames < FRAMES_A_TURN;) {
@@ -352,7 +353,7 @@ static int conn_read(Conn *k, BurstCtx *c)
     return BURST_OK;
 }
 
-/* What came by one may permit the other. */
+/* Alternates reading and writing, since each may enable the other. */
 static int move_on(Conn *k, BurstCtx *c)
 {
     BURST_TRY(conn_read(k, c));
@@ -371,8 +372,8 @@ static void tell_step(Mesh *m, BurstCtx *c)
         conn_write(&m->conn[i], c);
 }
 
-/* Takes what came ahead of this receive; of a message that is still on its way, the rest goes to the
- * receive. */
+/* Copies data that arrived before this receive; the rest of a partly received message goes directly to
+ * it. */
 static int unpack(Conn *k, BurstCtx *c, Op *op)
 {
     const int channel = op->lane->channel;
@@ -423,7 +424,7 @@ static void release(Op *op)
     op->remote = NULL;
 }
 
-/* Why the job cannot go on: what another host's rank said of it, or else that one is gone. */
+/* Why the job cannot continue: an error reported by another host's rank, or a lost one. */
 static int check_conns(const Mesh *m, BurstCtx *c)
 {
     for (int i = 0; i < m->world; i++) {
@@ -471,7 +472,7 @@ static bool parted(const Conn *k)
     return k->peer < 0 || (k->ended && k->bye_said && !k->out_left);
 }
 
-/* Whoever closed at once would take along what it wrote: everyone reads the other's BYE before. */
+/* Waits for the others' BYE: closing at once could discard data that they have not read. */
 static int finish(BurstCtx *c)
 {
     Mesh *m = mesh_of(c);
@@ -528,8 +529,8 @@ void tcp_close(const Remote *remote)
     free(m);
 }
 
-/* Not in the middle of another frame, and not what came from another host: that has told all itself. The
- * context is gone by now. */
+/* Sends nothing in the middle of a frame, and no error that came from another host, which has told all
+ * itself. The context no longer exists. */
 void tcp_tell_failure(const Remote *remote, int status, const char *text)
 {
     Mesh *m = remote->state;

@@ -1,5 +1,4 @@
-/* watchdog.c: what a waiting rank looks out for: another rank's failure, a lost peer, and its own time
- * limit. */
+/* watchdog.c: conditions that end a rank's wait: another rank's failure, a lost peer, and its time limit. */
 #include "core/context.h"
 #include "core/region.h"
 #include "core/signals.h"
@@ -12,7 +11,7 @@
 #include <unistd.h>
 
 enum { LINE = 256 };
-static const double look_every = 0.1; /* seconds between looks at the peers' processes */
+static const double look_every = 0.1; /* seconds between checks of the peers' processes */
 
 static int local_rank(const BurstCtx *c, int local)
 {
@@ -22,7 +21,7 @@ static int local_rank(const BurstCtx *c, int local)
     return -1;
 }
 
-/* Of a process of this host: the letter after the name in brackets, 0 where there is none. */
+/* State of a process of this host: the letter after the name in brackets, 0 if it does not exist. */
 static char process_state(pid_t pid)
 {
     char path[64], text[512] = "";
@@ -36,7 +35,7 @@ static char process_state(pid_t pid)
     return name_end && name_end[1] == ' ' ? name_end[2] : 0;
 }
 
-/* Also where its launcher has not yet asked for how it ended. */
+/* Also true if its launcher has not yet collected its status. */
 static bool is_gone(pid_t pid)
 {
     char state = process_state(pid);
@@ -49,7 +48,7 @@ bool is_stopped(int pid)
     return state == 'T' || state == 't';
 }
 
-/* Somebody of ours does, who sees more: how a process ended. But not while it is stopped. */
+/* Our launcher sees more, namely how a process ended, but not while it is stopped. */
 static bool launcher_watches(const BurstCtx *c)
 {
     return !c->unwatched && !is_stopped(getppid());
@@ -60,7 +59,7 @@ static int look_at_processes(BurstCtx *c)
     for (int i = 0; i < c->region->locals; i++) {
         Slot *s = region_slot(c->region, i);
         pid_t pid = atomic_load(&s->pid);
-        /* in this order: it may end between the two */
+        /* in this order: it may end between the two checks */
         if (pid == 0 || !is_gone(pid) || atomic_load(&s->ended))
             continue;
         char who[LINE];
@@ -80,8 +79,8 @@ static void describe_wait(const BurstCtx *c, const Op *op, char *text, size_t si
              (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
 }
 
-/* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or that was
- * stopped while it waited, or after world steps, in a circle. */
+/* Follows who waits for whom, as far as this host can see. Ends at a rank that does not wait or was stopped
+ * while it waited, or after world steps, in a circle. */
 static int root_of_wait(const BurstCtx *c, int rank, bool *circle)
 {
     for (int i = 0; i < c->world; i++) {
@@ -109,7 +108,7 @@ static int stuck(BurstCtx *c, const Op *op)
                       who);
 }
 
-/* A rank that writes files is not stuck, however long that takes, unless it is stopped. */
+/* A rank that reads or writes files is not stuck, however long it takes, unless it is stopped. */
 static bool may_take_longer(const BurstCtx *c, const Op *op)
 {
     bool circle = false;
@@ -138,8 +137,8 @@ static bool has_ended(const BurstCtx *c, int peer)
     return atomic_load(&region_slot(c->region, local)->ended);
 }
 
-/* A peer that has ended may have published its last message just before: only the second look, after
- * another round of progress, counts. */
+/* A peer that has ended may have published its last message just before. Only the second look, after another
+ * round of progress, counts. */
 static int look_at_peer(BurstCtx *c, Watchdog *v, const Op *op)
 {
     if (!has_ended(c, op->lane->peer))
@@ -153,7 +152,7 @@ static int look_at_peer(BurstCtx *c, Watchdog *v, const Op *op)
     return burst_fail(c, BURST_E_PLAN, "%s, which has already exited", what);
 }
 
-/* A process of this host that is gone may be why another host gave up: it is named first. */
+/* A process of this host that is gone may be why another host gave up, so it is named first. */
 static int look_at_hosts(BurstCtx *c)
 {
     int status = c->remote && c->remote->look ? c->remote->look(c) : BURST_OK;
