@@ -244,6 +244,10 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->type);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
+    if (family && f->m.rope.query_beta > 0 && !family->scaled_queries)
+        diag_error(c->diags, f->family, "the family %s has no 'query_beta'", family->type);
+    if (family && f->m.rope.kind != BURST_ROPE_YARN && family->scaled_queries)
+        diag_error(c->diags, f->family, "the family %s needs 'rope' of the kind yarn", family->type);
     if (family && f->interleaved != family->interleaved)
         diag_error(c->diags, f->family, "the family %s needs 'rotary_interleaved %s'", family->type,
                    family->interleaved ? "yes" : "no");
@@ -459,6 +463,9 @@ static void finish_ropes(Checker *c, ModelFields *f)
             layer[l] = rope_row(m, rows, &x->rope);
         }
     }
+    for (int i = 0; m->ropes > 1 && i < m->ropes; i++)
+        if (rows[i].query_beta > 0)
+            diag_error(c->diags, f->rope, "'query_beta' requires the same 'rope' in all layers");
     m->rope_of = rows;
     m->layer_rope = layer;
     m->ropes = m->ropes > 1 ? m->ropes : 0;

@@ -37,14 +37,23 @@ static const Field factor_fields[] = {
 };
 enum { SCALING_FIELDS = ROPE_FIELDS + countof(factor_fields) };
 
+static void take_negated(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    bool yes = true;
+    take_yes_no(c, s, f, &yes);
+    *(double *)to = !yes;
+}
+
 /* The fields of that kind of scaling, with bounds and defaults; returns their number. */
 static int scaling_fields(int kind, Field field[SCALING_FIELDS])
 {
     const RopeKind *k = &rope_kinds[kind];
     int n = 0;
     for (const RopeField *f = k->field; f->name; f++)
-        field[n++] = (Field){f->name,   take_double, f->at, f->absent != 0 ? 0 : FIELD_REQUIRED,
-                             UNIT_NONE, f->lo,       f->hi};
+        field[n++] = (Field){f->name,   f->negated ? take_negated : take_double,
+                             f->at,     f->absent != 0 || f->option ? 0 : FIELD_REQUIRED,
+                             UNIT_NONE, f->lo,
+                             f->hi};
     for (int i = 0; kind == BURST_ROPE_LONGROPE && i < countof(factor_fields); i++)
         field[n++] = factor_fields[i];
     return n;

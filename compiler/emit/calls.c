@@ -246,7 +246,9 @@ static const char *tensors_text(const Printer *p, const Op *o, int none)
 
 static const char *rope_text(const Printer *p, const Op *o, int none)
 {
-    (void)o, (void)none;
+    (void)none;
+    if (p->step->program->model.rope.query_beta > 0 && dim_of_keys(value_of(p, o, 0)->dim[1]))
+        return "&plan_key_rope";
     return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
 }
 

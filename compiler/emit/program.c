@@ -203,9 +203,10 @@ static void emit_rope(Emit *e, const BurstRope *r, int row)
         text_printf(e->out, ", %s", real_text(e, more[i]));
     text_printf(e->out, ", %d, %d, ", r->rotary, r->interleaved);
     if (r->factors)
-        text_printf(e->out, "&plan_rope_factors[%d]}", row);
+        text_printf(e->out, "&plan_rope_factors[%d]", row);
     else
-        text_add(e->out, "NULL}");
+        text_add(e->out, "NULL");
+    text_printf(e->out, ", %s, %s}", real_text(e, r->query_beta), real_text(e, r->untruncated));
 }
 
 static void emit_factors(Emit *e, const double *factor, int count)
@@ -237,6 +238,18 @@ static void emit_rope_factors(Emit *e, const Model *m)
     text_add(e->out, "};\n");
 }
 
+/* If queries alone are scaled. */
+static void emit_key_rope(Emit *e, const BurstRope *r)
+{
+    BurstRope keys = *r;
+    if (r->query_beta == 0)
+        return;
+    keys.query_beta = 0;
+    text_add(e->out, "static const BurstRope plan_key_rope = ");
+    emit_rope(e, &keys, 0);
+    text_add(e->out, ";\n");
+}
+
 /* One for all layers, or one per layer. */
 static void emit_ropes(Emit *e, const Model *m)
 {
@@ -245,6 +258,7 @@ static void emit_ropes(Emit *e, const Model *m)
     emit_rope(e, &m->rope, 0);
     if (m->ropes < 2) {
         text_add(e->out, "\nstatic const BurstRope plan_rope = PLAN_ROPE;\n");
+        emit_key_rope(e, &m->rope);
         return;
     }
     text_add(e->out, "\nstatic const BurstRope plan_ropes[] = {PLAN_ROPE");

@@ -712,7 +712,8 @@ const Family families[] = {
               .original = 16384,
               .low = 1,
               .high = 32,
-              .attention = 1},
+              .attention = 1,
+              .query_beta = 0.1},
      .windows = WINDOWS_IN_ALL},
 };
 const int family_count = sizeof families / sizeof *families;

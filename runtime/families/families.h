@@ -82,7 +82,7 @@ typedef struct Family {
     bool only_code; /* transformers has no class of it, and needs that code */
     bool part_only; /* of a larger model's folder, which has other tensors beside it */
     bool mrope; /* fields of RoPE by time, height and width, which are one number of text */
-    bool scaled_queries; /* by llama_4_scaling_beta, of positions from RoPE's `original` on */
+    bool scaled_queries; /* reads llama_4_scaling_beta, and no other RoPE than yarn */
     bool always_causal; /* is_causal does not reach its attention */
     LayerParts parts; /* in any case */
     const PartField *flags; /* up to a name NULL; NULL: none */
@@ -159,8 +159,10 @@ typedef struct RopeField {
     size_t at;
     double lo, hi;
     double absent; /* what is meant where it is not given; 0: it must be */
+    bool option; /* 0 where it is not given */
+    bool negated; /* an option that is 1 where the field is false */
 } RopeField;
-enum { ROPE_FIELDS = 6 /* the last has no name */ };
+enum { ROPE_FIELDS = 8 /* the last has no name */ };
 typedef struct RopeKind {
     const char *name;
     RopeField field[ROPE_FIELDS];

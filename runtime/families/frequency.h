@@ -26,8 +26,10 @@ BURST_ROPE_CALL double burst_rope_share(double x)
 BURST_ROPE_CALL double burst_rope_yarn(const BurstRope *r, int d, int pair)
 {
     const double turn = 2 * 3.14159265358979323846, base = 2 * log(r->theta);
-    double from = floor(d * log(r->original / (r->high * turn)) / base),
-           to = ceil(d * log(r->original / (r->low * turn)) / base);
+    double from = d * log(r->original / (r->high * turn)) / base,
+           to = d * log(r->original / (r->low * turn)) / base;
+    from = r->untruncated > 0 ? from : floor(from);
+    to = r->untruncated > 0 ? to : ceil(to);
     from = from > 0 ? from : 0;
     to = to < d - 1 ? to : d - 1;
     to = from == to ? to + 0.001 : to;
@@ -78,9 +80,11 @@ BURST_ROPE_CALL double burst_rope_frequency(const BurstRope *r, int d, int pair)
     return scaled > 0 ? frequency * (1 - scaled) + frequency / r->factor * scaled : frequency;
 }
 
-/* What cosines and sines are multiplied by. */
-BURST_ROPE_CALL double burst_rope_amplitude(const BurstRope *r)
+/* What cosines and sines at a position are multiplied by. */
+BURST_ROPE_CALL double burst_rope_amplitude(const BurstRope *r, double position)
 {
-    return r->attention > 0 ? r->attention : 1;
+    const double amplitude = r->attention > 0 ? r->attention : 1;
+    return r->query_beta > 0 ? amplitude * (1 + r->query_beta * log(1 + floor(position / r->original)))
+                             : amplitude;
 }
 #endif

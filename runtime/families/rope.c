@@ -7,6 +7,8 @@
 #include <string.h>
 
 #define FIELD(json, name, member, lo, hi, absent) {json, name, offsetof(BurstRope, member), lo, hi, absent}
+#define OPTION(json, name, member, negated) \
+    {json, name, offsetof(BurstRope, member), 0, 1e6, 0, true, negated}
 #define FACTOR FIELD("factor", "factor", factor, 1, 1e6, 0)
 #define ORIGINAL FIELD("original_max_position_embeddings", "original", original, 1, 0x1p40, 0)
 
@@ -19,7 +21,9 @@ const RopeKind rope_kinds[BURST_ROPE_KINDS] = {
     [BURST_ROPE_YARN] = {"yarn",
                          {FACTOR, ORIGINAL, FIELD("beta_slow", "slow", low, 1e-6, 1e6, 1),
                           FIELD("beta_fast", "fast", high, 1e-6, 1e6, 32),
-                          FIELD("attention_factor", "attention", attention, 1e-6, 1e6, -1)}},
+                          FIELD("attention_factor", "attention", attention, 1e-6, 1e6, -1),
+                          OPTION("llama_4_scaling_beta", "query_beta", query_beta, false),
+                          OPTION("truncate", "truncate", untruncated, true)}},
     [BURST_ROPE_DYNAMIC] = {"dynamic", {FACTOR, ORIGINAL}},
     [BURST_ROPE_LONGROPE] = {"longrope",
                              {ORIGINAL, FIELD("attention_factor", "attention", attention, 1e-6, 1e6, 0)}},
@@ -75,8 +79,12 @@ void rope_text(const BurstRope *r, char *text, size_t size)
     if (r->kind == BURST_ROPE_DEFAULT)
         return;
     add(&c, " %s {", k->name);
-    for (const RopeField *f = k->field; f->name; f++)
-        add(&c, " %s %.15g;", f->name, rope_value(r, f));
+    for (const RopeField *f = k->field; f->name; f++) {
+        if (f->negated && rope_value(r, f) > 0)
+            add(&c, " %s no;", f->name);
+        else if (!f->option || rope_value(r, f) > 0)
+            add(&c, " %s %.15g;", f->name, rope_value(r, f));
+    }
     if (r->factors) {
         add_factors(&c, "short", r->factors->short_factor, r->factors->count);
         add_factors(&c, "long", r->factors->long_factor, r->factors->count);
@@ -113,6 +121,8 @@ const char *rope_wrong(const BurstRope *r, int d)
         return "'slow' must be below 'fast'";
     if (r->kind == BURST_ROPE_YARN && r->theta <= 1)
         return "yarn needs a base above 1";
+    if (r->query_beta > 0 && r->rotary)
+        return "'query_beta' scales whole heads; remove 'rotary' or 'query_beta'";
     if (r->kind == BURST_ROPE_DYNAMIC && d <= 2)
         return "dynamic scaling needs heads of more than 2 elements";
     if (r->kind == BURST_ROPE_LONGROPE && (!r->factors || r->factors->count != d / 2))

@@ -83,6 +83,9 @@ typedef struct BurstRope {
     int rotary;
     int interleaved;  /* pairs are neighbours, 2j and 2j + 1; 0: halves, j and j + half */
     const BurstRopeFactors *factors; /* longrope; NULL: none */
+    /* yarn: queries at position p are multiplied by 1 + query_beta log(1 + floor(p / original)) */
+    double query_beta;
+    double untruncated; /* yarn: 1: the pairs where its rise begins and ends are not rounded to whole ones */
 } BurstRope;
 
 /* ---- numbers that change what a model computes; 0: none. Names are those of models and plans ---- */

@@ -131,8 +131,7 @@ static bool import_config(Misfits *m, const char *folder, const json_t *config, 
                LAYERS_MOST);
     const int layers = model.layers > 0 && model.layers <= LAYERS_MOST ? (int)model.layers : 0;
     const json_t *most = json_object_get(config, "max_position_embeddings");
-    const json_int_t all = json_integer_value(most), scaled = (json_int_t)model.rope.original,
-                     length = model.family->scaled_queries && scaled < all ? scaled : all;
+    const json_int_t length = json_integer_value(most);
     const Masks masks = import_masks(m, config, &model, layers, length);
     layer_ropes_check(m, NULL, config, &model, &masks);
     const bool is_length = json_is_integer(most) && length >= 2 && length <= INT64_C(1) << 40;

@@ -109,7 +109,7 @@ bool model_needs_family(const BurstPlan *p)
 {
     const BurstLayer none = {0};
     const HfModel m = model_of(p);
-    bool has = p->ropes || p->rope.rotary || p->rope.interleaved ||
+    bool has = p->ropes || p->rope.rotary || p->rope.interleaved || p->rope.query_beta > 0 ||
                memcmp(&p->layer, &none, sizeof none) != 0 || !family_has(m.family, &m.parts);
     for (int i = 0; i < BURST_SCALES; i++)
         has = has || p->scale[i] > 0;

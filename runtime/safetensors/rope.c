@@ -33,6 +33,8 @@ static int kind_of(const Family *family, const json_t *block)
         kind++;
     if (family->original && kind != BURST_ROPE_DEFAULT && kind != BURST_ROPE_LONGROPE)
         return BURST_ROPE_KINDS;
+    if (family->scaled_queries && kind != BURST_ROPE_YARN)
+        return BURST_ROPE_KINDS;
     return kind;
 }
 
@@ -63,12 +65,16 @@ static const json_t *number_there(const json_t *config, const json_t *block, int
     return there;
 }
 
+static bool is_read(const Family *family, const RopeField *f)
+{
+    return f->at != offsetof(BurstRope, query_beta) || family->scaled_queries;
+}
+
 static bool known_in(const Family *family, const json_t *block, int kind)
 {
     static const char *const any[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
     static const char *const longrope[] = {"short_factor", "long_factor", "factor"};
-    static const char *const yarn[] = {"mscale", "mscale_all_dim", "truncate", "max_position_embeddings",
-                                       "attn_factor"};
+    static const char *const yarn[] = {"mscale", "mscale_all_dim", "max_position_embeddings", "attn_factor"};
     size_t found = 0;
     for (size_t i = 0; i < sizeof any / sizeof *any; i++)
         found += json_object_get(block, any[i]) != NULL;
@@ -77,12 +83,10 @@ static bool known_in(const Family *family, const json_t *block, int kind)
     for (size_t i = 0; kind == BURST_ROPE_LONGROPE && i < sizeof longrope / sizeof *longrope; i++)
         found += json_object_get(block, longrope[i]) != NULL;
     for (const RopeField *f = rope_kinds[kind].field; f->name; f++)
-        found += json_object_get(block, f->json) != NULL;
+        found += json_object_get(block, f->json) != NULL && is_read(family, f);
     if (family->mrope)
         found += (json_object_get(block, "mrope_section") != NULL) +
                  (json_object_get(block, "mrope_interleaved") != NULL);
-    if (family->scaled_queries)
-        found += json_object_get(block, "llama_4_scaling_beta") != NULL;
     return json_object_size(block) == found;
 }
 
@@ -128,23 +132,31 @@ static bool take_original(const Family *family, const json_t *config, BurstRope 
     return r->original == family->original;
 }
 
+/* -1, which no field may be: a value of another type. */
+static double number_of(const RopeField *f, const json_t *value)
+{
+    if (f->negated) /* null is false, as for transformers */
+        return json_is_boolean(value) || json_is_null(value) ? !json_is_true(value) : -1;
+    return json_is_number(value) ? json_number_value(value) : -1;
+}
+
 /* Whole heads, and all that is there is known; the numbers of the kind. */
 static bool take_block(const Family *family, const json_t *config, const json_t *block, bool parts,
                        BurstRopeFactors *factors, BurstRope *r)
 {
     const int kind = kind_of(family, block);
-    const json_t *part = json_object_get(block, "partial_rotary_factor"),
-                 *cut = json_object_get(block, "truncate");
+    const json_t *part = json_object_get(block, "partial_rotary_factor");
     if (!json_is_object(block) || kind == BURST_ROPE_KINDS || !known_in(family, block, kind) ||
-        (given(part) && !parts && json_number_value(part) != 1) || (given(cut) && !json_is_true(cut)))
+        (given(part) && !parts && json_number_value(part) != 1))
         return false;
     r->kind = kind;
     for (const RopeField *f = rope_kinds[kind].field; f->name; f++) {
         const json_t *there = number_there(config, block, kind, f);
-        *rope_number(r, f) = given(there) ? json_number_value(there) : f->absent;
-        if (given(there) && !(rope_value(r, f) >= f->lo && rope_value(r, f) <= f->hi))
+        const bool said = f->negated ? there != NULL : given(there);
+        *rope_number(r, f) = said ? number_of(f, there) : f->absent;
+        if (said && !(rope_value(r, f) >= f->lo && rope_value(r, f) <= f->hi))
             return false;
-        if (!given(there) && f->absent == 0 && !is_implied(kind, f))
+        if (!said && f->absent == 0 && !f->option && !is_implied(kind, f))
             return false;
     }
     const json_t *outer = json_object_get(config, "original_max_position_embeddings");
@@ -178,6 +190,8 @@ bool rope_write_score_scale(json_t *config, const HfModel *m)
 
 static const char *kinds_computed(const Family *f)
 {
+    if (f->scaled_queries)
+        return "only the type yarn is computed of this family, on whole heads";
     if (f->original)
         return "only the types default and longrope are computed of this family";
     return "only the types default, linear, llama3, yarn, dynamic and longrope on whole heads are computed";
@@ -316,16 +330,6 @@ static bool read_types(Misfits *m, const json_t *config, HfModel *there)
     return true;
 }
 
-/* From `original` on scores are multiplied by 1 + beta log(1 + position / original) as well. */
-static void check_scaled_queries(Misfits *m, const HfModel *there, const HfModel *plan)
-{
-    if (plan && there->family->scaled_queries && (double)plan->sequence > there->rope.original)
-        misfit(m,
-               "llama_4_scaling_beta scales queries of positions from %.15g on, which is not computed; set "
-               "sequence to at most %.15g",
-               there->rope.original, there->rope.original);
-}
-
 void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     if (read_types(m, config, there))
@@ -345,7 +349,6 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     read_part(m, config, block, there);
     const bool read = m->count == before;
     there->rope.theta = theta ? json_number_value(theta) : there->family->rope.theta;
-    check_scaled_queries(m, there, plan);
     if (plan) {
         there->rope.length = plan->rope.length;
         if (!read) /* is told; what else is another */
@@ -403,8 +406,10 @@ static bool write_factors(json_t *block, const BurstRope *r)
 
 static bool is_length(const RopeField *f) { return f->at == offsetof(BurstRope, original); }
 
-static json_t *number_of(const RopeField *f, double x)
+static json_t *json_of(const RopeField *f, double x)
 {
+    if (f->negated)
+        return json_boolean(x == 0);
     return is_length(f) && x == floor(x) ? json_integer((json_int_t)x) : json_real(x);
 }
 
@@ -414,8 +419,10 @@ static bool write_numbers(json_t *config, json_t *block, const BurstRope *r)
     bool made = true;
     for (const RopeField *f = rope_kinds[r->kind].field; made && f->name; f++) {
         const bool outer = is_length(f) && r->kind == BURST_ROPE_DYNAMIC;
+        if (f->option && rope_value(r, f) == 0)
+            continue;
         made = json_object_set_new(outer ? config : block, outer ? "max_position_embeddings" : f->json,
-                                   number_of(f, rope_value(r, f))) == 0;
+                                   json_of(f, rope_value(r, f))) == 0;
     }
     return made && write_factors(block, r);
 }
@@ -459,5 +466,7 @@ bool rope_write(json_t *config, const Family *family, const BurstRope *r, double
                                    json_integer((json_int_t)r->original)) == 0;
     if (made && part > 0)
         made = json_object_set_new(config, rope_part_name(family), json_real(part)) == 0;
+    if (made && family->scaled_queries) /* which must be there */
+        made = json_object_set_new(block, "llama_4_scaling_beta", json_real(r->query_beta)) == 0;
     return json_object_set_new(config, "rope_scaling", block) == 0 && made;
 }

@@ -82,7 +82,8 @@ CASES = {  # name: class, its configuration
     "qwen2_window": ("Qwen2", dict(WINDOW, use_sliding_window=True, max_window_layers=2)),
     "qwen2_yarn": ("Qwen2", YARN),
     "qwen3": ("Qwen3", dict(head_dim=32)),
-    "qwen3_yarn": ("Qwen3", dict(YARN, head_dim=32, attention_bias=True)),
+    "qwen3_yarn": ("Qwen3", dict(rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=16, truncate=False), head_dim=32,
+                                 attention_bias=True)),
     "seed_oss": ("SeedOss", dict(BIASED, attention_out_bias=True, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
     "seed_oss_plain": ("SeedOss", dict(attention_bias=False, attention_dropout=0.0, residual_dropout=0.0, head_dim=16)),
     "phi3": ("Phi3", WINDOW),
@@ -170,7 +171,7 @@ PARTS = {  # name: the larger model, the text model's class, its configuration
     "gemma3_part": ("Gemma3", "Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES)),
     "mistral_part": ("Mistral3", "Mistral", dict(head_dim=16, sliding_window=None)),
     "ministral3_part": ("Mistral3", "Ministral3", dict(head_dim=16, rope_parameters=dict(
-        rope_type="yarn", rope_theta=1e6, factor=16.0, original_max_position_embeddings=64, max_position_embeddings=256, beta_fast=32.0,
+        rope_type="yarn", rope_theta=1e6, factor=16.0, original_max_position_embeddings=16, max_position_embeddings=256, beta_fast=32.0,
         beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
     "qwen2_5_vl_part": ("Qwen2_5_VL", "Qwen2", MROPE),
     "qwen3_vl_part": ("Qwen3VL", "Qwen3", dict(MROPE, head_dim=16)),

@@ -30,7 +30,7 @@ struct Factors {
 static __device__ void angles(const Rope &r, const double *frequency, int32_t position, float direction,
                               float *cosine, float *sine)
 {
-    const float amplitude = (float)burst_rope_amplitude(&r.rope);
+    const float amplitude = (float)burst_rope_amplitude(&r.rope, position);
     for (int j = threadIdx.x; j < burst_rope_rotary(&r.rope, r.d) / 2; j += THREADS) {
         const double turns = position * frequency[j];
         float s, c;

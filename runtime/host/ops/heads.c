@@ -91,12 +91,12 @@ static void rotate(const Angles *a, const BurstRope *r, int half, float directio
 static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, const BurstRope *r,
                         const int64_t *position, const float *x, float *y)
 {
-    const float amplitude = (float)burst_rope_amplitude(r);
     const int rotary = burst_rope_rotary(r, d), begin = burst_rope_begin(r, d);
     Angles a;
     for (int first = 0; first < rotary / 2; first += PAIRS) {
         angles_begin(&a, rotary, r, first);
         for (int64_t i = 0; i < n; i++) {
+            const float amplitude = (float)burst_rope_amplitude(r, (double)position[i]);
             angles_at(&a, position[i]);
             for (int h = 0; h < heads; h++) {
                 const int64_t by_tokens = (i * heads + h) * d + begin, by_heads = (h * all + i) * d + begin;

@@ -223,7 +223,7 @@ void carry_fields(json_t *config, json_t *source, const HfModel *model, bool par
     json_t *value;
     carry_ids(config, source);
     carry_length(config, source, model);
-    if (part || carries_code(source, family) || family->scaled_queries)
+    if (part || carries_code(source, family))
         carry_spelling(config, source, model);
     json_object_foreach(source, name, value)
     {
