@@ -54,6 +54,13 @@ static inline int64_t burst_embed_ints(int64_t tokens)
     return 2 * tokens;
 }
 
+/* Rows of one expert's tokens that are gathered at a time for a product. */
+enum { BURST_EXPERT_ROWS = 256 };
+static inline int64_t burst_experts_floats(int hidden)
+{
+    return (int64_t)BURST_EXPERT_ROWS * hidden;
+}
+
 /* CUDA: partial sums of a norm's weight gradient, a row a block; doubles. Three blocks on each of 108
  * multiprocessors. */
 enum { BURST_GPU_NORM_BLOCKS = 324 };

@@ -17,6 +17,7 @@
 #ifndef BURST_STEP_H
 #define BURST_STEP_H
 
+#include "burst_experts.h"
 #include "burst_rt.h"
 
 #ifndef BURST_STEP_TYPES /* the host's */
@@ -112,6 +113,56 @@ int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_
 int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y);
 int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
                            BurstAct *dx);
+
+/* ---- experts (burst_experts.h) ----
+ * A choice is a token's k-th expert: choices are numbered token * top + k. Rows are the choices in the order of
+ * their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to
+ * first[e + 1]. slot[n][top]: the row of a choice; row[n * top]: the choice of a row. Matrices of experts
+ * follow each other: up [experts][2 * width][hidden], the gate's columns first; down
+ * [experts][hidden][width]. scratch: burst_experts_floats(hidden) floats on the host, unused on a device. */
+/* logits[n][experts] = x w^T, in fp32; dw += d_logits^T x; dx (+)= d_logits w */
+int burst_op_logits(BurstExec *e, int64_t n, int hidden, int experts, const BurstAct *x, const BurstAct *w,
+                    float *logits);
+int burst_op_logits_dw(BurstExec *e, int64_t n, int hidden, int experts, const float *d_logits,
+                       const BurstAct *x, float *dw);
+int burst_op_logits_dx(BurstExec *e, int64_t n, int hidden, int experts, const float *d_logits,
+                       const BurstAct *w, BurstAct *dx, bool add);
+/* choice, route [n][top]: the chosen experts and their weights. Backward keeps the choice: d_logits is the
+ * gradient of the weights alone. */
+int burst_op_choose(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits, int32_t *choice,
+                    float *route);
+int burst_op_choose_back(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
+                         const int32_t *choice, const float *d_route, float *d_logits);
+int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,
+                     int32_t *row, int32_t *first);
+/* gate_up[rows][2 * width] = the tokens' x by their experts' matrices; dw += d_gate_up^T x; rows of the
+ * gradient of x, which burst_op_experts_sum adds up: y[n][hidden] = (add or 0) + the sum of a token's rows. */
+int burst_op_experts_up(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *x,
+                        const int32_t *row, const int32_t *first, const BurstAct *w, BurstAct *gate_up,
+                        void *scratch);
+int burst_op_experts_up_dw(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+                           const BurstAct *d_gate_up, const BurstAct *x, const int32_t *row,
+                           const int32_t *first, float *dw, void *scratch);
+int burst_op_experts_up_dx(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+                           const BurstAct *d_gate_up, const int32_t *first, const BurstAct *w, BurstAct *rows);
+int burst_op_experts_sum(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *rows,
+                         const int32_t *slot, const BurstAct *add, BurstAct *y);
+/* y[rows][width] = route * f(gate) * up: weighted here, the experts' outputs are not kept for the gradient of
+ * route (SonicMoE, arXiv 2512.14080). d_gate_up may be gate_up; d_route is overwritten. */
+int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
+                         const float *route, const int32_t *row, BurstAct *y);
+int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
+                              const float *route, const int32_t *row, const BurstAct *dy,
+                              BurstAct *d_gate_up, float *d_route);
+/* rows[rows][hidden] = x by their experts' matrices; in backward dy[n][hidden] is the gradient of their sum. */
+int burst_op_experts_down(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *x,
+                          const int32_t *first, const BurstAct *w, BurstAct *rows);
+int burst_op_experts_down_dw(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *dy,
+                             const BurstAct *x, const int32_t *row, const int32_t *first, float *dw,
+                             void *scratch);
+int burst_op_experts_down_dx(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *dy,
+                             const int32_t *row, const int32_t *first, const BurstAct *w, BurstAct *dx,
+                             void *scratch);
 
 /* ---- around attention ---- */
 /* RoPE (arXiv 2104.09864) at the global positions; y may be x on a device. The host also changes the layout

@@ -1,4 +1,5 @@
-/* host/ops/activate.c: activations other than SwiGLU, with a gate and without, and their gradients. */
+/* host/ops/activate.c: activations other than SwiGLU, with a gate and without, those of experts, and their
+ * gradients. */
 #include "burst_step.h"
 
 #include <math.h>
@@ -58,6 +59,41 @@ int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const Bur
         if (up)
             d_up[i] = dy[i] * value_of(kind, gate);
         dx[i] = dy[i] * by * slope_of(kind, gate);
+    }
+    return BURST_OK;
+}
+
+/* Rows of an expert have gate and up side by side. */
+int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
+                         const float *route, const int32_t *row, BurstAct *y)
+{
+    const int64_t width = m->width;
+    (void)e;
+    for (int64_t r = 0; r < n * m->top; r++) {
+        const float *gate = gate_up + r * 2 * width, *up = gate + width, by = route[row[r]];
+        for (int64_t i = 0; i < width; i++)
+            y[r * width + i] = by * value_of(m->activation, gate[i]) * up[i];
+    }
+    return BURST_OK;
+}
+
+int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
+                              const float *route, const int32_t *row, const BurstAct *dy,
+                              BurstAct *d_gate_up, float *d_route)
+{
+    const int64_t width = m->width;
+    (void)e;
+    for (int64_t r = 0; r < n * m->top; r++) {
+        const float *gate = gate_up + r * 2 * width, *up = gate + width, by = route[row[r]];
+        float *d_gate = d_gate_up + r * 2 * width, *d_up = d_gate + width;
+        double sum = 0;
+        for (int64_t i = 0; i < width; i++) {
+            const float g = gate[i], u = up[i], d = dy[r * width + i], value = value_of(m->activation, g);
+            sum += (double)d * (double)(value * u);
+            d_gate[i] = by * d * u * slope_of(m->activation, g);
+            d_up[i] = by * d * value;
+        }
+        d_route[row[r]] = (float)sum;
     }
     return BURST_OK;
 }
