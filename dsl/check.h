@@ -163,6 +163,11 @@ void check_offload(Checker *c, const Layout *l);
 void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* reports "what is set twice" */
 Span word_in(Span setting, const char *word); /* location of the word in the setting's text */
 
+/* check_model.c: `ffn swiglu 768`; false after an error. */
+bool take_ffn(Checker *c, const Ast *s, const Field *f, int *activation, int *columns);
+/* check_experts.c: `moe { ... }`, a BurstExperts. */
+void take_experts(Checker *c, const Ast *s, const Field *f, void *to);
+
 /* ---- check_range.c: ranges of operations ---- */
 #define RANGE_BOUND (INT64_C(1) << 62) /* all values of masks and indices stay within +- this */
 typedef struct Range {

@@ -82,21 +82,27 @@ void check_declarations(Checker *c, AstList items)
 }
 
 /* ---- the model ---- */
-static void take_ffn(Checker *c, const Ast *s, const Field *f, void *to)
+bool take_ffn(Checker *c, const Ast *s, const Field *f, int *activation, int *columns)
 {
     static const char *const kinds[] = {
 #define X(id, name) name,
         BURST_ACTIVATION_ROWS(X)
 #undef X
     };
-    Model *m = to;
     Cursor u = cursor_of(c, s);
     int64_t width;
     const int kind = cursor_choice(&u, kinds, countof(kinds));
-    if (kind >= 0 && cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) && cursor_end(&u)) {
-        m->layer.activation = kind;
-        m->ffn = (int)width;
-    }
+    if (kind < 0 || !cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) || !cursor_end(&u))
+        return false;
+    *activation = kind;
+    *columns = (int)width;
+    return true;
+}
+
+static void take_model_ffn(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Model *m = to;
+    take_ffn(c, s, f, &m->layer.activation, &m->ffn);
 }
 
 static void take_norm(Checker *c, const Ast *s, const Field *f, void *to)
@@ -150,7 +156,7 @@ typedef struct ModelFields {
     Vec(RopeLayers) ropes;
     int rotary;
     bool interleaved, alone; /* alone: only attention, for a library */
-    Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent;
+    Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent, ffn;
 } ModelFields;
 
 static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
@@ -306,7 +312,8 @@ static const Field model_fields[] = {
     {"value_dim", take_int, AT(value_dim), 0, UNIT_NONE, 1, 4096, .span = SPAN(value_dim)},
     {"latent", take_int, AT(latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(latent)},
     {"query_latent", take_int, AT(query_latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(query_latent)},
-    {"ffn", take_ffn, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
+    {"ffn", take_model_ffn, 0, 0, UNIT_NONE, 1, 1 << 24, .span = SPAN(ffn)},
+    {"moe", take_experts, AT(experts), FIELD_BLOCK, .span = SPAN(m.experts_span)},
     {"norm", take_norm, 0, 0, UNIT_NONE, 1e-12, 1},
     {"rope", take_model_rope, 0, FIELD_MAY_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 1e15},
     {"rotary", take_int, offsetof(ModelFields, rotary), 0, UNIT_NONE, 2, 4096, .span = SPAN(m.rotary_span)},
@@ -352,6 +359,18 @@ static void take_attention_model(Checker *c, ModelFields *f)
     f->m.hidden = f->m.heads * f->m.head_dim;
     f->alone = true;
     c->program->library = true;
+}
+
+/* One of the two. */
+static void check_feed_forward(Checker *c, const ModelFields *f)
+{
+    if (f->alone)
+        return;
+    if (f->ffn.src && f->m.experts_span.src)
+        diag_error(c->diags, f->ffn, "a model with 'moe' has experts in place of 'ffn'; remove one of them");
+    else if (!f->ffn.src && !f->m.experts_span.src)
+        diag_error(c->diags, c->model->span,
+                   "the model requires 'ffn', such as ffn swiglu 8192, or 'moe' for experts");
 }
 
 static void check_heads(Checker *c, ModelFields *f)
@@ -495,6 +514,7 @@ void finish_model(Checker *c)
                    "'sequence' must be at least 2 in a model that trains: a token predicts the next one");
         c->program->sequence = 0; /* one error is enough */
     }
+    check_feed_forward(c, &f);
     check_heads(c, &f);
     check_latent(c, &f);
     finish_ropes(c, &f);

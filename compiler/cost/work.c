@@ -4,6 +4,7 @@
  * - MEMORY: bytes of the activations that it reads and writes, twice where it accumulates; embedding: rows.
  * - CLEAR: bytes of what it writes.
  * - PRODUCT: 2 operations a weight and token; accumulation counts as memory.
+ * - EXPERTS: 2 operations a weight of an expert and token that chose it, however tokens choose.
  * - LOSS: three products, and the passes over a tile of logits.
  * - UPDATE: bytes of a unit's shard: parameter and both moments are read and written, the gradient is read
  *   twice and cleared. On the host all ranks of a node share its memory, and nothing is cleared.
@@ -95,6 +96,14 @@ static double product_flops(const Step *s, const Op *o, const Block *b, bool is_
     return 2 * weights * (op_by_heads(o) ? chunk_share(s, true, is_short) : 1);
 }
 
+/* Per token: its rows by the matrices of their experts. */
+static double experts_flops(const Step *s, const Op *o)
+{
+    const bool up = o->kind == OP_EXPERTS_UP || o->kind == OP_EXPERTS_UP_DW || o->kind == OP_EXPERTS_UP_DX;
+    const BurstExperts *m = &s->program->model.experts;
+    return 2.0 * m->top * (up ? 2 : 1) * m->width * s->program->model.hidden;
+}
+
 /* Per token. On a device, logits of a tile are read twice and their gradients written, and dw is read and
  * written for each tile (runtime/cuda/ops/loss.cu). */
 static double loss_bytes(const Step *s)
@@ -182,6 +191,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
     case WORK_PRODUCT:
         return (Work){.flops = product_flops(s, o, &s->block[block], is_short),
                       .bytes = added_bytes(s, o, is_short)};
+    case WORK_EXPERTS: return (Work){.flops = experts_flops(s, o)};
     case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block], false));
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
     case WORK_UPDATE: return (o->kind == OP_OPTIMIZER ? update_work : muon_work)(s, o, unit);

@@ -187,11 +187,19 @@ void emit_scratch(Emit *e)
     emit_line(e, "%s", "");
 }
 
+/* Of experts the first's: those of the others follow it. */
+static bool is_named(const char *tensor)
+{
+    static const char experts[] = "mlp.experts.", first[] = "mlp.experts.0.";
+    return strncmp(tensor, experts, sizeof experts - 1) != 0 || strncmp(tensor, first, sizeof first - 1) == 0;
+}
+
 void emit_tensors(Emit *e)
 {
     text_add(e->out, "\n/* Offsets of tensors in their unit of weights, in elements. */\n");
     for (int u = 0; u < e->draft->units.n; u++)
         for (int t = 0; t < e->draft->units.at[u].tensors; t++)
+            if (is_named(e->draft->units.at[u].tensor[t].name))
             text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n",
                         weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),
                         e->draft->units.at[u].tensor[t].offset);

@@ -309,6 +309,31 @@ static void emit_latents(Emit *e, const Model *m, bool travel)
         add_constant(e, "PLAN_LATENTS", 1, "keys and values travel as latents");
 }
 
+/* Experts, which each token chooses. */
+static void emit_experts(Emit *e, const BurstExperts *m)
+{
+    static const char *const activation[] = {
+#define X(id, name) "BURST_ACTIVATION_" #id,
+        BURST_ACTIVATION_ROWS(X)
+#undef X
+    };
+    static const char *const score[] = {
+#define X(id, name) "BURST_SCORE_" #id,
+        BURST_SCORE_ROWS(X)
+#undef X
+    };
+    if (!m->experts)
+        return;
+    add_constant(e, "PLAN_EXPERTS", m->experts, "of each layer");
+    add_constant(e, "PLAN_TOP", m->top, "experts that a token chooses");
+    add_constant(e, "PLAN_EXPERT_WIDTH", m->width, "columns of an expert's gate and up");
+    text_printf(e->out,
+                "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s}\n"
+                "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n",
+                activation[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
+                real_text(e, m->scale));
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -340,6 +365,7 @@ static void emit_sizes(Emit *e)
         text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
         emit_ropes(e, m);
         emit_scales(e, m);
+        emit_experts(e, &m->experts);
     }
     if (m->rope_table)
         add_constant(e, "PLAN_ROPE_TABLE", m->rope_table - 1, "by whose values RoPE rotates");
@@ -645,6 +671,8 @@ static void add_model_values(Emit *e, const Program *p)
         add_field(e, "latent", "PLAN_LATENT");
         add_field(e, "query_latent", "%d", p->model.query_latent);
     }
+    if (p->model.experts.experts)
+        add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
 #define X(member, name, ...) \

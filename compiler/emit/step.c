@@ -21,7 +21,7 @@ static const char *block_function(Arena *a, const Block *b)
 const char *type_of(const Value *v)
 {
     static const char *const type[] = {
-        [EL_ACTIVATION] = "BurstAct", [EL_FLOAT] = "float", [EL_BYTE] = "char"};
+        [EL_ACTIVATION] = "BurstAct", [EL_FLOAT] = "float", [EL_INT] = "int32_t", [EL_BYTE] = "char"};
     return type[v->element];
 }
 
@@ -46,7 +46,7 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
 const char *place_text(const Printer *p, const Op *o, Operand x)
 {
     static const char *const at[] = {
-        [EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_BYTE] = "plan_bytes"};
+        [EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_INT] = "plan_ints", [EL_BYTE] = "plan_bytes"};
     const Value *v = &p->step->values.at[x.value];
     Arena *a = p->emit->arena;
     if (v->kind == VALUE_STATE)
@@ -182,8 +182,7 @@ static void note_variable(Printer *p, const Op *o, Operand x, const char **item,
     bool *known = &p->known[3 * x.value + which(p, o, x)];
     if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT ||
         (int)v->element != type || *known ||
-        (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK &&
-         o->kind != OP_EMBED_BACK))
+        (v->kind == VALUE_SCRATCH && op_work_kind(o->kind) == WORK_ATTENTION))
         return;
     *known = true;
     item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));
@@ -334,6 +333,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
                   b->unit == 1 ? ", all = s->n" : "");
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
+    emit_variables(&p, EL_INT);
     emit_variables(&p, EL_BYTE);
     emit_ops(&p);
     emit_line(e, "return BURST_OK;");

@@ -25,12 +25,13 @@ typedef struct Model {
     int rope_table; /* by whose values RoPE turns, counted from 1; 0: by positions in the sequence */
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
+    BurstExperts experts; /* which each token chooses, in place of ffn */
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
     bool sinks;
     bool tied, qkv_bias, qk_norm;
     Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
-    Span rotary_span, latent_span;
+    Span rotary_span, latent_span, experts_span;
 } Model;
 typedef struct Table {
     const char *name;

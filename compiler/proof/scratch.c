@@ -257,6 +257,12 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
     case OP_EMBED_BACK:
         *name = "embed_scratch";
         return device ? 0 : burst_embed_ints(s->tokens) * (int64_t)sizeof(int32_t);
+    case OP_EXPERTS_UP:
+    case OP_EXPERTS_UP_DW:
+    case OP_EXPERTS_DOWN_DW:
+    case OP_EXPERTS_DOWN_DX:
+        *name = "experts_scratch";
+        return device ? 0 : BURST_EXPERT_ROWS * (int64_t)m->hidden * FLOAT_BYTES;
     case OP_TO_OWNERS:
         *name = "matrices";
         return muon_room(a, t).matrices * t->program->target->activation_bytes;

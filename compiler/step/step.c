@@ -201,8 +201,10 @@ bool op_copies(OpKind k)
 bool op_in_place(const Step *s, OpKind k)
 {
     const bool moves = k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK;
-    return k == OP_SWIGLU_BACK || (moves && s->program->target->one_layout);
+    return op_spends(k) || (moves && s->program->target->one_layout);
 }
+
+bool op_spends(OpKind k) { return k == OP_SWIGLU_BACK || k == OP_EXPERTS_ACT_BACK; }
 
 int op_first(const Block *b, OpKind k)
 {
@@ -262,6 +264,13 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_FFN: return s->ffn;
     case DIM_PAIR: return 2 * (int64_t)s->ffn;
     case DIM_VOCAB: return m->vocab;
+    case DIM_EXPERTS: return m->experts.experts;
+    case DIM_BOUNDS: return m->experts.experts + 1;
+    case DIM_TOP: return m->experts.top;
+    case DIM_EXPERT_WIDTH: return m->experts.width;
+    case DIM_TOP_PAIR: return (int64_t)m->experts.top * 2 * m->experts.width;
+    case DIM_TOP_WIDTH: return (int64_t)m->experts.top * m->experts.width;
+    case DIM_TOP_HIDDEN: return (int64_t)m->experts.top * m->hidden;
     default: return 1;
     }
 }

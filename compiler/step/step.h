@@ -63,7 +63,10 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
     X(VALUE, "kv_heads * value_dim") X(OUTPUT, "heads * value_dim") \
     /* multi-head latent attention: a key's own elements, those that all heads share, latents */ \
     X(OWN, "kv_heads * (head_dim - rotary)") X(SHARED, "rotary") X(LATENT, "latent") \
-    X(QUERY_LATENT, "query_latent")
+    X(QUERY_LATENT, "query_latent") \
+    /* experts: rows of a token's choices are columns of the token here */ \
+    X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(EXPERT_WIDTH, "width") \
+    X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -135,7 +138,8 @@ typedef enum WorkKind {
     WORK_TENSOR,
     WORK_COPY,
     WORK_EXCHANGE,
-    WORK_ORTHOGONAL
+    WORK_ORTHOGONAL,
+    WORK_EXPERTS
 } WorkKind;
 typedef enum Stream {
     STREAM_COMPUTE,
@@ -161,7 +165,7 @@ enum {
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;
-enum { OP_RULES = 2, OP_CALLS = 4 };
+enum { OP_RULES = 3, OP_CALLS = 4 };
 /* A row of step/operations.def, whose head comment describes the members. The rules end where `read` is NULL,
  * the calls where `function` is. */
 typedef struct OpRow {
@@ -365,6 +369,7 @@ int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of non
 int value_indices(const Step *s, const Value *v);      /* how many there are of it */
 /* whether it may write where it reads: it works element by element */
 bool op_in_place(const Step *s, OpKind k);
+bool op_spends(OpKind k); /* may overwrite an activation that nothing reads later */
 bool dim_of_heads(Dim d);
 Dim dim_of(const Model *m, Dim d); /* the dimension, by its usual name where the model has no other */
 bool dim_of_keys(Dim d); /* of key heads, as wide as attention reads them */

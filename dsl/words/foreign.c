@@ -115,9 +115,11 @@ static const struct Foreign {
      "the device decides: bf16 products, fp32 sums, weights and moments on GPUs, fp32 on CPUs; "
      "remove it",
      " dtype torch_dtype precision bf16 fp16 fp32 fp8 amp mixed_precision param_dtype compute_dtype half "},
-    {NOWHERE, "mixtures of experts are not supported: each layer has one dense `ffn`",
-     " num_experts n_experts num_local_experts n_routed_experts experts moe moe_top_k num_experts_per_tok "
-     "num_experts_per_token top_k router expert_parallel ep ep_size expert_model_parallel_size "},
+    {NOWHERE, "experts are `moe { experts N; top N; ffn swiglu N; }` of the model, in place of `ffn`",
+     " num_experts n_experts num_local_experts n_routed_experts experts moe_top_k num_experts_per_tok "
+     "num_experts_per_token top_k router "},
+    {NOWHERE, "each rank computes all experts of its own tokens, whose weights are gathered as all others are",
+     " expert_parallel ep ep_size expert_model_parallel_size "},
     {NOWHERE, "dropout is not supported; remove it",
      " dropout attention_dropout hidden_dropout resid_pdrop attn_pdrop embd_pdrop hidden_dropout_prob "},
     {NOWHERE,

@@ -2,7 +2,7 @@
  *
  * logits = x w_router^T; scores of a token are the softmax over all experts, or the sigmoid of each; it chooses
  * the `top` experts with the largest scores, of equal ones the lower number first. An expert's weight is its
- * score, divided by the sum over the chosen plus `eps` where `normalise` says so, times `scale`; the layer's
+ * score, divided by the sum over the chosen plus `eps` where `normalize` says so, times `scale`; the layer's
  * output is the sum of the chosen experts' outputs, each times its weight.
  */
 #ifndef BURST_EXPERTS_H
@@ -22,7 +22,7 @@ typedef struct BurstExperts {
     int width;      /* columns of an expert's gate and up */
     int activation; /* BURST_ACTIVATION_..., with a gate */
     int score;      /* BURST_SCORE_... */
-    int normalise;
+    int normalize;
     double eps, scale;
 } BurstExperts;
 

@@ -154,6 +154,7 @@ typedef struct BurstPlan {
     const int *layer_rope; /* [layers] -> ropes */
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
+    BurstExperts experts; /* of layer.experts */
     /* of multi-head latent attention; latent 0: none, and values are as wide as keys. rope.rotary has how
      * many elements of a key all heads share */
     int value_dim, latent, query_latent;

@@ -32,6 +32,11 @@ static inline float *plan_floats(PlanState *s, int64_t at)
     return (float *)(void *)(s->buffer.arena + at);
 }
 
+static inline int32_t *plan_ints(PlanState *s, int64_t at)
+{
+    return (int32_t *)(void *)(s->buffer.arena + at);
+}
+
 static inline char *plan_bytes(PlanState *s, int64_t at)
 {
     return s->buffer.arena + at;

@@ -62,7 +62,7 @@ static void share_places(Flower *f, const Block *b, int op)
         if (z->saved && made_apart(f->step, from, to))
             continue;
         if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] &&
-            a->all_heads == z->all_heads && (o->kind != OP_SWIGLU_BACK || !read_later(b, op, from)))
+            a->all_heads == z->all_heads && (!op_spends(o->kind) || !read_later(b, op, from)))
             f->same[from] = f->same[to] = z->saved ? to : from;
     }
 }

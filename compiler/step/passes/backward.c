@@ -97,6 +97,7 @@ static int passed_to(const Op *forward)
     case OP_SCALE:
     case OP_TENSOR_SCATTER: return forward->read[1].value;
     case OP_BIAS: return forward->read[0].value;
+    case OP_COMBINE: return forward->read[2].value;
     default: return -1;
     }
 }
@@ -119,7 +120,11 @@ static int gathered_before(const Backward *b, int gradient)
 
 static void undo(Backward *b, const Op *forward)
 {
+    if (forward->kind == OP_ARRANGE) /* numbers of rows */
+        return;
     const int gradient = gradient_of(b->step, forward->write[0].value);
+    if (forward->kind == OP_COMBINE) /* what adds up rows passes the sum's on, by tokens */
+        b->step->values.at[forward->read[0].value].gradient = gradient;
     if (passed_to(forward) >= 0)
         b->step->values.at[passed_to(forward)].gradient = gradient;
     const int gathered = forward->kind == OP_TENSOR_SCATTER ? gathered_before(b, gradient) : -1;
@@ -221,6 +226,11 @@ static void loss_gradient(Step *s)
 
 void step_backward(Step *s)
 {
+    if (s->program->model.experts.experts)
+        step_add_value(s, (Value){.name = "expert_rows",
+                                  .kind = VALUE_GRADIENT,
+                                  .dim = {DIM_TOKENS, DIM_TOP_HIDDEN},
+                                  .gradient = -1});
     step_add_value(s, (Value){.name = "delta",
                               .kind = VALUE_GRADIENT,
                               .dim = {DIM_HEADS, s->values.at[step_value(s, "lse")].dim[1]},

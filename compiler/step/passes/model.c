@@ -27,8 +27,10 @@ static bool norm_of_middle(const Model *m) { return second_norm(m) && !norm_of_i
 static bool norm_bias(const Model *m) { return m->layer.norm_bias; }
 static bool first_norm_bias(const Model *m) { return norm_bias(m) && norms_before(m); }
 static bool second_norm_bias(const Model *m) { return norm_bias(m) && second_norm(m); }
-static bool gated(const Model *m) { return m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
-static bool ungated(const Model *m) { return !gated(m); }
+static bool experts(const Model *m) { return m->experts.experts > 0; }
+static bool dense(const Model *m) { return !experts(m); }
+static bool gated(const Model *m) { return dense(m) && m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
+static bool ungated(const Model *m) { return dense(m) && !gated(m); }
 static bool mlp_bias(const Model *m) { return m->layer.mlp_bias; }
 static bool gate_bias(const Model *m) { return mlp_bias(m) && gated(m); }
 static bool ungated_bias(const Model *m) { return mlp_bias(m) && ungated(m); }
@@ -43,6 +45,10 @@ static bool norms_after(const Model *m) { return m->layer.norms != BURST_NORMS_B
 static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0 || norms_after(m); }
 static bool adds_unnormed(const Model *m) { return adds_later(m) && !norms_after(m); }
 static bool adds_at_once(const Model *m) { return !adds_later(m); }
+static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); }
+static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
+static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
+static bool experts_later(const Model *m) { return experts(m) && adds_later(m); }
 static bool o_bias_at_once(const Model *m) { return o_bias(m) && adds_at_once(m); }
 static bool o_bias_later(const Model *m) { return o_bias(m) && adds_later(m); }
 static bool mlp_bias_at_once(const Model *m) { return mlp_bias(m) && adds_at_once(m); }
@@ -62,6 +68,7 @@ typedef struct Tensor {
     Dim rows, cols;
     First first;
     Part *part;
+    int each; /* this row and those after it, so many, are repeated for each expert */
 } Tensor;
 
 static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
@@ -92,10 +99,14 @@ static const Tensor layer_tensors[] = {
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
     {"post_attention_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, second_norm_bias},
     {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, gated},
-    {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
+    {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, dense},
     {"mlp.gate_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, gate_bias},
     {"mlp.up_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, mlp_bias},
-    {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL},
+    {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL, dense},
+    {"mlp.router.weight", DIM_EXPERTS, DIM_HIDDEN, FIRST_NORMAL, experts},
+    {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts, .each = 2},
+    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts},
+    {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, .each = 1},
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
     {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* the last: matrices stay aligned */
@@ -126,29 +137,54 @@ static Split split_by(bool rows, bool cols)
 
 static Split heads_of(Dim rows, Dim cols) { return split_by(dim_of_heads(rows), dim_of_heads(cols)); }
 
+/* A unit in the making. */
+typedef struct UnitMaker {
+    Arena *arena;
+    const Model *model;
+    const Shape *shape;
+    Vec(UnitTensor) tensors;
+    int64_t elements;
+} UnitMaker;
+
+static void add_tensor(UnitMaker *u, const Tensor *row, const char *name)
+{
+    const Shape *s = u->shape;
+    const Dim of_rows = dim_of(u->model, row->rows), of_cols = dim_of(u->model, row->cols);
+    const int64_t rows = model_dim(u->model, s, s->rank, of_rows),
+                  cols = model_dim(u->model, s, s->rank, of_cols);
+    *vec_push(u->arena, &u->tensors) = (UnitTensor){name,
+                                                    rows,
+                                                    cols,
+                                                    u->elements,
+                                                    row->first,
+                                                    split_by(is_split(s, of_rows), is_split(s, of_cols)),
+                                                    heads_of(of_rows, of_cols),
+                                                    parts_of(s, of_rows) * parts_of(s, of_cols)};
+    u->elements += rows * cols;
+}
+
+static void add_experts(UnitMaker *u, const Tensor *row)
+{
+    for (int e = 0; e < u->model->experts.experts; e++)
+        for (int i = 0; i < row->each; i++) {
+            const char *number = strstr(row[i].name, "%d");
+            add_tensor(u, &row[i],
+                       arena_printf(u->arena, "%.*s%d%s", (int)(number - row[i].name), row[i].name, e,
+                                    number + 2));
+        }
+}
+
 static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const char *name,
                     const char *full_name, const Tensor *row, int n, int repeat)
 {
-    UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
-    int64_t at = 0;
-    int tensors = 0;
-    for (int i = 0; i < n; i++) {
-        if (!has_part(m, row[i].part))
-            continue;
-        const Dim of_rows = dim_of(m, row[i].rows), of_cols = dim_of(m, row[i].cols);
-        const int64_t rows = model_dim(m, s, s->rank, of_rows), cols = model_dim(m, s, s->rank, of_cols);
-        const Split split = split_by(is_split(s, of_rows), is_split(s, of_cols));
-        t[tensors++] = (UnitTensor){row[i].name,
-                                    rows,
-                                    cols,
-                                    at,
-                                    row[i].first,
-                                    split,
-                                    heads_of(of_rows, of_cols),
-                                    parts_of(s, of_rows) * parts_of(s, of_cols)};
-        at += rows * cols;
-    }
-    return (Unit){name, full_name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
+    UnitMaker u = {.arena = a, .model = m, .shape = s};
+    for (int i = 0; i < n; i += row[i].each ? row[i].each : 1)
+        if (has_part(m, row[i].part) && row[i].each)
+            add_experts(&u, &row[i]);
+        else if (has_part(m, row[i].part))
+            add_tensor(&u, &row[i], row[i].name);
+    return (Unit){name, full_name, repeat, ranks, u.elements, (u.elements + ranks - 1) / ranks, u.tensors.n,
+                  u.tensors.at};
 }
 
 Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
@@ -174,7 +210,7 @@ typedef struct PartValue {
 /* "x+1" is x of the next layer. */
 typedef struct Row {
     OpKind kind;
-    const char *read[3], *write[3], *weight;
+    const char *read[4], *write[3], *weight;
     int tensors;
     Part *part;
     int scale;
@@ -203,7 +239,16 @@ static const PartValue part_values[] = {
     /* of the host, gate and then up; of a device, side by side */
     {gated, {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}},
     {ungated, {.name = "up", .dim = {DIM_TOKENS, DIM_FFN}}},
-    {NULL, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
+    {dense, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
+    {experts, {.name = "logits", .dim = {DIM_TOKENS, DIM_EXPERTS}, .element = EL_FLOAT}},
+    {experts, {.name = "choice", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT, .kept = true}},
+    {experts, {.name = "route", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_FLOAT, .kept = true}},
+    {experts, {.name = "expert_slot", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT}},
+    {experts, {.name = "expert_row", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT}},
+    {experts, {.name = "expert_first", .dim = {DIM_BOUNDS}, .element = EL_INT}},
+    {experts, {.name = "expert_gate_up", .dim = {DIM_TOKENS, DIM_TOP_PAIR}}},
+    {experts, {.name = "expert_ffn", .dim = {DIM_TOKENS, DIM_TOP_WIDTH}}},
+    {experts, {.name = "expert_out", .dim = {DIM_TOKENS, DIM_TOP_HIDDEN}}},
     {first_norm_bias, {.name = "h1_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm_bias, {.name = "h2_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {gate_bias, {.name = "gate_up_product", .dim = {DIM_TOKENS, DIM_PAIR}}},
@@ -288,9 +333,25 @@ static const Row layer_rows[] = {
     {OP_BIAS, {"gate_up_product"}, {"gate_up"}, "mlp.gate_proj.bias", 2, .part = gate_bias},
     {OP_LINEAR, {"h2|h1|x_mid"}, {"up_product|up"}, "mlp.up_proj.weight", .part = ungated},
     {OP_BIAS, {"up_product"}, {"up"}, "mlp.up_proj.bias", .part = ungated_bias},
-    {OP_SWIGLU, {"gate_up|up"}, {"ffn"}, NULL},
-    {OP_LINEAR, {"ffn", "x_mid"}, {"x_product|x+1"}, "mlp.down_proj.weight", .part = adds_at_once},
-    {OP_LINEAR, {"ffn"}, {"mlp_product|mlp|mlp_out"}, "mlp.down_proj.weight", .part = adds_later},
+    {OP_SWIGLU, {"gate_up|up"}, {"ffn"}, NULL, .part = dense},
+    {OP_LINEAR, {"ffn", "x_mid"}, {"x_product|x+1"}, "mlp.down_proj.weight", .part = dense_at_once},
+    {OP_LINEAR, {"ffn"}, {"mlp_product|mlp|mlp_out"}, "mlp.down_proj.weight", .part = dense_later},
+    {OP_LOGITS, {"h2|h1|x_mid"}, {"logits"}, "mlp.router.weight", .part = experts},
+    {OP_CHOOSE, {"logits"}, {"choice", "route"}, NULL, .part = experts},
+    {OP_ARRANGE, {"choice"}, {"expert_slot", "expert_row", "expert_first"}, NULL, .part = experts},
+    {OP_EXPERTS_UP,
+     {"h2|h1|x_mid", "expert_row", "expert_first", "expert_slot"},
+     {"expert_gate_up"},
+     "mlp.experts.0.gate_proj.weight",
+     .part = experts},
+    {OP_EXPERTS_ACT, {"expert_gate_up", "route", "expert_row"}, {"expert_ffn"}, NULL, .part = experts},
+    {OP_EXPERTS_DOWN,
+     {"expert_ffn", "expert_row", "expert_first"},
+     {"expert_out"},
+     "mlp.experts.0.down_proj.weight",
+     .part = experts},
+    {OP_COMBINE, {"expert_out", "expert_slot", "x_mid"}, {"x+1"}, NULL, .part = experts_at_once},
+    {OP_COMBINE, {"expert_out", "expert_slot"}, {"mlp|mlp_out"}, NULL, .part = experts_later},
     {OP_BIAS, {"x_product|mlp_product"}, {"mlp|mlp_out|x+1"}, "mlp.down_proj.bias", .part = mlp_bias},
     {OP_NORM, {"mlp"}, {"mlp_norm", "rstd_mlp"}, "mlp.output_norm.weight", .part = norms_after},
     {OP_SCALE,

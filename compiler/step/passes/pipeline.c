@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-#define KIND(id) (UINT64_C(1) << OP_##id)
+#define KINDS(...) ((const OpKind[]){__VA_ARGS__, OP_KINDS})
 
-/* Memory of all operations of some kinds, each while it runs. */
-static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, uint64_t kinds)
+/* Memory of all operations of some kinds, each while it runs. kinds: up to OP_KINDS. */
+static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, const OpKind *kinds)
 {
     if (!bytes)
         return;
@@ -21,8 +21,9 @@ static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, uint64
                                             .bytes = bytes});
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
-            if (kinds >> s->block[b].ops.at[i].kind & 1)
-                op_write(&s->block[b].ops.at[i], v, 0, false);
+            for (const OpKind *k = kinds; *k != OP_KINDS; k++)
+                if (s->block[b].ops.at[i].kind == *k)
+                    op_write(&s->block[b].ops.at[i], v, 0, false);
 }
 
 const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part,
@@ -49,10 +50,13 @@ static void add_target_scratch(Step *s)
         widest_norm = norms[i] > widest_norm ? norms[i] : widest_norm;
     const int64_t loss = device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
                                 : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4;
-    add_scratch(s, "loss_scratch", DIM_ONE, loss, KIND(LOSS));
+    add_scratch(s, "loss_scratch", DIM_ONE, loss, KINDS(OP_LOSS));
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
-                KIND(NORM_BACK));
-    add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
+                KINDS(OP_NORM_BACK));
+    add_scratch(s, "experts_scratch", DIM_ONE,
+                m->experts.experts && !device ? burst_experts_floats(m->hidden) * 4 : 0,
+                KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
+    add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KINDS(OP_EMBED_BACK));
 }
 
 /* ---- passes that read the choice ---- */
@@ -86,8 +90,8 @@ static void weights(Step *s, const StepInput *in)
 static void scratch(Step *s, const StepInput *in)
 {
     add_scratch(s, "attention_scratch", DIM_ONE, in->attention,
-                KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
-    add_scratch(s, "attention_keys", DIM_KEY, in->keys, KIND(ATTENTION) | KIND(ATTENTION_BACK));
+                KINDS(OP_ATTENTION, OP_ATTENTION_BACK, OP_ATTENTION_REST));
+    add_scratch(s, "attention_keys", DIM_KEY, in->keys, KINDS(OP_ATTENTION, OP_ATTENTION_BACK));
     add_target_scratch(s);
 }
 

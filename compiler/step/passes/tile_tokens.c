@@ -11,7 +11,11 @@
 
 #include <string.h>
 
-static bool wide(const Value *v) { return v->dim[1] == DIM_FFN || v->dim[1] == DIM_PAIR; }
+static bool wide(const Value *v)
+{
+    const Dim d = v->dim[1];
+    return d == DIM_FFN || d == DIM_PAIR || d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH || d == DIM_TOP_HIDDEN;
+}
 static bool of_own_tokens(const Value *v) { return v->dim[0] == DIM_TOKENS; }
 static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }
 
@@ -26,7 +30,7 @@ static bool treats_tokens(const Step *s, const Op *o)
     const WorkKind k = op_work_kind(o->kind);
     const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
     return !o->chunked &&
-           (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_LOSS || (s->by_queries && attends)) &&
+           (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_EXPERTS || k == WORK_LOSS || (s->by_queries && attends)) &&
            (s->by_queries || !op_touches(s, o, of_rows_of_heads)) &&
            !(s->shape.tensor > 1 && op_touches(s, o, of_own_tokens));
 }

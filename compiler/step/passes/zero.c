@@ -35,7 +35,12 @@ typedef struct Weights {
 
 static bool reads_weight(const Op *o)
 {
-    return o->weight && o->kind != OP_EMBED_BACK && o->kind != OP_LINEAR_DW && o->kind != OP_BIAS_BACK;
+    static const OpKind gradients[] = {OP_EMBED_BACK, OP_LINEAR_DW,     OP_BIAS_BACK,
+                                       OP_LOGITS_DW,  OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW};
+    for (int i = 0; i < countof(gradients); i++)
+        if (o->kind == gradients[i])
+            return false;
+    return o->weight;
 }
 
 static bool makes_gradients(const Op *o)

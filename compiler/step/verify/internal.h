@@ -5,7 +5,7 @@
 #include "step/verify/verify.h"
 
 /* odd: a shard is another number than the sum it comes from, and than itself summed over replicas */
-enum { INS = 4, OUTS = 2, SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d, TENSOR_FACTOR = 0x1b873593 };
+enum { INS = 4, OUTS = 3, SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d, TENSOR_FACTOR = 0x1b873593 };
 
 /* What an operation does, in the numbers of the forward operation that it belongs to: x0 operand, y0
  * output, g0 the whole gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta,

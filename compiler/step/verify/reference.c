@@ -18,6 +18,13 @@ static const Rule rules[] = {
     {.of = OP_SINK, .kind = OP_SINK, .read = "x0x1", .write = "y0", .weight = true},
     {.of = OP_SWIGLU, .kind = OP_SWIGLU, .read = "x0x1", .write = "y0"},
     {.of = OP_SCALE, .kind = OP_SCALE, .read = "x0x1", .write = "y0"},
+    {.of = OP_LOGITS, .kind = OP_LOGITS, .read = "x0", .write = "y0", .weight = true},
+    {.of = OP_CHOOSE, .kind = OP_CHOOSE, .read = "x0", .write = "y0y1"},
+    {.of = OP_ARRANGE, .kind = OP_ARRANGE, .read = "x0", .write = "y0y1y2"},
+    {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_UP, .read = "x0x1x2x3", .write = "y0", .weight = true},
+    {.of = OP_EXPERTS_ACT, .kind = OP_EXPERTS_ACT, .read = "x0x1x2", .write = "y0"},
+    {.of = OP_EXPERTS_DOWN, .kind = OP_EXPERTS_DOWN, .read = "x0x1x2", .write = "y0", .weight = true},
+    {.of = OP_COMBINE, .kind = OP_COMBINE, .read = "x0x1x2", .write = "y0"},
     {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER, .read = "x0", .write = "y0"},
     {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER, .read = "x0x1", .write = "y0"},
     {.of = OP_TENSOR_ALL_REDUCE, .kind = OP_TENSOR_ALL_REDUCE, .read = "x0", .write = "y0"},
@@ -33,6 +40,15 @@ static const Rule rules[] = {
     {.of = OP_JOIN, .kind = OP_JOIN_BACK, .read = "g0", .write = "d0d1"},
     {.of = OP_SWIGLU, .kind = OP_SWIGLU_BACK, .read = "x0g0", .write = "d0"},
     {.of = OP_SCALE, .kind = OP_SCALE_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_LOGITS, .kind = OP_LOGITS_DW, .read = "g0x0", .write = "", .sum = true},
+    {.of = OP_LOGITS, .kind = OP_LOGITS_DX, .read = "g0", .write = "d0", .weight = true},
+    {.of = OP_CHOOSE, .kind = OP_CHOOSE_BACK, .read = "x0y0g1", .write = "d0"},
+    {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_UP_DW, .read = "g0x0x1x2", .write = "", .sum = true},
+    {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_UP_DX, .read = "g0x2", .write = "e0", .weight = true},
+    {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_SUM, .read = "e0x3", .write = "d0"},
+    {.of = OP_EXPERTS_ACT, .kind = OP_EXPERTS_ACT_BACK, .read = "x0x1x2g0", .write = "d0d1"},
+    {.of = OP_EXPERTS_DOWN, .kind = OP_EXPERTS_DOWN_DW, .read = "g0x0x1x2", .write = "", .sum = true},
+    {.of = OP_EXPERTS_DOWN, .kind = OP_EXPERTS_DOWN_DX, .read = "g0x1x2", .write = "d0", .weight = true},
     {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER_BACK, .read = "g0", .write = "d0"},
     {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER_BACK, .read = "g0", .write = "d0"},
     {.of = OP_TENSOR_ALL_REDUCE, .kind = OP_TENSOR_ALL_REDUCE_BACK, .read = "g0", .write = "d0"},
@@ -140,7 +156,7 @@ bool passes(const Machine *m, const Made *x, int n)
 {
     const OpKind k = x->op->kind;
     const bool residual = k == OP_LINEAR || k == OP_SCALE || k == OP_TENSOR_SCATTER;
-    return (residual && n == 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
+    return (residual && n == 1) || (k == OP_COMBINE && n != 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
 }
 
 const Rule *rule_of(OpKind k)

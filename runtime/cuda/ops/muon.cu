@@ -106,7 +106,7 @@ static __device__ int64_t in_whole(const Parts &p, int64_t i)
 
 /* whole = by_parts / (its norm + eps) */
 static __global__ void __launch_bounds__(THREADS)
-    normalise_kernel(Parts p, const double *squares, const BurstBf16 *by_parts, BurstBf16 *whole)
+    normalize_kernel(Parts p, const double *squares, const BurstBf16 *by_parts, BurstBf16 *whole)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < p.rows * p.cols)
@@ -152,7 +152,7 @@ static int orthogonalize(BurstGpu *g, const MuonMatrix *m, BurstBf16 *matrix, Bu
     BurstBf16 *x = scratch, *y = x + burst_muon_room(elements), *s = y + burst_muon_room(elements),
               *polynomial = s + burst_muon_room(side * side);
     BURST_TRY(gpu_squares(g, elements, matrix));
-    normalise_kernel<<<blocks_of(elements), THREADS, 0, g->compute>>>(parts, g->sums + SUM_BLOCKS, matrix, x);
+    normalize_kernel<<<blocks_of(elements), THREADS, 0, g->compute>>>(parts, g->sums + SUM_BLOCKS, matrix, x);
     BURST_TRY(gpu_launched(g, "normalising a matrix"));
     for (int i = 0; i < BURST_MUON_ITERATIONS; i++) {
         BURST_TRY(iterate(g, shape.rows, shape.cols, x, y, s, polynomial));

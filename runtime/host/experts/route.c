@@ -42,7 +42,7 @@ static double factor_of(const BurstExperts *m, const float *score, const int32_t
     double sum = m->eps;
     for (int k = 0; k < m->top; k++)
         sum += (double)score[choice[k]];
-    return m->normalise ? m->scale / sum : m->scale;
+    return m->normalize ? m->scale / sum : m->scale;
 }
 
 int burst_op_choose(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits, int32_t *choice,
@@ -68,7 +68,7 @@ static void choose_back(const BurstExperts *m, const float *score, const int32_t
 {
     const double factor = factor_of(m, score, choice);
     double mean = 0, all = 0, d_score[BURST_MOST_EXPERTS];
-    for (int k = 0; k < m->top && m->normalise; k++)
+    for (int k = 0; k < m->top && m->normalize; k++)
         mean += (double)g[k] * (double)score[choice[k]] * factor / m->scale;
     for (int k = 0; k < m->top; k++) {
         d_score[k] = factor * ((double)g[k] - mean);

@@ -1,0 +1,60 @@
+/* check_experts.c: `moe { experts 128; top 8; ffn swiglu 768; ... }`: experts that each token chooses. */
+#include "check.h"
+
+static void take_expert_ffn(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    BurstExperts *m = to;
+    if (take_ffn(c, s, f, &m->activation, &m->width) && m->activation > BURST_ACTIVATION_GEGLU_TANH)
+        diag_error(c->diags, s->span,
+                   "experts require an activation with a gate: swiglu, geglu or geglu_tanh");
+}
+
+static void take_score(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const words[] = {
+#define X(id, name) name,
+        BURST_SCORE_ROWS(X)
+#undef X
+    };
+    (void)f;
+    BurstExperts *m = to;
+    Cursor u = cursor_of(c, s);
+    const int word = cursor_choice(&u, words, countof(words));
+    if (word >= 0 && cursor_end(&u))
+        m->score = word;
+}
+
+static void take_normalize(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    bool yes = false;
+    take_yes_no(c, s, f, &yes);
+    ((BurstExperts *)to)->normalize = yes;
+}
+
+#define AT(member) offsetof(BurstExperts, member)
+static const Field fields[] = {
+    {"experts", take_int, AT(experts), FIELD_REQUIRED, UNIT_NONE, 2, BURST_MOST_EXPERTS},
+    {"top", take_int, AT(top), FIELD_REQUIRED, UNIT_NONE, 1, BURST_MOST_EXPERTS},
+    {"ffn", take_expert_ffn, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
+    {"score", take_score, 0, 0},
+    {"normalize", take_normalize, 0, 0},
+    {"eps", take_double, AT(eps), 0, UNIT_NONE, 1e-30, 1},
+    {"scale", take_double, AT(scale), 0, UNIT_NONE, 1e-6, 1e6},
+};
+#undef AT
+
+void take_experts(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    BurstExperts m = {.scale = 1};
+    const int before = diags_errors(c->diags);
+    take_fields(c, s->body, fields, countof(fields), &m, "'moe'", s->span);
+    if (diags_errors(c->diags) > before)
+        return;
+    if (m.top > m.experts)
+        diag_error(c->diags, s->span, "'top' is %d, but there are %d experts; a token chooses each at most once",
+                   m.top, m.experts);
+    if (m.eps > 0 && !m.normalize)
+        diag_error(c->diags, s->span, "'eps' requires 'normalize yes': it is added to the sum of the scores");
+    *(BurstExperts *)to = m;
+}
