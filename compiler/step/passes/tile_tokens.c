@@ -11,10 +11,12 @@
 
 #include <string.h>
 
+/* Rows of choices are numbered within a chunk, so that their order is made in the loop that has them. */
 static bool wide(const Value *v)
 {
     const Dim d = v->dim[1];
-    return d == DIM_FFN || d == DIM_PAIR || d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH || d == DIM_TOP_HIDDEN;
+    return d == DIM_FFN || d == DIM_PAIR || d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH || d == DIM_TOP_HIDDEN ||
+           v->dim[0] == DIM_BOUNDS;
 }
 static bool of_own_tokens(const Value *v) { return v->dim[0] == DIM_TOKENS; }
 static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }
