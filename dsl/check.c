@@ -76,6 +76,16 @@ static void check_latents(Checker *c)
                        row[i].value, p->target->language);
 }
 
+/* A device's operations of experts are not there yet. */
+static void check_experts(Checker *c)
+{
+    const Program *p = c->program;
+    if (p->model.experts.experts && p->target && p->target->device_memory)
+        diag_error(c->diags, p->model.experts_span,
+                   "'moe' is not supported in %s programs yet; C programs have it: use a cluster of CPUs",
+                   p->target->language);
+}
+
 /* On CPUs all sums have a fixed order anyway. */
 static void check_deterministic(Checker *c)
 {
@@ -108,6 +118,7 @@ static const Program *fill_program(Checker *c)
     settle_library(c);
     c->program->target = find_target(c, c->in->target);
     check_head_dim(c);
+    check_experts(c);
     check_rotary(c);
     check_latents(c);
     check_deterministic(c);
