@@ -235,6 +235,24 @@ static void check_parts(Checker *c, const ModelFields *f)
         diag_error(c->diags, c->model->span, "'norm_bias yes' requires 'norm layernorm' and 'norms before'");
 }
 
+static void check_family_experts(Checker *c, const ModelFields *f, const Family *family)
+{
+    const BurstExperts *m = &f->m.experts;
+    if (family->parts.layer.experts != f->m.layer.experts)
+        diag_error(c->diags, f->family,
+                   family->moe ? "the family %s needs 'moe'" : "the family %s has 'ffn', and no 'moe'",
+                   family->type);
+    if (!family->moe || !m->experts)
+        return;
+    if (m->activation != BURST_ACTIVATION_SWIGLU)
+        diag_error(c->diags, f->family, "the family %s needs experts with 'ffn swiglu'", family->type);
+    if (m->score != BURST_SCORE_SOFTMAX || m->scale < 1 || m->scale > 1 || m->eps > 0)
+        diag_error(c->diags, f->family, "the family %s needs 'score softmax', without 'scale' and 'eps'",
+                   family->type);
+    if (!family->moe->normalize && !m->normalize)
+        diag_error(c->diags, f->family, "the family %s needs 'normalize yes'", family->type);
+}
+
 /* Checks that the layers are those of the family's folders. */
 static void check_family(Checker *c, const ModelFields *f)
 {
@@ -248,6 +266,8 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->parts.layer.latent ? "the family %s needs 'latent'"
                                               : "the family %s has no 'latent'",
                    family->type);
+    if (family)
+        check_family_experts(c, f, family);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
     if (family && f->m.rope.query_beta > 0 && !family->scaled_queries)
@@ -429,6 +449,7 @@ static void check_latent(Checker *c, ModelFields *f)
     m->value_dim = m->value_dim ? m->value_dim : m->head_dim;
     m->shared = m->latent ? f->rotary : 0;
     m->layer.latent = m->latent > 0;
+    m->layer.experts = m->experts.experts > 0;
     m->latent_span = f->latent;
     if ((int64_t)m->heads * m->value_dim > INT_MAX)
         diag_error(c->diags, m->heads_span, "heads times value_dim is too large");

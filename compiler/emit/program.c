@@ -672,7 +672,7 @@ static void add_model_values(Emit *e, const Program *p)
         add_field(e, "query_latent", "%d", p->model.query_latent);
     }
     if (p->model.experts.experts)
-        add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
+        add_field(e, "layer.experts", "1"), add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
 #define X(member, name, ...) \

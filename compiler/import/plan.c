@@ -66,6 +66,7 @@ const BurstPlan *model_plan(Arena *a, const Program *p)
                         .latent = m->latent,
                         .query_latent = m->query_latent,
                         .ffn = m->ffn,
+                        .experts = m->experts,
                         .vocab = m->vocab,
                         .tied = m->tied,
                         .family = m->family,

@@ -2,6 +2,7 @@
 #include "families/families.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const llama_off[] = {"attention_bias", "mlp_bias", NULL};
@@ -195,6 +196,35 @@ static const FixedField granite_fixed[] = {
     {"position_embedding_type", "\"rope\""},
     {0},
 };
+static const FusedTensor qwen_moe_names[] = {
+    {"mlp.gate.weight", {"mlp.router.weight"}},
+    {0},
+};
+static const FusedTensor mixtral_names[] = {
+    {"block_sparse_moe.gate.weight", {"mlp.router.weight"}},
+    {"block_sparse_moe.experts.%d.w1.weight", {"mlp.experts.%d.gate_proj.weight"}},
+    {"block_sparse_moe.experts.%d.w3.weight", {"mlp.experts.%d.up_proj.weight"}},
+    {"block_sparse_moe.experts.%d.w2.weight", {"mlp.experts.%d.down_proj.weight"}},
+    {0},
+};
+static const FusedTensor granitemoe_names[] = {
+    {"block_sparse_moe.router.layer.weight", {"mlp.router.weight"}},
+    {"block_sparse_moe.input_linear.weight",
+     {"mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight"},
+     .by_experts = true},
+    {"block_sparse_moe.output_linear.weight", {"mlp.experts.%d.down_proj.weight"}, .by_experts = true},
+    {0},
+};
+static const Alias num_experts_aliases[] = {{"num_experts", "num_local_experts"}, {0}};
+static const Alias num_local_experts_aliases[] = {{"num_local_experts", "num_experts"}, {0}};
+static const ExpertFields qwen3_moe_fields = {
+    "num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", 128, 8, 768, false};
+static const ExpertFields olmoe_fields = {
+    "num_experts", "num_experts_per_tok", "intermediate_size", "norm_topk_prob", 64, 8, 2048, false};
+static const ExpertFields mixtral_fields = {
+    "num_local_experts", "num_experts_per_tok", "intermediate_size", NULL, 8, 2, 14336, true};
+static const ExpertFields granitemoe_fields = {
+    "num_local_experts", "num_experts_per_tok", "intermediate_size", NULL, 8, 2, 11008, true};
 static const Alias exaone_aliases[] = {
     {"num_hidden_layers", "num_layers"},
     {"rms_norm_eps", "layer_norm_epsilon"},
@@ -700,6 +730,48 @@ const Family families[] = {
      .head_dim = 128,
      .norm_eps = 1e-6,
      .rope = {.theta = 5e5}},
+    {.type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .parts = {.qk_norm = true, .layer = {.experts = 1}},
+     .aliases = num_experts_aliases,
+     .kv_heads = 4,
+     .moe = &qwen3_moe_fields,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .fused = qwen_moe_names,
+     .flags = attention_bias},
+    {.type = "olmoe",
+     .architecture = "OlmoeForCausalLM",
+     .parts = {.qk_norm = true, .layer = {.experts = 1, .qk_norm_all = 1}},
+     .aliases = num_experts_aliases,
+     .moe = &olmoe_fields,
+     .norm_eps = 1e-5,
+     .rope = {.theta = 10000},
+     .fused = qwen_moe_names,
+     .flags = attention_bias},
+    {.type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .parts = {.layer = {.experts = 1}},
+     .aliases = num_local_experts_aliases,
+     .kv_heads = 8,
+     .moe = &mixtral_fields,
+     .norm_eps = 1e-5,
+     .rope = {.theta = 1e6},
+     .windows = WINDOWS_IN_ALL,
+     .fused = mixtral_names},
+    {.type = "granitemoe",
+     .architecture = "GraniteMoeForCausalLM",
+     .parts = {.layer = {.experts = 1}},
+     .aliases = num_local_experts_aliases,
+     .moe = &granitemoe_fields,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .scales = {{"embedding_multiplier", BURST_SCALE_EMBEDDING, SCALE_IS, 1},
+                {"residual_multiplier", BURST_SCALE_RESIDUAL, SCALE_IS, 1},
+                {"attention_multiplier", BURST_SCALE_ATTENTION, SCALE_IS, 1},
+                {"logits_scaling", BURST_SCALE_LOGIT, SCALE_INVERSE, 1}},
+     .fused = granitemoe_names,
+     .flags = attention_bias},
     {.type = "ministral3",
      .architecture = "Ministral3ForCausalLM",
      .scaled_queries = true,
@@ -797,11 +869,30 @@ double scale_number(const double scale[BURST_SCALES], int which, double head_dim
     return which == BURST_SCALE_ATTENTION ? 1 / sqrt(head_dim) : 1;
 }
 
+static const char experts_begin[] = "mlp.experts.";
+
+int tensor_expert(const char *tensor)
+{
+    const size_t n = sizeof experts_begin - 1;
+    return strncmp(tensor, experts_begin, n) == 0 ? atoi(tensor + n) : -1;
+}
+
+/* Whether the tensor has the name, in which "%d" stands for any expert's number. */
+static bool is_named(const char *name, const char *tensor)
+{
+    const char *number = strstr(name, "%d");
+    if (!number)
+        return strcmp(name, tensor) == 0;
+    const size_t before = (size_t)(number - name);
+    return strncmp(name, tensor, before) == 0 &&
+           strcmp(number + 2, tensor + before + strspn(tensor + before, "0123456789")) == 0;
+}
+
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part)
 {
     for (const FusedTensor *t = f->fused; t && t->name; t++)
         for (*part = 0; *part < FUSED_PARTS && t->part[*part]; ++*part)
-            if (strcmp(t->part[*part], tensor) == 0)
+            if (is_named(t->part[*part], tensor))
                 return t;
     *part = 0;
     return NULL;

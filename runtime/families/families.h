@@ -21,12 +21,13 @@ typedef enum Windows {
     WINDOWS_IN_RUNS,    /* all but the last of each `pattern` layers */
     WINDOWS_BY_PATTERN  /* the same with sliding_window_pattern, whose default is `pattern` */
 } Windows;
-/* One tensor of a folder that holds one of a plan's by another name, or several, their rows one after the
+/* "%d" in a name is the number of an expert. One tensor of a folder that holds one of a plan's by another name, or several, their rows one after the
  * other; by_heads: those that belong to a key head, then those of the next. */
 enum { FUSED_PARTS = 3 };
 typedef struct FusedTensor {
     const char *name, *part[FUSED_PARTS];
     bool by_heads;
+    bool by_experts; /* all experts' in one tensor of three dimensions, the experts' the first */
 } FusedTensor;
 /* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field; the
  * value by the root of layers, by hidden. */
@@ -53,6 +54,14 @@ typedef enum LayerRopes {
     ROPES_IN_WINDOWS,
     ROPES_BY_TYPE
 } LayerRopes;
+/* Fields of config.json about experts: how many there are, how many a token chooses, the columns of each, and
+ * whether their weights are divided by their sum (NULL: they always are). The numbers are meant where a field is
+ * not given. */
+typedef struct ExpertFields {
+    const char *experts, *top, *width, *normalize;
+    int absent_experts, absent_top, absent_width;
+    bool absent_normalize;
+} ExpertFields;
 /* Another name that transformers takes for a field. */
 typedef struct Alias {
     const char *name, *other;
@@ -95,6 +104,7 @@ typedef struct Family {
     /* of parts.layer.latent: kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, of
      * which 0 is hidden / heads */
     int latent, query_latent, own, shared, value_dim;
+    const ExpertFields *moe; /* of parts.layer.experts */
     const char *const *unread; /* fields of parts that no layer may have, up to NULL; NULL: none */
     bool dense_first; /* layers from first_k_dense_replace on, 0 where it is not given, have experts */
     bool hybrid; /* layer_types and num_local_experts, which must be given, say which layers are others */
@@ -150,6 +160,8 @@ LayerParts family_parts(const Family *f, const LayerParts *parts);
 bool family_has(const Family *f, const LayerParts *parts);
 /* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */
 const FusedTensor *family_fused(const Family *f, const char *tensor, int *part);
+/* Which expert's matrix a tensor of a plan is; -1: of none. */
+int tensor_expert(const char *tensor);
 
 /* ---- rotary embedding ---- */
 /* A number of a kind of scaling: its name in config.json and in a model, its place in BurstRope, its bounds.

@@ -35,8 +35,31 @@ typedef struct BurstLayer {
     int norm_bias, o_bias, mlp_bias;
     int head_bias; /* of the head: of logits */
     int qk_norm_all; /* the norm of queries and of keys is over all heads of a token */
+    int experts; /* which each token chooses, in place of one feed-forward network: BurstExperts */
     int latent; /* keys and values are made of a latent: multi-head latent attention, arXiv 2405.04434 */
 } BurstLayer;
+/* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T; scores of a
+ * token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of the largest
+ * scores, of equal ones the lower number first. An expert's weight is its score, divided by the sum over the
+ * chosen plus `eps` where `normalize` says so, times `scale`. The layer's output is the sum of the chosen
+ * experts' outputs, each times its weight. */
+#define BURST_SCORE_ROWS(X) X(SOFTMAX, "softmax") X(SIGMOID, "sigmoid")
+enum {
+#define X(id, name) BURST_SCORE_##id,
+    BURST_SCORE_ROWS(X)
+#undef X
+        BURST_SCORES
+};
+enum { BURST_MOST_EXPERTS = 1024 };
+typedef struct BurstExperts {
+    int experts;    /* 0: the layer has none: a dense feed-forward */
+    int top;        /* that a token chooses */
+    int width;      /* columns of an expert's gate and up */
+    int activation; /* BURST_ACTIVATION_..., with a gate */
+    int score;      /* BURST_SCORE_... */
+    int normalize;
+    double eps, scale;
+} BurstExperts;
 /* member, a model's setting, its words */
 #define BURST_LAYER_FIELDS(X) \
     X(norm, "norm", "rmsnorm", "layernorm", 0, 0, 0, 0) \

@@ -17,7 +17,6 @@
 #ifndef BURST_STEP_H
 #define BURST_STEP_H
 
-#include "burst_experts.h"
 #include "burst_rt.h"
 
 #ifndef BURST_STEP_TYPES /* the host's */
@@ -114,7 +113,7 @@ int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct
 int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
                            BurstAct *dx);
 
-/* ---- experts (burst_experts.h) ----
+/* ---- experts (burst_model.h) ----
  * A choice is a token's k-th expert: choices are numbered token * top + k. Rows are the choices in the order of
  * their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to
  * first[e + 1]. slot[n][top]: the row of a choice; row[n * top]: the choice of a row. Matrices of experts

@@ -88,6 +88,8 @@ static const char *const without_effect[] = {
     "embedding_initializer_range",
     "mup_denominator",       /* of MiniCPM's initial values and learning rates */
     "transformers.js_config",
+    "intermediate_size", /* of types with experts in all layers, whose width another field says */
+    "router_aux_loss_coef", /* of a loss that output_router_logits adds */
 };
 
 /* They do, but for these values, a list as JSON. The first is what a message names. family: of that one
@@ -149,6 +151,10 @@ static const struct Neutral {
     {"attention_chunk_size", "[null]"},
     {"attn_temperature_tuning", "[false, null]"},
     {"attention_sinks", "[null, false]"},
+    {"output_router_logits", "[false, null]"},
+    {"router_jitter_noise", "[0, null]"},
+    {"mlp_only_layers", "[[], null]"},
+    {"decoder_sparse_step", "[1, null]"},
     {"num_experts", "[null, 0]"},
     {"num_local_experts", "[null, 0]"},
     {"num_nextn_predict_layers", "[null, 0]"},

@@ -45,10 +45,14 @@ static void write_model(FILE *out, const HfModel *m)
     if (m->query_latent)
         fprintf(out, " query_latent %lld;", (long long)m->query_latent);
     fputs(m->parts.layer.latent ? "\n" : "", out);
-    fprintf(out, "  ffn %s %lld; norm %s %.15g; vocab %lld; tied %s;%s%s",
-            activations[m->parts.layer.activation], (long long)m->ffn,
-            m->parts.layer.norm ? "layernorm" : "rmsnorm", m->norm_eps, (long long)m->vocab,
-            m->tied ? "yes" : "no", m->parts.qkv_bias ? " qkv_bias yes;" : "",
+    if (m->parts.layer.experts)
+        fprintf(out, "  moe { experts %lld; top %lld; ffn %s %lld;%s }\n  ", (long long)m->experts,
+                (long long)m->top, activations[m->parts.layer.activation], (long long)m->expert_width,
+                m->normalize ? " normalize yes;" : "");
+    else
+        fprintf(out, "  ffn %s %lld; ", activations[m->parts.layer.activation], (long long)m->ffn);
+    fprintf(out, "norm %s %.15g; vocab %lld; tied %s;%s%s", m->parts.layer.norm ? "layernorm" : "rmsnorm",
+            m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->parts.qkv_bias ? " qkv_bias yes;" : "",
             qk_norms[m->parts.qk_norm + m->parts.layer.qk_norm_all]);
     write_parts(out, &m->parts.layer);
     fputs("\n ", out);
@@ -96,7 +100,8 @@ static bool path_is_plain(const char *path)
 static bool has_sizes(const HfModel *m)
 {
     return m->layers > 0 && m->layers <= LAYERS_MOST && m->hidden > 0 && m->heads > 0 && m->kv_heads > 0 &&
-           m->head_dim > 0 && m->ffn > 0 && m->vocab > 0;
+           m->head_dim > 0 && m->vocab > 0 &&
+           (m->parts.layer.experts ? m->experts > 0 && m->top > 0 && m->expert_width > 0 : m->ffn > 0);
 }
 
 /* Every layer's, in a sequence of `length` tokens: a window of both directions is no mask that a model can

@@ -13,6 +13,7 @@ typedef struct Field {
     Kind kind;
     size_t at;
     bool latent; /* of multi-head latent attention alone */
+    bool experts; /* of families with experts alone, by names of their own (ExpertFields) */
 } Field;
 #define AT(member) offsetof(HfModel, member)
 static const Field fields[] = {
@@ -27,6 +28,10 @@ static const Field fields[] = {
     {"qk_rope_head_dim", WHOLE, AT(shared), true},
     {"v_head_dim", WHOLE, AT(value_dim), true},
     {"intermediate_size", WHOLE, AT(ffn)},
+    {NULL, WHOLE, AT(experts), .experts = true},
+    {NULL, WHOLE, AT(top), .experts = true},
+    {NULL, WHOLE, AT(expert_width), .experts = true},
+    {NULL, FLAG, AT(normalize), .experts = true},
     {"vocab_size", WHOLE, AT(vocab)},
     {"rms_norm_eps", REAL, AT(norm_eps)},
     {"tie_word_embeddings", FLAG, AT(tied)},
@@ -91,6 +96,10 @@ HfModel model_of(const BurstPlan *p)
                  .own = p->head_dim + p->rope.rotary,
                  .shared = -p->rope.rotary,
                  .ffn = p->ffn,
+                 .experts = p->experts.experts,
+                 .top = p->experts.top,
+                 .expert_width = p->experts.width,
+                 .normalize = p->experts.normalize,
                  .vocab = p->vocab,
                  .norm_eps = p->norm_eps,
                  .softcap = p->softcap,
@@ -147,9 +156,25 @@ static const char *activation_text(const Family *f)
     return text;
 }
 
+/* NULL: the family has none. */
+static const char *experts_field_name(const Family *family, const Field *f)
+{
+    const ExpertFields *x = family->moe;
+    if (!x)
+        return NULL;
+    switch (f->at) {
+    case offsetof(HfModel, experts): return x->experts;
+    case offsetof(HfModel, top): return x->top;
+    case offsetof(HfModel, expert_width): return x->width;
+    default: return x->normalize;
+    }
+}
+
 /* Its name in the family's config.json. */
 static const char *field_name(const Family *family, const Field *f)
 {
+    if (f->experts)
+        return experts_field_name(family, f);
     if (f->kind == ACT && family->activation_field)
         return family->activation_field;
     if (f->at == offsetof(HfModel, ffn) && family->ffn_field)
@@ -162,6 +187,10 @@ static bool has_field(const Family *family, const Field *f)
 {
     if (f->kind == CAP)
         return family->softcap > 0;
+    if (f->experts)
+        return experts_field_name(family, f) != NULL;
+    if (f->at == offsetof(HfModel, ffn))
+        return !family->moe;
     return family->parts.layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
 }
 
@@ -221,6 +250,17 @@ static json_t *latent_default(const HfModel *m, const Field *f)
     return json_integer(f->at == offsetof(HfModel, shared) ? family->shared : family->latent);
 }
 
+static json_t *experts_default(const Family *family, const Field *f)
+{
+    const ExpertFields *x = family->moe;
+    switch (f->at) {
+    case offsetof(HfModel, experts): return json_integer(x->absent_experts);
+    case offsetof(HfModel, top): return json_integer(x->absent_top);
+    case offsetof(HfModel, expert_width): return json_integer(x->absent_width);
+    default: return json_boolean(x->absent_normalize);
+    }
+}
+
 /* What is meant where the field is not there, or null; NULL: it must be. */
 static json_t *absent_value(const HfModel *m, const Field *f, bool null)
 {
@@ -231,6 +271,8 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
         return json_integer(family->head_dim);
     if (f->at == offsetof(HfModel, head_dim) && m->heads > 0)
         return json_integer((json_int_t)(m->hidden / m->heads));
+    if (f->experts)
+        return experts_default(family, f);
     if (f->latent && f->kind == WHOLE)
         return latent_default(m, f);
     switch (f->kind) {
@@ -351,6 +393,21 @@ static void check_dense(Misfits *m, const json_t *config, const HfModel *there)
                dense ? text : "0 (by default)", (long long)there->layers);
 }
 
+/* What fields do not say is the family's. */
+static void check_experts(Misfits *m, const HfModel *plan, HfModel *there)
+{
+    const ExpertFields *x = there->family->moe;
+    if (!x)
+        return;
+    there->normalize |= !x->normalize;
+    if (there->top > there->experts)
+        misfit(m, "%s is %lld; only a number up to %s, which is %lld, is computed", x->top,
+               (long long)there->top, x->experts, (long long)there->experts);
+    if (plan && !x->normalize && !plan->normalize)
+        misfit(m, "the plan's experts have 'normalize no'; a %s divides their weights by their sum",
+               there->family->type);
+}
+
 static void known_types(char *text, size_t size)
 {
     size_t n = 0;
@@ -393,6 +450,7 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
                there->family->type);
     there->head_dim = there->family->parts.layer.latent ? there->own + there->shared : there->head_dim;
     check_dense(m, config, there);
+    check_experts(m, plan, there);
     rope_read(m, config, plan, there);
     if (there->family->parts.layer.latent)
         there->scale[BURST_SCALE_ATTENTION] = rope_score_scale(config, there);

@@ -72,28 +72,61 @@ float tensor_shift(const Family *f, const BurstTensor *t)
     return f->norms_less_one && strstr(t->name, "norm.weight") ? -1 : 0;
 }
 
+enum { TENSOR_NAME = 128 }; /* of a tensor within its unit */
+
+/* "%d" of a name as the expert's number. */
+static void experts_name(const char *name, int expert, char out[TENSOR_NAME])
+{
+    const char *number = strstr(name, "%d");
+    if (number)
+        snprintf(out, TENSOR_NAME, "%.*s%d%s", (int)(number - name), name, expert, number + 2);
+    else
+        snprintf(out, TENSOR_NAME, "%s", name);
+}
+
+/* Where the part lies among all parts of its tensor, or of its expert's; *all: the elements of these. */
+static int64_t part_first(const BurstUnit *u, const FusedTensor *fused, int part, int expert, int64_t *all)
+{
+    char name[TENSOR_NAME];
+    int64_t first = 0;
+    *all = 0;
+    for (int i = 0; i < FUSED_PARTS && fused->part[i]; i++) {
+        experts_name(fused->part[i], expert, name);
+        first = i == part ? *all : first;
+        *all += elements_of(u, name);
+    }
+    return first;
+}
+
 StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstTensor *t)
 {
     const BurstUnit *u = burst_unit(p, unit);
     const bool vector = t->init_std <= 0;
     const int64_t own = t->rows * t->cols;
+    const int expert = tensor_expert(t->name);
     StPlace place = {.dims = vector ? 1 : 2, .shape = {vector ? own : t->rows, t->cols}};
     const FusedTensor *fused = family_fused(n->family, t->name, &place.part);
-    full_name(p, n, unit, fused ? fused->name : t->name, place.name);
+    char name[TENSOR_NAME];
+    experts_name(fused ? fused->name : t->name, expert, name);
+    full_name(p, n, unit, name, place.name);
     place.run = place.stride = own;
     if (!fused)
         return place;
-    int64_t all = 0;
-    for (int i = 0; i < FUSED_PARTS && fused->part[i]; i++) {
-        place.first = i == place.part ? all : place.first;
-        all += elements_of(u, fused->part[i]);
-    }
+    int64_t all;
+    place.first = part_first(u, fused, place.part, expert, &all);
     if (fused->by_heads) {
         place.first /= p->kv_heads;
         place.run = own / p->kv_heads;
         place.stride = all / p->kv_heads;
     }
     place.shape[0] = vector ? all : all / t->cols;
+    if (!fused->by_experts)
+        return place;
+    const int64_t shape[] = {p->experts.experts, place.shape[0], t->cols};
+    memcpy(place.shape, shape, sizeof shape);
+    place.dims = 3;
+    place.first += expert * all;
+    place.part += expert; /* whatever is not the first */
     return place;
 }
 

@@ -95,12 +95,13 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    int64_t experts, top, expert_width; /* of layer.experts */
     int64_t sequence; /* of a plan */
     /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
      */
     int64_t value_dim, latent, query_latent, own, shared;
     double norm_eps, softcap, scale[BURST_SCALES];
-    bool tied;
+    bool tied, normalize; /* normalize: the weights of chosen experts */
     LayerParts parts;
     BurstRope rope, local_rope; /* local: of layers with a window, where the family has it by type */
     BurstRopeFactors factors, local_factors; /* of those that are read */
@@ -222,7 +223,7 @@ json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
 typedef struct StPlace {
     char name[ST_NAME];
     int dims, part;
-    int64_t shape[2], first, run, stride;
+    int64_t shape[3], first, run, stride;
 } StPlace;
 /* Names of a folder's tensors: those of the family, but for how they begin, which differs where the text
  * model is a part. */

@@ -64,6 +64,7 @@ LONG = dict(short_factor=[1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0], long_factor
 WINDOW = dict(sliding_window=16)
 MLA = dict(num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10)  # q and k 20, v 10 elements
 BIASED = dict(attention_bias=True, mlp_bias=True)
+EXPERTS = dict(num_experts=8, num_experts_per_tok=2)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
@@ -157,6 +158,14 @@ CASES = {  # name: class, its configuration
     "granite4": ("GraniteMoeHybrid", dict(shared_intermediate_size=96, num_local_experts=0, layer_types=["full_attention"] * 4,
                                           position_embedding_type="rope", mamba_n_heads=4, time_step_limit=(0.0, 1.0), embedding_multiplier=12.0,
                                           residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
+    "qwen3_moe": ("Qwen3Moe", dict(EXPERTS, head_dim=32, norm_topk_prob=True, moe_intermediate_size=48)),
+    "qwen3_moe_plain": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=False, moe_intermediate_size=40, num_experts_per_tok=3)),
+    "qwen3_moe_one": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=False, moe_intermediate_size=48, num_experts_per_tok=1)),
+    "qwen3_moe_all": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=True, moe_intermediate_size=48, num_experts_per_tok=8)),
+    "olmoe": ("Olmoe", EXPERTS),
+    "mixtral": ("Mixtral", dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16)),
+    "granitemoe": ("GraniteMoe", dict(num_local_experts=6, num_experts_per_tok=3, embedding_multiplier=12.0, residual_multiplier=0.22,
+                                      attention_multiplier=0.3, logits_scaling=4.0)),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
@@ -183,7 +192,9 @@ LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          *(f"self_attn.{x}_{part}" for x in "qk" for part in ("proj.weight", "proj.bias", "norm.weight")),
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
          "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
-         "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias", "mlp.output_norm.weight"]
+         "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias",
+         "mlp.router.weight", *(f"mlp.experts.{i}.{x}_proj.weight" for i in range(8) for x in ("gate", "up")),
+         *(f"mlp.experts.{i}.down_proj.weight" for i in range(8)), "mlp.output_norm.weight"]
 AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_layernorm": "mlp.output_norm"}
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
 NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}, "GraniteMoeHybrid": {
@@ -199,7 +210,7 @@ NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}
                      "attention.dense": "self_attn.o_proj", "mlp.dense_h_to_4h": "mlp.up_proj",
                      "mlp.dense_4h_to_h": "mlp.down_proj"}}  # in a folder, in a plan
 PREFIX = {"GPTNeoX": "gpt_neox.layers."}  # of layers' names
-WHOLE_NORMS = {"Olmo2", "Olmo3"}  # norms over all heads, of which each tensor rank has a part
+WHOLE_NORMS = {"Olmo2", "Olmo3", "Olmoe"}  # norms over all heads, of which each tensor rank has a part
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj"),
          "shared_mlp.input_linear": ("mlp.gate_proj", "mlp.up_proj")}
 
@@ -215,10 +226,22 @@ def split_latent(name, gradient, config):
     return [(name, gradient)]
 
 
+def split_experts(name, gradient):
+    """The same of the matrices of experts, each of which is a plan's tensor."""
+    layer = re.match(r"model\.layers\.\d+\.", name)[0]
+    if name.endswith("experts.down_proj"):
+        return [(f"{layer}mlp.experts.{i}.down_proj.weight", g) for i, g in enumerate(gradient)]
+    return [(f"{layer}mlp.experts.{i}.{part}_proj.weight", g)
+            for i, both in enumerate(gradient) for part, g in zip(("gate", "up"), both.chunk(2))]
+
+
 def split(kind, name, gradient, shape, config):
     """[(name of a plan's tensor, its part of the gradient)]"""
     if hasattr(config, "kv_lora_rank"):
         return split_latent(name, gradient, config)
+    if ".experts." in name:
+        return split_experts(name, gradient)
+    name = re.sub(r"(mlp\.gate|block_sparse_moe\.router)\.weight", "mlp.router.weight", name)
     name = name.replace(PREFIX.get(kind, "model.layers."), "model.layers.")
     for theirs, ours in NAMES.get(kind, {}).items():
         if f".{theirs}." in f".{name}":
@@ -287,6 +310,8 @@ class Case:
         config = type(known)(**{**{name: value for name, value in SIZES.items() if hasattr(known, name)}, **more})
         if getattr(config, "attn_logit_softcapping", None):
             config._attn_implementation = "eager"  # others leave it out
+        if hasattr(config, "num_experts_per_tok"):
+            config._experts_implementation = "eager"  # others refuse float64
         return getattr(transformers, random_exports.model_class(kind))(config), config
 
     def make(self):

@@ -118,7 +118,8 @@ def to_bf16(blob):
 
 def distance(is_, wanted):
     """Relative L2."""
-    return math.sqrt(sum((a - b) ** 2 for a, b in zip(is_, wanted)) / sum(b * b for b in wanted))
+    apart, size = sum((a - b) ** 2 for a, b in zip(is_, wanted)), sum(b * b for b in wanted)
+    return math.sqrt(apart / size) if size else math.inf if apart else 0.0  # an expert that no token chose
 
 
 # ---- running ----

@@ -59,7 +59,13 @@ static int count_tensors(const BurstPlan *p)
     return n;
 }
 
-static int64_t place_elements(const StPlace *p) { return p->shape[0] * (p->dims == 2 ? p->shape[1] : 1); }
+static int64_t place_elements(const StPlace *p)
+{
+    int64_t elements = 1;
+    for (int i = 0; i < p->dims; i++)
+        elements *= p->shape[i];
+    return elements;
+}
 
 /* The entry of the first part, which has a place. */
 static const Entry *first_part(const BurstPlan *p, const Export *o, int unit, const StPlace *place)
