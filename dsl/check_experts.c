@@ -52,8 +52,9 @@ void take_experts(Checker *c, const Ast *s, const Field *f, void *to)
     if (diags_errors(c->diags) > before)
         return;
     if (m.top > m.experts)
-        diag_error(c->diags, s->span, "'top' is %d, but there are %d experts; a token chooses each at most once",
-                   m.top, m.experts);
+        diag_error(c->diags, s->span,
+                   "'top' is %d, but there are %d experts; a token chooses each at most once", m.top,
+                   m.experts);
     if (m.eps > 0 && !m.normalize)
         diag_error(c->diags, s->span, "'eps' requires 'normalize yes': it is added to the sum of the scores");
     *(BurstExperts *)to = m;

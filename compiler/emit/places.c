@@ -200,9 +200,9 @@ void emit_tensors(Emit *e)
     for (int u = 0; u < e->draft->units.n; u++)
         for (int t = 0; t < e->draft->units.at[u].tensors; t++)
             if (is_named(e->draft->units.at[u].tensor[t].name))
-            text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n",
-                        weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),
-                        e->draft->units.at[u].tensor[t].offset);
+                text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n",
+                            weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),
+                            e->draft->units.at[u].tensor[t].offset);
 }
 
 /* Whether attention's output and statistics have all rows, or those of one chunk of queries. */

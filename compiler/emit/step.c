@@ -45,8 +45,10 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
 /* "plan_act(s, PLAN_AT_X(layer))" */
 const char *place_text(const Printer *p, const Op *o, Operand x)
 {
-    static const char *const at[] = {
-        [EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_INT] = "plan_ints", [EL_BYTE] = "plan_bytes"};
+    static const char *const at[] = {[EL_ACTIVATION] = "plan_act",
+                                     [EL_FLOAT] = "plan_floats",
+                                     [EL_INT] = "plan_ints",
+                                     [EL_BYTE] = "plan_bytes"};
     const Value *v = &p->step->values.at[x.value];
     Arena *a = p->emit->arena;
     if (v->kind == VALUE_STATE)

@@ -52,21 +52,22 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
 
 /* ---- values ---- */
 #define DIMS(X) /* id, text */ \
-    X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") \
-    X(KEY, "kv_heads * head_dim") \
-    X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") \
-    X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
-    X(MATRICES, "matrices of an owner") \
-    /* of the ranks that split a layer's weights */ \
-    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") X(ALL_TOKENS, "all tokens") \
-    /* of values and outputs, where they are not as wide as keys and queries: dim_of */ \
-    X(VALUE, "kv_heads * value_dim") X(OUTPUT, "heads * value_dim") \
-    /* multi-head latent attention: a key's own elements, those that all heads share, latents */ \
-    X(OWN, "kv_heads * (head_dim - rotary)") X(SHARED, "rotary") X(LATENT, "latent") \
-    X(QUERY_LATENT, "query_latent") \
-    /* experts: rows of a token's choices are columns of the token here */ \
-    X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(EXPERT_WIDTH, "width") \
-    X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden")
+    X(ONE, "1") \
+    X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
+        X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") \
+            X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+                X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
+        X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") \
+            X(ALL_TOKENS, "all tokens")    /* of values and outputs, where they are not as wide as keys and \
+                                           queries: dim_of */ \
+        X(VALUE, "kv_heads * value_dim") \
+            X(OUTPUT, "heads * value_dim") /* multi-head latent attention: a key's own elements, those that \
+                                              all heads share, latents */ \
+        X(OWN, "kv_heads * (head_dim - rotary)") X(SHARED, "rotary") X(LATENT, "latent") \
+            X(QUERY_LATENT, \
+              "query_latent") /* experts: rows of a token's choices are columns of the token here */ \
+        X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(EXPERT_WIDTH, "width") \
+            X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)

@@ -118,7 +118,8 @@ static const struct Foreign {
     {NOWHERE, "experts are `moe { experts N; top N; ffn swiglu N; }` of the model, in place of `ffn`",
      " num_experts n_experts num_local_experts n_routed_experts experts moe_top_k num_experts_per_tok "
      "num_experts_per_token top_k router "},
-    {NOWHERE, "each rank computes all experts of its own tokens, whose weights are gathered as all others are",
+    {NOWHERE,
+     "each rank computes all experts of its own tokens, with their gathered weights",
      " expert_parallel ep ep_size expert_model_parallel_size "},
     {NOWHERE, "dropout is not supported; remove it",
      " dropout attention_dropout hidden_dropout resid_pdrop attn_pdrop embd_pdrop hidden_dropout_prob "},

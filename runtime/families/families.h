@@ -21,8 +21,9 @@ typedef enum Windows {
     WINDOWS_IN_RUNS,    /* all but the last of each `pattern` layers */
     WINDOWS_BY_PATTERN  /* the same with sliding_window_pattern, whose default is `pattern` */
 } Windows;
-/* "%d" in a name is the number of an expert. One tensor of a folder that holds one of a plan's by another name, or several, their rows one after the
- * other; by_heads: those that belong to a key head, then those of the next. */
+/* "%d" in a name is the number of an expert. One tensor of a folder that holds one of a plan's by another
+ * name, or several, their rows one after the other; by_heads: those that belong to a key head, then those of
+ * the next. */
 enum { FUSED_PARTS = 3 };
 typedef struct FusedTensor {
     const char *name, *part[FUSED_PARTS];
@@ -55,8 +56,8 @@ typedef enum LayerRopes {
     ROPES_BY_TYPE
 } LayerRopes;
 /* Fields of config.json about experts: how many there are, how many a token chooses, the columns of each, and
- * whether their weights are divided by their sum (NULL: they always are). The numbers are meant where a field is
- * not given. */
+ * whether their weights are divided by their sum (NULL: they always are). The numbers are meant where a field
+ * is not given. */
 typedef struct ExpertFields {
     const char *experts, *top, *width, *normalize;
     int absent_experts, absent_top, absent_width;

@@ -38,11 +38,11 @@ typedef struct BurstLayer {
     int experts; /* which each token chooses, in place of one feed-forward network: BurstExperts */
     int latent; /* keys and values are made of a latent: multi-head latent attention, arXiv 2405.04434 */
 } BurstLayer;
-/* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T; scores of a
- * token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of the largest
- * scores, of equal ones the lower number first. An expert's weight is its score, divided by the sum over the
- * chosen plus `eps` where `normalize` says so, times `scale`. The layer's output is the sum of the chosen
- * experts' outputs, each times its weight. */
+/* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T; scores of
+ * a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of the
+ * largest scores, of equal ones the lower number first. An expert's weight is its score, divided by the sum
+ * over the chosen plus `eps` where `normalize` says so, times `scale`. The layer's output is the sum of the
+ * chosen experts' outputs, each times its weight. */
 #define BURST_SCORE_ROWS(X) X(SOFTMAX, "softmax") X(SIGMOID, "sigmoid")
 enum {
 #define X(id, name) BURST_SCORE_##id,

@@ -56,10 +56,7 @@ static inline int64_t burst_embed_ints(int64_t tokens)
 
 /* Rows of one expert's tokens that are gathered at a time for a product. */
 enum { BURST_EXPERT_ROWS = 256 };
-static inline int64_t burst_experts_floats(int hidden)
-{
-    return (int64_t)BURST_EXPERT_ROWS * hidden;
-}
+static inline int64_t burst_experts_floats(int hidden) { return (int64_t)BURST_EXPERT_ROWS * hidden; }
 
 /* CUDA: partial sums of a norm's weight gradient, a row a block; doubles. Three blocks on each of 108
  * multiprocessors. */

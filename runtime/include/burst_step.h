@@ -114,8 +114,8 @@ int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const Bur
                            BurstAct *dx);
 
 /* ---- experts (burst_model.h) ----
- * A choice is a token's k-th expert: choices are numbered token * top + k. Rows are the choices in the order of
- * their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to
+ * A choice is a token's k-th expert: choices are numbered token * top + k. Rows are the choices in the order
+ * of their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to
  * first[e + 1]. slot[n][top]: the row of a choice; row[n * top]: the choice of a row. Matrices of experts
  * follow each other: up [experts][2 * width][hidden], the gate's columns first; down
  * [experts][hidden][width]. scratch: burst_experts_floats(hidden) floats on the host, unused on a device. */
@@ -135,7 +135,8 @@ int burst_op_choose_back(BurstExec *e, int64_t n, const BurstExperts *m, const f
 int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,
                      int32_t *row, int32_t *first);
 /* gate_up[rows][2 * width] = the tokens' x by their experts' matrices; dw += d_gate_up^T x; rows of the
- * gradient of x, which burst_op_experts_sum adds up: y[n][hidden] = (add or 0) + the sum of a token's rows. */
+ * gradient of x, which burst_op_experts_sum adds up: y[n][hidden] = (add or 0) + the sum of a token's rows.
+ */
 int burst_op_experts_up(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *x,
                         const int32_t *row, const int32_t *first, const BurstAct *w, BurstAct *gate_up,
                         void *scratch);
@@ -143,7 +144,8 @@ int burst_op_experts_up_dw(BurstExec *e, int64_t n, const BurstExperts *m, int h
                            const BurstAct *d_gate_up, const BurstAct *x, const int32_t *row,
                            const int32_t *first, float *dw, void *scratch);
 int burst_op_experts_up_dx(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
-                           const BurstAct *d_gate_up, const int32_t *first, const BurstAct *w, BurstAct *rows);
+                           const BurstAct *d_gate_up, const int32_t *first, const BurstAct *w,
+                           BurstAct *rows);
 int burst_op_experts_sum(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *rows,
                          const int32_t *slot, const BurstAct *add, BurstAct *y);
 /* y[rows][width] = route * f(gate) * up: weighted here, the experts' outputs are not kept for the gradient of
@@ -151,9 +153,10 @@ int burst_op_experts_sum(BurstExec *e, int64_t n, const BurstExperts *m, int hid
 int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
                          const float *route, const int32_t *row, BurstAct *y);
 int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
-                              const float *route, const int32_t *row, const BurstAct *dy,
-                              BurstAct *d_gate_up, float *d_route);
-/* rows[rows][hidden] = x by their experts' matrices; in backward dy[n][hidden] is the gradient of their sum. */
+                              const float *route, const int32_t *row, const BurstAct *dy, BurstAct *d_gate_up,
+                              float *d_route);
+/* rows[rows][hidden] = x by their experts' matrices; in backward dy[n][hidden] is the gradient of their sum.
+ */
 int burst_op_experts_down(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *x,
                           const int32_t *first, const BurstAct *w, BurstAct *rows);
 int burst_op_experts_down_dw(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *dy,

@@ -52,7 +52,8 @@ static void write_model(FILE *out, const HfModel *m)
     else
         fprintf(out, "  ffn %s %lld; ", activations[m->parts.layer.activation], (long long)m->ffn);
     fprintf(out, "norm %s %.15g; vocab %lld; tied %s;%s%s", m->parts.layer.norm ? "layernorm" : "rmsnorm",
-            m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no", m->parts.qkv_bias ? " qkv_bias yes;" : "",
+            m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no",
+            m->parts.qkv_bias ? " qkv_bias yes;" : "",
             qk_norms[m->parts.qk_norm + m->parts.layer.qk_norm_all]);
     write_parts(out, &m->parts.layer);
     fputs("\n ", out);

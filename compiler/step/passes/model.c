@@ -183,8 +183,8 @@ static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const c
             add_experts(&u, &row[i]);
         else if (has_part(m, row[i].part))
             add_tensor(&u, &row[i], row[i].name);
-    return (Unit){name, full_name, repeat, ranks, u.elements, (u.elements + ranks - 1) / ranks, u.tensors.n,
-                  u.tensors.at};
+    return (Unit){name,        full_name,   repeat, ranks, u.elements, (u.elements + ranks - 1) / ranks,
+                  u.tensors.n, u.tensors.at};
 }
 
 Units units_make(Arena *a, const Program *p, const Shape *shape, int within)

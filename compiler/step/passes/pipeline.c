@@ -56,7 +56,8 @@ static void add_target_scratch(Step *s)
     add_scratch(s, "experts_scratch", DIM_ONE,
                 m->experts.experts && !device ? burst_experts_floats(m->hidden) * 4 : 0,
                 KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
-    add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KINDS(OP_EMBED_BACK));
+    add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4,
+                KINDS(OP_EMBED_BACK));
 }
 
 /* ---- passes that read the choice ---- */

@@ -156,7 +156,8 @@ bool passes(const Machine *m, const Made *x, int n)
 {
     const OpKind k = x->op->kind;
     const bool residual = k == OP_LINEAR || k == OP_SCALE || k == OP_TENSOR_SCATTER;
-    return (residual && n == 1) || (k == OP_COMBINE && n != 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
+    return (residual && n == 1) || (k == OP_COMBINE && n != 1) || (x->op->kind == OP_BIAS && n == 0) ||
+           one_layout(m, x->op->kind);
 }
 
 const Rule *rule_of(OpKind k)

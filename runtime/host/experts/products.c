@@ -1,5 +1,5 @@
-/* host/experts/products.c: products of experts' matrices with the rows of the tokens that chose them, by a BLAS
- * call an expert, and sums of a token's rows. */
+/* host/experts/products.c: products of experts' matrices with the rows of the tokens that chose them, by a
+ * BLAS call an expert, and sums of a token's rows. */
 #include "burst_step.h"
 #include "burst_sizes.h"
 

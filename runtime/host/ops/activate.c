@@ -78,8 +78,8 @@ int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const B
 }
 
 int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
-                              const float *route, const int32_t *row, const BurstAct *dy,
-                              BurstAct *d_gate_up, float *d_route)
+                              const float *route, const int32_t *row, const BurstAct *dy, BurstAct *d_gate_up,
+                              float *d_route)
 {
     const int64_t width = m->width;
     (void)e;
