@@ -41,7 +41,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # What emitted programs are compiled and linked with.
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "gcc, libc6-dev, libclang1-19, libclang-common-19-dev, libopenblas-pthread-dev, libjansson-dev, zlib1g-dev, libopenmpi-dev")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "gcc, libc6-dev, libclang1-19, libclang-common-19-dev, libopenblas-pthread-dev, libjansson-dev, libsodium-dev, zlib1g-dev, libopenmpi-dev")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "nvidia-cuda-toolkit, openmpi-bin")
 set(CPACK_STRIP_FILES ON)
 include(CPack)

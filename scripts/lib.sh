@@ -15,7 +15,7 @@ as_root() {
 # Packages by the file or command that shows that they are there: only what is missing is installed.
 build_packages='gcc:gcc cmake:cmake ninja:ninja-build flex:flex bison:bison pkg-config:pkg-config
 /usr/lib/x86_64-linux-gnu/libopenblas.so:libopenblas-pthread-dev /usr/include/zlib.h:zlib1g-dev
-/usr/include/jansson.h:libjansson-dev mpicc:libopenmpi-dev mpirun:openmpi-bin
+/usr/include/jansson.h:libjansson-dev /usr/include/sodium.h:libsodium-dev mpicc:libopenmpi-dev mpirun:openmpi-bin
 /usr/lib/llvm-19/include/clang-c/Index.h:libclang-19-dev'
 test_packages='g++:g++ /usr/include/cmocka.h:libcmocka-dev clang-19:clang-19
 /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-x86_64.a:libclang-rt-19-dev

@@ -188,7 +188,7 @@ class Machine:
         return self.emit(name, topo, model, "cost", ["--emit=cost"]).read_text()
 
     def libraries(self, cuda):
-        names = (["libburst_rt_cuda.a"] if cuda else []) + ["libburst_rt.a", "libjansson.a", "libz.a"]
+        names = (["libburst_rt_cuda.a"] if cuda else []) + ["libburst_rt.a", "libjansson.a", "libsodium.a", "libz.a"]
         return [*(self.bundle / "lib" / name for name in names), "-lopenblas", *(["-lnccl", "-lcublasLt"] if cuda else []),
                 "-lm", "-lpthread"]
 

@@ -17,7 +17,7 @@ static const double answer_limit = 5, late_limit = 1, rival_limit = 1, resolve_a
 
 typedef struct Answer { /* when all have come; behind it, where all is well, the table */
     int32_t status;
-    uint8_t nonce[SHA256_BYTES]; /* makes the key of the mesh */
+    uint8_t nonce[KEY_BYTES]; /* makes the key of the mesh */
     char text[ERROR_TEXT];
 } Answer;
 
@@ -191,7 +191,7 @@ static bool admissible(Rendezvous *m, const Hello *h)
     return true;
 }
 
-static void give_answer(const Rendezvous *m, int fd, const uint8_t nonce[SHA256_BYTES], double limit)
+static void give_answer(const Rendezvous *m, int fd, const uint8_t nonce[KEY_BYTES], double limit)
 {
     Answer a;
     memset(&a, 0, sizeof a);
@@ -205,7 +205,7 @@ static void give_answer(const Rendezvous *m, int fd, const uint8_t nonce[SHA256_
 /* 1 where one more rank is there. One that makes no sense is told so. */
 static int admit(Rendezvous *m, const Connected *who)
 {
-    static const uint8_t none[SHA256_BYTES];
+    static const uint8_t none[KEY_BYTES];
     const int rank = who->hello.rank;
     if (who->dialled || !admissible(m, &who->hello)) {
         if (who->dialled)
@@ -307,7 +307,7 @@ static void complete_addresses(Rendezvous *m)
 
 static bool host_members(Rendezvous *m, Handshakes *g)
 {
-    uint8_t nonce[SHA256_BYTES] = {0};
+    uint8_t nonce[KEY_BYTES] = {0};
     m->all[0].hello = g->mine;
     bool ok = open_listeners(m, g) && receive_all(m, g);
     if (ok && !random_bytes(nonce, sizeof nonce))

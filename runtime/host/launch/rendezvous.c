@@ -235,7 +235,7 @@ static void choose_key(Rendezvous *m, uint64_t number)
 static uint64_t choose_name(const Rendezvous *m)
 {
     const int32_t of[] = {(int32_t)geteuid(), m->place->ports == 1 ? m->place->port : 0};
-    uint8_t name[SHA256_BYTES];
+    uint8_t name[KEY_BYTES];
     uint64_t number;
     derive_key(name, m->key, sizeof m->key, "burst name", of, sizeof of);
     memcpy(&number, name, sizeof number);

@@ -20,7 +20,7 @@ typedef struct Rendezvous {
     const Job *job;
     const Place *place;
     int world, rank;
-    uint8_t key[SHA256_BYTES], mesh_key[SHA256_BYTES]; /* to find rank 0; to connect to each other */
+    uint8_t key[KEY_BYTES], mesh_key[KEY_BYTES]; /* to find rank 0; to connect to each other */
     uint64_t name;     /* of the job: of its Unix sockets */
     double deadline;   /* of this round */
     int listener[ADDRESSES], listeners;

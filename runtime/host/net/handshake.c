@@ -4,6 +4,7 @@
 #include "burst_rt.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -18,17 +19,26 @@ static const uint64_t magic = 0x3356525453525542;
 /* Seconds: a caller's to prove itself, a dial's, and the pauses between two tries. */
 static const double caller_limit = 2, dial_limit = 3, least_pause = 0.05, most_pause = 0.2;
 
+_Static_assert(KEY_BYTES == crypto_auth_hmacsha256_BYTES, "a proof is a whole MAC");
 _Static_assert(sizeof(Hello) == 96 && sizeof(Call) == 40 && sizeof(Proof) == 64 && sizeof(Entry) == 128,
                "no padding");
 
-void derive_key(uint8_t key[SHA256_BYTES], const void *from, size_t bytes, const char *purpose,
+/* Of several implementations sodium_init chooses; without it, libsodium takes its portable one. */
+typedef crypto_auth_hmacsha256_state Mac;
+
+static void mac_add(Mac *m, const void *data, size_t bytes)
+{
+    crypto_auth_hmacsha256_update(m, data, bytes);
+}
+
+void derive_key(uint8_t key[KEY_BYTES], const void *from, size_t bytes, const char *purpose,
                 const void *data, size_t data_bytes)
 {
-    Hmac h;
-    hmac_begin(&h, from, bytes);
-    hmac_add(&h, purpose, strlen(purpose) + 1);
-    hmac_add(&h, data, data_bytes);
-    hmac_end(&h, key);
+    Mac m;
+    crypto_auth_hmacsha256_init(&m, from, bytes);
+    mac_add(&m, purpose, strlen(purpose) + 1);
+    mac_add(&m, data, data_bytes);
+    crypto_auth_hmacsha256_final(&m, key);
 }
 
 bool random_bytes(void *data, size_t bytes)
@@ -37,17 +47,17 @@ bool random_bytes(void *data, size_t bytes)
 }
 
 /* hello NULL: the callee's proof. */
-static void prove(const Handshakes *g, const Handshake *x, const Hello *hello, uint8_t mac[SHA256_BYTES])
+static void prove(const Handshakes *g, const Handshake *x, const Hello *hello, uint8_t mac[KEY_BYTES])
 {
     const char *role = hello ? "burst caller" : "burst callee";
-    Hmac h;
-    hmac_begin(&h, g->key, sizeof g->key);
-    hmac_add(&h, role, strlen(role) + 1);
-    hmac_add(&h, x->caller_nonce, sizeof x->caller_nonce);
-    hmac_add(&h, x->callee_nonce, sizeof x->callee_nonce);
+    Mac m;
+    crypto_auth_hmacsha256_init(&m, g->key, sizeof g->key);
+    mac_add(&m, role, strlen(role) + 1);
+    mac_add(&m, x->caller_nonce, sizeof x->caller_nonce);
+    mac_add(&m, x->callee_nonce, sizeof x->callee_nonce);
     if (hello)
-        hmac_add(&h, hello, sizeof *hello);
-    hmac_end(&h, mac);
+        mac_add(&m, hello, sizeof *hello);
+    crypto_auth_hmacsha256_final(&m, mac);
 }
 
 /* The first bytes of a connection's few always fit. */
@@ -91,11 +101,11 @@ static void hang_up(Handshake *x)
 
 static int check_proof(Handshakes *g, Handshake *x)
 {
-    uint8_t mac[SHA256_BYTES];
+    uint8_t mac[KEY_BYTES];
     Entry mine = {.hello = g->mine};
     memcpy(x->callee_nonce, x->in.proof.nonce, sizeof x->callee_nonce);
     prove(g, x, NULL, mac);
-    if (!mac_equal(mac, x->in.proof.mac)) {
+    if (sodium_memcmp(mac, x->in.proof.mac, sizeof mac) != 0) {
         g->impostor = true;
         g->impostor_at = x->at;
         return GONE;
@@ -110,9 +120,9 @@ static int check_proof(Handshakes *g, Handshake *x)
 
 static int check_hello(Handshakes *g, Handshake *x)
 {
-    uint8_t mac[SHA256_BYTES];
+    uint8_t mac[KEY_BYTES];
     prove(g, x, &x->in.entry.hello, mac);
-    if (!mac_equal(mac, x->in.entry.mac) || x->in.entry.hello.to != g->mine.rank)
+    if (sodium_memcmp(mac, x->in.entry.mac, sizeof mac) != 0 || x->in.entry.hello.to != g->mine.rank)
         return GONE;
     return put(x, &magic, sizeof magic, AWAITS_HELLO) == MORE ? DONE : GONE;
 }
@@ -340,7 +350,7 @@ bool handshakes_next(Handshakes *g, double deadline, Connected *out)
     }
 }
 
-bool handshakes_open(Handshakes *g, const uint8_t key[SHA256_BYTES], const Hello *mine, int listeners,
+bool handshakes_open(Handshakes *g, const uint8_t key[KEY_BYTES], const Hello *mine, int listeners,
                      int dials, int room)
 {
     *g = (Handshakes){.mine = *mine, .room = room};

@@ -7,12 +7,11 @@
 #ifndef BURST_HANDSHAKE_H
 #define BURST_HANDSHAKE_H
 
-#include "host/net/hmac.h"
 #include "host/net/socket.h"
 
 #include <poll.h>
 
-enum { HOST_NAME = 64 };
+enum { HOST_NAME = 64, KEY_BYTES = 32 /* keys, nonces and proofs: HMAC-SHA256 (RFC 2104), by libsodium */ };
 
 /* Who a rank is. On the wire, as the structures below: without padding. */
 typedef struct Hello {
@@ -22,9 +21,9 @@ typedef struct Hello {
     int32_t rank, to, local, zero; /* to: the rank that it means to call */
     char name[HOST_NAME];
 } Hello;
-typedef struct Call { uint64_t magic; uint8_t nonce[SHA256_BYTES]; } Call;
-typedef struct Proof { uint8_t nonce[SHA256_BYTES], mac[SHA256_BYTES]; } Proof;
-typedef struct Entry { Hello hello; uint8_t mac[SHA256_BYTES]; } Entry;
+typedef struct Call { uint64_t magic; uint8_t nonce[KEY_BYTES]; } Call;
+typedef struct Proof { uint8_t nonce[KEY_BYTES], mac[KEY_BYTES]; } Proof;
+typedef struct Entry { Hello hello; uint8_t mac[KEY_BYTES]; } Entry;
 
 typedef struct Handshake {
     int fd, stage, to;
@@ -33,12 +32,12 @@ typedef struct Handshake {
     double deadline; /* of a dial without a connection: when it is tried again */
     double pause;    /* before the next try */
     Address at;
-    uint8_t caller_nonce[SHA256_BYTES], callee_nonce[SHA256_BYTES];
+    uint8_t caller_nonce[KEY_BYTES], callee_nonce[KEY_BYTES];
     union { Call call; Proof proof; Entry entry; uint64_t welcome; } in;
 } Handshake;
 
 typedef struct Handshakes {
-    uint8_t key[SHA256_BYTES];
+    uint8_t key[KEY_BYTES];
     Hello mine;
     const int *listener;
     int listeners;
@@ -61,12 +60,12 @@ typedef struct Connected {
 } Connected;
 
 /* A key from another one, for one purpose. */
-void derive_key(uint8_t key[SHA256_BYTES], const void *from, size_t bytes, const char *purpose,
+void derive_key(uint8_t key[KEY_BYTES], const void *from, size_t bytes, const char *purpose,
                 const void *data, size_t data_bytes);
 bool random_bytes(void *data, size_t bytes);
 
 /* False: no memory. dials, room: the most at once; listeners may follow later. */
-bool handshakes_open(Handshakes *g, const uint8_t key[SHA256_BYTES], const Hello *mine, int listeners,
+bool handshakes_open(Handshakes *g, const uint8_t key[KEY_BYTES], const Hello *mine, int listeners,
                      int dials, int room);
 /* Connects to this address, again and again until the rank there has proven the key. */
 void handshakes_dial(Handshakes *g, const Address *at, int to);
