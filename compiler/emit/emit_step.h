@@ -13,8 +13,7 @@ typedef struct Printer {
     /* [values * 3]: whether the block's function has a variable for the value: of this index, of the next,
      * of the embedding */
     bool *known;
-    int part;          /* part marked last; -1: none */
-    bool said;         /* parts are marked in the text */
+    bool said;         /* burst_doing was printed */
 } Printer;
 
 /* ---- emit/step.c: operands as text ---- */
@@ -22,6 +21,8 @@ const char *type_of(const Value *v);
 const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
 const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
 const char *variable(const Printer *p, const Op *o, Operand x);
+/* "BURST_TRY(burst_op_gather(e, ", or for a part of the trace "BURST_OP(NORM, burst_op_rmsnorm(e, " */
+const char *call_begin(const Printer *p, const Op *o, const char *function);
 /* Prints begin, then items with commas, broken into lines. */
 void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end);
 

@@ -11,7 +11,7 @@ typedef struct Emit {
     Text *out;
     int indent;
     unsigned takes[STEP_BLOCKS]; /* by block of the step: bit 0: its function takes a layer, bit 1: a visit */
-    bool forecast; /* plan_forecast was printed */
+    const BurstForecast *forecast; /* plan_forecast; NULL: none */
     size_t hashed_from; /* begin of the text that text_hash covers */
 } Emit;
 /* Prints one line, indented by braces: closing ones at its begin, opening ones at its end. */
@@ -43,8 +43,9 @@ void emit_key_chunks(Emit *e);
 /* constants of attention over chunks of queries, or of heads; none without chunks */
 void emit_output_rows(Emit *e);
 void emit_head_chunks(Emit *e); /* of chunks of heads; none without chunks */
-extern const char *const part_constant[];       /* "BURST_P_NORM" */
-void emit_watching(Emit *e);                    /* what --trace shows in addition to measurements */
+extern const char *const part_name[];           /* "NORM" */
+void emit_watching(Emit *e);                    /* names of streams, and declarations of the forecast */
+void emit_forecast(Emit *e);                    /* the forecast, at the end of the text */
 void emit_predicted(Emit *e);                   /* the line of the header */
 /* of a library's header: what its calls take */
 void emit_library_sizes(Emit *e);

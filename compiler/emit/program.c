@@ -939,6 +939,7 @@ static void emit_rest(Emit *e)
     emit_units(e);
     emit_watching(e);
     emit_plan(e);
+    emit_forecast(e);
 }
 
 /* The common begin of a program and a library, up to attention. */

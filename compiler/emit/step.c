@@ -102,18 +102,25 @@ void emit_list(Emit *e, const char *begin, const char *const *item, int n, const
 
 /* ---- operations ---- */
 
+const char *const part_name[] = {
+#define X(id, row, name) #id,
+    BURST_PARTS(X)
+#undef X
+};
+
+const char *call_begin(const Printer *p, const Op *o, const char *function)
+{
+    Arena *a = p->emit->arena;
+    return op_follows_compute(o->kind) ? arena_printf(a, "BURST_OP(%s, %s, ", part_name[op_part(o)], function)
+                                       : arena_printf(a, "BURST_TRY(%s, ", function);
+}
+
 static void emit_call(Printer *p, const Op *o)
 {
     const char *function, *item[CALL_WORDS];
     const int n = call_words(p, o, &function, item);
-    emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(%s, ", function), item, n, "));");
+    emit_list(p->emit, call_begin(p, o, function), item, n, "));");
 }
-
-const char *const part_constant[] = {
-#define X(id, row, name) "BURST_P_" #id,
-    BURST_PARTS(X)
-#undef X
-};
 
 /* Only in the first sequence of a step, or the last; the optimizer comes after it. */
 static bool emit_when(Printer *p, const Op *o)
@@ -125,27 +132,25 @@ static bool emit_when(Printer *p, const Op *o)
     return true;
 }
 
-static void emit_names(Printer *p, const Op *o)
+static const struct { const char *doing, *comment; } block_texts[STEP_BLOCKS] = {
+    [BLOCK_EMBED] = {"embedding", "The embeddings of a rank's tokens."},
+    [BLOCK_FORWARD] = {"layer forward", "A layer's forward."},
+    [BLOCK_HEAD] = {"head and loss", "The last norm, the head and the loss, with their gradients."},
+    [BLOCK_FORWARD_AGAIN] = {"layer forward again", "A layer's forward again, for what it did not save."},
+    [BLOCK_BACKWARD] = {"layer backward", "A layer's backward: recomputed values, then gradients."},
+    [BLOCK_BACKWARD_LOWER] = {"layer backward", "The backward of lower layers, which save less."},
+    [BLOCK_EMBED_BACK] = {"embedding backward", "The embedding's gradients."},
+    [BLOCK_MOMENTUM] = {"momentum", "Muon: updates from momentum, and whole matrices at their owners."},
+    [BLOCK_ORTHOGONALIZE] = {"orthogonalization", "Muon: the owners' matrices, orthogonalized."},
+    [BLOCK_MATRICES] = {"matrices", "Muon: the matrices' shards at their ranks, added to the parameters."},
+    [BLOCK_OPTIMIZER] = {"optimizer", "A unit's update."},
+    [BLOCK_DONE] = {NULL, "The end of the updates."}};
+
+static void emit_doing(Printer *p)
 {
-    static const char *const doing[STEP_BLOCKS] = {
-        [BLOCK_EMBED] = "embedding",
-        [BLOCK_FORWARD] = "layer forward",
-        [BLOCK_HEAD] = "head and loss",
-        [BLOCK_FORWARD_AGAIN] = "layer forward again",
-        [BLOCK_BACKWARD] = "layer backward",
-        [BLOCK_BACKWARD_LOWER] = "layer backward",
-        [BLOCK_EMBED_BACK] = "embedding backward",
-        [BLOCK_MOMENTUM] = "momentum",
-        [BLOCK_ORTHOGONALIZE] = "orthogonalization",
-        [BLOCK_MATRICES] = "matrices",
-        [BLOCK_OPTIMIZER] = "optimizer"};
-    const int part = op_part(o);
     if (!p->said)
-        emit_line(p->emit, "burst_doing(c, \"%s\");", doing[p->block - p->step->block]);
+        emit_line(p->emit, "burst_doing(c, \"%s\");", block_texts[p->block - p->step->block].doing);
     p->said = true;
-    if (part != p->part)
-        emit_line(p->emit, "BURST_TRY(burst_op_part(e, %s));", part_constant[part]);
-    p->part = part;
 }
 
 /* A change of layout where both ends are one place. */
@@ -164,7 +169,7 @@ static void emit_op(Printer *p, const Op *o)
     if (emit_wait(p, o))
         return;
     if (op_follows_compute(o->kind))
-        emit_names(p, o);
+        emit_doing(p);
     p->emit->indent += emit_when(p, o);
     if (attention && emit_scratch_moves(p->emit))
         emit_line(p->emit, "plan_scratch(s, layer);");
@@ -172,7 +177,7 @@ static void emit_op(Printer *p, const Op *o)
         emit_call(p, o);
     p->emit->indent = indent;
     if (attention)
-        p->part = -1, p->said = false;
+        p->said = false;
 }
 
 /* ---- blocks ---- */
@@ -213,7 +218,6 @@ static void emit_variables(Printer *p, int type)
 static void begin_chunks(Printer *p, const Op *o)
 {
     const char *n = all_text(p);
-    p->part = -1;
     if (op_by_heads(o)) {
         emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
         emit_line(p->emit, "s->heads = plan_chunk_heads(chunk);");
@@ -234,7 +238,6 @@ static void begin_chunks(Printer *p, const Op *o)
 static void begin_keys(Printer *p, const Op *o)
 {
     if (!op_same_keys(o, o - 1)) {
-        p->part = -1;
         const char *each[] = {"key", "turn"}, *first[] = {"next", "at"}, **name = o->early ? first : each;
         emit_line(p->emit,
                   "for (int %s = plan_key_from(plan_layer_mask[layer], chunk, 0), %s = 0; %s < "
@@ -264,7 +267,6 @@ static void end_keys(Printer *p, const Op *o, bool last)
 static void end_chunks(Printer *p)
 {
     emit_line(p->emit, "}");
-    p->part = -1;
 }
 
 /* Which layers copy of the layer before, or wait for such a copy: "layer > 0". Of groups, the first layer's;
@@ -325,7 +327,7 @@ static bool mentions(const Text *t, const char *name)
 
 static void emit_block(Emit *e, const Flow *f, const Block *b)
 {
-    Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * f->step->values.n), .part = -1};
+    Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * f->step->values.n)};
     Text body = {0}, *const out = e->out;
     e->out = &body;
     e->indent = 1;
@@ -343,7 +345,8 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     e->indent = 0;
     const bool layer = mentions(&body, "layer"), visit = mentions(&body, "visit");
     e->takes[b - f->step->block] = layer | visit << 1;
-    text_printf(out, "static int %s(BurstCtx *c, PlanState *s%s%s)\n{\n", block_function(e->arena, b),
+    text_printf(out, "/* %s */\nstatic int %s(BurstCtx *c, PlanState *s%s%s)\n{\n",
+                block_texts[b - f->step->block].comment, block_function(e->arena, b),
                 layer ? ", int layer" : "", visit ? ", int visit" : "");
     text_add_n(out, body.at, body.n);
     text_add(out, "}\n\n");

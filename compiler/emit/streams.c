@@ -42,7 +42,6 @@ static void emit_reduce(Printer *p, const Op *o)
     const bool rounded = p->step->values.at[o->write[0].value].element == EL_ACTIVATION;
     emit_list(e, rounded ? "BURST_TRY(burst_op_reduce_bf16(e, " : "BURST_TRY(burst_op_reduce(e, ", item,
               countof(item), "));");
-    p->part = -1;
     p->said = false;
 }
 
@@ -56,7 +55,6 @@ static void emit_sum(Printer *p, const Op *o, const char *name)
     emit_list(p->emit,
               arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s%s(e, ", name, rounded ? "_bf16" : ""), item,
               countof(item) - !rounded, "));");
-    p->part = -1;
     p->said = false;
 }
 
@@ -67,8 +65,9 @@ static void emit_zero(Printer *p, const Op *o)
     const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
     const char *ranks = step_replicates(p->step) ? "PLAN_SHARD_RANKS" : "PLAN_WORLD";
     const bool split = p->step->shape.tensor > 1 && p->block->unit == 1;
-    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %s%s%splan_shard(%s)));", variable(p, o, o->write[0]),
-              shard ? "" : ranks, split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
+    emit_line(p->emit, "%s%s, %s%s%splan_shard(%s)));", call_begin(p, o, "burst_op_zero(e"),
+              variable(p, o, o->write[0]), shard ? "" : ranks, split ? " / PLAN_TENSOR" : "",
+              shard ? "" : " * ", unit);
 }
 
 /* The host's update of a unit in its memory, and the upload of its parameters; or the device's update of a
@@ -79,12 +78,12 @@ static void emit_update(Printer *p, const Op *o)
         const char *item[] = {"c",           "&burst_plan",
                               "&s->fetched", "plan_unit_at(visit)",
                               "s->adamw",    place_text(p, o, o->write[0])};
-        emit_list(p->emit, "BURST_TRY(burst_op_adamw_fetched(e, ", item, countof(item), "));");
+        emit_list(p->emit, call_begin(p, o, "burst_op_adamw_fetched(e"), item, countof(item), "));");
         return;
     }
     const char *item[] = {"&burst_plan", "&s->weights", "plan_unit_at(visit)", "s->adamw",
                           place_text(p, o, o->write[0])};
-    emit_list(p->emit, "BURST_TRY(burst_op_adamw(c, ", item, countof(item), "));");
+    emit_list(p->emit, call_begin(p, o, "burst_op_adamw(c"), item, countof(item), "));");
 }
 
 /* Muon's update, and AdamW's for the rest, if parameters are separate from the copies that computing
@@ -109,10 +108,8 @@ static void emit_muon(Printer *p, const Op *o)
         item[n++] = place_text(p, o, o->write[0]);
     if (o->kind == OP_ORTHOGONALIZE)
         item[n++] = place_text(p, o, o->write[1]);
-    emit_list(p->emit,
-              arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s(e, ",
-                           o->kind == OP_OPTIMIZER ? "adamw_rest" : op_name(o->kind)),
-              item, n, "));");
+    const char *name = o->kind == OP_OPTIMIZER ? "adamw_rest" : op_name(o->kind);
+    emit_list(p->emit, call_begin(p, o, arena_printf(p->emit->arena, "burst_op_%s(e", name)), item, n, "));");
 }
 
 /* ---- copies between the memories ---- */
@@ -125,7 +122,6 @@ static void emit_unit_copy(Printer *p, const Op *o)
                           bytes, "&s->copies"};
     emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s(e, ", op_name(o->kind)), item,
               countof(item), "));");
-    p->part = -1;
     p->said = false;
 }
 
@@ -146,7 +142,6 @@ static void emit_copy(Printer *p, const Op *o)
                           place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item,
               countof(item), "));");
-    p->part = -1;
     p->said = false;
 }
 
@@ -183,7 +178,6 @@ static void emit_chunk_copy(Printer *p, const Op *o)
     const char *item[] = {stage ? "layer" : "at", from, to, bytes, "&s->copies"};
     emit_list(e, arena_printf(e->arena, "BURST_TRY(burst_op_%s(e, ", op_name(o->kind)), item, countof(item),
               "));");
-    p->part = -1;
     p->said = false;
 }
 
@@ -200,7 +194,6 @@ static void emit_fetch_ahead(Printer *p, const Op *o)
         e, "const int64_t start = n * next / PLAN_QUERY_CHUNKS, end = n * (next + 1) / PLAN_QUERY_CHUNKS;");
     emit_list(e, "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
     emit_line(e, "}");
-    p->part = -1;
     p->said = false;
 }
 
@@ -247,7 +240,6 @@ static void emit_arrival(Printer *p, const Op *o)
     emit_line(p->emit, "BURST_TRY(burst_op_arrived(e, %s, %s));",
               o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)", arrival_text(p, o->read[0]));
     p->emit->indent -= first;
-    p->part = -1;
     p->said = false;
 }
 
@@ -255,7 +247,6 @@ static void emit_fetched(Printer *p, const Op *o)
 {
     const char *turn = o->chunked ? "chunk" : "layer";
     emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, %s, &s->copies));", o->keys ? "turn" : turn);
-    p->part = -1;
 }
 
 static void emit_written_back(Printer *p, const Op *o)

@@ -38,8 +38,9 @@ static void emit_spans(Emit *e, const BurstStretch *t, int number)
     text_printf(e->out, "static const BurstSpan plan_spans_%d[] = {\n", number);
     for (int i = 0; i < t->spans; i++) {
         const BurstSpan *s = &t->span[i];
-        text_printf(e->out, "%s{%.5g, %.5g, 0, %d, %d, %s, %d},%s", i % 2 ? " " : "    ", s->begin, s->end,
-                    s->a, s->b, part_constant[s->part], s->lane, i % 2 || i + 1 == t->spans ? "\n" : "");
+        text_printf(e->out, "%s{%.5g, %.5g, 0, %d, %d, BURST_P_%s, %d},%s", i % 2 ? " " : "    ", s->begin,
+                    s->end, s->a, s->b, part_name[s->part], s->lane,
+                    i % 2 || i + 1 == t->spans ? "\n" : "");
     }
     text_add(e->out, t->spans ? "};\n" : "    {0, 0, 0, 0, 0, BURST_P_IDLE, 0},\n};\n");
 }
@@ -64,7 +65,7 @@ static void emit_sequence(Emit *e, const BurstSequenceForecast *s, int number)
     text_add(e->out, "};\n");
 }
 
-static void emit_forecast(Emit *e, const BurstForecast *f)
+static void emit_step_forecast(Emit *e, const BurstForecast *f)
 {
     text_add(e->out, "/* The predicted step of the rank that computes most: stretches (seconds, numbers of "
                      "the part, stream), stored once if they\n"
@@ -86,23 +87,29 @@ static void emit_forecast(Emit *e, const BurstForecast *f)
                     f->sequence[i].runs, i);
     text_printf(
         e->out,
-        "};\nstatic const BurstForecast plan_forecast = {%d, PLAN_LAYERS, PLAN_GROUP_LAYERS, %d, %d, %d, "
+        "};\nconst BurstForecast plan_forecast = {%d, PLAN_LAYERS, PLAN_GROUP_LAYERS, %d, %d, %d, "
         "plan_sequences, plan_visits, plan_stretches};\n",
         f->rank, f->sequences, f->visits, f->stretches);
 }
 
-static void emit_predictions(Emit *e)
+static void emit_rows(Emit *e)
 {
     const double *rows = e->found->cost.rows;
-    text_add(e->out, "/* Predicted seconds of a step, by rows of the table of parts. */\n"
-                     "static const double plan_predicted_rows[BURST_ROW_COUNT] = {");
+    text_add(e->out, "/* predicted seconds of a step, by rows of the table of parts */\n"
+                     "const double plan_predicted_rows[BURST_ROW_COUNT] = {");
     for (int r = 0; r < BURST_ROW_COUNT; r++)
         text_printf(e->out, "%s%.4g", r ? ", " : "", rows && isfinite(rows[r]) ? rows[r] : 0.0);
     text_add(e->out, "};\n");
-    const BurstForecast *f = cost_forecast(e->arena, e->draft, MOST_SPANS);
-    e->forecast = f != NULL;
-    if (f)
-        emit_forecast(e, f);
+}
+
+void emit_forecast(Emit *e)
+{
+    if (!cost_is_of_program(e->draft->program))
+        return;
+    text_add(e->out, "\n/* ---- the forecast that --trace shows beside what it measures ---- */\n\n");
+    emit_rows(e);
+    if (e->forecast)
+        emit_step_forecast(e, e->forecast);
 }
 
 void emit_watching(Emit *e)
@@ -113,8 +120,11 @@ void emit_watching(Emit *e)
         text_printf(e->out, name ? "%s\"%s\"" : "%sNULL", i ? ", " : "", name);
     }
     text_add(e->out, "};\n");
-    if (cost_is_of_program(e->draft->program))
-        emit_predictions(e);
+    if (!cost_is_of_program(e->draft->program))
+        return;
+    e->forecast = cost_forecast(e->arena, e->draft, MOST_SPANS);
+    text_printf(e->out, "extern const double plan_predicted_rows[BURST_ROW_COUNT]; /* at the end */\n%s",
+                e->forecast ? "extern const BurstForecast plan_forecast;\n" : "");
 }
 
 /* ---- --emit=trace ---- */

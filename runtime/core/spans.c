@@ -22,6 +22,12 @@ void spans_free(Spans *s)
     free(s);
 }
 
+bool spans_goes_on(const Spans *s, int lane, int part, int a, int b)
+{
+    const BurstSpan *open = &s->open[lane];
+    return open->part == part && (part == BURST_P_IDLE || (open->a == a && open->b == b));
+}
+
 void spans_switch(Spans *s, int lane, double when, int part, int a, int b)
 {
     BurstSpan *open = &s->open[lane];
@@ -38,6 +44,6 @@ void spans_switch(Spans *s, int lane, double when, int part, int a, int b)
 
 void burst_part(BurstCtx *c, int part, int a, int b)
 {
-    if (c->watching)
+    if (c->watching && !spans_goes_on(c->watching, BURST_LANE_COMPUTE, part, a, b))
         spans_switch(c->watching, BURST_LANE_COMPUTE, burst_seconds(), part, a, b);
 }

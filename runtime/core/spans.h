@@ -32,6 +32,8 @@ typedef struct HostDevice {
 
 int spans_make(BurstCtx *c, Spans **out); /* allocates everything; freed with the context */
 void spans_free(Spans *s);
+/* Whether this is the lane's current part, so that nothing has to be recorded. */
+bool spans_goes_on(const Spans *s, int lane, int part, int a, int b);
 /* Ends the lane's current part and begins this one at `when`. */
 void spans_switch(Spans *s, int lane, double when, int part, int a, int b);
 

@@ -36,8 +36,14 @@ typedef struct BurstCopies {
 } BurstCopies;
 #endif
 
-/* From here on the rank computes this part (BURST_P_*), for --trace. */
+/* From here on the rank computes this part (BURST_P_*), for --trace. A part that goes on is not cut. */
 int burst_op_part(BurstExec *e, int part);
+/* Runs an operation of the step as a part of the trace; IDLE: it marks its own parts. */
+#define BURST_OP(part, call)                         \
+    do {                                             \
+        BURST_TRY(burst_op_part(e, BURST_P_##part)); \
+        BURST_TRY(call);                             \
+    } while (0)
 /* x = 0, count elements */
 int burst_op_zero(BurstExec *e, float *x, int64_t count);
 

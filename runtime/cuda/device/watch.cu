@@ -64,7 +64,7 @@ static int record(Watch *w, int lane, int part, int a, int b)
         w->spans->open[lane].part = BURST_P_IDLE;
         return BURST_OK;
     }
-    if (part == BURST_P_IDLE && w->spans->open[lane].part == BURST_P_IDLE)
+    if (spans_goes_on(w->spans, lane, part, a, b))
         return BURST_OK;
     CUDA_TRY(w->gpu, cudaEventRecord(w->event[w->used], stream_of(w->gpu, lane)));
     spans_switch(w->spans, lane, w->used++, part, a, b);
