@@ -7,11 +7,9 @@
  * then fail with it, and none waits. */
 #include "library/library.h"
 
-#include <arpa/inet.h>
+#include "host/net/socket.h"
+
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +35,8 @@ typedef struct Card {
     char host[HOST_TEXT];
     char error[LIBRARY_TEXT];
     unsigned char secret[SECRET];
-    uint16_t port;     /* network order */
     int addresses;
-    struct in6_addr address[ADDRESSES]; /* IPv4 addresses are mapped to IPv6 */
+    Address address[ADDRESSES];
 } Card;
 typedef struct Hello {
     uint32_t magic, rank;
@@ -74,76 +71,19 @@ static void name_host(char host[HOST_TEXT])
     snprintf(host, HOST_TEXT, "%s %lx", boot, (unsigned long)st.st_ino);
 }
 
-static void add_address(Card *card, const struct sockaddr *a)
-{
-    struct in6_addr *to = &card->address[card->addresses];
-    if (!a || card->addresses == ADDRESSES)
-        return;
-    if (a->sa_family == AF_INET) {
-        memset(to, 0, sizeof *to);
-        to->s6_addr[10] = to->s6_addr[11] = 0xff;
-        memcpy(&to->s6_addr[12], &((const struct sockaddr_in *)(const void *)a)->sin_addr, 4);
-        card->addresses++;
-    } else if (a->sa_family == AF_INET6 &&
-               !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr)) {
-        *to = ((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
-        card->addresses++;
-    }
-}
-
-static void find_addresses(Card *card, bool one_host)
-{
-    struct ifaddrs *all = NULL;
-    if (getifaddrs(&all) != 0)
-        return;
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next)
-        if (i->ifa_flags & IFF_UP && one_host == !!(i->ifa_flags & IFF_LOOPBACK))
-            add_address(card, i->ifa_addr);
-    freeifaddrs(all);
-}
-
-static struct sockaddr_in6 socket_address(const struct in6_addr *to, uint16_t port)
-{
-    return (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = *to};
-}
-
-/* IPv4 only if there is no IPv6. */
-static int open_socket(const struct in6_addr *to, uint16_t port, struct sockaddr_storage *at, socklen_t *size)
-{
-    const struct sockaddr_in6 six = socket_address(to, port);
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = port};
-    memset(at, 0, sizeof *at);
-    memcpy(&four.sin_addr, &to->s6_addr[12], 4);
-    const bool v4 = IN6_IS_ADDR_V4MAPPED(to);
-    *size = v4 ? sizeof four : sizeof six;
-    memcpy(at, v4 ? (const void *)&four : (const void *)&six, *size);
-    return socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
-
 /* Listens on all interfaces, or on the loopback interface. */
 static int listen_at(BurstCtx *c, Card *card, bool one_host)
 {
-    struct sockaddr_storage at;
-    socklen_t size;
-    struct in6_addr any = one_host && card->addresses ? card->address[0] : in6addr_any;
-    int fd = open_socket(&any, 0, &at, &size);
-    if (fd < 0 && !one_host) { /* no IPv6 here */
-        any.s6_addr[10] = any.s6_addr[11] = 0xff;
-        fd = open_socket(&any, 0, &at, &size);
-    }
-    const int no = 0;
-    if (fd >= 0 && at.ss_family == AF_INET6)
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, size) != 0 || listen(fd, c->world + CALLERS) != 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &size) != 0) {
+    Address at = {0}, bound;
+    card->addresses = socket_interfaces(one_host, card->address, ADDRESSES);
+    if (one_host && card->addresses)
+        at = card->address[0];
+    const int fd = socket_listen(&at, c->world + CALLERS, &bound);
+    if (fd < 0)
         burst_fail(c, BURST_E_PEER, "rank %d cannot listen for the other ranks: %s", c->rank,
                    strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    card->port = at.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&at)->sin_port
-                                         : ((struct sockaddr_in6 *)(void *)&at)->sin6_port;
+    for (int i = 0; i < card->addresses; i++)
+        card->address[i].port = bound.port;
     return fd;
 }
 
@@ -160,29 +100,16 @@ static bool wait_for(struct pollfd *p, int n, double end)
     return false;
 }
 
-static bool connects(int fd)
+/* A connection on which the hello was sent; -1 with errno. */
+static int dial_at(const Address *to, const Hello *hello)
 {
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    return (errno == EINPROGRESS || errno == EINTR) && wait_for(&p, 1, burst_seconds() + DIAL_MS / 1e3);
-}
-
-static int dial_at(const struct in6_addr *to, uint16_t port)
-{
-    struct sockaddr_storage at;
-    socklen_t size;
-    int error = 0;
-    socklen_t n = sizeof error;
-    const int fd = open_socket(to, port, &at, &size);
-    if (fd < 0)
-        return -1;
-    if (connect(fd, (struct sockaddr *)&at, size) != 0 &&
-        (!connects(fd) || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0 || error)) {
-        errno = errno == EINPROGRESS || errno == EINTR ? ETIMEDOUT : errno;
-        errno = error ? error : errno;
-        close(fd);
-        return -1;
-    }
-    return fd;
+    const int fd = socket_dial(to);
+    if (fd < 0 || socket_write(fd, hello, sizeof *hello, burst_seconds() + DIAL_MS / 1e3))
+        return fd;
+    const int reason = errno;
+    close(fd);
+    errno = reason;
+    return -1;
 }
 
 static int dial(BurstCtx *c, int rank, const Card *to)
@@ -191,14 +118,10 @@ static int dial(BurstCtx *c, int rank, const Card *to)
     int fd = -1;
     memcpy(hello.secret, to->secret, sizeof hello.secret);
     for (int i = 0; i < to->addresses && fd < 0; i++)
-        fd = dial_at(&to->address[i], to->port);
-    if (fd < 0 || send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
-        const int reason = errno;
-        if (fd >= 0)
-            close(fd);
+        fd = dial_at(&to->address[i], &hello);
+    if (fd < 0)
         return burst_fail(c, BURST_E_PEER, "rank %d cannot connect to rank %d: %s", c->rank, rank,
-                          strerror(reason));
-    }
+                          strerror(errno));
     c->peer[rank].fd = fd;
     return BURST_OK;
 }
@@ -238,7 +161,8 @@ static void read_hello(BurstCtx *c, Listener *l, int i)
 /* Accepts all pending connections. If there are too many, drops the oldest. */
 static int accept_callers(BurstCtx *c, Listener *l)
 {
-    for (int fd; (fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+    Address from;
+    for (int fd; (fd = socket_accept(l->fd, &from)) >= 0;) {
         if (l->callers == CALLERS)
             drop_caller(l, 0, false);
         l->caller[l->callers++] = (Caller){.fd = fd, .end = burst_seconds() + HELLO_MS / 1e3};
@@ -289,21 +213,11 @@ static int accept_higher(BurstCtx *c, int listener, const unsigned char *secret)
                       missing_rank(c), ACCEPT_MS / 1000);
 }
 
-static void settle(int fd)
-{
-    const int yes = 1;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-}
-
 static int connect_all(BurstCtx *c, int listener, const Card *card)
 {
     for (int r = 0; r < c->rank; r++)
         BURST_TRY(dial(c, r, &card[r]));
-    BURST_TRY(accept_higher(c, listener, card[c->rank].secret));
-    for (int r = 0; r < c->world; r++)
-        if (r != c->rank)
-            settle(c->peer[r].fd);
-    return BURST_OK;
+    return accept_higher(c, listener, card[c->rank].secret);
 }
 
 /* ---- agreement ---- */
@@ -338,7 +252,6 @@ static int connect_cards(BurstCtx *c, const BurstGroup *group, Card *own, Card *
     BURST_TRY(exchange(c, group, own, all));
     const bool one_host = on_one_host(c, all);
     int status, listener;
-    find_addresses(own, one_host);
     if (getrandom(own->secret, SECRET, 0) != SECRET)
         burst_fail(c, BURST_E_PEER, "rank %d has no random numbers", c->rank);
     listener = listen_at(c, own, one_host);

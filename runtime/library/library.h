@@ -15,7 +15,6 @@
 #undef burst_error
 #include "burst.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/types.h>
 

@@ -5,6 +5,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -257,6 +259,23 @@ int socket_resolve(const char *host, Address *out, int count, const char **reaso
     if (list)
         freeaddrinfo(list);
     return found ? found : -1;
+}
+
+int socket_interfaces(bool loopback, Address *out, int count)
+{
+    struct ifaddrs *all = NULL;
+    int found = 0;
+    if (getifaddrs(&all) != 0)
+        return 0;
+    for (const struct ifaddrs *i = all; i && found < count; i = i->ifa_next) {
+        const Name *n = (const void *)i->ifa_addr;
+        const bool v6 = n && n->any.sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&n->v6.sin6_addr);
+        if (i->ifa_flags & IFF_UP && loopback == !!(i->ifa_flags & IFF_LOOPBACK) && n &&
+            (n->any.sa_family == AF_INET || v6))
+            out[found++] = address_of(n);
+    }
+    freeifaddrs(all);
+    return found;
 }
 
 void escape_text(char *text, size_t size)

@@ -31,6 +31,9 @@ bool socket_read(int fd, void *data, size_t bytes, double deadline);
 bool socket_write(int fd, const void *data, size_t bytes, double deadline);
 /* All addresses of a host, at most count of them: how many, or -1 with the resolver's reason. */
 int socket_resolve(const char *host, Address *out, int count, const char **reason);
+/* This host's addresses, of the loopback or of all other interfaces, at most count of them: how many. Ports
+ * are 0; link-local IPv6 addresses are left out. */
+int socket_interfaces(bool loopback, Address *out, int count);
 bool address_is_loopback(const Address *a);
 void address_describe(const Address *a, char *text, size_t size);
 /* Makes text that another process sent fit to print: ends it, and escapes all but printable ASCII; cuts
