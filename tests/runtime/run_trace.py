@@ -63,6 +63,13 @@ def require_apart(spans, what):
         require(before[1] <= after[0] + ROUNDING, f"{what}: {before} and {after} overlap")
 
 
+def require_whole(spans, name, what):
+    """Operations of one part that follow each other are one span."""
+    mine = [span for span in sorted(spans) if span[2] == name]
+    for before, after in zip(mine, mine[1:]):
+        require(before[1] < after[0] - ROUNDING, f"{what}: {before} goes on as {after}")
+
+
 def seconds(spans, pattern=""):
     return sum(end - begin for begin, end, name in spans if re.match(pattern, name)) * 1e-6
 
@@ -87,6 +94,7 @@ def check_measured(rows, names, ranks, steps, whole_pairs=True):
         spans = rows[rank, COMPUTE]
         for part in ("attend ", "grad ", "projections", "feed-forward", "norm", "head and loss", "embedding", "optimizer"):
             require(seconds(spans, part) > 0, f"rank {rank} has no time for {part}")
+        require_whole(spans, "feed-forward", f"rank {rank}")
     for verb in ("attend", "grad"):
         found = sum((pairs(rows[rank, COMPUTE], verb) for rank in range(ranks)), collections.Counter())
         expected = {f"{verb} Q[{q}] KV[{kv}]": LAYERS * steps for q in range(ranks) for kv in range(ranks)}
