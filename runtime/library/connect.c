@@ -117,6 +117,7 @@ static int dial(BurstCtx *c, int rank, const Card *to)
     Hello hello = {.magic = hello_magic, .rank = (uint32_t)c->rank};
     int fd = -1;
     memcpy(hello.secret, to->secret, sizeof hello.secret);
+    errno = EADDRNOTAVAIL; /* the reason if it has no address */
     for (int i = 0; i < to->addresses && fd < 0; i++)
         fd = dial_at(&to->address[i], &hello);
     if (fd < 0)
