@@ -38,9 +38,10 @@ static int norm_width(const Shape64 *s, int heads)
     X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
     X(O, "self_attn.o_proj.weight", s->hidden, s->heads * value_dim(s), true, true)        \
     X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true)                \
-    X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, true)                        \
-    X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, true)                            \
-    X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, true)                 \
+    X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, !s->experts)                 \
+    X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, !s->experts)                     \
+    X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, !s->experts)                 \
+    X(ROUTER, "mlp.router.weight", s->experts, s->hidden, true, s->experts)               \
     X(SINKS, "self_attn.sinks", s->heads, 1, false, s->sinks)
 enum {
 #define X(id, name, rows, cols, decays, there) L_##id,
@@ -51,7 +52,7 @@ enum {
 
 static int layer_tensors(const Shape64 *s)
 {
-    int n = 0;
+    int n = 3 * s->experts;
 #define X(id, name, rows, cols, decays, there) n += (there) ? 1 : 0;
     LAYER_TENSORS(X)
 #undef X
@@ -82,6 +83,12 @@ int64_t tensor64_table(const Shape64 *s, Tensor64 *t)
     }
         LAYER_TENSORS(X)
 #undef X
+        for (int e = 0; e < 3 * s->experts; e++) {
+            static const char *const part[] = {"gate", "up", "down"};
+            snprintf(t->name, sizeof t->name, "model.layers.%d.mlp.experts.%d.%s_proj.weight", layer, e / 3,
+                     part[e % 3]);
+            at = put(t++, at, e % 3 == 2 ? s->hidden : s->ffn, e % 3 == 2 ? s->ffn : s->hidden, true);
+        }
     }
     snprintf(t->name, sizeof t->name, "model.norm.weight");
     at = put(t++, at, s->hidden, 1, false);
@@ -240,13 +247,14 @@ static void kept_free(Kept *c)
 
 /* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t;
  * NULL: the model has none. */
-typedef struct Layer { double *at[L_COUNT]; } Layer;
+typedef struct Layer { double *at[L_COUNT], *experts; } Layer;
 static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
 {
     Layer l;
 #define X(id, name, rows, cols, decays, there) l.at[L_##id] = (there) ? (double *)flat + (t++)->offset : NULL;
     LAYER_TENSORS(X)
 #undef X
+    l.experts = s->experts ? (double *)flat + t->offset : NULL; /* the layer's last */
     return l;
 }
 
@@ -421,10 +429,17 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
     linear(n, s->heads * d, s->hidden, c->ot, w->at[L_O], c->x2);
     add(n * s->hidden, c->x, c->x2);
     rmsnorm(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], c->h2);
-    linear(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], c->g);
-    linear(n, s->hidden, s->ffn, c->h2, w->at[L_UP], c->u);
-    swiglu(n * s->ffn, c->g, c->u, c->a);
-    linear(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], out);
+    if (s->experts) {
+        memset(out, 0, sizeof *out * (size_t)(n * s->hidden));
+        const double gap = experts64_forward(s, n, c->h2, w->at[L_ROUTER], w->experts, out);
+        if (s->gap && gap < *s->gap)
+            *s->gap = gap;
+    } else {
+        linear(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], c->g);
+        linear(n, s->hidden, s->ffn, c->h2, w->at[L_UP], c->u);
+        swiglu(n * s->ffn, c->g, c->u, c->a);
+        linear(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], out);
+    }
     add(n * s->hidden, c->x2, out);
 }
 
@@ -433,10 +448,14 @@ static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *d
 {
     double *da = new64(n * s->ffn), *dg = new64(n * s->ffn), *du = new64(n * s->ffn),
            *dh = new64(n * s->hidden);
-    linear_back(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], dx, da, dw->at[L_DOWN]);
-    swiglu_back(n * s->ffn, c->g, c->u, da, dg, du);
-    linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], dg, dh, dw->at[L_GATE]);
-    linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_UP], du, dh, dw->at[L_UP]);
+    if (s->experts) {
+        experts64_backward(s, n, c->h2, w->at[L_ROUTER], w->experts, dx, dh, dw->at[L_ROUTER], dw->experts);
+    } else {
+        linear_back(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], dx, da, dw->at[L_DOWN]);
+        swiglu_back(n * s->ffn, c->g, c->u, da, dg, du);
+        linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], dg, dh, dw->at[L_GATE]);
+        linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_UP], du, dh, dw->at[L_UP]);
+    }
     rmsnorm_back(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], dh, dx, dw->at[L_NORM2]);
     free(da), free(dg), free(du), free(dh);
 }

@@ -59,7 +59,19 @@ typedef struct Shape64 {
     int latent, query_latent, shared, value_dim;
     const int32_t *position; /* by which tokens of the sequence turn; NULL: by their numbers */
     bool qk_norm_all; /* with qk_norm: all heads of a token together have one norm (OLMo 2) */
+    /* Experts of width ffn, of which a token chooses `top`; 0: one network. Scores are a softmax or sigmoids;
+     * weights of the chosen are score_scale times their scores, divided by their sum plus score_eps where
+     * they are normalized. gap: the least distance from the last chosen score to the next; NULL: not asked. */
+    int experts, top;
+    bool sigmoid, normalize;
+    double score_eps, score_scale, *gap;
 } Shape64;
+/* experts64.c: y [n][D] is added to, and the least gap comes back; w: of each expert gate, up [ffn][D], down
+ * [D][ffn]. Backward adds to dx, drouter, dw. */
+double experts64_forward(const Shape64 *s, int64_t n, const double *x, const double *router, const double *w,
+                         double *y);
+void experts64_backward(const Shape64 *s, int64_t n, const double *x, const double *router, const double *w,
+                        const double *dy, double *dx, double *drouter, double *dw);
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {
     char name[80]; /* as Hugging Face: "model.layers.0.self_attn.q_proj.weight" */

@@ -54,6 +54,8 @@ class Drawn:
         self.sequence, self.batch, self.layout = r.choice([61, 67, 97, 200, 301]), r.choice([2, 4]), self.draw_layout()
         if r.random() < 0.25:
             self.draw_latents()
+        if r.random() < 0.25:
+            self.draw_experts()
 
     def draw_latents(self):
         """Multi-head latent attention, mostly with latents as what travels in rings."""
@@ -63,6 +65,14 @@ class Drawn:
         self.shape = re.sub(r"heads \d+;", f"heads {self.kv_heads};", self.shape, count=1)
         if r.random() < 0.8:
             self.layout = re.sub(r" travel \w+;", "", self.layout) + " travel latents;"
+
+    def draw_experts(self):
+        r = self.rng
+        experts = r.choice([2, 3, 8, 13])
+        top, score = r.choice([t for t in (1, 2, 3, 8) if t <= experts]), r.choice(["", "score softmax;", "score sigmoid; eps 1e-20;"])
+        normalize = "normalize yes;" if "eps" in score else r.choice(["", "normalize yes;", "normalize no;"])
+        moe = f"moe {{ experts {experts}; top {top}; ffn swiglu {r.choice([8, 20])}; {score} {normalize} {r.choice(['', 'scale 2.5;'])} }}"
+        self.shape = re.sub(r"ffn swiglu \d+;", moe, self.shape)
 
     def sizes(self, schedule, share):
         """What the layout says of the ranks that share a sequence."""

@@ -47,6 +47,14 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
                   has_tensor(p, "self_attn.q_norm.weight"), has_tensor(p, "self_attn.sinks"), p->latent,
                   p->query_latent, p->latent ? -p->rope.rotary : 0, p->latent ? p->value_dim : 0}};
     x->shape.qk_norm_all = p->layer.qk_norm_all;
+    x->gap = 1;
+    if (p->experts.experts) {
+        const BurstExperts *e = &p->experts;
+        x->shape.ffn = e->width;
+        x->shape.experts = e->experts, x->shape.top = e->top, x->shape.sigmoid = e->score == BURST_SCORE_SIGMOID;
+        x->shape.normalize = e->normalize, x->shape.score_eps = e->eps, x->shape.score_scale = e->scale;
+        x->shape.gap = &x->gap;
+    }
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));

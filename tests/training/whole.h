@@ -10,6 +10,7 @@ typedef struct Whole {
     BurstCtx *c;
     const BurstPlan *p;
     Shape64 shape;
+    double gap; /* of experts: the least distance from a chosen score to the next so far; 1: none is close */
     int tensors;
     Tensor64 *tensor;
     int64_t count; /* all weights */

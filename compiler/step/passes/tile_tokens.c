@@ -23,7 +23,7 @@ static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }
 
 static bool touches_wide(const Step *s, const Op *o)
 {
-    return op_touches(s, o, wide);
+    return op_touches(s, o, wide) && !(s->shape.tensor > 1 && op_touches(s, o, of_own_tokens));
 }
 
 /* Where ranks split layers, of all their tokens: each has other own ones. */
