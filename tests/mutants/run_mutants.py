@@ -27,7 +27,7 @@ for folder in ("lib", "training"):
 import emitted  # noqa: E402
 import run_training as training  # noqa: E402
 import runner  # noqa: E402
-from run_training import BIAS, NORM, ONE, WHOLE, Layout, Shape  # noqa: E402
+from run_training import BIAS, EXPERTS, NORM, ONE, WHOLE, Layout, Shape  # noqa: E402
 from runner import require, run, scaled_timeout  # noqa: E402
 
 FOLDERS = ("attention", "step/passes", "step/memory")
@@ -47,6 +47,8 @@ PROGRAMS = {
     "host": (Layout("ring", "keys", "striped", lanes=2, chunks=2, offload="activations, optimizer"), DEEP),
     "fetched": (Layout("ring", "keys", "zigzag", lanes=2, recompute="selective", offload="activations(o, lse), optimizer", update="device"), DEEP),
     "groups": (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(2)", offload="activations"), DEEP),
+    "experts": (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, recompute="full"), TEXT._replace(experts=EXPERTS)),
+    "expert_groups": (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(2)"), DEEP._replace(experts=EXPERTS)),
     "heads": (Layout("ulysses", "keys", "contiguous", lanes=2, recompute="full", head_chunks=3), Shape(vocab=256, heads=16, kv_heads=8, masks=("causal", "document"))),
     "tokens": (Layout("ring", "keys", "zigzag", lanes=2, token_chunks=3, recompute="selective"), DEEP),
     "queries": (Layout("ring", "keys", "striped", lanes=2, token_chunks=3, queries="attention", offload="activations", fetch="chunks"), DEEP),

@@ -123,9 +123,11 @@ class Shape(typing.NamedTuple):
     sequence: int = SEQUENCE
     ffn: int = 40
     positions: str = ""
+    experts: str = ""
 
 
 ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
+EXPERTS = "moe { experts 5; top 2; ffn swiglu 24; normalize yes; }"
 BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
@@ -380,7 +382,7 @@ TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; s
 def model_text(layout, shape, train=""):
     lines = ['import "masks";',
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
-             f"head_dim 8; ffn swiglu {shape.ffn}; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
+             f"head_dim 8; {shape.experts or f'ffn swiglu {shape.ffn};'} norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
              f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else []),
              *(["  sinks learned;"] if shape.sinks else []),
              *([f"  positions {shape.positions};"] if shape.positions else [])]

@@ -17,6 +17,9 @@ static bool is_copy(const Step *s, const Op *o)
     return (k == OP_STAGE || k == OP_FETCH) && copied_group(s, o) > 1;
 }
 
+/* Which experts tokens choose is saved of every layer, and never chosen anew. */
+static bool is_choice(const Op *o) { return o->kind == OP_LOGITS || o->kind == OP_CHOOSE; }
+
 /* NULL: inputs stay on the device. */
 static const Op *fetch_in(const Step *s, const Block *b)
 {
@@ -51,7 +54,7 @@ void step_group(Step *s)
     for (int i = 0; i < forward->ops.n; i++) {
         Op o = forward->ops.at[i];
         o.again = true;
-        if (!is_copy(s, &o))
+        if (!is_copy(s, &o) && !is_choice(&o))
             *vec_push(s->arena, &again->ops) = o;
     }
     drop_copies(s, backward);

@@ -252,6 +252,8 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
     Record out[OP_WRITES];
     if (x)
         check_weight(m, d, r, x);
+    if (d->at->op->kind == OP_CHOOSE && d->at->op->again) /* rounding may put close scores in another order */
+        reject(m, STEP_VALUES, "it chooses experts anew, which forward has chosen");
     for (int i = 0; i < d->writes && !m->failed; i++) {
         const ValueKind k = m->step->values.at[d->write[i].value].kind;
         const bool of_unit = k == VALUE_SUM || k == VALUE_SHARD, scratch = k == VALUE_SCRATCH,
