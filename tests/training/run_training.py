@@ -128,6 +128,7 @@ class Shape(typing.NamedTuple):
 
 ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
 EXPERTS = "moe { experts 5; top 2; ffn swiglu 24; normalize yes; }"
+SIGMOIDS = "moe { experts 9; top 3; ffn swiglu 16; score sigmoid; normalize yes; eps 1e-20; scale 2.5; }"
 BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
@@ -136,6 +137,8 @@ WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "querie
           Layout("burst", "queries", "zigzag", 2, 2, 4, placement="lane, data, node")]
 GRADIENTS = [
     (ONE, Shape()),
+    (Layout("ring", "keys", "zigzag", lanes=2, chunks=3), Shape(experts=EXPERTS.replace("yes", "no"))),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, experts=SIGMOIDS)),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
     (Layout("ring", "keys", "zigzag", lanes=2), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "striped", lanes=3, recompute="full"), Shape(tied="yes")),
