@@ -18,30 +18,30 @@ static int norm_width(const Shape64 *s, int heads)
     return s->qk_norm_all ? heads * s->head_dim : s->head_dim;
 }
 
-#define LAYER_TENSORS(X) /* id, name, rows, cols, decays, whether the model has it */     \
-    X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true)                         \
+#define LAYER_TENSORS(X) /* id, name, rows, cols, decays, whether the model has it */ \
+    X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true) \
     X(QA, "self_attn.q_a_proj.weight", s->query_latent, s->hidden, true, s->query_latent) \
-    X(QAN, "self_attn.q_a_layernorm.weight", s->query_latent, 1, false, s->query_latent)  \
+    X(QAN, "self_attn.q_a_layernorm.weight", s->query_latent, 1, false, s->query_latent) \
     X(QBP, "self_attn.q_b_proj.weight", s->heads * s->head_dim, s->query_latent, true, s->query_latent) \
-    X(KVA, "self_attn.kv_a_proj.weight", s->latent, s->hidden, true, s->latent)           \
-    X(KS, "self_attn.k_shared_proj.weight", s->shared, s->hidden, true, s->latent)        \
-    X(KVN, "self_attn.kv_a_layernorm.weight", s->latent, 1, false, s->latent)             \
-    X(KBP, "self_attn.k_b_proj.weight", s->kv_heads * own_dim(s), s->latent, true, s->latent) \
-    X(VBP, "self_attn.v_b_proj.weight", s->kv_heads * value_dim(s), s->latent, true, s->latent) \
+    X(KVA, "self_attn.kv_a_proj.weight", s->latent, s->hidden, true, s->latent) \
+    X(KS, "self_attn.k_shared_proj.weight", s->shared, s->hidden, true, s->latent) \
+    X(KVN, "self_attn.kv_a_layernorm.weight", s->latent, 1, false, s->latent) \
+    X(KBP, "self_attn.k_b_proj.weight", s->kv_heads *own_dim(s), s->latent, true, s->latent) \
+    X(VBP, "self_attn.v_b_proj.weight", s->kv_heads *value_dim(s), s->latent, true, s->latent) \
     X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, !s->query_latent) \
-    X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias)         \
-    X(QN, "self_attn.q_norm.weight", norm_width(s, s->heads), 1, false, s->qk_norm)                   \
+    X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias) \
+    X(QN, "self_attn.q_norm.weight", norm_width(s, s->heads), 1, false, s->qk_norm) \
     X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
-    X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
-    X(KN, "self_attn.k_norm.weight", norm_width(s, s->kv_heads), 1, false, s->qk_norm)                   \
+    X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
+    X(KN, "self_attn.k_norm.weight", norm_width(s, s->kv_heads), 1, false, s->qk_norm) \
     X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
-    X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
-    X(O, "self_attn.o_proj.weight", s->hidden, s->heads * value_dim(s), true, true)        \
-    X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true)                \
-    X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, !s->experts)                 \
-    X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, !s->experts)                     \
-    X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, !s->experts)                 \
-    X(ROUTER, "mlp.router.weight", s->experts, s->hidden, true, s->experts)               \
+    X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
+    X(O, "self_attn.o_proj.weight", s->hidden, s->heads *value_dim(s), true, true) \
+    X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true) \
+    X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, !s->experts) \
+    X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, !s->experts) \
+    X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, !s->experts) \
+    X(ROUTER, "mlp.router.weight", s->experts, s->hidden, true, s->experts) \
     X(SINKS, "self_attn.sinks", s->heads, 1, false, s->sinks)
 enum {
 #define X(id, name, rows, cols, decays, there) L_##id,
@@ -247,7 +247,9 @@ static void kept_free(Kept *c)
 
 /* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t;
  * NULL: the model has none. */
-typedef struct Layer { double *at[L_COUNT], *experts; } Layer;
+typedef struct Layer {
+    double *at[L_COUNT], *experts;
+} Layer;
 static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
 {
     Layer l;

@@ -61,7 +61,8 @@ typedef struct Shape64 {
     bool qk_norm_all; /* with qk_norm: all heads of a token together have one norm (OLMo 2) */
     /* Experts of width ffn, of which a token chooses `top`; 0: one network. Scores are a softmax or sigmoids;
      * weights of the chosen are score_scale times their scores, divided by their sum plus score_eps where
-     * they are normalized. gap: the least distance from the last chosen score to the next; NULL: not asked. */
+     * they are normalized. gap: the least distance from the last chosen score to the next; NULL: not asked.
+     */
     int experts, top;
     bool sigmoid, normalize;
     double score_eps, score_scale, *gap;

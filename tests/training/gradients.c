@@ -198,7 +198,8 @@ static int judge(const Whole *x, const Options *o, double sent, double loss, dou
     }
     printf("loss %.2e worst %.2e %s tensors %d sent %.0f\n", loss_error, worst, where, x->tensors, sent);
     if (x->gap < close) {
-        printf("scores of experts %.1e apart: fp32 may choose another, and the loss alone is compared\n", x->gap);
+        printf("scores of experts %.1e apart: fp32 may choose another, and the loss alone is compared\n",
+               x->gap);
         return loss_error <= tolerance[x->p->on_gpu] ? BURST_OK : BURST_E_NUMERIC;
     }
     if (loss_error <= tolerance[x->p->on_gpu] &&

@@ -51,7 +51,8 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
     if (p->experts.experts) {
         const BurstExperts *e = &p->experts;
         x->shape.ffn = e->width;
-        x->shape.experts = e->experts, x->shape.top = e->top, x->shape.sigmoid = e->score == BURST_SCORE_SIGMOID;
+        x->shape.experts = e->experts, x->shape.top = e->top,
+        x->shape.sigmoid = e->score == BURST_SCORE_SIGMOID;
         x->shape.normalize = e->normalize, x->shape.score_eps = e->eps, x->shape.score_scale = e->scale;
         x->shape.gap = &x->gap;
     }
