@@ -445,6 +445,9 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     for (int i = 0; i < FIELDS; i++)
         if (has_field(there->family, &fields[i]))
             read_field(m, &fields[i], config, plan, there);
+    if (there->parts.layer.head_bias && there->tied && !plan)
+        misfit(m, "tie_word_embeddings is true; only false is computed of a %s, whose head has a bias",
+               there->family->type);
     if (plan && plan->softcap > 0 && there->family->softcap == 0)
         misfit(m, "softcap is %.9g in the plan, and transformers computes none of a %s", plan->softcap,
                there->family->type);

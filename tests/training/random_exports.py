@@ -18,6 +18,7 @@ TRAIN = "train { steps 1; batch 1; seed 3; optimizer adamw { lr 1e-12; } }\n"  #
 DRAWN = ("rope_parameters", "rope_scaling", "layer_types", "sliding_window", "use_sliding_window", "max_window_layers",
          "sliding_window_pattern", "max_position_embeddings", "original_max_position_embeddings", "partial_rotary_factor",
          "attn_logit_softcapping", "no_rope_layer_interval")
+FLAGS = ("attention_bias", "attention_out_bias", "mlp_bias", "use_bias", "use_qkv_bias", "use_parallel_residual", "tie_word_embeddings")
 MASKS = ("causal", "full", "window(8)", "window(16)", "window(100)", "window_sink(16, 4)", "block_causal(8)", "document")
 
 
@@ -110,13 +111,16 @@ class Folders:
         self.data = folder / "text.bin"
         self.data.write_bytes(bytes(draw.randrange(256) for _ in range(SEQUENCE + 1)))
 
-    def base(self, kind):
-        """A folder of random weights of a kind; what config.json says in any case; elements of a head that turn by default."""
+    def base(self, draw, kind):
+        """A folder of random weights of a kind and flags; what config.json says in any case; elements of a head that turn by default."""
         import torch
         import transformers
-        folder, known = self.folder / f"base_{kind}", config_class(kind)()
+        known = config_class(kind)()
         config = {field: value for field, value in self.sizes.items() if hasattr(known, field)}
-        config.update(self.kinds[kind], model_type=known.model_type, architectures=[model_class(kind)])
+        flags = {name: draw.random() < 0.5 for name in FLAGS if hasattr(known, name) and draw.random() < 0.4}
+        folder = self.folder / f"base_{kind}{''.join(f'_{name}_{on}' for name, on in flags.items())}"
+        config.update(self.kinds[kind], **flags)
+        config.update(model_type=known.model_type, architectures=[model_class(kind)])
         if not folder.exists():
             torch.manual_seed(sum(map(ord, kind)))
             model = getattr(transformers, model_class(kind))(type(known).from_dict(dict(config)))
@@ -131,7 +135,7 @@ class Folders:
     def make(self, draw, number):
         """The folder of a case."""
         kind = draw.choice(list(self.kinds))
-        weights, config, turns = self.base(kind)
+        weights, config, turns = self.base(draw, kind)
         config = {**config, **mask_fields(draw, kind), **rope_fields(draw, kind, turns // 2)}
         config["max_position_embeddings"] = draw.choice((32, 64, 128, 256))
         folder = self.folder / f"case{number}"

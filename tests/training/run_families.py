@@ -380,6 +380,16 @@ class Case:
         require((after / "preprocessor_config.json").read_bytes() == (start / "preprocessor_config.json").read_bytes(), f"{self.name}: other files")
         print(f"{self.name}: {len(others)} tensors beside the text model and config.json are the same")
 
+    def check_other_rope(self):
+        """A text part trained with another RoPE than the folder's: the export has it, and is what transformers computes."""
+        text = re.sub(r" rope \S+;", " rope 20000 yarn { factor 4; original 16; }", self.model_text(LAYOUTS["one"][1]), count=1)
+        tools, after = self.programs.tools, self.folder / "after_other_rope"
+        program = tools.link(tools.emit(self.folder, "p_other_rope", emitted.topology(1, 1), text))
+        self.programs.run(program, "--weights", self.folder / "start", "--steps", 0, "--plan-rope", "--export", after, "--export-dtype", "f32")
+        is_, wanted = self.run(program, "--weights", after, "--steps", 1), self.loss_of(after)
+        print(f"{self.name}, another RoPE: loss {is_:.7f}, relative difference {abs(is_ / wanted - 1):.1e}")
+        require(abs(is_ / wanted - 1) <= LOSS and abs(is_ / self.loss - 1) > LOSS, f"{self.name}: another RoPE: loss {is_}, {wanted} in transformers")
+
     def check_export(self, after):
         """What transformers loads is the same model: its configuration, tokenizer, generation; no file more than that."""
         import transformers
@@ -475,6 +485,8 @@ class Case:
                 continue
             if self.whole:
                 self.check_whole(after)
+                if "Qwen3" in self.whole:
+                    self.check_other_rope()
             else:
                 self.check_export(after)
             wanted = self.loss_of(after)
@@ -542,7 +554,8 @@ class Programs(run_weights.Programs):
                 and "`rope 10000 yarn { factor 16; original 64; }`" in said, f"a sequence of {length} tokens is told as: {said}")
         for rope, ranks, layout in (("10000 yarn { factor 16; original 64; }", *LAYOUTS["ring"]), ("160000;", *LAYOUTS["one"])):
             longer = model[:model.index("train {")].replace("sequence 64;", f"sequence {length};").replace("rope 10000;", f"rope {rope}")
-            program = self.tools.link(self.tools.emit(self.folder, f"longer{ranks}", emitted.topology(1, ranks), longer + layout + TRAIN))
+            program = self.tools.link(self.tools.emit(self.folder, f"longer{ranks}", emitted.topology(1, ranks),
+                                                      longer + layout + TRAIN.replace("train {", f'train {{ weights "{start}";')))
             require("use --plan-rope to train with the plan's RoPE" in runner.run(
                 [program, "--quiet", "--data", text, "--weights", start, "--steps", 1], 60, self.environment, status=2).stderr, "another RoPE is not refused")
             out = self.folder / f"longer{ranks}_out"
@@ -550,6 +563,30 @@ class Programs(run_weights.Programs):
             is_, wanted = self.run(program, "--weights", out, "--steps", 1)[0], reference.loss_of(out, text, length)
             print(f"{length} tokens, rope {rope} on {ranks} ranks: loss {is_:.7f}, relative difference {abs(is_ / wanted - 1):.1e}")
             require(abs(is_ / wanted - 1) <= LOSS, f"rope {rope}: loss {is_}, {wanted} in transformers")
+        self.resumes(program, start, lambda folder: reference.loss_of(folder, text, length))
+
+    def resumes(self, program, start, loss_of):
+        """A run with another RoPE, resumed: the same losses, and its export has that RoPE. Layers beside the model go through byte for byte."""
+        import safetensors.torch
+        import torch
+        tensors = safetensors.torch.load_file(start / "model.safetensors")
+        mtp = {"mtp.layers.0.proj.weight": torch.randn(3, 5).bfloat16(), "mtp.norm.weight": torch.randn(7)}
+        safetensors.torch.save_file({**tensors, **mtp}, start / "model.safetensors", {"format": "pt"})
+        ck, out = self.folder / "longer_ck", self.folder / "longer_resumed"
+        straight = self.run(program, "--weights", start, "--plan-rope", "--steps", 2)
+        parts = [*self.run(program, "--weights", start, "--plan-rope", "--steps", 1, "--checkpoint", ck),
+                 *self.run(program, "--steps", 2, "--resume", "--checkpoint", ck, "--export", out, "--export-dtype", "f32")]
+        require(parts == straight, f"resumed with --plan-rope, losses are {parts}, expected {straight}")
+        there = {name: value for path in out.glob("*.safetensors") for name, value in safetensors.torch.load_file(path).items()}
+        require(all(name in there and there[name].dtype == value.dtype and torch.equal(there[name], value) for name, value in mtp.items()),
+                f"mtp.* of the export is not that of the folder: {sorted(there)}")
+        plain = self.folder / "longer_plain"  # without what transformers does not have
+        plain.mkdir(exist_ok=True)
+        (plain / "config.json").write_bytes((out / "config.json").read_bytes())
+        safetensors.torch.save_file({name: value for name, value in there.items() if name not in mtp}, plain / "model.safetensors", {"format": "pt"})
+        is_, wanted = self.run(program, "--steps", 3, "--resume", "--checkpoint", ck)[0], loss_of(plain)
+        print(f"resumed with --plan-rope: loss {is_:.7f}, relative difference {abs(is_ / wanted - 1):.1e}")
+        require(abs(is_ / wanted - 1) <= LOSS, f"resumed with --plan-rope: loss {is_}, {wanted} in transformers of the export")
 
     def refuses(self):
         """Five differences are told in one run, each with its field."""
@@ -557,12 +594,16 @@ class Programs(run_weights.Programs):
         folder.mkdir(exist_ok=True)
         config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2,
                   "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 256, "max_position_embeddings": 64}
-        odd = {"hidden_act": "gelu", "mlp_bias": True, "rope_scaling": {"rope_type": "longrope"}, "partial_rotary_factor": 0.5,
+        odd = {"hidden_act": "gelu", "attention_dropout": 0.1, "rope_scaling": {"rope_type": "longrope"}, "partial_rotary_factor": 0.5,
                "embedding_multiplier": 12.0}
         (folder / "config.json").write_text(json.dumps({**config, **odd}))
         told = emitted.burstc(self.tools.burstc, self.folder, "import", str(folder), status=1)
         require(told.count("error:") == len(odd) and all(name in told for name in odd), f"five differences are told as:\n{told}")
         print("five differences: five errors")
+        phi = {"model_type": "phi", "architectures": ["PhiForCausalLM"], "hidden_act": "gelu_new", "tie_word_embeddings": True}
+        (folder / "config.json").write_text(json.dumps({**config, **phi}))
+        told = emitted.burstc(self.tools.burstc, self.folder, "import", str(folder), status=1)
+        require(told.count("error:") == 1 and "tie_word_embeddings is true; only false is computed of a phi" in told, told)
 
 
 def chosen(args):
