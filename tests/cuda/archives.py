@@ -9,6 +9,9 @@ import pathlib
 import struct
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 MAGIC, PTX, ELF = struct.pack("<I", 0xBA55ED50), 1, 2
 WANTED = {(ELF, 80), (ELF, 90), (PTX, 80)}
 
@@ -30,13 +33,13 @@ def fat_binaries(data):
 
 
 def main():
-    bad = 0
-    for path in sys.argv[1:]:
+    bad, (paths,) = 0, runner.words(__doc__, more="archive")
+    for path in paths:
         found = list(fat_binaries(pathlib.Path(path).read_bytes()))
         wrong = [has for has in found if has != WANTED]
         print(f"{path}: {len(found)} fat binaries, {len(wrong)} without PTX of compute_80 beside sm_80 and sm_90a", *wrong[:3])
         bad += bool(wrong) or not found
-    return bad > 0 or len(sys.argv) < 2
+    return bad > 0 or not paths
 
 
 sys.exit(main())

@@ -6,6 +6,7 @@ finishing dQ; `kernel` is without them. ring R by Q x K: R zigzag chunks, so man
 up to 16Ki tokens, bench_masks.burst above, since key tiles follow the length. running: with the running state of a ring. bench_masks.py has the other masks.
 """
 import os
+import pathlib
 import sys
 
 import torch
@@ -13,6 +14,9 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attention import FIRST, LAST, Ring, split
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
 
 DENSE = {"causal": 0, "full": 1} # their numbers in bench_dense.burst; causal's also in bench_masks.burst
 
@@ -135,7 +139,7 @@ def running(n, h, hk, d):
 
 
 def main():
-    quick = "--quick" in sys.argv
+    quick, = runner.words(__doc__, "--quick")
     print(torch.__version__, torch.cuda.get_device_name(), "cuDNN", torch.backends.cudnn.version(), flush=True)
     for case in [("causal", 16384, 32, 32, 128), ("full", 16384, 32, 32, 128), ("causal", 16384, 32, 32, 64)]:
         dense(*case)

@@ -17,13 +17,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "reference"))
 from attention_torch import mask_rule, masks_of
 
+sys.path.append(str(HERE.parent / "lib"))
+import runner  # noqa: E402
+
 N, D = 32768, 128
 DOCUMENTS = [8192, 1024, 512, 12000, 3000, 4096, 3944]
 IDS = torch.repeat_interleave(torch.arange(len(DOCUMENTS)), torch.tensor(DOCUMENTS)).int()
 
 
 def main():
-    h, hk = (int(x) for x in sys.argv[1:3]) if len(sys.argv) > 2 else (32, 32)
+    heads, = runner.words(__doc__, more="heads")
+    h, hk = (int(x) for x in heads or (32, 32))
     data, path, table = tensors(N, h, hk, D), library(D, "masks"), IDS.cuda()
     causal = Ours(path, 0, data)
     causal.forward()

@@ -21,7 +21,7 @@ MASKS = {0: 0, 1: 0, 3: 0, 6: 0, 8: 200, 12: 0} # full, causal, window_sink, doc
 MASKS_80 = MASKS | {12: 8} # its hash has one register too many backward
 SLOW = "C7508|C7511|C7512|C7514|C7515"
 
-nvcc, root, arch, head_dim, folder, *variant = sys.argv[1:]
+nvcc, root, arch, head_dim, folder, variant = runner.words(__doc__, "nvcc", "root", "arch", "head_dim", "folder", more="variant")
 hopper = arch == "90a"
 if not hopper:
     MASKS = MASKS_80

@@ -16,6 +16,9 @@ import re
 import subprocess
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 CASES_A_MASK, MASKS_A_LIBRARY, ENOUGH, MOST_DRAWS = 5, 5, 1 << 18, 64
 LIMIT, FP32 = 1.25, 2.0 ** -17 # FP32: of the terms' size, for sums of some hundred
 HEAD_DIMS = (64, 64, 128, 128, 128, 32, 96, 192, 256)
@@ -233,14 +236,15 @@ def draw_case(r):
 
 
 def main():
-    burstc, folder = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
-    cases, seed = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((3, 1000), (4, 1)))
+    burstc, folder, build, numbers = runner.words(__doc__, "burstc", "folder", "--build", more="cases_and_seed")
+    folder = pathlib.Path(folder).resolve()
+    cases, seed = (int(numbers[i]) if len(numbers) > i else default for i, default in enumerate((1000, 1)))
     r = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     count = -(-cases // CASES_A_MASK)
     masks = [*STOCK, *(condition(r, r.randint(0, 3)) for _ in range(count - len(STOCK)))][:count]
     place = libraries(burstc, folder, masks, r)
-    if "--build" in sys.argv:
+    if build:
         return
     import torch
     sys.path.append(str(ROOT / "tests" / "reference"))

@@ -22,6 +22,9 @@ from attention import FIRST, LAST, MASKS, Ring, split
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
 from attention_torch import dense, kept
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+
 LIMIT, LSE_LIMIT = 1.25, 1e-4
 HEAD_DIMS = [int(d) for d in os.environ.get("BURST_HEAD_DIMS", "64 128").split()]
 TESTED = [*MASKS[:10], MASKS[12]] # at lengths of these cases the others are causal
@@ -247,13 +250,14 @@ def cases(small):
 
 def main():
     torch.backends.cuda.matmul.allow_tf32 = False
-    small, at = "--small" in sys.argv, sys.argv.index("--random") if "--random" in sys.argv else 0
-    if at:
-        r = random.Random(int(sys.argv[at + 2]) if len(sys.argv) > at + 2 else 1)
-        results = [check(*draw(r)) for _ in range(int(sys.argv[at + 1]))]
+    small, drawn, numbers = runner.words(__doc__, "--small", "--random", more="cases_and_seed")
+    if drawn:
+        count, seed = (int(x) for x in [*numbers, 1][:2])
+        r = random.Random(seed)
+        results = [check(*draw(r)) for _ in range(count)]
     else:
         results = [check(*c) for c in cases(small)]
-    if not small and not at:
+    if not small and not drawn:
         results += [check_head_parallel(), check_not_a_number(), check_one_key(), check_peaked(), check_peaked_gradients()]
         if torch.cuda.get_device_capability() == (9, 0) and os.environ.get("BURST_FORM") != "80":
             results.append(check_deterministic())

@@ -4,10 +4,14 @@
 Vectors wider than a processor's registers are compiled too, to code that stores and loads each result. So the inner loops of these
 functions, as the disassembler shows them, must not use the stack.
 """
+import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
 
 FUNCTIONS = r"burst_sum_squares"
 LINE = re.compile(r"^ *([0-9a-f]+):\s+(\S+)\s*(.*)$")
@@ -36,7 +40,8 @@ def inner_loops(code):
     return [loop for loop in loops if any(re.match(r"v?(fn?m|mulp|addp)", c[1]) for c in loop)]
 
 
-def main(cc, *sources):
+def main():
+    cc, sources = runner.words(__doc__, "cc", more="source")
     failures = seen = 0
     with tempfile.TemporaryDirectory() as folder:
         for source in sources:
@@ -58,4 +63,4 @@ def main(cc, *sources):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -57,7 +57,8 @@ def words(description, *names, more=None):
         parser.add_argument(name, **({"action": "store_true"} if name.startswith("--") else {}))
     if more:
         parser.add_argument(more, nargs="*")
-    return list(vars(parser.parse_args()).values())
+    found = vars(parser.parse_intermixed_args())  # whose order is that of parsing
+    return [found[name.lstrip("-").replace("-", "_")] for name in (*names, *([more] if more else []))]
 
 
 def options(description, *required, parts=()):

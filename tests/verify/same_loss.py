@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """same_loss.py TOLERANCE A B: two programs' outputs have the same losses, step by step, relative to TOLERANCE."""
+import pathlib
 import re
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
 
 
 def losses(path):
@@ -10,7 +14,8 @@ def losses(path):
 
 
 def main():
-    tolerance, a, b = float(sys.argv[1]), losses(sys.argv[2]), losses(sys.argv[3])
+    tolerance, *programs = runner.words(__doc__, "tolerance", "a", "b")
+    tolerance, (a, b) = float(tolerance), map(losses, programs)
     if len(a) < 2 or len(a) != len(b) or a[0][1] == a[-1][1]:
         print(f"not the same steps, or nothing is learnt: {a} {b}")
         return 1
