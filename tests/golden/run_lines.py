@@ -164,4 +164,5 @@ def main():
     return len(wrong) + failures > 0
 
 
-runner.end(main)
+if __name__ == "__main__":
+    runner.end(main)
