@@ -5,7 +5,10 @@
 
 #include "ir/positions.h"
 #include "ir/program.h"
-#include "burst_attend.h"
+
+#include "burst_range.h"
+
+typedef struct BurstSide BurstSide; /* burst_attend.h */
 
 /* ---- MaskMap ---- */
 typedef enum Cover { COVER_EMPTY, COVER_PARTIAL, COVER_FULL } Cover;

@@ -7,6 +7,7 @@
  * so both count the same memory. */
 #include "step/memory/internal.h"
 
+#include "burst_attend.h"
 #include "burst_sizes.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
  * fp32. */
 #include "step/memory/internal.h"
 
+#include "burst_attend.h"
 #include "burst_sizes.h"
 
 enum { BF16 = 2, FP32 = 4 };
