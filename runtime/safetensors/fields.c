@@ -2,6 +2,7 @@
  * neither is refused: what it says of the computation is unknown. */
 #include "safetensors/safetensors.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* They change no numbers of training: names and versions, special tokens, labels and heads of other tasks,
@@ -36,6 +37,8 @@ static const char *const without_effect[] = {
     "torch_dtype",
     "dtype",
     "use_bfloat16",
+    "tf_legacy_loss",
+    "_from_model_config",
     "torchscript",
     "initializer_range",
     "initializer_factor",
@@ -205,7 +208,21 @@ static const struct Neutral *find_neutral(const Family *family, const char *name
     return NULL;
 }
 
-static void check_neutral(Misfits *m, const Family *family, const struct Neutral *n, const json_t *value)
+/* Those of a folder, told in one line. */
+typedef struct Dropouts {
+    int count;
+    char text[MISFIT_TEXT / 2]; /* "attention_dropout is 0.1, resid_pdrop is 0.1" */
+} Dropouts;
+
+static void add_dropout(Dropouts *d, const char *name, const char *value)
+{
+    const size_t n = strlen(d->text);
+    snprintf(d->text + n, sizeof d->text - n, "%s%s is %s", n ? ", " : "", name, value);
+    d->count++;
+}
+
+static void check_neutral(Misfits *m, const Family *family, const struct Neutral *n, const json_t *value,
+                          Dropouts *dropouts)
 {
     json_t *values = json_loads(n->values, 0, NULL);
     char text[VALUE_TEXT], only[VALUE_TEXT];
@@ -214,7 +231,12 @@ static void check_neutral(Misfits *m, const Family *family, const struct Neutral
         found = found || same_value(json_array_get(values, i), value);
     value_text(value, text);
     value_text(json_array_get(values, 0), only);
-    if (!found && n->unread)
+    if (!found && strstr(n->name, "drop"))
+        add_dropout(dropouts, n->name, text);
+    else if (!found && strcmp(n->name, "auto_map") == 0)
+        misfit(m, "auto_map names code of the folder's own (%s); burstc cannot know what that computes",
+               text);
+    else if (!found && n->unread)
         misfit(m, "%s is %s, which transformers does not read of a %s; remove it", n->name, text,
                family->type);
     else if (!found)
@@ -226,15 +248,20 @@ void config_check_others(Misfits *m, const json_t *config, const Family *family)
 {
     const char *name;
     json_t *value;
+    Dropouts dropouts = {0};
     json_object_foreach((json_t *)config, name, value) {
         const struct Neutral *n = find_neutral(family, name);
         if (config_is_compared(family, name) || is_without_effect(family, name))
             continue;
         if (n)
-            check_neutral(m, family, n, value);
+            check_neutral(m, family, n, value, &dropouts);
         else
             misfit(m,
-                   "unknown field %s; remove it from config.json if the model's results do not depend on it",
-                   name);
+                   "unknown field %s; remove it from config.json only if the code that computes a %s does "
+                   "not read it",
+                   name, family->type);
     }
+    if (dropouts.count)
+        misfit(m, "%s: dropout is not computed; set %s to 0 in config.json", dropouts.text,
+               dropouts.count == 1 ? "it" : "them");
 }

@@ -408,27 +408,15 @@ static void check_experts(Misfits *m, const HfModel *plan, HfModel *there)
                there->family->type);
 }
 
-static void known_types(char *text, size_t size)
-{
-    size_t n = 0;
-    for (int i = 0; i < family_count && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", families[i].type);
-}
-
-/* A type that is not known is read as a llama, so that all else that does not fit is told too. */
+/* A type that is not known is read as a llama. */
 static void read_family(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const json_t *type = json_object_get(config, "model_type");
-    char text[VALUE_TEXT], known[MISFIT_TEXT];
+    char text[VALUE_TEXT];
     there->family = family_named(json_string_value(type));
     value_text(type, text);
-    known_types(known, sizeof known);
-    if (!given(type))
-        misfit(m, "config.json has no model_type");
-    else if (!there->family && plan)
-        misfit(m, "model_type is %s, expected \"%s\"", text, plan->family->type);
-    else if (!there->family)
-        misfit(m, "model_type is %s; known are %s", text, known);
+    if (!there->family)
+        misfit(m, "model_type is %s", text);
     if (!there->family)
         there->family = plan ? plan->family : &families[0];
     const bool can = !plan || (plan->rope.interleaved == there->family->interleaved &&

@@ -35,8 +35,14 @@ static const struct {
 };
 enum { METHODS = sizeof methods / sizeof *methods };
 
-/* The method by what config.json says; NULL: it says none. */
-static const char *method_of(const json_t *config)
+/* Files beside config.json in which a method says what it did. */
+static const struct {
+    const char *file, *method;
+} files[] = {
+    {"hf_quant_config.json", "modelopt"}, {"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}};
+
+/* The method by what config.json and files beside it say; NULL: they say none. */
+static const char *method_of(const json_t *config, const char *folder)
 {
     const json_t *said = json_object_get(config, "quantization_config");
     const char *method = json_string_value(json_object_get(said, "quant_method"));
@@ -47,6 +53,8 @@ static const char *method_of(const json_t *config)
     if (json_is_true(json_object_get(said, "load_in_4bit")) ||
         json_is_true(json_object_get(said, "load_in_8bit")))
         return "bitsandbytes";
+    for (size_t i = 0; i < sizeof files / sizeof *files && !method; i++)
+        method = folder_has_file(folder, files[i].file) ? files[i].method : NULL;
     return method || json_object_size(said) == 0 ? method : "an unnamed method";
 }
 
@@ -92,8 +100,11 @@ static bool is_plain(const char *folder)
 
 bool config_is_quantized(Misfits *m, const json_t *config, const char *folder)
 {
-    const char *method = method_of(config);
-    if (method && is_plain(folder))
+    const char *method = method_of(config, folder);
+    const bool plain = method && is_plain(folder);
+    if (plain && !given(json_object_get(config, "quantization_config")))
+        return false; /* what is left is a file beside */
+    if (plain)
         misfit_alone(m,
                      "config.json says that the weights are quantized (%s), but none of them is; remove "
                      "quantization_config from it if they were dequantized",

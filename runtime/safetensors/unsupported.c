@@ -23,7 +23,6 @@ static const struct {
     {"state_size", RECURRENT},
     {"lru_width", RECURRENT},
     {"hybrid_override_pattern", RECURRENT},
-    {"attn_type_list", RECURRENT},
     {"attention_hidden_size", RECURRENT},
     {"conv_L_cache", CONVOLUTION},
     {"index_topk", SELECTED},
@@ -33,7 +32,29 @@ static const struct {
     {"moe_num_experts", EXPERTS},
     {"num_experts_per_tok", EXPERTS},
     {"moe_intermediate_size", EXPERTS},
+    {"ffn_config", EXPERTS}, /* of DBRX */
 };
+
+/* A part by what lists of layers have, of which one value says it. */
+static const struct {
+    const char *field, *value, *has, *why;
+} layers[] = {
+    {"attn_type_list", "0", RECURRENT}, /* of MiniMax; 1: full attention */
+    {"layer_types", "\"linear_attention\"", RECURRENT},
+    {"layer_types", "\"mamba\"", RECURRENT},
+    {"layer_types", "\"conv\"", CONVOLUTION},
+    {"layers_block_type", "\"mamba\"", RECURRENT},
+    {"layers_block_type", "\"recurrent\"", RECURRENT},
+    {"block_types", "\"recurrent\"", RECURRENT},
+};
+
+/* The types that text models are of. */
+static void known_types(char *text, size_t size)
+{
+    size_t n = 0;
+    for (int i = 0; i < family_count && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", families[i].type);
+}
 
 static bool says_something(const json_t *value)
 {
@@ -75,18 +96,53 @@ static bool hybrid_is_unsupported(Misfits *m, const json_t *config)
     return false;
 }
 
-bool config_is_unsupported(Misfits *m, const json_t *config)
+/* Of the model, or of its text part. */
+static const json_t *field_of(const json_t *config, const char *name)
 {
-    const json_t *type = json_object_get(config, "model_type"),
-                 *text_part = json_object_get(config, "text_config");
-    const Family *family = family_named(json_string_value(type));
-    if (!json_is_string(type) || family)
-        return family && family->hybrid && hybrid_is_unsupported(m, config);
+    const json_t *own = json_object_get(config, name);
+    return own ? own : json_object_get(json_object_get(config, "text_config"), name);
+}
+
+static bool has_part(Misfits *m, const json_t *config)
+{
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const json_t *own = json_object_get(config, parts[i].field),
-                     *value = own ? own : json_object_get(text_part, parts[i].field);
+        const json_t *value = field_of(config, parts[i].field);
         if (says_something(value))
             return tell(m, config, parts[i].field, value, parts[i].has, parts[i].why);
     }
     return false;
+}
+
+static bool has_layer(Misfits *m, const json_t *config, const char *type)
+{
+    char text[VALUE_TEXT];
+    const json_t *value;
+    size_t layer;
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        json_array_foreach(field_of(config, layers[i].field), layer, value)
+        {
+            value_text(value, text);
+            if (strcmp(text, layers[i].value) != 0)
+                continue;
+            misfit_alone(m, "model_type is %s, which %s (layer %zu of %s is %s): %s", type, layers[i].has,
+                         layer, layers[i].field, text, layers[i].why);
+            return true;
+        }
+    return false;
+}
+
+bool config_is_unsupported(Misfits *m, const json_t *config)
+{
+    const json_t *type = json_object_get(config, "model_type");
+    const Family *family = family_named(json_string_value(type));
+    char named[VALUE_TEXT], known[MISFIT_TEXT];
+    if (family)
+        return family->hybrid && hybrid_is_unsupported(m, config);
+    value_text(type, named);
+    known_types(known, sizeof known);
+    if (!given(type))
+        misfit_alone(m, "config.json has no model_type; known are %s", known);
+    else if (!has_part(m, config) && !has_layer(m, config, named))
+        misfit_alone(m, "model_type is %s; known are %s", named, known);
+    return true;
 }

@@ -680,7 +680,7 @@ static void folders_that_do_not_fit(void **unused)
          "attn_logit_softcapping is 50, which transformers does not read of a llama; remove it"},
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0,
          ""},
-        {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", expected \"llama\""},
+        {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\"; known are llama, "},
         {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 2,
          "burst_attention differs from the plan's masks; use --plan-masks"},
         {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/; s/silu/gelu/' config.json; sed -i "
