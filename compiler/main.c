@@ -168,6 +168,16 @@ static void take_once(const char **to, const char *value, const char *name, cons
     *to = value;
 }
 
+/* The cluster is the one that ends in .topo, where the other does not. */
+static void order_operands(Request *o)
+{
+    if (!o->topo || !o->model || ends_with(o->topo, ".topo") || !ends_with(o->model, ".topo"))
+        return;
+    const char *model = o->topo;
+    o->topo = o->model;
+    o->model = model;
+}
+
 static int parse_options(Arena *a, Diags *d, int argc, char **argv, Request *o)
 {
     o->schedules = NEW_ARRAY(a, const char *, argc);
@@ -204,6 +214,7 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Request *o)
         if (wrong || twice)
             return wrong ? usage_error("%s", wrong) : given_twice(twice);
     }
+    order_operands(o);
     if (o->action)
         return check_action(o);
     if (!o->model)

@@ -4,6 +4,7 @@
  * The format: "BURSTTOK", version 1 (uint32), bytes per token 2 or 4 (uint32), number of tokens (uint64),
  * then the tokens; all little-endian. */
 #include "base/escape.h"
+#include "base/nearest.h"
 #include "base/output_file.h"
 #include "data/burst_tokens_draw.h"
 
@@ -54,8 +55,8 @@ static void help(FILE *out)
 
 static int usage(const char *wrong, const char *what)
 {
-    print_shown(stderr, "burst-tokens: %s%s", wrong, what), putc('\n', stderr);
-    help(stderr);
+    print_shown(stderr, "burst-tokens: %s%s", wrong, what);
+    fputs("\nburst-tokens --help lists the options\n", stderr);
     return USAGE;
 }
 
@@ -380,42 +381,66 @@ static int read_width(const char *name, const char *value, int *to)
     return 0;
 }
 
+static int unknown_option(const char *option)
+{
+    static const char *const names[] = {"--bytes",     "--raw",  "--width", "--draw",
+                                        "--documents", "--seed", "--vocab", "--lengths"};
+    const char *near = nearest_name(option, names, (int)(sizeof names / sizeof *names));
+    char text[4096];
+    snprintf(text, sizeof text, "%s%s%s%s", option, near ? "; did you mean " : "", near ? near : "",
+             near ? "?" : "");
+    return usage("unknown option ", text);
+}
+
+/* The option at *i, and its value. */
+static int read_option(char **argv, int *i, Job *j)
+{
+    const char *name = argv[*i], *value = argv[*i + 1]; /* NULL after the last */
+    if (strcmp(name, "--bytes") == 0) {
+        j->form = BYTES;
+        return 0;
+    }
+    if (strcmp(name, "--lengths") == 0) {
+        j->drawing.listing = true;
+        return 0;
+    }
+    *i += value != NULL;
+    if (strcmp(name, "--raw") == 0)
+        return read_width(name, value, &j->raw);
+    if (strcmp(name, "--width") == 0)
+        return read_width(name, value, &j->width);
+    if (strcmp(name, "--draw") == 0)
+        return once(name, value, &j->draw);
+    if (strcmp(name, "--documents") == 0)
+        return once(name, value, &j->documents);
+    if (strcmp(name, "--seed") == 0)
+        return once(name, value, &j->seed);
+    if (strcmp(name, "--vocab") == 0)
+        return once(name, value, &j->vocabulary);
+    return unknown_option(name);
+}
+
 static int read_options(int argc, char **argv, Job *j)
 {
-    int i = 1, status = 0;
-    for (; i < argc && strncmp(argv[i], "--", 2) == 0 && status == 0; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--bytes") == 0)
-            j->form = BYTES;
-        else if (strcmp(argv[i], "--raw") == 0)
-            status = read_width(argv[i++], value, &j->raw);
-        else if (strcmp(argv[i], "--width") == 0)
-            status = read_width(argv[i++], value, &j->width);
-        else if (strcmp(argv[i], "--draw") == 0)
-            status = once(argv[i++], value, &j->draw);
-        else if (strcmp(argv[i], "--documents") == 0)
-            status = once(argv[i++], value, &j->documents);
-        else if (strcmp(argv[i], "--seed") == 0)
-            status = once(argv[i++], value, &j->seed);
-        else if (strcmp(argv[i], "--vocab") == 0)
-            status = once(argv[i++], value, &j->vocabulary);
-        else if (strcmp(argv[i], "--lengths") == 0)
-            j->drawing.listing = true;
-        else
-            status = usage("unknown option ", argv[i]);
-    }
+    const char *operand[2] = {NULL, NULL};
+    int status = 0, operands = 0;
+    for (int i = 1; i < argc && status == 0; i++)
+        if (strncmp(argv[i], "--", 2) == 0)
+            status = read_option(argv, &i, j);
+        else if (operands++ < 2)
+            operand[operands - 1] = argv[i];
     if (status == 0)
         status = check_drawing(j);
     if (status != 0)
         return status;
-    if (argc - i != (j->draw ? 1 : 2))
+    if (operands != (j->draw ? 1 : 2))
         return usage(j->draw ? "expected an output" : "expected an input and an output", "");
     if (j->raw && j->form == BYTES)
         return usage("--bytes cannot be combined with --raw", "");
     j->form = j->raw ? RAW : j->form;
     j->width = j->width ? j->width : 4;
-    j->input = argv[i];
-    j->output = argv[argc - 1];
+    j->input = operand[0];
+    j->output = operand[operands - 1];
     return 0;
 }
 

@@ -511,9 +511,15 @@ class Tokens:
         for path in (self.folder / "input", "/dev/zero"):
             said = self.burst("tokens", path, "--tokenizer", self.home, "-o", out, status=1).stderr
             require(f"burst: {path}: not a regular file" in said, said)
-        for words in (("-o", out, "-o", out), ("--text", "a", "--text", "b", "-o", out), ("--proc", 2, "-o", out)):
+        for words, wanted in ((("-o", out, "-o", out), "-o was given twice"), (("--text", "a", "--text", "b", "-o", out), "--text was given twice"),
+                              (("--procesess", 2, "-o", out), "unknown option --procesess; did you mean --processes?"),
+                              (("--proc", 2, "-o", out), "unknown option --proc")):
             said = self.burst("tokens", self.folder / "k.txt", "--tokenizer", self.home, *words, status=2).stderr
-            require("was given twice" in said or "unrecognized arguments: --proc" in said, said)
+            require(wanted in said, said)
+        for words, wanted in ((("tokens", "k.txt", "--tokeniser", "x"), "unknown option --tokeniser; did you mean --tokenizer?"),  # not what is missing
+                              (("token", "k.txt"), "unknown command 'token'; did you mean tokens?"), (("run",), "unknown command 'run'; known are tokens, plot"),
+                              (("--hlep",), "unknown option --hlep; did you mean --help?")):
+            require(wanted in self.burst(*words, status=2).stderr, wanted)
         home = self.folder / "broken"
         home.mkdir()
         shutil.copy(self.home / "tokenizer.json", home)

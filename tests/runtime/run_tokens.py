@@ -213,7 +213,8 @@ def drawn_from_files(tool):
 def options(tool):
     for words, said in ((["--width", 2, "--width", 4, "a", "b"], "--width was given twice"), (["--width", "3", "a", "b"], "must be 2 or 4"),
                         (["--width", "4x", "a", "b"], "must be 2 or 4"), (["--raw", "2", "--bytes", "a", "b"], "--bytes cannot be combined with --raw"),
-                        (["--wide", "a", "b"], "unknown option --wide"), (["a"], "an input and an output"), (["--width"], "must be 2 or 4"),
+                        (["--wide", "a", "b"], "unknown option --wide"), (["--widht", "2", "a", "b"], "unknown option --widht; did you mean --width?"),
+                        (["a", "b", "--raw", "3"], "must be 2 or 4"), (["a"], "an input and an output"), (["--width"], "must be 2 or 4"),
                         (["a", "b", "c"], "an input and an output"), (["--draw", "A", "out"], "--draw requires --documents"),
                         (["--seed", "3", "a", "b"], "require --draw"), (["--lengths", "a", "b"], "require --draw"),
                         (["--draw", "A", "--documents", "0", "out"], "--documents must be from 1 to"),
