@@ -270,10 +270,12 @@ void import_file(Checker *c, const Ast *setting, const char *extension, void (*d
         read_once(c, path, name->span, declare);
         return;
     }
+    static const char *const stock[] = {"masks", "devices"};
+    const char *near = nearest_name(name->text, stock, countof(stock));
     diag_error(c->diags, name->span,
                "cannot find '%s': it is neither a stock file nor a file in this file's "
-               "folder",
-               name->text);
+               "folder%s",
+               name->text, near ? arena_printf(c->arena, "; did you mean '%s'?", near) : "");
 }
 
 /* ---- schedules ---- */

@@ -49,11 +49,21 @@ static const char *subject_of(const Cursor *u, const Ast *n)
     return u->what ? u->what : arena_printf(u->c->arena, "'%s'", leading_to(u, n));
 }
 
+static bool is_punct(const Cursor *u, char c)
+{
+    return u->at && u->at->kind == A_PUNCT && u->at->text[0] == c && !u->at->text[1];
+}
+
 static bool needs(Cursor *u, const char *what)
 {
     if (u->at && !u->failed && u->at == u->setting->args.first && u->at->kind == A_PUNCT &&
         *u->at->text == ':')
         diag_error(u->c->diags, u->at->span, "a setting has no ':' after its name; remove it");
+    else if (!u->failed && is_punct(u, '-') && u->at->next && u->at->next->kind == A_NUMBER)
+        diag_error(u->c->diags, u->at->span, "a range is written with '..', such as 0 .. 3, not with '-'");
+    else if (!u->failed && is_punct(u, ','))
+        diag_error(u->c->diags, u->at->span, "values of '%s' are separated by spaces, not by ','",
+                   leading_to(u, u->at));
     else if (!u->failed)
         diag_error(u->c->diags, here(u), "'%s' requires %s", leading_to(u, u->at), what);
     return fail(u);
@@ -192,6 +202,18 @@ static const char *joined(Arena *a, const char *const *names, int n, const char 
     return text;
 }
 
+/* Truth in other languages, where it is a value; NULL: it is none. */
+static const char *yes_or_no(const char *word, const char *const *names, int n)
+{
+    static const char *const others[][2] = {{"true", "yes"}, {"True", "yes"}, {"on", "yes"},
+                                            {"false", "no"}, {"False", "no"}, {"off", "no"}};
+    for (int i = 0; i < countof(others); i++)
+        for (int k = 0; k < n; k++)
+            if (strcmp(word, others[i][0]) == 0 && strcmp(names[k], others[i][1]) == 0)
+                return names[k];
+    return NULL;
+}
+
 int cursor_choice(Cursor *u, const char *const *names, int n)
 {
     const char *all = joined(u->c->arena, names, n, " or ");
@@ -201,7 +223,8 @@ int cursor_choice(Cursor *u, const char *const *names, int n)
     for (int i = 0; i < n; i++)
         if (strcmp(names[i], word->text) == 0)
             return i;
-    const char *near = nearest_name(word->text, names, n);
+    const char *near = yes_or_no(word->text, names, n);
+    near = near ? near : nearest_name(word->text, names, n);
     diag_error(u->c->diags, word->span,
                "'%s' cannot be '%s'; "
                "expected %s",
@@ -255,8 +278,17 @@ bool cursor_end(Cursor *u)
     } else if (is_suffix(u)) {
         diag_error(u->c->diags, u->at->span, "'%s' must directly follow its number, without a space",
                    u->at->text);
-    } else if (u->at->kind == A_PUNCT && *u->at->text == '-' && u->at->span.begin == u->behind.end) {
+    } else if (is_punct(u, '-') && u->at->span.begin == u->behind.end) {
         diag_error(u->c->diags, u->at->span, "names have letters, digits and '_', no '-'");
+    } else if (is_punct(u, ',') && u->at->next && u->at->next->kind == A_NAME &&
+               names_field(u->c, u->at->next->text)) {
+        diag_error(u->c->diags, u->at->span, "'%s' takes no further value; a setting ends with ';'",
+                   u->setting->text);
+        diag_fixit(u->c->diags, u->at->span, ";");
+    } else if (u->at->kind == A_NAME && u->at->next && u->at->next->kind == A_NUMBER) {
+        diag_error(u->c->diags, u->at->span,
+                   "'%s' takes no further value; if '%s' is a setting, write ';' before it", u->setting->text,
+                   u->at->text);
     } else {
         diag_error(u->c->diags, u->at->span, "'%s' takes no further value", u->setting->text);
     }
@@ -387,16 +419,28 @@ static bool is_anothers_block(Checker *c, const Ast *s)
     return false;
 }
 
+static const char *block_example(const char *setting)
+{
+    static const char *const examples[][2] = {{"attention", ", such as attention { default causal; }"},
+                                              {"layout", ", such as layout { schedule burst; }"},
+                                              {"train", ", such as train { steps 100; }"},
+                                              {"optimizer", ", such as optimizer adamw { lr 3e-4; }"},
+                                              {"nodes", ", such as nodes 1 { gpus 8 of h100; }"}};
+    for (int i = 0; i < countof(examples); i++)
+        if (strcmp(examples[i][0], setting) == 0)
+            return examples[i][1];
+    return "";
+}
+
 static bool block_as_field(Checker *c, const Ast *s, const Field *f)
 {
     if ((f->flags & FIELD_MAY_BLOCK) || s->has_body == ((f->flags & FIELD_BLOCK) != 0) ||
         (s->has_body && is_anothers_block(c, s)))
         return true;
-    diag_error(c->diags, s->span,
-               s->has_body ? "'%s' takes no block; end it with ';'"
-                           : "'%s' requires a block { "
-                             "... }",
-               s->text);
+    if (s->has_body)
+        diag_error(c->diags, s->span, "'%s' takes no block; end it with ';'", s->text);
+    else
+        diag_error(c->diags, s->span, "'%s' requires a block { ... }%s", s->text, block_example(s->text));
     return false;
 }
 

@@ -10,7 +10,13 @@ static const SchedText *load_named_schedule(Checker *c, const Ast *path)
     const char *file = path_beside(c->arena, path->span, path->text);
     if (is_plain_file(file))
         return load_schedule(c, file, path->span);
-    diag_error(c->diags, path->span, "cannot read '%s'", file);
+    for (int i = 0; i < c->schedules.n; i++)
+        if (strcmp(c->schedules.at[i]->name, path->text) == 0) {
+            diag_error(c->diags, path->span, "'%s' is the name of a schedule, not a file; remove the quotes",
+                       path->text);
+            return NULL;
+        }
+    diag_error(c->diags, path->span, "cannot read '%s': no such file", file);
     return NULL;
 }
 

@@ -96,7 +96,11 @@ bool cursor_rope(Cursor *u, const Ast *s, const Field *f, BurstRope *to)
         r.kind = cursor_try(u, kinds[i]) ? i : r.kind;
     if (!cursor_end(u))
         return false;
-    if (r.kind != BURST_ROPE_DEFAULT)
+    if (r.kind != BURST_ROPE_DEFAULT && !s->has_body)
+        diag_error(c->diags, s->span,
+                   "'%s' requires a block, such as rope 10000 yarn { factor 4; original 32Ki; }",
+                   rope_kinds[r.kind].name);
+    else if (r.kind != BURST_ROPE_DEFAULT)
         take_scaling(c, s, &r);
     if (diags_errors(c->diags) == before)
         *to = r;

@@ -491,7 +491,8 @@ static bool mend_semicolon(Parser *p)
 /* `default causal and q - k < 8;`: a condition where a mask's name is required. */
 static bool joins_masks(const Expected *e, yysymbol_kind_t token)
 {
-    return (token == YYSYMBOL_AND || token == YYSYMBOL_OR) && e->semicolon;
+    return (token == YYSYMBOL_AND || token == YYSYMBOL_OR || (is_comparison(token) && !e->operator)) &&
+           e->semicolon;
 }
 
 static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
@@ -531,6 +532,9 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
     seen_text(p, at, &text);
     diag_error(p->diags, at, "%s", text.at);
     text_free(&text);
+    const Span open = at.begin >= p->source->len ? open_block(p->source) : (Span){0};
+    if (open.src)
+        diag_note(p->diags, open, "this block has no '}'");
     return 0;
 }
 

@@ -106,6 +106,19 @@ static Mistake at_equals(Arena *a, Span at, Span first, const char *word)
                      NULL};
 }
 
+static bool is_path(char c) { return is_letter(c) || strchr("./-~", c); }
+
+/* A path without quotes, in which a place is; empty: it is in none. */
+static Span path_at(const Source *s, Span at)
+{
+    uint32_t begin = at.begin, end = at.begin;
+    while (begin > 0 && s->text[begin - 1] && is_path(s->text[begin - 1]))
+        begin--;
+    while (end < s->len && s->text[end] && is_path(s->text[end]))
+        end++;
+    return (Span){s, begin, end > at.begin + 1 ? end : begin};
+}
+
 Mistake mistake_at(Arena *a, const Source *s, Span at)
 {
     const uint32_t begin = statement_begin(s, at.begin);
@@ -121,10 +134,63 @@ Mistake mistake_at(Arena *a, const Source *s, Span at)
         return (Mistake){at, "'^' is no power here; write the number, such as 64Ki", NULL};
     if (token == '"' && at.begin == begin)
         return (Mistake){at, "the name of a setting has no quotes", NULL};
+    const Span path = path_at(s, at);
+    if ((token == '.' || token == '/') && !mask && *word && path.end > path.begin && path.begin > first.end)
+        return (Mistake){path,
+                         arena_printf(a, "a path stands in quotes: \"%.*s\"", (int)(path.end - path.begin),
+                                      s->text + path.begin),
+                         NULL};
+    if (token == '(' && !mask && *word && at.begin > first.end)
+        return (Mistake){at, "values of a setting stand one after another, without parentheses", NULL};
+    if (isdigit((unsigned char)token) && at.begin == begin)
+        return (Mistake){at, "a setting begins with its name, such as `gpus 8 of h100;`", NULL};
     if (mask && memchr(s->text + begin, '(', at.begin - begin) &&
         !memchr(s->text + begin, '=', at.begin - begin))
         return (Mistake){at, "a mask is written `mask name(parameters) = condition;`", NULL};
     return (Mistake){0};
+}
+
+/* ---- characters ---- */
+
+const char *foreign_character(const char *text)
+{
+    static const struct { const char *character, *what; } others[] = {
+        {"\xc2\xa0", "a no-break space stands here; write a plain one"},
+        {"\xe2\x80\x8b", "a space without width stands here; remove it"},
+        {"\xef\xbb\xbf", "a byte order mark stands here; save the file as UTF-8 without it"},
+        {"\xe2\x80\x93", "a dash stands here; write '-'"},
+        {"\xe2\x80\x94", "a dash stands here; write '-'"},
+        {"\xe2\x80\x9c", "a typographic quote stands here; write '\"'"},
+        {"\xe2\x80\x9d", "a typographic quote stands here; write '\"'"},
+        {"\xe2\x80\x98", "a typographic quote stands here; names have no quotes, paths have '\"'"},
+        {"\xe2\x80\x99", "a typographic quote stands here; names have no quotes, paths have '\"'"},
+        {"~", "'~' is not expanded; write the whole path, in quotes"},
+        {"'", "names have no quotes, paths have '\"'"},
+        {"\xef\xbc\x9b", "a full-width ';' stands here; write a plain one"},
+    };
+    for (int i = 0; i < countof(others); i++)
+        if (strncmp(text, others[i].character, strlen(others[i].character)) == 0)
+            return others[i].what;
+    return NULL;
+}
+
+/* ---- blocks ---- */
+
+Span open_block(const Source *s)
+{
+    enum { DEEPEST = 64 };
+    uint32_t open[DEEPEST], at = 0;
+    int n = 0;
+    for (; at < s->len; at++) {
+        at = next_token(s, at, (uint32_t)s->len);
+        if (at < s->len && s->text[at] == '"')
+            at += 1 + (uint32_t)strcspn(s->text + at + 1, "\"\n");
+        else if (at < s->len && s->text[at] == '{' && n < DEEPEST)
+            open[n++] = at;
+        else if (at < s->len && s->text[at] == '}' && n > 0)
+            n--;
+    }
+    return n ? (Span){s, open[n - 1], open[n - 1] + 1} : (Span){0};
 }
 
 /* ---- comments ---- */

@@ -130,12 +130,40 @@ __attribute__((format(printf, 3, 4))) static int usage(char *text, size_t size, 
     return BURST_E_USAGE;
 }
 
+/* Options of other programs, by how they begin: what this one has. */
+static const struct {
+    const char *option, *ours;
+} foreign[] = {
+    {"--lr", "the model sets it: `train { optimizer adamw { lr 3e-4; } }`; compile it again"},
+    {"--learning", "the model sets it: `train { optimizer adamw { lr 3e-4; } }`; compile it again"},
+    {"--batch", "the model sets it: `train { batch N; }`; compile it again"},
+    {"--global-batch", "the model sets it: `train { batch N; }`; compile it again"},
+    {"--seq", "the model sets it: `sequence 64Ki;`; compile it again"},
+    {"--max-seq", "the model sets it: `sequence 64Ki;`; compile it again"},
+    {"--epochs", "use --steps N"},
+    {"--max-steps", "use --steps N"},
+    {"--save", "use --checkpoint DIR, and --export DIR for a Hugging Face folder"},
+    {"--output", "use --checkpoint DIR, and --export DIR for a Hugging Face folder"},
+    {"--model", "use --weights DIR"},
+    {"--load", "use --weights DIR, or --resume"},
+    {"--bf16", "the device decides: bf16 products, fp32 sums on GPUs, fp32 on CPUs"},
+    {"--fp16", "the device decides: bf16 products, fp32 sums on GPUs, fp32 on CPUs"},
+};
+
 static int unknown(char *text, size_t size, const char *option)
 {
     const char *names[ROWS];
     for (int i = 0; i < ROWS; i++)
         names[i] = rows[i].name;
-    const char *near = nearest_name(option, names, ROWS);
+    const char *near = nearest_name(option, names, ROWS), *equals = strchr(option, '=');
+    const int named = equals ? (int)(equals - option) : 0;
+    for (int i = 0; i < ROWS; i++)
+        if (equals && strncmp(rows[i].name, option, (size_t)named) == 0 && !rows[i].name[named])
+            return usage(text, size, "unknown option '%s'; write the value as a word of its own: %s %s",
+                         option, rows[i].name, equals + 1);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (strncmp(option, foreign[i].option, strlen(foreign[i].option)) == 0)
+            return usage(text, size, "unknown option '%s'; %s", option, foreign[i].ours);
     return near ? usage(text, size, "unknown option '%s'; did you mean '%s'? See --help", option, near)
                 : usage(text, size, "unknown option '%s'; see --help", option);
 }

@@ -86,7 +86,11 @@ static void options(void **unused)
     snprintf(version, sizeof version, "mini, runtime interface %d\n", BURST_RT_ABI);
     expect(run_command("$MINI_MAIN --version"), 0, version);
     static const char *const wrong[][2] = {
-        {"--stops 3", "unknown option '--stops'"},
+        {"--stops 3", "unknown option '--stops'; did you mean '--steps'? See --help"},
+        {"--steps=3", "unknown option '--steps=3'; write the value as a word of its own: --steps 3"},
+        {"--lr 1e-3", "unknown option '--lr'; the model sets it: `train { optimizer adamw { lr 3e-4; } }`"},
+        {"--epochs 3", "unknown option '--epochs'; use --steps N"},
+        {"--save-dir a", "unknown option '--save-dir'; use --checkpoint DIR, and --export DIR"},
         {"3", "unknown option '3'"},
         {"--steps", "--steps requires a value: N"},
         {"--steps -1", "--steps is '-1', expected a whole number of at least 0"},
