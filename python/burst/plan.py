@@ -222,7 +222,10 @@ def device_of(device, group):
 
 
 def texts_of(masks, hosts, cluster, device, *, tables, **sizes):
-    masks, patterns = with_patterns({"main": masks} if isinstance(masks, str) else dict(masks))
+    named = {"main": masks} if isinstance(masks, str) else masks
+    if not hasattr(named, "items"):
+        raise ValueError(f"masks is {masks!r}, not an expression such as \"causal\", or a dictionary of them by name")
+    masks, patterns = with_patterns(dict(named))
     model = model_text(masks, tables_of(masks) if tables is None else tables, **sizes)
     if cluster == "auto":
         cluster = cluster_text(hosts, torch.cuda.get_device_name() if device == "cuda" else None)

@@ -337,6 +337,8 @@ def check_refusals(plan):
             must_refuse(lambda: compiled(**{name: value}), ValueError, f"{name} is {value!r}")
     for value in True, NAN, INF, -1.0, "3":
         must_refuse(lambda: compiled(softcap=value), ValueError, f"softcap is {value!r}")
+    for value in (None, 3, ["causal"]):
+        must_refuse(lambda: compiled(value), ValueError, f"masks is {value!r}, not an expression such as")
     for value in 0.0, -0.3, NAN, INF, -INF, 1e39, 1e-46, True, "0.3", torch.tensor(0.3):
         must_refuse(lambda: burst.attention(q, k, v, batch, scale=value), ValueError, f"scale is {value!r}")
     for value in 7, -1, 0.9, True, NAN, None, 2**40:
