@@ -204,8 +204,9 @@ static bool is_unsaid(const Family *family, const Field *f)
 /* Another name for it; NULL: there is none. */
 static const char *alias_of(const Family *family, const Field *f)
 {
-    for (const Alias *a = family->aliases; a && a->name; a++)
-        if (strcmp(a->name, field_name(family, f)) == 0)
+    const char *own = field_name(family, f); /* NULL: no field says it */
+    for (const Alias *a = family->aliases; own && a && a->name; a++)
+        if (strcmp(a->name, own) == 0)
             return a->other;
     return NULL;
 }
@@ -470,9 +471,9 @@ bool model_has_field(const Family *f, const char *name)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         found = found || strcmp(others[i], name) == 0;
     for (int i = 0; i < FIELDS && !found; i++) {
-        const char *other = alias_of(f, &fields[i]);
-        found = !is_unsaid(f, &fields[i]) && has_field(f, &fields[i]) &&
-                (strcmp(field_name(f, &fields[i]), name) == 0 || (other && strcmp(other, name) == 0));
+        const char *other = alias_of(f, &fields[i]), *own = field_name(f, &fields[i]);
+        found = own && !is_unsaid(f, &fields[i]) && has_field(f, &fields[i]) &&
+                (strcmp(own, name) == 0 || (other && strcmp(other, name) == 0));
     }
     return found;
 }
