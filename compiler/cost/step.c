@@ -137,8 +137,8 @@ static int counted_ranks(const StepModel *m, const Op *o, int block)
 /* Over all chunks of heads. */
 static double op_flops(const Step *s, const Op *o, int block)
 {
-    const int chunks = op_by_heads(o) ? s->shape.head_chunks : 1,
-              few = op_by_heads(o) ? s->shape.short_chunks : 0;
+    const int chunks = op_in_loop(s, o, LOOP_HEADS) ? s->shape.head_chunks : 1,
+              few = op_in_loop(s, o, LOOP_HEADS) ? s->shape.short_chunks : 0;
     return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
 }
 

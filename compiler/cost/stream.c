@@ -167,8 +167,9 @@ static void meet(Streams *s)
 /* The share of the tokens in the operation's chunk. */
 static double chunk_share(const Step *s, const StepOp *o)
 {
-    const int64_t left = s->all_tokens - (o->op->keys ? o->key : o->chunk) * s->chunk;
-    return o->op->chunked && !op_by_heads(o->op)
+    const int chunk = o->index[op_in_loop(s, o->op, LOOP_KEYS) ? LOOP_KEYS : LOOP_TOKENS];
+    const int64_t left = s->all_tokens - chunk * s->chunk;
+    return op_dim(s, o->op) == LOOP_TOKENS
                ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens
                : 1;
 }

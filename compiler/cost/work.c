@@ -40,7 +40,7 @@ static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short
     if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
         return 0;
     return (double)step_bytes(s, v, 0) *
-           (op_by_heads(o) && is_of_heads(v) ? chunk_share(s, v->all_heads, is_short) : 1) /
+           (op_in_loop(s, o, LOOP_HEADS) && is_of_heads(v) ? chunk_share(s, v->all_heads, is_short) : 1) /
            fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
 }
 
@@ -93,7 +93,7 @@ static double product_flops(const Step *s, const Op *o, const Block *b, bool is_
     double weights = 0;
     for (int i = 0; i < o->tensors; i++)
         weights += (double)(t[i].rows * t[i].cols);
-    return 2 * weights * (op_by_heads(o) ? chunk_share(s, true, is_short) : 1);
+    return 2 * weights * (op_in_loop(s, o, LOOP_HEADS) ? chunk_share(s, true, is_short) : 1);
 }
 
 /* Per token: its rows by the matrices of their experts. */

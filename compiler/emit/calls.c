@@ -17,9 +17,10 @@ static bool has_all_tokens(const Printer *p, Operand x)
 static const char *count_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
-    if (op_by_heads(o))
+    const LoopDim loop = op_dim(p->step, o);
+    if (loop == LOOP_HEADS)
         return all_text(p);
-    if (o->chunked)
+    if (loop == LOOP_TOKENS)
         return "rows";
     return has_all_tokens(p, o->read[0]) ? "all" : "n";
 }
@@ -52,7 +53,7 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
     const Value *v = &p->step->values.at[x.value];
     if (!op_takes_rows(p->step, o, x.value))
         return variable(p, o, x);
-    if (op_by_heads(o))
+    if (op_in_loop(p->step, o, LOOP_HEADS))
         return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), heads_begin_text(p, v));
     if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
         return arena_printf(p->emit->arena, "%s + first%s", variable(p, o, x), head_width_text(v->dim[1]));
@@ -92,7 +93,7 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
     const char *tensor = variable(p, o, *x);
     if (t->offset)
         tensor = arena_printf(p->emit->arena, "%s + %s", tensor, weight_constant(p->emit->arena, t->name));
-    return op_by_heads(o) && t->heads != SPLIT_NONE
+    return op_in_loop(p->step, o, LOOP_HEADS) && t->heads != SPLIT_NONE
                ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t))
                : tensor;
 }
@@ -333,7 +334,7 @@ static int form_of(const Printer *p, const Op *o)
                activation = o->kind == OP_SWIGLU || o->kind == OP_SWIGLU_BACK,
                layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK,
                rope = o->kind == OP_ROPE || o->kind == OP_ROPE_BACK;
-    const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
+    const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
     if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
@@ -348,9 +349,9 @@ static int form_of(const Printer *p, const Op *o)
         form |= FORM_LSE;
     if (op_work_kind(o->kind) == WORK_ATTENTION && o->weight)
         form |= FORM_LATENTS;
-    if (o->keys)
+    if (op_in_loop(p->step, o, LOOP_KEYS))
         form |= FORM_KEYS;
-    else if (o->chunked && !o->by_heads && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))
+    else if (op_dim(p->step, o) == LOOP_TOKENS && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))
         form |= FORM_ROWS;
     return form;
 }

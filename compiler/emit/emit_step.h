@@ -18,6 +18,7 @@ typedef struct Printer {
 
 /* ---- emit/step.c: operands as text ---- */
 const char *type_of(const Value *v);
+const char *turn_text(const Printer *p, const Op *o); /* "chunk": the number of its innermost loop's turn */
 const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
 const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
 const char *variable(const Printer *p, const Op *o, Operand x);

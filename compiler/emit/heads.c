@@ -17,7 +17,7 @@ static const char *heads_text(const Printer *p, const Op *o, bool keys)
 {
     if (p->step->shape.head_chunks < 2)
         return keys ? "PLAN_KV_HEADS" : "PLAN_HEADS";
-    if (!op_by_heads(o))
+    if (!op_in_loop(p->step, o, LOOP_HEADS))
         return all_heads_text(keys);
     return keys ? "s->heads.keys" : "s->heads.queries";
 }

@@ -25,18 +25,24 @@ const char *type_of(const Value *v)
     return type[v->element];
 }
 
+const char *turn_text(const Printer *p, const Op *o)
+{
+    const bool keys = op_in_loop(p->step, o, LOOP_KEYS);
+    if (op_is_ahead(p->step, o, keys ? LOOP_KEYS : LOOP_TOKENS))
+        return keys ? "at" : "next";
+    return keys ? "turn" : "chunk";
+}
+
 static const char *index_text(const Printer *p, const Op *o, Operand x)
 {
     const char *visit = x.next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
     const char *layer = x.next ? "layer + 1" : "layer";
-    const char *slot = o->ahead ? "next % 2" : "chunk % 2";
-    const char *key_slot = o->ahead ? "at % 2" : "turn % 2";
     switch (p->step->values.at[x.value].index) {
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : layer;
     case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
-    case INDEX_CHUNK: return o->ahead ? "next" : "chunk";
-    case INDEX_SLOT: return o->keys ? key_slot : slot;
+    case INDEX_CHUNK: return op_is_ahead(p->step, o, LOOP_TOKENS) ? "next" : "chunk";
+    case INDEX_SLOT: return arena_printf(p->emit->arena, "%s %% 2", turn_text(p, o));
     case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
     default: return "";
     }
@@ -215,58 +221,82 @@ static void emit_variables(Printer *p, int type)
         emit_list(p->emit, arena_printf(p->emit->arena, "%s ", type_of(&v)), item, n, ";");
 }
 
-static void begin_chunks(Printer *p, const Op *o)
+/* ---- scopes ---- */
+
+/* If queries are in it, all ranks have as many chunks, since their transfers meet. */
+static void open_tokens(Printer *p, const Scope *n)
 {
-    const char *n = all_text(p);
-    if (op_by_heads(o)) {
-        emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
-        emit_line(p->emit, "s->heads = plan_chunk_heads(chunk);");
-        return;
-    }
-    if (p->step->by_queries) { /* as many on all ranks, whose transfers meet */
-        emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++) {");
+    const char *all = all_text(p);
+    if (p->step->by_queries) {
+        emit_line(p->emit, "for (int chunk = 0; chunk < %s; chunk++) {",
+                  n->turns ? arena_printf(p->emit->arena, "%d", n->turns) : "PLAN_QUERY_CHUNKS");
         emit_line(p->emit, "const int64_t first = n * chunk / PLAN_QUERY_CHUNKS, rows = n * (chunk + 1) / "
                            "PLAN_QUERY_CHUNKS - first;");
         return;
     }
-    emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", n);
-    emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", n, n);
+    emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", all);
+    emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", all, all);
 }
 
-/* Copies of the first two chunks of keys are in a loop of their own; in that over all of them is the one
- * after each, beside its computing. Sums where there are any. */
-static void begin_keys(Printer *p, const Op *o)
+static void open_loop(Printer *p, const Scope *n)
 {
-    if (!op_same_keys(o, o - 1)) {
-        const char *each[] = {"key", "turn"}, *first[] = {"next", "at"}, **name = o->early ? first : each;
-        emit_line(p->emit,
-                  "for (int %s = plan_key_from(plan_layer_mask[layer], chunk, 0), %s = 0; %s < "
-                  "PLAN_QUERY_CHUNKS%s;",
-                  name[0], name[1], name[0], o->early ? " && at < 2" : "");
-        emit_line(p->emit, "     %s = plan_key_from(plan_layer_mask[layer], chunk, %s + 1), %s++) {", name[0],
-                  name[0], name[1]);
-        if (!o->early) {
-            emit_line(
-                p->emit,
-                "const int next = plan_key_from(plan_layer_mask[layer], chunk, key + 1), at = turn + 1;");
-            emit_line(p->emit, "if (turn > 0 && next < PLAN_QUERY_CHUNKS) {");
-        }
+    if (n->dim == LOOP_TOKENS) {
+        open_tokens(p, n);
+        return;
     }
-    if (o->sums && !o[-1].sums)
-        emit_line(p->emit, "if (plan_key_begun(plan_layer_mask[layer], chunk, next)) {");
+    if (n->dim == LOOP_HEADS) {
+        emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
+        emit_line(p->emit, "s->heads = plan_chunk_heads(chunk);");
+        return;
+    }
+    emit_line(p->emit,
+              "for (int key = plan_key_from(plan_layer_mask[layer], chunk, 0), turn = 0; key < "
+              "PLAN_QUERY_CHUNKS%s;",
+              n->turns ? arena_printf(p->emit->arena, " && turn < %d", n->turns) : "");
+    emit_line(p->emit, "     key = plan_key_from(plan_layer_mask[layer], chunk, key + 1), turn++) {");
 }
 
-static void end_keys(Printer *p, const Op *o, bool last)
+static void open_ahead(Printer *p, const Scope *n)
 {
-    if (o->sums && !o[1].sums)
-        emit_line(p->emit, "}");
-    if (last || (o->ahead && !o[1].ahead))
+    if (n->dim == LOOP_KEYS) {
+        emit_line(p->emit,
+                  "const int next = plan_key_from(plan_layer_mask[layer], chunk, key + 1), at = turn + 1;");
+        emit_line(p->emit, "if (at >= %d && next < PLAN_QUERY_CHUNKS) {", n->turns);
+        return;
+    }
+    emit_line(p->emit, "const int next = chunk + 1;");
+    emit_line(p->emit, "if (next < PLAN_QUERY_CHUNKS) {");
+    emit_line(
+        p->emit,
+        "const int64_t start = n * next / PLAN_QUERY_CHUNKS, end = n * (next + 1) / PLAN_QUERY_CHUNKS;");
+}
+
+static void open_scope(Printer *p, const Scope *n)
+{
+    const bool ahead = p->step->scopes.at[n->around].kind == SCOPE_AHEAD;
+    if (n->kind == SCOPE_LOOP)
+        open_loop(p, n);
+    else if (n->kind == SCOPE_AHEAD)
+        open_ahead(p, n);
+    else
+        emit_line(p->emit, "if (plan_key_begun(plan_layer_mask[layer], chunk, %s)) {",
+                  ahead ? "next" : "key");
+}
+
+/* Ends the scopes that the operation is not in, of those around the one before it. */
+static void close_scopes(Printer *p, int from, int to)
+{
+    for (; !scope_inside(p->step, to, from); from = p->step->scopes.at[from].around)
         emit_line(p->emit, "}");
 }
 
-static void end_chunks(Printer *p)
+/* Begins those that the one before it is not in, from the outside in. */
+static void open_scopes(Printer *p, int from, int to)
 {
-    emit_line(p->emit, "}");
+    if (scope_inside(p->step, from, to))
+        return;
+    open_scopes(p, from, p->step->scopes.at[to].around);
+    open_scope(p, &p->step->scopes.at[to]);
 }
 
 /* Which layers copy of the layer before, or wait for such a copy: "layer > 0". Of groups, the first layer's;
@@ -286,8 +316,7 @@ const char *copying_layers(const Printer *p, const Op *o)
 /* NULL: no such copy. */
 static const char *copies_if(const Printer *p, const Op *o)
 {
-    return !o->chunked && (o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead)) ? copying_layers(p, o)
-                                                                                      : NULL;
+    return !o->scope && (o->kind == OP_STAGE || o->kind == OP_FETCH) ? copying_layers(p, o) : NULL;
 }
 
 static bool same_text(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
@@ -295,23 +324,20 @@ static bool same_text(const char *a, const char *b) { return a && b && strcmp(a,
 static void emit_ops(Printer *p)
 {
     const Block *b = p->block;
+    int scope = 0;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
         const char *copies = copies_if(p, o);
-        if (o->chunked && (i == 0 || !op_same_loop(o, o - 1)))
-            begin_chunks(p, o);
-        if (o->keys)
-            begin_keys(p, o);
+        close_scopes(p, scope, o->scope);
+        open_scopes(p, scope, o->scope);
+        scope = o->scope;
         if (copies && (i == 0 || !same_text(copies_if(p, &o[-1]), copies)))
             emit_line(p->emit, "if (%s) {", copies);
         emit_op(p, o);
         if (copies && (i == b->ops.n - 1 || !same_text(copies_if(p, &o[1]), copies)))
             emit_line(p->emit, "}");
-        if (o->keys)
-            end_keys(p, o, i == b->ops.n - 1 || !op_same_keys(o, o + 1));
-        if (o->chunked && (i == b->ops.n - 1 || !op_same_loop(o, o + 1)))
-            end_chunks(p);
     }
+    close_scopes(p, scope, 0);
 }
 
 /* Whether the name stands in the text as a word of its own, and not at the begin of a string. */

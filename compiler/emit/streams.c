@@ -161,48 +161,28 @@ static const char *rows_bytes(const Printer *p, const Op *o, Operand host, const
                         v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false), type_of(v));
 }
 
-/* Copies a chunk of tokens or keys that a loop has computed, or the chunk of keys that the outer loop
- * fetches. */
+/* A copy of a chunk, of the tokens or of keys, which a loop has made or reads next. */
 static void emit_chunk_copy(Printer *p, const Op *o)
 {
-    Emit *e = p->emit;
-    const bool stage = o->kind == OP_STAGE;
+    Arena *a = p->emit->arena;
+    const Step *s = p->step;
+    const bool stage = o->kind == OP_STAGE, keys = op_in_loop(s, o, LOOP_KEYS),
+               ahead = op_is_ahead(s, o, keys ? LOOP_KEYS : LOOP_TOKENS);
     const Operand host = stage ? o->write[0] : o->read[0];
-    const char *key = stage ? "key" : "next",
-               *begin = o->keys ? arena_printf(e->arena, "plan_query_begin(n, %s)", key) : "first";
-    const char *at = rows_at(p, o, host, begin),
-               *bytes = rows_bytes(p, o, host,
-                                   o->keys ? arena_printf(e->arena, "plan_key_rows(n, %s)", key) : "rows");
+    const char *key = ahead ? "next" : "key", *begin = ahead ? "start" : "first",
+               *rows = ahead ? "(end - start)" : "rows";
+    if (keys) {
+        begin = arena_printf(a, "plan_query_begin(n, %s)", key);
+        rows = arena_printf(a, "plan_key_rows(n, %s)", key);
+    }
+    const char *at = rows_at(p, o, host, begin);
     const char *from = stage ? place_text(p, o, o->read[0]) : at,
                *to = stage ? at : place_text(p, o, o->write[0]);
-    const char *item[] = {stage ? "layer" : "at", from, to, bytes, "&s->copies"};
-    emit_list(e, arena_printf(e->arena, "BURST_TRY(burst_op_%s(e, ", op_name(o->kind)), item, countof(item),
+    const char *item[] = {stage ? "layer" : turn_text(p, o), from, to, rows_bytes(p, o, host, rows),
+                          "&s->copies"};
+    emit_list(p->emit, arena_printf(a, "BURST_TRY(burst_op_%s(e, ", op_name(o->kind)), item, countof(item),
               "));");
     p->said = false;
-}
-
-/* Fetches the first chunk at the loop's begin, then the next one during each chunk's computing. */
-static void emit_fetch_ahead(Printer *p, const Op *o)
-{
-    Emit *e = p->emit;
-    const char *from = rows_at(p, o, o->read[0], "start"),
-               *bytes = rows_bytes(p, o, o->read[0], "(end - start)");
-    const char *item[] = {"next", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
-    emit_line(
-        e, "for (int next = chunk + (chunk > 0); next < PLAN_QUERY_CHUNKS && next <= chunk + 1; next++) {");
-    emit_line(
-        e, "const int64_t start = n * next / PLAN_QUERY_CHUNKS, end = n * (next + 1) / PLAN_QUERY_CHUNKS;");
-    emit_list(e, "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
-    emit_line(e, "}");
-    p->said = false;
-}
-
-static void emit_fetch(Printer *p, const Op *o)
-{
-    if (o->keys)
-        emit_chunk_copy(p, o);
-    else
-        (o->ahead ? emit_fetch_ahead : emit_copy)(p, o);
 }
 
 bool emit_stream_op(Printer *p, const Op *o)
@@ -213,8 +193,8 @@ bool emit_stream_op(Printer *p, const Op *o)
     case OP_ALL_REDUCE: emit_sum(p, o, "all_reduce"); return true;
     case OP_TENSOR_SUM: emit_sum(p, o, "tensor_sum"); return true;
     case OP_ZERO: emit_zero(p, o); return true;
-    case OP_STAGE: (o->chunked ? emit_chunk_copy : emit_copy)(p, o); return true;
-    case OP_FETCH: emit_fetch(p, o); return true;
+    case OP_STAGE:
+    case OP_FETCH: (o->scope ? emit_chunk_copy : emit_copy)(p, o); return true;
     case OP_DOWNLOAD:
     case OP_UPLOAD:
     case OP_WRITE_BACK: emit_unit_copy(p, o); return true;
@@ -245,8 +225,8 @@ static void emit_arrival(Printer *p, const Op *o)
 
 static void emit_fetched(Printer *p, const Op *o)
 {
-    const char *turn = o->chunked ? "chunk" : "layer";
-    emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, %s, &s->copies));", o->keys ? "turn" : turn);
+    emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, %s, &s->copies));",
+              o->scope ? turn_text(p, o) : "layer");
 }
 
 static void emit_written_back(Printer *p, const Op *o)
@@ -258,9 +238,9 @@ static void emit_written_back(Printer *p, const Op *o)
 
 static void emit_staged(Printer *p, const Op *o)
 {
-    if (!o->chunked)
+    if (!o->scope)
         emit_line(p->emit, "if (%s)", copying_layers(p, o));
-    emit_line(p->emit, "%sBURST_TRY(burst_op_staged(e, &s->copies));", o->chunked ? "" : "    ");
+    emit_line(p->emit, "%sBURST_TRY(burst_op_staged(e, &s->copies));", o->scope ? "" : "    ");
 }
 
 static void emit_uploaded(Printer *p)

@@ -91,42 +91,6 @@ Op op_wait(OpKind awaits)
     return o;
 }
 
-bool op_by_heads(const Op *o)
-{
-    return o->chunked && o->by_heads;
-}
-
-bool op_same_loop(const Op *a, const Op *b)
-{
-    return a->chunked && b->chunked && a->by_heads == b->by_heads && a->loop == b->loop;
-}
-
-int loop_begin(const Block *b, int at)
-{
-    while (at > 0 && op_same_loop(&b->ops.at[at], &b->ops.at[at - 1]))
-        at--;
-    return at;
-}
-
-int loop_end(const Block *b, int at)
-{
-    while (at + 1 < b->ops.n && op_same_loop(&b->ops.at[at], &b->ops.at[at + 1]))
-        at++;
-    return at + 1;
-}
-
-bool op_same_keys(const Op *a, const Op *b)
-{
-    return a->keys && b->keys && a->early == b->early && op_same_loop(a, b);
-}
-
-int op_chunks(const Step *s, const Op *o)
-{
-    if (!o->chunked)
-        return 1;
-    return o->by_heads ? s->shape.head_chunks : s->chunks;
-}
-
 int value_indices(const Step *s, const Value *v)
 {
     const int layers = s->program->model.layers;
@@ -155,9 +119,10 @@ bool op_takes_rows(const Step *s, const Op *o, int value)
 {
     const Value *v = &s->values.at[value];
     const Dim d = v->dim[v->dim[0] == DIM_HEADS]; /* [heads][tokens] */
-    return op_by_heads(o)
-               ? v->all_heads
-               : o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS) && !op_takes_keys(s, o, value);
+    const LoopDim loop = op_dim(s, o);
+    if (loop == LOOP_HEADS)
+        return v->all_heads;
+    return loop == LOOP_TOKENS && (d == DIM_TOKENS || d == DIM_ALL_TOKENS) && !op_takes_keys(s, o, value);
 }
 
 bool op_takes_keys(const Step *s, const Op *o, int value)
@@ -167,29 +132,33 @@ bool op_takes_keys(const Step *s, const Op *o, int value)
 
 bool op_takes_whole(const Step *s, const Op *o, int value)
 {
-    return op_by_heads(o) ? !is_of_heads(&s->values.at[value])
-                          : o->chunked && !o->keys && op_takes_keys(s, o, value);
+    const LoopDim loop = op_dim(s, o);
+    if (loop == LOOP_HEADS)
+        return !is_of_heads(&s->values.at[value]);
+    return loop == LOOP_TOKENS && !op_in_loop(s, o, LOOP_KEYS) && op_takes_keys(s, o, value);
 }
 
 int op_row(const Step *s, const StepOp *o, int value)
 {
-    return o->op->keys && dim_of_keys(s->values.at[value].dim[1]) ? o->key : o->chunk;
+    return op_in_loop(s, o->op, LOOP_KEYS) && dim_of_keys(s->values.at[value].dim[1]) ? o->index[LOOP_KEYS]
+                                                                                      : op_chunk(s, o);
 }
 
 bool op_adds(const Step *s, const StepOp *o, int i)
 {
     const int value = o->op->write[i].value;
-    if (o->op->keys && op_work_kind(o->op->kind) == WORK_ATTENTION)
+    if (op_in_loop(s, o->op, LOOP_KEYS) && op_work_kind(o->op->kind) == WORK_ATTENTION)
         return dim_of_keys(s->values.at[value].dim[1]) && s->values.at[value].kind == VALUE_GRADIENT
-                   ? o->begun
-                   : o->goes_on;
-    return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) &&
+                   ? step_begun(s, o)
+                   : o->turn[LOOP_KEYS] > 0;
+    return o->op->adds[i] || (op_chunk(s, o) > 0 && op_takes_whole(s, o->op, value) &&
                               (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
 }
 
 bool op_is_short(const Step *s, const StepOp *o)
 {
-    return op_by_heads(o->op) && o->chunk >= s->shape.head_chunks - s->shape.short_chunks;
+    return op_in_loop(s, o->op, LOOP_HEADS) &&
+           o->index[LOOP_HEADS] >= s->shape.head_chunks - s->shape.short_chunks;
 }
 
 bool op_copies(OpKind k)
@@ -393,21 +362,19 @@ static void print_operand(const Step *s, Operand x, bool adds, Text *out)
     text_printf(out, "%s%s%s", adds ? "+" : "", v->name, index_text(v, x.next));
 }
 
-/* For which of its loop's chunks. */
-static const char *ahead_text(const Op *o)
+static int depth_of(const Step *s, int scope)
 {
-    if (o->early)
-        return ", the first two";
-    if (o->keys && o->ahead)
-        return ", a chunk ahead from the third on";
-    return o->ahead ? ", a chunk ahead" : "";
+    int depth = 0;
+    for (; scope; scope = s->scopes.at[scope].around)
+        depth++;
+    return depth;
 }
 
 static void print_op(const Step *s, const Op *o, Text *out)
 {
     const char *comma = "";
-    text_printf(out, "  %s%s%s%-14s ", o->chunked ? "  " : "", o->keys ? "  " : "",
-                o->again ? "again " : "      ", op_name(o->kind));
+    text_printf(out, "  %*s%s%-14s ", 2 * depth_of(s, o->scope), "", o->again ? "again " : "      ",
+                op_name(o->kind));
     if (o->kind == OP_WAIT)
         text_printf(out, "%s of ", op_name(o->awaits));
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
@@ -422,8 +389,6 @@ static void print_op(const Step *s, const Op *o, Text *out)
         print_operand(s, o->write[i], o->adds[i], out);
     }
     static const char *const when[] = {"\n", ", first sequence\n", ", last sequence\n"};
-    text_add(out, ahead_text(o));
-    text_add(out, o->sums ? ", where it is begun" : "");
     text_add(out, when[o->when]);
 }
 
@@ -471,17 +436,42 @@ static void print_heading(const Step *s, const Block *b, Text *out)
     text_printf(out, "%s\n", some ? "" : each[b->repeat]);
 }
 
-static void print_loop(const Step *s, const Op *o, Text *out)
+static void print_heads(const Step *s, Text *out)
 {
     const Heads few = shape_chunk(&s->shape, true);
-    if (o->by_heads)
-        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads%s\n",
-                    s->shape.head_chunks, s->shape.chunk.heads, s->shape.chunk.kv_heads,
-                    s->shape.short_chunks ? arena_printf(s->arena, "; of the last %d, %d and %d",
-                                                         s->shape.short_chunks, few.heads, few.kv_heads)
-                                          : "");
+    text_printf(out, "%d chunks of %d heads and %d kv_heads", s->shape.head_chunks, s->shape.chunk.heads,
+                s->shape.chunk.kv_heads);
+    if (s->shape.short_chunks)
+        text_printf(out, "; of the last %d, %d and %d", s->shape.short_chunks, few.heads, few.kv_heads);
+}
+
+static void print_loop(const Step *s, const Scope *n, Text *out)
+{
+    static const char *const which[] = {"for each of ", "for the first of ", "for the first two of "};
+    text_add(out, which[n->turns]);
+    if (n->dim == LOOP_HEADS)
+        print_heads(s, out);
+    else if (n->dim == LOOP_TOKENS)
+        text_printf(out, "%d chunks of %lld tokens", s->chunks, (long long)s->chunk);
     else
-        text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
+        text_add(out, "the chunks of keys that it attends to");
+}
+
+/* What begins with the operation, from the outside in. */
+static void print_scopes(const Step *s, int before, int scope, Text *out)
+{
+    const Scope *n = &s->scopes.at[scope];
+    if (scope_inside(s, before, scope))
+        return;
+    print_scopes(s, before, n->around, out);
+    text_printf(out, "      %*s", 2 * depth_of(s, scope), "");
+    if (n->kind == SCOPE_LOOP)
+        print_loop(s, n, out);
+    else if (n->kind == SCOPE_AHEAD)
+        text_printf(out, n->turns > 1 ? "for the next after the first two" : "for the next");
+    else
+        text_add(out, "if its sums are begun");
+    text_add(out, "\n");
 }
 
 void print_step(const Step *s, Text *out)
@@ -495,10 +485,7 @@ void print_step(const Step *s, Text *out)
         print_heading(s, &s->block[i], out);
         for (int j = 0; j < s->block[i].ops.n; j++) {
             const Op *o = &s->block[i].ops.at[j];
-            if (o->chunked && (j == 0 || !op_same_loop(o, o - 1)))
-                print_loop(s, o, out);
-            if (o->keys && (j == 0 || !op_same_keys(o, o - 1)))
-                text_add(out, "          for each chunk of keys that it attends\n");
+            print_scopes(s, j ? o[-1].scope : 0, o->scope, out);
             print_op(s, o, out);
         }
     }

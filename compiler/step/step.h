@@ -197,20 +197,26 @@ typedef struct Op {
      * the unit */
     int tensors;
     int scale; /* SCALE: BURST_SCALE_... */
-    bool again;            /* an operation of forward, repeated in backward */
-    bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
-    bool by_heads;         /* chunked: of the heads instead */
-    /* chunked: of the chunk that follows; before that, of the first as the loop begins */
-    bool ahead;
-    /* chunked: of the loop over chunks of keys inside that over chunks of queries, with those beside it */
-    bool keys;
-    /* keys: of the first two chunks alone, ahead of that loop; in it those of later ones alone are ahead */
-    bool early;
-    /* keys: of sums that chunks of queries before this one have begun; left out where none has */
-    bool sums;
-    int loop;              /* chunked: which one of the block; loops over tokens may follow each other */
-    bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */
+    bool again;     /* an operation of forward, repeated in backward */
+    int scope;      /* the innermost that it is in; 0: the block */
+    bool embedding; /* of the embedding's unit, whatever the block's: a head tied to it */
 } Op;
+
+/* What a loop counts: chunks of the tokens; of a rank's heads; the chunks of keys that a chunk of queries
+ * attends to, in a loop over chunks of the tokens. */
+typedef enum LoopDim { LOOP_TOKENS, LOOP_HEADS, LOOP_KEYS, LOOP_DIMS } LoopDim;
+/* Nodes of a block's list, one inside the other: an operation names the innermost that it is in, and the
+ * operations of a scope follow each other. LOOP repeats them for each index. AHEAD, in a loop, does them with
+ * the index of the next turn, if there is one. BEGUN does them if earlier chunks of queries have begun the
+ * sums of the chunk of keys. */
+typedef enum ScopeKind { SCOPE_LOOP, SCOPE_AHEAD, SCOPE_BEGUN } ScopeKind;
+typedef struct Scope {
+    ScopeKind kind;
+    LoopDim dim;
+    int around; /* the scope that it is in; 0: the block */
+    int turns; /* LOOP: only the first so many; 0: all. AHEAD: these have been before the loop */
+    int early; /* AHEAD: the loop of these */
+} Scope;
 
 /* layers first to last, or last to first */
 typedef enum Repeat { REPEAT_ONCE, REPEAT_UP, REPEAT_DOWN, REPEAT_UNITS } Repeat;
@@ -271,6 +277,7 @@ typedef struct Step {
     Saving saving;
     int group; /* layers, of which the first saves; 1: each does */
     Vec(Value) values;
+    Vec(Scope) scopes; /* the first stands for a block */
     Block block[STEP_BLOCKS];
 } Step;
 
@@ -294,9 +301,14 @@ void step_save(Step *s, Saving v);
 void make_again(Step *s, const Block *from, const char *set, Block *to);
 /* Attention and its projections over chunks of the heads, as many as the program says. */
 void step_heads(Step *s);
-/* Operations that touch what a loop is of become loops, as few as can be: what lies between two of them
- * goes before the loop where it reads nothing of it. */
-void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads);
+/* Operations that the predicate takes become loops over the dimension, as few as can be: what lies between
+ * them goes before the loop if it reads nothing of it. See step/passes/tile.c. */
+void step_tile(Step *s, Block *b, LoopDim d, bool (*takes)(const Step *s, const Op *o));
+/* The scope of a loop whose operations are for the next turn; so many turns come in a loop before it. */
+int step_ahead(Step *s, int loop, int turns);
+/* In the loop over chunks of the tokens around `at`, the copy for each turn comes during the turn before, for
+ * the first before the loop. Returns where the loop begins then. */
+int step_prefetch(Step *s, Block *b, int at, Op copy);
 /* Operations that treat tokens by themselves over so many chunks of the tokens: those that `by_tokens`
  * says. */
 void step_chunks(Step *s, int chunks);
@@ -363,10 +375,7 @@ void op_read(Op *o, int value, int next);              /* one more operand */
 int op_first(const Block *b, OpKind k);                /* of that kind, which the block has */
 void op_insert(Step *s, Block *b, int at, Op o);       /* before the operation at `at` */
 void op_write(Op *o, int value, int next, bool adds);
-bool op_by_heads(const Op *o);                         /* of a loop over chunks of the heads */
-bool op_same_loop(const Op *a, const Op *b);           /* neighbours of one loop */
 bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v)); /* reads or writes such a value */
-int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of none */
 int value_indices(const Step *s, const Value *v);      /* how many there are of it */
 /* whether it may write where it reads: it works element by element */
 bool op_in_place(const Step *s, OpKind k);
@@ -376,8 +385,6 @@ Dim dim_of(const Model *m, Dim d); /* the dimension, by its usual name where the
 bool dim_of_keys(Dim d); /* of key heads, as wide as attention reads them */
 bool dim_of_queries(Dim d); /* the same of queries and outputs */
 bool is_of_heads(const Value *v);
-int loop_begin(const Block *b, int at);                /* the first operation of its loop, or itself */
-int loop_end(const Block *b, int at);                  /* behind the last */
 /* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or
  * heads of all heads. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
@@ -385,7 +392,6 @@ bool op_takes_rows(const Step *s, const Op *o, int value);
  * tokens, attention's keys. */
 bool op_takes_whole(const Step *s, const Op *o, int value);
 bool op_takes_keys(const Step *s, const Op *o, int value); /* the latter, whatever loop the operation is in */
-bool op_same_keys(const Op *a, const Op *b);           /* neighbours of one loop over chunks of keys */
 Op op_make(OpKind k);                                  /* without operands */
 /* whether other ranks have the same shards, so that gradients are summed over them too */
 bool step_replicates(const Step *s);
@@ -417,17 +423,38 @@ const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b);
 const char *step_value_text(Arena *a, const Step *s, int value); /* "gate_up [tokens][2 * ffn], saved" */
 void print_step(const Step *s, Text *out); /* --emit=step */
 
+/* ---- step/scopes.c: loops in the list ---- */
+int scope_add(Step *s, Scope n); /* its number */
+const Scope *op_scope(const Step *s, const Op *o);
+bool scope_inside(const Step *s, int scope, int around); /* or the same */
+int scope_below(const Step *s, int scope, int around); /* of those around `scope`, the one in `around` */
+/* The first operation of the scope, which `at` is in; the one after its last */
+int scope_begin(const Step *s, const Block *b, int at, int scope);
+int scope_end(const Step *s, const Block *b, int at, int scope);
+/* The same with the loop of the first copies, if that is just before */
+int scope_start(const Step *s, const Block *b, int at, int scope);
+int op_loop(const Step *s, const Op *o, LoopDim d); /* the innermost of that dimension; 0: none */
+bool op_in_loop(const Step *s, const Op *o, LoopDim d);
+bool op_is_ahead(const Step *s, const Op *o, LoopDim d); /* it has the index of that loop's next turn */
+bool op_if_begun(const Step *s, const Op *o); /* in a scope BEGUN */
+LoopDim op_dim(const Step *s, const Op *o); /* which loop says what rows or heads it has; LOOP_DIMS: none */
+int op_chunks(const Step *s, const Op *o); /* of that loop; 1: of none */
+bool op_same_loop(const Step *s, const Op *a, const Op *b); /* in one outermost scope */
+int loop_begin(const Step *s, const Block *b, int at); /* where that scope starts; itself: it is in none */
+int loop_end(const Step *s, const Block *b, int at); /* after the last */
+
 /* ---- step/unroll.c: the step unrolled ---- */
-/* visit: of a unit, counted from 0. key: of the loop over chunks of keys, which one; slot: which of a
- * value's two it has; goes_on: chunks of keys came before it; begun: chunks of queries before this one
- * have added to the chunk's sums. */
+/* visit: of a unit, counted from 0. index: of each loop that it is in; turn: how many came before in it. */
 typedef struct StepOp {
     const Op *op;
-    int block, layer, visit, unit, chunk, key, slot;
-    bool goes_on, begun;
+    int block, layer, visit, unit, index[LOOP_DIMS], turn[LOOP_DIMS];
 } StepOp;
 /* Whether a layer's chunk of queries is attended with the chunk of keys. */
 bool step_attends(const Step *s, int layer, int chunk, int key);
+/* Whether chunks of queries before this one are attended with its chunk of keys. */
+bool step_begun(const Step *s, const StepOp *o);
+int op_chunk(const Step *s, const StepOp *o); /* of op_dim; 0: none */
+int op_slot(const Step *s, const StepOp *o); /* of values with two, which it has in its innermost loop */
 /* Which chunk of the value's rows the operation has: of its keys or its queries. */
 int op_row(const Step *s, const StepOp *o, int value);
 /* of a chunk of heads that has a key head less than others */

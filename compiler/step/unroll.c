@@ -15,85 +15,88 @@ bool step_attends(const Step *s, int layer, int chunk, int key)
     return attended(s, layer, chunk) >> key & 1;
 }
 
-/* That chunks of queries before this one are attended with. */
-static uint64_t begun_before(const Step *s, int layer, int chunk)
+bool step_begun(const Step *s, const StepOp *o)
 {
-    uint64_t begun = 0;
-    for (int c = 0; c < chunk; c++)
-        begun |= attended(s, layer, c);
+    bool begun = false;
+    for (int c = 0; c < o->index[LOOP_TOKENS] && !begun; c++)
+        begun = step_attends(s, o->layer, c, o->index[LOOP_KEYS]);
     return begun;
 }
 
-/* Operations first to end for the i-th chunk of keys. */
-static void walk_key(const Walk *w, StepOp at, int i, int key, const Op *first, const Op *end)
+int op_chunk(const Step *s, const StepOp *o)
 {
-    at.key = key, at.slot = i % 2, at.goes_on = i > 0;
-    for (at.op = first; at.op < end; at.op++)
-        if (!at.op->sums || at.begun)
-            w->see(w->to, &at);
+    const LoopDim d = op_dim(s, o->op);
+    return d == LOOP_DIMS ? 0 : o->index[d];
 }
 
-/* The chunk of keys after this one that the chunk of queries is attended with; -1: none. */
-static int next_key(const Step *s, const StepOp *at, int key)
+int op_slot(const Step *s, const StepOp *o)
 {
-    for (int k = key + 1; k < s->chunks; k++)
-        if (step_attends(s, at->layer, at->chunk, k))
-            return k;
-    return -1;
+    return o->turn[op_in_loop(s, o->op, LOOP_KEYS) ? LOOP_KEYS : LOOP_TOKENS] % 2;
 }
 
-/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the
- * one that follows come first, those of the first two before the loop. */
-static void walk_keys(const Walk *w, StepOp at, const Op *first, const Op *end)
+/* The index that comes after this one, or first after -1; -1: none. */
+static int next_index(const Step *s, const StepOp *at, LoopDim d, int index)
 {
-    const Op *attends = first;
-    while (!first->early && attends->ahead)
-        attends++;
-    const uint64_t begun = begun_before(w->step, at.layer, at.chunk);
-    int key = next_key(w->step, &at, -1);
-    for (int i = 0; key >= 0 && (!first->early || i < 2); i++) {
-        const int next = next_key(w->step, &at, key);
-        at.begun = next >= 0 && begun >> next & 1;
-        if (attends > first && i > 0 && next >= 0)
-            walk_key(w, at, i + 1, next, first, attends);
-        at.begun = begun >> key & 1;
-        walk_key(w, at, i, key, attends, end);
-        key = next;
+    const int n = d == LOOP_HEADS ? s->shape.head_chunks : s->chunks;
+    do
+        index++;
+    while (index < n && d == LOOP_KEYS && !step_attends(s, at->layer, at->index[LOOP_TOKENS], index));
+    return index < n ? index : -1;
+}
+
+static void walk_ops(const Walk *w, StepOp at, const Op *first, const Op *end, int around);
+
+static void walk_loop(const Walk *w, StepOp at, const Op *first, const Op *end, int scope)
+{
+    const Scope *n = &w->step->scopes.at[scope];
+    int *index = &at.index[n->dim], *turn = &at.turn[n->dim];
+    *index = next_index(w->step, &at, n->dim, -1);
+    for (*turn = 0; *index >= 0 && (!n->turns || *turn < n->turns); ++*turn) {
+        walk_ops(w, at, first, end, scope);
+        *index = next_index(w->step, &at, n->dim, *index);
     }
 }
 
-/* Operations first to end of a loop, for one of its chunks; or once. */
-static void walk_chunk(const Walk *w, StepOp at, int chunks, const Op *first, const Op *end)
+static void walk_scope(const Walk *w, StepOp at, const Op *first, const Op *end, int scope)
 {
-    const int chunk = at.chunk;
+    const Scope *n = &w->step->scopes.at[scope];
+    bool does = true;
+    if (n->kind == SCOPE_LOOP) {
+        walk_loop(w, at, first, end, scope);
+        return;
+    }
+    if (n->kind == SCOPE_AHEAD) {
+        at.index[n->dim] = next_index(w->step, &at, n->dim, at.index[n->dim]);
+        does = at.index[n->dim] >= 0 && ++at.turn[n->dim] >= n->turns;
+    } else {
+        does = step_begun(w->step, &at);
+    }
+    if (does)
+        walk_ops(w, at, first, end, scope);
+}
+
+/* Operations first to end, all inside the scope `around`. */
+static void walk_ops(const Walk *w, StepOp at, const Op *first, const Op *end, int around)
+{
     for (const Op *o = first, *next; o < end; o = next) {
+        const int scope = scope_below(w->step, o->scope, around);
         next = o + 1;
-        at.chunk = chunk;
-        if (o->keys) {
-            while (next < end && op_same_keys(o, next))
-                next++;
-            walk_keys(w, at, o, next);
-            continue;
-        }
-        for (int x = chunk + (o->ahead && chunk > 0); x < chunks && x <= chunk + o->ahead; x++) {
-            at.op = o, at.chunk = x, at.slot = x % 2;
+        while (scope != around && next < end && scope_below(w->step, next->scope, around) == scope)
+            next++;
+        at.op = o;
+        if (scope == around)
             w->see(w->to, &at);
-        }
+        else
+            walk_scope(w, at, o, next, scope);
     }
 }
 
 static void walk_block(Walk *w, int block, int layer, int unit)
 {
     const Block *b = &w->step->block[block];
-    for (int i = 0, end; i < b->ops.n; i = end) {
-        const Op *first = &b->ops.at[i];
-        for (end = i + 1; end < b->ops.n && op_same_loop(first, &b->ops.at[end]); end++)
-            ;
-        for (int c = 0, chunks = op_chunks(w->step, first); c < chunks; c++)
-            walk_chunk(w,
-                       (StepOp){.block = block, .layer = layer, .visit = w->visit, .unit = unit, .chunk = c},
-                       chunks, first, &b->ops.at[end]);
-    }
+    const StepOp at = {.block = block, .layer = layer, .visit = w->visit, .unit = unit};
+    if (b->ops.n)
+        walk_ops(w, at, b->ops.at, b->ops.at + b->ops.n, 0);
     w->visit++;
 }
 
@@ -162,8 +165,8 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + x.next;
     case INDEX_VISIT: return o->visit + x.next;
-    case INDEX_CHUNK: return o->chunk;
-    case INDEX_SLOT: return o->slot;
+    case INDEX_CHUNK: return op_chunk(s, o);
+    case INDEX_SLOT: return op_slot(s, o);
     case INDEX_UNIT: return unit_index(s, o, x);
     default: return 0;
     }

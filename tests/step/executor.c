@@ -48,6 +48,17 @@ static int visits(const Machine *m)
     return visit_units(m->m->layers, m->step->group, unit);
 }
 
+/* Whether one of the loops around it goes over the dimension. */
+static bool loops_over(const Machine *m, const Op *o, LoopDim d)
+{
+    bool over = false;
+    for (int i = o->scope; i; i = m->step->scopes.at[i].around)
+        over |= m->step->scopes.at[i].kind == SCOPE_LOOP && m->step->scopes.at[i].dim == d;
+    return over;
+}
+
+bool is_of_keys(const Machine *m, const Op *o) { return loops_over(m, o, LOOP_KEYS); }
+
 static int value_index(const Machine *m, const Value *v, int next)
 {
     const StepOp *o = &m->run->flow->op[m->t];
@@ -55,8 +66,8 @@ static int value_index(const Machine *m, const Value *v, int next)
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + next;
     case INDEX_VISIT: return o->visit + next;
-    case INDEX_CHUNK: return o->chunk;
-    case INDEX_SLOT: return o->slot;
+    case INDEX_CHUNK: return o->index[LOOP_TOKENS];
+    case INDEX_SLOT: return o->turn[is_of_keys(m, o->op) ? LOOP_KEYS : LOOP_TOKENS] % 2;
     case INDEX_UNIT:
         if (o->op->embedding)
             return 0;
@@ -363,8 +374,6 @@ static void tensor_sum(const Machine *m, double *x[RANKS][OP_READS], double *y[R
             }
 }
 
-static bool loops_over_heads(const Op *o) { return o->chunked && o->by_heads; }
-
 static bool is_of_some_heads(const Machine *m, Operand x)
 {
     const Dim *d = m->step->values.at[x.value].dim;
@@ -395,9 +404,9 @@ static void run_op(Machine *m, const Op *o)
 {
     const StepOp *at = &m->run->flow->op[m->t];
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[at->block]);
-    const Split split = t && loops_over_heads(o) ? t->heads : SPLIT_NONE;
-    const int64_t all = heads_before(m, m->step->shape.head_chunks), mine = chunk_heads(m, at->chunk),
-                  before = heads_before(m, at->chunk);
+    const Split split = t && loops_over(m, o, LOOP_HEADS) ? t->heads : SPLIT_NONE;
+    const int64_t all = heads_before(m, m->step->shape.head_chunks), chunk = at->index[LOOP_HEADS],
+                  mine = chunk_heads(m, (int)chunk), before = heads_before(m, (int)chunk);
     int64_t in = t ? t->cols : 0, out = t ? t->rows * o->tensors : 0, first = 0;
     if (split == SPLIT_COLS) {
         in = t->cols / all * mine;
@@ -412,7 +421,7 @@ static void run_op(Machine *m, const Op *o)
     dw = dw ? dw + first : NULL;
     m->row = t ? t->cols : 0;
     const int sum = o->kind == OP_JOIN_BACK; /* its output that is a sum over heads */
-    m->adds = o->adds[sum] || (loops_over_heads(o) && at->chunk > 0 && o->write[sum].value >= 0 &&
+    m->adds = o->adds[sum] || (loops_over(m, o, LOOP_HEADS) && chunk > 0 && o->write[sum].value >= 0 &&
                                !is_of_some_heads(m, o->write[sum]));
     const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK ||
                        o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX ||
@@ -512,7 +521,7 @@ static int row_chunk(const Machine *m, Operand x)
 {
     const StepOp *o = &m->run->flow->op[m->t];
     const Dim d = m->step->values.at[x.value].dim[1];
-    return o->op->keys && (d == DIM_KEY || d == DIM_VALUE) ? o->key : o->chunk;
+    return o->index[is_of_keys(m, o->op) && (d == DIM_KEY || d == DIM_VALUE) ? LOOP_KEYS : LOOP_TOKENS];
 }
 
 static int64_t rows_in(const Machine *m, int chunk)
@@ -543,10 +552,10 @@ static double *chunk_rows(const Machine *m, Operand x, double *copy, int64_t *n)
 static void run_chunk(Machine *m, const Op *o)
 {
     const StepOp *at = &m->run->flow->op[m->t];
-    m->n = rows_in(m, at->chunk);
-    m->first = at->chunk * m->step->chunk;
-    m->key_first = o->keys ? at->key * m->step->chunk : 0;
-    m->key_n = o->keys ? rows_in(m, at->key) : m->run->tokens;
+    m->n = rows_in(m, at->index[LOOP_TOKENS]);
+    m->first = at->index[LOOP_TOKENS] * m->step->chunk;
+    m->key_first = is_of_keys(m, o) ? at->index[LOOP_KEYS] * m->step->chunk : 0;
+    m->key_n = is_of_keys(m, o) ? rows_in(m, at->index[LOOP_KEYS]) : m->run->tokens;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         m->x[i] = chunk_rows(m, o->read[i], m->x[i], &m->nx[i]);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
@@ -559,7 +568,7 @@ static void run_chunk(Machine *m, const Op *o)
 static int64_t true_size(const Machine *m, Operand x, int64_t n)
 {
     const Value *v = &m->step->values.at[x.value];
-    if (v->all_heads && !loops_over_heads(m->run->flow->op[m->t].op))
+    if (v->all_heads && !loops_over(m, m->run->flow->op[m->t].op, LOOP_HEADS))
         return n;
     const int64_t room = v->dim[0] == DIM_TOKENS ? m->step->tokens : m->step->all_tokens;
     return v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS ? n / room * m->n : n;
@@ -569,7 +578,7 @@ static int64_t true_size(const Machine *m, Operand x, int64_t n)
  * the largest. */
 static double *heads_of_chunk(const Machine *m, Operand x, double *copy, int64_t *n)
 {
-    const int chunk = m->run->flow->op[m->t].chunk;
+    const int chunk = m->run->flow->op[m->t].index[LOOP_HEADS];
     const bool all = m->step->values.at[x.value].all_heads;
     const int64_t heads = all ? heads_before(m, m->step->shape.head_chunks) : m->step->shape.chunk.kv_heads;
     const int64_t head = is_of_some_heads(m, x) ? *n / heads : 0;
@@ -580,7 +589,7 @@ static double *heads_of_chunk(const Machine *m, Operand x, double *copy, int64_t
 static void run_heads(Machine *m, const Op *o)
 {
     const Heads largest = m->heads;
-    m->heads.kv_heads = chunk_heads(m, m->run->flow->op[m->t].chunk);
+    m->heads.kv_heads = chunk_heads(m, m->run->flow->op[m->t].index[LOOP_HEADS]);
     m->heads.heads = largest.heads / largest.kv_heads * m->heads.kv_heads;
     m->n = m->key_n = m->run->tokens;
     m->first = m->key_first = 0;
@@ -638,7 +647,8 @@ static void copy_all_out(Machine *m, const Op *o, Operands *all)
 /* Scratch of which nothing stays for the next chunk is worth nothing afterwards. */
 static bool is_spent(const Machine *m, const Op *o, int value)
 {
-    return m->step->values.at[value].kind == VALUE_SCRATCH && !o->keys && !op_takes_keys(m->step, o, value);
+    return m->step->values.at[value].kind == VALUE_SCRATCH && !is_of_keys(m, o) &&
+           !op_takes_keys(m->step, o, value);
 }
 
 static void copy_all_in(Machine *m, const Op *o, const Operands *all)
@@ -666,9 +676,9 @@ static void run_ranks(Machine *m, const Op *o, Operands *all)
         memcpy(m->y, all->y[r], sizeof m->y);
         memcpy(m->nx, all->nx, sizeof m->nx);
         memcpy(m->ny, all->ny, sizeof m->ny);
-        if (loops_over_heads(o))
+        if (loops_over(m, o, LOOP_HEADS))
             run_heads(m, o);
-        else if (o->chunked)
+        else if (loops_over(m, o, LOOP_TOKENS))
             run_chunk(m, o);
         else
             run_whole(m, o);

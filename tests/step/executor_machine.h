@@ -31,6 +31,8 @@ typedef struct Machine {
     bool lost;
 } Machine;
 
+bool is_of_keys(const Machine *m, const Op *o); /* in a loop over chunks of keys */
+
 /* ---- executor_ops.c ---- */
 /* Of the chunk's tokens the first that is a rank's own, and how many are. */
 int64_t first_own(const Machine *m, int rank);

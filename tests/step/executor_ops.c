@@ -38,6 +38,7 @@ static void linear_dw(Machine *m, int64_t in, int64_t out, double *dw)
 }
 
 static const StepOp *now(const Machine *m) { return &m->run->flow->op[m->t]; }
+static bool goes_on(const Machine *m) { return now(m)->turn[LOOP_KEYS] > 0; } /* keys came before these */
 
 static bool of_latent(const Machine *m)
 {
@@ -192,9 +193,9 @@ static double dot(const double *a, const double *b, int n)
 static void find_keys(const Machine *m, int i)
 {
     const double mark = 0.5;
-    const bool stays = now(m)->op->keys || step_value(m->step, "attention_keys") >= 0;
+    const bool stays = is_of_keys(m, now(m)->op) || step_value(m->step, "attention_keys") >= 0;
     for (int64_t k = 0; stays && k < m->ny[i]; k++)
-        if (now(m)->op->keys ? !now(m)->goes_on : m->first == 0)
+        if (is_of_keys(m, now(m)->op) ? !goes_on(m) : m->first == 0)
             m->y[i][k] = mark;
         else if (m->y[i][k] != mark)
             m->y[0][0] = NAN;
@@ -296,7 +297,7 @@ static void attention(Machine *m, int64_t queries)
     const int d = m->m->head_dim, e = m->m->value_dim;
     for (int h = 0; h < m->heads.heads; h++)
         for (int64_t q = 0; q < queries; q++) {
-            double *o = m->y[0] + o_row(m, q, h), sum = now(m)->goes_on ? exp(m->y[1][h * m->n + q]) : 0;
+            double *o = m->y[0] + o_row(m, q, h), sum = goes_on(m) ? exp(m->y[1][h * m->n + q]) : 0;
             for (int i = 0; i < e; i++)
                 o[i] = sum > 0 ? sum * o[i] : 0;
             for (int64_t k = 0; k < keys_end(m, q); k++) {
@@ -337,8 +338,8 @@ static void attention_rest(Machine *m)
 static void attention_back(Machine *m)
 {
     const int d = m->m->head_dim, e = m->m->value_dim;
-    const bool keys = now(m)->op->keys,
-               adds[] = {keys && now(m)->goes_on, keys ? now(m)->begun : m->first > 0};
+    const bool keys = is_of_keys(m, now(m)->op),
+               adds[] = {keys && goes_on(m), keys ? step_begun(m->step, now(m)) : m->first > 0};
     for (int i = 0; i < 3; i++) /* a chunk of queries adds to what those before it have added for keys */
         memset(m->y[i], 0, adds[i > 0] ? 0 : (size_t)m->ny[i] * sizeof(double));
     for (int h = 0; h < m->heads.heads; h++)

@@ -59,19 +59,50 @@ static bool leaves_a_gap(Step *s, Block *b, int i)
 
 static bool leaves_the_loop(Step *s, Block *b, int i)
 {
-    (void)s;
     Op *o = &b->ops.at[i];
-    const bool inside = i > 0 && i + 1 < b->ops.n && op_same_loop(o, o - 1) && op_same_loop(o, o + 1);
-    o->loop += inside ? 100 : 0;
+    const bool inside = i > 0 && i + 1 < b->ops.n && op_same_loop(s, o, o - 1) && op_same_loop(s, o, o + 1);
+    o->scope = inside ? 0 : o->scope;
     return inside;
+}
+
+static bool is_in_no_scope(Step *s, Block *b, int i)
+{
+    b->ops.at[i].scope = i % 2 ? s->scopes.n : -1;
+    return true;
+}
+
+static bool enters(Step *s, Block *b, int i, Scope scope)
+{
+    b->ops.at[i].scope = scope_add(s, scope);
+    return true;
 }
 
 static bool is_of_keys_outside(Step *s, Block *b, int i)
 {
-    (void)s;
-    Op *o = &b->ops.at[i];
-    o->keys = true;
-    return !o->chunked;
+    return !b->ops.at[i].scope && enters(s, b, i, (Scope){SCOPE_LOOP, LOOP_KEYS});
+}
+
+static bool reads_sums_outside(Step *s, Block *b, int i)
+{
+    return enters(s, b, i, (Scope){SCOPE_BEGUN, LOOP_KEYS, b->ops.at[i].scope}) &&
+           !op_in_loop(s, &b->ops.at[i], LOOP_KEYS);
+}
+
+static bool is_ahead_outside(Step *s, Block *b, int i)
+{
+    return !b->ops.at[i].scope && enters(s, b, i, (Scope){SCOPE_AHEAD, LOOP_TOKENS, .turns = 1});
+}
+
+static bool lacks_the_first_turns(Step *s, Block *b, int i)
+{
+    const int loop = b->ops.at[i].scope;
+    return loop && s->scopes.at[loop].kind == SCOPE_LOOP &&
+           enters(s, b, i, (Scope){SCOPE_AHEAD, s->scopes.at[loop].dim, loop, 1});
+}
+
+static bool is_around_itself(Step *s, Block *b, int i)
+{
+    return enters(s, b, i, (Scope){SCOPE_LOOP, LOOP_TOKENS, s->scopes.n});
 }
 
 static bool has_another_units_tensor(Step *s, Block *b, int i)
@@ -141,7 +172,12 @@ static void lists_that_cannot_be_are_refused(void **state)
         {"reads no value", reads_no_value, "has an operand 0 that is no value"},
         {"leaves a gap", leaves_a_gap, "has an operand 1 behind the last"},
         {"leaves the loop", leaves_the_loop, "is apart from the other operations of its loop"},
-        {"keys outside", is_of_keys_outside, "is of a loop"},
+        {"no scope", is_in_no_scope, "is in a scope"},
+        {"keys outside", is_of_keys_outside, "is a loop over key chunks outside of one over query chunks"},
+        {"sums outside", reads_sums_outside, "reads sums outside of a loop over key chunks"},
+        {"ahead outside", is_ahead_outside, "is a turn ahead outside of its loop"},
+        {"no first turns", lacks_the_first_turns, "is a turn ahead of a loop whose first turns are missing"},
+        {"around itself", is_around_itself, "is not inside a scope before it"},
         {"another's tensor", has_another_units_tensor, "has a tensor nothing.weight, which its unit lacks"},
         {"next layer", means_the_next_layer, ""},
         {"waits for computing", waits_for_computing, "waits for rmsnorm, which computing does itself"},

@@ -317,7 +317,8 @@ static void packing_is_tight(void **state)
 static bool adds_zeros(const Case *c, const StepOp *o)
 {
     const Step *s = c->step;
-    if (!s->by_queries || s->chunk > 1 || !o->op->chunked || o->chunk > 0 || c->program.model.sinks)
+    if (!s->by_queries || s->chunk > 1 || op_dim(s, o->op) != LOOP_TOKENS || o->index[LOOP_TOKENS] > 0 ||
+        c->program.model.sinks)
         return false;
     for (int i = 0; i < OP_READS && o->op->read[i].value >= 0; i++) {
         const char *name = s->values.at[o->op->read[i].value].name;

@@ -215,12 +215,12 @@ static void waits_in_loops_over_own_tokens_are_rejected(void **state)
             for (int j = 0; j + 1 < c->step->block[b].ops.n; j++) {
                 Op *o = &c->step->block[b].ops.at[j];
                 char *why;
-                if (o->kind != OP_WAIT || !o[1].chunked || o[1].by_heads || c->step->chunks == 1)
+                if (o->kind != OP_WAIT || op_dim(c->step, &o[1]) != LOOP_TOKENS || c->step->chunks == 1)
                     continue;
-                o->chunked = true, o->loop = o[1].loop;
+                o->scope = o[1].scope;
                 assert_false(accepted(c, c->flow, &why));
                 assert_non_null(strstr(why, "a rank without tokens does not enter the loop"));
-                o->chunked = false;
+                o->scope = 0;
                 assert_true(accepted(c, c->flow, &why));
                 found++;
             }
@@ -339,26 +339,32 @@ static void flip_adds(Case *c, Mutant *m, int t)
 
 static void other_chunk(Case *c, Mutant *m, int t)
 {
-    while (t < m->flow.ops && !m->op[t].op->chunked)
+    while (t < m->flow.ops && op_dim(c->step, m->op[t].op) == LOOP_DIMS)
         t++;
     if (t == m->flow.ops || op_chunks(c->step, m->op[t].op) == 1)
         return;
-    m->op[t].chunk = (m->op[t].chunk + 1 + draw(op_chunks(c->step, m->op[t].op) - 1)) %
-                     op_chunks(c->step, m->op[t].op);
+    int *chunk = &m->op[t].index[op_dim(c->step, m->op[t].op)];
+    *chunk = (*chunk + 1 + draw(op_chunks(c->step, m->op[t].op) - 1)) % op_chunks(c->step, m->op[t].op);
     m->made = true;
+}
+
+static bool is_of_keys(const Case *c, const Mutant *m, int t)
+{
+    return op_in_loop(c->step, m->op[t].op, LOOP_KEYS);
 }
 
 /* A copy of keys, or attention of them: of another chunk, or in the other slot. */
 static void other_key(Case *c, Mutant *m, int t)
 {
-    for (int i = 0; i < m->flow.ops && !m->op[t].op->keys; i++)
+    for (int i = 0; i < m->flow.ops && !is_of_keys(c, m, t); i++)
         t = (t + 1) % m->flow.ops;
-    if (!m->op[t].op->keys)
+    if (!is_of_keys(c, m, t))
         return;
     if (draw(3))
-        m->op[t].key = (m->op[t].key + 1 + draw(c->step->chunks - 1)) % c->step->chunks;
+        m->op[t].index[LOOP_KEYS] = (m->op[t].index[LOOP_KEYS] + 1 + draw(c->step->chunks - 1)) %
+                                    c->step->chunks;
     else
-        m->op[t].slot = !m->op[t].slot;
+        m->op[t].turn[LOOP_KEYS]++;
     m->made = true;
 }
 
@@ -366,9 +372,9 @@ static void other_key(Case *c, Mutant *m, int t)
 static void key_op(Case *c, Mutant *m, int t)
 {
     static void (*const how[])(Case *, Mutant *, int) = {drop, twice, swap, move, other_value, next_layer};
-    for (int i = 0; i < m->flow.ops && !m->op[t].op->keys; i++)
+    for (int i = 0; i < m->flow.ops && !is_of_keys(c, m, t); i++)
         t = (t + 1) % m->flow.ops;
-    if (m->op[t].op->keys)
+    if (is_of_keys(c, m, t))
         how[draw(countof(how))](c, m, t);
 }
 
@@ -641,6 +647,18 @@ static void weights_that_stay_are_gathered_once(void **state)
     assert_true(found > 10);
 }
 
+/* A loop of all turns, in which the copy would be of the same chunk. */
+static int in_step_with(const Step *s, const Op *o)
+{
+    for (int i = s->scopes.n - 1; i > 0; i--) {
+        const Scope *x = &s->scopes.at[i];
+        const LoopDim d = op_in_loop(s, o, LOOP_KEYS) ? LOOP_KEYS : LOOP_TOKENS;
+        if (x->kind == SCOPE_AHEAD && x->dim == d)
+            return x->around;
+    }
+    return 0;
+}
+
 /* A fetch of a loop that does not come ahead: the executor copies the same chunk, and the program the whole
  * value. */
 static void chunks_are_fetched_ahead(void **state)
@@ -650,11 +668,11 @@ static void chunks_are_fetched_ahead(void **state)
     for (int i = 0; i < 60; i++) {
         Case *c = make_split_case(i % 2, i / 2, false);
         for (int t = 0; t < c->flow->ops; t++) {
-            if (c->flow->op[t].op->kind != OP_FETCH || !c->flow->op[t].op->chunked)
+            if (c->flow->op[t].op->kind != OP_FETCH || !c->flow->op[t].op->scope)
                 continue;
             Mutant m = copy_of(c);
             char *why;
-            own_op(c, &m, t)->ahead = false;
+            own_op(c, &m, t)->scope = in_step_with(c->step, c->flow->op[t].op);
             assert_false(accepted(c, &m.flow, &why));
             assert_non_null(strstr(why, "a chunk comes ahead of what reads it"));
             found++;
@@ -674,7 +692,7 @@ static void queries_stay_in_their_loop(void **state)
         Step *s = c->step;
         for (int b = 0; b < STEP_BLOCKS; b++)
             for (int j = 0; j < s->block[b].ops.n; j++)
-                s->block[b].ops.at[j].chunked &= !s->by_queries;
+                s->block[b].ops.at[j].scope = s->by_queries ? 0 : s->block[b].ops.at[j].scope;
         for (int v = 0; v < s->values.n && s->by_queries; v++)
             for (int d = 0; d < 2; d++)
                 if (s->values.at[v].dim[d] == DIM_CHUNK)

@@ -167,7 +167,7 @@ static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
     const bool own = value_has_place(f->step, &f->step->values.at[f->same[x.value]], index);
     const Op *first = f->step->block[at->block].ops.at;
     bool reads = false;
-    for (const Op *o = at->op; o > first && op_same_loop(o, o - 1); o--)
+    for (const Op *o = at->op; o > first && op_same_loop(f->step, o, o - 1); o--)
         for (int i = 0; i < OP_READS && o[-1].read[i].value >= 0; i++)
             reads |= f->same[o[-1].read[i].value] == f->same[x.value] &&
                      (!own || operand_index(f->step, at, o[-1].read[i]) == index);
@@ -201,8 +201,8 @@ static void run(Flower *f, int t, bool adds)
                               f->same[o->read[i].value] == f->same[o->write[i].value];
         const int value = o->write[i].value;
         /* beside other chunks' */
-        const bool rows = op_takes_rows(f->step, o, value) &&
-                          (at->chunk > 0 || op_row(f->step, at, value) > 0 || loop_reads(f, at, o->write[i]));
+        const bool later = op_chunk(f->step, at) > 0 || op_row(f->step, at, value) > 0,
+                   rows = op_takes_rows(f->step, o, value) && (later || loop_reads(f, at, o->write[i]));
         touch(f, t, o->write[i], !op_adds(f->step, at, i) && !in_place && !adds && !rows);
     }
 }

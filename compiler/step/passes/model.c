@@ -471,6 +471,7 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
                 .group = 1,
                 .offload_layers = p->model.layers - 1,
                 .units = units};
+    *vec_push(a, &s->scopes) = (Scope){0}; /* the block's */
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
     s->block[BLOCK_MOMENTUM].end = s->block[BLOCK_MATRICES].end = p->model.layers;

@@ -64,12 +64,12 @@ static bool is_staged(const Block *b, int value)
 
 /* Before what writes a staged value of the next layer, with the loop around it: as it begins, the places
  * of the layer before are free. */
-static int before_next(const Block *b)
+static int before_next(const Step *s, const Block *b)
 {
     for (int i = 0; i < b->ops.n; i++)
         for (int j = 0; j < OP_WRITES && b->ops.at[i].write[j].value >= 0; j++)
             if (b->ops.at[i].write[j].next == 1 && is_staged(b, b->ops.at[i].write[j].value))
-                return loop_begin(b, i);
+                return loop_begin(s, b, i);
     return b->ops.n;
 }
 
@@ -126,19 +126,19 @@ static int add_chunk(Step *s, int value)
     return step_add_value(s, v);
 }
 
-static bool loop_reads(const Block *b, int first, int value)
+static bool loop_reads(const Step *s, const Block *b, int first, int value)
 {
     bool reads = false;
-    for (int i = first; i < b->ops.n && op_same_loop(&b->ops.at[first], &b->ops.at[i]); i++)
+    for (int i = first; i < b->ops.n && op_same_loop(s, &b->ops.at[first], &b->ops.at[i]); i++)
         reads |= reads_own(&b->ops.at[i], value);
     return reads;
 }
 
 /* A layout that moves nothing, of a chunk: what reads the other value in that loop reads the chunk. */
-static void skip_layout(Block *b, int at, int chunk)
+static void skip_layout(const Step *s, Block *b, int at, int chunk)
 {
     const int moved = b->ops.at[at].write[0].value;
-    for (int i = at + 1; i < b->ops.n && op_same_loop(&b->ops.at[at], &b->ops.at[i]); i++)
+    for (int i = at + 1; i < b->ops.n && op_same_loop(s, &b->ops.at[at], &b->ops.at[i]); i++)
         for (int j = 0; j < OP_READS; j++)
             if (b->ops.at[i].read[j].value == moved)
                 b->ops.at[i].read[j].value = chunk;
@@ -149,20 +149,18 @@ static void skip_layout(Block *b, int at, int chunk)
 static void fetch_in_loops(Step *s, Block *b, int value, int host, int chunk)
 {
     for (int i = 0; i < b->ops.n; i++) {
-        if ((i == 0 || !op_same_loop(&b->ops.at[i], &b->ops.at[i - 1])) && loop_reads(b, i, value)) {
+        if ((i == 0 || !op_same_loop(s, &b->ops.at[i], &b->ops.at[i - 1])) && loop_reads(s, b, i, value)) {
             Op o = op_make(OP_FETCH);
-            o.chunked = o.ahead = true;
-            o.loop = b->ops.at[i].loop;
             op_read(&o, host, 0);
             op_write(&o, chunk, 0, false);
-            op_insert(s, b, i, o);
+            i = step_prefetch(s, b, i, o);
         }
         for (int j = 0; j < OP_READS; j++)
             if (b->ops.at[i].read[j].value == value && b->ops.at[i].read[j].next == 0)
                 b->ops.at[i].read[j].value = chunk;
         if (b->ops.at[i].kind == OP_LAYOUT && b->ops.at[i].read[0].value == chunk &&
             op_in_place(s, OP_LAYOUT))
-            skip_layout(b, i--, chunk);
+            skip_layout(s, b, i--, chunk);
     }
 }
 
@@ -206,10 +204,10 @@ void step_space(Step *s, const char *set)
                 (s->values.at[i].saved_from == 0) == lower)
                 stage_value(s, &so_far, i);
     if (so_far.staged)
-        add_wait(s, &s->block[BLOCK_FORWARD], before_next(&s->block[BLOCK_FORWARD]), so_far.host);
+        add_wait(s, &s->block[BLOCK_FORWARD], before_next(s, &s->block[BLOCK_FORWARD]), so_far.host);
     if (so_far.last >= 0)
         add_wait(s, &s->block[BLOCK_HEAD],
-                 loop_begin(&s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS)), so_far.last);
+                 loop_begin(s, &s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS)), so_far.last);
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */
@@ -247,9 +245,8 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens)
     for (int i = 0, n = step_unroll(a, s, &at); i < n; i++) {
         const Op *o = at[i].op;
         const Value *v = o->kind == k ? &s->values.at[(k == OP_STAGE ? o->write : o->read)[0].value] : NULL;
-        bytes += v && !o->keys && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i])
-                     ? step_bytes(s, v, 1)
-                     : 0;
+        const bool counts = v && !op_in_loop(s, o, LOOP_KEYS) && has_dim(v, tokens);
+        bytes += counts && op_chunk(s, &at[i]) == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
     }
     arena_free(a);
     return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);

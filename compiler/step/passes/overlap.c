@@ -33,7 +33,7 @@ static bool writes(const Op *o, int value)
 }
 
 /* A product of a whole gradient of weights, which may come later. */
-static bool can_wait(const Op *o) { return o->kind == OP_LINEAR_DW && !o->chunked; }
+static bool can_wait(const Op *o) { return o->kind == OP_LINEAR_DW && !o->scope; }
 
 /* Whether the block makes the value of what this gradient is of. */
 static bool makes_from(const Block *b, int end, int value, int gradient)
@@ -90,17 +90,17 @@ static int first_reader(const Block *b, int from, int value)
 
 /* A gather with the norm that makes what it gathers, behind the first operation that waits for the
  * transfer before, and its loop: computing waits for all that tensor ranks were given. */
-static void put_behind_wait(Block *b, int at)
+static void put_behind_wait(const Step *s, Block *b, int at)
 {
     const Op *norm = &b->ops.at[at - 1];
     int before = at - 2;
-    if (norm->kind != OP_NORM || norm->chunked || !reads(&b->ops.at[at], norm->write[0].value) ||
+    if (norm->kind != OP_NORM || norm->scope || !reads(&b->ops.at[at], norm->write[0].value) ||
         depends(b, at - 1, norm))
         return;
     while (before >= 0 && op_stream(b->ops.at[before].kind) != STREAM_TENSOR)
         before--;
     int to = before < 0 ? b->ops.n : first_reader(b, before + 1, b->ops.at[before].write[0].value) + 1;
-    while (to < b->ops.n && op_same_loop(&b->ops.at[to], &b->ops.at[to - 1]))
+    while (to < b->ops.n && op_same_loop(s, &b->ops.at[to], &b->ops.at[to - 1]))
         to++;
     if (to < at - 1) {
         move_op(b, at - 1, to);
@@ -123,6 +123,6 @@ void step_overlap(Step *s)
                 put_beside_gather(b, i);
         for (int i = b->ops.n - 1; i > 0; i--)
             if (b->ops.at[i].kind == OP_TENSOR_GATHER)
-                put_behind_wait(b, i);
+                put_behind_wait(s, b, i);
     }
 }

@@ -23,9 +23,9 @@ static void mark_crossing(Step *s, const Block *b)
     int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 0;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
-        if (!op_by_heads(o))
+        if (!op_in_loop(s, o, LOOP_HEADS))
             continue;
-        loop += i == 0 || !op_same_loop(o, o - 1);
+        loop += i == 0 || !op_same_loop(s, o, o - 1);
         for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++) {
             Value *v = &s->values.at[o->read[j].value];
             v->all_heads |= is_of_heads(v) && made[o->read[j].value] != loop;
@@ -54,7 +54,7 @@ void step_heads(Step *s)
     for (int i = 0; i < s->values.n; i++)
         s->values.at[i].all_heads = s->values.at[i].saved && is_of_heads(&s->values.at[i]);
     for (int i = 0; i < countof(blocks); i++) {
-        gather_loops(s, &s->block[blocks[i]], touches_heads, true);
+        step_tile(s, &s->block[blocks[i]], LOOP_HEADS, touches_heads);
         mark_crossing(s, &s->block[blocks[i]]);
     }
     for (int i = 0; i < countof(blocks) && s->program->target->one_layout; i++)

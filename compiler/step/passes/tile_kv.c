@@ -21,11 +21,10 @@ typedef struct KeyValue { int made, host, slots; } KeyValue;
 /* gradients, of which two chunks are on the device */
 typedef struct KeyValues { KeyValue of[KV]; int sum[KV], host_sum[KV]; } KeyValues;
 
-static Op copy_op(OpKind k, const Op *beside, int from, int to)
+static Op copy_op(OpKind k, int scope, int from, int to)
 {
     Op o = op_make(k);
-    o.chunked = true;
-    o.loop = beside->loop;
+    o.scope = scope;
     op_read(&o, from, 0);
     op_write(&o, to, 0, false);
     return o;
@@ -80,59 +79,51 @@ static void stage_keys(Step *s, Block *b, const KeyValues *k)
         const int made = last_writer(b, k->of[i].made);
         if (made < 0)
             continue;
-        const Op beside = b->ops.at[made];
-        at = loop_end(b, made);
-        op_insert(s, b, at, copy_op(OP_STAGE, &beside, k->of[i].made, k->of[i].host));
-        wait.loop = beside.loop;
+        wait.scope = b->ops.at[made].scope;
+        at = loop_end(s, b, made);
+        op_insert(s, b, at, copy_op(OP_STAGE, wait.scope, k->of[i].made, k->of[i].host));
         wait.read[0].value = k->of[i].host;
     }
-    wait.chunked = true;
     if (at >= 0)
         op_insert(s, b, at + 1, wait);
 }
 
-/* Before the operation at `at`. Sums first: attention waits for keys, which are behind them on the stream
- * of copies. Returns how many operations were added. */
-static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backward, bool early)
+/* Into the scope, before the operation at `at`. Sums first: attention waits for keys, which follow them on
+ * the stream of copies. Returns how many operations were added. */
+static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backward, int scope)
 {
-    Op beside = b->ops.at[at];
+    const int begun = backward ? scope_add(s, (Scope){SCOPE_BEGUN, LOOP_KEYS, scope}) : 0;
     int added = 0;
-    for (int i = backward ? 0 : KV; i < 2 * KV; i++) {
-        Op o = i < KV ? copy_op(OP_FETCH, &beside, k->host_sum[i], k->sum[i])
-                      : copy_op(OP_FETCH, &beside, k->of[i - KV].host, k->of[i - KV].slots);
-        o.keys = o.ahead = true;
-        o.sums = i < KV;
-        o.early = early;
-        op_insert(s, b, at + added++, o);
-    }
+    for (int i = 0; i < KV && backward; i++)
+        op_insert(s, b, at + added++, copy_op(OP_FETCH, begun, k->host_sum[i], k->sum[i]));
+    for (int i = 0; i < KV; i++)
+        op_insert(s, b, at + added++, copy_op(OP_FETCH, scope, k->of[i].host, k->of[i].slots));
     return added;
 }
 
 /* Where copies of attention's first keys begin: behind attention before it in the loop, or the loop's
  * first operation, which may wait for other copies, unless attention is the first. */
-static int early_place(const Block *b, int at)
+static int early_place(const Step *s, const Block *b, int at)
 {
     int i = at;
-    while (op_same_loop(&b->ops.at[i - 1], &b->ops.at[at]) && !b->ops.at[i - 1].keys)
+    while (b->ops.at[i - 1].scope == b->ops.at[at].scope)
         i--;
-    return i == at || b->ops.at[i - 1].keys ? i : i + 1;
+    return i == at || op_in_loop(s, &b->ops.at[i - 1], LOOP_KEYS) ? i : i + 1;
 }
 
 static int attend_chunks(Step *s, Block *b, int at, const KeyValues *k)
 {
     const bool backward = b->ops.at[at].kind == OP_ATTENTION_BACK;
-    at += fetch_keys(s, b, early_place(b, at), k, backward, true);
-    at += fetch_keys(s, b, at, k, backward, false);
+    const int loop = scope_add(s, (Scope){SCOPE_LOOP, LOOP_KEYS, b->ops.at[at].scope}),
+              ahead = step_ahead(s, loop, 2);
+    at += fetch_keys(s, b, early_place(s, b, at), k, backward, s->scopes.at[ahead].early);
+    at += fetch_keys(s, b, at, k, backward, ahead);
     Op *o = &b->ops.at[at];
-    o->keys = true;
+    o->scope = loop;
     for (int i = 0; i < KV; i++)
         o->read[1 + i].value = k->of[i].slots;
-    const Op beside = *o;
-    for (int i = 0; i < KV && backward; i++) {
-        Op stage = copy_op(OP_STAGE, &beside, k->sum[i], k->host_sum[i]);
-        stage.keys = true;
-        op_insert(s, b, ++at, stage);
-    }
+    for (int i = 0; i < KV && backward; i++)
+        op_insert(s, b, ++at, copy_op(OP_STAGE, loop, k->sum[i], k->host_sum[i]));
     return at;
 }
 
@@ -142,13 +133,8 @@ static void fetch_sums(Step *s, Block *b, int after, const KeyValues *k)
     int at = after + 1;
     while (b->ops.at[at].read[0].value != k->sum[0] && b->ops.at[at].read[0].value != k->sum[1])
         at++;
-    const Op beside = b->ops.at[at];
-    at = loop_begin(b, at);
-    for (int i = 0; i < KV; i++) {
-        Op o = copy_op(OP_FETCH, &beside, k->host_sum[i], k->sum[i]);
-        o.ahead = true;
-        op_insert(s, b, at, o);
-    }
+    for (int i = 0; i < KV; i++)
+        at = step_prefetch(s, b, at, copy_op(OP_FETCH, 0, k->host_sum[i], k->sum[i]));
 }
 
 static void split_attention(Step *s, Block *b, const KeyValues *k)
@@ -186,11 +172,12 @@ static void count_copies(const Step *s, const Block *b, KeyCopies *sum)
 {
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
-        if (!o->keys || o->early || !op_copies(o->kind))
+        const int loop = op_loop(s, o, LOOP_KEYS);
+        if (!loop || s->scopes.at[loop].turns || !op_copies(o->kind))
             continue;
         const int64_t token =
             step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) / s->tokens;
-        int64_t *fetched = o->sums ? &sum->begun : &sum->fetched;
+        int64_t *fetched = op_if_begun(s, o) ? &sum->begun : &sum->fetched;
         *(o->kind == OP_STAGE ? &sum->staged : fetched) += token;
     }
 }

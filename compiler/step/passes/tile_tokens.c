@@ -9,8 +9,6 @@
  */
 #include "step/step.h"
 
-#include <string.h>
-
 /* Rows of choices are numbered within a chunk, so that their order is made in the loop that has them. */
 static bool wide(const Value *v)
 {
@@ -31,79 +29,11 @@ static bool treats_tokens(const Step *s, const Op *o)
 {
     const WorkKind k = op_work_kind(o->kind);
     const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
-    return !o->chunked &&
+    return !o->scope &&
            (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_EXPERTS || k == WORK_LOSS ||
             (s->by_queries && attends)) &&
            (s->by_queries || !op_touches(s, o, of_rows_of_heads)) &&
            !(s->shape.tensor > 1 && op_touches(s, o, of_own_tokens));
-}
-
-static bool reads_from(const Op *o, const Op *writer)
-{
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        for (int j = 0; j < OP_WRITES; j++)
-            if (writer->write[j].value == o->read[i].value)
-                return true;
-    return false;
-}
-
-/* The operation at `at` goes before the loop that begins at `first`. */
-static void move_before(Block *b, int at, int first)
-{
-    const Op moved = b->ops.at[at];
-    memmove(&b->ops.at[first + 1], &b->ops.at[first], sizeof(Op) * (size_t)(at - first));
-    b->ops.at[first] = moved;
-}
-
-static bool reads_from_loop(const Block *b, int first, int end, int from, int to)
-{
-    for (int i = from; i < to; i++)
-        for (int j = first; j < end; j++)
-            if (reads_from(&b->ops.at[i], &b->ops.at[j]))
-                return true;
-    return false;
-}
-
-/* Whether it reads what attention adds to for all keys with every chunk. */
-static bool reads_sums(const Step *s, const Block *b, int first, int end, const Op *o)
-{
-    for (int i = first; i < end; i++)
-        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
-            for (int k = 0; k < OP_WRITES; k++)
-                if (b->ops.at[i].write[k].value == o->read[j].value &&
-                    op_takes_keys(s, &b->ops.at[i], o->read[j].value))
-                    return true;
-    return false;
-}
-
-/* Behind the last operation that makes keys that it reads: what follows stays with it. */
-static int behind_keys(const Step *s, const Block *b, int first, int end, const Op *o)
-{
-    for (int i = end - 1; i >= first; i--)
-        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
-            if (op_takes_keys(s, o, o->read[j].value) && b->ops.at[i].write[0].value == o->read[j].value)
-                return i + 1;
-    return first;
-}
-
-void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads)
-{
-    int first = -1, end = -1, loop = 0; /* of the loop so far */
-    for (int i = 0; i < b->ops.n; i++) {
-        if (!touches(s, &b->ops.at[i]))
-            continue;
-        if (first < 0 || reads_from_loop(b, first, end, end, i) ||
-            (!by_heads && reads_sums(s, b, first, end, &b->ops.at[i])))
-            first = end = i, loop++;
-        const int begin = by_heads ? first : behind_keys(s, b, first, end, &b->ops.at[i]);
-        loop += begin > first;
-        for (first = begin; end < i; first++, end++)
-            move_before(b, end, first);
-        b->ops.at[end].chunked = true;
-        b->ops.at[end++].by_heads = by_heads;
-        for (int k = first; k < end; k++)
-            b->ops.at[k].loop = loop;
-    }
 }
 
 /* Which dimension of it: of statistics of heads the second. */
@@ -132,8 +62,8 @@ static void see(const Step *s, const Block *b, Seen *seen)
     int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 1;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
-        const bool tokens = o->chunked && !o->by_heads;
-        loop += i > 0 && !op_same_loop(o, o - 1);
+        const bool tokens = op_dim(s, o) == LOOP_TOKENS;
+        loop += i > 0 && !op_same_loop(s, o, o - 1);
         for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
             see_operand(&seen[o->read[j].value], tokens, o->read[j].next || made[o->read[j].value] != loop);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++) {
@@ -163,9 +93,9 @@ void step_chunks(Step *s, int chunks)
     s->chunk = tokens_in_chunk(s->all_tokens, chunks);
     s->chunks = chunk_count(s->all_tokens, chunks);
     for (int i = 0; i < countof(blocks); i++)
-        gather_loops(s, &s->block[blocks[i]], s->by_tokens ? treats_tokens : touches_wide, false);
+        step_tile(s, &s->block[blocks[i]], LOOP_TOKENS, s->by_tokens ? treats_tokens : touches_wide);
     if (s->by_tokens)
-        gather_loops(s, &s->block[BLOCK_HEAD], treats_tokens, false);
+        step_tile(s, &s->block[BLOCK_HEAD], LOOP_TOKENS, treats_tokens);
     if (s->by_keys)
         step_keys(s);
     Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);

@@ -14,7 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Need { int block, at; Op wait; } Need; /* before the block's operation at `at` */
+/* before the block's operation at `at`; depth: how many scopes the wait is in */
+typedef struct Need {
+    int block, at, depth;
+    Op wait;
+} Need;
 
 typedef struct Waiter {
     Arena *arena;
@@ -55,35 +59,38 @@ static bool is_done(const Waiter *w, int time)
                                              : w->done[op_stream(o->op->kind)]);
 }
 
-static bool same_loop(const StepOp *a, const StepOp *b)
+/* Where a copy that comes a turn ahead belongs: the loop that reads it. */
+static int scope_of(const Step *s, const Op *o)
 {
-    return op_same_loop(a->op, b->op) && a->block == b->block && a->visit == b->visit && a->unit == b->unit;
+    for (int i = 1; i < s->scopes.n; i++)
+        if (s->scopes.at[i].kind == SCOPE_AHEAD && scope_inside(s, o->scope, s->scopes.at[i].early))
+            return s->scopes.at[i].around;
+    return o->scope;
 }
 
-/* The first operation of its loop over chunks of keys. */
-static int keys_begin(const Block *b, int at)
+/* The innermost scope that both are in, this time. */
+static int common_scope(const Step *s, const StepOp *reads, const StepOp *writes)
 {
-    while (at > 0 && op_same_keys(&b->ops.at[at], &b->ops.at[at - 1]))
-        at--;
-    return at;
+    int scope = reads->op->scope;
+    if (reads->block != writes->block || reads->visit != writes->visit || reads->unit != writes->unit)
+        return 0;
+    while (!scope_inside(s, scope_of(s, writes->op), scope))
+        scope = s->scopes.at[scope].around;
+    return scope;
 }
 
-/* What `reads` waits for, in the loops that both are in. */
+/* What `reads` waits for, in the scopes that both are in. */
 static Need need_of(const Waiter *w, const StepOp *reads, const StepOp *writes, Operand x)
 {
-    const Block *b = &w->step->block[reads->block];
+    const Step *s = w->step;
+    const Block *b = &s->block[reads->block];
     const Op *o = reads->op;
-    Need n = {reads->block, (int)(o - b->ops.at), op_wait(writes->op->kind)};
-    const bool inside = same_loop(reads, writes), keys = inside && o->keys && writes->op->keys;
-    if (inside) {
-        n.wait.chunked = true;
-        n.wait.by_heads = o->by_heads;
-        n.wait.loop = o->loop;
-        n.wait.keys = keys;
-        n.at = o->keys && !keys ? keys_begin(b, n.at) : n.at;
-    } else {
-        n.at = loop_begin(b, n.at);
-    }
+    const int scope = common_scope(s, reads, writes), at = (int)(o - b->ops.at);
+    Need n = {.block = reads->block, .wait = op_wait(writes->op->kind)};
+    n.at = scope == o->scope ? at : scope_start(s, b, at, scope_below(s, o->scope, scope));
+    n.wait.scope = scope;
+    for (int around = scope; around; around = s->scopes.at[around].around)
+        n.depth++;
     n.wait.when = o->when == WHEN_ALWAYS ? writes->op->when : o->when;
     n.wait.embedding = o->embedding;
     n.wait.read[0] = x;
@@ -152,6 +159,19 @@ static void wait_for(Waiter *w, const StepOp *at, Stream stream)
     }
 }
 
+/* Whether the loops between the operation and a wait before it have come to their first turn. */
+static bool begins(const Step *s, const StepOp *at, int wait)
+{
+    int ahead = 0;
+    for (int scope = at->op->scope; scope != wait; scope = s->scopes.at[scope].around) {
+        const Scope *n = &s->scopes.at[scope];
+        if (n->kind == SCOPE_LOOP && at->turn[n->dim] > ahead)
+            return false;
+        ahead = n->kind == SCOPE_AHEAD ? n->turns : 0;
+    }
+    return true;
+}
+
 /* Waits that operations like this one were found to need. */
 static void do_needed(Waiter *w, const StepOp *at)
 {
@@ -161,7 +181,7 @@ static void do_needed(Waiter *w, const StepOp *at)
             continue;
         StepOp wait = *at;
         wait.op = &n->wait;
-        if ((n->wait.chunked || at->chunk == 0) && op_runs(&n->wait, w->sequence, w->sequences))
+        if (begins(w->step, at, n->wait.scope) && op_runs(&n->wait, w->sequence, w->sequences))
             wait_done(w, &wait);
     }
 }
@@ -235,8 +255,8 @@ static void begin(Waiter *w)
     }
 }
 
-/* Later places first, so that those before them stay; where several are at one place, in their streams'
- * order. */
+/* Later places first, so that those before them stay; several at one place, outer scopes' first, in their
+ * streams' order. */
 static int by_place(const void *x, const void *y)
 {
     const Need *a = x, *b = y;
@@ -244,6 +264,8 @@ static int by_place(const void *x, const void *y)
         return a->block - b->block;
     if (a->at != b->at)
         return b->at - a->at;
+    if (a->depth != b->depth)
+        return b->depth - a->depth;
     return (int)op_stream(b->wait.awaits) - (int)op_stream(a->wait.awaits);
 }
 

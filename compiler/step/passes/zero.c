@@ -129,8 +129,8 @@ static void tie_head(const Weights *w)
     Block *b = &w->step->block[BLOCK_HEAD];
     const int loss = op_first(b, OP_LOSS);
     if (!w->sums_last)
-        op_insert(w->step, b, loop_end(b, loss), reduce(w, w->tied_sum, true, false));
-    op_insert(w->step, b, loop_begin(b, loss), zero(w, w->tied_sum, true));
+        op_insert(w->step, b, loop_end(w->step, b, loss), reduce(w, w->tied_sum, true, false));
+    op_insert(w->step, b, loop_begin(w->step, b, loss), zero(w, w->tied_sum, true));
     if (!w->weights_last)
         op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }
@@ -138,12 +138,12 @@ static void tie_head(const Weights *w)
 /* Before the first operation that adds to the unit's gradients, or the loop over chunks that has it: what
  * is made again before that, and is widest with the gradient of the unit before on its way, has their
  * memory. */
-static int zero_at(const Block *b)
+static int zero_at(const Step *s, const Block *b)
 {
     int i = 0;
     while (!makes_gradients(&b->ops.at[i]))
         i++;
-    return loop_begin(b, i);
+    return loop_begin(s, b, i);
 }
 
 static void visit_block(const Weights *w, int block)
@@ -156,7 +156,7 @@ static void visit_block(const Weights *w, int block)
     if (block == BLOCK_HEAD && w->step->program->model.tied)
         tie_head(w);
     if (gradients && !(again && w->sums_last))
-        op_insert(w->step, b, zero_at(b), zero(w, w->sum, false));
+        op_insert(w->step, b, zero_at(w->step, b), zero(w, w->sum, false));
     if (gathers)
         op_insert(w->step, b, 0, gather(w, w->weight, 1, false));
     if (gradients && w->weights_last && !w->sums_last && !w->alone && block != BLOCK_HEAD)

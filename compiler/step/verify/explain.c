@@ -72,7 +72,7 @@ static int count_part(const Record *r, uint64_t part)
 /* Of the loop that forward's operation, and so its backward, is in. */
 static int chunks_of(const Machine *m, const Made *x)
 {
-    return x->op->chunked ? op_chunks(m->step, x->op) : m->step->chunks;
+    return op_dim(m->step, x->op) != LOOP_DIMS ? op_chunks(m->step, x->op) : m->step->chunks;
 }
 
 /* What is wrong with a part of a sum, which may have come in chunks; NULL: it is there once. */

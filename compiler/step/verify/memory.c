@@ -227,8 +227,8 @@ int index_of(const Machine *m, const StepOp *o, Operand x)
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + x.next;
     case INDEX_VISIT: return o->visit + x.next;
-    case INDEX_CHUNK: return o->chunk;
-    case INDEX_SLOT: return o->slot;
+    case INDEX_CHUNK: return op_chunk(m->step, o);
+    case INDEX_SLOT: return op_slot(m->step, o);
     case INDEX_UNIT: return unit_index(m, o, x);
     default: return 0;
     }

@@ -1,5 +1,6 @@
 /* step/verify/passes.c: what holds after every pass over the step's list, whole or not: operands are values
- * with the index that is meant, loops are in one piece, tensors are those of the block's unit, and nothing
+ * with the index that is meant, scopes are in one piece and inside what they need, tensors are those of the
+ * block's unit, and nothing
  * is read or added to that no operation before it wrote. Proofs 7 to 10 are of the whole list, and say more.
  */
 #include "step/verify/verify.h"
@@ -66,30 +67,65 @@ static void check_flags(Checker *c, int block, const Op *o)
 {
     if (o->kind < 0 || o->kind >= OP_KINDS || o->awaits < 0 || o->awaits >= OP_KINDS)
         refuse_kind(c);
-    else if ((o->by_heads || o->keys || o->ahead) && !o->chunked)
-        refuse(c, block, o, "is of a loop, and outside of any");
-    else if ((o->early || o->sums) && !o->keys)
-        refuse(c, block, o, "is of a loop over key chunks, and outside of any");
-    else if (o->by_heads && o->keys)
-        refuse(c, block, o, "is of a loop over key chunks inside one over heads");
+    else if (o->scope < 0 || o->scope >= c->step->scopes.n)
+        refuse(c, block, o, "is in a scope %d, and there are %d", o->scope, c->step->scopes.n);
     else if (o->kind == OP_WAIT && op_stream(o->awaits) == STREAM_COMPUTE)
         refuse(c, block, o, "waits for %s, which computing does itself", op_name(o->awaits));
     else if (!has_tensor(c->step, o, &c->step->block[block]))
         refuse(c, block, o, "has a tensor %s, which its unit lacks", o->weight);
 }
 
-/* Operations of one loop follow each other. */
+/* ---- scopes ---- */
+
+/* A loop over chunks of keys is in one over chunks of queries, and a condition in the loop that it is of. */
+static const char *scope_fault(const Step *s, int scope)
+{
+    const Scope *n = &s->scopes.at[scope], *around = &s->scopes.at[n->around],
+                *early = &s->scopes.at[n->early];
+    const bool loops = n->around && around->kind == SCOPE_LOOP;
+    if (n->kind == SCOPE_LOOP)
+        return n->dim == LOOP_KEYS && !(loops && around->dim == LOOP_TOKENS)
+                   ? "is a loop over key chunks outside of one over query chunks"
+                   : NULL;
+    if (n->kind == SCOPE_BEGUN)
+        return n->around && around->dim == LOOP_KEYS ? NULL : "reads sums outside of a loop over key chunks";
+    if (!loops || around->dim != n->dim)
+        return "is a turn ahead outside of its loop";
+    return early->kind == SCOPE_LOOP && early->dim == n->dim && early->around == around->around &&
+                   early->turns == n->turns && n->turns > 0
+               ? NULL
+               : "is a turn ahead of a loop whose first turns are missing";
+}
+
+static void check_scopes(Checker *c)
+{
+    const Step *s = c->step;
+    for (int i = 1; i < s->scopes.n && !c->failed; i++) {
+        const Scope *n = &s->scopes.at[i];
+        const bool order = n->around >= 0 && n->around < i && n->early >= 0 && n->early < i && n->dim >= 0 &&
+                           n->dim < LOOP_DIMS;
+        const char *fault = order ? scope_fault(s, i) : "is not inside a scope before it";
+        if (fault)
+            diag_error(c->diags, (Span){0}, "after pass `%s`: scope %d %s", c->pass, i, fault);
+        c->failed |= fault != NULL;
+    }
+}
+
+/* Operations of one scope follow each other. */
 static void check_loops(Checker *c, int block)
 {
-    const Block *b = &c->step->block[block];
+    const Step *s = c->step;
+    const Block *b = &s->block[block];
     for (int i = 0; i < b->ops.n && !c->failed; i++)
-        for (int j = loop_end(b, i); j < b->ops.n; j++)
-            if (op_same_loop(&b->ops.at[i], &b->ops.at[j]))
-                refuse(c, block, &b->ops.at[j], "is apart from the other operations of its loop");
+        for (int scope = b->ops.at[i].scope; scope && !c->failed; scope = s->scopes.at[scope].around)
+            for (int j = scope_end(s, b, i, scope); j < b->ops.n; j++)
+                if (scope_inside(s, b->ops.at[j].scope, scope))
+                    refuse(c, block, &b->ops.at[j], "is apart from the other operations of its loop");
 }
 
 static void check_lists(Checker *c)
 {
+    check_scopes(c);
     for (int b = 0; b < STEP_BLOCKS; b++) {
         for (int i = 0; i < c->step->block[b].ops.n && !c->failed; i++) {
             const Op *o = &c->step->block[b].ops.at[i];
@@ -97,7 +133,8 @@ static void check_lists(Checker *c)
             check_operands(c, b, o, o->read, OP_READS);
             check_operands(c, b, o, o->write, OP_WRITES);
         }
-        check_loops(c, b);
+        if (!c->failed)
+            check_loops(c, b);
     }
 }
 

@@ -119,11 +119,11 @@ static bool is_of_keys(const Machine *m, int value) { return dim_of_keys(m->step
 static uint64_t pair_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
 {
     const bool keys = is_of_keys(m, value);
-    const int other = keys ? o->chunk : o->key;
+    const int q = o->index[LOOP_TOKENS], k = o->index[LOOP_KEYS], other = keys ? q : k;
     uint64_t first = 1;
     int least = -1;
     for (int c = 0; c < m->step->chunks; c++) {
-        if (!step_attends(m->step, o->layer, keys ? c : o->chunk, keys ? o->key : c))
+        if (!step_attends(m->step, o->layer, keys ? c : q, keys ? k : c))
             continue;
         first -= least < 0 ? 0 : number('p', 0, (uint64_t)c);
         least = least < 0 ? c : least;
@@ -134,13 +134,16 @@ static uint64_t pair_number(const Machine *m, const StepOp *o, int value, uint64
 /* A chunk's rows. */
 static uint64_t row_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
 {
-    return o->op->chunked ? chunk_number(whole, op_row(m->step, o, value), op_chunks(m->step, o->op)) : whole;
+    return op_dim(m->step, o->op) == LOOP_DIMS
+               ? whole
+               : chunk_number(whole, op_row(m->step, o, value), op_chunks(m->step, o->op));
 }
 
 uint64_t own_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
 {
     const uint64_t row = row_number(m, o, value, whole);
-    return o->op->keys && !op_copies(o->op->kind) ? pair_number(m, o, value, row) : row;
+    const bool pairs = op_in_loop(m->step, o->op, LOOP_KEYS) && !op_copies(o->op->kind);
+    return pairs ? pair_number(m, o, value, row) : row;
 }
 
 uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t whole)

@@ -647,16 +647,23 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
 
 static bool is_of_queries(const Value *v) { return v->by_heads && dim_of_queries(v->dim[1]); }
 
+/* In a loop for its next turn, or in the loop of the first turns before it. */
+static bool comes_ahead(const Step *s, const Op *o)
+{
+    const LoopDim d = op_in_loop(s, o, LOOP_KEYS) ? LOOP_KEYS : LOOP_TOKENS;
+    return op_is_ahead(s, o, d) || s->scopes.at[op_loop(s, o, d)].turns;
+}
+
 /* Chunks of queries are as many on all ranks, and so are those of heads. */
 static void check_loop(Machine *m, const Op *o)
 {
     const Stream stream = op_stream(o->kind == OP_WAIT ? o->awaits : o->kind);
-    if (o->chunked && !o->by_heads && !m->step->by_queries && stream != STREAM_COMPUTE)
+    const LoopDim loop = op_dim(m->step, o);
+    if (loop == LOOP_TOKENS && !m->step->by_queries && stream != STREAM_COMPUTE)
         reject(m, STEP_STREAMS, "a rank without tokens does not enter the loop that it is in");
-    /* the program copies whole values else, into the place of a chunk */
-    if (o->kind == OP_FETCH && o->chunked && !o->ahead)
+    if (o->kind == OP_FETCH && o->scope && !comes_ahead(m->step, o))
         reject(m, STEP_STREAMS, "a chunk comes ahead of what reads it, or with the chunk before");
-    if (m->step->by_queries && !o->chunked && o->kind != OP_WAIT && !op_copies(o->kind) &&
+    if (m->step->by_queries && loop == LOOP_DIMS && o->kind != OP_WAIT && !op_copies(o->kind) &&
         op_touches(m->step, o, is_of_queries))
         reject(m, STEP_VALUES, "queries lie chunk after chunk, and it is not in the loop over their chunks");
 }
