@@ -18,7 +18,7 @@ static bool same_form(const Candidate *x, const Candidate *y)
 }
 
 /* Whether it is the fastest of its form, the first of equally fast ones. */
-static bool leads(const Searcher *s, int n)
+static bool is_fastest(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
     for (int i = 0; i < s->all.n; i++) {
@@ -45,7 +45,8 @@ static bool enough_before(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         before += same_partition(&y->choice, &x->choice) &&
-                  (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)) && leads(s, i);
+                  (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)) &&
+                  is_fastest(s, i);
     }
     return before >= COMPARED;
 }
@@ -123,7 +124,7 @@ Candidate *search_best_on_batches(Searcher *s)
         all[i] = i;
     for (int i = 0; i < s->all.n; i++) {
         Candidate *x = &s->all.at[i];
-        if (!leads(s, i) || enough_before(s, i))
+        if (!is_fastest(s, i) || enough_before(s, i))
             continue;
         if (!any) {
             compare(s, x, all, COST_BATCHES);

@@ -90,7 +90,7 @@ void search_forget(Searcher *s)
 
 /* The side of attention that never travels. If proofs hold and there are as many attentions as the rank has
  * pairs of chunks, each is one pair. */
-static Home home_of(const Schedule *s)
+static StationarySide stationary_side(const Schedule *s)
 {
     const Choice *c = s->choice;
     int n = 0, away[2] = {0};
@@ -103,27 +103,27 @@ static Home home_of(const Schedule *s)
             away[side] += i->chunk[side] % c->ranks != 0;
     }
     if (n != choice_rows(c, s->backward) * choice_pieces(c) || (away[0] && away[1]))
-        return HOME_NONE;
-    return away[0] ? HOME_KEYS : HOME_QUERIES;
+        return STATIONARY_NONE;
+    return away[0] ? STATIONARY_KEYS : STATIONARY_QUERIES;
 }
 
-static const Homes *homes_of(Searcher *s, const Choice *c)
+static const Stationary *stationary_of(Searcher *s, const Choice *c)
 {
-    for (int i = 0; i < s->homes.n; i++) {
-        const Homes *h = &s->homes.at[i];
+    for (int i = 0; i < s->stationary.n; i++) {
+        const Stationary *h = &s->stationary.at[i];
         if (h->schedule == c->schedule && h->travel == c->travel && h->coords == c->coords &&
             memcmp(h->size, c->size, sizeof h->size) == 0)
             return h;
     }
-    Homes h = {c->schedule, c->travel, c->coords, {0}, {HOME_NONE, HOME_NONE}};
+    Stationary h = {c->schedule, c->travel, c->coords, {0}, {STATIONARY_NONE, STATIONARY_NONE}};
     memcpy(h.size, c->size, sizeof h.size);
     Arena *a = arena_new();
     const Attentions t = attentions_make(a, diags_new(a), s->program, c);
     for (int backward = 0; backward < 2 && t.n; backward++)
-        h.home[backward] = home_of(attentions_schedule(&t, 0, backward));
+        h.side[backward] = stationary_side(attentions_schedule(&t, 0, backward));
     arena_free(a);
-    *vec_push(s->arena, &s->homes) = h;
-    return &s->homes.at[s->homes.n - 1];
+    *vec_push(s->arena, &s->stationary) = h;
+    return &s->stationary.at[s->stationary.n - 1];
 }
 
 /* Ranks that share heads have the chunks of all of them together. */
@@ -138,12 +138,12 @@ double *search_computing(Searcher *s, const Choice *c)
 {
     if (s->program->cluster.group_count > 1 || c->of_mask)
         return NULL;
-    const Homes of = *homes_of(s, c);
-    if (of.home[0] == HOME_NONE || of.home[1] == HOME_NONE)
+    const Stationary of = *stationary_of(s, c);
+    if (of.side[0] == STATIONARY_NONE || of.side[1] == STATIONARY_NONE)
         return NULL;
     for (int i = 0; i < s->computed.n; i++) {
         Computed *x = &s->computed.at[i];
-        if (x->of.home[0] == of.home[0] && x->of.home[1] == of.home[1] &&
+        if (x->of.side[0] == of.side[0] && x->of.side[1] == of.side[1] &&
             same_chunks(&x->choice, c, false) && same_chunks(&x->choice, c, true) &&
             choice_same(&x->choice, c, KEY_STEP | KEY_COUNTS | KEY_ESCALATION))
             return &x->least;

@@ -45,17 +45,17 @@ typedef struct Near {
     bool activations_only;
 } Near;
 /* For a schedule in given sizes, each direction: whether every attention has the rank's own queries, or its
- * own keys. HOME_NONE: neither, or a pair of chunks is not computed exactly once. */
-typedef enum Home { HOME_QUERIES, HOME_KEYS, HOME_NONE } Home;
-typedef struct Homes {
+ * own keys. STATIONARY_NONE: neither, or a pair of chunks is not computed exactly once. */
+typedef enum StationarySide { STATIONARY_QUERIES, STATIONARY_KEYS, STATIONARY_NONE } StationarySide;
+typedef struct Stationary {
     const SchedText *schedule;
     Travel travel;
     int coords, size[MAX_COORDS];
-    Home home[2];
-} Homes;
+    StationarySide side[2];
+} Stationary;
 /* Lower bound from computing alone, with any weights: the same for all choices with the same chunks at their
  * owners. */
-typedef struct Computed { Choice choice; Homes of; double least; } Computed;
+typedef struct Computed { Choice choice; Stationary of; double least; } Computed;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 /* Memory of a step's values, by all that it depends on; fits: the budget of step_pack; unpacked: as in
@@ -69,7 +69,7 @@ typedef struct StepFigures {
 
 /* Schedules that are tried together: without sizes to choose; rings of all sizes whose ranks share heads;
  * other rings of all sizes. */
-typedef enum Turn { TURN_SIMPLE, TURN_SHARING, TURN_LEVELS } Turn;
+typedef enum ScheduleKind { SCHEDULES_SIMPLE, SCHEDULES_SHARING, SCHEDULES_LEVELS } ScheduleKind;
 typedef struct Slow { const SchedText *schedule; double least; } Slow; /* seconds of a step */
 
 typedef struct Searcher {
@@ -84,7 +84,7 @@ typedef struct Searcher {
     Vec(StepFigures) figures;
     Vec(Ranged) ranged;
     Vec(Choice) proved; /* choices whose attention is proved */
-    Vec(Homes) homes;
+    Vec(Stationary) stationary;
     Vec(Computed) computed; /* for the current number of groups */
     Loaded loaded; /* the last one; it is simulated next, if at all */
     Attended attended[ATTENDED];
@@ -95,7 +95,7 @@ typedef struct Searcher {
     Candidates open; /* of the current number of groups: to be tried */
     Candidates all;  /* tried candidates, simpler ones first */
     Vec(Skipped) skipped;
-    Turn turn; /* the schedules being tried */
+    ScheduleKind kind; /* the schedules being tried */
     const Candidate *like; /* schedules with levels are tried as variants of it; NULL: in all combinations */
     unsigned varies;       /* bits of settings in which those may differ from it */
     Vec(Slow) slow; /* for each schedule, candidates that were not tried */

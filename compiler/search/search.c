@@ -61,7 +61,7 @@ static const char *choose_layers(Searcher *s, Choice *c)
 
 /* Whether other shares came to the same numbers of tokens, as in short sequences: then it is the same
  * layout. */
-static bool shares_again(const Searcher *s, const Candidate *x)
+static bool same_tokens(const Searcher *s, const Candidate *x)
 {
     const int shares = SETTING_SHARES;
     for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
@@ -74,21 +74,21 @@ static bool shares_again(const Searcher *s, const Candidate *x)
 }
 
 /* Schedules with levels that the layout does not name, such as usp and double_ring, are tried separately. */
-static Turn turn_of(const Program *p, const SchedText *t)
+static ScheduleKind schedule_kind_of(const Program *p, const SchedText *t)
 {
     if (coords_asked(p, t))
-        return TURN_SIMPLE;
-    return t->exchanged >= 0 ? TURN_SHARING : TURN_LEVELS;
+        return SCHEDULES_SIMPLE;
+    return t->exchanged >= 0 ? SCHEDULES_SHARING : SCHEDULES_LEVELS;
 }
 
-static bool in_turn(const Searcher *s, const Candidate *x, int setting)
+static bool is_of_kind(const Searcher *s, const Candidate *x, int setting)
 {
-    return setting != SETTING_SCHEDULE || turn_of(s->program, x->choice.schedule) == s->turn;
+    return setting != SETTING_SCHEDULE || schedule_kind_of(s->program, x->choice.schedule) == s->kind;
 }
 
 /* Whether the value is tried: as a variant of s->like only settings in s->varies may differ. If the schedule
  * is fixed, the partition must differ. */
-static bool stays(const Searcher *s, int setting, int value)
+static bool is_tried(const Searcher *s, int setting, int value)
 {
     const bool others = s->like && setting == SETTING_PARTITION && !(s->varies & (1u << SETTING_SCHEDULE));
     if (others)
@@ -100,7 +100,7 @@ static void decide(Searcher *s, Candidate x, int setting)
 {
     if (setting == SETTING_COUNT) {
         shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
-        if (x.choice.shares != SHARES_EQUAL && shares_again(s, &x))
+        if (x.choice.shares != SHARES_EQUAL && same_tokens(s, &x))
             return;
         if (s->program->layout.of_mask)
             x.why_not = choose_layers(s, &x.choice);
@@ -113,7 +113,7 @@ static void decide(Searcher *s, Candidate x, int setting)
         return;
     }
     for (int n = 0; n < search_values(s, setting); n++) {
-        if (!stays(s, setting, n) || !search_take(s, &x, setting, n) || !in_turn(s, &x, setting))
+        if (!is_tried(s, setting, n) || !search_take(s, &x, setting, n) || !is_of_kind(s, &x, setting))
             continue;
         decide(s, x, setting + 1);
         if (settings[setting]->escalates)
@@ -372,7 +372,7 @@ static void find_equal_but_weights(Searcher *s)
         while (first[at] && !same_but_weights(x, &s->open.at[first[at] - 1]))
             at = (at + 1) & (unsigned)(places - 1);
         first[at] = first[at] ? first[at] : i + 1;
-        x->order = s->turn * MOST_OPEN + i; /* simpler ones come first, whichever was tried first */
+        x->order = s->kind * MOST_OPEN + i; /* simpler ones come first, whichever was tried first */
         x->equal_but_weights = first[at] - 1;
     }
     arena_free(a);
@@ -388,7 +388,7 @@ static void think_of(Searcher *s, const Candidate *data)
     s->open.n = s->computed.n = 0;
     decide(s, *data, DATA + 1);
     find_equal_but_weights(s);
-    const bool few = s->open.n <= FEW && ranks <= FEW_RANKS && s->turn == TURN_SIMPLE;
+    const bool few = s->open.n <= FEW && ranks <= FEW_RANKS && s->kind == SCHEDULES_SIMPLE;
     s->many = s->effort == SEARCH_CUT || !few;
     s->cuts = s->many && s->effort != SEARCH_WHOLE;
 }
@@ -435,7 +435,7 @@ static void set_in_order(Searcher *s, int from)
 }
 
 /* Tries the first of each set that differs only in weights before the others. */
-static void try_turn(Searcher *s, const Candidate *data)
+static void try_kind(Searcher *s, const Candidate *data)
 {
     s->hopeless = false;
     think_of(s, data);
@@ -458,10 +458,10 @@ static int ranks_of(const Searcher *s, const Candidate *data)
 
 /* On few ranks all schedules are tried. With several masks little can be pruned, and on many ranks each
  * takes long to simulate. */
-static bool has_turn(const Searcher *s, const Candidate *data, Turn turn)
+static bool tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
     const int ranks = ranks_of(s, data);
-    return turn == TURN_SIMPLE ||
+    return kind == SCHEDULES_SIMPLE ||
            (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= MOST_LEVELS);
 }
 
@@ -469,14 +469,14 @@ static bool has_turn(const Searcher *s, const Candidate *data, Turn turn)
  * simulation. */
 static void try_data(Searcher *s, const Candidate *data)
 {
-    static const Turn turns[] = {TURN_SHARING, TURN_SIMPLE, TURN_LEVELS};
+    static const ScheduleKind kinds[] = {SCHEDULES_SHARING, SCHEDULES_SIMPLE, SCHEDULES_LEVELS};
     const int from = s->all.n;
-    for (int i = 0; i < countof(turns); i++) {
-        s->turn = turns[i];
-        if (has_turn(s, data, turns[i]))
-            try_turn(s, data);
+    for (int i = 0; i < countof(kinds); i++) {
+        s->kind = kinds[i];
+        if (tries_kind(s, data, kinds[i]))
+            try_kind(s, data);
     }
-    s->turn = TURN_SIMPLE;
+    s->kind = SCHEDULES_SIMPLE;
     set_in_order(s, from);
 }
 
@@ -508,7 +508,7 @@ static void try_all(Searcher *s)
 }
 
 /* Tries variants of the fastest layout in these settings. */
-static void try_beside(Searcher *s, unsigned varies)
+static void try_variants(Searcher *s, unsigned varies)
 {
     const Candidate like = *best_of(s);
     const int from = s->all.n;
@@ -516,10 +516,10 @@ static void try_beside(Searcher *s, unsigned varies)
     search_take(s, &data, DATA, like.value[DATA]);
     s->like = &like;
     s->varies = varies;
-    s->turn = TURN_SHARING;
-    try_turn(s, &data);
+    s->kind = SCHEDULES_SHARING;
+    try_kind(s, &data);
     s->like = NULL;
-    s->turn = TURN_SIMPLE;
+    s->kind = SCHEDULES_SIMPLE;
     set_in_order(s, from);
 }
 
@@ -533,17 +533,17 @@ static void try_sharing(Searcher *s)
     const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT),
                    sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT);
     if (!best || best->choice.of_mask || !may_have_levels(s) || best->choice.ranks < 4 ||
-        best->choice.ranks > MOST_RANKS || has_turn(s, best, TURN_SHARING))
+        best->choice.ranks > MOST_RANKS || tries_kind(s, best, SCHEDULES_SHARING))
         return;
     const bool alike = choice_rows(&best->choice, false) == 1;
-    try_beside(s, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0));
+    try_variants(s, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0));
     if (!alike && sched_has_levels(best_of(s)->choice.schedule))
-        try_beside(s, order | (1u << SETTING_PARTITION));
+        try_variants(s, order | (1u << SETTING_PARTITION));
 }
 
 /* Whether layers may have the schedules of both (layout/layers.c): over one coordinate, over nodes and their
  * lanes, or of the same sizes. */
-static bool may_stand_beside(const Choice *x, const Choice *y)
+static bool can_combine(const Choice *x, const Choice *y)
 {
     const bool simple = !sched_has_levels(x->schedule) && !sched_has_levels(y->schedule);
     return sizes_equal(x, y) || (simple && !x->placed && !y->placed);
@@ -551,14 +551,14 @@ static bool may_stand_beside(const Choice *x, const Choice *y)
 
 /* Whether it is the fastest ring, with all layers alike, among those that it can be combined with at the
  * same positions. */
-static bool leads(const Searcher *s, int n)
+static bool is_fastest(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
             y->choice.data == x->choice.data && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
-            may_stand_beside(&x->choice, &y->choice) &&
+            can_combine(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
@@ -571,7 +571,7 @@ static void try_layers(Searcher *s)
     const int tried = may_layers_differ(s) ? s->all.n : 0;
     for (int i = 0; i < tried; i++) {
         Candidate x = s->all.at[i];
-        if (x.choice.ranks < 2 || !leads(s, i) || choose_layers(s, &x.choice) || !x.choice.of_mask)
+        if (x.choice.ranks < 2 || !is_fastest(s, i) || choose_layers(s, &x.choice) || !x.choice.of_mask)
             continue;
         x.why_not = choice_why_not(s->arena, s->program, &x.choice);
         search_escalate(s, x);
@@ -642,8 +642,8 @@ static void try_escalation_elsewhere(Searcher *s)
     Alikes seen = {0};
     for (int i = 0; i < tried; i++) {
         const Candidate *x = &s->all.at[i];
-        const bool again = i > 0 && same_but_for_escalation(x, &s->all.at[i - 1]);
-        if (!x->evaluated || again || x->choice.of_mask || same_but_for_escalation(x, &like))
+        const bool repeated = i > 0 && same_but_for_escalation(x, &s->all.at[i - 1]);
+        if (!x->evaluated || repeated || x->choice.of_mask || same_but_for_escalation(x, &like))
             continue;
         const Candidate y = with_escalation_of(x, &like);
         const double least = s->cuts ? search_least_alike(s, &y) : 0;
