@@ -71,7 +71,7 @@ static void replay_arrival(Replay *r, int at)
     if (tensor_accumulates(t)) {
         r->pending_next[at] = r->pending[t][there];
         r->pending[t][there] = at;
-    } else if (!chunk_is_home(r->s->choice, there)) {
+    } else if (!chunk_is_own(r->s->choice, there)) {
         r->held[t][there] = at;
     }
 }
@@ -107,7 +107,7 @@ static void replay_transfer(Replay *r, int at)
 static void open_partial(Replay *r, int at, int side, TensorId t, int chunk)
 {
     int pool = r->s->partial_pool[t];
-    if (chunk_is_home(r->s->choice, chunk) || r->open[t][chunk] >= 0 || pool < 0 || pool >= r->s->pools)
+    if (chunk_is_own(r->s->choice, chunk) || r->open[t][chunk] >= 0 || pool < 0 || pool >= r->s->pools)
         return;
     int before = r->closed[t].n - r->s->pool[pool].slots;
     r->links.partial_before[at][side] = before >= 0 ? r->closed[t].at[before] : -1;
@@ -334,7 +334,7 @@ static void anchor_arrivals(Build *b, int rank)
         int first = b->next_wait[at];
         const Instance *i = &b->in->schedule->trace.at[at];
         /* added at its owner, whether or not the next pass is sent */
-        bool home = chunk_is_home(b->in->schedule->choice,
+        bool home = chunk_is_own(b->in->schedule->choice,
                                   rel_sub(b->in->schedule->choice, i->chunk[0], i->hop));
         for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
             if (b->links.reads.at[e].reader < first &&
@@ -531,13 +531,13 @@ static void critical_path(const Build *b, int last, AttentionTime *t)
 
 /* When and with how much left each concurrent collective ends. After attention they run alone, one after the
  * other. */
-static void collect_beside(const Build *b, const int *beside, AttentionTime *t)
+static void collect_overlapped(const Build *b, const int *overlapped, AttentionTime *t)
 {
     double before = t->seconds;
-    t->beside = NEW_ARRAY(b->result, Beside, b->in->besides);
-    for (int i = 0; i < b->in->besides; i++) {
-        const double end = sim_at(b->sim, beside[i])->end;
-        t->beside[i] = (Beside){.end = fmin(end, t->seconds), .left = fmax(0, end - before)};
+    t->overlapped = NEW_ARRAY(b->result, Overlapped, b->in->overlaps);
+    for (int i = 0; i < b->in->overlaps; i++) {
+        const double end = sim_at(b->sim, overlapped[i])->end;
+        t->overlapped[i] = (Overlapped){.end = fmin(end, t->seconds), .left = fmax(0, end - before)};
         before = fmax(before, end);
     }
 }
@@ -581,12 +581,12 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *of)
     make_tasks(&b);
     link_tasks(&b);
     const int tasks = sim_tasks(b.sim);
-    int *beside = NEW_ARRAY(a, int, in->besides);
-    for (int i = 0; i < in->besides; i++)
-        beside[i] = links_collective(b.sim, in, in->beside[i], i ? beside[i - 1] : -1);
+    int *overlapped = NEW_ARRAY(a, int, in->overlaps);
+    for (int i = 0; i < in->overlaps; i++)
+        overlapped[i] = links_collective(b.sim, in, in->overlapped[i], i ? overlapped[i - 1] : -1);
     const bool ends = isfinite(sim_run(b.sim));
     AttentionTime t = collect_all(&b, tasks);
-    collect_beside(&b, beside, &t);
+    collect_overlapped(&b, overlapped, &t);
     t.seconds = ends ? t.seconds : INFINITY;
     arena_free(a);
     return t;

@@ -31,7 +31,7 @@ static const char *outputs(const Stages *t, const Op *o, const char *set, double
 }
 
 /* Seconds that a layer's backward spends on recomputing. */
-static double seconds_again(const Stages *t, const char *set)
+static double recompute_seconds(const Stages *t, const char *set)
 {
     const Block *forward = &t->step->block[BLOCK_FORWARD];
     Block b = {0};
@@ -49,14 +49,14 @@ static bool next_stage(Stages *t)
 {
     const Block *forward = &t->step->block[BLOCK_FORWARD];
     const Stage last = t->at.at[t->at.n - 1];
-    const double now = seconds_again(t, last.set);
+    const double now = recompute_seconds(t, last.set);
     Stage best = {0};
     double most = 0;
     for (int i = 0; i < forward->ops.n; i++) {
         double bytes;
         const char *more = outputs(t, &forward->ops.at[i], last.set, &bytes);
         const char *set = arena_printf(t->step->arena, "%s%s", last.set, more);
-        const double spared = *more ? (now - seconds_again(t, set)) / bytes : 0;
+        const double spared = *more ? (now - recompute_seconds(t, set)) / bytes : 0;
         if (spared > most)
             most = spared, best = (Stage){set, last.bytes + bytes};
     }

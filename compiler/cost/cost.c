@@ -69,13 +69,14 @@ const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost
 {
     const double more = x->step - best->step, waits = x->exposed - best->exposed,
                  attention = x->attention - best->attention;
-    const double again = x->again - best->again, update = x->update - best->update;
+    const double recompute = x->recompute - best->recompute, update = x->update - best->update;
     const struct { double seconds; const char *text;
     } grew[] = {{attention, attention_grew(x, best)},
-                {again, "recomputes more"},
+                {recompute, "recomputes more"},
                 {update, c->optimizer == OPTIMIZER_ON_HOST ? "the optimizer's update on the host"
                                                            : "the optimizer's update"},
-                {x->compute - best->compute - attention - again - update, "other operations take longer"}};
+                {x->compute - best->compute - attention - recompute - update,
+                 "other operations take longer"}};
     int most = 0;
     for (int i = 1; i < countof(grew); i++)
         most = grew[i].seconds > grew[most].seconds ? i : most;
@@ -157,7 +158,7 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     c.tile_flops = p.tile_flops;
     c.latents = d->choice.latents;
     for (int b = 0; b < STEP_BLOCKS; b++)
-        c.again += p.block[b].again;
+        c.recompute += p.block[b].again;
     for (int b = BLOCK_MOMENTUM; b <= BLOCK_OPTIMIZER; b++)
         c.update += p.block[b].seconds;
     c.imbalance = cost_imbalance(&p);

@@ -57,7 +57,7 @@ typedef struct Cost {
     double step;      /* seconds, the slowest rank */
     double compute;   /* busy seconds of that rank's compute */
     /* of compute: attention, recomputation in backward other than attention, the optimizer */
-    double attention, again, update;
+    double attention, recompute, update;
     double tile_flops; /* of all tiles of that attention, including masked pairs of partial ones */
     bool latents;      /* attention rebuilds keys and values from other ranks' latents */
     double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
@@ -188,8 +188,8 @@ typedef struct AttentionInput {
     BurstPairTiles *tiles;
     double *whole;        /* with tiles: `bytes` if chunks travelled whole */
     const int *nic;       /* [ranks] the first rank with the same NIC; NULL before links_with_nics */
-    int besides;          /* collectives queued when attention begins, one after the other */
-    const Collective *beside;
+    int overlaps;         /* collectives queued when attention begins, one after the other */
+    const Collective *overlapped;
 } AttentionInput;
 /* A busy interval of a stream of a simulated rank. Transfers are recorded at the receiver. */
 typedef struct Busy {
@@ -197,9 +197,9 @@ typedef struct Busy {
     int at; /* index in the trace */
     double begin, end;
 } Busy;
-typedef struct Beside {
+typedef struct Overlapped {
     double end, left; /* end: of the collective, at most attention's; left: seconds that remain then */
-} Beside;
+} Overlapped;
 typedef struct AttentionTime {
     double seconds;                /* until the last rank is done */
     double *busy;                  /* [ranks] seconds of computing */
@@ -212,7 +212,7 @@ typedef struct AttentionTime {
     double path[COST_CLASS_COUNT]; /* seconds of the critical path */
     int intervals;
     const Busy *interval;
-    Beside *beside;                /* [besides] */
+    Overlapped *overlapped;        /* [overlaps] */
 } AttentionTime;
 AttentionTime attention_simulate(Arena *a, const AttentionInput *in);
 int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank a relative hop away */
@@ -300,8 +300,8 @@ typedef struct StepModel {
 const double *model_seconds(const StepModel *m, const StepOp *o); /* [rank kinds] */
 typedef struct Contended {
     struct Contended *next;
-    int besides;
-    const Collective *beside;
+    int overlaps;
+    const Collective *overlapped;
     AttentionTime time;
 } Contended;
 /* Calls of a layer's attention. REST: recomputes forward of the leading tokens if only the last tokens'
@@ -315,8 +315,8 @@ typedef struct LayerKind { /* layers with the same mask */
     double times[ATTENDS]; /* calls in a step */
 } LayerKind;
 typedef struct BlockTime {
-    double times, seconds,
-        again; /* per step; without attention. again: recomputation in backward, not included in seconds */
+    double times, seconds; /* per step; without attention */
+    double again;          /* recomputation in backward, not included in seconds */
 } BlockTime;
 typedef struct StepParts {
     int group, ranks;     /* index of the simulated group, and the number of its simulated ranks */

@@ -481,7 +481,7 @@ StepParts cost_attended(Arena *a, const Draft *d)
 }
 
 /* Reuses the attention of a draft with the same attention, which may have been freed. */
-static StepParts attended_again(Arena *a, const Draft *d, const StepParts *attended)
+static StepParts reuse_attention(Arena *a, const Draft *d, const StepParts *attended)
 {
     StepParts p = *attended;
     p.choice = d->attention.at[0].choice;
@@ -509,7 +509,7 @@ static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
 static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
 {
     if (d->attended) {
-        *p = attended_again(a, d, d->attended);
+        *p = reuse_attention(a, d, d->attended);
     } else {
         *p = cost_attended(a, d);
         add_rest(a, p, d, true);

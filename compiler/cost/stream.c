@@ -24,7 +24,7 @@ typedef struct Streams {
     Arena *arena;
     StepParts *parts;
     const StepModel *model;
-    double (*behind)[2]; /* [rank kinds] computing since the last meeting; the recomputed part of it */
+    double (*pending)[2]; /* [rank kinds] computing since the last meeting; the recomputed part of it */
     Vec(Queued) queue;   /* unfinished collectives; the first is on the wire */
     /* unfinished copies in order; [1]: those of STREAM_DOWNLOADS */
     Vec(Copying) copies[COPY_STREAMS];
@@ -86,7 +86,7 @@ static double copies_left(const Streams *s, int stream, int n, double most)
 }
 
 /* The part of these that overlaps copies of the other stream. */
-static double copies_beside(const Streams *s, int stream, int n, double most)
+static double copies_overlap(const Streams *s, int stream, int n, double most)
 {
     const double here = copies_left(s, stream, n, most);
     return copies_left(s, !stream, s->copies[!stream].n, here);
@@ -113,9 +113,9 @@ static void pass_stream(Streams *s, int stream, double seconds)
 
 static void pass_copies(Streams *s, double seconds)
 {
-    const double beside = copies_beside(s, 0, s->copies[0].n, seconds / s->both);
+    const double overlapped = copies_overlap(s, 0, s->copies[0].n, seconds / s->both);
     for (int i = 0; i < COPY_STREAMS; i++)
-        pass_stream(s, i, seconds - beside * (s->both - 1));
+        pass_stream(s, i, seconds - overlapped * (s->both - 1));
 }
 
 /* Passes time in which attention does not use the wire. */
@@ -153,14 +153,14 @@ static void meet(Streams *s)
     const StepModel *m = s->model;
     int slowest = 0;
     for (int k = 1; k < m->rank_kinds; k++)
-        slowest = s->behind[k][0] > s->behind[slowest][0] ? k : slowest;
-    const double all = s->behind[slowest][0], again = s->behind[slowest][1], own = s->behind[m->own][0];
+        slowest = s->pending[k][0] > s->pending[slowest][0] ? k : slowest;
+    const double all = s->pending[slowest][0], again = s->pending[slowest][1], own = s->pending[m->own][0];
     BlockTime *b = &s->parts->block[s->at->block];
     b->seconds += s->times * (all - again);
     b->again += s->times * again;
     add_span(s, BURST_LANE_COMPUTE, BURST_P_WAIT_RANK, s->parts->rank ? s->parts->rank[s->parts->busiest] : 0,
              0, s->now + own, s->now + all);
-    memset(s->behind, 0, sizeof *s->behind * (size_t)m->rank_kinds);
+    memset(s->pending, 0, sizeof *s->pending * (size_t)m->rank_kinds);
     pass_time(s, all);
 }
 
@@ -178,11 +178,11 @@ static void compute(Streams *s, const double *seconds)
 {
     const StepModel *m = s->model;
     const Op *o = s->at->op;
-    const double share = chunk_share(m->step, s->at), begin = s->now + s->behind[m->own][0];
+    const double share = chunk_share(m->step, s->at), begin = s->now + s->pending[m->own][0];
     add_span(s, BURST_LANE_COMPUTE, op_part(o), 0, 0, begin, begin + share * seconds[m->own]);
     for (int k = 0; k < m->rank_kinds; k++) {
-        s->behind[k][0] += share * seconds[k];
-        s->behind[k][1] += o->again ? share * seconds[k] : 0;
+        s->pending[k][0] += share * seconds[k];
+        s->pending[k][1] += o->again ? share * seconds[k] : 0;
     }
 }
 
@@ -216,7 +216,7 @@ static void wait_for_copies(Streams *s)
     meet(s); /* some may have ended by then */
     const int n = copies_awaited(s, stream);
     wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies,
-             copies_left(s, stream, n, INFINITY) + copies_beside(s, stream, n, INFINITY) * (s->both - 1));
+             copies_left(s, stream, n, INFINITY) + copies_overlap(s, stream, n, INFINITY) * (s->both - 1));
 }
 
 /* Starts a copy, sized for the rank with most tokens. */
@@ -348,10 +348,12 @@ static void exchange(Streams *s)
 
 static bool alike(const Streams *s, const Contended *c, double seconds)
 {
-    bool same = c->besides == s->queue.n;
-    for (int i = 0; same && i < c->besides; i++)
-        same = c->beside[i].link == s->queue.at[i].left.link && c->beside[i].nic == s->queue.at[i].left.nic &&
-               fabs(c->beside[i].seconds - s->queue.at[i].left.seconds) <= 1e-6 * seconds;
+    bool same = c->overlaps == s->queue.n;
+    for (int i = 0; same && i < c->overlaps; i++) {
+        const Collective *x = &c->overlapped[i], *left = &s->queue.at[i].left;
+        same = x->link == left->link && x->nic == left->nic &&
+               fabs(x->seconds - left->seconds) <= 1e-6 * seconds;
+    }
     return same;
 }
 
@@ -374,14 +376,14 @@ static const AttentionTime *contended(Streams *s, LayerKind *l, Attend which)
         if (alike(s, c, alone))
             return &c->time;
     Contended *c = NEW(s->arena, Contended);
-    Collective *beside = NEW_ARRAY(s->arena, Collective, s->queue.n);
+    Collective *overlapped = NEW_ARRAY(s->arena, Collective, s->queue.n);
     for (int i = 0; i < s->queue.n; i++)
-        beside[i] = s->queue.at[i].left;
+        overlapped[i] = s->queue.at[i].left;
     AttentionInput in = l->input[which];
-    in.besides = s->queue.n, in.beside = beside;
+    in.overlaps = s->queue.n, in.overlapped = overlapped;
     *c = (Contended){.next = l->contended[which],
-                     .besides = s->queue.n,
-                     .beside = beside,
+                     .overlaps = s->queue.n,
+                     .overlapped = overlapped,
                      .time = attention_simulate(s->arena, &in)};
     l->contended[which] = c;
     return &c->time;
@@ -392,9 +394,9 @@ static void share_time(Streams *s, const AttentionTime *t)
 {
     for (int i = 0; i < s->queue.n; i++) {
         Queued *q = &s->queue.at[i];
-        q->from = i ? s->now + t->beside[i - 1].end : s->now;
-        add_collective(s, q, s->now + t->beside[i].end);
-        q->left.seconds = t->beside[i].left;
+        q->from = i ? s->now + t->overlapped[i - 1].end : s->now;
+        add_collective(s, q, s->now + t->overlapped[i].end);
+        q->left.seconds = t->overlapped[i].left;
     }
     s->now += t->seconds;
     pass_copies(s, t->seconds);
@@ -505,7 +507,7 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
     Streams s = {.arena = a,
                  .parts = p,
                  .model = m,
-                 .behind = arena_alloc(a, sizeof *s.behind * (size_t)m->rank_kinds),
+                 .pending = arena_alloc(a, sizeof *s.pending * (size_t)m->rank_kinds),
                  .shared = shared,
                  .record = record,
                  .both = fmax(1, 2 * cluster_pcie(m->cluster) / cluster_host_rate(m->cluster))};

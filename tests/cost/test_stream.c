@@ -246,7 +246,7 @@ static AttentionTime beside(Arena *a, const Draft *d, const Collective *c, int n
     AttentionInput in = cost_load(a, d, d->choice.ranks, 0, false, NULL);
     for (int i = 0; i < in.schedule->trace.n * in.ranks; i++)
         in.seconds[i] = fmin(in.seconds[i], 1e-12); /* transfers alone */
-    in.beside = c, in.besides = n;
+    in.overlapped = c, in.overlaps = n;
     return attention_simulate(a, &in);
 }
 
@@ -264,12 +264,12 @@ static void links_are_shared(void **state)
     close_to(beside(a, &d, NULL, 0).seconds, 3 * h, 0.02);
     AttentionTime t = beside(a, &d, two, 2);
     close_to(t.seconds, 6 * h, 0.02);
-    close_to(t.beside[0].end, 2 * h, 0.02);
-    assert_true(t.beside[0].left == 0);
-    close_to(t.beside[1].left, 8 * h, 0.02); /* two of ten hops are done */
+    close_to(t.overlapped[0].end, 2 * h, 0.02);
+    assert_true(t.overlapped[0].left == 0);
+    close_to(t.overlapped[1].left, 8 * h, 0.02); /* two of ten hops are done */
     t = beside(a, &d, &half, 1);
     close_to(t.seconds, 3.5 * h, 0.02);
-    close_to(t.beside[0].end, h, 0.02);
+    close_to(t.overlapped[0].end, h, 0.02);
     arena_free(a);
 }
 
