@@ -50,7 +50,7 @@ typedef struct Node {
     unsigned waits;
     bool alone;       /* the only statement of its block */
     /* PASS of an accumulator: some iterations pass a chunk that is at its owner, and are skipped */
-    bool stays;
+    bool at_owner;
     int returns;      /* RETURN: chunks that each rank sends to their owners */
     int *return_offset; /* [returns] these chunks, relative to the sender */
 } Node;

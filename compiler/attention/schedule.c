@@ -174,8 +174,8 @@ static void trace_leaf(Tracer *t, const Node *n)
         return;
     }
     if (n->kind == N_PASS && tensor_accumulates(n->ref[0].tensor) &&
-        chunk_is_home(t->choice, ref_index(t, &n->ref[0]))) {
-        ((Node *)n)->stays = true; /* a sum at its owner needs no hop */
+        chunk_is_own(t->choice, ref_index(t, &n->ref[0]))) {
+        ((Node *)n)->at_owner = true; /* a sum at its owner needs no hop */
         return;
     }
     Instance *i = add_instance(t, n);
@@ -286,7 +286,7 @@ static bool plan_returns(Maker *m)
         partials_left(s, (TensorId)t, here);
         n->return_offset = NEW_ARRAY(a, int, choice_chunks(s->choice));
         for (int x = 1; x < choice_chunks(s->choice); x++)
-            if (here[x] && !chunk_is_home(s->choice, x))
+            if (here[x] && !chunk_is_own(s->choice, x))
                 n->return_offset[n->returns++] = x;
         found = true;
     }

@@ -278,9 +278,9 @@ static void trace_leaf(const Walk *k, const Node *n)
         emit_line(e, "burst_trace_compute(t, %s, %s);", ref_text(k, &n->ref[0], NULL),
                   ref_text(k, &n->ref[1], NULL));
     } else if (n->kind == N_PASS) {
-        if (n->stays)
+        if (n->at_owner)
             emit_line(e, "if (%s != me)", chunk_text(k, n->ref[0].index, NULL));
-        emit_line(e, "%sburst_trace_pass(t, %s, %s, %s);", n->stays ? "    " : "",
+        emit_line(e, "%sburst_trace_pass(t, %s, %s, %s);", n->at_owner ? "    " : "",
                   tensor_constant[n->ref[0].tensor], ref_text(k, &n->ref[0], NULL),
                   chunk_text(k, n->stmt->to, NULL));
     }
@@ -365,8 +365,8 @@ static void emit_pass(const Walk *k, const Node *n)
 {
     Emit *e = k->emit;
     const Stmt *p = n->stmt;
-    bool block = n->stays || !n->alone;
-    if (n->stays) /* a sum at its owner is not sent */
+    bool block = n->at_owner || !n->alone;
+    if (n->at_owner) /* a sum at its owner is not sent */
         emit_line(e, "if (%s != s->me) {", chunk_text(k, n->ref[0].index, NULL));
     else if (block)
         emit_line(e, "{");

@@ -162,7 +162,7 @@ int choice_chunks(const Choice *c)
     return c->ranks * choice_pieces(c);
 }
 
-bool chunk_is_home(const Choice *c, int chunk)
+bool chunk_is_own(const Choice *c, int chunk)
 {
     return chunk % c->ranks == 0;
 }

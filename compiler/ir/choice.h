@@ -140,7 +140,7 @@ int choice_rows(const Choice *c, bool backward);     /* ranks / shares */
 /* pieces of a rank's chunk of KV and dKV; 1 before the schedule is decided */
 int choice_pieces(const Choice *c);
 int choice_chunks(const Choice *c);                  /* chunks of KV and dKV: ranks * pieces */
-bool chunk_is_home(const Choice *c, int chunk);      /* whether a relative chunk is the rank's own */
+bool chunk_is_own(const Choice *c, int chunk);      /* whether a relative chunk is the rank's own */
 int chunk_piece(const Choice *c, int chunk);
 /* pieces of the tensor's chunks: 1 except for KV and dKV */
 int tensor_pieces(const Choice *c, TensorId t);

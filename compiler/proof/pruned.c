@@ -193,7 +193,7 @@ static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
 }
 
 /* Whether each owner has the sums of all live pairs of its chunks. */
-static bool sums_are_home(const Replay *z)
+static bool sums_are_at_owners(const Replay *z)
 {
     const TensorId queries = z->s->backward ? T_DQ : T_O;
     for (int k = 0; k < z->chunks; k++) {
@@ -232,7 +232,7 @@ static const Instance *replay_pruned(Replay *z)
         if (!replay_instance(z, x, z->live.op + (size_t)i * (size_t)z->ranks))
             return x;
     }
-    return sums_are_home(z) && copies_were_needed(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
+    return sums_are_at_owners(z) && copies_were_needed(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
 /* taken: the tiles that the schedule was pruned by; needed: the same, computed here. */

@@ -38,7 +38,7 @@ typedef struct Machine {
     Vec(Arrived) *arrived[TENSOR_COUNT]; /* [chunk] */
     bool by_heads;             /* the direction exchanges */
     const Instance *exchanged[TENSOR_COUNT]; /* NULL: not yet */
-    bool strayed[TENSOR_COUNT]; /* a partial sum was ever away from its owner */
+    bool moved[TENSOR_COUNT]; /* a partial sum was ever away from its owner */
     const Instance **computed; /* [kv - q] where the pair was computed */
     bool *read;                /* [trace] copies: whether the arrival was read */
     bool failed;
@@ -302,7 +302,7 @@ static void touch_sum(Machine *m, TensorId t, int chunk)
     Held *h = &m->held[t][chunk];
     if (!h->here && m->s->partial_pool[t] >= 0)
         *h = fill_slot(m, t, m->s->partial_pool[t]);
-    m->strayed[t] |= !chunk_is_home(m->choice, chunk);
+    m->moved[t] |= !chunk_is_own(m->choice, chunk);
 }
 
 static void run_sum(Machine *m)
@@ -318,9 +318,9 @@ static void run_sum(Machine *m)
     if (m->arrived[t][chunk].n)
         touch_sum(m, t, chunk); /* arrivals are added to a sum of its own */
     Held sent = m->held[t][chunk];
-    if (!sent.here && !chunk_is_home(m->choice, chunk) && !is_empty(m, m->own[t][chunk]))
+    if (!sent.here && !chunk_is_own(m->choice, chunk) && !is_empty(m, m->own[t][chunk]))
         reject(m, PROOF_SLOTS, "it sends %s, which has no slot here", name_of(m, t, chunk));
-    if (sent.here && !chunk_is_home(m->choice, chunk)) {
+    if (sent.here && !chunk_is_own(m->choice, chunk)) {
         check_read(m, t, chunk, 0, PROOF_MESSAGES);
         if (!m->failed && !(i->node->waits & WAIT_COMPUTED))
             reject(m, PROOF_SLOTS, "it sends %s without waiting for the computing that adds to it",
@@ -338,7 +338,7 @@ static void run_sum(Machine *m)
         return;
     Held h = fill_slot(m, t, i->node->pool);
     check_apart(m, sent, h);
-    m->strayed[t] |= !chunk_is_home(m->choice, there);
+    m->moved[t] |= !chunk_is_own(m->choice, there);
     m->slot[h.pool][h.slot].pending = true;
     *vec_push(m->arena, &m->arrived[t][there]) = (Arrived){h.pool, h.slot, sum};
 }
@@ -484,7 +484,7 @@ static void reject_away(Machine *m, TensorId t, int chunk)
         }
 }
 
-static void check_home(Machine *m, TensorId t)
+static void check_owner(Machine *m, TensorId t)
 {
     if (m->by_heads && !m->exchanged[t]) {
         reject(m, PROOF_SUMS, "%s stays laid out by heads: `exchange %s heads -> tokens;` is missing",
@@ -526,8 +526,8 @@ static void check_sums_used(Machine *m, const Node *n, const Node **returned)
 {
     for (; n && !m->failed; n = n->next) {
         TensorId t = n->ref[0].tensor;
-        bool idle = n->kind == N_RETURN ? !m->strayed[t] || returned[t]
-                                        : n->kind == N_PASS && n->stays && !m->strayed[t];
+        bool idle = n->kind == N_RETURN ? !m->moved[t] || returned[t]
+                                        : n->kind == N_PASS && n->at_owner && !m->moved[t];
         if (idle && choice_rows(m->choice, m->s->backward) > 1) {
             reject_node(m, n, PROOF_MESSAGES, "it has nothing to send: every part of %s is at its owner%s",
                         tensor_name(t), returned[t] ? " already" : "");
@@ -546,7 +546,7 @@ static void check_end(Machine *m)
     m->now = NULL;
     check_pairs(m);
     for (int j = 0; j <= m->s->backward && !m->failed; j++)
-        check_home(m, results[m->s->backward][j]);
+        check_owner(m, results[m->s->backward][j]);
     if (!m->failed)
         check_copies_used(m);
     if (!m->failed)
