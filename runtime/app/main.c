@@ -135,7 +135,7 @@ static Failure failure_of(const BurstCtx *c, int status)
     return f;
 }
 
-static int fail_again(BurstCtx *c, const Failure *f)
+static int restore_failure(BurstCtx *c, const Failure *f)
 {
     c->others_failed = f->others;
     burst_doing(c, f->doing);
@@ -158,7 +158,7 @@ static int rescue(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_
         if (saved != BURST_E_IO)
             break;
     }
-    return fail_again(c, &first);
+    return restore_failure(c, &first);
 }
 
 static int save(BurstCtx *c, const BurstPlan *p, const Options *o, Folder *f, void *state, BurstWeights *w,
@@ -246,7 +246,7 @@ static int train_and_export(BurstCtx *c, const BurstPlan *p, const Options *o, W
         return status;
     const Failure first = failure_of(c, status);
     (void)export_weights(c, p, o, watch->export, state, w, kept);
-    return fail_again(c, &first);
+    return restore_failure(c, &first);
 }
 
 static int run_with(BurstCtx *c, const BurstPlan *p, const Options *o, void *state)

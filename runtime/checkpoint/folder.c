@@ -169,7 +169,7 @@ static int files_needed(BurstCtx *c, const Folder *f, int64_t done, int64_t writ
 }
 
 /* Reserves space as checkpoints will, but without writing weights. */
-static int take_room(BurstCtx *c, const Layout *l, Folder *f, int64_t needed, int64_t keep)
+static int reserve_space(BurstCtx *c, const Layout *l, Folder *f, int64_t needed, int64_t keep)
 {
     char path[PATH_MAX];
     for (f->tries = 0; f->tries < needed; f->tries++) {
@@ -201,7 +201,7 @@ static int try_laid_out(BurstCtx *c, const Layout *l, Folder *f, int64_t done, i
     BURST_TRY(unfinished_path(c, path, sizeof path, f, 0));
     if (c->rank == 0) {
         BURST_TRY(files_needed(c, f, done, writes, keep, &needed));
-        BURST_TRY(take_room(c, l, f, needed, keep));
+        BURST_TRY(reserve_space(c, l, f, needed, keep));
     }
     double nothing = 0;
     BURST_TRY(await_files(c, &nothing, 1));

@@ -10,11 +10,11 @@ void mix_make(Mix *m, const double *share, int files)
     }
     for (int s = 0; s < MIX_SLOTS; s++) {
         int most = 0;
-        double behind = -MIX_SLOTS;
+        double lag = -MIX_SLOTS;
         for (int f = 0; f < files; f++) {
             const double is = share[f] / all * (s + 1) - m->slots[f];
-            most = is > behind ? f : most;
-            behind = is > behind ? is : behind;
+            most = is > lag ? f : most;
+            lag = is > lag ? is : lag;
         }
         m->file[s] = (uint8_t)most;
         m->before[s] = (uint16_t)m->slots[most]++;

@@ -207,7 +207,7 @@ static bool all_opened(const BurstGpu *g, int locals, const Offer *offer, const 
 }
 
 /* Keeps the pairs in which both succeeded. */
-static int settle(BurstGpu *g, const Opened *all)
+static int keep_mutual(BurstGpu *g, const Opened *all)
 {
     const int me = host_local(g->ctx);
     int kept = 0;
@@ -290,7 +290,7 @@ static int connect(BurstGpu *g, int locals, Offer *offer, Opened *all)
     BURST_TRY(host_share(g->ctx, &opened, sizeof opened, all));
     BURST_TRY(look_for_trials(g, all, &opened));
     BURST_TRY(host_share(g->ctx, &opened, sizeof opened, all));
-    BURST_TRY(settle(g, all));
+    BURST_TRY(keep_mutual(g, all));
     g->all_peers = all_opened(g, locals, offer, all);
     return report(g, locals, offer, all);
 }

@@ -134,7 +134,7 @@ int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch 
 }
 
 /* Knuth's two-sum: exact whichever summand is larger. */
-void attend_settle(int n, float shrink, float *restrict sum, float *restrict part)
+void attend_flush(int n, float shrink, float *restrict sum, float *restrict part)
 {
     for (int i = 0; i < n; i++) {
         float old = sum[i] * shrink, now = old + part[i], added = now - old;

@@ -91,9 +91,9 @@ VEC_INLINE void fold(const BurstAttend *a, int d, int e, AttendSlot *slot, Atten
     product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key * d, d, slot->part, d, true, NULL);
 }
 
-static void settle(const BurstAttend *a, AttendSlot *slot)
+static void flush(const BurstAttend *a, AttendSlot *slot)
 {
-    attend_settle(slot->queries * a->head_dim, 1, a->dq + slot->row * a->head_dim, slot->part);
+    attend_flush(slot->queries * a->head_dim, 1, a->dq + slot->row * a->head_dim, slot->part);
 }
 
 static void add_keys(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s)
@@ -106,7 +106,7 @@ static void add_keys(const BurstAttend *a, int kv, AttendKeys keys, AttendScratc
     memset(s->dv, 0, (size_t)(n * e) * sizeof(float));
 }
 
-static const Direction backward = {load_queries, fold, settle, NULL, add_keys};
+static const Direction backward = {load_queries, fold, flush, NULL, add_keys};
 static void backward_any(const BurstAttend *a) { walk(a, a->head_dim, attend_values(a), backward); }
 static void backward_32(const BurstAttend *a) { walk(a, 32, 32, backward); }
 static void backward_64(const BurstAttend *a) { walk(a, 64, 64, backward); }

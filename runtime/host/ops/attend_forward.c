@@ -40,13 +40,13 @@ static void note_keys(AttendSlot *slot, AttendKeys keys, const uint64_t *keep)
 }
 
 /* A row that saw no key in this walk does not change by a bit. */
-static void settle(const BurstAttend *a, AttendSlot *slot)
+static void flush(const BurstAttend *a, AttendSlot *slot)
 {
     const int e = attend_values(a);
     for (int i = 0; i < slot->queries; i++) {
         if (!(slot->seen >> i & 1))
             continue;
-        attend_settle(e, slot->shrink[i], a->o + (slot->row + i) * e, slot->part + i * e);
+        attend_flush(e, slot->shrink[i], a->o + (slot->row + i) * e, slot->part + i * e);
         slot->shrink[i] = 1;
     }
 }
@@ -143,7 +143,7 @@ VEC_INLINE void fold(const BurstAttend *a, int d, int e, AttendSlot *slot, Atten
                 true, s->factor);
 }
 
-static const Direction forward = {load_state, fold, settle, store_state, NULL};
+static const Direction forward = {load_state, fold, flush, store_state, NULL};
 static void forward_any(const BurstAttend *a) { walk(a, a->head_dim, attend_values(a), forward); }
 static void forward_32(const BurstAttend *a) { walk(a, 32, 32, forward); }
 static void forward_64(const BurstAttend *a) { walk(a, 64, 64, forward); }

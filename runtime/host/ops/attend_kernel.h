@@ -69,7 +69,7 @@ typedef struct AttendKeys { int64_t first; int count; } AttendKeys;
 /* x [n][d] transposed to [d][LANES], padded with zeros after n. */
 void attend_pack(const float *x, int n, int d, float *out);
 /* sum = sum * shrink + part, and part becomes the rounding error. */
-void attend_settle(int n, float shrink, float *sum, float *part);
+void attend_flush(int n, float shrink, float *sum, float *part);
 /* keep for a pair of tiles. */
 void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep);
 
@@ -187,7 +187,7 @@ typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);
 typedef void (*SlotFold)(const BurstAttend *a, int d, int e, AttendSlot *slot, AttendKeys keys, bool partial,
                          AttendScratch *s);
 typedef void (*KeysStep)(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s);
-typedef struct Direction { SlotStep load; SlotFold fold; SlotStep settle, store; KeysStep keys; } Direction;
+typedef struct Direction { SlotStep load; SlotFold fold; SlotStep flush, store; KeysStep keys; } Direction;
 
 /* Walks query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head over all key tiles: a tile
  * of keys stays in cache for all of them, and its mask is evaluated once for all heads. */
@@ -213,7 +213,7 @@ VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles
                     dir.load(a, slot);
                 dir.fold(a, d, e, slot, keys, kind == BURST_PARTIAL, s);
                 if (slot->folds % FOLDS == 0)
-                    dir.settle(a, slot);
+                    dir.flush(a, slot);
             }
         }
         if (any && dir.keys)
@@ -239,7 +239,7 @@ VEC_INLINE void walk(const BurstAttend *a, int d, int e, Direction dir)
             walk_slots(a, d, e, q0, tiles, heads, &s, dir);
             for (int i = 0; i < tiles * heads; i++)
                 if (s.slot[i].folds) {
-                    dir.settle(a, &s.slot[i]);
+                    dir.flush(a, &s.slot[i]);
                     if (dir.store)
                         dir.store(a, &s.slot[i]);
                 }

@@ -122,11 +122,11 @@ static bool any_counts(int64_t n, const int32_t *label, const float *weight)
 
 /* dw += beside. The rounding error stays in beside, so dw's error does not grow with the number of
  * additions. */
-static void add_beside(int64_t count, float *beside, float *dw)
+static void add_separate(int64_t count, float *separate, float *dw)
 {
     for (int64_t i = 0; i < count; i++) {
-        const float before = dw[i], sum = before + beside[i], added = sum - before;
-        beside[i] = (before - (sum - added)) + (beside[i] - added);
+        const float before = dw[i], sum = before + separate[i], added = sum - before;
+        separate[i] = (before - (sum - added)) + (separate[i] - added);
         dw[i] = sum;
     }
 }
@@ -154,10 +154,10 @@ int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t t
     enum { TOGETHER = 64 }; /* tiles that are summed separately before they are added to dw */
     const int64_t weights = (int64_t)vocab * hidden;
     const bool biased = tensors > 1;
-    float *logits = (float *)scratch, *beside = burst_loss_beside(n, tile) ? logits + tile * vocab : NULL;
+    float *logits = (float *)scratch, *separate = burst_loss_beside(n, tile) ? logits + tile * vocab : NULL;
     int summed = 0;
-    if (beside)
-        memset(beside, 0, (size_t)weights * sizeof *beside);
+    if (separate)
+        memset(separate, 0, (size_t)weights * sizeof *separate);
     for (int64_t i = 0; i < n; i += tile) {
         int64_t tokens = n - i < tile ? n - i : tile;
         const float *xi = x + i * hidden;
@@ -172,14 +172,14 @@ int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t t
         for (int64_t t = 0; t < tokens; t++)
             *loss += token_loss(vocab, label[i + t], weight[i + t], scale, softcap, logits + t * vocab);
         BURST_TRY(burst_op_linear_dx(e, tokens, hidden, vocab, 1, logits, w, dxi, false));
-        BURST_TRY(burst_op_linear_dw(e, tokens, hidden, vocab, 1, logits, xi, beside ? beside : dw));
+        BURST_TRY(burst_op_linear_dw(e, tokens, hidden, vocab, 1, logits, xi, separate ? separate : dw));
         if (biased)
             BURST_TRY(bias_back(e, tokens, vocab, bias_scale, logits, dw + weights));
-        if (beside && ++summed % TOGETHER == 0)
-            add_beside(weights, beside, dw);
+        if (separate && ++summed % TOGETHER == 0)
+            add_separate(weights, separate, dw);
     }
-    if (beside)
-        add_beside(weights, beside, dw);
+    if (separate)
+        add_separate(weights, separate, dw);
     return BURST_OK;
 }
 
