@@ -35,9 +35,9 @@ install_missing() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# PyTorch and transformers, which some tests compare with. Where python3 does not have them, they are installed once, beside
-# the build and the first tests, in BURST_TORCH (by default in the user's cache; "no": not at all), and tests/lib/wait_torch.sh
-# waits for them. Prints cmake's option.
+# Installs PyTorch and transformers, which some tests compare with, if python3 does not have them: once, in the background
+# of the build and the first tests, into BURST_TORCH (default: in the user's cache; "no": not at all).
+# tests/lib/wait_torch.sh waits for them. Prints cmake's option.
 start_torch() {
     local torch=${BURST_TORCH:-${XDG_CACHE_HOME:-$HOME/.cache}/burst/torch} wanted=$root/tests/requirements.txt
     [ "$torch" != no ] || return 0

@@ -104,7 +104,7 @@ static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partit
     }
 }
 
-/* Of one group, one after the other. */
+/* Sequences that one group computes in a step, one after the other. */
 static int64_t sequences_of(const Program *p, const Choice *c)
 {
     const int64_t groups = p->cluster.world / choice_tensor(c) / c->ranks;
@@ -142,7 +142,7 @@ static double op_flops(const Step *s, const Op *o, int block)
     return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
 }
 
-/* Of a sequence, all ranks. Recomputation does not count. */
+/* FLOPs of one sequence on all ranks, without recomputation. */
 static double sequence_flops(const StepModel *m, const StepParts *p)
 {
     double flops = 0;

@@ -1,8 +1,8 @@
 /* cost/work.c: the time of the step's operations, by the `work` of their rows (step/operations.def), and the
  * rates of ranks.
  *
- * - MEMORY: bytes of the activations that it reads and writes, twice where it accumulates; embedding: rows.
- * - CLEAR: bytes of what it writes.
+ * - MEMORY: bytes of the activations that it reads and writes, twice if it accumulates; embedding: rows.
+ * - CLEAR: bytes that it writes.
  * - PRODUCT: 2 operations a weight and token; accumulation counts as memory.
  * - EXPERTS: 2 operations a weight of an expert and token that chose it, however tokens choose.
  * - LOSS: three products, and the passes over a tile of logits.

@@ -1,13 +1,13 @@
 /* mask/effort.c: bounds the work spent on a mask before its counts become estimates.
  *
  * All counts of one mask, for any number of partitions, draw on one budget, and each takes only a fraction
- * of what is left. So compile time is bounded and the budget never runs out entirely. A count that is given
+ * of the rest. So compile time is bounded and the budget never runs out entirely. A count that is given
  * up wastes its work, so `trust` lowers the next allowance. */
 #include "mask/internal.h"
 
 #include <math.h>
 
-/* Total work, scaled up for long sequences. Each partition gets a third of what is left. */
+/* Total work, scaled up for long sequences. Each partition gets a third of the rest. */
 enum { SMALL_TOKENS = 16 << 10, MOST_SCALE = 8, WORK = 1 << 28, PARTITIONS = 3, SAMPLING = 1 << 27 };
 enum { FREE_WORK = 1 << 11, LEAST_DRAWS = 32, LEAST_WORK = 1 << 15, MOST_DRAWS = 1 << 24 };
 

@@ -221,7 +221,7 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
 bool search_large_with_any(const Program *p, const Draft *t)
 {
     const Cluster *c = &p->cluster;
-    /* beside: for a schedule with one channel */
+    /* device memory besides the plan's buffers, with one channel */
     const size_t beside = t->memory.beside ? (size_t)burst_gpu_beside_bytes(c->nodes, 0, 1) : 0,
                  least = t->memory.total + beside - (size_t)(t->memory.scratch + t->memory.keys);
     const bool large = (double)least > cluster_least_memory(c)->memory ||

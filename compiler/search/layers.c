@@ -17,7 +17,7 @@ typedef struct Layers {
 } Layers;
 typedef struct Best { Choice choice; double seconds; int options; } Best;
 
-/* Of one layer; INFINITY: a proof fails, or it deadlocks. */
+/* Seconds of one layer's attention; INFINITY: a proof fails, or it deadlocks. */
 static double attention_seconds(const Layers *l, const Choice *c, int mask)
 {
     Arena *a = arena_new();
@@ -94,7 +94,7 @@ static void try_option(Layers *l, const Choice *base, const Choice *x, int mask,
     best->options++;
 }
 
-/* The best of what the layout leaves open; the base's own comes first. */
+/* The best option among the layout's open settings; the base's own is tried first. */
 static Best best_option(Layers *l, const Choice *base, int mask)
 {
     const Program p = program_of(l->program, mask);

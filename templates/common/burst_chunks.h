@@ -8,7 +8,7 @@ static inline int64_t plan_part_words(const PlanState *s, int tensor, int part, 
     return plan_part_width[tensor][part] * plan_heads_of(s, tensor) * plan_chunk_in(s, tensor, chunk)->tokens;
 }
 
-/* Of any rank's largest chunk. */
+/* The size for the largest chunk of any rank. */
 static inline int64_t plan_slot_words(int pool, int tensor, int part)
 {
     (void)pool;

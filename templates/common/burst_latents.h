@@ -11,7 +11,7 @@
 
 enum { PLAN_OWN = PLAN_HEAD_DIM - PLAN_SHARED }; /* elements of a key that its head does not share */
 
-/* Of the running attention. weight, gradient: of keys' own elements, then of values. */
+/* Arrays of the running attention. weight, gradient: for keys' own elements, then for values. */
 typedef struct PlanLatents {
     const BurstAct *latent, *weight, *k, *v;
     BurstAct *d_latent;

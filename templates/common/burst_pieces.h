@@ -79,7 +79,7 @@ static inline int64_t plan_own_keys(const PlanState *s)
     return PLAN_PIECES > 1 ? s->n : s->key[s->me].tokens;
 }
 
-/* Of any rank's largest chunk. */
+/* Tokens of the largest chunk of any rank. */
 static inline int64_t plan_most_tokens(int tensor)
 {
     return plan_of_keys(tensor) ? (PLAN_KEY_TOKENS + PLAN_PIECES - 1) / PLAN_PIECES : PLAN_TOKENS;

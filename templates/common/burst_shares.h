@@ -30,7 +30,7 @@ static inline int64_t plan_part_words(const PlanState *s, int tensor, int part, 
     return plan_part_width[tensor][part] * heads * plan_row_tokens(s, chunk, PLAN_SHARES, keys);
 }
 
-/* Of any rank's largest chunk. */
+/* The size for the largest chunk of any rank. */
 static inline int64_t plan_slot_words(int pool, int tensor, int part)
 {
     const bool keys = plan_of_keys(tensor),

@@ -76,7 +76,7 @@ typedef struct Measure {
     MeasureTimes product, passes, norms, copy;
 } Measure;
 
-/* Of all threads of the process: their total if products use several. */
+/* Processor seconds of the process: the total of all threads, if products use several. */
 static double measure_now(void)
 {
     struct timespec t;

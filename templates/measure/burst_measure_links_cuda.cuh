@@ -1,7 +1,7 @@
 /* burst_measure_links_cuda.cuh: rates of transfers, alone and while computing: PCIe and the links between
  * ranks. Part of burst_measure_cuda.cuh. */
-/* Seconds of each of `count` transfers on the channel's stream. beside: while products run, which take
- * longer. */
+/* Seconds of each of `count` transfers on the channel's stream. beside: while products run; they take
+ * longer than the transfers. */
 template <class Call>
 static int measure_transfers(Measure *m, int count, bool beside, double *seconds, Call call)
 {
