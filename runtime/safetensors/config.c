@@ -1,5 +1,5 @@
-/* safetensors/config.c: config.json of a folder: compared with the plan field by field, and written. model.c
- * has what a plan has, fields.c all other fields. */
+/* safetensors/config.c: compares a folder's config.json with the plan field by field, and writes one.
+ * model.c handles the fields that a plan has, fields.c all others. */
 #include "safetensors/safetensors.h"
 
 #include "core/context.h"
@@ -20,7 +20,7 @@ void value_text(const json_t *value, char text[VALUE_TEXT])
     free(dumped);
 }
 
-/* Real numbers may have been written with few digits, and whole ones without a point. */
+/* Compares real numbers with few digits, and integers with or without a point. */
 bool same_value(const json_t *a, const json_t *b)
 {
     if (!json_is_number(a) || !json_is_number(b) || (json_is_integer(a) && json_is_integer(b)))
@@ -49,7 +49,7 @@ static void check_architectures(Misfits *m, const Family *f, const json_t *there
            f->published ? f->published : f->architecture);
 }
 
-/* transformers gives this token's embedding no gradient. */
+/* Warns: transformers gives this token's embedding no gradient. */
 static void say_padding(const BurstCtx *c, const char *path, const json_t *token)
 {
     char text[VALUE_TEXT];

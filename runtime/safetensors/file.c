@@ -38,14 +38,14 @@ uint16_t to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) /* not a number: stays one */
+    if ((bits & 0x7fffffff) > 0x7f800000) /* NaN is kept */
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 /* ---- dtypes ---- */
-/* All that the format names, since their sizes are checked; only those with a reader are read. NULL, size
- * 4: fp32 as it is. */
+/* All dtypes of the format, because their sizes are checked; only those with a reader can be read. NULL,
+ * size 4: fp32, copied. */
 static const struct Dtype {
     const char *name;
     int bytes;
@@ -79,7 +79,7 @@ void safetensors_shape(const int64_t *shape, int dims, char text[ST_SHAPE_TEXT])
         snprintf(text + n, (size_t)(ST_SHAPE_TEXT - n), "]");
 }
 
-/* Names go into messages. */
+/* Names are printed in messages. */
 static bool printable(const char *name)
 {
     for (; *name; name++)
@@ -127,7 +127,7 @@ static int check_size(BurstCtx *c, const StFile *f, const StTensor *t)
     char shape[ST_SHAPE_TEXT];
     int64_t bytes;
     if (!d)
-        return BURST_OK; /* of a newer format: an error where it is read */
+        return BURST_OK; /* from a newer format: an error only when it is read */
     if (!__builtin_mul_overflow(t->elements, (int64_t)d->bytes, &bytes) && bytes == t->end - t->begin)
         return BURST_OK;
     safetensors_shape(t->shape, t->dims, shape);
@@ -159,7 +159,7 @@ static int by_place(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* The tensors fill the data: nothing twice, nothing left. */
+/* Checks that the tensors fill the data without overlaps or gaps. */
 static int check_places(BurstCtx *c, StFile *f, int64_t data_bytes)
 {
     int64_t at = 0;

@@ -1,5 +1,5 @@
-/* safetensors/folder.c: a Hugging Face folder, opened and compared with a plan before anything is read of its
- * tensors: by programs, and by burstc when it compiles one. */
+/* safetensors/folder.c: opens a Hugging Face folder and compares it with a plan before any tensor is read;
+ * used by programs, and by burstc at compile time. */
 #include "safetensors/safetensors.h"
 
 #include "core/context.h"
@@ -29,7 +29,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A file of the folder itself: the index may not lead elsewhere. */
+/* Whether it names a file in the folder itself: the index must not point elsewhere. */
 static bool plain_name(const char *name)
 {
     size_t n = strlen(name), ending = strlen(".safetensors");
@@ -37,7 +37,7 @@ static bool plain_name(const char *name)
            strcmp(name + n - ending, ".safetensors") == 0;
 }
 
-/* The files that the index names, each once. */
+/* Lists the files that the index names, each once. */
 static int list_files(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     const char *tensor;
@@ -92,7 +92,7 @@ bool folder_has_weights(const char *folder)
     return folder_has_file(folder, SINGLE) || folder_has_file(folder, INDEX);
 }
 
-/* Which files there are: one, or those of the index. */
+/* Finds the weight files: a single one, or those in the index. */
 static int find_files(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     char path[PATH_MAX];
@@ -108,7 +108,7 @@ static int find_files(BurstCtx *c, HfFolder *f, Misfits *m)
     return BURST_OK;
 }
 
-/* A file that is not there, or is damaged, stays closed. */
+/* A missing or damaged file stays closed. */
 static int open_files(BurstCtx *c, HfFolder *f, Misfits *m)
 {
     char path[PATH_MAX];
@@ -166,7 +166,7 @@ static bool is_open(const HfFolder *f, const char *file)
     return name && f->file[name - f->name].fd >= 0;
 }
 
-/* The index and the files say the same. */
+/* Checks that the index and the files agree. */
 static void check_index(BurstCtx *c, const HfFolder *f, Misfits *m)
 {
     const char *name;
@@ -186,7 +186,7 @@ static void check_index(BurstCtx *c, const HfFolder *f, Misfits *m)
                                     f->entry[i].tensor->name, f->entry[i].file));
 }
 
-/* ---- against the plan ---- */
+/* ---- comparing with the plan ---- */
 
 static void check_shape(Misfits *m, const StPlace *p, const StTensor *there)
 {
@@ -201,7 +201,7 @@ static void check_shape(Misfits *m, const StPlace *p, const StTensor *there)
 static void check_entry(Misfits *m, const StPlace *p, HfEntry *e)
 {
     const char *name = e->tensor->name;
-    if (e->used) /* by another of its parts */
+    if (e->used) /* another of its parts used it */
         return;
     e->used = true;
     check_shape(m, p, e->tensor);
@@ -209,7 +209,7 @@ static void check_entry(Misfits *m, const StPlace *p, HfEntry *e)
         misfit(m, "%s is %s, expected F32, BF16 or F16", name, e->tensor->dtype);
 }
 
-/* Of a tensor that is not there: that its file cannot be read, or does not have it. */
+/* Whether the reason for a missing tensor was reported: its file cannot be read, or lacks it. */
 static bool is_told(const HfFolder *f, const char *name)
 {
     return f->map ? json_object_get(f->map, name) != NULL : f->file[0].fd < 0;
@@ -225,7 +225,7 @@ static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int 
         misfit(m, "tensor %s is missing", place.name);
 }
 
-/* The embedding's tensor, which a tied model has as its head too. */
+/* The embedding's tensor, which is also the head in a tied model. */
 const BurstTensor *tied_tensor(const BurstPlan *p) { return p->tied ? &burst_unit(p, 0)->tensor[0] : NULL; }
 
 static bool ends_with(const char *name, const char *end)
@@ -234,7 +234,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= ending && strcmp(name + n - ending, end) == 0;
 }
 
-/* Buffers that are computed: transformers does not read them either. */
+/* Computed buffers, which transformers does not read either. */
 static bool is_computed(const Family *f, const char *name)
 {
     bool found = ends_with(name, "rotary_emb.inv_freq");
@@ -243,7 +243,7 @@ static bool is_computed(const Family *f, const char *name)
     return found;
 }
 
-/* How its tensors are named: as the embedding is. */
+/* Finds the naming of its tensors from the embedding's name. */
 static void find_naming(HfFolder *f)
 {
     char name[ST_NAME];
@@ -258,7 +258,7 @@ static void find_naming(HfFolder *f)
 
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
 
-/* Parts for images and others, and layers that predict several tokens, which transformers does not load. */
+/* Parts for images and others, and layers that predict several tokens; transformers does not load them. */
 static bool is_beside(const HfFolder *f, const char *name)
 {
     const bool part = f->way > 0 || f->family->part_only;
@@ -268,7 +268,8 @@ static bool is_beside(const HfFolder *f, const char *name)
            strcmp(name, head_name(&f->naming)) != 0;
 }
 
-/* The folder has each tensor of the plan, and no others of a text model: known before anything is read. */
+/* Checks, before anything is read, that the folder has each tensor of the plan and no others of a text
+ * model. */
 void folder_mark(Misfits *m, const BurstPlan *p, const HfFolder *f)
 {
     HfEntry *head = tied_tensor(p) ? folder_entry(f, head_name(&f->naming)) : NULL;
@@ -306,7 +307,7 @@ bool folder_has_head(BurstCtx *c, const char *folder)
     Misfits m = {0};
     const bool listed = folder_has_weights(folder) && folder_list(c, &f, &m) == BURST_OK,
                found = listed && folder_entry(&f, head_name(&f.naming));
-    c->error[0] = 0; /* told when the folder is read */
+    c->error[0] = 0; /* reported when the folder is read */
     misfits_close(&m);
     folder_close(&f);
     return found;

@@ -1,6 +1,6 @@
 /* safetensors/foreign.c: folders and files that hold a model in another form: an adapter, another library's
- * weights, links to files that were not downloaded. One line says what to do first, in place of what follows
- * from it. */
+ * weights, links to files that were not downloaded. One line says what to do first, instead of the errors
+ * that would follow. */
 #include "safetensors/safetensors.h"
 
 #include "core/context.h"
@@ -15,7 +15,7 @@
 
 /* ---- files ---- */
 
-/* What a file is by its first bytes, where its name says another. */
+/* Kinds of file by their first bytes, if the name says otherwise. */
 static const struct {
     const char *begins, *what;
 } contents[] = {
@@ -40,8 +40,8 @@ const char *foreign_content(const char *begin, size_t bytes)
 
 /* ---- folders ---- */
 
-/* Weights in other forms, by a file that they have; the first that a folder has is told. In a text '@' is the
- * folder, '#' the file. */
+/* Weights in other forms, by a file in the folder; the first match is reported. In a text '@' is the folder,
+ * '#' the file. */
 static const struct {
     const char *pattern, *what;
 } forms[] = {
@@ -72,7 +72,7 @@ static const struct {
      "lists; it has only #"},
 };
 
-/* The first name by the alphabet that matches; false: there is none. */
+/* The first matching name in alphabetical order; false: none. */
 static bool first_match(const char *folder, const char *pattern, char name[NAME_MAX + 1])
 {
     DIR *d = opendir(folder);
@@ -85,7 +85,7 @@ static bool first_match(const char *folder, const char *pattern, char name[NAME_
     return name[0];
 }
 
-/* How PEFT calls what it trains, where that is no change of the model's weights. */
+/* Whether PEFT can merge what this type trains into the model's weights. */
 static bool is_mergeable(const char *type)
 {
     static const char *const others[] = {"PROMPT_TUNING",
@@ -127,7 +127,7 @@ static void misfit_adapter(Misfits *m, const char *folder)
     json_decref(config);
 }
 
-/* Whether a name is one of the Hugging Face hub, owner/model. */
+/* Whether a name has the form of the Hugging Face hub, owner/model. */
 static bool is_hub_name(const char *name)
 {
     const char *slash = strchr(name, '/');
@@ -145,7 +145,7 @@ void folder_hint(const char *folder, char hint[FOLDER_HINT])
                  folder, folder);
 }
 
-/* The folder of a config.json further in, where a download or a training has it; false: there is none. */
+/* A subfolder with a config.json, as downloads and trainings create; false: none. */
 static bool inner_folder(const char *folder, char inner[NAME_MAX + 1])
 {
     char path[PATH_MAX];
@@ -163,7 +163,7 @@ static bool inner_folder(const char *folder, char inner[NAME_MAX + 1])
     return found;
 }
 
-/* Why a folder has no config.json. */
+/* Reports why a folder has no config.json. */
 static void misfit_place(Misfits *m, const char *folder)
 {
     char inner[NAME_MAX + 1], path[PATH_MAX], hint[FOLDER_HINT];
@@ -189,7 +189,7 @@ static void misfit_place(Misfits *m, const char *folder)
         misfit_alone(m, "it has no config.json, which describes the model");
 }
 
-/* What is there cannot be read, whatever the plan. */
+/* Whether the folder cannot be read, whatever the plan. */
 static bool ends_here(Misfits *m)
 {
     if (m->alone)
@@ -243,7 +243,7 @@ bool files_are_foreign(Misfits *m, const HfFolder *f)
 
 /* ---- tensors ---- */
 
-/* What something that holds a model puts before its tensors' names. */
+/* Prefixes that wrappers of a model put before its tensors' names. */
 static const struct {
     const char *prefix, *what;
 } wrappers[] = {

@@ -1,5 +1,5 @@
-/* safetensors/json.c: JSON from files that may be anybody's, text of any bytes as JSON, and the list of what
- * does not fit a plan. */
+/* safetensors/json.c: parses JSON from untrusted files, writes arbitrary bytes as JSON, and keeps the list
+ * of differences from a plan. */
 #include "safetensors/safetensors.h"
 
 #include "base/escape.h"
@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Infinity and NaN, which Python writes. */
+/* Infinity or NaN, which Python writes. */
 typedef struct NoNumber {
-    size_t at, field, field_bytes; /* field: before it */
+    size_t at, field, field_bytes; /* field: the one before it */
 } NoNumber;
 
 static size_t string_end(const char *text, size_t bytes, size_t at)
@@ -25,7 +25,7 @@ static size_t string_end(const char *text, size_t bytes, size_t at)
     return at;
 }
 
-/* Puts numbers in place of them, so that the rest can be read; the first of them. */
+/* Replaces them by numbers so that the rest can be parsed; returns the first. */
 static bool replace_no_numbers(char *text, size_t bytes, NoNumber *first)
 {
     static const char *const words[][2] = {{"Infinity", "1e308   "}, {"NaN", "0  "}};
@@ -57,7 +57,7 @@ static int line_of(const char *text, size_t at)
     return line;
 }
 
-/* Without numbers that JSON does not have, which are said, what is left is there all the same. */
+/* Reports numbers that JSON does not allow and parses the rest. */
 static int parse_again(BurstCtx *c, const char *path, char *text, size_t bytes, json_t **json)
 {
     NoNumber first = {0};
@@ -115,9 +115,9 @@ int load_json(BurstCtx *c, const char *path, json_t **json)
     return status;
 }
 
-/* ---- what does not fit ---- */
+/* ---- differences ---- */
 
-/* Where the number of a layer is; from == end: there is none. */
+/* Position of a layer's number; from == end: none. */
 typedef struct Digits {
     size_t from, end;
 } Digits;
@@ -143,7 +143,7 @@ static void cut(char *text)
     size_t n = MISFIT_TEXT - 4;
     if (strlen(text) < MISFIT_TEXT)
         return;
-    while (n > 0 && (text[n] & 0xc0) == 0x80) /* in the middle of a character */
+    while (n > 0 && (text[n] & 0xc0) == 0x80) /* inside a multi-byte character */
         n--;
     memcpy(text + n, "...", 4);
 }
@@ -212,10 +212,10 @@ int misfit_error(Misfits *m, const BurstCtx *c, int status)
     return BURST_OK;
 }
 
-/* How many differences it stands for. */
+/* The number of differences that it represents. */
 static int number_of(const Misfit *one) { return one->layers ? one->layers : 1; }
 
-/* The caller frees; NULL: no memory. */
+/* The caller frees it; NULL: no memory. */
 static char *told_text(const Misfit *one)
 {
     char *text = NULL;
@@ -243,7 +243,7 @@ void misfits_tell(const Misfits *m, MisfitKind kind, void (*tell)(void *to, cons
         tell(to, more);
 }
 
-/* As much of them as the text has room for; how many differences are left out. */
+/* Joins as many as fit into the text; returns how many differences are left out. */
 static int join(const Misfits *m, char joined[MISFITS_TEXT])
 {
     size_t used = 0;

@@ -1,12 +1,12 @@
-/* safetensors/layer_ropes.c: which layers have another rotary embedding than the model's, by config.json. */
+/* safetensors/layer_ropes.c: layers whose rotary embedding differs from the model's, by config.json. */
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { INTERVAL = 4 }; /* no_rope_layer_interval where config.json has none */
+enum { INTERVAL = 4 }; /* default of no_rope_layer_interval */
 
-/* SmolLM3: 1 turns, 0 does not. */
+/* SmolLM3: 1 means RoPE, 0 none. */
 bool is_without_rope(const json_t *config, int layer)
 {
     const json_t *list = json_object_get(config, "no_rope_layers"),
@@ -68,7 +68,7 @@ void layer_ropes_check(Misfits *m, const BurstPlan *p, const json_t *config, con
     }
 }
 
-/* Runs of layers that have another one than the model's. */
+/* Writes the runs of layers whose embedding differs from the model's. */
 void layer_ropes_text(FILE *out, const HfModel *m, const json_t *config, const Masks *masks)
 {
     for (int from = 0, to; from < m->layers; from = to) {

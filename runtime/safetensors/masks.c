@@ -1,8 +1,7 @@
-/* safetensors/masks.c: which mask each layer has by a folder's config.json, beside the plan's. Where the
- * folder says a window, full attention or masks of burstc's, and the plan has others, that is an error:
- * numbers would not be those that the folder asks for. --plan-masks trains with the plan's all the same. A
- * folder whose layers are all causal says nothing that is not the default: the plan's masks are named and
- * used. */
+/* safetensors/masks.c: compares each layer's mask in a folder's config.json with the plan's. If the folder
+ * sets a window, full attention or burstc's masks, and the plan has others, that is an error: the results
+ * would not be those of the folder's model. --plan-masks trains with the plan's masks all the same. A folder
+ * whose layers are all causal sets only the default: the plan's masks are named and used. */
 #include "safetensors/safetensors.h"
 
 #include "core/context.h"
@@ -31,7 +30,7 @@ json_t *masks_of(const BurstPlan *p)
     return texts;
 }
 
-/* 0: causal; -1: what no window says. */
+/* 0: causal; -1: not a window. */
 json_int_t plan_mask_window(const BurstPlan *p, int layer)
 {
     const char *text = plan_mask_in_document(p, layer);
@@ -42,7 +41,7 @@ json_int_t plan_mask_window(const BurstPlan *p, int layer)
     return sscanf(text, "window(%lld)%n", &window, &n) == 1 && n > 0 && !text[n] ? window : -1;
 }
 
-/* null is false: so it is to transformers. */
+/* null means false, as in transformers. */
 static bool take_flag(Misfits *m, const json_t *config, const char *name, bool absent)
 {
     const json_t *flag = json_object_get(config, name);
@@ -77,7 +76,7 @@ bool masks_has_field(const Family *f, const char *name)
         {"max_window_layers", w == WINDOWS_BY_FLAG},
         {"sliding_window", w != WINDOWS_NONE},
         {"sliding_window_pattern", w == WINDOWS_BY_PATTERN},
-        {"layer_types", true}, /* also where it may only say that all layers are alike */
+        {"layer_types", true}, /* even if it only says that all layers are alike */
         {"burst_attention", true},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -96,7 +95,7 @@ static bool is_full(const json_t *type)
     return is_type(type, "full_attention") || is_type(type, "attention");
 }
 
-/* A type that does not read them has the same mask in all layers, or is refused. */
+/* A type that does not read layer_types has one mask in all layers, or is refused. */
 static void check_unread_types(Misfits *m, const json_t *types, const Masks *masks)
 {
     char text[VALUE_TEXT];
@@ -109,7 +108,7 @@ static void check_unread_types(Misfits *m, const json_t *types, const Masks *mas
                masks->family->type);
 }
 
-/* The first layer of a type that is not computed; -1: there is none. */
+/* The first layer of a type that burstc cannot compute; -1: none. */
 static int odd_type(const json_t *types, bool windows)
 {
     for (size_t i = 0; i < json_array_size(types); i++) {
@@ -147,7 +146,7 @@ static void take_types(Misfits *m, int layers, const json_t *config, Masks *mask
                : ", expected full_attention or sliding_attention");
 }
 
-/* A field that is not there has its default, and null is none. */
+/* A missing field has its default; null means no window. */
 static json_int_t take_window(Misfits *m, const json_t *config, const Family *family)
 {
     const bool by_flag = masks_has_field(family, "use_sliding_window"),
@@ -165,7 +164,7 @@ Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *fam
     masks.window = take_window(m, config, family);
     masks.from = take_number(m, config, "max_window_layers", family->from, 0);
     take_types(m, layers, config, &masks);
-    /* with types it may be anything, "LLLG" of EXAONE 4 among others */
+    /* with types it may be anything, such as "LLLG" in EXAONE 4 */
     if (!masks.types && masks_has_field(family, "sliding_window_pattern"))
         masks.pattern = take_number(m, config, "sliding_window_pattern", family->pattern, 0);
     return masks;
@@ -198,7 +197,7 @@ void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
         snprintf(text, MASK_TEXT, "%s", m->causal ? "causal" : "full");
 }
 
-/* As a window of as many tokens as there are is causal. */
+/* A window at least as long as the sequence equals causal. */
 static bool same_mask(const char *here, const BurstPlan *p, const Masks *m, int layer)
 {
     char there[MASK_TEXT];
@@ -211,7 +210,7 @@ static bool same_mask(const char *here, const BurstPlan *p, const Masks *m, int 
     return strcmp(there, here) == 0;
 }
 
-/* The first layer of another mask; -1: there is none. */
+/* The first layer with another mask; -1: none. */
 int masks_other_layer(const BurstPlan *p, const Masks *m)
 {
     int layer = 0;
@@ -228,7 +227,7 @@ int masks_other_in_document(const BurstPlan *p, const Masks *m)
     return layer < p->layers ? layer : -1;
 }
 
-/* Whether it is said that a layer is not just causal. */
+/* Whether the folder sets any mask other than plain causal. */
 static bool says_masks(const BurstPlan *p, const Masks *m)
 {
     char text[MASK_TEXT];
@@ -242,7 +241,7 @@ static bool says_masks(const BurstPlan *p, const Masks *m)
 
 #define TRAINS "; use --plan-masks to train with the plan's masks"
 
-/* Of a folder that burstc wrote. */
+/* Compares masks in a folder that burstc wrote. */
 static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t *there, const char *path,
                             Misfits *m)
 {
@@ -283,7 +282,7 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
 
 /* ---- a folder that burstc wrote ---- */
 
-/* "name" or "name(1, 2)", as a model calls a mask. */
+/* "name" or "name(1, 2)", as models call a mask. */
 static bool is_call(const char *text)
 {
     const size_t name = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");

@@ -1,5 +1,5 @@
-/* safetensors/read.c: a Hugging Face folder's tensors into this rank's shards, whatever the world size:
- * each rank reads the bytes that it holds. */
+/* safetensors/read.c: reads a Hugging Face folder's tensors into this rank's shards, for any world size:
+ * each rank reads only the bytes that it holds. */
 #include "safetensors/safetensors.h"
 
 #include "core/context.h"
@@ -8,7 +8,7 @@
 
 enum { TIED_BLOCK = 1 << 14 }; /* elements */
 
-/* A model that is trained from a value that is no number has none after the first step. */
+/* Refuses NaN and infinity: training from them has no finite value after the first step. */
 static int check_finite(BurstCtx *c, const StTensor *t, int64_t first, const float *value, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -18,7 +18,7 @@ static int check_finite(BurstCtx *c, const StTensor *t, int64_t first, const flo
     return BURST_OK;
 }
 
-/* transformers ties a head that the folder has besides only where it is the embedding. */
+/* transformers ties a head that the folder also stores only if it equals the embedding. */
 static int check_tied(BurstCtx *c, const StTensor *head, int64_t first, const float *value, int64_t count)
 {
     float other[TIED_BLOCK];
@@ -49,7 +49,7 @@ static int read_run(BurstCtx *c, const StTensor *t, const StPlace *place, const 
     return head ? check_tied(c, head, r->from, to, r->count) : BURST_OK;
 }
 
-/* The part of each tensor that this rank holds. */
+/* Reads this rank's part of each tensor. */
 static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int unit, float *param)
 {
     const BurstUnit *u = burst_unit(p, unit);

@@ -1,5 +1,5 @@
-/* safetensors/rope.c: the rotary embedding in config.json: rope_theta, and what scales its frequencies, which
- * older files have in rope_scaling, newer ones in rope_parameters. */
+/* safetensors/rope.c: the rotary embedding in config.json: rope_theta, and the scaling of its frequencies,
+ * in rope_scaling of older files and rope_parameters of newer ones. */
 #include "safetensors/safetensors.h"
 
 #include "families/frequency.h"
@@ -18,7 +18,7 @@ const char *rope_theta_name(const Family *f) { return f->theta_field ? f->theta_
 static const char *const blocks[] = {"rope_scaling", "rope_parameters"};
 enum { BLOCKS = sizeof blocks / sizeof *blocks };
 
-/* BURST_ROPE_KINDS: of another name. Where longrope is all that there is, su is its first name. */
+/* BURST_ROPE_KINDS: an unknown name. For families with longrope only, su is its first name. */
 static int kind_of(const Family *family, const json_t *block)
 {
     const json_t *type = json_object_get(block, "rope_type");
@@ -38,7 +38,7 @@ static int kind_of(const Family *family, const json_t *block)
     return kind;
 }
 
-/* Of yarn: all of a ratio of two amplitudes that DeepSeek's models give. */
+/* yarn: the whole ratio of the two amplitudes that DeepSeek's models give. */
 static double amplitude(double factor, double scale)
 {
     return factor > 1 ? 0.1 * scale * log(factor) + 1 : 1;
@@ -52,7 +52,7 @@ static double yarn_attention(const json_t *block, double factor)
                                   : rope_yarn_attention(factor);
 }
 
-/* Where a block has no length of its own, and where the kind reads no other. */
+/* Used if a block has no length of its own and the kind reads no other. */
 static const json_t *number_there(const json_t *config, const json_t *block, int kind, const RopeField *f)
 {
     const json_t *there = json_object_get(block, f->json),
@@ -90,7 +90,7 @@ static bool known_in(const Family *family, const json_t *block, int kind)
     return json_object_size(block) == found;
 }
 
-/* How many; 0: what is there is no list of factors. */
+/* Returns their number; 0: not a list of factors. */
 static int take_factors(const json_t *list, double *factor)
 {
     const size_t count = json_array_size(list);
@@ -102,7 +102,8 @@ static int take_factors(const json_t *list, double *factor)
     return right ? (int)count : 0;
 }
 
-/* The lists of longrope, and its amplitude where the block has none: by how much longer sequences may be. */
+/* Reads longrope's lists, and its amplitude, which follows from the ratio of lengths if the block has
+ * none. */
 static bool take_longrope(const json_t *config, const json_t *block, BurstRopeFactors *factors, BurstRope *r)
 {
     const json_t *factor = json_object_get(block, "factor"),
@@ -117,13 +118,13 @@ static bool take_longrope(const json_t *config, const json_t *block, BurstRopeFa
            factors->count == take_factors(json_object_get(block, "long_factor"), factors->long_factor);
 }
 
-/* A field that longrope takes from others. */
+/* A field that longrope derives from others. */
 static bool is_implied(int kind, const RopeField *f)
 {
     return kind == BURST_ROPE_LONGROPE && f->at == offsetof(BurstRope, attention);
 }
 
-/* Where the block's own does not count. */
+/* Without original_max_position_embeddings outside the block, longrope has the family's value. */
 static bool take_original(const Family *family, const json_t *config, BurstRope *r)
 {
     const json_t *outer = json_object_get(config, "original_max_position_embeddings");
@@ -132,15 +133,16 @@ static bool take_original(const Family *family, const json_t *config, BurstRope 
     return r->original == family->original;
 }
 
-/* -1, which no field may be: a value of another type. */
+/* -1, which no field may have: the value has another type. */
 static double number_of(const RopeField *f, const json_t *value)
 {
-    if (f->negated) /* null is false, as for transformers */
+    if (f->negated) /* null means false, as in transformers */
         return json_is_boolean(value) || json_is_null(value) ? !json_is_true(value) : -1;
     return json_is_number(value) ? json_number_value(value) : -1;
 }
 
-/* Whole heads, and all that is there is known; the numbers of the kind. */
+/* Reads a block: all its entries must be known, and the kind's numbers present. parts: it may have
+ * partial_rotary_factor. */
 static bool take_block(const Family *family, const json_t *config, const json_t *block, bool parts,
                        BurstRopeFactors *factors, BurstRope *r)
 {
@@ -160,7 +162,8 @@ static bool take_block(const Family *family, const json_t *config, const json_t 
             return false;
     }
     const json_t *outer = json_object_get(config, "original_max_position_embeddings");
-    if (given(outer) && r->original > 0 && json_number_value(outer) != r->original) /* which of them holds? */
+    /* the two contradict each other */
+    if (given(outer) && r->original > 0 && json_number_value(outer) != r->original)
         return false;
     if (kind == BURST_ROPE_YARN && r->attention < 0)
         r->attention = yarn_attention(block, r->factor);
@@ -197,7 +200,7 @@ static const char *kinds_computed(const Family *f)
     return "only the types default, linear, llama3, yarn, dynamic and longrope on whole heads are computed";
 }
 
-/* *theta: of the files' fields, as last given. */
+/* *theta: set to the last of the fields that give it. */
 static void read_block(Misfits *m, const json_t *config, const char *name, const json_t **theta, bool parts,
                        HfModel *there)
 {
@@ -212,7 +215,7 @@ static void read_block(Misfits *m, const json_t *config, const char *name, const
     *theta = given(inner) ? inner : *theta;
 }
 
-/* The block's name; NULL: neither is there. */
+/* Returns the block's name; NULL: there is none. */
 static const char *read_blocks(Misfits *m, const json_t *config, const json_t **theta, HfModel *there)
 {
     const bool parts = there->family->part > 0;
@@ -227,7 +230,7 @@ static const char *read_blocks(Misfits *m, const json_t *config, const json_t **
         read_block(m, config, blocks[i], theta, parts, there);
         name = blocks[i];
     }
-    if (filled > 1) /* transformers takes one of them, and nothing from the other */
+    if (filled > 1) /* transformers uses one of them and ignores the other */
         misfit(m, "rope_scaling and rope_parameters are both there; remove one of them");
     return name;
 }
@@ -241,7 +244,7 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     value_text(theta ? theta : absent, text);
     value_text(value, planned);
     seen.theta = plan->rope.theta;
-    seen.interleaved = plan->rope.interleaved; /* model_type says it */
+    seen.interleaved = plan->rope.interleaved; /* given by model_type */
     rope_text(&plan->rope, other, sizeof other);
     if (!there->family->layer_ropes && !same_value(value, theta ? theta : absent))
         misfit_rope(m, "%s is %s%s, expected %s", rope_theta_name(there->family), text,
@@ -257,7 +260,7 @@ static void compare(Misfits *m, const char *block, const json_t *config, const j
     json_decref(absent);
 }
 
-/* How many elements of a head turn, and what their pairs are. */
+/* Reads the number of rotated elements of a head, and how they are paired. */
 static void read_part(Misfits *m, const json_t *config, const char *block, HfModel *there)
 {
     const json_t *inner = block ? json_object_get(json_object_get(config, block), "partial_rotary_factor")
@@ -279,7 +282,7 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
         there->rope.rotary = turns < there->head_dim ? (int)turns : 0;
 }
 
-/* A block for each type of layer, as newer files have it. */
+/* Reads a block per type of layer, as newer files have. */
 static void read_type(Misfits *m, const Family *family, const json_t *config, const char *type,
                       BurstRopeFactors *factors, BurstRope *r)
 {
@@ -292,7 +295,7 @@ static void read_type(Misfits *m, const Family *family, const json_t *config, co
         misfit(m, "%s of rope_parameters is %s; %s", type, text, kinds_computed(family));
 }
 
-/* transformers reads these two blocks of them, and nothing beside. */
+/* transformers reads only these two blocks. */
 static void check_types(Misfits *m, const Family *family, const json_t *config)
 {
     const json_t *types = json_object_get(config, "rope_parameters");
@@ -351,7 +354,7 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     there->rope.theta = theta ? json_number_value(theta) : there->family->rope.theta;
     if (plan) {
         there->rope.length = plan->rope.length;
-        if (!read) /* is told; what else is another */
+        if (!read) /* reported already; avoids errors that follow from it */
             there->rope.kind = plan->rope.kind;
         HfModel known = *there;
         if (!read)
@@ -378,7 +381,7 @@ void rope_check_length(Misfits *m, const BurstPlan *p, const json_t *config, con
     if (seen.kind == BURST_ROPE_DEFAULT)
         snprintf(text, sizeof text, "%.15g yarn { factor %.9g; original %.15g; }", seen.theta, ceil(times),
                  most);
-    if (there->family->original) /* which has no other scaling than longrope */
+    if (there->family->original) /* it has no scaling but longrope */
         snprintf(text, sizeof text, "%.15g;", seen.theta * ceil(times));
     scaled.factor *= ceil(times);
     if (seen.kind != BURST_ROPE_DEFAULT)
@@ -389,7 +392,7 @@ void rope_check_length(Misfits *m, const BurstPlan *p, const json_t *config, con
               (long long)p->sequence, times, most, text);
 }
 
-/* Of longrope. */
+/* The lists of longrope. */
 static bool write_factors(json_t *block, const BurstRope *r)
 {
     json_t *lists[] = {json_array(), json_array()};
@@ -413,7 +416,8 @@ static json_t *json_of(const RopeField *f, double x)
     return is_length(f) && x == floor(x) ? json_integer((json_int_t)x) : json_real(x);
 }
 
-/* The kind's numbers, but for dynamic's length, which transformers reads in max_position_embeddings. */
+/* Writes the kind's numbers, except dynamic's length, which transformers reads from
+ * max_position_embeddings. */
 static bool write_numbers(json_t *config, json_t *block, const BurstRope *r)
 {
     bool made = true;
@@ -442,8 +446,8 @@ bool rope_write_types(json_t *config, const BurstRope *full, const BurstRope *sl
     return json_object_set_new(config, "rope_parameters", types) == 0 && made;
 }
 
-/* Of longrope: the length that gives the amplitude where no attention_factor is read, as in MiniCPM's code;
- * max_position_embeddings is not lowered. */
+/* longrope: writes the length that determines the amplitude if no attention_factor is read, as in MiniCPM's
+ * code; never lowers max_position_embeddings. */
 static bool write_length(json_t *config, const BurstRope *r)
 {
     const double most = pow(r->original, r->attention * r->attention), whole = round(most),
@@ -458,7 +462,8 @@ static bool write_length(json_t *config, const BurstRope *r)
 bool rope_write(json_t *config, const Family *family, const BurstRope *r, double part)
 {
     bool made = json_object_set_new(config, rope_theta_name(family), json_real(r->theta)) == 0;
-    const bool plain = r->kind == BURST_ROPE_DEFAULT && !family->rope.kind; /* what no block means */
+    /* described by the absence of a block */
+    const bool plain = r->kind == BURST_ROPE_DEFAULT && !family->rope.kind;
     json_t *block = plain ? json_null() : json_pack("{s:s}", "rope_type", rope_kinds[r->kind].name);
     made = made && write_numbers(config, block, r) && write_length(config, r);
     if (made && r->kind == BURST_ROPE_LONGROPE && family->original)

@@ -1,4 +1,4 @@
-/* safetensors/scales.c: the numbers that change what a model computes, as fields of config.json. */
+/* safetensors/scales.c: numbers that change what a model computes, as fields of config.json. */
 #include "safetensors/safetensors.h"
 
 #include <math.h>
@@ -11,8 +11,7 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Of a field's value, or the field's value of a scale: each form is its own inverse but SCALE_INVERSE_ROOT.
- */
+/* Converts a field's value to a scale and back: each form is its own inverse, except SCALE_INVERSE_ROOT. */
 static double scale_of(const ScaleField *f, double value, const HfModel *m)
 {
     switch (f->form) {
@@ -60,7 +59,7 @@ static void compare(Misfits *m, const HfModel *plan, const HfModel *there, int i
                  seen = scale_number(there->scale, i, (double)there->head_dim);
     if (same(seen, here))
         return;
-    if (i == BURST_SCALE_ATTENTION && plan->parts.layer.latent) /* which yarn sets */
+    if (i == BURST_SCALE_ATTENTION && plan->parts.layer.latent) /* yarn sets it */
         misfit_rope(m, "%s is %.9g, and the plan's is %.9g", names[i], seen, here);
     else if (f && f->name)
         misfit(m, "%s is %.9g, and the plan's %s makes it %.9g", f->name, field_of(f, seen, there), names[i],
@@ -90,7 +89,7 @@ bool scales_has_field(const Family *family, const char *name)
     return false;
 }
 
-/* transformers takes a root's square, and a share of hidden, as whole numbers alone. */
+/* transformers accepts only integers for the square of a root and for a fraction of hidden. */
 static json_t *number_of(const ScaleField *f, const HfModel *m)
 {
     const double value = field_of(f, scale_number(m->scale, f->scale, (double)m->head_dim), m);

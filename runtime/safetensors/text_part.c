@@ -1,13 +1,13 @@
-/* safetensors/text_part.c: folders whose text model is one part of a larger one: config.json of that part as
- * a text model's own, and back. Its tensors have another beginning (names.c); all others are copied by an
- * export. */
+/* safetensors/text_part.c: folders whose text model is part of a larger model: converts config.json of that
+ * part to a text model's, and back. Its tensors have another prefix (names.c); an export copies all
+ * others. */
 #include "safetensors/safetensors.h"
 
 #include <string.h>
 
 static const char part_name[] = "text_config";
 
-/* Of the other parts, where config.json has the text model's fields beside them. */
+/* Fields of the other parts, if config.json has the text model's fields next to them. */
 static bool is_others(const char *name)
 {
     static const char *const names[] = {"vision_config",   "image_token_id",        "video_token_id",
@@ -34,7 +34,7 @@ static void take_outer(json_t *part, const json_t *config, const char *name)
         json_object_set(part, name, json_object_get(config, name));
 }
 
-/* Either place may say that weights are tied. Where neither does, transformers ties them only if the folder
+/* Either config may say that weights are tied. If neither does, transformers ties them only if the folder
  * has no other head. */
 static bool is_tied(const Whole *w, const json_t *config, const json_t *part, bool head)
 {
@@ -75,7 +75,7 @@ json_t *text_part(json_t *config, bool head)
     return w ? part_of(w, config, head) : json_incref(config);
 }
 
-/* Fields of RoPE by three coordinates, of a block that was written anew. */
+/* Keeps fields of RoPE by three coordinates in a block that was rewritten. */
 static void keep_mrope(json_t *part, const json_t *source)
 {
     static const char *const blocks[] = {"rope_scaling", "rope_parameters"}, *const names[] = {
@@ -90,7 +90,7 @@ static void keep_mrope(json_t *part, const json_t *source)
         }
 }
 
-/* The dtype of files is said under either name, inside and outside. */
+/* Sets the dtype of files under both names, inside and outside. */
 static void set_dtype(json_t *config, const json_t *written)
 {
     static const char *const names[] = {"torch_dtype", "dtype"};
@@ -99,7 +99,7 @@ static void set_dtype(json_t *config, const json_t *written)
             json_object_set(config, names[i], json_object_get(written, "torch_dtype"));
 }
 
-/* What stays as the whole has it. */
+/* Fields that keep the larger model's value. */
 static bool is_outer(const char *name)
 {
     static const char *const names[] = {"architectures", "model_type",   "torch_dtype",        "bos_token_id",

@@ -1,6 +1,6 @@
-/* safetensors/export/beside.c: tensors of the folder that the weights came from, but for those of the text
- * model: parts for images, and layers that predict several tokens. An export has them byte for byte, in files
- * of their own. */
+/* safetensors/export/beside.c: tensors outside the text model in the folder that the weights came from:
+ * parts for images, and layers that predict several tokens. An export copies them byte for byte into
+ * separate files. */
 #include "safetensors/safetensors.h"
 
 #include "core/context.h"
@@ -25,7 +25,7 @@ static int list_beside(BurstCtx *c, Beside *b, int64_t shard_bytes)
     return BURST_OK;
 }
 
-/* A part of a larger model is no folder by itself. */
+/* A part of a larger model is not a folder by itself. */
 static bool is_needed(const BurstPlan *p, const json_t *config)
 {
     return model_of(p).family->part_only || (config && whole_of(config));

@@ -1,5 +1,5 @@
-/* safetensors/export/carry.c: what an export takes over from the folder that its weights came from: the files
- * of the tokenizer, of generation and of code that auto_map names, byte by byte, and the fields of
+/* safetensors/export/carry.c: what an export copies from the folder that its weights came from: the files of
+ * the tokenizer, of generation and of the code that auto_map names, byte for byte, and the fields of
  * config.json that no plan has. */
 #include "safetensors/safetensors.h"
 
@@ -81,14 +81,14 @@ int carry_files(BurstCtx *c, const char *source, bool code, const char *part)
     return status;
 }
 
-/* ---- code of a folder's own ---- */
+/* ---- code in the folder ---- */
 
 bool carries_code(const json_t *source, const Family *family)
 {
     return family->own_code && json_object_size(json_object_get(source, "auto_map")) > 0;
 }
 
-/* "modeling_x.Class" is of modeling_x.py; "name--modeling_x.Class" is of another repository. */
+/* "modeling_x.Class" is in modeling_x.py; "name--modeling_x.Class" is in another repository. */
 static bool code_is_there(const char *folder, const char *class, char file[NAME_MAX])
 {
     const char *dot = strchr(class, '.');
@@ -136,7 +136,7 @@ void carry_say(const char *folder, const char *source, json_t *config, const Fam
 
 /* ---- fields ---- */
 
-/* Of the tensors' files, or of who wrote the folder. */
+/* Fields about the tensors' files or the program that wrote the folder. */
 static bool is_of_source(const char *name)
 {
     static const char *const names[] = {"torch_dtype",   "dtype",        "transformers_version",
@@ -147,7 +147,7 @@ static bool is_of_source(const char *name)
     return false;
 }
 
-/* By the list of all layers, layer_types or no_rope_layers, that the export has. */
+/* The export writes layer_types or no_rope_layers for all layers, which overrides these fields. */
 static bool is_overruled(const char *name)
 {
     return strcmp(name, "max_window_layers") == 0 || strcmp(name, "sliding_window_pattern") == 0 ||
@@ -159,7 +159,7 @@ static bool is_carried_field(const Family *family, const char *name)
     return !is_of_source(name) && (is_overruled(name) || !config_is_compared(family, name));
 }
 
-/* A source that does not have an id means its type's own. */
+/* If the source lacks an id, the type's default applies. */
 static void carry_ids(json_t *config, const json_t *source)
 {
     static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
@@ -172,7 +172,7 @@ static void carry_ids(json_t *config, const json_t *source)
     }
 }
 
-/* dynamic reads that length */
+/* dynamic RoPE reads this length */
 static void carry_length(json_t *config, const json_t *source, const HfModel *m)
 {
     static const char name[] = "max_position_embeddings";
@@ -183,8 +183,8 @@ static void carry_length(json_t *config, const json_t *source, const HfModel *m)
         json_object_set(config, name, there);
 }
 
-/* Code of a folder's own reads fields by its own names and its own defaults: where the source says the same
- * model, its fields stay as they are. */
+/* Code in the folder reads fields by its own names and with its own defaults. If the source describes the
+ * same model, its fields are kept. */
 static void carry_spelling(json_t *config, json_t *source, const HfModel *model)
 {
     static const char *const as_there[] = {"auto_map", "architectures"};
@@ -211,7 +211,7 @@ static void carry_spelling(json_t *config, json_t *source, const HfModel *model)
         if (model_has_field(model->family, name))
             json_object_set(config, name, value);
     }
-    value = json_object_get(source, "max_position_embeddings"); /* which these kinds read */
+    value = json_object_get(source, "max_position_embeddings"); /* these kinds of RoPE read it */
     if (value && (there.rope.kind == BURST_ROPE_DYNAMIC || there.rope.kind == BURST_ROPE_LONGROPE))
         json_object_set(config, "max_position_embeddings", value);
 }

@@ -1,8 +1,8 @@
-/* safetensors/export/config.c: config.json of an export: written, and read again as any folder's is, before
- * the training. */
+/* safetensors/export/config.c: config.json of an export: written, then read back like any folder's, before
+ * training starts. */
 #include "safetensors/safetensors.h"
 
-/* Of a text model. */
+/* The config.json of a text model. */
 static json_t *make(const BurstPlan *p, int dtype, json_t *source, bool part)
 {
     const char *name = dtype == BURST_F32 ? "float32" : "bfloat16";

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The first layer's that has one; 0: none has. */
+/* The window of the first layer that has one; 0: none. */
 static json_int_t first_window(const BurstPlan *p)
 {
     for (int i = 0; i < p->layers; i++)
@@ -22,18 +22,19 @@ static bool all_full(const BurstPlan *p)
     return full == p->layers;
 }
 
-/* What a config.json may say of windows: which layers are of the type sliding_attention, and the window; 0:
- * null. Several are tried, and read as any folder is: the first that means the plan is written. */
+/* Candidate descriptions of windows in config.json: which layers are of type sliding_attention, and the
+ * window (0: null). They are tried in order and read back like any folder; the first that gives the plan's
+ * masks is written. */
 enum { BY_SOURCE, BY_MASKS, BY_ROPES, WAYS };
 typedef struct Attempt {
     const BurstPlan *p;
     const HfModel *model;
-    const Masks *source; /* of the folder that the weights came from; NULL: there is none */
+    const Masks *source; /* of the folder that the weights came from; NULL: none */
     json_t *types[WAYS];
     json_int_t window;
 } Attempt;
 
-/* As the layer's rotary embedding says, of a family where it depends on the type. */
+/* By the layer's rotary embedding, in families where it depends on the type. */
 static bool slides_by_rope(const Attempt *a, int layer)
 {
     const BurstRope *r = a->p->ropes ? &a->p->ropes[a->p->layer_rope[layer]] : &a->p->rope;
@@ -91,7 +92,7 @@ static bool say(json_t *config, const Attempt *a, json_t *types)
         made = json_object_set_new(config, "is_causal", json_false()) == 0;
     if (f->hybrid)
         made = made && json_object_set(config, "layer_types", types) == 0;
-    if (none) /* where nothing is said, there is no window */
+    if (none) /* without the fields there is no window */
         return made;
     if (reads_flag(f))
         made = json_object_set_new(config, "use_sliding_window", json_true()) == 0;
@@ -101,13 +102,13 @@ static bool say(json_t *config, const Attempt *a, json_t *types)
                                        a->window ? json_integer(a->window) : json_null()) == 0;
 }
 
-/* Whether what is said means the plan's ropes, and its masks too. */
+/* Whether the fields give the plan's ropes and, if masks_too, its masks. */
 static bool means(const json_t *config, const Attempt *a, bool masks_too)
 {
     Misfits m = {0};
     const Masks masks = masks_read(&m, a->p->layers, config, a->model->family);
     layer_ropes_check(&m, a->p, config, a->model, &masks);
-    /* both directions of a window are no mask that an import could call */
+    /* a window in both directions is not a mask that an import can write */
     const bool wide = !masks.window ||
                       masks.window >= json_integer_value(json_object_get(config, "max_position_embeddings")),
                right = !m.count && (masks.causal || wide) &&
@@ -139,7 +140,7 @@ static bool try_windows(json_t *config, Attempt *a, bool masks_too)
     return false;
 }
 
-/* Whether those fields are all that the plan's masks are. */
+/* Whether these fields describe all of the plan's masks. */
 static bool is_said(const json_t *config, const Attempt *a)
 {
     Misfits m = {0};
