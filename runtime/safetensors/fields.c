@@ -137,6 +137,8 @@ static const struct Neutral {
     {"use_qkv_bias", "[false, null]"},
     {"bias", "[false, null]"},
     {"lm_head_bias", "[false, null]"},
+    {"use_qk_norm", "[true]", "qwen3_moe"},
+    {"shared_expert_intermediate_size", "[0, null]"},
     {"use_qk_norm", "[false, null]"},
     {"qk_layernorm", "[false, null]"},
     {"use_parallel_residual", "[false, null]"},

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#define EXPERTS "is a mixture of experts", "feed-forward layers chosen by the token are not computed"
+#define EXPERTS \
+    "is a mixture of experts", "of these, qwen3_moe, olmoe, mixtral and granitemoe are computed (`moe`)"
 #define RECURRENT \
     "has recurrent layers", "layers with a state (Mamba, RWKV, gated delta rule) are not computed"
 #define CONVOLUTION "has convolution layers", "layers of convolutions are not computed"

@@ -198,7 +198,7 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
                              "transformers.js_config": {"dtype": "q4"}}}, []),
     # one line, whatever else does not fit
     "experts": ({"config": {"model_type": "deepseek_v3", "n_routed_experts": 8, "num_experts_per_tok": 2, "hidden_act": "gelu"}},
-                ['model_type is "deepseek_v3", which is a mixture of experts (n_routed_experts is 8): feed-forward layers chosen by the token']),
+                ['model_type is "deepseek_v3", which is a mixture of experts (n_routed_experts is 8): of these, qwen3_moe, olmoe, mixtral and granitemoe are computed']),
     "recurrent": ({"config": {"model_type": "qwen3_5", "text_config": {"linear_num_value_heads": 16}, "num_experts": 1}},
                   ['model_type is "qwen3_5", which has recurrent layers (linear_num_value_heads is 16)']),
     "hybrid": ({"config": {"model_type": "granitemoehybrid", "num_local_experts": 0, "layer_types": ["mamba", "attention", "mamba"]}},
