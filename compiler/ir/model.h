@@ -11,51 +11,54 @@ typedef struct Expr Expr; /* ir/expr.h */
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    int value_dim; /* of values and of attention's output, a head; else head_dim */
-    /* multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): keys and values are made of a latent of so
-     * many elements a token, and of `shared` elements of a key that all heads have and that turn; queries of
-     * a latent of their own. 0: they are made of the layer's input */
+    int value_dim; /* of values and of attention's output, per head; default: head_dim */
+    /* Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). Keys and values are computed from a
+     * latent of this many elements a token and from `shared` elements of a key that all heads share and that
+     * RoPE rotates; queries from a latent of their own. 0: from the layer's input */
     int latent, query_latent, shared;
-    const char *family; /* of the table of families: what it is to Hugging Face; NULL: the first that fits */
+    /* row of the table of families that describes it to Hugging Face; NULL: the first that fits */
+    const char *family;
     double norm_eps;
     BurstRope rope;
-    int ropes; /* 0: rope is every layer's */
-    const BurstRope *rope_of; /* [ropes], of which the first is rope */
+    int ropes; /* 0: all layers use rope */
+    const BurstRope *rope_of; /* [ropes]; the first is rope */
     const int *layer_rope; /* [layers] -> rope_of */
-    int rope_table; /* by whose values RoPE turns, counted from 1; 0: by positions in the sequence */
+    /* table whose values are RoPE's positions, counted from 1; 0: positions in the sequence */
+    int rope_table;
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
     BurstExperts experts; /* which each token chooses, in place of ffn */
-    double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
-    /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
+    double softcap; /* caps scores before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
+    /* learned: one score per head that takes weight in each row and has no value (GPT-OSS, arXiv
+     * 2508.10925) */
     bool sinks;
     bool tied, qkv_bias, qk_norm;
-    Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
+    Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: that of heads if head_dim is not given */
     Span rotary_span, latent_span, experts_span;
 } Model;
 typedef struct Table {
     const char *name;
     BurstTableKind kind;
-    int64_t len_min, len_max; /* of documents; 0: planned for the worst case, as where kind is GIVEN */
-    const struct Lengths *lengths; /* from which they are drawn (data/lengths.h); NULL: evenly */
+    int64_t len_min, len_max; /* of documents; 0: planned for the worst case, as for kind GIVEN */
+    const struct Lengths *lengths; /* distribution that they are drawn from (data/lengths.h); NULL: uniform */
     Span span;
 } Table;
 typedef struct Mask {
-    const char *text; /* as written with arguments, e.g. "mine(32768, 4)": for comments and tables */
+    const char *text; /* as written, with arguments, e.g. "mine(32768, 4)": for comments and tables */
     const Expr *expr; /* boolean over q, k */
     Span span;
-    int *keys; /* [2] mask_keys of forward and backward once asked, -1 before; NULL: found each time */
+    int *keys; /* [2] cached mask_keys of forward and backward, -1: not yet computed; NULL: not cached */
 } Mask;
 typedef struct Train {
     const BurstDataFile *data; /* [data_files], paths as written; none: random tokens */
     int data_files;
     bool packed;                            /* documents are packed into sequences */
     const BurstDataFile *evaluate;          /* NULL: none */
-    int64_t evaluate_every, evaluate_steps; /* steps 0: all of the file */
+    int64_t evaluate_every, evaluate_steps; /* steps 0: the whole file */
     int64_t separator;     /* token that ends a document; -1: none */
-    int64_t predict;       /* labels are the token so many positions ahead */
+    int64_t predict;       /* labels are the token this many positions ahead */
     int64_t steps, batch, seed, checkpoint_every, warmup;
-    Span batch_span; /* src NULL: it follows from the layout's `data` */
+    Span batch_span; /* src NULL: derived from the layout's `data` */
     const char *checkpoint; /* directory; NULL: none */
     const char *weights, *export_dir; /* Hugging Face folders; NULL: none */
     Span weights_span;
@@ -64,9 +67,9 @@ typedef struct Train {
     int schedule;           /* BURST_SCHEDULE_... */
     int64_t decay_steps;    /* of WSD */
     int optimizer;          /* BURST_OPTIMIZER_... */
-    Span optimizer_span;    /* its name; src NULL: it is not given */
+    Span optimizer_span;    /* its name; src NULL: not given */
     double momentum;        /* of Muon */
-    bool deterministic;     /* sums have the same order on every run: the same bits */
+    bool deterministic;     /* sums have a fixed order: every run has the same bits */
     Span deterministic_span;
     Span span;
 } Train;

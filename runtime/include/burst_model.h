@@ -1,17 +1,17 @@
-/* burst_model.h: what compiler and programs share of a model, beside its sizes. */
+/* burst_model.h: what the compiler and programs share about a model, besides its sizes. */
 #ifndef BURST_MODEL_H
 #define BURST_MODEL_H
 
-/* ---- which parts layers are made of; zeros are a Llama's ---- */
+/* ---- the parts of a layer; zeros describe a Llama ---- */
 enum { BURST_NORM_RMS, BURST_NORM_LAYER };
-/* Norms of what attention and the feed-forward network read, of what they make, of both. */
+/* Norms on the input of attention and the feed-forward network, on their output, or on both. */
 enum { BURST_NORMS_BEFORE, BURST_NORMS_AFTER, BURST_NORMS_BOTH };
-/* Attention and the feed-forward network side by side: both read the layer's input, through one norm or
- * through one each, and both are added to it. */
+/* Attention and the feed-forward network in parallel: both read the layer's input, through one shared norm
+ * or one each, and both outputs are added to it. */
 enum { BURST_PARALLEL_NO, BURST_PARALLEL_ONE_NORM, BURST_PARALLEL_TWO_NORMS };
-/* What the feed-forward network's first products become; up to GEGLU_TANH one of two gates the other.
- * GELU_TANH is gelu by its approximation, RELU2 the square of relu. */
-/* clang-format off: a row a line */
+/* Activation of the feed-forward network. Kinds up to GEGLU_TANH gate one of two products by the other.
+ * GELU_TANH is gelu's tanh approximation, RELU2 the square of relu. */
+/* clang-format off: one row per line */
 #define BURST_ACTIVATION_ROWS(X) \
     X(SWIGLU, "swiglu") \
     X(GEGLU, "geglu") \
@@ -26,17 +26,18 @@ enum {
 #undef X
         BURST_ACTIVATIONS
 };
-/* What the norms of latents add to a mean of squares, whatever other norms do: so DeepSeek-V2's code has it,
- * and that of all who took over its attention. */
+/* eps of the norms of latents, independent of other norms' eps, as in DeepSeek-V2's code and all models that
+ * adopted its attention. */
 #define BURST_LATENT_EPS 1e-6f
 typedef struct BurstLayer {
     int norm, norms, activation;
     int parallel; /* BURST_PARALLEL_... */
     int norm_bias, o_bias, mlp_bias;
-    int head_bias; /* of the head: of logits */
-    int qk_norm_all; /* the norm of queries and of keys is over all heads of a token */
+    int head_bias; /* of the head: added to logits */
+    int qk_norm_all; /* the norm of queries and of keys runs over all heads of a token */
     int experts; /* which each token chooses, in place of one feed-forward network: BurstExperts */
-    int latent; /* keys and values are made of a latent: multi-head latent attention, arXiv 2405.04434 */
+    /* keys and values are computed from a latent: multi-head latent attention, arXiv 2405.04434 */
+    int latent;
 } BurstLayer;
 /* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T; scores of
  * a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of the
@@ -60,7 +61,7 @@ typedef struct BurstExperts {
     int normalize;
     double eps, scale;
 } BurstExperts;
-/* member, a model's setting, its words */
+/* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \
     X(norm, "norm", "rmsnorm", "layernorm", 0, 0, 0, 0) \
     X(norms, "norms", "before", "after", "both", 0, 0, 0) \
@@ -72,11 +73,10 @@ typedef struct BurstExperts {
     X(head_bias, "head_bias", "no", "yes", 0, 0, 0, 0) \
     X(qk_norm_all, "qk_norm", "no or yes", "all", 0, 0, 0, 0)
 
-/* ---- what the frequencies of a rotary position embedding follow from (families/frequency.h) ---- */
-/* How frequencies are scaled: linear (Position Interpolation, arXiv 2306.15595), llama3 (arXiv 2407.21783),
- * yarn (arXiv 2309.00071), dynamic (NTK, by the length of the sequence), longrope (arXiv 2402.13753: a factor
- * for each pair, of sequences up to `original` or of longer ones). Names are those of transformers and of
- * models. */
+/* ---- parameters of a rotary position embedding's frequencies (families/frequency.h) ---- */
+/* Scaling of frequencies: linear (Position Interpolation, arXiv 2306.15595), llama3 (arXiv 2407.21783), yarn
+ * (arXiv 2309.00071), dynamic (NTK, by the sequence's length), longrope (arXiv 2402.13753: a factor per
+ * pair, for sequences up to `original` or longer). Names are those of transformers and of models. */
 #define BURST_ROPE_ROWS(X) \
     X(DEFAULT, "default") \
     X(LINEAR, "linear") X(LLAMA3, "llama3") X(YARN, "yarn") X(DYNAMIC, "dynamic") X(LONGROPE, "longrope")
@@ -86,23 +86,23 @@ enum {
 #undef X
         BURST_ROPE_KINDS
 };
-/* Of longrope: what the frequency of each pair is divided by. */
+/* longrope: divisors of the pairs' frequencies. */
 enum { BURST_ROPE_PAIRS = 128 };
 typedef struct BurstRopeFactors {
     int count;
     double short_factor[BURST_ROPE_PAIRS], long_factor[BURST_ROPE_PAIRS];
 } BurstRopeFactors;
 typedef struct BurstRope {
-    double theta;     /* 0: nothing turns */
-    int kind;         /* BURST_ROPE_...; all below is 0 where the kind does not have it */
-    double factor;    /* positions are stretched so many times */
-    double original;  /* tokens of the sequences that the model was trained on before */
+    double theta;     /* 0: no rotation */
+    int kind;         /* BURST_ROPE_...; fields below that the kind does not use are 0 */
+    double factor;    /* positions are stretched by this factor */
+    double original;  /* sequence length of the model's original training, in tokens */
     double low,
-        high; /* turns in `original`: pairs that turn less get the whole factor, that turn more none */
-    double attention; /* yarn, longrope: what cosines and sines are multiplied by */
+        high; /* turns in `original`: pairs with fewer get the whole factor, pairs with more get none */
+    double attention; /* yarn, longrope: factor of cosines and sines */
     double length;    /* dynamic, longrope: tokens of a sequence */
-    /* elements of a head that turn, the first ones; below 0: so many of the last ones (multi-head latent
-     * attention, arXiv 2405.04434); 0: all */
+    /* rotated elements of a head, from the first; negative: from the last (multi-head latent attention,
+     * arXiv 2405.04434); 0: all */
     int rotary;
     int interleaved;  /* pairs are neighbours, 2j and 2j + 1; 0: halves, j and j + half */
     const BurstRopeFactors *factors; /* longrope; NULL: none */
@@ -111,7 +111,7 @@ typedef struct BurstRope {
     double untruncated; /* yarn: 1: the pairs where its rise begins and ends are not rounded to whole ones */
 } BurstRope;
 
-/* ---- numbers that change what a model computes; 0: none. Names are those of models and plans ---- */
+/* ---- constants that change what a model computes; 0: none. Names are those of models and plans ---- */
 /* id, name, constant of a program
  *   EMBEDDING: the embedding's output
  *   RESIDUAL: what attention and the feed-forward network add to their input

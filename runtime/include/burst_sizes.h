@@ -1,5 +1,5 @@
-/* burst_sizes.h: sizes of scratch memory that both the compiler (which sizes the arena) and the host
- * kernels (which use it) need to know. */
+/* burst_sizes.h: sizes of scratch memory, for the compiler, which sizes the arena, and for the kernels,
+ * which use it. */
 #ifndef BURST_SIZES_H
 #define BURST_SIZES_H
 
@@ -7,10 +7,10 @@
 
 enum {
     BURST_SIZES_TILE = 64,     /* queries and keys of a host attention tile */
-    BURST_ATTEND_HEADS = 4     /* heads that share one walk over the tiles */
+    BURST_ATTEND_HEADS = 4     /* heads that share one pass over the tiles */
 };
 
-/* Floats: per head three packed tiles and four rows of statistics; shared two tiles of key gradients,
+/* Floats. Per head: three packed tiles and four rows of statistics. Shared: two tiles of key gradients,
  * scores, a row of factors, alignment. */
 static inline int64_t burst_attend_floats(int head_dim)
 {
@@ -25,15 +25,15 @@ static inline int64_t burst_between(int64_t least, int64_t n, int64_t most)
     return n > most ? most : n;
 }
 
-/* Tokens of a tile of the fused loss, where the layout leaves it open: enough for an efficient product,
- * few enough that tile x vocab stays at some tens of megabytes. */
+/* Default tile of the fused loss, in tokens: large enough for an efficient product, small enough to keep
+ * tile x vocab at some tens of megabytes. */
 static inline int64_t burst_loss_tile(int vocab)
 {
     const int64_t least = 64, most = 256, tokens = (8 << 20) / vocab;
     return burst_between(least, tokens, most);
 }
 
-/* Whether a sequence has so many tiles that the gradient of the head is summed beside it first: each
+/* Whether the sequence has so many tiles that the head's gradient is first summed separately, because each
  * addition to it rounds. */
 static inline int burst_loss_beside(int64_t tokens, int64_t tile)
 {
@@ -41,14 +41,14 @@ static inline int burst_loss_beside(int64_t tokens, int64_t tile)
     return tokens > most * tile;
 }
 
-/* A tile's logits; then, where there are so many tiles, sums of as many floats as the head has. */
+/* A tile's logits and, with that many tiles, sums with as many floats as the head. */
 static inline int64_t burst_loss_floats(int64_t tokens, int64_t tile, int hidden, int vocab)
 {
     return (tile + (burst_loss_beside(tokens, tile) ? hidden : 0)) * vocab;
 }
 
-/* Of the embedding's gradients: places of the tokens in the order of their rows, and room to sort them;
- * integers. On a device they lie in the workspace of matrix products. */
+/* Integers for the embedding's gradients: indices of the tokens sorted by row, and scratch to sort them. On
+ * a device they lie in the workspace of matrix products. */
 static inline int64_t burst_embed_ints(int64_t tokens)
 {
     return 2 * tokens;
@@ -58,7 +58,7 @@ static inline int64_t burst_embed_ints(int64_t tokens)
 enum { BURST_EXPERT_ROWS = 256 };
 static inline int64_t burst_experts_floats(int hidden) { return (int64_t)BURST_EXPERT_ROWS * hidden; }
 
-/* CUDA: partial sums of a norm's weight gradient, a row a block; doubles. Three blocks on each of 108
+/* CUDA: doubles for partial sums of a norm's weight gradient, one row per block: three blocks on each of 108
  * multiprocessors. */
 enum { BURST_GPU_NORM_BLOCKS = 324 };
 static inline int64_t burst_gpu_norm_doubles(int hidden)
@@ -66,14 +66,14 @@ static inline int64_t burst_gpu_norm_doubles(int hidden)
     return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;
 }
 
-/* CUDA: floats between rows of logits of the fused loss: rows begin at 32 bytes. */
+/* CUDA: floats from one row of the fused loss's logits to the next; rows are aligned to 32 bytes. */
 static inline int64_t burst_gpu_loss_row(int vocab)
 {
     return ((int64_t)vocab + 7) / 8 * 8;
 }
 
-/* CUDA: tokens of a tile of the fused loss, where the layout leaves it open: large enough that dw, read
- * and written whole for each tile, costs a quarter of its product, in two gigabytes. */
+/* CUDA: default tile of the fused loss, in tokens: large enough that dw, which each tile reads and writes
+ * whole, costs a quarter of the product, within two gigabytes. */
 static inline int64_t burst_gpu_loss_tile(int vocab)
 {
     const int64_t least = 128, most = 4096, bytes = (int64_t)2 << 30;
@@ -87,15 +87,15 @@ static inline int64_t burst_gpu_loss_bytes(int64_t tile, int vocab)
     return tile * (burst_gpu_loss_row(vocab) * 4 + 8);
 }
 
-/* CUDA: what a rank takes of its device beside the plan's buffers. The runtime's own is exact. The others
- * are what drivers and libraries took on H200s (benchmarks/log), connections of NCCL included; programs
- * print what they measure. Inside a node channels move by copy engines and have no communicator. */
+/* CUDA: device memory of a rank besides the plan's buffers. The runtime's own part is exact. The others are
+ * what drivers and libraries took on H200s (benchmarks/log), NCCL's connections included; programs print
+ * what they measure. Inside a node channels use copy engines and have no communicator. */
 enum {
     BURST_GPU_OWN_BYTES = 64 << 20,      /* workspace of matrix products, sums */
     /* the CUDA context, with the kernels of the program and of cublasLt */
     BURST_GPU_CONTEXT_BYTES = 540 << 20,
     BURST_GPU_WEIGHTS_BYTES = 864 << 20, /* NCCL and the communicator of the weights */
-    BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel, or of a second group of ranks */
+    BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel or of a second group of ranks */
 };
 /* communicators: of groups of ranks. */
 static inline int64_t burst_gpu_beside_bytes(int nodes, int communicators, int channels)
@@ -106,8 +106,7 @@ static inline int64_t burst_gpu_beside_bytes(int nodes, int communicators, int c
                (int64_t)BURST_GPU_CHANNEL_BYTES;
 }
 
-/* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take
- * none. */
+/* CUDA: packing bytes of one piece of an exchange; contiguous pieces need none. */
 static inline int64_t burst_gpu_packing(int64_t width, int64_t rows, int64_t pitch)
 {
     return rows <= 1 || pitch == width ? 0 : (width * rows + 255) / 256 * 256;

@@ -1,19 +1,19 @@
-/* burst_step.h: the operations of a training step, declared once for both targets, so that one printed step
- * serves both.
+/* burst_step.h: the operations of a training step, declared once for both targets, so that both use the same
+ * printed step.
  *
- * The host's definitions are C (runtime/host/ops, runtime/core), in fp32 and one after the other: nothing is
- * waited for but messages. A device's are C++ (runtime/cuda), whose linkage keeps their names apart from the
- * host's in a CUDA program, which links both; burst_step_cuda.h has their types and includes this file.
+ * The host's definitions are in C (runtime/host/ops, runtime/core), in fp32, and run one after the other;
+ * only messages are waited for. A device's are in C++ (runtime/cuda): C++ linkage keeps their names apart
+ * from the host's in a CUDA program, which links both. burst_step_cuda.h has their types and includes this
+ * file.
  *
- * Conventions. Every function returns BURST_OK or a BURST_E_* status, whose text is in the context. n: tokens
- * of this rank, of a chunk, or of all tensor ranks. Arrays are row-major: [n][width] by tokens; [heads][n][d]
- * by heads, which a device has for fp32 gradients only, while all else is by tokens there. Outputs are
- * overwritten unless `add` says otherwise or they are gradients of weights (dw, db, d_sink, dtable: +=).
- * Products of one input by several tensors that follow each other lie one after the other on the host, side
- * by side in a row on a device. A device computes on its compute stream in order; gathers, reductions and
- * copies run on streams of their own after everything that computing was given before them, and computing
- * waits for them where an operation below says so.
- */
+ * Conventions. Every function returns BURST_OK or a BURST_E_* status, with its text in the context. n:
+ * tokens of this rank, of a chunk, or of all tensor ranks. Arrays are row-major: [n][width] by tokens;
+ * [heads][n][d] by heads. A device uses the layout by heads for fp32 gradients only. Outputs are
+ * overwritten, except with `add` and for gradients of weights (dw, db, d_sink, dtable: +=). Products of one
+ * input by several adjacent tensors are adjacent arrays on the host, and side by side in a row on a device.
+ * A device computes on its compute stream in order. Gathers, reductions and copies run on streams of their
+ * own, after everything queued for computing before them; computing waits for them where an operation below
+ * says so. */
 #ifndef BURST_STEP_H
 #define BURST_STEP_H
 
@@ -22,15 +22,15 @@
 #ifndef BURST_STEP_TYPES /* the host's */
 #include <string.h>
 
-typedef BurstCtx BurstExec; /* what runs operations */
+typedef BurstCtx BurstExec; /* runs operations */
 typedef float BurstAct;     /* of activations and gathered weights */
 typedef int64_t BurstPosition;
 typedef BurstWeights BurstShards;                    /* a rank's parameters, gradients and moments */
 typedef BurstGather BurstArrival;                    /* of a gathered unit */
 typedef struct BurstOrder {
     int unused;
-} BurstOrder; /* where streams were when an operation was queued */
-/* Copies to and from the host's memory: bytes of this sequence so far; of units, of this step. */
+} BurstOrder; /* positions of streams when an operation was queued */
+/* Copies to and from the host's memory: bytes so far in this sequence, and for units in this step. */
 typedef struct BurstCopies {
     int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes;
 } BurstCopies;
@@ -68,9 +68,9 @@ int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const Bu
 int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd,
                             const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *dw,
                             void *scratch);
-/* RMSNorm of rows that tensor ranks share, `width` elements each. part[n]: this rank's share of the row's
- * mean of squares; square[n]: the sum of all ranks' parts. In backward, d_square[n] is this rank's gradient
- * of it, d_part[n] the sum over ranks, and the gradient of x is the sum of both functions' dx. */
+/* RMSNorm of rows that tensor ranks share, `width` elements each. part[n]: this rank's part of the row's
+ * mean of squares; square[n]: its sum over ranks. In backward, d_square[n] is this rank's gradient of
+ * square, d_part[n] its sum over ranks, and the gradient of x is the sum of both functions' dx. */
 int burst_op_squares(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x, float *part);
 int burst_op_squares_back(BurstExec *e, int64_t n, int width, int ranks, const BurstAct *x,
                           const float *d_part, BurstAct *dx, bool add);
@@ -89,7 +89,7 @@ int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors, co
                        const BurstAct *x, float *dw);
 int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy,
                        const BurstAct *w, BurstAct *dx, bool add);
-/* The same with `in` columns of a matrix whose rows have `row`. `add` may be y. */
+/* The same with `in` columns of a matrix whose rows have `row` columns. `add` may be y. */
 int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *x,
                             const BurstAct *w, const BurstAct *add, BurstAct *y);
 int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy,
@@ -101,7 +101,7 @@ int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row
 /* y = x + b, b [width]; db += the sum of dy's rows. */
 int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y);
 int burst_op_bias_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db);
-/* The same of a gate and what it gates, as a product of two tensors has them; b, db [2][width]. */
+/* The same for a gate and the gated product, as a product of two tensors lays them out; b, db [2][width]. */
 int burst_op_bias_pair(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y);
 int burst_op_bias_pair_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db);
 /* y = scale x (+ add, which may be NULL or y); dx = (dx or 0) + scale dy. */
@@ -113,8 +113,8 @@ int burst_op_scale_back(BurstExec *e, int64_t n, int width, double scale, const 
 int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, BurstAct *y);
 int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, const BurstAct *dy,
                          BurstAct *d_gate_up);
-/* The other activations, kind BURST_ACTIVATION_*: y = f(x) * up, with up after the gate, or y = f(x) where
- * the kind has no gate. dx may be x. */
+/* The other activations, kind BURST_ACTIVATION_*: y = f(x) * up, with up after the gate, or y = f(x) for
+ * kinds without a gate. dx may be x. */
 int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y);
 int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
                            BurstAct *dx);
@@ -174,8 +174,8 @@ int burst_op_experts_down_dx(BurstExec *e, int64_t n, const BurstExperts *m, int
 
 /* ---- around attention ---- */
 /* RoPE (arXiv 2104.09864) at the global positions; y may be x on a device. The host also changes the layout
- * from tokens to heads, and back in backward, which turns fp32 gradients by heads. all: tokens of which n
- * rows follow each other in what lies by heads. */
+ * from tokens to heads, and in backward from heads to tokens for fp32 gradients. all: rows per head of the
+ * array by heads, of which n are used. */
 int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
                   const BurstPosition *position, const BurstAct *x, BurstAct *y);
 int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
@@ -184,29 +184,28 @@ int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, const BurstRop
                        const BurstPosition *position, const float *dy, BurstAct *dx);
 int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                             const BurstPosition *position, const float *dy, BurstAct *dx);
-/* y [n][heads][own + shared]: each head's own elements x [n][heads][own], then those that all heads of a
- * token share, every [n][shared] (keys of multi-head latent attention, arXiv 2405.04434). d_every: the sum
- * over heads. */
+/* y [n][heads][own + shared]: each head's own elements x [n][heads][own], then the elements that all heads
+ * of a token share, every [n][shared] (keys of multi-head latent attention, arXiv 2405.04434). d_every is
+ * summed over heads. */
 int burst_op_join(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *x,
                   const BurstAct *every, BurstAct *y);
 int burst_op_join_back(BurstExec *e, int64_t n, int heads, int own, int shared, const BurstAct *dy,
                        BurstAct *dx, BurstAct *d_every, bool add);
-/* Between the layouts. to_heads is the host's alone: a device has one layout. */
+/* Between the two layouts. to_heads exists only on the host: a device has one layout. */
 int burst_op_to_heads(BurstExec *e, int64_t n, int heads, int d, const BurstAct *x, BurstAct *y);
 int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstAct *x,
                            BurstAct *y);
 int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x, BurstAct *y);
 int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const float *x,
                             BurstAct *y);
-/* delta[heads][n] = rowsum(d_o * o), minus d_lse where lse is read besides o (FlashAttention-2, section 3.1).
- */
+/* delta[heads][n] = rowsum(d_o * o), minus d_lse if lse is an output too (FlashAttention-2, section 3.1). */
 int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
                    float *delta);
 int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
                        const float *d_lse, float *delta);
-/* Learned sinks (GPT-OSS, arXiv 2508.10925): a column of score sink[h] in each row of head h, without a
- * value. out = o * keep, where keep = 1 / (1 + exp(sink - lse)) is the weight that the keys have; a row
- * without a key stays 0. d_o = d_out * keep, which may be one; d_lse = keep (1 - keep) rowsum(d_out * o);
+/* Learned sinks (GPT-OSS, arXiv 2508.10925): each row of head h has an extra column with score sink[h] and
+ * no value. out = o * keep, where keep = 1 / (1 + exp(sink - lse)) is the weight of the keys; a row without
+ * a key stays 0. d_o = d_out * keep, which may be in place; d_lse = keep (1 - keep) rowsum(d_out * o);
  * d_sink[h] -= the sum of its d_lse. */
 int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse,
                   const BurstAct *sink, BurstAct *out);
@@ -214,12 +213,11 @@ int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct
                        const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink);
 
 /* ---- head and loss, fused (BurstEngine, section 3.3) ---- */
-/* Over tiles of `tile` tokens: logits x w^T (+ bias), softcap tanh(logit / softcap) of that where softcap >
- * 0, loss and gradients; nothing of n x vocab is stored. *loss += the sum of weight * (lse - logit[label]);
- * dx = and dw += gradients of scale * that sum. Labels < 0 and weights 0 add nothing. tensors 2: the bias
- * follows the matrix in w and dw, and is multiplied by bias_scale (where logits are scaled, x has been).
- * scratch: burst_loss_floats floats on the host, burst_gpu_loss_bytes bytes
- * on a device. */
+/* Works in tiles of `tile` tokens: logits x w^T (+ bias), capped by softcap tanh(logit / softcap) if softcap
+ * > 0, loss and gradients. Nothing of size n x vocab is stored. *loss += the sum of weight * (lse -
+ * logit[label]); dx = and dw += gradients of scale * that sum. Labels < 0 and weights 0 add nothing. tensors
+ * 2: the bias follows the matrix in w and dw and is multiplied by bias_scale (if logits are scaled, x
+ * already is). scratch: burst_loss_floats floats on the host, burst_gpu_loss_bytes bytes on a device. */
 int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x,
                   const BurstAct *w, const int32_t *label, const float *weight, double scale, double *loss,
                   BurstAct *dx, float *dw, void *scratch);
@@ -229,32 +227,32 @@ int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t t
                        float *dw, void *scratch);
 
 /* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */
-/* all [ranks * each][width] of own [each][width]; the last rank may have fewer tokens, and what follows them
- * in its rows is undefined. */
+/* all [ranks * each][width] = the ranks' own [each][width]. The last rank may have fewer tokens; the rest of
+ * its rows is undefined. */
 int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all,
                            BurstOrder *o);
-/* own = add + the sum over ranks of this rank's rows of parts; add: NULL, own, or of its shape. Parts are
- * spent. */
+/* own = add + the sum over ranks of this rank's rows of parts; add: NULL, own, or an array of its shape.
+ * Overwrites parts. */
 int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add,
                             BurstAct *own, BurstOrder *o);
-/* all [ranks * each] = the sum over ranks of part, with rows as tensor_gather has them. */
+/* all [ranks * each] = the sum over ranks of part, with rows as in tensor_gather. */
 int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part, float *all,
                                BurstOrder *o);
 int burst_op_tensor_done(BurstExec *e, BurstOrder *o); /* computing waits for the three above */
 
 /* ---- weights: ZeRO's gathers and reductions (arXiv 1910.02054), on the weights' stream ---- */
-/* Starts; `full` is there after burst_op_arrived. elements: of a shard */
+/* Starts a gather; `full` is valid after burst_op_arrived. elements: of a shard */
 int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full,
                     BurstArrival *a);
 int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a);
-/* shard (+)= this rank's part of the sum of full over the ranks that share the weights; full is spent. _bf16:
- * the same sum in fp32, rounded where a device keeps gradients in bf16. */
+/* shard (+)= this rank's part of the sum of full over the ranks that share the weights; overwrites full.
+ * _bf16: the same sum in fp32, rounded for a device's bf16 gradients. */
 int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard, bool add,
                     BurstOrder *o);
 int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard, bool add,
                          BurstOrder *o);
-/* shard = its sum over the ranks that hold the same one; tensor_sum: the part of it that several tensor ranks
- * hold = its sum over these. _bf16: in fp32, on a device in room [elements], rounded once. */
+/* all_reduce: shard = its sum over the ranks that hold the same one. tensor_sum: sums the part of it that
+ * several tensor ranks hold over these. _bf16: in fp32, on a device in room [elements], rounded once. */
 int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o);
 int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o,
                              float *room);
@@ -264,14 +262,14 @@ int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t el
 int burst_op_reduced(BurstExec *e, BurstOrder *o); /* computing waits for the last reduction */
 
 /* ---- copies to and from the host's memory ---- */
-/* A layer's values: staged to the host, fetched from it; computing waits for all that was staged, and for
- * what was fetched for the layer. */
+/* A layer's values: staged to the host or fetched from it. Computing waits for all staging, and for the
+ * fetches of one layer. */
 int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c);
 int burst_op_staged(BurstExec *e, BurstCopies *c);
 int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c);
 int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c);
-/* A unit's gradients down, after the reductions that were queued before; its parameters and moments up, and
- * back. */
+/* A unit's gradients to the host, after the reductions queued before; its parameters and moments from the
+ * host, and back. */
 int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c);
 int burst_op_downloaded(BurstExec *e, BurstCopies *c); /* computing waits for the last download */
 int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c);
@@ -282,23 +280,23 @@ int burst_op_written_back(BurstExec *e, BurstCopies *c); /* computing and gather
 int burst_op_all_back(BurstExec *e); /* the host waits for all units: checkpoints read them there */
 
 /* ---- the optimizer (AdamW, arXiv 1711.05101; Muon, arXiv 2502.16982) ---- */
-/* The global norm of all gradients, and what the update needs of this step, where gradients are on the host;
- * and where they are in the memory that is computed in. Both wait for the norm. */
+/* The global norm of all gradients and the update's numbers for this step: for gradients on the host, and
+ * for gradients in the memory that computes. Both wait for the norm. */
 int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,
                   double *norm, BurstAdamW *o);
 int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step,
                           double *norm, BurstAdamW *o);
-/* Updates a unit in the host's memory, or one that was fetched; o NULL: its parameters stay. to: its
- * parameters as products read them. */
+/* Updates a unit in the host's memory, or one that was fetched. o NULL: parameters keep their values. to:
+ * receives the parameters as products read them. */
 int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o,
                    void *to);
 int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int unit,
                            const BurstAdamW *o, void *to);
-/* Updates all units: clips, AdamW, gradients 0, parameters rounded. */
+/* Updates all units: clips, applies AdamW, sets gradients to 0, rounds parameters. */
 int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm);
 int burst_op_all_updated(BurstExec *e); /* gathers wait for the updates */
-/* Muon on a layer's matrices: momentum's update [shard]; whole matrices at their owners; these
- * orthogonalised; their shards back, added to the parameters. adamw_rest: the unit's other tensors. */
+/* Muon on a layer's matrices: momentum's update [shard]; whole matrices sent to their owners; orthogonalised
+ * there; their shards sent back and added to the parameters. adamw_rest: the unit's other tensors. */
 int burst_op_momentum(BurstExec *e, const BurstShards *w, int unit, const BurstAdamW *o, BurstAct *update);
 int burst_op_to_owners(BurstExec *e, int unit, BurstAct *update, BurstAct *matrices);
 int burst_op_orthogonalize(BurstExec *e, BurstAct *matrices, void *scratch);

@@ -1,11 +1,10 @@
 /* step/passes/backward.c: backward of the step, by the rules of operations (step/operations.def).
  *
- * A value's gradient is one value; where several operations read the value, the first backward writes it
- * and the others add. What a residual sum adds shares the sum's gradient. Of the operations whose outputs'
- * gradients are complete, backward takes the one that comes first in forward, and norms of two weights of
- * the layer's input at the end; where queries have loops of their own, the last, so that theirs is beside
- * attention's.
- */
+ * A value's gradient is one value: if several operations read the value, the first backward writes the
+ * gradient and the others add to it. A summand of a residual sum shares the sum's gradient. Among the
+ * operations whose output gradients are complete, backward takes the one that is first in forward, and norms
+ * of two weights of the layer's input at the end; if queries have loops of their own, the last one, so that
+ * their loop is next to attention's. */
 #include "step/step.h"
 
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static int gradient_of(Step *s, int value)
     const Value v = s->values.at[value];
     if (v.gradient >= 0)
         return v.gradient;
-    /* Queries, keys and values: gradients are sums over pairs of chunks, which may travel. */
+    /* queries, keys and values: gradients are sums over pairs of chunks, which may travel */
     const bool sums = !strcmp(v.name, "q") || !strcmp(v.name, "k") || !strcmp(v.name, "v");
     const int g = step_add_value(s, (Value){.name = arena_printf(s->arena, "d_%s", v.name),
                                             .kind = VALUE_GRADIENT,
@@ -36,7 +35,7 @@ static int gradient_of(Step *s, int value)
     return s->values.at[value].gradient = g;
 }
 
-/* A value of the step by its name, which a rule must not get wrong. */
+/* A value of the step by its name, which must exist. */
 static Operand named_operand(const Step *s, const char *name)
 {
     const int value = step_value(s, name);
@@ -56,7 +55,7 @@ static Operand rule_operand(Backward *b, const Op *forward, const char *word)
     if (x.value < 0)
         return x;
     if (gradient && name[0] == 'y' && b->step->values.at[x.value].gradient < 0)
-        return (Operand){-1, 0}; /* nothing asks for it */
+        return (Operand){-1, 0}; /* its gradient is not needed */
     return gradient ? (Operand){gradient_of(b->step, x.value), 0} : x;
 }
 
@@ -88,8 +87,8 @@ static void apply(Backward *b, const Op *forward, const OpRule *r)
     *vec_push(b->step->arena, &b->to->ops) = o;
 }
 
-/* Of the operand that a sum passes its gradient on to: what a product, a sum over ranks or a scaled value is
- * added to, what a bias is added to. */
+/* The operand to which a sum passes its gradient on: what a product, a sum over ranks, a scaled value or a
+ * bias is added to. */
 static int passed_to(const Op *forward)
 {
     switch (forward->kind) {
@@ -102,9 +101,9 @@ static int passed_to(const Op *forward)
     }
 }
 
-/* The gradient of the parts of a sum over ranks, where an operation before gathered the same gradient for
- * another sum and nothing has changed it since, as in layers whose attention and network are parallel; none:
- * -1. */
+/* The gradient of the parts of a sum over ranks, if an earlier operation gathered the same gradient for
+ * another sum and nothing has changed it since, as in layers with parallel attention and network; -1:
+ * none. */
 static int gathered_before(const Backward *b, int gradient)
 {
     for (int i = b->to->ops.n - 1; i >= 0; i--) {
@@ -150,8 +149,9 @@ static bool is_norm_of_input(const Backward *b, const Op *o)
     return o->kind == OP_NORM && b->step->values.at[o->read[0].value].index == INDEX_BOUNDARY;
 }
 
-/* Where norms of two weights read the layer's input, they add to a gradient that others read, which loops
- * over chunks may gather around them: they come last. One alone does not wait: its output would stay. */
+/* Norms of two weights that read the layer's input add to a gradient that others read, which loops over
+ * chunks may gather around them, so they come last. A single norm does not wait, since its output would stay
+ * alive. */
 static bool comes_last(const Backward *b, const Op *o)
 {
     bool two = false, others = false;
@@ -164,7 +164,7 @@ static bool comes_last(const Backward *b, const Op *o)
     return two && others;
 }
 
-/* All that reads what the operation writes has been undone. */
+/* Whether backward of all readers of its outputs is done. */
 static bool reads_undone(const Backward *b, const Op *o)
 {
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
@@ -174,7 +174,7 @@ static bool reads_undone(const Backward *b, const Op *o)
     return true;
 }
 
-/* Backward of a rank's squares needs what tensor ranks sum up: what does not goes first. */
+/* Backward of a rank's squares needs tensor ranks' sums, so what does not need them goes first. */
 static bool sums_go_on(const Backward *b, const Op *o)
 {
     for (int j = 0; j < b->from->ops.n && o->kind == OP_SQUARES; j++)
@@ -188,14 +188,14 @@ static bool ready(const Backward *b, const Op *o)
     return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o);
 }
 
-/* By value number: a value that is undone gets at most one more, its gradient. */
+/* [values]: each value gets at most one more, its gradient. */
 static Backward backward_of(Step *s, int from, int to)
 {
     return (Backward){s, &s->block[from], &s->block[to], NEW_ARRAY(s->arena, bool, 2 * s->values.n),
                       NEW_ARRAY(s->arena, bool, s->block[from].ops.n)};
 }
 
-/* The gradient of x, the block's output, is there at the begin. */
+/* Makes a block's backward, given the gradient of x, its output. */
 static void block_backward(Step *s, int from, int to, int operations)
 {
     Backward b = backward_of(s, from, to);
@@ -211,7 +211,8 @@ static void block_backward(Step *s, int from, int to, int operations)
     }
 }
 
-/* The loss makes its input's gradient itself; what comes before it is undone from the last to the first. */
+/* The loss computes its input's gradient itself; backward of earlier operations runs from the last to the
+ * first. */
 static void loss_gradient(Step *s)
 {
     const int before = s->block[BLOCK_HEAD].ops.n - 1;

@@ -1,5 +1,5 @@
-/* step/passes/pipeline.c: a step from a choice: the model's operations, then each pass over the list in
- * its order. */
+/* step/passes/pipeline.c: makes a step from a choice: the model's operations, then each pass over the list
+ * in order. */
 #include "step/step.h"
 
 #include "burst_sizes.h"
@@ -38,7 +38,7 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
     return pairs;
 }
 
-/* What a program's target has for its loss, norms and embedding. */
+/* Scratch for the target's loss, norms and embedding. */
 static void add_target_scratch(Step *s)
 {
     const Model *m = &s->program->model;
@@ -96,7 +96,7 @@ static void scratch(Step *s, const StepInput *in)
     add_target_scratch(s);
 }
 
-/* ---- all of them ---- */
+/* ---- all passes ---- */
 
 static Step *begin(Arena *a, const StepInput *in)
 {
@@ -115,11 +115,11 @@ static Step *begin(Arena *a, const StepInput *in)
     return s;
 }
 
-/* In their order, after the model's; each is named as its file. */
+/* In order, after the model's; each is named as its file. */
 static const struct {
     const char *name;
     void (*run)(Step *s);
-    void (*choose)(Step *s, const StepInput *in); /* where run is NULL */
+    void (*choose)(Step *s, const StepInput *in); /* if run is NULL */
 } passes[] = {
     {"tensor_parallel", step_tensor, NULL},
     {"latents", step_latents, NULL},

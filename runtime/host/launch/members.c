@@ -1,4 +1,4 @@
-/* members.c: rank 0 gathers who the ranks are, and gives all of them the table; the others find it. */
+/* members.c: rank 0 collects all ranks and sends them the table; the others connect to it. */
 #include "base/mix.h"
 #include "host/launch/identity.h"
 #include "host/launch/rendezvous.h"
@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 enum { LINE = 256 };
-/* Seconds: an answer's, rank 0's for those who come late to an error and for a rival that holds the only
- * port, and until a name is looked up again. */
+/* Seconds: for an answer; for rank 0 to answer those who arrive after an error, and a rival that holds the
+ * only port; and between two look-ups of a name. */
 static const double answer_limit = 5, late_limit = 1, rival_limit = 1, resolve_again = 1;
 
-typedef struct Answer { /* when all have come; behind it, where all is well, the table */
+typedef struct Answer { /* sent when all have arrived; followed by the table on success */
     int32_t status;
-    uint8_t nonce[KEY_BYTES]; /* makes the key of the mesh */
+    uint8_t nonce[KEY_BYTES]; /* for the key of the mesh */
     char text[ERROR_TEXT];
 } Answer;
 
@@ -27,9 +27,9 @@ static double soon(const Rendezvous *m, double seconds)
     return then < m->deadline ? then : m->deadline;
 }
 
-/* ---- who I am ---- */
-/* Processes with the same number can open each other's memory through /proc: one kernel, one name, one
- * space of process numbers. BURST_HOSTID keeps ranks apart, for tests. */
+/* ---- this process ---- */
+/* Processes with the same number can open each other's memory through /proc: they share a kernel, a host
+ * name and a PID namespace. BURST_HOSTID separates ranks, for tests. */
 static uint64_t host_identity(char *name, size_t size)
 {
     char boot[HOST_NAME] = "", space[HOST_NAME] = "";
@@ -59,7 +59,7 @@ void member_introduce(const Rendezvous *m, Hello *h)
         h->instance = hash3((uint64_t)getpid(), (uint64_t)(burst_seconds() * 1e9), 0);
 }
 
-/* ---- where rank 0 is ---- */
+/* ---- the address of rank 0 ---- */
 static void describe_place(const Place *p, char *text, size_t size)
 {
     if (p->one_host)
@@ -70,7 +70,8 @@ static void describe_place(const Place *p, char *text, size_t size)
         snprintf(text, size, "at %s, ports %d to %d", p->master, p->port, p->port + p->ports - 1);
 }
 
-/* As the environment says; the port is still to be set. How many, or -1 with the reason. */
+/* Reads the addresses from the environment; the port is set later. Returns their number, or -1 with the
+ * reason. */
 static int find_addresses(const Rendezvous *m, Address *at, const char **reason)
 {
     if (!m->place->one_host)
@@ -85,7 +86,7 @@ static Address with_port(const Rendezvous *m, Address at, int number)
     return at;
 }
 
-/* A name of its own that a host takes for loopback, as some distributions write into /etc/hosts, is
+/* A host name may resolve to loopback on its own host, as some distributions write into /etc/hosts, and to
  * another address elsewhere. */
 static bool says_loopback(const char *master)
 {
@@ -98,7 +99,8 @@ static bool says_loopback(const char *master)
 }
 
 /* ---- rank 0 listens ---- */
-/* On one port of all addresses that are this host's. 0, or the reason why not; EADDRNOTAVAIL: none is. */
+/* Listens on one port of all addresses of this host. Returns 0 or an errno; EADDRNOTAVAIL: no address is
+ * this host's. */
 static int listen_on_port(Rendezvous *m, const Address *at, int count, int number)
 {
     int reason = 0;
@@ -117,7 +119,7 @@ static int listen_on_port(Rendezvous *m, const Address *at, int count, int numbe
     return m->listeners ? 0 : EADDRNOTAVAIL;
 }
 
-/* A port that is taken may be taken by another rank 0 of this job: it is dialled, and hears of this one. */
+/* A taken port may belong to another rank 0 of this job: dials it, so that it learns about this one. */
 static int listen_at(Rendezvous *m, Handshakes *g, const Address *at, int count)
 {
     int reason = EADDRNOTAVAIL;
@@ -131,8 +133,7 @@ static int listen_at(Rendezvous *m, Handshakes *g, const Address *at, int count)
     return reason;
 }
 
-/* Where the name is not this host's own, as behind a translation of addresses, nobody knows where calls
- * will come from. */
+/* If the name's address is not this host's own, as behind NAT, calls may arrive at any address. */
 static int listen_everywhere(Rendezvous *m, Handshakes *g, const char *why)
 {
     const Address any = {0};
@@ -202,7 +203,7 @@ static void give_answer(const Rendezvous *m, int fd, const uint8_t nonce[KEY_BYT
         socket_write(fd, m->all, (size_t)m->world * sizeof *m->all, limit);
 }
 
-/* 1 where one more rank is there. One that makes no sense is told so. */
+/* Returns 1 if a new rank arrived. An inconsistent one is told so. */
 static int admit(Rendezvous *m, const Connected *who)
 {
     static const uint8_t none[KEY_BYTES];
@@ -243,7 +244,7 @@ static bool name_missing(Rendezvous *m, const Handshakes *g)
         if (m->link[i] < 0 && count++ < 8)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", i);
     const int status = identity_plan_fits(m->job, m->world, where, sizeof where);
-    if (status != BURST_OK) /* why, most likely */
+    if (status != BURST_OK) /* its status most likely explains the failure */
         return rendezvous_fail(m, status, "%s", where);
     describe_place(m->place, where, sizeof where);
     describe_strangers(g, strangers, sizeof strangers);
@@ -265,7 +266,7 @@ static bool check_locals(Rendezvous *m)
     return true;
 }
 
-/* After an error those who still come are told too, for a while. */
+/* After an error, also tells ranks that arrive within a while. */
 static bool receive_all(Rendezvous *m, Handshakes *g)
 {
     double limit = m->deadline;
@@ -282,15 +283,15 @@ static bool receive_all(Rendezvous *m, Handshakes *g)
         }
         there += admit(m, &who);
         if (!failed && m->status != BURST_OK) {
-            rendezvous_say(m); /* now: the first rank that ends may take its launcher's patience along */
+            rendezvous_say(m); /* before the first rank ends, after which its launcher may end the others */
             limit = soon(m, late_limit);
         }
     }
     return m->status == BURST_OK && check_locals(m);
 }
 
-/* Ranks of this host may have come over loopback, which means nothing elsewhere: they are where others
- * reach rank 0. */
+/* Ranks of this host may have connected over loopback, which is useless elsewhere: they get the address at
+ * which others reach rank 0. */
 static void complete_addresses(Rendezvous *m)
 {
     Address reached = {0};
@@ -322,8 +323,8 @@ static bool host_members(Rendezvous *m, Handshakes *g)
     return ok;
 }
 
-/* ---- the others come ---- */
-/* Once more after a while: a name may become known only when its host has started. */
+/* ---- the other ranks ---- */
+/* Retries the look-up: a name may be unknown until its host has started. */
 static bool dial_rank_0(Rendezvous *m, Handshakes *g, Connected *out, const char **reason)
 {
     Address at[ADDRESSES];
@@ -386,7 +387,7 @@ static bool receive_table(Rendezvous *m, double limit)
     return true;
 }
 
-/* Rank 0 may have begun to wait after this rank. */
+/* Rank 0 may have started waiting after this rank. */
 static bool join_members(Rendezvous *m, Handshakes *g)
 {
     Answer a;

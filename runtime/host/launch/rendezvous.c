@@ -1,4 +1,4 @@
-/* rendezvous.c: the rounds of the rendezvous (rendezvous.h), and the job that its ranks then run. */
+/* rendezvous.c: the rounds of the rendezvous (rendezvous.h), and the job that follows. */
 #include "host/launch/rendezvous.h"
 
 #include "base/mix.h"
@@ -63,18 +63,18 @@ bool rendezvous_agree(Rendezvous *m, const void *mine, size_t bytes, void *all)
     return true;
 }
 
-/* ---- what all must have alike ---- */
+/* ---- the identity of all ranks ---- */
 typedef struct Verdict { int32_t status; char text[ERROR_TEXT]; } Verdict;
 
 static bool plan_fits(Rendezvous *m)
 {
     char text[ERROR_TEXT];
     const int status = identity_plan_fits(m->job, m->world, text, sizeof text);
-    m->told = status != BURST_OK; /* all ranks know it */
+    m->told = status != BURST_OK; /* all ranks know the status */
     return status == BURST_OK || rendezvous_fail(m, status, "%s", text);
 }
 
-/* Rank 0 compares, says what differs, and tells the others. */
+/* Rank 0 compares, reports the difference, and tells the others. */
 static bool judge(Rendezvous *m, const Identity *mine, char *all)
 {
     Verdict v = {0};
@@ -85,7 +85,7 @@ static bool judge(Rendezvous *m, const Identity *mine, char *all)
                                    strerror(errno));
     if (!identities_equal(all, m->world, v.text, sizeof v.text)) {
         rendezvous_fail(m, v.status = BURST_E_USAGE, "%s", v.text);
-        rendezvous_say(m); /* now: the first rank that ends may take its launcher's patience along */
+        rendezvous_say(m); /* before the first rank ends, after which its launcher may end the others */
     }
     for (int i = 1; i < m->world; i++)
         if (!socket_write(m->link[i], &v, sizeof v, m->deadline))
@@ -125,7 +125,7 @@ static bool compare_identities(Rendezvous *m)
 }
 
 /* ---- all ---- */
-/* Connections to all ranks, and those of strangers, may be more than a shell's usual limit. */
+/* Connections to all ranks and to strangers may exceed a shell's usual limit of open files. */
 static void permit_files(int world)
 {
     struct rlimit files;
@@ -164,7 +164,8 @@ static bool rendezvous(Rendezvous *m, Region *r)
     }
     if (!members_gather(m))
         return false;
-    m->deadline = burst_seconds() + rendezvous_limit(m->job); /* who came first may have used up its own */
+    /* the first ranks may have used up their own time */
+    m->deadline = burst_seconds() + rendezvous_limit(m->job);
     return compare_identities(m) && share_memory(m, r) && connect_mesh(m);
 }
 
@@ -180,7 +181,7 @@ void close_listeners(Rendezvous *m)
         close(m->listener[--m->listeners]);
 }
 
-/* Only the mesh stays. */
+/* Closes everything but the mesh. */
 static void leave(Rendezvous *m)
 {
     for (int i = 0; m->link && i < m->world; i++)
@@ -192,7 +193,7 @@ static void leave(Rendezvous *m)
     free(m->shares);
 }
 
-/* Whoever failed first on this host says so, here and to the other hosts; the others leave it the time to. */
+/* The rank of this host that failed first reports, here and to the other hosts; the others give it time. */
 static int run_here(const Rendezvous *m, Region *r, const Remote *remote)
 {
     bool first = false;
@@ -222,16 +223,16 @@ static int run_connected(Rendezvous *m, Region *r)
     return status;
 }
 
-/* BURST_SECRET, or nothing, and what the launcher says of the job. A rank that is a job of this process
- * behind is a stranger. */
+/* The key is derived from BURST_SECRET (or nothing) and the launcher's description of the job. `number`
+ * counts this process's jobs: a rank that is at another one is refused. */
 static void choose_key(Rendezvous *m, uint64_t number)
 {
     uint64_t job = hash3(m->place->token, number, 0);
     derive_key(m->key, m->place->secret, strlen(m->place->secret), "burst rendezvous", &job, sizeof job);
 }
 
-/* Whoever knows the name before this job does can take it: the secret makes it unknown, and BURST_PORT
- * another one. 0 is none. */
+/* The name of the Unix sockets; never 0. Anyone who knows it in advance could take it: with a secret it is
+ * unknown, and BURST_PORT changes it. */
 static uint64_t choose_name(const Rendezvous *m)
 {
     const int32_t of[] = {(int32_t)geteuid(), m->place->ports == 1 ? m->place->port : 0};
@@ -261,7 +262,7 @@ int rendezvous_job_run(const Job *job)
     region_free(&r);
     free(m.mesh);
     free(m.local_of);
-    /* a device may still wait for a lost peer, and what its libraries do at exit would wait too */
+    /* a device may still wait for a lost peer, and its libraries would wait for it at exit */
     if (status != BURST_OK) {
         fflush(NULL);
         _exit(exit_code(status));

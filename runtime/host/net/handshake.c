@@ -1,4 +1,4 @@
-/* handshake.c: the handshake as a state machine for each connection, and one poll loop over all of them. */
+/* handshake.c: the handshake as a state machine per connection, and one poll loop over all of them. */
 #include "host/net/handshake.h"
 
 #include "burst_rt.h"
@@ -11,12 +11,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CONNECTING, AWAITS_PROOF, AWAITS_WELCOME, AWAITS_CALL, AWAITS_HELLO }; /* the first three: of a dial */
+/* the first three are states of a dial */
+enum { CONNECTING, AWAITS_PROOF, AWAITS_WELCOME, AWAITS_CALL, AWAITS_HELLO };
 enum { MORE, DONE, GONE };
 enum { ACCEPTS_A_ROUND = 64 };
-/* "BURSTRV3" where bytes are little-endian: another order is a stranger */
+/* "BURSTRV3" in little-endian; hosts of another byte order are refused */
 static const uint64_t magic = 0x3356525453525542;
-/* Seconds: a caller's to prove itself, a dial's, and the pauses between two tries. */
+/* Seconds: for a caller to prove itself, for a dial, and between two tries. */
 static const double caller_limit = 2, dial_limit = 3, least_pause = 0.05, most_pause = 0.2;
 
 _Static_assert(KEY_BYTES == crypto_auth_hmacsha256_BYTES, "a proof is a whole MAC");
@@ -60,18 +61,19 @@ static void prove(const Handshakes *g, const Handshake *x, const Hello *hello, u
     crypto_auth_hmacsha256_final(&m, mac);
 }
 
-/* The first bytes of a connection's few always fit. */
+/* The first bytes of a connection always fit into the socket's buffer. */
 static int put(Handshake *x, const void *data, size_t bytes, int stage)
 {
     x->stage = stage;
     return send(x->fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes ? MORE : GONE;
 }
 
-/* ---- what each message leads to ---- */
+/* ---- transitions ---- */
 static int send_call(Handshakes *g, Handshake *x)
 {
     Call mine = {.magic = magic};
-    Address self = socket_name(x->fd); /* a port that nobody listens on may have been this socket's own */
+    /* a dial to a port without a listener can connect the socket to itself */
+    Address self = socket_name(x->fd);
     (void)g;
     if (memcmp(&self, &x->at, sizeof self) == 0 || !socket_same_user(x->fd) ||
         !random_bytes(mine.nonce, sizeof mine.nonce))
@@ -141,7 +143,7 @@ static const struct { size_t bytes; int (*then)(Handshakes *g, Handshake *x); } 
     [AWAITS_HELLO] = {sizeof(Entry), check_hello},
 };
 
-/* Why nothing can come any more, as an errno; 0: n bytes came, or the connection was made. */
+/* Why the connection failed, as an errno; 0: n bytes arrived, or it was established. */
 static int failure_of(const Handshake *x, size_t bytes, ssize_t n)
 {
     if (!bytes)
@@ -164,7 +166,7 @@ static int step(Handshakes *g, Handshake *x)
     if (x->done < bytes)
         return MORE;
     x->done = 0;
-    x->reason = EPROTO; /* should it go now */
+    x->reason = EPROTO; /* the reason if it closes now */
     return stages[x->stage].then(g, x);
 }
 
@@ -216,7 +218,7 @@ static void refuse(Handshakes *g, Handshake *x)
     g->refused++;
 }
 
-/* Removes who has gone, in the order of coming. */
+/* Removes closed connections, keeping the order of arrival. */
 static void look_at_callers(Handshakes *g, double now)
 {
     int kept = 0;
@@ -246,7 +248,7 @@ static void take_caller(Handshakes *g, int fd, const Address *from, double now)
         refuse(g, x);
 }
 
-/* False where this process cannot accept anybody. Connections that ended in the queue count for nothing. */
+/* False if this process cannot accept connections at all. Connections closed in the queue are ignored. */
 static bool accept_callers(Handshakes *g, int listener, double now)
 {
     for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
@@ -264,7 +266,7 @@ static bool accept_callers(Handshakes *g, int listener, double now)
     return true;
 }
 
-/* ---- all at once ---- */
+/* ---- the poll loop ---- */
 static double earliest(const Handshake *x, int count, double then)
 {
     for (int i = 0; i < count; i++)
@@ -297,7 +299,7 @@ static void hand_over(Handshake *x, bool dialled, Connected *out)
     x->fd = -1;
 }
 
-/* A dial that has succeeded is not tried again. */
+/* A dial that has succeeded is not repeated. */
 static bool step_dials(Handshakes *g, const struct pollfd *seen, Connected *out)
 {
     for (int i = 0; i < g->dials; i++) {

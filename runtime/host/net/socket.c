@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-typedef union Name { /* of a socket */
+typedef union Name { /* the name of a socket */
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
@@ -37,7 +37,7 @@ static Address address_of(const Name *n)
 {
     Address a = {0};
     if (n->any.sa_family == AF_UNIX) {
-        a.unix_name = 1; /* whoever connects has no name of its own */
+        a.unix_name = 1; /* a socket that connects has no name */
     } else if (n->any.sa_family == AF_INET) {
         a.port = ntohs(n->v4.sin_port);
         memcpy(a.ip, mapped, sizeof mapped);
@@ -53,7 +53,7 @@ static socklen_t name_of(const Address *a, Name *n)
 {
     *n = (Name){0};
     if (a->unix_name) {
-        /* an abstract name begins with a zero, and is not in the file system */
+        /* an abstract name starts with a zero and is not in the file system */
         n->local.sun_family = AF_UNIX;
         int length = snprintf(n->local.sun_path + 1, sizeof n->local.sun_path - 1, "burst-%016llx-%u",
                               (unsigned long long)a->unix_name, a->port);
@@ -130,7 +130,7 @@ static int listen_at_any_name(Address *at, int backlog)
     }
 }
 
-/* Where the kernel has no IPv6, all interfaces are those of IPv4. */
+/* If the kernel has no IPv6, all interfaces means those of IPv4. */
 int socket_listen(const Address *at, int backlog, Address *bound)
 {
     *bound = *at;
