@@ -52,7 +52,7 @@ bool op_runs(const Op *o, int64_t sequence, int64_t sequences)
     return o->when == WHEN_ALWAYS || sequence == (o->when == WHEN_FIRST ? 0 : sequences - 1);
 }
 
-/* Products are projections but for those of the feed-forward. */
+/* Products are projections, except the feed-forward network's. */
 int op_part(const Op *o)
 {
     return ops[o->kind].part == BURST_P_PROJECT && o->weight && strncmp(o->weight, "mlp.", 4) == 0
@@ -166,7 +166,7 @@ bool op_copies(OpKind k)
     return op_work_kind(k) == WORK_COPY;
 }
 
-/* On a device rotation is such an operation, and there is one layout. */
+/* On a device rotation works in place, and there is one layout. */
 bool op_in_place(const Step *s, OpKind k)
 {
     const bool moves = k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK;

@@ -1,10 +1,10 @@
-/* step/unroll.c: the operations of a sequence in their order: blocks layer after layer, loops chunk after
+/* step/unroll.c: the operations of a sequence in order: blocks layer after layer, loops chunk after
  * chunk. */
 #include "step/step.h"
 
 typedef struct Walk { const Step *step; SeeOp see; void *to; int visit; } Walk;
 
-/* Chunks of keys, a bit each. */
+/* Chunks of keys with a live pair, one bit each. */
 static uint64_t attended(const Step *s, int layer, int chunk)
 {
     return s->pairs ? s->pairs[s->program->layer_mask[layer] * s->chunks + chunk] : UINT64_MAX;
@@ -100,7 +100,7 @@ static void walk_block(Walk *w, int block, int layer, int unit)
     w->visit++;
 }
 
-/* Backward of the layers first <= l < end; the last group still has their inputs. */
+/* Backward of the layers first <= l < end; the last group's inputs are still there. */
 static void walk_group(Walk *w, int first, int end)
 {
     const Step *s = w->step;
@@ -155,7 +155,7 @@ static int unit_index(const Step *s, const StepOp *o, Operand x)
     if (o->block >= BLOCK_MOMENTUM)
         return o->unit + x.next;
     if (x.next < 0)
-        return o->unit + 1; /* backward came to it before */
+        return o->unit + 1; /* backward visited it before */
     return x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
 }
 
@@ -172,7 +172,7 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     }
 }
 
-/* Operations of these kinds set one mark. */
+/* Operations of these kinds share one mark. */
 static OpKind event_kind(OpKind k)
 {
     const bool sums = k == OP_ALL_REDUCE || k == OP_TENSOR_SUM;
@@ -212,7 +212,7 @@ Range copied_layers(const Step *s, const Op *o)
     return host->host ? (Range){host->every ? 0 : host->saved_from, last} : (Range){0, layers};
 }
 
-/* Of the layer before the first, or one of which nothing is copied. */
+/* Whether it is of a layer before the first, or of one without such copies. */
 static bool names_no_layer(const Step *s, const StepOp *o)
 {
     const Operand x = o->op->read[0];

@@ -1,23 +1,22 @@
-/* step/memory/liveness.c: when each value of the unrolled step is in use.
+/* step/memory/liveness.c: finds when each value of the unrolled step is in use.
  *
- * A value is in use from the operation that writes it to the last one that reads it before it is written
- * anew. Values that forward does not save have one place for all layers, or one each (Step.by_layer); a
- * saved one, a gathered unit and a sum of gradients have one each.
- */
+ * A value is in use from the operation that writes it to the last one that reads it before it is rewritten.
+ * A value that forward does not save has one offset for all layers, or one each (Step.by_layer); a saved
+ * value, a gathered unit and a gradient sum have one each. */
 #include "step/memory/memory.h"
 
 #include <string.h>
 
 /* ---- items ---- */
 
-/* What a stream beside compute uses from this operation on, until compute waits for it. */
+/* An item that another stream uses from this operation on, until compute waits for it. */
 typedef struct Pending { int item, read_at; Stream stream; } Pending;
 
 typedef struct Flower {
     Arena *arena;
     const Step *step;
     Flow *flow;
-    int *same;      /* [values]: the value whose place it shares, itself where none */
+    int *same;      /* [values]: the value with which it shares memory; itself if none */
     Vec(Item) items;
     /* [values][1 + index]: its item, -1: not written yet; first the one of all indices without their own */
     int **item_of;
@@ -35,7 +34,8 @@ static bool read_later(const Block *b, int op, int value)
     return false;
 }
 
-/* Backward makes one again without the other: its place is not that of a saved one. */
+/* Whether backward recomputes one value without the other, so that it cannot share a saved value's
+ * memory. */
 static bool made_apart(const Step *s, int from, int to)
 {
     for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++) {
@@ -51,8 +51,8 @@ static bool made_apart(const Step *s, int from, int to)
     return false;
 }
 
-/* An operation that works element by element may write where it reads: values of one type, the one not
- * read again. The place is that of a saved one. */
+/* An elementwise operation may write in place, if both values have one type and the input is not read later.
+ * The memory is the saved value's. */
 static void share_places(Flower *f, const Block *b, int op)
 {
     const Op *o = &b->ops.at[op];
@@ -89,7 +89,7 @@ static Item *item_for(Flower *f, int value, int index)
     return &f->items.at[*at];
 }
 
-/* Most often it goes on with the last. */
+/* Most often it extends the last range. */
 void item_add_range(Arena *a, Item *i, Range r)
 {
     Range *last = i->live.n ? &i->live.at[i->live.n - 1] : NULL;
@@ -114,7 +114,7 @@ void item_add_range(Arena *a, Item *i, Range r)
     i->live.at[from] = r;
 }
 
-/* Operations first to last of sequences one after the other. */
+/* Marks operations first to last as in use, over consecutive sequences. */
 static void mark_live(const Flower *f, Item *i, int first, int last)
 {
     const int ops = f->flow->ops;
@@ -128,8 +128,8 @@ static void mark_live(const Flower *f, Item *i, int first, int last)
     }
 }
 
-/* At t compute waits for what the stream was given until `used`: all that this read is free after t, and
- * what the weights' stream was given before, if that was waited for there; but gathers of other events. */
+/* At t compute waits for what the stream was given until `used`: what this read is free after t, and also
+ * what the weights' stream was given before, if that was awaited there, except gathers of other events. */
 static void waited(Flower *f, int t, int used, int event, Stream stream, bool weights)
 {
     int left = 0;
@@ -159,8 +159,8 @@ static void touch(Flower *f, int t, Operand x, bool fresh)
     *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t, op_stream(o->op->kind)};
 }
 
-/* Whether an operation before this one in its loop reads what has the value's place: other chunks' parts
- * are then still to be read. */
+/* Whether an earlier operation of the loop reads memory of the value: then other chunks' parts of it are
+ * still to be read. */
 static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
 {
     const int index = operand_index(f->step, at, x);
@@ -200,15 +200,15 @@ static void run(Flower *f, int t, bool adds)
         const bool in_place = i < OP_READS && o->read[i].value >= 0 &&
                               f->same[o->read[i].value] == f->same[o->write[i].value];
         const int value = o->write[i].value;
-        /* beside other chunks' */
+        /* in addition to other chunks' */
         const bool later = op_chunk(f->step, at) > 0 || op_row(f->step, at, value) > 0,
                    rows = op_takes_rows(f->step, o, value) && (later || loop_reads(f, at, o->write[i]));
         touch(f, t, o->write[i], !op_adds(f->step, at, i) && !in_place && !adds && !rows);
     }
 }
 
-/* One sequence; or two of several, which are all that can differ: what the second reads of the first lasts
- * from one to the next. */
+/* Runs one sequence, or two if there are several: values may last from one to the next, and further
+ * sequences are equal. */
 static void run_all(Flower *f)
 {
     const int sequences = step_sequences(f->step) > 1 ? 2 : 1, all = sequences * f->flow->ops;
@@ -222,8 +222,8 @@ static void run_all(Flower *f)
         waited(f, all - 1, all, -1, (Stream)stream, false);
 }
 
-/* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends.
- * Where a rank copies out of others' memory when it waits, their shards stay, since another one may wait
+/* Parameters and moments are in use throughout; rounded parameters at the begin and the end of a step. If
+ * ranks copy from each other's memory when they wait, shards stay in use, since another rank may wait
  * late. */
 static void mark_ends(Flower *f)
 {
@@ -248,10 +248,10 @@ static bool is_active(const Flow *f, const Item *i)
     return k == VALUE_ACTIVATION || k == VALUE_GRADIENT;
 }
 
-/* Of one memory: the most bytes in use, and where. */
+/* The most bytes of a memory in use, and where. */
 static int64_t find_peak(Arena *a, const Flow *f, bool host, bool active, int *at)
 {
-    /* [t]: what comes into use at operation t, less what goes out */
+    /* [t]: bytes that come into use at operation t, minus those that go out */
     int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0, most = 0;
     for (int i = 0; i < f->items; i++)
         for (int r = 0; r < f->item[i].live.n && item_on_host(f, &f->item[i]) == host &&

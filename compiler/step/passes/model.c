@@ -1,14 +1,14 @@
-/* step/passes/model.c: a Llama's tensors, and forward of its layer, its embedding and its head, as rows. A
- * model with a bias or another norm is other rows; everything after this pass follows from them.
+/* step/passes/model.c: a Llama's tensors, and forward of its layer, embedding and head, as rows. A model
+ * with a bias or another norm has other rows; all later passes follow from them.
  *
- * Rows of a part that a model may have name the function that says so. Where an operation's operand
- * depends on the parts it has several names, "q_product|q_flat": the first that the model has.
- */
+ * Rows of optional parts name the function that tells whether the model has the part. If an operation's
+ * operand depends on the parts, it has several names, "q_product|q_flat": the first that the model has is
+ * used. */
 #include "step/step.h"
 
 #include <string.h>
 
-/* Whether a model has what a row is of; rows that say nothing are every model's. */
+/* Whether a model has the part of a row; rows without one are every model's. */
 typedef bool Part(const Model *m);
 
 static bool has_part(const Model *m, Part *part) { return !part || part(m); }
@@ -40,7 +40,7 @@ static bool latent(const Model *m) { return m->latent > 0; }
 static bool no_latent(const Model *m) { return !m->latent; }
 static bool query_latent(const Model *m) { return m->query_latent > 0; }
 static bool no_query_latent(const Model *m) { return !m->query_latent; }
-/* Whether what a layer adds to its input is made first, and then added. */
+/* Whether a layer's output is computed first and then added to its input. */
 static bool norms_after(const Model *m) { return m->layer.norms != BURST_NORMS_BEFORE; }
 static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0 || norms_after(m); }
 static bool adds_unnormed(const Model *m) { return adds_later(m) && !norms_after(m); }
@@ -61,8 +61,8 @@ static bool scales_logits(const Model *m) { return m->scale[BURST_SCALE_LOGIT] >
 
 /* ---- tensors ---- */
 
-/* By their names within the unit, as Hugging Face has them. */
-/* Heads and ffn are split over tensor ranks, along the dimension that is theirs. */
+/* Named as Hugging Face does within the unit. */
+/* Heads and ffn are split over tensor ranks along their dimension. */
 typedef struct Tensor {
     const char *name;
     Dim rows, cols;
@@ -109,18 +109,18 @@ static const Tensor layer_tensors[] = {
     {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, .each = 1},
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
     {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
-    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* the last: matrices stay aligned */
+    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* last, so that matrices stay aligned */
 };
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"model.norm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, norm_bias},
     {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL, head_of_its_own},
-    {"lm_head.bias", DIM_ONE, DIM_VOCAB, FIRST_ZEROS, head_bias}, /* right behind it */
+    {"lm_head.bias", DIM_ONE, DIM_VOCAB, FIRST_ZEROS, head_bias}, /* directly after it */
 };
 
 static bool is_split(const Shape *s, Dim d) { return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN); }
 
-/* Of a split dimension: where ranks are more than key heads, neighbours have the same. */
+/* Parts of a split dimension: if ranks outnumber key heads, neighbours have the same. */
 static int parts_of(const Shape *s, Dim d)
 {
     if (!is_split(s, d))
@@ -202,12 +202,12 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
 
 /* ---- values and operations ---- */
 
-/* Of parts that a model may have. */
+/* Values of optional parts. */
 typedef struct PartValue {
     Part *part;
     Value value;
 } PartValue;
-/* "x+1" is x of the next layer. */
+/* "x+1" is the next layer's x. */
 typedef struct Row {
     OpKind kind;
     const char *read[4], *write[3], *weight;
@@ -236,7 +236,7 @@ static const Value layer_values[] = {
 static const PartValue part_values[] = {
     {second_norm, {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm, {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
-    /* of the host, gate and then up; of a device, side by side */
+    /* on the host, gate and then up; on a device, interleaved by token */
     {gated, {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}},
     {ungated, {.name = "up", .dim = {DIM_TOKENS, DIM_FFN}}},
     {dense, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
@@ -362,7 +362,7 @@ static const Row layer_rows[] = {
      .scale = BURST_SCALE_RESIDUAL},
 };
 
-/* The head's x is that of the last layer. Its loss makes the gradient of its input at once. */
+/* The head's x is the last layer's. Its loss computes the gradient of its input directly. */
 static const Value end_values[] = {
     {.name = "token", .kind = VALUE_INPUT, .dim = {DIM_TOKENS}, .element = EL_INT},
     {.name = "label", .kind = VALUE_INPUT, .dim = {DIM_TOKENS}, .element = EL_INT},

@@ -1,11 +1,10 @@
-/* step/passes/overlap.c: what tensor ranks do among them beside products of backward that do not need it
+/* step/passes/overlap.c: overlaps tensor ranks' communication with products of backward that do not need it
  * (Megatron-LM, arXiv 2205.05198, section 4.3).
  *
- * A layer's operations stay the same, in another order. Products with the gradients of weights can come
- * late: nothing but the reduction reads them. A scatter of a gradient's parts takes those of the same
- * gradients beside it, a gather one that is left over; and what is gathered again for the products of
- * backward begins as early as its norm can be made again. Sums of each tensor keep their order.
- */
+ * A layer's operations stay the same, in another order. Products for weight gradients can be late: only the
+ * reduction reads them. A scatter of a gradient's parts is overlapped with those products that read the same
+ * gradient, a gather with one that is left over. Gathers repeated for backward's products begin as soon as
+ * their norm can be recomputed. Sums of each tensor keep their order. */
 #include "step/step.h"
 
 static void move_op(Block *b, int from, int to)
@@ -32,10 +31,10 @@ static bool writes(const Op *o, int value)
     return false;
 }
 
-/* A product of a whole gradient of weights, which may come later. */
+/* A product for a whole weight gradient, which may be late. */
 static bool can_wait(const Op *o) { return o->kind == OP_LINEAR_DW && !o->scope; }
 
-/* Whether the block makes the value of what this gradient is of. */
+/* Whether the block computes this value from a value with the given gradient. */
 static bool makes_from(const Block *b, int end, int value, int gradient)
 {
     for (int i = 0; i < end; i++)
@@ -45,7 +44,7 @@ static bool makes_from(const Block *b, int end, int value, int gradient)
     return false;
 }
 
-/* Behind the scatter at `at`: the weights' gradients of the products whose parts it adds up. */
+/* Puts the weight gradients of the products whose parts the scatter at `at` adds up after it. */
 static void put_beside_scatter(Block *b, int at)
 {
     const int parts = b->ops.at[at].read[0].value;
@@ -56,7 +55,7 @@ static void put_beside_scatter(Block *b, int at)
             i++;
 }
 
-/* Behind the gather at `at`: the last that no other transfer has beside it. */
+/* Puts the last weight gradient that no other transfer overlaps after the gather at `at`. */
 static void put_beside_gather(Block *b, int at)
 {
     int found = -1;
@@ -88,8 +87,8 @@ static int first_reader(const Block *b, int from, int value)
     return from;
 }
 
-/* A gather with the norm that makes what it gathers, behind the first operation that waits for the
- * transfer before, and its loop: computing waits for all that tensor ranks were given. */
+/* Puts a gather, with the norm that computes its input, after the first operation that waits for the
+ * previous transfer, and its loop: computing waits for all of the tensor ranks' queued work. */
 static void put_behind_wait(const Step *s, Block *b, int at)
 {
     const Op *norm = &b->ops.at[at - 1];

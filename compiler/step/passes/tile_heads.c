@@ -1,14 +1,13 @@
 /* step/passes/tile_heads.c: attention of a layer over chunks of its heads, one after the other (headwise
  * chunking, as UPipe does around an all-to-all: Untied Ulysses, arXiv 2602.21196).
  *
- * The model of such a step has the heads of one chunk. Operations on values as wide as heads become a loop
- * over chunks: projections of the chunk's queries, keys and values, its rotation and attention, and the
- * product with its columns of the output projection, whose sum over the chunks is attention's output;
- * backward the same. What they make is there for one chunk at a time, and so is its gradient. What a layer
- * saves, and what one loop leaves for another (attention's output, where backward makes it again before
- * the feed-forward network), lies chunk after chunk. All other values are whole for every chunk: the first
- * begins a sum over the chunks, the others add to it.
- */
+ * The model of such a step has the heads of one chunk. Operations on values with heads become a loop over
+ * chunks: projections of the chunk's queries, keys and values, its rotation and attention, and the product
+ * with its columns of the output projection, whose sum over the chunks is attention's output; likewise in
+ * backward. Their results exist for one chunk at a time, and so do the gradients. What a layer saves, and
+ * what one loop leaves for another (attention's output, if backward recomputes it before the feed-forward
+ * network), is stored chunk after chunk. All other values are whole for every chunk: the first begins a sum
+ * over the chunks, the others add to it. */
 #include "step/step.h"
 
 static bool touches_heads(const Step *s, const Op *o)
@@ -16,10 +15,10 @@ static bool touches_heads(const Step *s, const Op *o)
     return op_touches(s, o, is_of_heads);
 }
 
-/* What a loop reads and did not make itself. */
+/* Marks values that a loop reads and did not compute. */
 static void mark_crossing(Step *s, const Block *b)
 {
-    /* [values]: the loop that wrote it last; 0: none */
+    /* [values]: the loop that last wrote it; 0: none */
     int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 0;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
@@ -35,7 +34,7 @@ static void mark_crossing(Step *s, const Block *b)
     }
 }
 
-/* Where rotation and a change of layout write where they read, both values have as much. */
+/* If rotation and a change of layout work in place, both values have the same size. */
 static void mark_alike(Step *s, const Block *b)
 {
     for (int i = 0; i < b->ops.n; i++) {

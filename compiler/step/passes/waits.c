@@ -1,14 +1,13 @@
-/* step/passes/waits.c: where computing waits for the streams beside it, as operations of the list. The last
- * pass: what is decided here is what the program does. Lifetimes, the verifier, the predicted time and the
- * printed text read these operations, and nothing else derives a wait.
+/* step/passes/waits.c: adds computing's waits for other streams as operations of the list. This is the last
+ * pass: the program does what it decides. Lifetimes, the verifier, the predicted time and the printed text
+ * read these operations, and nothing else derives a wait.
  *
- * Passes before this one have added waits that memory needs: for a copy or a reduction to be done before
- * the next one begins. Here come those that values need. The unrolled step is gone through in its order;
- * where an operation reads what a stream made and computing has not waited for, a wait comes before it.
- * It comes before the loop that the operation is in, where what it waits for was begun before that loop: a
- * rank without tokens does not enter a loop over its tokens, and waits as all others do. A gather has a wait
- * of its own, whatever its stream was given after it: a host copies what it gathers when it waits for that.
- */
+ * Earlier passes have added waits that memory needs: for a copy or a reduction to end before the next one
+ * begins. This pass adds those that values need. It walks the unrolled step; if an operation reads what a
+ * stream computed and computing has not waited for that, a wait comes before it. The wait comes before the
+ * operation's loop if the awaited operation began before that loop: a rank without tokens does not enter a
+ * loop over its tokens, but waits like all others. A gather has its own wait, even if later work of its
+ * stream was awaited: a host copies what it gathers when it waits. */
 #include "step/step.h"
 
 #include <stdlib.h>
@@ -23,15 +22,15 @@ typedef struct Need {
 typedef struct Waiter {
     Arena *arena;
     Step *step;
-    /* what streams were given, from the first sequence on; a time is how many operations that are */
+    /* operations given to streams since the first sequence; times are counts of these */
     Vec(StepOp) given;
-    bool *streamed;         /* [values]: some stream writes it */
-    bool *idle[STEP_BLOCKS]; /* [operations]: it touches no such value, and no wait is before it */
-    bool *needed[STEP_BLOCKS]; /* [operations]: a wait is before it */
-    int **written;          /* [values][index]: when a stream was given what writes it; 0: none was */
-    int done[STREAMS];      /* all that the stream was given until then is done */
-    int event[STEP_EVENTS]; /* when its last operation was given; 0: never */
-    int waited[STEP_EVENTS]; /* until when computing has waited for its operations */
+    bool *streamed;         /* [values]: written by another stream */
+    bool *idle[STEP_BLOCKS]; /* [operations]: uses no such value, and has no wait before it */
+    bool *needed[STEP_BLOCKS]; /* [operations]: has a wait before it */
+    int **written;          /* [values][index]: time of the stream's operation that writes it; 0: none */
+    int done[STREAMS];      /* everything given to the stream before this time is done */
+    int event[STEP_EVENTS]; /* time of its last operation; 0: never */
+    int waited[STEP_EVENTS]; /* time until which computing has waited for its operations */
     int sequence, sequences;
     Vec(Need) needs;
 } Waiter;
@@ -97,7 +96,7 @@ static Need need_of(const Waiter *w, const StepOp *reads, const StepOp *writes, 
     return n;
 }
 
-/* Whether they are one call: which index a value has, and not which value it is, says what is waited for. */
+/* Whether two waits are one call: a value's index, not the value, determines what is awaited. */
 static bool same_need(const Step *s, const Need *a, const Need *b)
 {
     const Operand x = a->wait.read[0], y = b->wait.read[0];
@@ -118,7 +117,7 @@ static void add_need(Waiter *w, Need n)
     w->needed[n.block][n.at] = true;
 }
 
-/* Of what it reads, the last that the stream was given and that is not done; value -1: nothing. */
+/* The last operand that the stream was given and that is not done; value -1: none. */
 static Operand last_read(const Waiter *w, const StepOp *at, Stream stream, int *last)
 {
     Operand of = {-1, 0};
@@ -145,7 +144,7 @@ static bool all_done(const Waiter *w, const StepOp *at)
     return true;
 }
 
-/* With the last most often all is done. */
+/* Usually everything is done with the last one. */
 static void wait_for(Waiter *w, const StepOp *at, Stream stream)
 {
     int last;
@@ -172,7 +171,7 @@ static bool begins(const Step *s, const StepOp *at, int wait)
     return true;
 }
 
-/* Waits that operations like this one were found to need. */
+/* Adds waits that equal operations were found to need. */
 static void do_needed(Waiter *w, const StepOp *at)
 {
     for (int i = 0; i < w->needs.n; i++) {
@@ -218,7 +217,7 @@ static void see(void *to, const StepOp *at)
         do_op(w, at);
 }
 
-/* Most operations compute from what computing made: of these nothing is asked. */
+/* Most operations read only results of computing, and need no check. */
 static bool is_idle(const Waiter *w, const Op *o)
 {
     bool idle = o->kind != OP_WAIT && op_stream(o->kind) == STREAM_COMPUTE;

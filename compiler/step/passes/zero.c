@@ -2,25 +2,23 @@
  * and the optimizer.
  *
  * Units are visited in the order embedding, layers, head, layers backwards. A visit begins with the gather
- * of the next one's weights; one that makes gradients zeroes their sum just before and reduces it last.
- * The embedding's own gradients come after the last visit and need no weights. A head that is tied to the
- * embedding gathers and reduces that unit besides its own.
+ * of the next one's weights; one that computes gradients zeroes their sum just before and reduces it last.
+ * The embedding's own gradients come after the last visit and need no weights. A head tied to the embedding
+ * gathers and reduces that unit in addition to its own.
  *
- * Where weights last the step, forward gathers them in the step's first sequence and nothing else does.
- * Where gradients do, they are zeroed in the first sequence and reduced in the last; else no more than two
- * units' sums are there at once.
+ * If weights last the step, only the step's first forward gathers them. If gradients do, they are zeroed in
+ * the first sequence and reduced in the last; otherwise at most two units' sums exist at a time.
  *
- * Where weights are sharded over the ranks of a group and other groups have replicas (AMSP, arXiv
- * 2311.00257), gathers and reductions stay inside the group, and the last sequence sums each unit's shard
- * of gradients over the ranks that hold the same one.
+ * If weights are sharded over the ranks of a group and other groups have replicas (AMSP, arXiv 2311.00257),
+ * gathers and reductions are within the group, and the last sequence sums each unit's shard of gradients
+ * over the ranks that hold the same one.
  *
  * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add
  * to its gradients.
  *
- * Gradients that are kept in bf16 are never added up in it: each visit's sum is fp32, over the ranks too,
- * and is added to the shard and rounded where it is reduced, also by a rank alone. Sums of shards, over
- * replicas or tensor ranks, are fp32 in the memory of that sum.
- */
+ * Gradients kept in bf16 are never accumulated in it: each visit's sum is fp32, over the ranks too, and is
+ * added to the shard and rounded when it is reduced, also on a single rank. Sums of shards, over replicas or
+ * tensor ranks, are fp32 in the memory of that sum. */
 #include "step/step.h"
 
 #include <string.h>
@@ -28,9 +26,9 @@
 typedef struct Weights {
     Step *step;
     bool alone, weights_last, sums_last, bf16;
-    int weight, sum;            /* what operations read and add to */
-    int tied, tied_sum;         /* the embedding's, for a head that is tied to it */
-    int shard, gathered;        /* gradients after their reduction; what gathers read */
+    int weight, sum;            /* read, and accumulated, by operations */
+    int tied, tied_sum;         /* the embedding's, for a tied head */
+    int shard, gathered;        /* gradients after their reduction; the gathers' input */
 } Weights;
 
 static bool reads_weight(const Op *o)
@@ -79,8 +77,8 @@ static Op reduce(const Weights *w, int sum, bool embedding, bool adds)
     return o;
 }
 
-/* Of the gradients of all sequences, in place: over replicas; or, of what no tensor rank has a part of,
- * over tensor ranks, each of which has those of its tokens or heads. */
+/* Sums gradients of all sequences in place: over replicas; or, if tensor ranks do not split the tensor, over
+ * tensor ranks, each of which has the gradients of its tokens or heads. */
 static Op sum_shards(const Weights *w, OpKind k)
 {
     Op o = op_make(k);
@@ -105,9 +103,9 @@ static void use_unit(const Weights *w, Block *b)
     }
 }
 
-/* For the reduction of the unit before, so that no more than two units' sums are there at once: where
- * each visit gathers weights, computing waits for these. A rank alone, which reduces in no time, waits for
- * the visit's own: its sum is the only one. */
+/* Waits for the previous unit's reduction, so that at most two units' sums exist at a time; if each visit
+ * gathers weights, for the gather instead. A single rank, whose reductions take no time, waits for the
+ * visit's own: its sum is the only one. */
 static Op wait(const Weights *w, int next)
 {
     Op o = op_wait(OP_REDUCE);
@@ -135,9 +133,8 @@ static void tie_head(const Weights *w)
         op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }
 
-/* Before the first operation that adds to the unit's gradients, or the loop over chunks that has it: what
- * is made again before that, and is widest with the gradient of the unit before on its way, has their
- * memory. */
+/* Before the first operation that adds to the unit's gradients, or the loop over chunks around it: what is
+ * recomputed before that, and is widest while the previous unit's gradient is reduced, uses their memory. */
 static int zero_at(const Step *s, const Block *b)
 {
     int i = 0;

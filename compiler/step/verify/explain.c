@@ -1,4 +1,4 @@
-/* step/verify/explain.c: a refusal in words. */
+/* step/verify/explain.c: messages for refusals. */
 #include "step/verify/internal.h"
 
 static const char *const proof_names[] = {
@@ -59,7 +59,7 @@ const char *record_text(const Machine *m, const Record *r)
     return r->op < 0 ? name : arena_printf(m->arena, "%s of %s", name, op_text(m, r->op));
 }
 
-/* ---- why not ---- */
+/* ---- reasons ---- */
 
 static int count_part(const Record *r, uint64_t part)
 {
@@ -69,13 +69,13 @@ static int count_part(const Record *r, uint64_t part)
     return n;
 }
 
-/* Of the loop that forward's operation, and so its backward, is in. */
+/* Chunks of the loop around forward's operation, and so around its backward. */
 static int chunks_of(const Machine *m, const Made *x)
 {
     return op_dim(m->step, x->op) != LOOP_DIMS ? op_chunks(m->step, x->op) : m->step->chunks;
 }
 
-/* What is wrong with a part of a sum, which may have come in chunks; NULL: it is there once. */
+/* What is wrong with a part of a sum, which may have come in chunks; NULL: it is there exactly once. */
 static const char *part_fault(const Machine *m, const Record *r, uint64_t part, const Made *of)
 {
     const int whole = count_part(r, part), chunks = chunks_of(m, of);
@@ -91,7 +91,7 @@ static const char *part_fault(const Machine *m, const Record *r, uint64_t part, 
                               whole ? "is in it twice" : "is missing");
 }
 
-/* What is wrong with the gradient of an output; NULL: it has all parts, and something else besides. */
+/* What is wrong with the gradient of an output; NULL: it has all parts, and something else in addition. */
 static const char *gradient_fault(const Machine *m, const Made *x, int output, const Record *r)
 {
     const char *fault = NULL;
@@ -108,7 +108,7 @@ static const char *gradient_fault(const Machine *m, const Made *x, int output, c
 const char *sum_fault(const Machine *m, int unit, const Record *r)
 {
     for (const Made *k = m->made.at; k < m->made.at + m->made.n; k++) {
-        /* tied: the other's part is elsewhere */
+        /* tied: the other part is elsewhere */
         const bool one_of_two = m->step->program->model.tied && unit == 0;
         const uint64_t part = part_number(m, k, 'w', 0);
         const char *fault = k->weights == unit && adds_to_sum(k->op) ? part_fault(m, r, part, k) : NULL;
@@ -118,7 +118,7 @@ const char *sum_fault(const Machine *m, int unit, const Record *r)
     return "it was not zeroed, or has parts of other units";
 }
 
-/* The first operand that is not as the nearest operation of forward has it. */
+/* Reports the first operand that differs from the nearest operation of forward. */
 void explain(Machine *m, const Doing *d, const Rule *r, const Made *x, int bad)
 {
     if (!x || bad < 0) {

@@ -1,5 +1,5 @@
-/* step/verify/memory.c: the packed memories as stretches, places, and what the streams beside compute may
- * be using. The host's memory has addresses of its own, behind those of the device. */
+/* step/verify/memory.c: the packed memories as stretches, and memory that other streams may be using. Host
+ * memory has addresses after the device's. */
 #include "step/verify/internal.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void set_first(Cells *c, int cell, bool to)
     c->first[cell / 64] = to ? c->first[cell / 64] | bit : c->first[cell / 64] & ~bit;
 }
 
-/* The first cell of the stretch that the cell is in. */
+/* The first cell of the cell's stretch. */
 static int stretch_of(const Cells *c, int cell)
 {
     int word = cell / 64;
@@ -44,7 +44,8 @@ static int stretch_of(const Cells *c, int cell)
     return 64 * word + 63 - __builtin_clzll(bits);
 }
 
-/* What the whole place holds as one; NULL with *other, what is in its way: NULL where nothing is there. */
+/* The record that the whole item holds; NULL with *other: the record in its way, or NULL if it is not
+ * written. */
 const Record *held(const Machine *m, const Item *i, const Record **other)
 {
     const Cells *c = &m->cells;
@@ -63,7 +64,7 @@ const Record *held(const Machine *m, const Item *i, const Record **other)
     return *other || !whole ? NULL : r;
 }
 
-/* Makes a stretch begin at the cell. */
+/* Splits stretches so that one begins at the cell. */
 static void cut(Cells *c, int cell)
 {
     const int from = cell < c->n ? stretch_of(c, cell) : cell;
@@ -89,7 +90,7 @@ void store(Machine *m, Record r)
     c->end[begin] = end, c->record[begin] = kept;
 }
 
-/* Cells of parameters, and the next of these from each cell on. */
+/* Marks cells of parameters, and for each cell the next of these. */
 static void find_shards(Machine *m)
 {
     Cells *c = &m->cells;
@@ -114,7 +115,7 @@ int shard_at(const Machine *m, const Item *i)
     return next < c->n && c->begin[next] < i->offset + i->bytes ? c->unit[next] : -1;
 }
 
-/* Nothing is written yet. */
+/* Starts with nothing written. */
 static void find_cells(Machine *m, const Item *const *item)
 {
     Cells *c = &m->cells;
@@ -138,7 +139,7 @@ static void find_cells(Machine *m, const Item *const *item)
         find_shards(m);
 }
 
-/* ---- places ---- */
+/* ---- items ---- */
 
 bool in_place(const Machine *m, OpKind k)
 {
@@ -146,7 +147,7 @@ bool in_place(const Machine *m, OpKind k)
            (m->step->program->target->one_layout && (k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK));
 }
 
-/* Where an operation works in place, one of the two values may have no item of its own. */
+/* If an operation works in place, one of the two values may have no item of its own. */
 static void share(Machine *m, const bool *placed)
 {
     for (int b = 0; b < STEP_BLOCKS; b++)
@@ -197,7 +198,7 @@ int unit_at(const Machine *m, int visit)
     int at = m->layers + 2, first = (m->layers - 1) / group * group;
     if (visit < at)
         return visit;
-    /* from the last group on: forward again, but of its last layer and of the last group; backward */
+    /* from the last group on: repeated forward, except of its last layer and of the last group; backward */
     for (; first >= 0; first -= group) {
         const int end = first + group < m->layers ? first + group : m->layers,
                   again = end < m->layers ? end - 1 - first : 0;
@@ -242,7 +243,8 @@ Place place_at(Machine *m, int value, int index)
     return (Place){value, index, i};
 }
 
-/* Multiples of the alignment, inside what the packing claims, which is no more than they need. */
+/* Offsets are multiples of the alignment, and inside the size that the packing claims, which must be
+ * minimal. */
 void check_places(Machine *m)
 {
     const Flow *f = m->flow;
@@ -276,15 +278,14 @@ static bool follows_weights(const Machine *m, const Under *u)
     return op_follows_weights(m->flow->op[u->op].op->kind);
 }
 
-/* The arrivals of gathers: those of visits take two in turn, and an embedding that the head is tied to has
- * one of its own. */
+/* The arrivals of gathers: visits use two in turn, and a tied embedding has its own. */
 enum { OWN_ARRIVAL = 2 };
 static int arrival_of(const Machine *m, const StepOp *o, Operand x)
 {
     return m->step->values.at[x.value].index == INDEX_NONE ? OWN_ARRIVAL : (o->visit + x.next) % 2;
 }
 
-/* Whether the program has one mark for both: the arrival of gathers; of fetches one for every other layer,
+/* Whether both have one mark in the program: the arrival of gathers; for fetches, one for every other layer,
  * chunk or slot. */
 static bool awaits(const Machine *m, const StepOp *wait, const Under *u)
 {
@@ -300,7 +301,8 @@ static bool awaits(const Machine *m, const StepOp *wait, const Under *u)
     return o->op->kind == k && (index_of(m, wait, x) + index_of(m, o, made)) % 2 == 0;
 }
 
-/* Each arrival has one gather at a time: a second one would take its requests, and neither be done. */
+/* Each arrival has one gather at a time: a second one would overwrite its requests, so that neither
+ * completes. */
 void check_arrival(Machine *m, const StepOp *o)
 {
     for (int i = 0; i < m->under.n; i++) {
@@ -314,8 +316,8 @@ void check_arrival(Machine *m, const StepOp *o)
     }
 }
 
-/* And for what the weights' stream was given before the last of these that began after that stream; but a
- * gather is done when it is waited for itself. */
+/* Also for what the weights' stream was given before the last of these that began after that stream. A
+ * gather is done only when it is awaited itself. */
 void wait_for(Machine *m, const StepOp *wait)
 {
     int done = -1, followed = -1, left = 0;

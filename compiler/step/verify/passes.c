@@ -32,7 +32,7 @@ static void __attribute__((format(printf, 4, 5))) refuse(Checker *c, int block, 
     c->failed = true;
 }
 
-/* One that has no name. */
+/* Refuses a kind without a name. */
 static void refuse_kind(Checker *c)
 {
     diag_error(c->diags, (Span){0}, "after pass `%s`: an operation has no kind", c->pass);
@@ -41,7 +41,7 @@ static void refuse_kind(Checker *c)
 
 /* ---- one operation ---- */
 
-/* Behind the last operand there is none, and each means a value. */
+/* No operand follows the last, and each must be a value. */
 static void check_operands(Checker *c, int block, const Op *o, const Operand *x, int most)
 {
     bool ended = false;
@@ -140,8 +140,8 @@ static void check_lists(Checker *c)
 
 /* ---- written before read ---- */
 
-/* Whether it was there when the sequence began, or its memory is all that is asked: of matrices at their
- * owner each layer's are beside those of others. */
+/* Whether it was there when the sequence began, or only its memory is needed: matrices of several layers are
+ * collected at their owner. */
 static bool is_given(const Value *v)
 {
     return v->kind == VALUE_INPUT || v->kind == VALUE_STATE || v->kind == VALUE_ROUNDED ||

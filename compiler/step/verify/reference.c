@@ -1,4 +1,4 @@
-/* step/verify/reference.c: what the forward blocks say is to be computed, as numbers. */
+/* step/verify/reference.c: numbers of what the forward blocks compute. */
 #include "step/verify/internal.h"
 
 #include <string.h>
@@ -84,7 +84,8 @@ uint64_t state_number(int value, int unit, bool after)
 {
     return number(after ? 'n' : 's', (uint64_t)value, (uint64_t)unit);
 }
-/* Of what an operation makes beside forward's outputs; the operation stands for all that it reads. */
+/* The number of something that an operation computes in addition to forward's outputs; the operation
+ * represents all its inputs. */
 uint64_t part_number(const Machine *m, const Made *x, char what, int n)
 {
     return number((uint64_t)what, (uint64_t)(x - m->made.at) * 16 + (uint64_t)n, (uint64_t)m->sequence);
@@ -114,8 +115,8 @@ uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int val
 
 static bool is_of_keys(const Machine *m, int value) { return dim_of_keys(m->step->values.at[value].dim[1]); }
 
-/* Of a chunk of queries what a chunk of keys has a share in, or of a chunk of keys one of queries: all
- * that attend each other have all of it. */
+/* The part of a chunk of queries due to a chunk of keys, or the reverse: all that attend each other have all
+ * of it. */
 static uint64_t pair_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
 {
     const bool keys = is_of_keys(m, value);
@@ -151,7 +152,7 @@ uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t who
     return op_takes_whole(m->step, o->op, value) ? whole : row_number(m, o, value, whole);
 }
 
-/* Of the kept rows of a value. */
+/* The kept rows of a value. */
 static uint64_t kept_number(uint64_t whole) { return number('k', whole, 0); }
 
 bool one_layout(const Machine *m, OpKind k) { return k == OP_LAYOUT && m->step->program->target->one_layout; }
@@ -179,9 +180,9 @@ bool adds_to_sum(const Op *o)
     return false;
 }
 
-/* What an operation adds to an operand's gradient. Where the output's gradient alone decides it, so does
- * that one's number: branches of one sum have the same gradient, and which of them is gathered or scaled
- * first does not matter. */
+/* What an operation adds to an operand's gradient. If only the output's gradient determines it, so does its
+ * number: branches of a sum have equal gradients, and which of them is gathered or scaled first does not
+ * matter. */
 static uint64_t gradient_number(const Machine *m, const Made *x, int n)
 {
     const OpKind k = x->op->kind;
@@ -205,7 +206,7 @@ uint64_t word_number(const Machine *m, const Made *x, const char *word)
     }
 }
 
-/* ---- what forward says ---- */
+/* ---- forward ---- */
 
 typedef struct Def { int made, output; bool there; } Def;
 
@@ -221,7 +222,7 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         const Def *d = &def[(v->copy ? v->original : o->read[i].value) * m->span + layer + o->read[i].next];
         if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
             continue;
-        /* what is kept asks for no gradient */
+        /* kept rows need no gradient */
         x.from[x.ins] = k == VALUE_ACTIVATION && d->there && o->kind != OP_KEEP ? d->made : -1;
         x.output[x.ins] = d->output;
         x.x[x.ins] = !d->there ? input_number(m, o->read[i].value) : m->made.at[d->made].y[d->output];
@@ -246,7 +247,7 @@ static void add_block(Machine *m, int block, int layer, int unit, Def *def)
     m->made_from[unit + 1] = m->made.n;
 }
 
-/* Gradients, from the last operation to the first: all that read an output come after it. */
+/* Gradients, from the last operation to the first: all readers of an output come after it. */
 static void add_gradients(Machine *m)
 {
     for (int i = m->made.n - 1; i >= 0; i--) {

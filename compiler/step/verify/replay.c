@@ -1,30 +1,28 @@
 /* step/verify/replay.c: proofs 7 to 10 of the unrolled step, from its forward blocks alone.
  *
- * The forward blocks say what is to be computed: each operation's outputs have a number (a hash of its
+ * The forward blocks define what is to be computed: each operation's outputs have a number (a hash of its
  * kind, tensor, unit and operands' numbers), and an output's gradient has the sum of the numbers of its
- * parts, one for each operation that reads the output. A sum that has a part twice, or not at all, is
- * another number. The unrolled step is then replayed: memory is stretches, each with the record that was
- * last written there, and every operation must be one of forward, or of the backward of one, with that
- * one's numbers in the places that it reads, under the names that it reads. Two contents of one number are
- * a fault that is not found; of 64 bits that does not happen.
+ * parts, one for each operation that reads the output. A sum that has a part twice, or not at all, has
+ * another number. The unrolled step is then replayed: memory is stretches, each with the record last written
+ * there, and every operation must be one of forward, or the backward of one, with that operation's numbers
+ * in the memory that it reads, under the names that it reads. Two contents with equal numbers would be
+ * missed; with 64 bits that does not happen.
  *
- * The streams of weights, of copies and of tensor ranks each do what is queued at any time until compute
- * has waited for it, or for something later of that stream; compute waits where the list says so, and
- * nowhere else, for the last operation of the wait's event. What lies in the host's memory, copies alone
- * touch. A rank without tokens enters no loop over its own: there nothing is waited for, and no collective
- * begun. So nothing that may still be under way is touched,
- * whatever the timing, and an operation writes where it reads only if it works element by element. Where a
+ * The streams of weights, of copies and of tensor ranks may execute what is queued at any time until compute
+ * has waited for it, or for something later of that stream. Compute waits only where the list says so, for
+ * the last operation of the wait's event. Only copies access host memory. A rank without tokens does not
+ * enter loops over its own: nothing is awaited there, and no collective begins. So nothing that may still be
+ * in flight is accessed, for any timing, and an operation writes in place only if it is elementwise. If a
  * batch has several sequences, two are replayed: the second adds to the shards. The executor of tests/step
- * sees none of that: it knows two orders of the streams and one sequence, copies operands out, and keeps
- * no state of the optimizer.
+ * checks none of that: it knows two orders of the streams and one sequence, copies operands out, and has no
+ * optimizer state.
  *
- * Where tensor ranks split layers, the forward blocks are checked themselves first
- * (step/verify/tensor_parallel.c), as all else follows from them.
+ * If tensor ranks split layers, the forward blocks are checked first (step/verify/tensor_parallel.c), since
+ * all else follows from them.
  *
- * Taken as given: that compute's own operations run in order, that a queued operation starts after all
- * that compute was given before it, what is inside an operation (attention's has proofs of its own), and
- * that all ranks run this list, so that their collectives meet in one order.
- */
+ * Assumed: compute's own operations run in order; a queued operation starts after all earlier work of
+ * compute; operations are correct inside (attention has proofs of its own); all ranks run this list, so that
+ * their collectives meet in one order. */
 #include "step/verify/internal.h"
 
 enum { STATES = 3 }; /* parameters, first and second moments */
@@ -39,8 +37,8 @@ static bool on_host(const Machine *m, OpKind k)
     return k == OP_OPTIMIZER && m->step->choice.optimizer == OPTIMIZER_ON_HOST;
 }
 
-/* Computing waits for what lies on the host, and neither reads nor writes it; an optimizer that is there
- * nothing else. */
+/* Computing waits for values on the host and does not access them; an offloaded optimizer accesses only
+ * these. */
 static void check_memory(Machine *m, const Doing *d, int value)
 {
     const OpKind k = d->at->op->kind;
@@ -91,8 +89,7 @@ static void take_all(Machine *m, Doing *d)
     }
 }
 
-/* What an operation writes may lie where it reads only element by element, and not where it writes
- * something else. */
+/* An operation may write in place only elementwise, and not where it writes another output. */
 static void check_own(Machine *m, const Doing *d, Place p, int n)
 {
     const int64_t end = p.item->offset + p.item->bytes;
@@ -107,8 +104,7 @@ static void check_own(Machine *m, const Doing *d, Place p, int n)
     }
 }
 
-/* Where a rank copies out of others' memory when it waits, none may write where its shard of gathered
- * parameters lies. */
+/* If ranks copy from others' memory when they wait, none may write to its shard of gathered parameters. */
 static void check_shards(Machine *m, Place p)
 {
     const int param = step_value(m->step, step_param(m->step)),
@@ -135,7 +131,7 @@ static void find_writes(Machine *m, Doing *d)
     }
 }
 
-/* What it touches, its stream may be using until compute has waited for it. */
+/* Until compute has waited for it, the stream may be using what the operation accesses. */
 static void go_under(Machine *m, const Doing *d)
 {
     for (int i = 0; i < d->reads + d->writes && stream_of(d) != STREAM_COMPUTE; i++) {
@@ -146,17 +142,17 @@ static void go_under(Machine *m, const Doing *d)
     }
 }
 
-/* ---- operations of a rule ---- */
+/* ---- operations with a rule ---- */
 
-/* Whether forward's operation has no such operand: fewer inputs, or an output whose gradient nothing asks
- * for. */
+/* Whether forward's operation lacks the operand: it has fewer inputs, or an output whose gradient is not
+ * needed. */
 static bool absent(const Made *x, const char *word)
 {
     const int n = word[1] - '0';
     return ((word[0] == 'x' || word[0] == 'd') && n >= x->ins) || (word[0] == 'g' && n > 0 && !x->g[n]);
 }
 
-/* How many operands are right; *bad: the first that is not, countof a rule's operands if there are too
+/* The number of correct operands; *bad: the first wrong one, countof a rule's operands if there are too
  * many. */
 static int right_operands(const Machine *m, const Doing *d, const Rule *r, const Made *x, int *bad)
 {
@@ -175,8 +171,8 @@ static int right_operands(const Machine *m, const Doing *d, const Rule *r, const
     return right;
 }
 
-/* The operation of forward that this one is, or is backward of; else an error about the one that is
- * nearest. */
+/* The operation of forward that this one is, or is the backward of; otherwise an error about the nearest
+ * one. */
 static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
 {
     const UnitTensor *tensor = op_tensor(m->step, d->at->op, &m->step->block[d->at->block]);
@@ -212,7 +208,7 @@ static void check_weight(Machine *m, const Doing *d, const Rule *r, const Made *
                name_of(m, d->weight.value), d->weight.index, x->weights, record_text(m, d->weight.record));
 }
 
-/* Adding demands something to add to; whether that is right shows in the sum. */
+/* Adding requires something to add to; the sum shows whether it was right. */
 static Record record_of(Machine *m, const Place *p, uint64_t part, bool adds)
 {
     const Record *other, *before = adds ? held(m, p->item, &other) : NULL;
@@ -222,7 +218,7 @@ static Record record_of(Machine *m, const Place *p, uint64_t part, bool adds)
                     p->item->offset + p->item->bytes,     -1,   !adds};
 }
 
-/* Of one chunk's rows, which it adds to or writes anew: other rows of the value stay as they are. */
+/* For one chunk's rows, which it adds to or overwrites: the value's other rows do not change. */
 static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool adds, const StepOp *o)
 {
     Record r = record_of(m, p, part, adds);
@@ -340,7 +336,7 @@ static void run_reduce(Machine *m, Doing *d)
         reject(m, STEP_UNITS, "%s[%d] is not the gradients of unit %d: %s", name_of(m, d->data[0].value),
                d->data[0].index, unit, sum_fault(m, unit, d->data[0].record));
     use_stream(m, d, n * SUM_FACTOR, d->at->op->adds[0] || (m->sequence > 0 && !last));
-    if (!m->failed) /* spent: neither reduced again nor added to */
+    if (!m->failed) /* consumed: not reduced or accumulated any more */
         store(m, (Record){.number = number('r', n, 0),
                           .chunk = -1,
                           .op = m->now,
@@ -368,7 +364,7 @@ static bool is_split(const Machine *m, int unit)
     return m->step->shape.tensor > 1 && unit > 0 && unit <= m->layers;
 }
 
-/* What is kept in bf16 is summed in fp32, beside it: whatever else lies there is lost. */
+/* Gradients kept in bf16 are summed in fp32 in other memory, whose content is lost. */
 static void take_room(Machine *m, const Doing *d)
 {
     const Value *shard = &m->step->values.at[d->data[0].value];
@@ -383,7 +379,7 @@ static void take_room(Machine *m, const Doing *d)
         store(m, record_of(m, &d->write[1], number('t', (uint64_t)m->now, 0), d->at->op->adds[1]));
 }
 
-/* The number of a unit's gradients of all sequences once they are summed over tensor ranks, and over
+/* The number of a unit's gradients of all sequences, after their sum over tensor ranks, and over
  * replicas. */
 static uint64_t shard_number(const Machine *m, int unit, bool over_tensor, bool over_replicas)
 {
@@ -431,7 +427,7 @@ static bool by_muon(const Machine *m, int unit)
     return m->step->program->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit <= m->layers;
 }
 
-/* Of the state that Muon changes before AdamW sees the unit: momentum, and parameters. */
+/* State that Muon changes before AdamW updates the unit: momentum, and parameters. */
 static uint64_t moved_number(const Machine *m, int value, int unit)
 {
     const bool param = value == step_value(m->step, "param"), first = value == step_value(m->step, "m");
@@ -439,7 +435,7 @@ static uint64_t moved_number(const Machine *m, int value, int unit)
     return by_muon(m, unit) && (param || first) ? number(param ? 'U' : 'M', found, 0) : found;
 }
 
-/* Of what momentum adds to a layer; whole at the owners; and of all layers. */
+/* Momentum's update of a layer; whole at the owners; and of all layers. */
 static uint64_t update_number(const Machine *m, int unit)
 {
     return number('u', state_number(step_value(m->step, "m"), unit, false),
@@ -453,7 +449,7 @@ static uint64_t matrices_number(const Machine *m)
     return all;
 }
 
-/* Changes the state as if it were an operand. */
+/* Changes the state like an operand. */
 static void move_state(Machine *m, const char *name, int unit)
 {
     const int v = step_value(m->step, name);
@@ -478,7 +474,7 @@ static void run_momentum(Machine *m, Doing *d)
         store(m, record_of(m, &d->write[0], update_number(m, unit), d->at->op->adds[0]));
 }
 
-/* Beside other layers' matrices, of which some may be there. */
+/* Other layers' matrices may already be there. */
 static void run_to_owners(Machine *m, Doing *d)
 {
     const int unit = d->at->unit;
@@ -534,7 +530,8 @@ static const char *state_text(const Machine *m, int unit, bool after)
     return by_muon(m, unit) ? "Muon leaves of it" : "the step found";
 }
 
-/* Parameters, moments and rounded parameters: as the step found them, or Muon left them; afterwards, new. */
+/* Parameters, moments and rounded parameters: as the step found them or Muon left them; afterwards,
+ * updated. */
 static void check_state(Machine *m, int unit, bool after)
 {
     for (int v = 0; v < m->step->values.n; v++) {
@@ -566,8 +563,7 @@ static void fill_state(Machine *m, int unit, bool after)
     }
 }
 
-/* Of what came to the device of the unit's parameters and moments, in their order: these, updated, and the
- * parameters rounded. */
+/* Updates the unit's parameters and moments that were fetched, in order, and the rounded parameters. */
 static void update_copies(Machine *m, Doing *d)
 {
     const int unit = d->at->unit;
@@ -609,10 +605,10 @@ static void run_optimizer(Machine *m, Doing *d)
         store(m, record_of(m, &d->write[i], state_number(param, unit, true), d->at->op->adds[i]));
 }
 
-/* ---- all of it ---- */
+/* ---- the replay ---- */
 
-/* The embedding's gradients need no weights, so that no visit's weights follow the last layer's; and no
- * unit is before the first. */
+/* The embedding's gradients need no weights, so no visit's weights follow the last layer's; and no unit is
+ * before the first. */
 static bool is_skipped(const Machine *m, const StepOp *o)
 {
     if (o->op->kind == OP_WAIT && o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0)
@@ -621,15 +617,15 @@ static bool is_skipped(const Machine *m, const StepOp *o)
            o->visit + o->op->write[0].next > step_visits(m->step) - 2;
 }
 
-/* Of a layer's input where only the first of a group saves it: another layer, or of the last group, whose are
- * on the device. */
+/* Whether it is a layer's input that is not saved because only the first of a group saves it, or the last
+ * group's, which is on the device. */
 static bool inside_group(const Machine *m, const Value *v, int layer)
 {
     const int group = m->step->group;
     return group > 1 && v->index == INDEX_BOUNDARY && (layer % group || layer + group >= m->layers);
 }
 
-/* Copies of layers that do not stage the value, and waits for them. What is left out is missed where it is
+/* Copies of layers that do not stage the value, and waits for them. A missing copy is found where it is
  * read. */
 static bool is_of_no_layer(const Machine *m, const StepOp *o)
 {
@@ -654,7 +650,7 @@ static bool comes_ahead(const Step *s, const Op *o)
     return op_is_ahead(s, o, d) || s->scopes.at[op_loop(s, o, d)].turns;
 }
 
-/* Chunks of queries are as many on all ranks, and so are those of heads. */
+/* All ranks have equally many chunks of queries, and of heads. */
 static void check_loop(Machine *m, const Op *o)
 {
     const Stream stream = op_stream(o->kind == OP_WAIT ? o->awaits : o->kind);
