@@ -56,6 +56,10 @@ void text_free(Text *t);
 char *text_keep(Arena *a, Text *t); /* copies it into the arena and frees the text */
 /* The separator before the i-th of n names: "", ", " or, before the last, `last`. */
 const char *list_separator(int i, int n, const char *last);
+/* "1,234.5": with so many digits after the point. */
+char *grouped_text(Arena *a, double number, int digits);
+/* "393.680 ms"; from a second on "53.986 s", with so many digits. */
+char *time_text(Arena *a, double seconds, int digits);
 char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in a suitable unit */
 /* Writes the text to path atomically, as output_file.h says. "-" is standard output. Returns 0, or -1 with
  * errno. */

@@ -69,6 +69,27 @@ const char *list_separator(int i, int n, const char *last)
     return i == n - 1 ? last : ", ";
 }
 
+char *grouped_text(Arena *a, double number, int digits)
+{
+    const char *plain = arena_printf(a, "%.*f", digits, number);
+    const size_t n = strlen(plain), whole = strspn(plain, "-0123456789");
+    char *text = arena_alloc(a, n + n / 3 + 2), *to = text;
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && i < whole && (whole - i) % 3 == 0 && plain[i - 1] != '-')
+            *to++ = ',';
+        *to++ = plain[i];
+    }
+    *to = 0;
+    return text;
+}
+
+char *time_text(Arena *a, double seconds, int digits)
+{
+    if (seconds < 1)
+        return arena_printf(a, "%.3f ms", seconds * 1e3);
+    return arena_printf(a, "%s s", grouped_text(a, seconds, digits));
+}
+
 char *bytes_text(Arena *a, double bytes, int digits)
 {
     static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};

@@ -137,8 +137,8 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of
     }
     x->too_slow = step > search_to_win(s);
     if (x->too_slow)
-        x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %.3f ms",
-                                  step * 1e3);
+        x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %s",
+                                  time_text(s->arena, step, 3));
 }
 
 /* Copies what the search reads; the draft may be freed then. */

@@ -166,8 +166,8 @@ static void add_row(Arena *a, const Found *f, const Evaluated *x, const int *wid
     if (x->why_not)
         text_printf(out, "- %s\n", x->why_not);
     else
-        text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
-                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
+        text_printf(out, "%13s %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n",
+                    time_text(a, x->cost.step, 3), 100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
                     (double)x->cost.memory / (1 << 30), x->verdict);
 }
 

@@ -290,8 +290,8 @@ static void remark_slow(const Searcher *s, Text *t)
         for (int j = 0; j < s->all.n; j++)
             tried |= s->all.at[j].choice.schedule == slow->schedule;
         if (!tried && slow->least > fastest_here(s))
-            text_printf(t, "%-13s not tried: at least %.3f ms, %.1f %% slower\n", slow->schedule->name,
-                        slow->least * 1e3, 100 * (slow->least / fastest_here(s) - 1));
+            text_printf(t, "%-13s not tried: at least %s, %.1f %% slower\n", slow->schedule->name,
+                        time_text(s->arena, slow->least, 3), 100 * (slow->least / fastest_here(s) - 1));
     }
 }
 
@@ -306,8 +306,8 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
     for (int i = 0; i < s->skipped.n; i++)
-        text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n",
-                    s->skipped.at[i].data, s->skipped.at[i].least * 1e3);
+        text_printf(&t, "%-5d not tried: at least %s even with perfect balance and overlap\n",
+                    s->skipped.at[i].data, time_text(s->arena, s->skipped.at[i].least, 3));
     remark_slow(s, &t);
     if (s->unfit)
         text_printf(&t, "%d more not tried: they do not fit even without communication buffers\n", s->unfit);
@@ -736,7 +736,7 @@ Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, 
     *counted = (Counted){s.maps, s.parted};
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
-        diag_error(d, p->sequence_span, "no layout takes less than %.3f ms", other * 1e3);
+        diag_error(d, p->sequence_span, "no layout takes less than %s", time_text(a, other, 3));
         return (Found){0};
     }
     if (!best) {

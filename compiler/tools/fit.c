@@ -246,8 +246,9 @@ static void print_figures(const Fit *f, const Row *r, Text *out)
                           : "";
     if (r->tokens && !j->why_not) {
         const double tokens = (double)r->tokens * (double)p->train.batch;
-        text_printf(out, "%9s %12lld %11s %11.3f s %12.1f %6.1f %%  %s\n", length_text(f->arena, r->tokens),
-                    (long long)j->draft.partition->max_tokens, bytes, j->cost.step, tokens / j->cost.step,
+        text_printf(out, "%9s %12s %11s %11s s %12s %6.1f %%  %s\n", length_text(f->arena, r->tokens),
+                    grouped_text(f->arena, (double)j->draft.partition->max_tokens, 0), bytes,
+                    grouped_text(f->arena, j->cost.step, 3), grouped_text(f->arena, tokens / j->cost.step, 1),
                     100 * cost_mfu(p, &j->cost), r->largest);
     } else if (j->why_not || !p) {
         text_printf(out, "%9s  %s\n", "-", j->why_not ? j->why_not : "refused");
@@ -262,7 +263,7 @@ static void print_heading(const Fit *f, Text *out)
     const Program *p = f->program;
     const Device *least = cluster_least_memory(&p->cluster);
     text_printf(
-        out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n",
+        out, "burst-fit 2\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n",
         p->model.name, p->cluster.name, p->cluster.world, plural(p->cluster.world),
         bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
     if (memory_uncounted(p))

@@ -117,8 +117,8 @@ static void print_other(Arena *a, const Alternative *o, double now, double step,
     }
     const double more = (double)o->needs - now, longer = 100 * (o->step / step - 1);
     const char *change = arena_printf(a, "%c%s", more < 0 ? '-' : '+', size(a, fabs(more)));
-    text_printf(out, "%*s %*s %12.3f ms %+7.1f %%%s\n", COLUMN, size(a, (double)o->needs), COLUMN + 1, change,
-                o->step * 1e3, fabs(longer) < 0.05 ? 0 : longer, o->fits ? "" : ", does not fit");
+    text_printf(out, "%*s %*s %15s %+7.1f %%%s\n", COLUMN, size(a, (double)o->needs), COLUMN + 1, change,
+                time_text(a, o->step, 3), fabs(longer) < 0.05 ? 0 : longer, o->fits ? "" : ", does not fit");
 }
 
 static void print_others(Arena *a, const Draft *d, const Cost *c, Text *out)
@@ -126,8 +126,8 @@ static void print_others(Arena *a, const Draft *d, const Cost *c, Text *out)
     Alternative *other;
     const int n = alternatives_of(a, d, &other);
     text_printf(out, "with one setting changed%23s%28s\n", "needs", "predicted step");
-    text_printf(out, "  %-34s %*s %*s %12.3f ms\n", "as chosen", COLUMN, size(a, (double)c->memory),
-                COLUMN + 1, "", c->step * 1e3);
+    text_printf(out, "  %-34s %*s %*s %15s\n", "as chosen", COLUMN, size(a, (double)c->memory), COLUMN + 1,
+                "", time_text(a, c->step, 3));
     for (int i = 0; i < n; i++)
         print_other(a, &other[i], (double)c->memory, c->step, out);
 }
@@ -138,7 +138,7 @@ void print_memory(const Plan *p, const Cost *c, Text *out)
     Arena *a = arena_new();
     Space space[MOST_SPACES];
     const int n = memory_spaces(d, space);
-    text_printf(out, "burst-memory 1\n%s\n", choice_text(a, &d->choice));
+    text_printf(out, "burst-memory 2\n%s\n", choice_text(a, &d->choice));
     if (memory_uncounted(d->program))
         text_printf(out, "%s\n", memory_uncounted(d->program));
     for (int i = 0; i < n; i++) {

@@ -17,7 +17,7 @@ def predicted(burstc, folder, model):
     (folder / "loongtrain.burst").write_text(model)
     command = [burstc, "loongtrain.topo", "loongtrain.burst", "--emit=cost"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    return sum(float(ms) for ms in re.findall(r"^  attention (?:forward|backward), .*? +\d+ +([\d.]+) ", run.stdout, re.M))
+    return sum(float(ms.replace(",", "")) for ms in re.findall(r"^  attention (?:forward|backward), .*? +\d+ +([\d.,]+) ", run.stdout, re.M))
 
 
 def main():

@@ -29,7 +29,7 @@ import runner  # noqa: E402
 from lit import pattern  # noqa: E402
 from run_golden import Pair  # noqa: E402
 
-FIGURE = {"mask": r"^pairs (\d+)", "schedule": r"(\d+ operations?) a rank", "cost": r"^(step \S+ ms)",
+FIGURE = {"mask": r"^pairs (\d+)", "schedule": r"(\d+ operations?) a rank", "cost": r"^(step \S+ m?s)",
           "plan": r"^memory of a rank: (\d+ bytes)"}
 
 

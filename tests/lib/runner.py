@@ -24,6 +24,12 @@ class Failed(Exception):
     """What a test found; or a command that should have succeeded did not, and the text says which and how."""
 
 
+def milliseconds(text):
+    """Of "393.680 ms", or "1,053.986 s"."""
+    number, unit = text.split()
+    return float(number.replace(",", "")) * {"ms": 1, "s": 1e3}[unit]
+
+
 def require(condition, what):
     if not condition:
         raise Failed(what)

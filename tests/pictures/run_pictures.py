@@ -196,14 +196,14 @@ def test_cost(folder):
         text, picture = form(folder, "cost")
         (_, step), *attentions = svg.panels(picture)
         lines, times = svg.texts(step), table(text)
-        takes, compute, exposed, critical = re.search(r"^step (\S+) ms: compute (\S+) ms, exposed (\S+) ms; most waited for: (.*)$",
+        takes, compute, exposed, critical = re.search(r"^step (\S+ m?s): compute (\S+ m?s), exposed (\S+ m?s); most waited for: (.*)$",
                                                       text, re.M).groups()
-        assert lines[:2] == [f"step {takes} ms", f"compute {compute} ms, exposed {exposed} ms; most waited for: {critical}"]
+        assert lines[:2] == [f"step {takes}", f"compute {compute}, exposed {exposed}; most waited for: {critical}"]
         beside, inside = 0, 0
         for name, shown in zip(lines[2::2], lines[3::2]):
             ms = float(re.fullmatch(r"(\S+) ms, \S+ %", shown).group(1))
             inside += 0 if name.endswith("(overlapped)") else ms
-        near(inside, takes, 0.0005 * len(lines))
+        near(inside, runner.milliseconds(takes), 0.0005 * len(lines))
         assert len(attentions) == 6
         for title, panel in attentions:
             want = times[kind(title)]
@@ -264,7 +264,7 @@ def test_memory(folder):
         rows = re.findall(rf"^ +({SIZE})  (\w+ \[.*?)(?: \((\d+)\))?: ", text, re.M)
         shown = svg.texts(bars)[2:]
         assert list(zip(shown[::2], shown[1::2])) == [(what, f"{size} ({n})" if n else size) for size, what, n in rows][:24]
-        rows = re.findall(rf"^  (\S.*?)  +({SIZE}) .* (\S+ ms)", text[text.index("with one setting"):], re.M)
+        rows = re.findall(rf"^  (\S.*?)  +({SIZE}) .* (\S+ m?s)(?: |$)", text[text.index("with one setting"):], re.M)
         shown = svg.texts(choices)[2:]
         assert list(zip(shown[::2], shown[1::2])) == [(what, f"{size}, {ms}") for what, size, ms in rows] and len(rows) > 4
 

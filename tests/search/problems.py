@@ -4,8 +4,12 @@ import pathlib
 import random
 import re
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, replace
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
 
 DEVICES = ["arch sm_80; hbm 2.0 TB/s; matmul bf16 270 TFLOP/s;", "arch sm_90a; hbm 3.35 TB/s; matmul bf16 665 TFLOP/s;"]
 MASKS = ["causal", "full", "window(4Ki)", "prefix_lm(2Ki)"]
@@ -63,8 +67,8 @@ def ask(burstc, problem, layout=""):
         run = subprocess.run([burstc, "c.topo", "m.burst", "--emit=cost"], cwd=folder, capture_output=True, text=True)
     if run.returncode:
         return None
-    step = re.search(r"^step ([\d.]+) ms", run.stdout, re.M)
-    return Answer(float(step[1]) / 1e3, run.stdout.splitlines()[1])
+    step = re.search(r"^step (\S+ m?s):", run.stdout, re.M)
+    return Answer(runner.milliseconds(step[1]) / 1e3, run.stdout.splitlines()[1])
 
 
 def count_faults(description, option, usual, check, verdict, check_known=None):

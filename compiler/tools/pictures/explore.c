@@ -301,7 +301,7 @@ static void add_chosen(const Page *g)
     if (reason)
         add(g, "<p>", reason, "</p>\n");
     text_add(g->out, "<dl>\n");
-    add_figure(g, "step", arena_printf(g->arena, "%.3f ms", c->step * 1e3));
+    add_figure(g, "step", time_text(g->arena, c->step, 3));
     if (*speed)
         add_figure(g, "speed", speed);
     add_figure(g, "memory of a rank",

@@ -154,11 +154,11 @@ Panel *picture_others(Arena *a, const Draft *d, const Cost *c)
     Panel *p = panel_new(a, "with one setting changed", WIDTH, 40 + ROW * (n + 1));
     svg_text(p, 0, 34, "s d", "memory that a rank needs, predicted step");
     add_bar(p, 52, "as chosen", "p5", (double)c->memory / most,
-            arena_printf(a, "%s, %.3f ms", size(a, (double)c->memory), 1e3 * c->step));
+            arena_printf(a, "%s, %s", size(a, (double)c->memory), time_text(a, c->step, 3)));
     for (int i = 0; i < n; i++) {
         const Alternative *o = &other[i];
-        const char *figure = arena_printf(a, "%s, %.3f ms%s", size(a, (double)o->needs), 1e3 * o->step,
-                                          o->fits ? "" : ", does not fit");
+        const char *figure = arena_printf(a, "%s, %s%s", size(a, (double)o->needs),
+                                          time_text(a, o->step, 3), o->fits ? "" : ", does not fit");
         add_bar(p, 52 + ROW * (i + 1), svg_short(a, o->what, 30), o->fits ? "t1" : "t4",
                 o->why_not ? 0 : (double)o->needs / most, o->why_not ? svg_short(a, o->why_not, 60) : figure);
     }

@@ -129,9 +129,9 @@ Panel *picture_step(Arena *a, const Cost *c)
         BURST_ROWS(X)
 #undef X
     };
-    Panel *p = panel_new(a, arena_printf(a, "step %.3f ms", 1e3 * c->step), WIDTH, 0);
-    svg_text(p, 0, 34, "s d", "compute %.3f ms, exposed %.3f ms; most waited for: %s", 1e3 * c->compute,
-             1e3 * c->exposed, cost_waits_text(c));
+    Panel *p = panel_new(a, arena_printf(a, "step %s", time_text(a, c->step, 6)), WIDTH, 0);
+    svg_text(p, 0, 34, "s d", "compute %s, exposed %s; most waited for: %s", time_text(a, c->compute, 6),
+             time_text(a, c->exposed, 6), cost_waits_text(c));
     double y = TOP + 10, most = c->step;
     for (int i = 0; i < BURST_ROW_COUNT; i++)
         most = fmax(most, c->rows[i]);
